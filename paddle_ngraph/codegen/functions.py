@@ -33,7 +33,7 @@ from paddle_ngraph.conversion.function_builder import FunctionBuilder
 from paddle_ngraph.conversion.model_inputs import Draw
 from paddle_ngraph.conversion.settings import Settings
 from paddle_ngraph.conversion.symbolic_sizes import Guard
-from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError
+from paddle_ngraph.errors import ErrorCode, NgraphError, outcome
 from paddle_ngraph.utils.dtypes import DTYPES
 
 # Hints of dynamic sizes at build time, by axis. Hints differ between axes, so that their symbols
@@ -376,7 +376,8 @@ def _built(
 
 def _overflow_advice(error: Exception) -> str:
     """Advice for an int32 overflow that would be checked in a run; empty for other errors."""
-    if isinstance(error, ConversionError) and error.op.checked and INT32_OVERFLOW in error.reason:
+    is_checked = isinstance(error, ConversionError) and error.op.checked
+    if is_checked and outcome(error)[0] == ErrorCode.INT32_OVERFLOW:
         return "; give --wide-integers (wide_integers=True)"
     return ""
 

@@ -24,7 +24,6 @@ from paddle_ngraph.codegen.plan import Plan, Variable
 from paddle_ngraph.conversion import processor
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import ngraph_transpiler
-from paddle_ngraph.ops.nodes import overflow_message
 from paddle_ngraph.paddle_private.protocols import Program, Scope
 from paddle_ngraph.partitioning import packed_layers
 from paddle_ngraph.partitioning.analysis import integer_ranges
@@ -311,7 +310,6 @@ def _write_functions(
             {
                 "name": place,
                 "inputs": [each.name for each in (*interval.inputs, *interval.states)],
-                "too_wide": [overflow_message(op) for op in interval.graph.all_ops() if op.checked],
                 "variants": rows,
             }
         )

@@ -16,6 +16,7 @@ from openvino.utils import replace_node
 
 from paddle_ngraph.conversion.analysis.induction_variables import Counters, InductionValues
 from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.loop_iterations import LoopIterations
 from paddle_ngraph.conversion.model_inputs import BodyInputs
 from paddle_ngraph.conversion.node_tools import (
@@ -402,8 +403,8 @@ class BodyBuilder:
         shapes, iteration = self.bridge.sizes.shapes, self._iterations.index
         assert shapes is not None and iteration is not None
         most = shapes.guards.max_iterations(iteration)
-        message = f"a loop turns more than {most} times."
-        return self.bridge.integers.in_range(self._next_iteration, 0, most, message)
+        error = RunError(f"a loop turns more than {most} times.")
+        return self.bridge.integers.in_range(self._next_iteration, 0, most, error)
 
     def _update_trip_count_check(self) -> None:
         """Applies the limits of the complete model to the check of the iteration index."""

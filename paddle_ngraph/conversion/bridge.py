@@ -58,7 +58,7 @@ from paddle_ngraph.conversion.symbolic_sizes import (
     hint_of,
 )
 from paddle_ngraph.conversion.tensor_arrays import TensorArray, TensorArrays
-from paddle_ngraph.errors import NgraphError, summarized
+from paddle_ngraph.errors import NgraphError, outcome, summarized
 from paddle_ngraph.ir.graph import BFLOAT16, CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import DTYPES
 
@@ -275,7 +275,7 @@ class NgraphBridge:
             try:
                 self._convert(renumbered)
             except ConversionError as error:
-                raise ConversionError(op, error.reason, error.device) from error
+                raise ConversionError(op, error.reason, error.device, error.code) from error
         return [self.integers.apply_deferred(replace(s, id=ids[s.id])) for s in block.outputs]
 
     def _next_tensor_id(self) -> int:
@@ -314,7 +314,8 @@ class NgraphBridge:
             entry.function(self, op.in_float32())
             self.integers.defer_forwarded(op, check)
         except Exception as error:
-            raise ConversionError(op, _reason(error), self.device) from error
+            code, _ = outcome(error)
+            raise ConversionError(op, _reason(error), self.device, code) from error
         for spec in (
             spec for name in entry.named(Role.WORKSPACE) for spec in op.outputs.get(name, ())
         ):

@@ -8,6 +8,7 @@ import numpy as np
 import openvino as ov
 from openvino import Node, Output, Type, opset15
 
+from paddle_ngraph.conversion.extensions import evaluate
 from paddle_ngraph.conversion.size_rules import Shapes, touches_empty_tensor
 from paddle_ngraph.conversion.sizes import Sizes
 from paddle_ngraph.conversion.symbolic_sizes import Size, is_symbolic, symbolic_size
@@ -118,7 +119,7 @@ class ConstantFolding:
                 return None
             values.append(ov.Tensor(value))
         results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
-        return results if node.evaluate(results, values) else None
+        return results if evaluate(node, results, values) else None
 
 
 def _initialize_dtype_table() -> None:

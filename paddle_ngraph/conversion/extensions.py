@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+import openvino as ov
 from openvino import Node
 from openvino.utils.node_factory import NodeFactory
 
 from paddle_ngraph.conversion.node_tools import as_output
 from paddle_ngraph.conversion.symbolic_sizes import Size
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import ErrorCode, NgraphError
 from paddle_ngraph.ir.graph import CPU
 from paddle_ngraph.utils.once import once
 
@@ -58,3 +59,19 @@ def _fixed(attribute: Any) -> Any:
     if isinstance(attribute, list | tuple):
         return [_fixed(each) for each in attribute]
     return int(attribute) if isinstance(attribute, Size) else attribute
+
+
+def evaluate(node: Node, results: Sequence[ov.Tensor], inputs: Sequence[ov.Tensor]) -> bool:
+    """Evaluates a node. Returns whether nGraph can evaluate it.
+
+    Raises:
+        NgraphError: An operator of the core rejects the inputs.
+    """
+    try:
+        return bool(node.evaluate(results, inputs))
+    except RuntimeError as error:  # of the bindings, with the operator's error in its message
+        core = import_module("paddle_ngraph._core")
+        if (found := core.operator_error(str(error))) is None:
+            raise
+        message, code, op_id = found
+        raise NgraphError(message, code=ErrorCode(code), op_id=op_id) from error

@@ -47,6 +47,7 @@ class FunctionBuilder:
         values: Mapping[int, np.ndarray] | None = None,
         symbolic_dims: SymbolicDims | None = None,
     ) -> None:
+        graph.set_op_ids()
         sizes = _sizes_of(graph, symbolic_dims)
         self.graph = graph
         self.inputs = FunctionInputs(graph, sizes, symbolic_dims)

@@ -9,10 +9,11 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.conversion.constant_folding import VALUE_PRESERVING, ConstantFolding
+from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.extensions import extension_for
 from paddle_ngraph.conversion.node_tools import as_output
 from paddle_ngraph.conversion.registry import RANGES, find_converter
-from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError
+from paddle_ngraph.errors import SENTENCES, ErrorCode, NgraphError
 from paddle_ngraph.ir.graph import CPU, Op, TensorSpec
 
 # Elementwise operators, and those of their operands whose deferred checks propagate: an element of
@@ -38,14 +39,14 @@ class RangeCheck(NamedTuple):
         low: The minimum; a list of one, or one for each index of the last axis.
         high: One more than the maximum, likewise.
         ignored: Values that are allowed as well.
-        message: The message of the error.
+        error: The error of a run with an index out of range.
     """
 
     input: int
     low: list[int]
     high: list[int]
     ignored: list[int]
-    message: str
+    error: RunError
 
 
 class DeferredCheck(NamedTuple):
@@ -53,11 +54,11 @@ class DeferredCheck(NamedTuple):
 
     Attributes:
         mask: True for these elements; of a shape that broadcasts to that of the tensor.
-        message: The message of the error in a run with such elements.
+        error: The error of a run with such elements.
     """
 
     mask: Output
-    message: str
+    error: RunError
 
 
 class IntegerChecks:
@@ -88,10 +89,10 @@ class IntegerChecks:
         self._deferred: dict[int, DeferredCheck] = {}  # by tensor id
         self.checks: list[RangeCheck] = []
 
-    def in_range(self, values: Any, least: int, end: int, message: str) -> Node:
+    def in_range(self, values: Any, least: int, end: int, error: RunError) -> Node:
         """``values``, checked in each run to be at least ``least`` and less than ``end``."""
         limits = {"low": [least], "high": [end], "has_ignored": False, "ignored": 0}
-        return extension_for(self._device, "CheckRange", [values], message=message, **limits)
+        return extension_for(self._device, "CheckRange", [values], **limits, **error.attributes())
 
     def require_32_bits(self, value: Output) -> bool:
         """Checks that int64 contents that are known during the build are representable in int32.
@@ -108,7 +109,7 @@ class IntegerChecks:
         least, most = RANGES["int32"]
         for number in known.reshape(-1).tolist():
             if not least <= number <= most:
-                raise NgraphError(INT32_OVERFLOW)
+                raise NgraphError(SENTENCES["int32_overflow"], code=ErrorCode.INT32_OVERFLOW)
         return True
 
     def require_range(
@@ -141,12 +142,13 @@ class IntegerChecks:
         entry = find_converter(op.type)
         unchecked = () if entry is None else entry.unchecked
         lowest, highest = ([int(v) for v in bound] for bound in bounds[:2])
-        message = f"{op.type} (operator {op.index}): input '{name}' is out of range" + (
-            ", and Paddle would not notice." if name in unchecked else "."
-        )
+        is_unchecked = name in unchecked
+        reason = SENTENCES["out_of_bounds" if is_unchecked else "out_of_range"].format(name=name)
+        code = ErrorCode.OUT_OF_BOUNDS if is_unchecked else ErrorCode.GENERAL
+        error = RunError.of(op, reason, code)
         if self._device != CPU:
             allowed = [] if ignored is None else [int(ignored)]
-            return self._check_beforehand(ids, lowest, highest, allowed, message)
+            return self._check_beforehand(ids, lowest, highest, allowed, error)
         checked = extension_for(
             self._device,
             "CheckRange",
@@ -155,21 +157,21 @@ class IntegerChecks:
             high=highest,
             has_ignored=ignored is not None,
             ignored=0 if ignored is None else int(ignored),
-            message=message,
+            **error.attributes(),
         ).output(0)
         if ids.get_element_type() != checked.get_element_type():
             checked = opset15.convert(checked, ids.get_element_type()).output(0)
         self._nodes[spec.id] = self._folding.folded(checked)
 
     def _check_beforehand(
-        self, ids: Output, low: list[int], high: list[int], ignored: list[int], message: str
+        self, ids: Output, low: list[int], high: list[int], ignored: list[int], error: RunError
     ) -> None:
         """Checks indices now if they are known, else before the device reads them in a run."""
         known = self._folding.contents(ids)
         if known is not None:
             inside = (known >= np.array(low)) & (known < np.array(high)) | np.isin(known, ignored)
             if not inside.all():
-                raise NgraphError(message)
+                raise NgraphError(error.message, code=error.code, op_id=error.op_id)
             return
         source = ids
         while len(low) == 1 and source.get_node().get_type_name() in VALUE_PRESERVING:
@@ -180,9 +182,9 @@ class IntegerChecks:
         position = self._input_position(source) if is_integer else None
         if position is None:
             raise NgraphError(f"positions that are computed are not checked on {self._device}")
-        self.checks.append(RangeCheck(position, low, high, ignored, message))
+        self.checks.append(RangeCheck(position, low, high, ignored, error))
 
-    def defer_check(self, op: Op, name: str, mask: Any, message: str) -> None:
+    def defer_check(self, op: Op, name: str, mask: Any, error: RunError) -> None:
         """Has the engine reject a run in which a reader uses wrong elements of an output.
 
         A ``where`` may discard wrong elements, such as the logarithm of 0.
@@ -191,9 +193,9 @@ class IntegerChecks:
             op: The operator.
             name: The output, which is set already.
             mask: A mask of the wrong elements.
-            message: The message of the error.
+            error: The error of such a run.
         """
-        self._deferred[op.output(name).id] = DeferredCheck(as_output(mask), message)
+        self._deferred[op.output(name).id] = DeferredCheck(as_output(mask), error)
 
     def defer_forwarded(self, op: Op, check: DeferredCheck | None) -> None:
         """Defers the check that :meth:`forwarded_check` returned to readers of the output."""
@@ -216,23 +218,23 @@ class IntegerChecks:
                     self.apply_deferred(spec)
         if not checks:
             return None
-        message = next(iter(checks.values())).message
+        error = next(iter(checks.values())).error
         if op.type == "pd_op.where":
             never = opset15.constant(False, Type.boolean)
             x, y = (checks[name].mask if name in checks else never for name in ("x", "y"))
             condition = self._nodes[op.input("condition").id]
-            return DeferredCheck(opset15.select(condition, x, y).output(0), message)
+            return DeferredCheck(opset15.select(condition, x, y).output(0), error)
         mask, *others = (check.mask for check in checks.values())
         for other in others:
             mask = opset15.logical_or(mask, other).output(0)
-        return DeferredCheck(mask, message)
+        return DeferredCheck(mask, error)
 
     def apply_deferred(self, spec: TensorSpec) -> Output:
         """The node of a tensor after its deferred check, if any, was applied."""
         check = self._deferred.pop(spec.id, None)
         if check is not None:
             node, dtype = self._nodes[spec.id], self._nodes[spec.id].get_element_type()
-            checked = self.in_range(opset15.convert(check.mask, Type.i32), 0, 1, check.message)
+            checked = self.in_range(opset15.convert(check.mask, Type.i32), 0, 1, check.error)
             added = opset15.add(
                 node, checked if dtype == Type.i32 else opset15.convert(checked, dtype)
             )

@@ -20,6 +20,7 @@ import numpy as np
 import openvino as ov
 from openvino import Node, Output, Type, opset15
 
+from paddle_ngraph.conversion.extensions import evaluate
 from paddle_ngraph.conversion.node_tools import Key, key_of
 from paddle_ngraph.conversion.symbolic_sizes import (
     Guards,
@@ -287,7 +288,7 @@ class Shapes:
             array = value.astype(source.get_element_type().to_dtype())
             tensors.append(ov.Tensor(np.ascontiguousarray(array).reshape(value.shape)))
         results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
-        if not node.evaluate(results, tensors):
+        if not evaluate(node, results, tensors):
             return None
         return [np.array(result.data) for result in results]
 

@@ -9,6 +9,7 @@ from openvino import Output, Type, opset15
 from paddle_ngraph.conversion.analysis.loop_invariants import hoist_invariants, only_selects
 from paddle_ngraph.conversion.bodies import body_of_branch, body_of_loop
 from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.node_tools import select
 from paddle_ngraph.conversion.regions import Branch, Loop
 from paddle_ngraph.conversion.registry import ANY, ARRAYS, Limit, converter
@@ -130,9 +131,8 @@ def _require_iteration(bridge: NgraphBridge, condition: Output) -> Output:
     The plugin would return the elements that iterations of the previous run appended.
     """
     as_integer = opset15.convert(condition, Type.i32)
-    checked = bridge.integers.in_range(
-        as_integer, 1, 2, "a loop that appends to a TensorArray has no turn."
-    )
+    error = RunError("a loop that appends to a TensorArray has no turn.")
+    checked = bridge.integers.in_range(as_integer, 1, 2, error)
     return opset15.convert(checked, Type.boolean).output(0)
 
 

@@ -11,11 +11,12 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.errors import overflow_error
 from paddle_ngraph.conversion.node_tools import as_output
 from paddle_ngraph.conversion.registry import Range
 from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.conversion.symbolic_sizes import Number, Size, is_symbolic
-from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
 
 _MAX_EXACT_FLOAT32_INTEGER = 2**24
@@ -115,11 +116,6 @@ def always(op: Op) -> bool:
     return True
 
 
-def overflow_message(op: Op) -> str:
-    """The message for a run in which a result of ``op`` overflows int32."""
-    return f"{op.type} (operator {op.index}): {INT32_OVERFLOW}."
-
-
 def in_32_bits(bridge: NgraphBridge, op: Op, function: Callable[..., Node], x: Any, y: Any) -> Any:
     """The sum, difference or product of ``x`` and ``y``; if ``op`` is checked, without overflow."""
     out = as_output(function(x, y))
@@ -132,7 +128,8 @@ def in_32_bits(bridge: NgraphBridge, op: Op, function: Callable[..., Node], x: A
         else opset15.broadcast(each, bridge.ints(shape))
         for each in (x, y)
     ]
-    checked = bridge.extension(_CHECKED_OPERATORS[function], operands, message=overflow_message(op))
+    error = overflow_error(op).attributes()
+    checked = bridge.extension(_CHECKED_OPERATORS[function], operands, **error)
     return opset15.convert(checked, Type.i64)
 
 

@@ -6,11 +6,12 @@ import numpy as np
 from openvino import Output, Type, opset15
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.registry import ANY, ARRAYS, Limit, Role, converter
 from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.conversion.symbolic_sizes import MAX_SYMBOLIC_SIZE, Number, is_always_at_least
 from paddle_ngraph.conversion.tensor_arrays import APPEND, TensorArray
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import SENTENCES, NgraphError
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_int, reshaped, transposed
 
@@ -144,8 +145,8 @@ def _checked_index(bridge: NgraphBridge, op: Op, index: str, least: int, count: 
         position = opset15.maximum(position, zero)
     # The limits of a check are constants, so it checks the number of elements before the index and
     # the number after it.
-    message = f"{op.type} (operator {op.index}): input '{index}' is out of range."
-    before = bridge.integers.in_range(position, 0, MAX_SYMBOLIC_SIZE, message)
+    error = RunError.of(op, SENTENCES["out_of_range"].format(name=index))
+    before = bridge.integers.in_range(position, 0, MAX_SYMBOLIC_SIZE, error)
     last = opset15.subtract(size, opset15.constant(np.int32(1)))
-    behind = bridge.integers.in_range(opset15.subtract(last, before), 0, MAX_SYMBOLIC_SIZE, message)
+    behind = bridge.integers.in_range(opset15.subtract(last, before), 0, MAX_SYMBOLIC_SIZE, error)
     return opset15.subtract(last, behind).output(0)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import paddle
 
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import SENTENCES, NgraphError
 from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.paddle_private.names import IrMapping, drop_scheduler, make_temporary
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
@@ -185,8 +185,12 @@ def transpile(
     ends = [variable for cut in options.ends for variable in cut]
     try:
         whole, fetching = ngraph_transpiler.copied(given, [*wanted, *ends])
-    except NgraphError as error:
-        raise _as_cut_error(error, len(wanted)) from error
+    except ngraph_transpiler.UnknownFetch as error:
+        if error.index < len(wanted):
+            raise
+        index = error.index - len(wanted)
+        sentence = SENTENCES["unknown_cut"].format(index=index, shown=error.shown)
+        raise NgraphError(sentence) from error
     kept, cutting = fetching[: len(wanted)], fetching[len(wanted) :]
     values = iter(ngraph_transpiler.remove_fetches(whole, cutting))
     cuts = [[value_id(next(values)) for _ in cut] for cut in options.ends]
@@ -196,15 +200,6 @@ def transpile(
     builder = _StageBuilder(whole, staging, kept, options)
     first = None if startup is None else ngraph_transpiler.static_program(startup, "pipeline")
     return builder.build(first)
-
-
-def _as_cut_error(error: NgraphError, wanted: int) -> NgraphError:
-    """``error``, reworded if the index in its message is that of a cut, not of a fetch."""
-    head, bracket, rest = str(error).partition("]")
-    number = head.removeprefix("fetch_list[")
-    if bracket and number.isdecimal() and int(number) >= wanted:
-        return NgraphError(f"cuts: variable {int(number) - wanted}{rest}")
-    return error
 
 
 @dataclass(frozen=True)
