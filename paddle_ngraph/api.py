@@ -426,8 +426,9 @@ def pipeline(
     """
     library.load()
     from paddle_ngraph.transpiler import pipeline_transpiler
+    from paddle_ngraph.transpiler.pipeline_transpiler import Options
 
-    options = pipeline_transpiler.Options(stages, micro_batches, cuts)
+    options = Options(stages, micro_batches, cuts)
     return pipeline_transpiler.transpile(program, _listed(fetch_list), options, startup_program)
 
 
