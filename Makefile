@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-STEP := $(PYTHON) tools/step.py
+# The shell gives its place to the step, so that a signal which make passes on reaches it.
+STEP := exec $(PYTHON) tools/step.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 RUN := GLOG_minloglevel=2 $(BIN)/python -W ignore
 PROGRAMS ?= 10000

@@ -334,11 +334,18 @@ def _onednn_headers(folder: Path) -> Path:
         return installed.parents[2]
     target = folder / package
     if not target.is_dir():
-        target.mkdir(parents=True)
+        unfinished = folder / f"{package}.part"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-        subprocess.run([*pip, "--dest", str(target), ONEDNN_HEADERS], check=True)
-        for wheel in target.glob("*.whl"):
-            zipfile.ZipFile(wheel).extractall(target)
+        if subprocess.run([*pip, "--dest", str(unfinished), ONEDNN_HEADERS]).returncode:
+            raise SystemExit(
+                "The headers of oneDNN could not be downloaded, see above: check the network, or "
+                f"run `pip install --no-deps {ONEDNN_HEADERS}`, and build again."
+            )
+        for wheel in unfinished.glob("*.whl"):
+            zipfile.ZipFile(wheel).extractall(unfinished)
+        unfinished.rename(target)
     return next(target.glob("*.data/data/include"))
 
 
