@@ -153,7 +153,7 @@ def by_name(module: str, name: str, is_late: bool) -> int:
     return len(calls)
 
 
-def acquitted(module: str, name: str, is_late: bool) -> int:
+def cleared(module: str, name: str, is_late: bool) -> int:
     """Paddle, too, rejects the feed."""
     program = Program(labels)
     bad = {"x": floats(2, 4), "label": np.array([[0], [7]])}
@@ -246,7 +246,7 @@ def calls(of: int, parts: int) -> None:
         Play(chain, fails_at="compile"),
         Play(chain, fails_at="compile", fails_from=2),  # a function with dynamic sizes
         Play(chain, background="1"),
-        *(by_name, acquitted, loaded, awaited, left),
+        *(by_name, cleared, loaded, awaited, left),
     ]
     for module, name in _core.python_callbacks[of::parts]:
         if name == "NgraphError":  # not a function

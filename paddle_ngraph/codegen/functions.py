@@ -85,7 +85,7 @@ class Variant:
     conditions: Sequence[Guard] = ()
 
     def serves(self, given: Sequence[Shape]) -> bool:
-        """Whether this function is valid for inputs of these shapes."""
+        """Whether the function is valid for inputs of these shapes."""
         rows, hints = _with_symbols(given)
         return rows == self.shapes and all(guard.holds(hints) for guard in self.conditions)
 
@@ -281,10 +281,10 @@ class _ShapePropagation:
             dynamic = [result.shape for result in call.results]
         for number, result in enumerate(call.results):
             self._shapes[result] = tuple(
-                DimensionSize(size, open_size < 0)
+                DimensionSize(size, dynamic_size < 0)
                 if size >= 0
                 else self._data_dependent_size(call, number, axis)
-                for axis, (size, open_size) in enumerate(zip(at_hints[number], dynamic[number]))
+                for axis, (size, dynamic_size) in enumerate(zip(at_hints[number], dynamic[number]))
             )
 
     def _data_dependent_size(self, call: KernelCall, number: int, axis: int) -> DimensionSize:

@@ -117,7 +117,7 @@ class Checkpoints:
 
     def _stage(
         self,
-        what_failed: str,
+        failure: str,
         of_all: Callable[[], object] | None = None,
         *,
         of_first: Callable[[], object] | None = None,
@@ -136,11 +136,11 @@ class Checkpoints:
         except NgraphError as error:
             why = str(error)
         except OSError as error:
-            why = f"{what_failed}: {error.strerror or error}"
+            why = f"{failure}: {error.strerror or error}"
             if error.filename is not None:
                 why += f" ({error.filename})"
         except Exception as error:  # else the other ranks would hang
-            why = f"{what_failed}: {type(error).__name__}: {last_line(error)}"
+            why = f"{failure}: {type(error).__name__}: {last_line(error)}"
         replies = [json.loads(each) for each in self._job.exchange(json.dumps([result, why]))]
         for _, reason in replies:
             if reason:

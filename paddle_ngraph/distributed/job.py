@@ -21,7 +21,7 @@ import paddle
 
 from paddle_ngraph import flags
 from paddle_ngraph.distributed import reports
-from paddle_ngraph.distributed.meetings import Meetings
+from paddle_ngraph.distributed.rendezvous import Rendezvous
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.saved_model import last_line
 from paddle_ngraph.paddle_private.names import global_store, make_gloo_context, new_store
@@ -126,12 +126,12 @@ class DistributedJob:
         return global_store()
 
     @cached_property
-    def _rendezvous(self) -> Meetings:
+    def _rendezvous(self) -> Rendezvous:
         place, name = self.place, os.environ.get(reports.JOB_VARIABLE, "")
         # With the job's name in the key, a rank never joins a job whose store has its port.
         key = f"ngraph/meetings/{name}/{self._number}"
         host = place.master.rpartition(":")[0]
-        return Meetings(place.rank, place.ranks, host, self.store, key)
+        return Rendezvous(place.rank, place.ranks, host, self.store, key)
 
     def link_number(self, number: int) -> int:
         """The id of a new link, equal on both ranks and unique up to the next rendezvous.

@@ -126,7 +126,7 @@ class Positions:
         return self.start + self.count * self.step
 
     def are_all(self, size: Number) -> bool:
-        """Whether these are all indices of an axis of ``size``, in order."""
+        """Whether the indices are all those of an axis of ``size``, in order."""
         return (
             self.read is None
             and self.step == 1
@@ -138,7 +138,7 @@ class Positions:
         return is_same_shape([self.count], [0])
 
     def reversed(self) -> Positions:
-        """These indices, the last one first."""
+        """The indices in reverse order."""
         return Positions(self.start + (self.count - 1) * self.step, self.count, -self.step)
 
     def has_dynamic_start(self) -> bool:

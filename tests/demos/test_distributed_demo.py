@@ -13,7 +13,7 @@ from tests.demos.test_imdb_demo import imdb  # noqa: F401 (a fixture)
 
 @pytest.fixture
 def launch(imdb, tmp_path, monkeypatch, capfd):  # noqa: F811
-    """Runs the demo; returns what rank 0 and the launcher print, and what rank 1 does."""
+    """Runs the demo; returns the output of rank 0 and the launcher, and that of rank 1."""
     monkeypatch.setenv("FLAGS_ngraph_cache_dir", "")
     monkeypatch.setenv("PYTHONPATH", str(jobs.ROOT))
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")

@@ -179,8 +179,8 @@ def test_a_call_is_paid_once_for_a_collective():
 def test_latency_and_bandwidth_are_found_again(call_us):
     link = SimulatedLink(80.0, 1.25, call_us)
     samples = [
-        Sample(ranks, turns, size, collectives.ring_ms(ranks, size, link.shared(turns)))
-        for ranks, turns in ((2, 1), (4, 2))
+        Sample(ranks, per_core, size, collectives.ring_ms(ranks, size, link.shared(per_core)))
+        for ranks, per_core in ((2, 1), (4, 2))
         for size in (4096, 2**20, 10 * 2**20)
     ]
     found = collectives.fitted(samples)
@@ -223,7 +223,7 @@ def test_overlap_by_hand(small):
     assert step_ms(long, cluster, RING_OVERLAP) == pytest.approx(3 + 2 + 3 + 90 + 1 + 3 + 1 + 1)
 
 
-def drawn(draw: random.Random) -> profile.Profile:
+def random_profile(draw: random.Random) -> profile.Profile:
     """Any profile."""
     intervals = [
         ProfileSegment(
@@ -247,7 +247,7 @@ def drawn(draw: random.Random) -> profile.Profile:
 @pytest.mark.parametrize("seed", range(40))
 def test_limits_of_a_step(seed):
     draw = random.Random(seed)
-    subject = drawn(draw)
+    subject = random_profile(draw)
     ranks = draw.choice([4, 16, 64])
     network = SimulatedLink(draw.uniform(0, 200), draw.uniform(0.05, 10))
     cluster = Cluster(ranks, draw.choice([2, 4]), network)
@@ -279,7 +279,7 @@ def test_clusters_that_cannot_be(small):
 
 
 @pytest.mark.parametrize("ranks", [1, 4, 64])
-def test_the_slowest_rank_against_draws(ranks):
+def test_the_slowest_rank_against_samples(ranks):
     draw = random.Random(ranks)
     spread = 0.2
     steps = [
@@ -303,8 +303,8 @@ def test_slow_ranks_cost_more_the_more_there_are():
 
 
 @pytest.mark.parametrize(("every", "restart"), [(100.0, 10.0), (30.0, 5.0)])
-def test_failures_against_draws(every, restart):
-    """Work in pieces with a checkpoint after each; what fails before that is done again."""
+def test_failures_against_samples(every, restart):
+    """Work in pieces with a checkpoint after each; a piece that fails before it is repeated."""
     draw = random.Random(1)
     interval, checkpoint, pieces = 20.0, 2.0, 20000
     time, next_failure = 0.0, draw.expovariate(1 / every)
@@ -442,7 +442,7 @@ def test_files_that_are_no_profiles(tmp_path, capsys):
     assert "none.json cannot be read: No such file" in capsys.readouterr().err
 
 
-def test_the_help_says_what_is_printed(capsys):
+def test_the_help_names_options_and_documentation(capsys):
     with pytest.raises(SystemExit):
         main(["simulate", "--help"])
     said = capsys.readouterr().out
@@ -450,7 +450,7 @@ def test_the_help_says_what_is_printed(capsys):
 
 
 def test_the_tasks_of_a_rank_take_its_core_one_by_one(small):
-    """What the model rests on: no two tasks have the core at once, nor the network."""
+    """An assumption of the model: no two tasks use the core at once, nor the network."""
     tasks = training.tasks_of_step(
         small, Cluster(8, 2, SimulatedLink(500.0, 0.1)), TREE_OVERLAP, 1.3
     )

@@ -1,6 +1,6 @@
-"""The parameter-server form: trainer and server together do what one program does.
+"""The parameter-server form: trainer and server together compute the step of one program.
 
-Here both run in one process, on scopes of their own, and hand each other arrays.
+Here both run in one process, each on its own scope, and exchange arrays.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def test_together_they_train_as_one_program_does(name, form):
     assert GRADIENTS in names and "x" not in names
 
 
-def test_trainers_read_what_only_the_server_writes():
+def test_trainers_read_variables_that_only_the_server_writes():
     """A parameter that only decays, and an average of another one, which the network reads."""
 
     def build():
@@ -121,8 +121,8 @@ def test_trainers_read_what_only_the_server_writes():
     assert_trains_alike(build, feeds())
 
 
-def test_trainers_start_with_what_the_server_has():
-    """Frozen parameters of several dtypes, and statistics: random ones are not those of others."""
+def test_trainers_start_with_the_variables_of_the_server():
+    """Frozen parameters of several dtypes, and statistics, random initial values included."""
 
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")
@@ -191,7 +191,7 @@ def looked_up(optimizer, **options):
 @pytest.mark.parametrize("padding", [None, 0, 5])
 @pytest.mark.parametrize("name", ["SGD", "Adagrad"])
 def test_rows_are_updated_as_the_whole_table_is(name, padding):
-    """These optimizers leave rows as they are that have no gradient."""
+    """SGD and Adagrad do not change rows without a gradient."""
     build = looked_up(OPTIMIZERS[name], padding_idx=padding)
     pair = assert_trains_alike(build, rows())
     (table,) = pair._form.tables
@@ -269,7 +269,7 @@ def refused(build, match):
     assert text_of(scoped.program) == before
 
 
-def test_what_cannot_be_served_is_refused():
+def test_programs_that_cannot_be_served_are_rejected():
     def computed():
         table = nn.Embedding(ROWS, 3, sparse=True)
         loss = paddle.mean(table(paddle.static.data("x", [-1, 4], "int64") + 1) ** 2)

@@ -1842,7 +1842,7 @@ def test_making_graphs_takes_no_names(monkeypatch):
 
 
 def test_threads_that_begin_while_a_graph_is_made_are_in_dynamic_mode(monkeypatch):
-    """They begin, and call nothing of Paddle until the graph is made."""
+    """The threads begin, and call nothing of Paddle until the graph is built."""
     threads, modes, original = [], [], trace_graph.program_function
 
     def in_programs(*args: Any) -> Any:

@@ -443,7 +443,7 @@ def test_predictors_are_freed(tmp_path):
 
 
 def wide():
-    """Its parameters take 36 MB."""
+    """A network with 36 MB of parameters."""
     x = paddle.static.data("x", [-1, 6], "float32")
     if paddle.framework.in_pir_mode():
         return [x], [
