@@ -61,7 +61,7 @@ _NORMALIZING_OPTIMIZERS: dict[str, tuple[str, float]] = {
 }
 
 
-class Steps(NamedTuple):
+class SubgraphTimes(NamedTuple):
     """Measured times of the subgraphs of a plan, in milliseconds.
 
     Attributes:
@@ -85,7 +85,7 @@ class Computed(NamedTuple):
 class Stopwatch(Protocol):
     """Interface of the timer of plans."""
 
-    def steps(self, way: CandidatePlan) -> Steps:
+    def steps(self, way: CandidatePlan) -> SubgraphTimes:
         """Times the subgraphs of a plan that has a schedule."""
 
     def run(self, way: CandidatePlan) -> float:
@@ -414,11 +414,11 @@ def executor_run(way: CandidatePlan, scope: Scope) -> Callable[[], list[Any]]:
 class _Measured:
     """Stopwatch that measures real runs."""
 
-    def steps(self, way: CandidatePlan) -> Steps:
+    def steps(self, way: CandidatePlan) -> SubgraphTimes:
         run = executor_run(way, copies_of(way.program, way.scope))
         concurrent, _ = self._timed(way, run, is_alone=False)
         alone, besides = self._timed(way, run, is_alone=True)
-        return Steps(alone, concurrent, besides)
+        return SubgraphTimes(alone, concurrent, besides)
 
     def _timed(
         self, way: CandidatePlan, run: Callable[[], object], is_alone: bool

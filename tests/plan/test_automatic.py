@@ -11,7 +11,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.plan import automatic, data_dependency_engine, devices
-from paddle_ngraph.plan.automatic import Steps
+from paddle_ngraph.plan.automatic import SubgraphTimes
 from paddle_ngraph.simulation.events import total_ms
 from tests.plan.networks import WIDTH, data, tower, training, two_towers
 from tests.programs import Program, floats
@@ -38,7 +38,7 @@ class Given:
     def steps(self, way):
         self.ways[way.name] = way
         ms = [self._of_step.get(way.name, 50.0)] * len(way.schedule.steps)
-        return Steps(ms, ms, 0.5)
+        return SubgraphTimes(ms, ms, 0.5)
 
     def run(self, way):
         self.timed.append(way.name)
