@@ -69,7 +69,7 @@ def best_ends(
         is_last = number == stages - 1
         found = {}
         for end in [count] if is_last else places:
-            ways = [
+            partitions = [
                 (
                     max(longest, until[end] - until[start] + sent[start] + sent[end]),
                     messages + sent[end],
@@ -78,7 +78,7 @@ def best_ends(
                 for start, (longest, messages, ends) in best.items()
                 if start < end
             ]
-            found[end] = min(ways, default=None)
+            found[end] = min(partitions, default=None)
         best = {end: each for end, each in found.items() if each is not None}
     return best[count][2][:-1] if count in best else None
 
