@@ -29,7 +29,7 @@ from paddle_ngraph import distributed
 from paddle_ngraph.distributed import first_run, job
 from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.transpiler import cutting, distribution_transpiler
-from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
+from paddle_ngraph.transpiler.training_program import ParameterGradient, TrainingProgram
 
 BUCKET_MB = 5.0
 SIZES = (2**12, 2**16, 2**20, 2**22, 10 * 2**20)  # bytes of an all-reduce
@@ -150,7 +150,7 @@ class Steps:
         """Returns the bytes of each bucket of gradients."""
         return [sum(4 * prod(g.value.shape) for g in bucket) for bucket in self._buckets()]
 
-    def _buckets(self) -> list[list[Gradient]]:
+    def _buckets(self) -> list[list[ParameterGradient]]:
         program: Any = self._alone.train
         training = TrainingProgram(program)
         return list(distribution_transpiler.gradient_buckets(training, _OPTIONS))

@@ -15,7 +15,7 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.names import flag_values
-from paddle_ngraph.settings import SETTINGS, Settings
+from paddle_ngraph.settings import SETTINGS, PolicySettings
 
 _PATH_FLAGS = frozenset({"ngraph_cache_dir"})
 
@@ -36,7 +36,7 @@ class Flag:
 
     @property
     def setting(self) -> str:
-        """The field of ``Settings`` that the flag sets."""
+        """The field of ``PolicySettings`` that the flag sets."""
         return self.name[len("ngraph_") :] if self.name.startswith("ngraph_") else self.name
 
 
@@ -65,7 +65,7 @@ def get(name: str) -> Any:
     return flag_values()[FLAGS[name].key]
 
 
-def settings() -> Settings:
+def settings() -> PolicySettings:
     """Returns the policy of the process, with the values of the flags."""
     return replace(SETTINGS, **{flag.setting: get(name) for name, flag in FLAGS.items()})
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Settings:
+class PolicySettings:
     """Policy of the process. Tests change fields of ``SETTINGS``; users change flags.
 
     Attributes:
@@ -190,4 +190,4 @@ class Settings:
     assumed_bfloat16_dimension_size: int = 64
 
 
-SETTINGS = Settings()
+SETTINGS = PolicySettings()

@@ -11,7 +11,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.settings import Settings
+from paddle_ngraph.settings import PolicySettings
 
 
 @pytest.mark.slow("compiles many or large functions")
@@ -23,7 +23,7 @@ def test_every_flag_is_known_to_paddle():
 
 def test_every_flag_sets_a_field_of_the_settings():
     defaults = {flag.setting: flag.default for flag in flags.FLAGS.values() if not flag.is_path}
-    assert defaults.items() <= vars(Settings()).items()
+    assert defaults.items() <= vars(PolicySettings()).items()
     flags.set("ngraph_cache_size", 17)
     try:
         assert flags.settings().cache_size == 17
@@ -32,8 +32,8 @@ def test_every_flag_sets_a_field_of_the_settings():
 
 
 def test_every_setting_has_a_sentence():
-    documented = re.findall(r"^        (\w+): [A-Z`]", Settings.__doc__, re.MULTILINE)
-    assert documented == list(vars(Settings()))
+    documented = re.findall(r"^        (\w+): [A-Z`]", PolicySettings.__doc__, re.MULTILINE)
+    assert documented == list(vars(PolicySettings()))
 
 
 def test_set_flags_switches():

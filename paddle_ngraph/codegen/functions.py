@@ -411,8 +411,8 @@ def _dynamic_variant(
         found = dynamic_shapes.dynamic_model_of(opening, draft)
     except Exception as error:  # including OpenVINO's: static shapes may succeed
         reason = str(error).strip().partition("\n")[0] or "something in it is empty"
-        way_out = _overflow_advice(error) or "; give shapes"
-        raise NgraphError(f"{place} needs known shapes: {reason}{way_out}") from error
+        advice = _overflow_advice(error) or "; give shapes"
+        raise NgraphError(f"{place} needs known shapes: {reason}{advice}") from error
     fixed = sorted(opening.guards.fixed())
     if found is None or fixed:
         sizes = " and ".join(str(hints[number]) for number in fixed)

@@ -43,7 +43,7 @@ Type = Any
 
 
 @dataclass(frozen=True)
-class Kernel:
+class PhiKernel:
     """A kernel of PHI, with the arguments of one operator.
 
     Attributes:
@@ -67,7 +67,7 @@ class Kernel:
     results: Sequence[Type]
 
 
-def kernel_of(op: Operation) -> Kernel:
+def kernel_of(op: Operation) -> PhiKernel:
     """The kernel that Paddle calls for an operator.
 
     Raises:
@@ -85,7 +85,7 @@ def kernel_of(op: Operation) -> Kernel:
         raise NgraphError(_first_line(error)) from error
     if not _is_exported(found["infer_meta"]):
         raise NgraphError("what infers the shapes of its results is not in libphi")
-    kernel = Kernel(
+    kernel = PhiKernel(
         found["kernel"],
         found["dtype"],
         found["infer_meta"],

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 from paddle_ngraph.codegen import cpp, kernels
-from paddle_ngraph.codegen.kernels import Kernel
+from paddle_ngraph.codegen.kernels import PhiKernel
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import CPU, Graph
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
@@ -136,7 +136,7 @@ class KernelCall:
 
     number: int
     op: Operation
-    kernel: Kernel
+    kernel: PhiKernel
     place: str
     operands: list[list[CppVariable]]
     results: list[CppVariable]

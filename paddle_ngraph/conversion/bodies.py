@@ -44,7 +44,7 @@ from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 # The sizes that an iteration adds to each dimension of each loop-carried value.
 ShapeGrowth = Sequence[Sequence[Number]]
 
-_SHAPE_CHANGES = "a turn of the loop changes the shape of what it hands on"
+_SHAPE_CHANGES = "an iteration changes the shape of a loop-carried value"
 # Conversions of a loop body until all growth is known: each size in a chain of sizes that follow
 # from each other takes one.
 _MAX_CONVERSIONS = 4
@@ -109,7 +109,7 @@ def body_of_loop(
             results = builder.loop_results(body.shapes[1 + args :])
             return body, [*builder.initial_values(), *builder.inputs.sources[args:]], results
         growth = found
-    raise NgraphError(f"{_SHAPE_CHANGES}, and not alike in each turn")
+    raise NgraphError(f"{_SHAPE_CHANGES}, and not equally in all iterations")
 
 
 class BodyBuilder:
@@ -211,7 +211,7 @@ class BodyBuilder:
             NgraphError: Iterations append elements of several shapes.
         """
         if not all(symbols_in(size) <= self._outer_symbols for size in chain(*appended)):
-            raise NgraphError("turns of the loop append elements of several shapes")
+            raise NgraphError("iterations append elements of several shapes")
         outer_shapes = self._outer.sizes.shapes
         before = [self._outer.shape(source) for source in self.inputs.sources[: self._args]]
         if outer_shapes is None or not (_has_growth(self._growth) or appended):
@@ -403,7 +403,7 @@ class BodyBuilder:
         shapes, iteration = self.bridge.sizes.shapes, self._iterations.index
         assert shapes is not None and iteration is not None
         most = shapes.guards.max_iterations(iteration)
-        error = RunError(f"a loop turns more than {most} times.")
+        error = RunError(f"a loop has more than {most} iterations.")
         return self.bridge.integers.in_range(self._next_iteration, 0, most, error)
 
     def _update_trip_count_check(self) -> None:
@@ -441,7 +441,9 @@ class BodyBuilder:
         )
         for index in chosen:
             if self._grows(index):
-                raise NgraphError("what grows from turn to turn becomes what another one was")
+                raise NgraphError(
+                    "a growing loop-carried value becomes the earlier value of another one"
+                )
             arg = self.inputs.parameters[index].output(0)
             results[index + 1] = select(is_iteration, results[index + 1], arg).output(0)
 
@@ -473,7 +475,7 @@ def _growth_between(
         raise NgraphError(f"{_SHAPE_CHANGES} from rank {len(before)} to {len(after)}")
     added = [0 if a == b else b - a for a, b in zip(before, after)]
     if not all(symbols_in(size) <= known for size in added):
-        raise NgraphError(f"{_SHAPE_CHANGES}, and not alike in each turn")
+        raise NgraphError(f"{_SHAPE_CHANGES}, and not equally in all iterations")
     return added
 
 

@@ -187,7 +187,7 @@ class Undecided(NgraphError):
     """A decision depends on an iteration index or count, which only a run knows."""
 
     def __init__(self) -> None:
-        super().__init__("what is computed depends on how often a loop has turned")
+        super().__init__("a decision of the build depends on the number of iterations of a loop")
 
 
 class Guard(NamedTuple):

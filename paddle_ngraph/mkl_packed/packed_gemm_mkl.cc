@@ -35,7 +35,7 @@ const MklFunctions& mkl() {
 float beta(bool accumulate) { return accumulate ? 1.0f : 0.0f; }
 
 // A right operand and its sizes.
-struct Operand {
+struct RightOperand {
   Matrix b;
   int64_t n;
   int64_t k;
@@ -43,7 +43,7 @@ struct Operand {
 
 class MklMatmul : public Matmul {
  public:
-  MklMatmul(const Operand& operand, const MatmulShape& shape, bool is_packed)
+  MklMatmul(const RightOperand& operand, const MatmulShape& shape, bool is_packed)
       : operand_(operand), shape_(shape), is_packed_(is_packed) {}
 
   void compute(const float* a, const uint16_t* /*rounded*/, float* c) override {
@@ -58,7 +58,7 @@ class MklMatmul : public Matmul {
   }
 
  private:
-  Operand operand_;
+  RightOperand operand_;
   MatmulShape shape_;
   bool is_packed_;
 };
@@ -82,19 +82,19 @@ class MklMatrix : public PackedMatrix {
  private:
   int64_t m_;
   Buffer memory_;
-  Operand operand_;
+  RightOperand operand_;
 };
 
 class MklReference : public PackedMatrix {
  public:
-  explicit MklReference(const Operand& operand) : operand_(operand) {}
+  explicit MklReference(const RightOperand& operand) : operand_(operand) {}
 
   std::unique_ptr<Matmul> make_matmul(const MatmulShape& shape) const override {
     return std::make_unique<MklMatmul>(operand_, shape, /*is_packed=*/false);
   }
 
  private:
-  Operand operand_;
+  RightOperand operand_;
 };
 
 class MklProvider : public GemmProvider {
@@ -109,7 +109,7 @@ class MklProvider : public GemmProvider {
   }
 
   std::shared_ptr<const PackedMatrix> refer(const Matrix& b, int64_t n, int64_t k) const override {
-    return std::make_shared<MklReference>(Operand{b, n, k});
+    return std::make_shared<MklReference>(RightOperand{b, n, k});
   }
 
   void gemm(const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k, float* c,

@@ -100,7 +100,7 @@ Float* output_of(const Network& net, Float* reserve, int64_t layer) {
 }
 
 // Rows of a batch that one shard computes in all steps.
-struct Rows {
+struct ShardRows {
   int64_t first;
   int64_t count;
 };
@@ -119,7 +119,7 @@ void apply_dropout(const Network& net, const float* values, const uint8_t* mask,
 // Calls `run(row, first, count)` for chunks of the rows whose sequences include this step, and
 // `skip_chunk` for those whose sequences ended before it.
 template <typename Run, typename Skip>
-void parallel_active_chunks(const Network& net, int64_t step, Rows rows, const Run& run,
+void parallel_active_chunks(const Network& net, int64_t step, ShardRows rows, const Run& run,
                             const Skip& skip_chunk) {
   parallel_chunks(
       rows.count, net.hidden, num_gates(net.mode), [&](int64_t at, int64_t first, int64_t count) {
@@ -168,7 +168,7 @@ class ForwardCell {
   // With sequences of different lengths, h_last holds h: out is zero after the end of a sequence.
   bool keeps_h_in_last() const { return !net_.lengths.empty(); }
 
-  void run_steps(const PackedMatrix& weight, Rows rows) {
+  void run_steps(const PackedMatrix& weight, ShardRows rows) {
     const auto make_step_matmul = [&](int64_t ld) {
       return weight.make_matmul({rows.count, ld, net_.gates(), /*accumulate=*/false});
     };
@@ -207,7 +207,7 @@ class ForwardCell {
     }
   }
 
-  void run_step(int64_t i, int64_t step, Rows rows) {
+  void run_step(int64_t i, int64_t step, ShardRows rows) {
     parallel_active_chunks(
         net_, step, rows,
         [&](int64_t row, int64_t first, int64_t count) { run_chunk(i, step, row, first, count); },
@@ -266,7 +266,7 @@ class ForwardCell {
     return part(net_, memory_) + step * net_.batch * net_.hidden;
   }
 
-  void finish(Rows rows) {
+  void finish(ShardRows rows) {
     const int64_t last = cell_.step(net_, net_.steps - 1);
     for (int64_t i = 0; i < rows.count && !keeps_h_in_last(); ++i) {
       const int64_t row = rows.first + i;
@@ -384,7 +384,7 @@ class BackwardCell {
 
  private:
   void run_steps(const PackedMatrix& weight, int64_t shard) {
-    const Rows rows{shard * shard_rows_, shard_rows_};
+    const ShardRows rows{shard * shard_rows_, shard_rows_};
     const MatmulShape shape{rows.count, gate_grads_.stride(), net_.hidden, false};
     auto product = weight.make_matmul(shape);
     const int64_t state = rows.first * net_.hidden, size = rows.count * net_.hidden;
@@ -410,7 +410,7 @@ class BackwardCell {
 
   GateGrads& of_input() { return net_.mode == Mode::gru ? input_gate_grads_ : gate_grads_; }
 
-  void run_step(int64_t i, int64_t step, Rows rows) {
+  void run_step(int64_t i, int64_t step, ShardRows rows) {
     parallel_active_chunks(
         net_, step, rows,
         [&](int64_t row, int64_t first, int64_t count) { run_chunk(i, step, row, first, count); },

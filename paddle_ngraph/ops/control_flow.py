@@ -131,7 +131,7 @@ def _require_iteration(bridge: NgraphBridge, condition: Output) -> Output:
     The plugin would return the elements that iterations of the previous run appended.
     """
     as_integer = opset15.convert(condition, Type.i32)
-    error = RunError("a loop that appends to a TensorArray has no turn.")
+    error = RunError("a loop that appends to a TensorArray has no iteration.")
     checked = bridge.integers.in_range(as_integer, 1, 2, error)
     return opset15.convert(checked, Type.boolean).output(0)
 

@@ -61,7 +61,7 @@ _NORMALIZING_OPTIMIZERS: dict[str, tuple[str, float]] = {
 }
 
 
-class Steps(NamedTuple):
+class SubgraphTimes(NamedTuple):
     """Measured times of the subgraphs of a plan, in milliseconds.
 
     Attributes:
@@ -85,10 +85,10 @@ class Computed(NamedTuple):
 class Stopwatch(Protocol):
     """Interface of the timer of plans."""
 
-    def steps(self, way: CandidatePlan) -> Steps:
+    def steps(self, candidate: CandidatePlan) -> SubgraphTimes:
         """Times the subgraphs of a plan that has a schedule."""
 
-    def run(self, way: CandidatePlan) -> float:
+    def run(self, candidate: CandidatePlan) -> float:
         """The milliseconds of ``Executor.run``."""
 
 
@@ -216,29 +216,29 @@ class _PlanSelection:
         self._scope = scope
         self._stopwatch = stopwatch
         self._random = random
-        self._ways: dict[str, CandidatePlan] = {}
+        self._plans: dict[str, CandidatePlan] = {}
         self._skipped: dict[str, str] = {}
 
     def select(self) -> AutomaticPlan:
         """Builds, checks, times and selects plans."""
         plan = ExecutionPlan(self._program, None, self._wanted)
-        serial = self._way(SERIAL, plan.program, plan.fetches)
+        serial = self._candidate(SERIAL, plan.program, plan.fetches)
         expected = self._computed(serial)
         gradients = _gradients(self._program, self._wanted)
         for name, build in self._candidates():
             self._try(name, build, expected, gradients)
-        predicted = {name: self._predicted(way) for name, way in self._ways.items()}
+        predicted = {name: self._predicted(candidate) for name, candidate in self._plans.items()}
         measured = {SERIAL: self._stopwatch.run(serial)}
         best = min(measured[SERIAL], *(ms for ms in predicted.values() if ms is not None), math.inf)
-        self._ways = {SERIAL: serial, **self._ways}
+        self._plans = {SERIAL: serial, **self._plans}
         for name, ms in predicted.items():
             if ms is None or ms <= best * _MAX_TIME_RATIO_TO_MEASURE:
-                measured[name] = self._stopwatch.run(self._ways[name])
+                measured[name] = self._stopwatch.run(self._plans[name])
         chosen = min(measured, key=measured.__getitem__)
-        options = [Option(name, predicted.get(name), measured.get(name)) for name in self._ways]
+        options = [Option(name, predicted.get(name), measured.get(name)) for name in self._plans]
         options += [Option(name, reason=reason) for name, reason in self._skipped.items()]
-        way = self._ways[chosen]
-        return AutomaticPlan(way.program, way.fetches, chosen, options)
+        candidate = self._plans[chosen]
+        return AutomaticPlan(candidate.program, candidate.fetches, chosen, options)
 
     def _candidates(self) -> Iterator[tuple[str, _Build]]:
         """Yields (name, builder of the program) of the candidates other than the serial plan."""
@@ -266,18 +266,18 @@ class _PlanSelection:
         self._check_divisible(slices)
         groups = _core_groups(count)
         planned = pipeline(self._program, slices, groups, self._wanted)
-        way = self._way(name, planned.program, planned.fetches)
-        measured = self._ms_of(way, groups)
+        candidate = self._candidate(name, planned.program, planned.fetches)
+        measured = self._ms_of(candidate, groups)
         if max(measured, default=0.0) > _MAX_TIME_RATIO_TO_MEASURE * sum(measured) / count:
             planned = pipeline(self._program, slices, groups, self._wanted, measured)
         return planned.program, planned.fetches
 
-    def _ms_of(self, way: CandidatePlan, groups: Sequence[str]) -> list[float]:
+    def _ms_of(self, candidate: CandidatePlan, groups: Sequence[str]) -> list[float]:
         """Milliseconds of computation of each core group; empty for a plan without a schedule."""
-        if way.schedule is None:
+        if candidate.schedule is None:
             return []
         found = dict.fromkeys((frozenset(cores_of(group)) for group in groups), 0.0)
-        for step, ms in zip(way.schedule.steps, self._stopwatch.steps(way).concurrent):
+        for step, ms in zip(candidate.schedule.steps, self._stopwatch.steps(candidate).concurrent):
             if step.groups[0] in found:
                 found[step.groups[0]] += ms
         return list(found.values())
@@ -297,32 +297,32 @@ class _PlanSelection:
     ) -> None:
         """Adds a candidate plan if its results are equivalent to those of the serial plan."""
         try:
-            way = self._way(name, *build())
-            computed = self._computed(way)
+            candidate = self._candidate(name, *build())
+            computed = self._computed(candidate)
         except Exception as error:  # Paddle's errors have many classes; the serial plan works
             lines = str(error).strip().splitlines() or [type(error).__name__]
             self._skipped[name] = lines[-1].strip()
             return
         if _is_equivalent(computed, expected, gradients):
-            self._ways[name] = way
+            self._plans[name] = candidate
         else:
             self._skipped[name] = "it computes other numbers than the serial plan"
 
-    def _way(self, name: str, program: PirProgram, fetches: list[Value]) -> CandidatePlan:
+    def _candidate(self, name: str, program: PirProgram, fetches: list[Value]) -> CandidatePlan:
         schedule = schedule_of(program)
         return CandidatePlan(name, program, fetches, schedule, self._feed, self._scope)
 
-    def _computed(self, way: CandidatePlan) -> Computed:
+    def _computed(self, candidate: CandidatePlan) -> Computed:
         paddle.set_rng_state(self._random, "cpu")
-        return way.computed()
+        return candidate.computed()
 
-    def _predicted(self, way: CandidatePlan) -> float | None:
+    def _predicted(self, candidate: CandidatePlan) -> float | None:
         """The predicted milliseconds of a run; ``None`` for a plan without a schedule."""
-        if way.schedule is None:
+        if candidate.schedule is None:
             return None
-        steps = self._stopwatch.steps(way)
+        steps = self._stopwatch.steps(candidate)
         # The engine runs subgraphs in one thread if that is faster.
-        return min(sum(steps.alone), total_ms(way.tasks(steps.concurrent))) + steps.besides
+        return min(sum(steps.alone), total_ms(candidate.tasks(steps.concurrent))) + steps.besides
 
 
 def _core_groups(count: int) -> list[str]:
@@ -404,37 +404,41 @@ def _largest(array: np.ndarray) -> float:
 # -- measuring -----------------------------------------------------------------------------------
 
 
-def executor_run(way: CandidatePlan, scope: Scope) -> Callable[[], list[Any]]:
+def executor_run(candidate: CandidatePlan, scope: Scope) -> Callable[[], list[Any]]:
     """Returns a function that runs a planned program on the variables of a scope."""
     executor: Any = paddle.static.Executor(paddle.CPUPlace())
-    feed = dict(way.feed)
-    return lambda: executor.run(way.program, feed=feed, fetch_list=way.fetches, scope=scope)
+    feed = dict(candidate.feed)
+    return lambda: executor.run(
+        candidate.program, feed=feed, fetch_list=candidate.fetches, scope=scope
+    )
 
 
 class _Measured:
     """Stopwatch that measures real runs."""
 
-    def steps(self, way: CandidatePlan) -> Steps:
-        run = executor_run(way, copies_of(way.program, way.scope))
-        concurrent, _ = self._timed(way, run, is_alone=False)
-        alone, besides = self._timed(way, run, is_alone=True)
-        return Steps(alone, concurrent, besides)
+    def steps(self, candidate: CandidatePlan) -> SubgraphTimes:
+        run = executor_run(candidate, copies_of(candidate.program, candidate.scope))
+        concurrent, _ = self._timed(candidate, run, is_alone=False)
+        alone, besides = self._timed(candidate, run, is_alone=True)
+        return SubgraphTimes(alone, concurrent, besides)
 
     def _timed(
-        self, way: CandidatePlan, run: Callable[[], object], is_alone: bool
+        self, candidate: CandidatePlan, run: Callable[[], object], is_alone: bool
     ) -> tuple[list[float], float]:
         """The median milliseconds of each subgraph, and of the remaining time of a run."""
-        assert way.schedule is not None
+        assert candidate.schedule is not None
         step_times: list[list[float]] = []
         overheads: list[float] = []
         with timing(is_alone) as times:
             for ms in _runs(run):
-                step_times.append([times[index] for index in range(len(way.schedule.steps))])
+                step_times.append([times[index] for index in range(len(candidate.schedule.steps))])
                 overheads.append(ms - sum(step_times[-1]))
         return [statistics.median(each) for each in zip(*step_times)], statistics.median(overheads)
 
-    def run(self, way: CandidatePlan) -> float:
-        return statistics.median(_runs(executor_run(way, copies_of(way.program, way.scope))))
+    def run(self, candidate: CandidatePlan) -> float:
+        return statistics.median(
+            _runs(executor_run(candidate, copies_of(candidate.program, candidate.scope)))
+        )
 
 
 def _runs(run: Callable[[], object]) -> Iterator[float]:

@@ -8,7 +8,7 @@ from html import escape
 
 from paddle_ngraph.simulation.prediction import Checked, Predicted
 from paddle_ngraph.simulation.profile import Profile
-from paddle_ngraph.simulation.training import WAYS
+from paddle_ngraph.simulation.training import STRATEGIES
 
 _WIDTH, _HEIGHT = 760, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 190, 40, 50
@@ -19,7 +19,7 @@ Points = Sequence[tuple[float, float]]
 def picture(profile: Profile, known: Sequence[Checked], rows: Sequence[Predicted]) -> str:
     """Returns an SVG figure: measured steps as dots, a curve for each all-reduce strategy."""
     curves: dict[str, Points] = {
-        str(way): [(row.ranks, row.ms[way]) for row in rows] for way in WAYS
+        str(strategy): [(row.ranks, row.ms[strategy]) for row in rows] for strategy in STRATEGIES
     }
     if known:
         curves["measured, 1 machine"] = [(row.ranks, row.measured_ms) for row in known]
@@ -54,7 +54,7 @@ def _svg(title: str, curves: Mapping[str, Points]) -> str:
         colour, height = _COLOURS[index % len(_COLOURS)], _TOP + 10 + 20 * index
         placed = [position(*point) for point in curve]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
-        if index < len(WAYS):
+        if index < len(STRATEGIES):
             lines.append(f'<polyline points="{path}" fill="none" stroke="{colour}"/>')
         lines += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in placed]
         lines.append(f'<circle cx="{_WIDTH - _RIGHT + 16}" cy="{height}" r="4" fill="{colour}"/>')

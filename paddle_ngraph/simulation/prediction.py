@@ -12,7 +12,7 @@ from paddle_ngraph.simulation.profile import Profile
 from paddle_ngraph.simulation.reliability import Checkpointing, best_checkpointing
 from paddle_ngraph.simulation.training import (
     PRESENT,
-    WAYS,
+    STRATEGIES,
     AveragingStrategy,
     Cluster,
     compute_ms,
@@ -68,7 +68,7 @@ class Predicted(NamedTuple):
 
     Attributes:
         ranks: The number of ranks.
-        ms: The expected time of a step in milliseconds, for each strategy in :data:`WAYS`.
+        ms: The expected time of a step in milliseconds, for each strategy in :data:`STRATEGIES`.
         waiting_ms: The share of the shortest step time that is due to slow ranks, in milliseconds.
         efficiency: The compute time of a rank as a fraction of the shortest step time.
         checkpointing: The best checkpoint interval.
@@ -102,8 +102,8 @@ def predicted(profile: Profile, scenario: Scenario) -> list[Predicted]:
 
 def _predicted(profile: Profile, scenario: Scenario, ranks: int) -> Predicted:
     cluster = scenario.cluster(profile, ranks)
-    ms = {way: step_ms(profile, cluster, way) for way in WAYS}
-    best = min(WAYS, key=ms.__getitem__)
+    ms = {strategy: step_ms(profile, cluster, strategy) for strategy in STRATEGIES}
+    best = min(STRATEGIES, key=ms.__getitem__)
     even = step_ms(profile.without_spread(), cluster, best)
     failures_every_s = scenario.hours_between_failures * 3600 / ranks
     return Predicted(
@@ -142,13 +142,18 @@ def checked_table(rows: Sequence[Checked]) -> str:
 
 def predicted_table(rows: Sequence[Predicted]) -> str:
     """Table of predicted steps, with the cost of slow ranks and failures."""
-    header = ["ranks", *(f"{way}, ms" for way in WAYS), "slow ranks, ms", "efficiency"]
+    header = [
+        "ranks",
+        *(f"{strategy}, ms" for strategy in STRATEGIES),
+        "slow ranks, ms",
+        "efficiency",
+    ]
     return table(
         [*header, "checkpoint every", "useful time"],
         [
             [
                 str(row.ranks),
-                *(f"{row.ms[way]:.1f}" for way in WAYS),
+                *(f"{row.ms[strategy]:.1f}" for strategy in STRATEGIES),
                 f"{row.waiting_ms:.1f}",
                 f"{row.efficiency:.0%}",
                 _duration(row.checkpointing.interval_s),

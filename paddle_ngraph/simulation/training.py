@@ -74,16 +74,16 @@ class AveragingStrategy:
         return f"{self.algorithm}, overlap" if self.overlaps else self.algorithm
 
 
-WAYS = tuple(
+STRATEGIES = tuple(
     AveragingStrategy(algorithm, overlaps) for algorithm in ALGORITHMS for overlaps in (False, True)
 )
-PRESENT = WAYS[0]  # the current strategy of the engine
+PRESENT = STRATEGIES[0]  # the current strategy of the engine
 
 
-def step_ms(profile: Profile, cluster: Cluster, way: AveragingStrategy) -> float:
+def step_ms(profile: Profile, cluster: Cluster, strategy: AveragingStrategy) -> float:
     """The expected time of a step in milliseconds, slow ranks included."""
     return expected(
-        lambda slow_down: total_ms(tasks_of_step(profile, cluster, way, slow_down)),
+        lambda slow_down: total_ms(tasks_of_step(profile, cluster, strategy, slow_down)),
         profile.spread,
         cluster.ranks,
     )
@@ -98,14 +98,14 @@ def compute_ms(profile: Profile, cluster: Cluster) -> float:
 
 
 def tasks_of_step(
-    profile: Profile, cluster: Cluster, way: AveragingStrategy, slow_down: float
+    profile: Profile, cluster: Cluster, strategy: AveragingStrategy, slow_down: float
 ) -> dict[Hashable, Task]:
     """The tasks of one rank.
 
     Args:
         profile: The measured times.
         cluster: The cluster.
-        way: The strategy of averaging gradients.
+        strategy: The strategy of averaging gradients.
         slow_down: Factor on the compute time of the slowest rank.
 
     Raises:
@@ -121,10 +121,12 @@ def tasks_of_step(
             ms, before = interval.ms[cores] * factor / _SLICES, list(computing)[-1:]
             computing["interval", index, part] = Task(ms, before, _resources(_CORE))
         if interval.bucket_bytes and cluster.ranks > 1:
-            ready = ("interval", index if way.overlaps else last, _SLICES - 1)
+            ready = ("interval", index if strategy.overlaps else last, _SLICES - 1)
             after = [ready, *list(sending)[-1:]]
             sending.update(
-                _all_reduce(profile, cluster, way.algorithm, interval.bucket_bytes, index, after)
+                _all_reduce(
+                    profile, cluster, strategy.algorithm, interval.bucket_bytes, index, after
+                )
             )
     # Sends have priority: they take the core briefly, and the network then works concurrently.
     tasks = {**sending, **computing}

@@ -8,7 +8,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.names import drop_scheduler
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.block_view import SOURCES
-from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
+from paddle_ngraph.transpiler.training_program import ParameterGradient, TrainingProgram
 
 
 def remove_updates(
@@ -51,7 +51,7 @@ def last_of_backward(training: TrainingProgram, fetching: Sequence[Operation]) -
     return last
 
 
-def _reject_updates_before(last: int, gradients: Sequence[Gradient]) -> None:
+def _reject_updates_before(last: int, gradients: Sequence[ParameterGradient]) -> None:
     for gradient in gradients:
         if gradient.first_reader <= last:
             raise NgraphError(
@@ -60,7 +60,9 @@ def _reject_updates_before(last: int, gradients: Sequence[Gradient]) -> None:
             )
 
 
-def _reject_update_fetches(fetching: Sequence[Operation], gradients: Sequence[Gradient]) -> None:
+def _reject_update_fetches(
+    fetching: Sequence[Operation], gradients: Sequence[ParameterGradient]
+) -> None:
     after = descendants(op for gradient in gradients for op, _ in gradient.readers)
     for number, op in enumerate(fetching):
         if op.id() in after:

@@ -25,7 +25,7 @@ from paddle_ngraph.partitioning.analysis.placement import LINK_DEVICE, place_on
 from paddle_ngraph.transpiler import training_program
 from paddle_ngraph.transpiler.building import ACCUMULATED, Builder
 from paddle_ngraph.transpiler.cutting import drop_unread_sources, remove_updates
-from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
+from paddle_ngraph.transpiler.training_program import ParameterGradient, TrainingProgram
 
 COLLECTIVES = frozenset({"pd_op.all_reduce_", "pd_op.broadcast_"})
 
@@ -189,7 +189,7 @@ def _bytes(value: Value) -> int:
 
 def gradient_buckets(
     training: TrainingProgram, options: DistributionOptions
-) -> Iterator[list[Gradient]]:
+) -> Iterator[list[ParameterGradient]]:
     """Buckets of gradients of one dtype, in the order of their computation."""
     by_value = {id(gradient.value): gradient for gradient in training.gradients}
     for group in _gradient_rounds(training):
@@ -197,9 +197,9 @@ def gradient_buckets(
             yield [by_value[id(value)] for value in bucket]
 
 
-def _gradient_rounds(training: TrainingProgram) -> Iterator[list[Gradient]]:
+def _gradient_rounds(training: TrainingProgram) -> Iterator[list[ParameterGradient]]:
     """Groups of gradients, each computed before its first reader: those of one optimizer."""
-    group: list[Gradient] = []
+    group: list[ParameterGradient] = []
     for gradient in sorted(training.gradients, key=lambda each: each.index):
         if group and gradient.index > min(each.first_reader for each in group):
             yield group
@@ -227,7 +227,7 @@ class _CollectiveInserter:
         for variables in _buckets(statistics, self._options) if self._ranks > 1 else ():
             self._average_in_place(variables)
 
-    def _average(self, number: int, bucket: Sequence[Gradient]) -> None:
+    def _average(self, number: int, bucket: Sequence[ParameterGradient]) -> None:
         """Replaces gradients by their averages in all readers."""
         last = max(gradient.index for gradient in bucket)
         build = Builder(self._block, before=self._operators[last + 1])

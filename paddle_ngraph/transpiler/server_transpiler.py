@@ -30,7 +30,7 @@ from paddle_ngraph.transpiler.cutting import (
     keep,
     remove_updates,
 )
-from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
+from paddle_ngraph.transpiler.training_program import ParameterGradient, TrainingProgram
 
 # Feeds of the trainer's and of the server's program.
 PARAMETERS, GRADIENTS = "ngraph_parameters", "ngraph_gradients"
@@ -142,13 +142,13 @@ def _require_float32(parameter: str, value: Value) -> None:
         )
 
 
-def _is_table(gradient: Gradient) -> bool:
+def _is_table(gradient: ParameterGradient) -> bool:
     """Whether a gradient is that of the weight of an ``Embedding(sparse=True)``."""
     readers = _parameter(gradient).all_used_ops()
     return any(op.name() == _LOOKUP and op.attrs()["sparse"] for op in readers)
 
 
-def _parameter(gradient: Gradient) -> Value:
+def _parameter(gradient: ParameterGradient) -> Value:
     names = gradient.update.get_input_names()
     return gradient.update.operand_source(names.index("param"))
 
@@ -288,7 +288,7 @@ def _make_server(program: Program, tables: Sequence[Table]) -> None:
     keep(block, ancestors(updates))
 
 
-def _feed_gradients(block: Block, gradients: Sequence[Gradient]) -> None:
+def _feed_gradients(block: Block, gradients: Sequence[ParameterGradient]) -> None:
     """Replaces gradients by a feed."""
     if not gradients:
         return
@@ -300,7 +300,7 @@ def _feed_gradients(block: Block, gradients: Sequence[Gradient]) -> None:
             op.operand(number).set_source(new)
 
 
-def _update_rows(block: Block, gradient: Gradient, table: Table) -> list[Operation]:
+def _update_rows(block: Block, gradient: ParameterGradient, table: Table) -> list[Operation]:
     """Restricts an update to rows of a table and of its states; returns the new operators."""
     whole = list(gradient.value.shape)
     build = Builder(block, before=_first_operator(block))

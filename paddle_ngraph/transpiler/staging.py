@@ -27,7 +27,11 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.transpiler.cutting import last_of_backward
-from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram, is_backward
+from paddle_ngraph.transpiler.training_program import (
+    ParameterGradient,
+    TrainingProgram,
+    is_backward,
+)
 
 # Latency of a message between stages, and throughput.
 _US_PER_MESSAGE = 50.0
@@ -65,7 +69,7 @@ def best_ends(
         is_last = number == stages - 1
         found = {}
         for end in [count] if is_last else places:
-            ways = [
+            partitions = [
                 (
                     max(longest, until[end] - until[start] + sent[start] + sent[end]),
                     messages + sent[end],
@@ -74,7 +78,7 @@ def best_ends(
                 for start, (longest, messages, ends) in best.items()
                 if start < end
             ]
-            found[end] = min(ways, default=None)
+            found[end] = min(partitions, default=None)
         best = {end: each for end, each in found.items() if each is not None}
     return best[count][2][:-1] if count in best else None
 
@@ -378,7 +382,7 @@ class Staging:
     def _find_variable_stages(self) -> dict[str, int]:
         return self._stage_of_variables(list(self.stage))
 
-    def _require_stage(self, gradient: Gradient) -> None:
+    def _require_stage(self, gradient: ParameterGradient) -> None:
         producer = self.producer(value_id(gradient.value))
         home = self.variable_stages.get(gradient.parameter)
         if (

@@ -67,7 +67,7 @@ _BATCH_NORM = "pd_op.batch_norm_"
 
 
 @dataclass(frozen=True)
-class Gradient:
+class ParameterGradient:
     """The gradient of one parameter at the end of the backward pass.
 
     Attributes:
@@ -134,7 +134,7 @@ class TrainingProgram:
 
     # -- gradients -------------------------------------------------------------------------------
 
-    def _gradient(self, node: OpNode) -> Gradient | None:
+    def _gradient(self, node: OpNode) -> ParameterGradient | None:
         """The gradient to average for an update; ``None`` if it is equal on all ranks."""
         operands = dict(zip(node.op.get_input_names(), node.op.operands_source()))
         name = self._variable(operands["param"])
@@ -147,7 +147,7 @@ class TrainingProgram:
         self._reject_after_clipping(name, vid, end)
         value = self._view.values[vid]
         readers = [reader for reader in self._view.readers[vid] if reader.index > end]
-        return Gradient(
+        return ParameterGradient(
             parameter=name,
             value=value,
             index=self._view.producer[vid].index,

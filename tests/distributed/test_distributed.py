@@ -296,7 +296,7 @@ def test_links_do_not_take_each_other_for_another(tmp_path):
 
         distributed.init()
         mine = job.current()
-        rank, ranks = mine.place.rank, mine.place.ranks
+        rank, ranks = distributed.rank(), distributed.ranks()
 
         def talk(number, link):
             for turn in range(3):

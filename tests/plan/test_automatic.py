@@ -11,7 +11,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.plan import automatic, data_dependency_engine, devices
-from paddle_ngraph.plan.automatic import Steps
+from paddle_ngraph.plan.automatic import SubgraphTimes
 from paddle_ngraph.simulation.events import total_ms
 from tests.plan.networks import WIDTH, data, tower, training, two_towers
 from tests.programs import Program, floats
@@ -25,29 +25,29 @@ class Given:
     """A stopwatch that shows given times.
 
     Args:
-        of_step: The milliseconds of each interval, by way; 50 if it is not there.
-        of_run: The milliseconds of a run, by way; 60 if it is not there.
+        of_step: The milliseconds of each interval, by plan; 50 if it is not there.
+        of_run: The milliseconds of a run, by plan; 60 if it is not there.
     """
 
     def __init__(self, of_step: dict[str, float], **of_run: float) -> None:
         self._of_step = of_step
         self._of_run = of_run
         self.timed: list[str] = []
-        self.ways: dict[str, automatic.CandidatePlan] = {}
+        self.candidates: dict[str, automatic.CandidatePlan] = {}
 
-    def steps(self, way):
-        self.ways[way.name] = way
-        ms = [self._of_step.get(way.name, 50.0)] * len(way.schedule.steps)
-        return Steps(ms, ms, 0.5)
+    def steps(self, candidate):
+        self.candidates[candidate.name] = candidate
+        ms = [self._of_step.get(candidate.name, 50.0)] * len(candidate.schedule.steps)
+        return SubgraphTimes(ms, ms, 0.5)
 
-    def run(self, way):
-        self.timed.append(way.name)
-        return self._of_run.get(way.name.replace(" ", "_"), 60.0)
+    def run(self, candidate):
+        self.timed.append(candidate.name)
+        return self._of_run.get(candidate.name.replace(" ", "_"), 60.0)
 
 
-def choosing(way: str) -> Given:
-    """A stopwatch that makes a way the fastest."""
-    return Given({way: 0.01}, **{way.replace(" ", "_"): 1.0})
+def choosing(name: str) -> Given:
+    """A stopwatch that makes a plan the fastest."""
+    return Given({name: 0.01}, **{name.replace(" ", "_"): 1.0})
 
 
 def planned(build, stopwatch=None, **feed):
@@ -76,7 +76,9 @@ def option(plan, name):
     ],
 )
 def test_measured_intervals_decide(of_step, serial, chosen):
-    given = {way.replace(" ", "_"): 4.0 for way in (GROUPS, SLICES, PIPELINE)} | {"serial": serial}
+    given = {name.replace(" ", "_"): 4.0 for name in (GROUPS, SLICES, PIPELINE)} | {
+        "serial": serial
+    }
     stopwatch = Given(of_step, **given)
     _, plan = planned(two_towers, stopwatch, x=floats(8, WIDTH))
     assert plan.chosen == chosen
@@ -89,9 +91,11 @@ def test_measured_intervals_decide(of_step, serial, chosen):
 def test_a_prediction_models_concurrency():
     stopwatch = Given({GROUPS: 4.0, SLICES: 6.0})
     _, plan = planned(two_towers, stopwatch, x=floats(8, WIDTH))
-    assert len(stopwatch.ways[GROUPS].schedule.steps) == 3, "two towers, and what compares them"
+    assert len(stopwatch.candidates[GROUPS].schedule.steps) == 3, (
+        "two towers, and what compares them"
+    )
     assert option(plan, GROUPS).predicted_ms == 4 + 4 + 0.5
-    slices = stopwatch.ways[SLICES]
+    slices = stopwatch.candidates[SLICES]
     assert option(plan, SLICES).predicted_ms == total_ms(slices.tasks([6.0] * 99)) + 0.5
     halves = [step for step in slices.schedule.steps if len(step.groups) == 2]
     assert len(halves) == 2, "a slice for each half of the cores"
@@ -108,12 +112,12 @@ def test_close_predictions_are_measured(groups, chosen):
     assert option(plan, SLICES).measured_ms is None
 
 
-@pytest.mark.parametrize("way", ["serial", GROUPS, SLICES, "4 slices", PIPELINE, LONGER])
+@pytest.mark.parametrize("name", ["serial", GROUPS, SLICES, "4 slices", PIPELINE, LONGER])
 @pytest.mark.parametrize("build", [two_towers, training])
-def test_results_are_those_of_native(build, way):
+def test_results_are_those_of_native(build, name):
     x = floats(8, WIDTH)
-    program, plan = planned(build, choosing(way), x=x)
-    assert plan.chosen == way
+    program, plan = planned(build, choosing(name), x=x)
+    assert plan.chosen == name
     native = Program(build)
     before = paddle_ngraph.stats()["engine_runs"]
     for _ in range(3):
@@ -237,9 +241,9 @@ def test_rejected_options_and_their_reasons(build, batch, name, reason):
 # -- pipelines -----------------------------------------------------------------------------------
 
 
-def stages_of(way, *groups):
+def stages_of(candidate, *groups):
     """The steps of each stage, in program order."""
-    steps = way.schedule.steps
+    steps = candidate.schedule.steps
     return [[s for s in steps if s.groups == [frozenset(cores)]] for cores in groups]
 
 
@@ -293,19 +297,19 @@ def test_a_stage_runs_beside_the_one_before(monkeypatch, planned_runs):
 def test_a_stage_waits_for_its_slice_alone():
     stopwatch = choosing(PIPELINE)
     planned(one_tower, stopwatch, x=floats(8, WIDTH))
-    way = stopwatch.ways[PIPELINE]
-    first, second = stages_of(way, {0, 1}, {2, 3})
+    candidate = stopwatch.candidates[PIPELINE]
+    first, second = stages_of(candidate, {0, 1}, {2, 3})
     assert [step.after for step in first] == [frozenset()] * 2
-    numbers = [way.schedule.steps.index(step) for step in first]
+    numbers = [candidate.schedule.steps.index(step) for step in first]
     assert [step.after for step in second] == [frozenset({number}) for number in numbers]
 
 
 class Uneven(Given):
     """A stopwatch that shows stages of which the first takes much longer."""
 
-    def steps(self, way):
-        shown = super().steps(way)
-        ms = [9.0 if step.groups[0] == {0, 1} else 1.0 for step in way.schedule.steps]
+    def steps(self, candidate):
+        shown = super().steps(candidate)
+        ms = [9.0 if step.groups[0] == {0, 1} else 1.0 for step in candidate.schedule.steps]
         return shown._replace(concurrent=ms)
 
 
@@ -314,7 +318,7 @@ def test_measured_times_move_the_cut():
     sizes = []
     for stopwatch in (choosing(PIPELINE), Uneven({})):
         planned(one_tower, stopwatch, x=floats(8, WIDTH))
-        steps = stages_of(stopwatch.ways[PIPELINE], {0, 1}, {2, 3})
+        steps = stages_of(stopwatch.candidates[PIPELINE], {0, 1}, {2, 3})
         sizes.append([len(Graph.from_string(stage[0].node.graph).ops) for stage in steps])
     (one, other), (shorter, longer) = sizes
     assert abs(one - other) <= 2
@@ -359,7 +363,7 @@ def test_plans_with_fallback_operators_are_measured_as_a_whole():
 
     stopwatch = Given({}, **{"serial": 3.0, "2_core_groups": 2.0})
     _, plan = planned(build, stopwatch, x=floats(8, WIDTH))
-    assert stopwatch.timed == ["serial", GROUPS] and GROUPS not in stopwatch.ways
+    assert stopwatch.timed == ["serial", GROUPS] and GROUPS not in stopwatch.candidates
     assert plan.chosen == GROUPS and option(plan, GROUPS).predicted_ms is None
     assert "serial: measured 3 ms" in str(plan) and f"{GROUPS}: measured 2 ms" in str(plan)
 
@@ -381,7 +385,7 @@ def test_a_missing_variable_is_an_error():
     ],
     ids=["a row", "a shape"],
 )
-def test_a_way_that_fails_leaves_the_others(pick):
+def test_a_plan_that_fails_leaves_the_others(pick):
     """No slice has that many rows."""
 
     def build():

@@ -19,7 +19,13 @@ from paddle_ngraph.simulation import collectives, prediction, profile, reliabili
 from paddle_ngraph.simulation.collectives import Phase, Sample, SimulatedLink
 from paddle_ngraph.simulation.events import Task, simulate, total_ms
 from paddle_ngraph.simulation.profile import ProfileSegment
-from paddle_ngraph.simulation.training import WAYS, AveragingStrategy, Cluster, compute_ms, step_ms
+from paddle_ngraph.simulation.training import (
+    STRATEGIES,
+    AveragingStrategy,
+    Cluster,
+    compute_ms,
+    step_ms,
+)
 
 pytestmark = pytest.mark.pure
 
@@ -255,11 +261,11 @@ def test_limits_of_a_step(seed):
     nearer = replace(cluster, network=replace(network, latency_us=network.latency_us / 3))
     for slow, fast in ((RING, RING_OVERLAP), (TREE, TREE_OVERLAP)):
         assert step_ms(subject, cluster, fast) <= step_ms(subject, cluster, slow) + 1e-9
-    for way in WAYS:
-        time = step_ms(subject, cluster, way)
-        assert step_ms(subject, better, way) <= time + 1e-9
-        assert step_ms(subject, nearer, way) <= time + 1e-9
-        assert step_ms(subject.without_spread(), cluster, way) <= time + 1e-9
+    for strategy in STRATEGIES:
+        time = step_ms(subject, cluster, strategy)
+        assert step_ms(subject, better, strategy) <= time + 1e-9
+        assert step_ms(subject, nearer, strategy) <= time + 1e-9
+        assert step_ms(subject.without_spread(), cluster, strategy) <= time + 1e-9
         assert compute_ms(subject, cluster) < time or not any(
             interval.bucket_bytes for interval in subject.intervals
         )
@@ -395,16 +401,16 @@ def test_the_command(tmp_path, capsys, small):
     assert four[:2] == ["4", "47.0"]
     cluster = Cluster(1024, 2, SimulatedLink(50.0, 10.0))
     assert machine[1] == machine[2] == "19.4"
-    assert many[1:5] == [f"{step_ms(small, cluster, way):.1f}" for way in WAYS]
-    best = min(step_ms(small, cluster, way) for way in WAYS)
+    assert many[1:5] == [f"{step_ms(small, cluster, strategy):.1f}" for strategy in STRATEGIES]
+    best = min(step_ms(small, cluster, strategy) for strategy in STRATEGIES)
     assert many[5:7] == ["0.0", f"{14 / best:.0%}"]
     seconds = math.sqrt(2 * 0.5 * 50000 * 3600 / 1024)
     assert many[7] == f"{seconds / 60:.1f} min" and many[8].endswith("%")
     drawing = ElementTree.parse(svg).getroot()
     space = "{http://www.w3.org/2000/svg}"
-    assert len(drawing.findall(f"{space}polyline")) == len(WAYS)
+    assert len(drawing.findall(f"{space}polyline")) == len(STRATEGIES)
     texts = [each.text for each in drawing.findall(f"{space}text")]
-    assert {"ranks", "1024", *map(str, WAYS)} <= set(texts)
+    assert {"ranks", "1024", *map(str, STRATEGIES)} <= set(texts)
 
 
 @pytest.mark.slow("compiles many or large functions")

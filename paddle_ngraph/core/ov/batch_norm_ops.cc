@@ -50,7 +50,7 @@ struct View {
     }
     return ((sample * blocks + block_index) * pixels + first_pixel(chunk)) * block;
   }
-  Rows rows(int64_t block_index, int64_t chunk) const {
+  ChannelRows rows(int64_t block_index, int64_t chunk) const {
     return {std::min(chunk_pixels(), pixels - first_pixel(chunk)), width(block_index),
             is_side_by_side ? channels : block};
   }
@@ -204,7 +204,7 @@ void BatchNorm::compute(const ov::TensorVector& inputs, ov::TensorVector* output
     std::vector<float> mean(v.block), square(v.block);
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       const float* from = x + v.begin(b, chunk);
-      const Rows rows = v.rows(b, chunk);
+      const ChannelRows rows = v.rows(b, chunk);
       if (v.block == 1) {
         row_moments(from, rows.count, mean.data(), square.data());
       } else {
@@ -267,9 +267,9 @@ void BatchNormGrad::infer() {
 void BatchNormGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   const View v = view_of(inputs[0].get_shape());
   const float* x = inputs[0].data<const float>();
-  const Gradient grad{inputs[1].data<const float>(),
-                      attributes().relu.is_on ? inputs[5].data<const float>() : nullptr,
-                      bounds_of(attributes().relu)};
+  const ReluGradient grad{inputs[1].data<const float>(),
+                          attributes().relu.is_on ? inputs[5].data<const float>() : nullptr,
+                          bounds_of(attributes().relu)};
   const auto* scale = inputs[2].data<const float>();
   const auto* mean = inputs[3].data<const float>();
   const auto* inverse = inputs[4].data<const float>();
@@ -279,7 +279,7 @@ void BatchNormGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* ou
     std::vector<float> sum(v.block), product(v.block);
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       const int64_t at = v.begin(b, chunk);
-      const Rows rows = v.rows(b, chunk);
+      const ChannelRows rows = v.rows(b, chunk);
       if (v.block == 1) {
         row_products(x + at, grad.at(at), rows.count, mean[b], sum.data(), product.data());
       } else {

@@ -78,18 +78,18 @@ bool is_empty(const ConvProblem& problem) {
 }
 
 // One oneDNN primitive: the computation for `batch` samples.
-struct Kernel {
+struct ConvKernel {
   dnnl::primitive primitive;
   Desc data, filter, out, scratch;
   std::string name;
 };
 
 template <typename Description>
-Kernel kernel_of(const Description& d, const Desc& data, const Desc& filter, const Desc& out) {
+ConvKernel kernel_of(const Description& d, const Desc& data, const Desc& filter, const Desc& out) {
   return {dnnl::primitive(d), data, filter, out, d.scratchpad_desc(), d.impl_info_str()};
 }
 
-Kernel make_kernel(const ConvProblem& problem, int64_t batch, const Desc* filter_format) {
+ConvKernel make_kernel(const ConvProblem& problem, int64_t batch, const Desc* filter_format) {
   OneThread one_thread;
   Dims data_dims = dims_of(problem.data), out_dims = dims_of(problem.out);
   data_dims[0] = out_dims[0] = batch;
@@ -147,7 +147,7 @@ std::string key_of(const ConvProblem& problem) {
   return key.str();
 }
 
-bool is_fast(const Kernel& kernel, bool channels_last) {
+bool is_fast(const ConvKernel& kernel, bool channels_last) {
   if (channels_last) return kernel.name.find("amx") != std::string::npos;
   return kernel.name.find("jit") == 0 || kernel.name.find("brg") == 0;
 }
@@ -281,12 +281,12 @@ class ConvDivision {
     rows.copied_unless = kAlways;
     rows.overlap = static_cast<double>(reach()) / static_cast<double>(stride());
     rows.is_summed = work.axes[kSamples].is_summed = to_filter;
-    const Operand data{static_cast<double>(elements(p.data)),
-                       along({kSamples, kGroups, kInputs, kRows})};
-    const Operand out{static_cast<double>(elements(p.out)),
-                      along({kSamples, kGroups, kOutputs, kRows})};
-    const Operand filter{static_cast<double>(elements(p.filter)),
-                         along({kGroups, kInputs, kOutputs}), false};
+    const WorkOperand data{static_cast<double>(elements(p.data)),
+                           along({kSamples, kGroups, kInputs, kRows})};
+    const WorkOperand out{static_cast<double>(elements(p.out)),
+                          along({kSamples, kGroups, kOutputs, kRows})};
+    const WorkOperand filter{static_cast<double>(elements(p.filter)),
+                             along({kGroups, kInputs, kOutputs}), false};
     work.result = to_filter ? filter : to_data ? data : out;
     work.operands = {to_data ? out : data, to_filter ? out : filter};
     return work;
@@ -370,7 +370,7 @@ class ConvPlan {
  private:
   struct Task {
     Box data, out;
-    const Kernel* kernel;
+    const ConvKernel* kernel;
     size_t slice;
   };
 
@@ -413,7 +413,7 @@ class ConvPlan {
     slices_.assign(grid_.parts(kGroups) * grid_.parts(kInputs) * grid_.parts(kOutputs), {});
     for (int64_t i = 0; i < grid_.tasks(); ++i) {
       const ConvPart part = division.part(i);
-      const Kernel* kernel = kernel_for(part.problem, by_channels || by_rows);
+      const ConvKernel* kernel = kernel_for(part.problem, by_channels || by_rows);
       if (kernel == nullptr) return false;
       const auto slice = static_cast<size_t>(slice_of(i));
       slices_[slice] = {filter_dims(part.problem), part.filter_offset, kernel->filter};
@@ -426,7 +426,7 @@ class ConvPlan {
   }
 
   // The kernel of a chunk; null if `fast` is required and the kernel is not.
-  const Kernel* kernel_for(const ConvProblem& part, bool fast) {
+  const ConvKernel* kernel_for(const ConvProblem& part, bool fast) {
     const auto key = key_of(part);
     const auto found = kernels_.find(key);
     if (found != kernels_.end()) return &found->second;
@@ -436,7 +436,7 @@ class ConvPlan {
       if (kernel.filter.get_dims() == filter_dims(part)) format = &kernel.filter;
     }
     try {
-      const Kernel made = make_kernel(part, static_cast<int64_t>(part.data[0]), format);
+      const ConvKernel made = make_kernel(part, static_cast<int64_t>(part.data[0]), format);
       if (fast && !is_fast(made, part.channels_last)) return nullptr;
       return &kernels_.emplace(key, made).first->second;
     } catch (const dnnl::error&) {
@@ -560,7 +560,7 @@ class ConvPlan {
   void execute(const Task& task, const void* data, const void* filter, const void* out,
                char* room) const {
     OneThread one_thread;
-    const Kernel& kernel = *task.kernel;
+    const ConvKernel& kernel = *task.kernel;
     char* const scratch = room;
     room += scratch_;
     const bool forward = problem_.kind == ConvKind::forward;
@@ -666,7 +666,7 @@ class ConvPlan {
   BoxedTensor data_, out_;
   Grid grid_;
   double multiplies_ = 0;
-  std::map<std::string, Kernel> kernels_;
+  std::map<std::string, ConvKernel> kernels_;
   std::vector<Task> tasks_;
   std::vector<Slice> slices_;
   // The filters in the kernels' format: the byte offset of each slice, the total number of bytes,

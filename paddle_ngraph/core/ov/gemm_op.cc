@@ -162,25 +162,25 @@ class Bfloat16GemmPlan {
 
  private:
   // An index among the results: batch index, row and column. Also used for sizes.
-  struct Operand {
+  struct ResultIndex {
     int64_t batch, row, column;
-    bool operator<(const Operand& other) const {
+    bool operator<(const ResultIndex& other) const {
       return std::tie(batch, row, column) < std::tie(other.batch, other.row, other.column);
     }
   };
 
   struct Kernel {
-    Operand size;
+    ResultIndex size;
     dnnl::matmul primitive;
     dnnl::memory::desc a, b, c, scratch;
   };
 
   struct Task {
-    Operand begin;
+    ResultIndex begin;
     const Kernel* kernel;
   };
 
-  void add(const Operand& begin, const Operand& size) {
+  void add(const ResultIndex& begin, const ResultIndex& size) {
     auto found = kernels_.find(size);
     if (found == kernels_.end()) found = kernels_.emplace(size, make_kernel(size)).first;
     scratch_ = std::max(scratch_, aligned(found->second.scratch.get_size()));
@@ -195,7 +195,7 @@ class Bfloat16GemmPlan {
     return {{batch, rows, columns}, type, {size, row, column}};
   }
 
-  Kernel make_kernel(const Operand& size) const {
+  Kernel make_kernel(const ResultIndex& size) const {
     OneThread one_thread;
     using Type = dnnl::memory::data_type;
     const bool ta = attributes_.transpose_a, tb = attributes_.transpose_b;
@@ -222,7 +222,7 @@ class Bfloat16GemmPlan {
     if (attributes_.rounds) round(kernel.size, c);
   }
 
-  void round(const Operand& size, float* c) const {
+  void round(const ResultIndex& size, float* c) const {
     for (int64_t batch = 0; batch < size.batch; ++batch) {
       for (int64_t row = 0; row < size.row; ++row) {
         float* line = c + (batch * m_ + row) * n_;
@@ -234,7 +234,7 @@ class Bfloat16GemmPlan {
   Bfloat16GemmAttributes attributes_;
   int64_t m_, n_, k_, batch_;
   Grid grid_;
-  std::map<Operand, Kernel> kernels_;
+  std::map<ResultIndex, Kernel> kernels_;
   std::vector<Task> tasks_;
   size_t scratch_ = 0;  // bytes of scratch memory of one task
 };

@@ -248,9 +248,9 @@ ov::CompiledModel import(const Blob& blob, Settings* settings) {
 }
 
 // An infer request and the memory that it was last bound to.
-class Request {
+class BoundRequest {
  public:
-  explicit Request(ov::CompiledModel& compiled)
+  explicit BoundRequest(ov::CompiledModel& compiled)
       : infer(compiled.create_infer_request()),
         model_(compiled),
         inputs_(compiled.inputs().size()),
@@ -348,7 +348,7 @@ class Requests {
         }
       }
       while (requests_.size() < count) {
-        requests_.push_back(std::make_unique<Request>(owner_->model_));
+        requests_.push_back(std::make_unique<BoundRequest>(owner_->model_));
       }
     }
     ~Lease() {
@@ -362,17 +362,17 @@ class Requests {
     Lease& operator=(const Lease&) = delete;
 
     size_t size() const { return requests_.size(); }
-    Request& operator[](size_t i) { return *requests_[i]; }
+    BoundRequest& operator[](size_t i) { return *requests_[i]; }
 
    private:
     Requests* owner_;
-    std::vector<std::unique_ptr<Request>> requests_;
+    std::vector<std::unique_ptr<BoundRequest>> requests_;
   };
 
  private:
   ov::CompiledModel model_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Request>> idle_;
+  std::vector<std::unique_ptr<BoundRequest>> idle_;
 };
 
 // Executes one request at a time; done(i) is called when request i has ended.
@@ -454,11 +454,12 @@ class OvFunction::Implementation {
     std::optional<FirstRunTrim> first;
     if (frees_inputs_.exchange(false)) first.emplace();
     return run_checked([&] {
-      return run_parts([&](Request* request, size_t part) { request->bind(inputs, outputs, part); },
-                       [&](Request* request, size_t) {
-                         if (settings_.num_pinned > 0)
-                           pinned->values = request->pinned_values(settings_.num_pinned);
-                       });
+      return run_parts(
+          [&](BoundRequest* request, size_t part) { request->bind(inputs, outputs, part); },
+          [&](BoundRequest* request, size_t) {
+            if (settings_.num_pinned > 0)
+              pinned->values = request->pinned_values(settings_.num_pinned);
+          });
     });
   }
 
@@ -469,8 +470,8 @@ class OvFunction::Implementation {
     return run_checked([&] {
       std::vector<char*> memory;
       return run_parts(
-          [&](Request* request, size_t part) { request->bind(inputs, part, num_parts()); },
-          [&](Request* request, size_t part) {  // while other chunks are computed
+          [&](BoundRequest* request, size_t part) { request->bind(inputs, part, num_parts()); },
+          [&](BoundRequest* request, size_t part) {  // while other chunks are computed
             for (size_t i = 0; i < results_.size(); ++i) {
               const ov::Tensor result = request->infer.get_output_tensor(i);
               if (memory.size() == i) {

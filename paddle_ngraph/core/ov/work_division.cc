@@ -67,7 +67,7 @@ class Search {
 
   // The elements of an operand that the largest task needs, multiplied by the number of times they
   // are read or written.
-  double elements_of(const Operand& operand, bool reads) const {
+  double elements_of(const WorkOperand& operand, bool reads) const {
     double elements = operand.elements;
     bool is_copied = false;
     for (size_t i = 0; i < parts_.size(); ++i) {

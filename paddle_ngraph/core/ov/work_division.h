@@ -58,7 +58,7 @@ struct Axis {
 };
 
 // An input or output of a work. Every task needs all of it along axes that are not in `axes`.
-struct Operand {
+struct WorkOperand {
   double elements = 0;
   uint32_t axes = 0;      // bit mask
   bool is_copied = true;  // where its chunks are not contiguous
@@ -73,8 +73,8 @@ constexpr uint32_t along(std::initializer_list<int> axes) {
 struct Work {
   double multiplies = 0;  // multiplications, or elementary steps of that duration
   std::vector<Axis> axes;
-  std::vector<Operand> operands;  // inputs
-  Operand result;
+  std::vector<WorkOperand> operands;  // inputs
+  WorkOperand result;
 };
 
 // The grid with the shortest estimated time on this number of threads. The result depends on the

@@ -163,7 +163,7 @@ bool are_disjoint(std::vector<MemoryRange> ranges) {
 }
 
 // One optimizer update, parsed from a call.
-struct Step {
+struct ParsedUpdate {
   std::unique_ptr<OptimizerUpdate> step;
   phi::DenseTensor gradient;
   phi::DenseTensor rate;
@@ -202,18 +202,18 @@ struct Step {
   }
 };
 
-Step sgd(Arguments& arguments) {
+ParsedUpdate sgd(Arguments& arguments) {
   arguments.require_count(5);
   arguments.require_none(3);  // master_param
   arguments.require_off(4);   // multi_precision
   const float rate = arguments.one_float(1);
-  Step step{
+  ParsedUpdate step{
       step_of(SgdAttributes(), &rate, 1), arguments.floats(2), arguments.floats(1), {}, {}, {0, 3}};
   step.states.push_back(arguments.floats(0));
   return step;
 }
 
-Step momentum(Arguments& arguments) {
+ParsedUpdate momentum(Arguments& arguments) {
   arguments.require_count(11);
   arguments.require_none(4);  // master_param
   arguments.require_off(9);   // multi_precision
@@ -224,14 +224,14 @@ Step momentum(Arguments& arguments) {
   attributes.nesterov = arguments.flag(6);
   attributes.decays = arguments.is_text(7, "l2_decay");
   attributes.decay = arguments.number(8);
-  Step step{
+  ParsedUpdate step{
       step_of(attributes, &rate, 2), arguments.floats(1), arguments.floats(3), {}, {}, {0, 2, 4}};
   for (size_t state : {0, 2}) step.states.push_back(arguments.floats(state));
   return step;
 }
 
 // `first`: the index of the first argument after the decay; `attributes` contains the decay.
-Step adam_step(Arguments& arguments, AdamAttributes attributes, size_t first) {
+ParsedUpdate adam_step(Arguments& arguments, AdamAttributes attributes, size_t first) {
   arguments.require_count(first + 5);
   arguments.flag(first);             // lazy_mode
   arguments.whole(first + 1);        // min_row_size_to_use_multithread
@@ -249,12 +249,12 @@ Step adam_step(Arguments& arguments, AdamAttributes attributes, size_t first) {
     arguments.require_none(5);
   }
   const float numbers[] = {arguments.one_float(2), arguments.one_float(6), arguments.one_float(7)};
-  Step step{step_of(attributes, numbers, states.size()),
-            arguments.floats(1),
-            arguments.floats(2),
-            {},
-            {},
-            {}};
+  ParsedUpdate step{step_of(attributes, numbers, states.size()),
+                    arguments.floats(1),
+                    arguments.floats(2),
+                    {},
+                    {},
+                    {}};
   for (size_t state : states) step.states.push_back(arguments.floats(state));
   step.powers = {{arguments.floats(6), static_cast<float>(attributes.beta1)},
                  {arguments.floats(7), static_cast<float>(attributes.beta2)}};
@@ -262,9 +262,9 @@ Step adam_step(Arguments& arguments, AdamAttributes attributes, size_t first) {
   return step;
 }
 
-Step adam(Arguments& arguments) { return adam_step(arguments, {}, 13); }
+ParsedUpdate adam(Arguments& arguments) { return adam_step(arguments, {}, 13); }
 
-Step adamw(Arguments& arguments) {
+ParsedUpdate adamw(Arguments& arguments) {
   AdamAttributes attributes;
   attributes.ratio = arguments.number(13);
   attributes.decay = arguments.number(14);
@@ -288,11 +288,11 @@ bool must_use_paddle(PyObject* kwargs) {
          (kwargs != nullptr && PyDict_GET_SIZE(kwargs) > 0);
 }
 
-template <Step (*kOf)(Arguments&)>
+template <ParsedUpdate (*kOf)(Arguments&)>
 PyObject* call(PyObject* args, PyObject* kwargs) {
   if (must_use_paddle(kwargs)) return nullptr;
   Arguments arguments(args);
-  const Step step = kOf(arguments);
+  const ParsedUpdate step = kOf(arguments);
   if (!arguments.fit() || !step.is_sound() || !only_computes(false)) return nullptr;
   {
     const GilRelease released;

@@ -105,7 +105,7 @@ class PinnedState:
     def __init__(self, scope: Scope, names: Iterable[str]) -> None:
         self.is_emptied = False
         self._scope = scope
-        self._snapshot = _Snapshot(scope, names)
+        self._snapshot = _ScopeSnapshot(scope, names)
         _pin(scope, self)
 
     def restore(self) -> None:
@@ -143,7 +143,7 @@ class SavedState:
     def __init__(self, scope: Scope, names: Iterable[str], user_tensors: list[Any]) -> None:
         self.latest_claim = Claim(scope)
         self.is_emptied = self._is_pinned = self._is_claimed = False
-        self._snapshot = _Snapshot(scope, names, user_tensors)
+        self._snapshot = _ScopeSnapshot(scope, names, user_tensors)
 
     def pin(self) -> None:
         """Prevents other runs from acquiring the released scope until :meth:`claim`."""
@@ -180,7 +180,7 @@ class SavedState:
             set_reusable(self.latest_claim.scope, True)
 
 
-class _Snapshot:
+class _ScopeSnapshot:
     """The current tensors of variables of a scope.
 
     Args:

@@ -14,7 +14,7 @@ namespace {
 // Calls body(lane, index) for every float of rows of kBlock floats, or of their width where kBlock
 // is 0. Rows of one float are contiguous.
 template <int64_t kBlock, typename Body>
-NGRAPH_INLINE inline void each_row(const Rows& rows, const Body& body) {
+NGRAPH_INLINE inline void each_row(const ChannelRows& rows, const Body& body) {
   const int64_t width = kBlock > 0 ? kBlock : rows.width;
   const int64_t stride = kBlock == 1 ? 1 : rows.stride;
   for (int64_t row = 0; row < rows.count; ++row) {
@@ -45,7 +45,7 @@ class PerLane<0> {
 
 // Calls function(width of the rows) with the usual widths as compile-time constants; 0: any other.
 template <typename Function>
-NGRAPH_INLINE inline void with_width(const Rows& rows, const Function& function) {
+NGRAPH_INLINE inline void with_width(const ChannelRows& rows, const Function& function) {
   if (rows.width == 1 && rows.stride == 1) {
     function(std::integral_constant<int64_t, 1>{});
   } else if (rows.width == 8) {
@@ -61,7 +61,8 @@ NGRAPH_INLINE inline void with_width(const Rows& rows, const Function& function)
 
 // The mean, and the sum of squared distances from it, for each lane.
 template <int64_t kBlock>
-NGRAPH_INLINE inline void moments_of(const float* x, const Rows& rows, float* mean, float* square) {
+NGRAPH_INLINE inline void moments_of(const float* x, const ChannelRows& rows, float* mean,
+                                     float* square) {
   constexpr int64_t kWidth = kBlock > 0 ? kBlock : 1;
   const auto count = static_cast<float>(rows.count);
   if constexpr (kBlock > 0) {
@@ -106,7 +107,7 @@ NGRAPH_INLINE inline void with_relu(const Bounds& bounds, const Function& functi
 
 // Calls function(value), where value(i) is element i of the gradient of the ReLU's input.
 template <typename Function>
-NGRAPH_INLINE inline void with_gradient(const Gradient& g, const Function& function) {
+NGRAPH_INLINE inline void with_gradient(const ReluGradient& g, const Function& function) {
   const float* grad = g.grad;
   const float* y = g.y;
   const float low = g.bounds.low, high = g.bounds.high;
@@ -120,7 +121,7 @@ NGRAPH_INLINE inline void with_gradient(const Gradient& g, const Function& funct
 }
 
 template <int64_t kBlock, typename Value>
-NGRAPH_INLINE inline void products_of(const float* x, const Value& grad, const Rows& rows,
+NGRAPH_INLINE inline void products_of(const float* x, const Value& grad, const ChannelRows& rows,
                                       const float* mean, float* sum, float* product) {
   if constexpr (kBlock > 0) {
     float sums[kBlock] = {}, products[kBlock] = {}, middle[kBlock];
@@ -146,7 +147,8 @@ NGRAPH_INLINE inline void products_of(const float* x, const Value& grad, const R
 
 }  // namespace
 
-NGRAPH_VECTORIZED void chunk_moments(const float* x, const Rows& rows, float* mean, float* square) {
+NGRAPH_VECTORIZED void chunk_moments(const float* x, const ChannelRows& rows, float* mean,
+                                     float* square) {
   with_width(rows, [&](auto size) NGRAPH_INLINE { moments_of<size>(x, rows, mean, square); });
 }
 
@@ -158,7 +160,7 @@ NGRAPH_VECTORIZED void row_moments(const float* x, int64_t pixels, float* mean, 
   *mean = middle;
 }
 
-NGRAPH_VECTORIZED void scale_rows(const float* x, const Rows& rows, const float* factor,
+NGRAPH_VECTORIZED void scale_rows(const float* x, const ChannelRows& rows, const float* factor,
                                   const float* offset, const Bounds& bounds, float* y) {
   with_relu(bounds, [&](const auto& apply_relu) NGRAPH_INLINE {
     with_width(rows, [&](auto size) NGRAPH_INLINE {
@@ -170,16 +172,17 @@ NGRAPH_VECTORIZED void scale_rows(const float* x, const Rows& rows, const float*
   });
 }
 
-NGRAPH_VECTORIZED void chunk_products(const float* x, const Gradient& g, const Rows& rows,
-                                      const float* mean, float* sum, float* product) {
+NGRAPH_VECTORIZED void chunk_products(const float* x, const ReluGradient& g,
+                                      const ChannelRows& rows, const float* mean, float* sum,
+                                      float* product) {
   with_gradient(g, [&](const auto& grad) NGRAPH_INLINE {
     with_width(rows, [&](auto size)
                          NGRAPH_INLINE { products_of<size>(x, grad, rows, mean, sum, product); });
   });
 }
 
-NGRAPH_VECTORIZED void row_products(const float* x, const Gradient& g, int64_t pixels, float mean,
-                                    float* sum, float* product) {
+NGRAPH_VECTORIZED void row_products(const float* x, const ReluGradient& g, int64_t pixels,
+                                    float mean, float* sum, float* product) {
   const int64_t even = pixels / kLanes * kLanes;
   float means[kLanes], sums[kLanes], products[kLanes];
   for (float& lane : means) lane = mean;
@@ -197,7 +200,7 @@ NGRAPH_VECTORIZED void row_products(const float* x, const Gradient& g, int64_t p
   }
 }
 
-NGRAPH_VECTORIZED void grad_rows(const float* x, const Gradient& g, const Rows& rows,
+NGRAPH_VECTORIZED void grad_rows(const float* x, const ReluGradient& g, const ChannelRows& rows,
                                  const GradFactors& f, float* x_grad) {
   with_gradient(g, [&](const auto& grad) NGRAPH_INLINE {
     with_width(rows, [&](auto size) NGRAPH_INLINE {

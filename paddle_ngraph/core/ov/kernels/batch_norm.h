@@ -13,38 +13,40 @@ struct Bounds {
 };
 
 // The gradient of the input of the ReLU: that of y, multiplied by one or zero.
-struct Gradient {
+struct ReluGradient {
   const float* grad;
   const float* y;  // nullptr: no ReLU
   Bounds bounds;
 
-  Gradient at(int64_t offset) const { return {grad + offset, y ? y + offset : nullptr, bounds}; }
+  ReluGradient at(int64_t offset) const {
+    return {grad + offset, y ? y + offset : nullptr, bounds};
+  }
 };
 
 // Number of sums that fit in registers.
 constexpr int64_t kWidestRows = 64;
 
 // Rows of `width` floats, one for each channel of a block, `stride` floats apart.
-struct Rows {
+struct ChannelRows {
   int64_t count;
   int64_t width;
   int64_t stride;
 };
 
 // Mean and sum of squared distances from it, of each channel of a chunk.
-void chunk_moments(const float* x, const Rows& rows, float* mean, float* square);
+void chunk_moments(const float* x, const ChannelRows& rows, float* mean, float* square);
 // The overload for a single channel.
 void row_moments(const float* x, int64_t pixels, float* mean, float* square);
 
 // y = x * factor + offset, followed by the ReLU.
-void scale_rows(const float* x, const Rows& rows, const float* factor, const float* offset,
+void scale_rows(const float* x, const ChannelRows& rows, const float* factor, const float* offset,
                 const Bounds& bounds, float* y);
 
 // The sums of grad and of grad * (x - mean), of each channel of a chunk.
-void chunk_products(const float* x, const Gradient& g, const Rows& rows, const float* mean,
-                    float* sum, float* product);
+void chunk_products(const float* x, const ReluGradient& g, const ChannelRows& rows,
+                    const float* mean, float* sum, float* product);
 // The overload for a single channel.
-void row_products(const float* x, const Gradient& g, int64_t pixels, float mean, float* sum,
+void row_products(const float* x, const ReluGradient& g, int64_t pixels, float mean, float* sum,
                   float* product);
 
 // x_grad = ((grad - shift) - (x - mean) * slope) * factor: in this order, as in plain Paddle, an
@@ -56,7 +58,7 @@ struct GradFactors {
   const float* slope;
 };
 
-void grad_rows(const float* x, const Gradient& g, const Rows& rows, const GradFactors& factors,
-               float* x_grad);
+void grad_rows(const float* x, const ReluGradient& g, const ChannelRows& rows,
+               const GradFactors& factors, float* x_grad);
 
 }  // namespace paddle_ngraph

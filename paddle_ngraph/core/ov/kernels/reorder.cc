@@ -50,7 +50,7 @@ NGRAPH_INLINE inline void transpose(const float* from, int64_t from_row, float* 
 #undef NGRAPH_PICK
 
 // Distances between neighbours. Either pixels or channels are contiguous.
-struct Steps {
+struct ElementStrides {
   int64_t pixel;
   int64_t channel;
 
@@ -61,8 +61,9 @@ struct Steps {
 };
 
 // The axis that is contiguous on one side is not contiguous on the other.
-NGRAPH_INLINE inline void transpose_blocks(const float* from, const Steps& given,
-                                           const ChannelBlock& size, float* to, const Steps& made) {
+NGRAPH_INLINE inline void transpose_blocks(const float* from, const ElementStrides& given,
+                                           const ChannelBlock& size, float* to,
+                                           const ElementStrides& made) {
   const auto copy = [&](int64_t at, int64_t channel) {
     to[made.to(at, channel)] = from[given.to(at, channel)];
   };

@@ -18,7 +18,7 @@ from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import (
 from paddle_ngraph.paddle_private.names import has_gradients, set_gradients
 
 
-class Call(NamedTuple):
+class TracedCall(NamedTuple):
     """A call of an operator, see ``TracedCall`` in core/paddle/capture.h."""
 
     name: str
@@ -113,7 +113,7 @@ def placeholder(value_id: int, meta: TensorMeta) -> Any:
 gradients_enabled = partial(_core.GradientMode, has_gradients, set_gradients)
 
 
-def call_eagerly(call: Call, values: dict[int, Any]) -> None:
+def call_eagerly(call: TracedCall, values: dict[int, Any]) -> None:
     """Calls an operator of dynamic mode, with the gradient mode of the user's call."""
     with gradients_enabled(call.has_gradient):
         bind(call.result, call.apply(eager_function(call.name, call.is_method), values), values)

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import paddle
 
 from paddle_ngraph.frontends.dynamic.lazy.calls import (
-    Call,
     TensorMeta,
+    TracedCall,
     bind,
     placeholder,
     substituted,
@@ -51,7 +51,7 @@ class StageSpec(NamedTuple):
         gradient_outputs: Ids of the values that get gradients from outside the program.
     """
 
-    calls: list[Call]
+    calls: list[TracedCall]
     metas: list[TensorMeta]
     outputs: set[int]
     gradient_outputs: set[int]
@@ -62,8 +62,11 @@ class StayEager(Exception):
 
 
 def partition_stages(
-    calls: list[Call], metas: list[TensorMeta], requested: list[int], non_differentiable: set[Read]
-) -> list[StageSpec | Call]:
+    calls: list[TracedCall],
+    metas: list[TensorMeta],
+    requested: list[int],
+    non_differentiable: set[Read],
+) -> list[StageSpec | TracedCall]:
     """Partitions a trace into stages, and calls that remain in dynamic mode, in execution order.
 
     Args:
@@ -80,7 +83,7 @@ def partition_stages(
     flow = _GradientFlow(calls, metas, needed, non_differentiable)
     level = _levels(calls, metas, needed)
     _check_flags(calls, eager, level)
-    stages: list[StageSpec | Call] = []
+    stages: list[StageSpec | TracedCall] = []
     for current in range(max(level, default=0) + 1):
         here = [call for call, at in zip(calls, level) if at == current]
         later = [call for call, at in zip(calls, level) if at > current]
@@ -91,12 +94,12 @@ def partition_stages(
         stages += _stages_of_level(here, flow, computed & (needed | read_later), gradient_outputs)
         stages += [call for call, at in zip(calls, level) if at == current and call in eager]
     _check_sampling_order(stages)
-    if all(isinstance(stage, Call) for stage in stages):
+    if all(isinstance(stage, TracedCall) for stage in stages):
         raise StayEager("it only makes views")
     return stages
 
 
-def check_dynamic_sizes(calls: list[Call]) -> None:
+def check_dynamic_sizes(calls: list[TracedCall]) -> None:
     """Checks that calls with dynamic sizes have no effects and no gradients: runs may be repeated.
 
     Raises:
@@ -107,7 +110,7 @@ def check_dynamic_sizes(calls: list[Call]) -> None:
             raise StayEager(f"{call.name} does more than to compute results")
 
 
-def _check_writes(calls: list[Call]) -> None:
+def _check_writes(calls: list[TracedCall]) -> None:
     """Checks that mutated statistics have no other reader, whose order would matter."""
     for call in calls:
         written = set(call.views.values()) | set(call.views) if call.writes else set()
@@ -115,7 +118,7 @@ def _check_writes(calls: list[Call]) -> None:
             raise StayEager(f"what {call.name} writes is used by another operator")
 
 
-def _check_flags(calls: list[Call], eager: list[Call], level: list[int]) -> None:
+def _check_flags(calls: list[TracedCall], eager: list[TracedCall], level: list[int]) -> None:
     """Checks that readers of a tensor run before a call that stops its gradient."""
     for call, switched in zip(calls, level):
         if call.name != "stop_gradient" or call not in eager:
@@ -129,7 +132,7 @@ def _check_flags(calls: list[Call], eager: list[Call], level: list[int]) -> None
 _NORMALIZATION_ARGUMENTS = {"batch_norm": ((3, 4), (1, 2)), "instance_norm": ((1, 2), ())}
 
 
-def _check_parameters(calls: list[Call], metas: list[TensorMeta]) -> None:
+def _check_parameters(calls: list[TracedCall], metas: list[TensorMeta]) -> None:
     """Checks that all parameters of a normalization get gradients, or none does.
 
     If one of the two is frozen, the operator of dynamic mode leaves the other one without a
@@ -151,7 +154,7 @@ def _is_frozen(argument: Any, metas: list[TensorMeta]) -> bool:
     return all(metas[value].stop_gradient for value in values_in(argument))
 
 
-def _check_sampling_order(stages: list[StageSpec | Call]) -> None:
+def _check_sampling_order(stages: list[StageSpec | TracedCall]) -> None:
     calls = [call for stage in stages if isinstance(stage, StageSpec) for call in stage.calls]
     stochastic = [call.first_value for call in calls if call.is_stochastic]
     if stochastic != sorted(stochastic):
@@ -172,7 +175,7 @@ class _GradientFlow:
 
     def __init__(
         self,
-        calls: list[Call],
+        calls: list[TracedCall],
         metas: list[TensorMeta],
         needed: set[int],
         non_differentiable: set[Read],
@@ -188,11 +191,11 @@ class _GradientFlow:
             meta.detached if value in unreached else meta for value, meta in enumerate(metas)
         ]
 
-    def differentiable_results(self, call: Call) -> set[int]:
+    def differentiable_results(self, call: TracedCall) -> set[int]:
         """Returns the results of a call that may have gradients."""
         return {value for value in call.results if not self.metas[value].stop_gradient}
 
-    def differentiable_reads(self, call: Call) -> set[int]:
+    def differentiable_reads(self, call: TracedCall) -> set[int]:
         """Returns the values that get gradients from a call."""
         if not self.differentiable_results(call):
             return set()
@@ -200,7 +203,7 @@ class _GradientFlow:
         return {read.value for read in reads - self._non_differentiable}
 
 
-def non_differentiable_reads(calls: Sequence[Call], metas: Sequence[TensorMeta]) -> set[Read]:
+def non_differentiable_reads(calls: Sequence[TracedCall], metas: Sequence[TensorMeta]) -> set[Read]:
     """Returns the reads of differentiable values that get no gradient from their call.
 
     Examples are the target of ``expand_as`` and the labels of losses. Only Paddle's differentiation
@@ -225,7 +228,7 @@ def non_differentiable_reads(calls: Sequence[Call], metas: Sequence[TensorMeta])
 
 
 def _positions_without_gradient(
-    call: Call, metas: Sequence[TensorMeta], reads: list[int]
+    call: TracedCall, metas: Sequence[TensorMeta], reads: list[int]
 ) -> set[int]:
     """Returns the indices of the reads without a gradient; empty if no program can be built."""
     main = paddle.static.Program()
@@ -242,7 +245,7 @@ def _positions_without_gradient(
 
 
 def _stages_of_level(
-    calls: list[Call], flow: _GradientFlow, outputs: set[int], gradient_outputs: set[int]
+    calls: list[TracedCall], flow: _GradientFlow, outputs: set[int], gradient_outputs: set[int]
 ) -> list[StageSpec]:
     """Splits the calls of a level into stages, in execution order.
 
@@ -257,7 +260,7 @@ def _stages_of_level(
         is_used = outputs or any(call.has_effect for call in calls)
         return [StageSpec(used, metas, outputs, gradient_outputs)] if is_used else []
     reach = _reached_results(used, flow, outputs, gradient_outputs)
-    groups: dict[_StageKey, list[Call]] = {}
+    groups: dict[_StageKey, list[TracedCall]] = {}
     for call, key in zip(used, _stage_keys(used, reach)):
         groups.setdefault(key, []).append(call)
     # Producers before readers: results reached from a reader are reached from its producers, too.
@@ -268,7 +271,7 @@ def _stages_of_level(
     return _topological_order(call_groups, flow, outputs, gradient_outputs)
 
 
-def _stage_keys(calls: list[Call], reach: list[frozenset[int]]) -> list[_StageKey]:
+def _stage_keys(calls: list[TracedCall], reach: list[frozenset[int]]) -> list[_StageKey]:
     """Returns the key of the stage of each call."""
     keys: list[_StageKey] = []
     of_value: dict[int, _StageKey] = {}
@@ -291,7 +294,7 @@ def _stage_keys(calls: list[Call], reach: list[frozenset[int]]) -> list[_StageKe
 
 
 def _reached_results(
-    calls: list[Call], flow: _GradientFlow, outputs: set[int], gradient_outputs: set[int]
+    calls: list[TracedCall], flow: _GradientFlow, outputs: set[int], gradient_outputs: set[int]
 ) -> list[frozenset[int]]:
     """Returns the results whose gradients reach each call; without any, those of its readers."""
     gradients: dict[int, frozenset[int]] = {v: frozenset({v}) for v in outputs & gradient_outputs}
@@ -311,7 +314,7 @@ def _reached_results(
 
 
 def _topological_order(
-    call_groups: list[list[Call]],
+    call_groups: list[list[TracedCall]],
     flow: _GradientFlow,
     outputs: set[int],
     gradient_outputs: set[int],
@@ -340,9 +343,11 @@ def _topological_order(
     return stages
 
 
-def _eager_views(producer: dict[int, Call], requested: list[int]) -> tuple[list[Call], set[int]]:
+def _eager_views(
+    producer: dict[int, TracedCall], requested: list[int]
+) -> tuple[list[TracedCall], set[int]]:
     """Returns the calls that create views for the user, and all values needed outside of stages."""
-    eager: list[Call] = []
+    eager: list[TracedCall] = []
     needed = set(requested)
     pending = list(requested)
     while pending:
@@ -360,7 +365,7 @@ def _eager_views(producer: dict[int, Call], requested: list[int]) -> tuple[list[
     return eager, needed
 
 
-def _levels(calls: list[Call], metas: list[TensorMeta], needed: set[int]) -> list[int]:
+def _levels(calls: list[TracedCall], metas: list[TensorMeta], needed: set[int]) -> list[int]:
     """Returns the level of each call: the most needed differentiable values on a path to it."""
     of_value: dict[int, int] = {}
     computed: set[int] = set()
@@ -380,7 +385,7 @@ def _levels(calls: list[Call], metas: list[TensorMeta], needed: set[int]) -> lis
     return levels
 
 
-def _join_readers(levels: list[int], calls: list[Call], needed: set[int]) -> None:
+def _join_readers(levels: list[int], calls: list[TracedCall], needed: set[int]) -> None:
     """Moves each call without requested results to the level of its first reader.
 
     Examples are a reshaped bias, and random numbers that select a branch of a network.
@@ -398,7 +403,7 @@ def _join_readers(levels: list[int], calls: list[Call], needed: set[int]) -> Non
             first_read[value] = min(first_read.get(value, levels[at]), levels[at])
 
 
-def _live_calls(calls: list[Call], outputs: Iterable[int]) -> list[Call]:
+def _live_calls(calls: list[TracedCall], outputs: Iterable[int]) -> list[TracedCall]:
     """Returns the calls that outputs depend on, and those with effects, in their order."""
     read = set(outputs)
     used = []

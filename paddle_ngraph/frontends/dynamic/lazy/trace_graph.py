@@ -21,8 +21,8 @@ from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.dynamic.lazy import trace_isolation
 from paddle_ngraph.frontends.dynamic.lazy.calls import (
-    Call,
     TensorMeta,
+    TracedCall,
     bind,
     call_eagerly,
     gradients_enabled,
@@ -80,7 +80,7 @@ def make_graph(
             values to compute.
         examples: The shapes of all values in some calls, if dimensions are dynamic.
     """
-    converted = [Call(*call) for call in calls], [TensorMeta(*meta) for meta in metas]
+    converted = [TracedCall(*call) for call in calls], [TensorMeta(*meta) for meta in metas]
     return TraceGraph(*converted, requested, examples)
 
 
@@ -95,14 +95,14 @@ class TraceGraph:
 
     def __init__(
         self,
-        calls: list[Call],
+        calls: list[TracedCall],
         metas: list[TensorMeta],
         requested: list[int],
         examples: list[list[list[int]]],
     ) -> None:
         self.requested = requested
         self.number_of_calls = len(calls)
-        self.stages: list[TraceStage | Call] = []
+        self.stages: list[TraceStage | TracedCall] = []
         self.why_native: str | None = None
         self.is_open = bool(examples)
         self._calls, self._metas, self._examples = calls, metas, examples
@@ -162,7 +162,7 @@ class TraceGraph:
             return None
         with to_static_hook.switched_on():
             for stage, program in steps:
-                if isinstance(stage, Call):
+                if isinstance(stage, TracedCall):
                     call_eagerly(stage, values)
                 elif program is not None:
                     stage.run(program, values)
@@ -181,7 +181,7 @@ class TraceGraph:
 
     def _steps(
         self, values: dict[int, Any]
-    ) -> list[tuple[TraceStage | Call, _TraceProgram | None]]:
+    ) -> list[tuple[TraceStage | TracedCall, _TraceProgram | None]]:
         """Returns the stages and calls to run, each stage with its program.
 
         The list is local, since other threads may refine the stages concurrently.
@@ -190,7 +190,7 @@ class TraceGraph:
             NgraphError: No operator of any stage can be converted.
         """
         self._refine_stages()
-        steps: list[tuple[TraceStage | Call, _TraceProgram | None]] = []
+        steps: list[tuple[TraceStage | TracedCall, _TraceProgram | None]] = []
         for stage in self.stages:
             program = stage.program_for(values) if isinstance(stage, TraceStage) else None
             if isinstance(stage, TraceStage) and program is None:
@@ -436,7 +436,7 @@ class TraceStage:
         )
         return value if is_unchanged else program_function("detach", is_method=True)(value)
 
-    def _append(self, call: Call, values: dict[int, Any]) -> None:
+    def _append(self, call: TracedCall, values: dict[int, Any]) -> None:
         """Adds an operator to the program that is being built.
 
         Raises:
