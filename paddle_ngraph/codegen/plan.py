@@ -340,9 +340,10 @@ class _Scope:
     def __init__(self, plan: BlockPlan, outer: _Scope | None) -> None:
         self.plan = plan
         self.outer = outer
-        self.variables: dict[int, Variable] = {}  # by the id of the value
-        self.lists: dict[int, list[Value]] = {}  # the members of values that are lists
-        self.made_lists: dict[int, list[Variable]] = {}  # members of a kernel's lists
+        self.variables: dict[int, Variable] = {}  # the C++ variables of values, by value id
+        self.lists: dict[int, list[Value]] = {}  # the members of values that are lists, by value id
+        # C++ variables of the members of lists that kernels return, by value id.
+        self.made_lists: dict[int, list[Variable]] = {}
 
     def find(self, value: Value) -> Variable:
         found = self._find(value.id)
@@ -496,7 +497,7 @@ class _Planner:
     def _interval(self, scope: _Scope, op: Operation) -> None:
         text = str(op.attrs()["graph"])
         graph = Graph.from_string(text)
-        if graph.compiled_for != CPU:  # the only device of a project
+        if graph.compiled_for != CPU:  # a project runs on CPUs only
             graph = replace(graph, device=CPU)
             text = graph.to_string()
         read, written = (self._members(scope, value) for value in op.operands_source())
@@ -547,7 +548,7 @@ class _Planner:
 
     def _stack(self, scope: _Scope, op: Operation) -> None:
         stack = Variable(self._unused_name("stack"))
-        for value in op.results():  # the stack, and its two ends
+        for value in op.results():  # the results: the stack, and its two ends
             scope.variables[value.id] = stack
         scope.plan.statements.append(MakeStack(stack))
 

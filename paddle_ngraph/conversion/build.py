@@ -72,7 +72,7 @@ def _use_bfloat16_matmuls(draft: Draft) -> None:
 
 
 def _use_onednn_matmuls(draft: Draft) -> None:
-    # Otherwise the plugin rounds.
+    # At any other precision the plugin rounds the operands, which oneDNN's matmul would not.
     if draft.settings.precision == "f32" or not draft.builder.graph.infers:
         matmuls.use_onednn_matmuls(draft.model, draft.bridge.extension)
 
@@ -436,7 +436,7 @@ def model_with(
         ConversionError: As in :func:`make_model`.
         NgraphError: The graph has a stochastic operator.
     """
-    for position in weights:  # constants have static shapes
+    for position in weights:  # a weight becomes a constant, which has a static shape
         symbolic_dims.fix(position)
     builder = FunctionBuilder(Graph.from_string(text), signature, contents, symbolic_dims)
     builder.bridge.convert()

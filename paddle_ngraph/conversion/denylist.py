@@ -23,7 +23,7 @@ from paddle_ngraph.ir.graph import CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
-# Evicted entries are tried again.
+# Number of entries per table; an evicted operator or subgraph is tried again.
 _MAX_ENTRIES = 1024
 _OPERATOR_KEY = "type, digest of attributes and specs, and device of the operator"
 
@@ -72,7 +72,7 @@ _TABLES: tuple[LRUCache, ...] = (
 )
 
 _lock = new_lock()
-_denials_in_runs = 0  # number of entries that runs have added
+_denials_in_runs = 0  # number of denylist entries that runs have added
 
 
 def denial_reason(op: Op, device: str = CPU) -> str | None:

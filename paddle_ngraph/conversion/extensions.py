@@ -69,7 +69,8 @@ def evaluate(node: Node, results: Sequence[ov.Tensor], inputs: Sequence[ov.Tenso
     """
     try:
         return bool(node.evaluate(results, inputs))
-    except RuntimeError as error:  # of the bindings, with the operator's error in its message
+    # Raised by the bindings, with the operator's error in its message.
+    except RuntimeError as error:
         core = import_module("paddle_ngraph._core")
         if (found := core.operator_error(str(error))) is None:
             raise

@@ -85,8 +85,8 @@ class IntegerChecks:
         self._folding = folding
         self._input_position = input_position
         self._device = device
-        self._required: set[tuple[Any, ...]] = set()  # tensor ids and bounds
-        self._deferred: dict[int, DeferredCheck] = {}  # by tensor id
+        self._required: set[tuple[Any, ...]] = set()  # checks that exist: tensor id and bounds
+        self._deferred: dict[int, DeferredCheck] = {}  # deferred checks, by tensor id
         self.checks: list[RangeCheck] = []
 
     def in_range(self, values: Any, least: int, end: int, error: RunError) -> Node:

@@ -47,7 +47,7 @@ class ModelInputs(ABC):
     def __init__(self, sizes: Sizes) -> None:
         self.parameters: list[Node] = []
         self._sizes = sizes
-        self._positions: dict[str, int] = {}  # by name of the parameter
+        self._positions: dict[str, int] = {}  # index of the input, by name of its parameter
 
     def position(self, parameter: Node) -> int:
         """The index of the input that a parameter is."""

@@ -73,13 +73,13 @@ class Region(ABC):
         node: The node.
     """
 
-    _FIRST_SOURCE_INPUT = 1  # the node's input with the first source
+    _FIRST_SOURCE_INPUT = 1  # index of the node's input with the first source
 
     def __init__(
         self, condition: Output, sources: Sequence[Output], bodies: Sequence[RegionBody]
     ) -> None:
         self.bodies = list(bodies)
-        self._num_loop_carried = 0  # of the sources, the first ones
+        self._num_loop_carried = 0  # number of loop-carried sources, which come first
         self._parameter_order: list[int] = []  # the source of each input of the node
         self._condition = condition
         self._sources = list(sources)
@@ -179,7 +179,8 @@ class Regions:
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
         self._regions: list[tuple[Region, Sequence[Sequence[Number]]]] = []
-        self._placeholders: list[tuple[Node, Region, int]] = []  # each with the result's index
+        # A placeholder, its region, and the index of the region's result.
+        self._placeholders: list[tuple[Node, Region, int]] = []
 
     def add(self, region: Region, shapes: Sequence[Sequence[Number]]) -> list[Output]:
         """Adds a loop or branch, whose results have these shapes, and returns its outputs."""

@@ -27,7 +27,7 @@ import numpy as np
 
 from paddle_ngraph.errors import NgraphError
 
-# (0, symbol) or (1, dividend, divisor)
+# A symbol is (0, symbol), a floor division (1, dividend, divisor).
 Atom = tuple[Any, ...]
 Monomial = tuple[Atom, ...]  # factors in order; () for the constant term
 Terms = tuple[tuple[Monomial, int], ...]  # a polynomial: terms in order, no coefficient 0
@@ -121,7 +121,8 @@ def _floor_quotient(a: Terms, b: Terms) -> Terms:
     if divisor == 1:
         return _sum(quotient, remainder)
     inner = _as_quotient(rest)
-    if inner is not None and (by := _number(inner[1])) is not None:  # the floor of a floor
+    # The dividend is a floor itself.
+    if inner is not None and (by := _number(inner[1])) is not None:
         dividend = _sum(inner[0], _constant(constant // common * by))
         return _sum(quotient, _floor_quotient(dividend, _constant(divisor * by)))
     return _sum(quotient, ((((1, remainder, _constant(divisor)),), 1),))
@@ -253,8 +254,10 @@ class Guards:
         self._lower_bounds: dict[Terms, int] = {}
         self._unequal: set[Terms] = set()
         self._guards: dict[tuple[int, Terms], Guard] = {}
-        self._iteration_symbols: list[int] = []  # negative ids
-        self._last_iterations: dict[int, Terms] = {}  # upper bounds of these
+        # Symbols of iteration indices, whose ids are negative.
+        self._iteration_symbols: list[int] = []
+        # Upper bounds of the iteration indices, by symbol.
+        self._last_iterations: dict[int, Terms] = {}
         # Symbols that each iteration checks, as no known size bounds them, with all of their loop.
         self._checked: dict[int, list[int]] = {}
         self._values = dict(hints)

@@ -50,7 +50,7 @@ class TensorArrays:
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
-        self._arrays: dict[int, TensorArray] = {}  # by tensor id
+        self._arrays: dict[int, TensorArray] = {}  # TensorArrays, by tensor id
 
     def __contains__(self, spec: TensorSpec) -> bool:
         return spec.id in self._arrays

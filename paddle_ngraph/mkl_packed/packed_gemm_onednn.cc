@@ -60,7 +60,7 @@ dnnl::primitive_attr attributes_of(bool accumulate) {
   return attributes;
 }
 
-// Both operands have the type of `b`.
+// The matmul of a packed `b`; the left operand has the type of `b`.
 matmul::primitive_desc describe(const MatmulShape& shape, const memory::desc& b) {
   const int64_t k = b.get_dims()[0], n = b.get_dims()[1];
   return {cpu(), rows(shape.m, k, shape.lda, b.get_data_type()), b, rows(shape.m, n, shape.ldc),
@@ -170,7 +170,7 @@ class OnednnMatmul : public Matmul {
     compute_from(a, c);
   }
 
-  // `a` has the type of the operands.
+  // Computes the product of `a`, whose elements have the type of the packed operand.
   template <typename Number>
   void compute_from(const Number* a, float* c) {
     for (auto& call : calls_) {
@@ -240,7 +240,7 @@ class OnednnRowMatrix : public PackedMatrix {
 // each compiled as a whole.
 void compile_sgemm() {
   const ForkBlocker fork_blocker;
-  const OmpThreads one(1);  // no parallel region
+  const OmpThreads one(1);  // without a parallel region
   constexpr int64_t kSizes[][3] = {{1, 1, 1}, {16, 16, 1}, {8, 17, 200}};
   const std::vector<float> a(17 * 200), b(17 * 200);
   std::vector<float> c(17 * 17);
@@ -355,7 +355,7 @@ class Bfloat16Matrix : public PackedMatrix {
     return std::make_unique<Bfloat16Matmul>(matrix_, shape, k_);
   }
 
-  // A single row is multiplied in float32.
+  // Whether `m` rows fit: a single row is multiplied in float32.
   bool fits(int64_t m) const override { return m > 1; }
 
  private:

@@ -28,7 +28,7 @@ _TERMS: Mapping[str, Sequence[str]] = {
     "pd_op.subtract": ("x",),
 }
 _INTEGER_DTYPES = ("int32", "int64")
-# Lists of indices are not longer.
+# Maximum number of elements analysed: lists of indices are not longer.
 _MAX_ELEMENTS = 16
 
 

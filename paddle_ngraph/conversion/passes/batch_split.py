@@ -218,7 +218,7 @@ def _broadcast(batch: _Batch, node: Node) -> int | None:
     values = node.input_values()
     axes = [batch.axis(value) for value in values]
     offsets = {axis - len(v.get_shape()) for v, axis in zip(values, axes) if axis is not None}
-    index = offsets.pop()  # negative
+    index = offsets.pop()  # counted from the last axis, so negative
     for value, axis in zip(values, axes):
         shape = value.get_shape()
         if axis is None and len(shape) >= -index and shape[index] != 1:
@@ -237,7 +237,8 @@ def _matmul(batch: _Batch, node: Node) -> int | None:
     if min(len(left.get_shape()), len(right.get_shape())) < 2:
         return None
     axis = batch.only_first_axis(node)
-    if axis is not None and axis == len(left.get_shape()) - 2:  # rows, times one matrix
+    # The batch is the rows of the left matrix.
+    if axis is not None and axis == len(left.get_shape()) - 2:
         is_independent = not node.get_attributes()["transpose_a"] and len(right.get_shape()) == 2
         return axis if is_independent else None
     found = _broadcast(batch, node)

@@ -24,10 +24,10 @@ from paddle_ngraph.conversion.bfloat16 import ROUNDING
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.node_tools import ELEMENTWISE, Key, as_output, key_of
 
-_MAX_SEARCH_DEPTH = 32  # in a chain of elementwise operators
+_MAX_SEARCH_DEPTH = 32  # longest chain of elementwise operators that is searched
 _NARROW_BLOCK = 8  # the block for a count of channels that no block divides
 _MAX_PADDING_RATIO = 1.5  # maximal ratio of channels with padding to channels
-_MAX_UNBLOCKED_CHANNELS = 4  # an image's: kernels read these from the plain layout
+_MAX_UNBLOCKED_CHANNELS = 4  # channels of an image: kernels read these from the plain layout
 # Permutations of the axes of [N, C / block, block, H, W] for blocks, and back.
 TO_BLOCKS, FROM_BLOCKS = [0, 1, 3, 4, 2], [0, 1, 4, 2, 3]
 
@@ -82,7 +82,8 @@ class Blocked:
     def __init__(self, bridge: NgraphBridge) -> None:
         self._bridge = bridge
         self._found: dict[Key, Output | None] = {}
-        self._padding: dict[Key, np.ndarray] = {}  # of blocked values, 0 by default
+        # Contents of the padded lanes of blocked values, 0 by default.
+        self._padding: dict[Key, np.ndarray] = {}
         bridge.materialize = self._materialized
 
     @staticmethod

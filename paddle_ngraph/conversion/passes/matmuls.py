@@ -11,7 +11,7 @@ from openvino.utils import replace_node
 
 from paddle_ngraph.conversion import constants, processor
 
-MIN_DIMENSION = 64  # of rows, columns and the summed dimension
+MIN_DIMENSION = 64  # minimum of the numbers of rows and columns, and of the summed dimension
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ ONEDNN_THRESHOLDS = {
         measured=("Zen 3: oneDNN ahead by 1.2 to 1.4 times, 1024 rows and the weights of BERT",),
     ),
     "avx512": OneDnnThresholds(
-        min_multiplications=9 << 26,  # 1024 x 768 x 768
+        min_multiplications=9 << 26,  # the product of 1024 x 768 x 768
         min_multiplications_packed=1 << 28,
         min_summed_size=2048,
         measured=(

@@ -152,7 +152,8 @@ def _round_convolution(node: Node, rounded: _Rounded, extension: Callable[..., N
     for index in _CONVOLUTIONS[type_name]:
         value = operands[index]
         operands[index] = rounded.channels_last(value) if channels_last else rounded.of(value)
-    with suppress(NgraphError):  # oneDNN has no kernel; without AMX, for blocks of 16 only
+    # Fails where oneDNN has no kernel; without AMX, kernels exist for blocks of 16 only.
+    with suppress(NgraphError):
         replace_node(node, extension(type_name, operands, **attributes))
 
 

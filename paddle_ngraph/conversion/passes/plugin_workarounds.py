@@ -45,8 +45,8 @@ _UNIT_PRESERVING = ELEMENTWISE | {
     "Unsqueeze",
 }
 _SUMS = frozenset({"ReduceMax", "ReduceMean", "ReduceSum"})
-_MAX_RANK_OF_LAYERS = 2  # of both factors
-_RANK_OF_GROUPS = 3  # when they are normalized
+_MAX_RANK_OF_LAYERS = 2  # maximum rank of the data and the weights of a layer
+_RANK_OF_GROUPS = 3  # rank of the data when groups of channels are normalized
 RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 # Types before which the plugin moves a mean, or with which it merges one.
 _MOVABLE_BEHIND_REDUCTION = RESHAPES | {"ReduceMean", "Transpose"}

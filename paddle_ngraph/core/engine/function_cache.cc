@@ -19,7 +19,8 @@ size_t SignatureHash::operator()(const Signature& signature) const {
 
 namespace {
 
-constexpr int64_t kUnknown = -1;  // no size is negative
+// Placeholder of a symbolic size without a value: no size is negative.
+constexpr int64_t kUnknown = -1;
 
 // Maximum number of remembered evictions of graphs with weights.
 constexpr size_t kMaxEvictedHashes = 4096;

@@ -308,7 +308,7 @@ PyObject* stop_gradient_of(PyObject* self, PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
-// `self.stop_gradient = True`
+// Sets `self.stop_gradient = True` under capture.
 int switch_gradient_off(Capture* capture, PyObject* self) {
   static auto* const function = [] {
     auto* made = new InterceptedFunction();
@@ -335,7 +335,7 @@ int set_intercepted(PyObject* self, PyObject* value, void* closure) {
     const auto now =
         pybind11::reinterpret_steal<pybind11::object>(intercepted.get(self, intercepted.closure));
     if (!now) return -1;
-    if (now.ptr() == value) return 0;  // already set
+    if (now.ptr() == value) return 0;  // the property has this value already
   }
   Capture* capture = Capture::current();
   if (&intercepted == stop_gradient && value == Py_True && capture != nullptr) {

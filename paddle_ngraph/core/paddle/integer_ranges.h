@@ -68,8 +68,8 @@ struct RangeRule {
     kClipped,
   };
   Kind kind = Kind::kUnknown;
-  std::vector<size_t> sources;  // of kPreserved: the arguments
-  size_t axis_argument = 1;     // of indices: the argument with the axis
+  std::vector<size_t> sources;  // for kPreserved: the arguments whose values are preserved
+  size_t axis_argument = 1;     // for indices: the argument with the axis
 };
 
 // The range of all elements of a tensor, or of one column of its last axis, if there are columns.

@@ -15,13 +15,13 @@ struct Bounds {
 // The gradient of the input of the ReLU: that of y, multiplied by one or zero.
 struct Gradient {
   const float* grad;
-  const float* y;  // nullptr: no ReLU
+  const float* y;  // the output of the ReLU; nullptr: no ReLU
   Bounds bounds;
 
   Gradient at(int64_t offset) const { return {grad + offset, y ? y + offset : nullptr, bounds}; }
 };
 
-// Number of sums that fit in registers.
+// Number of channels whose sums fit in registers.
 constexpr int64_t kWidestRows = 64;
 
 // Rows of `width` floats, one for each channel of a block, `stride` floats apart.
@@ -33,7 +33,7 @@ struct Rows {
 
 // Mean and sum of squared distances from it, of each channel of a chunk.
 void chunk_moments(const float* x, const Rows& rows, float* mean, float* square);
-// The overload for a single channel.
+// chunk_moments for a single channel.
 void row_moments(const float* x, int64_t pixels, float* mean, float* square);
 
 // y = x * factor + offset, followed by the ReLU.
@@ -43,7 +43,7 @@ void scale_rows(const float* x, const Rows& rows, const float* factor, const flo
 // The sums of grad and of grad * (x - mean), of each channel of a chunk.
 void chunk_products(const float* x, const Gradient& g, const Rows& rows, const float* mean,
                     float* sum, float* product);
-// The overload for a single channel.
+// chunk_products for a single channel.
 void row_products(const float* x, const Gradient& g, int64_t pixels, float mean, float* sum,
                   float* product);
 
