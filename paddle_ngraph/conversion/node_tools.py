@@ -59,7 +59,7 @@ def read_by(results: Iterable[Output]) -> set[str]:
     return found
 
 
-# Types that change every element.
+# Types of nodes that compute a new value of every element.
 _ARITHMETIC_TYPES = frozenset(
     {"Abs", "Convolution", "Erf", "Exp", "GroupConvolution", "Log", "LogicalNot", "MatMul"}
     | {"Negative", "Relu", "Sigmoid", "SoftPlus", "Sqrt", "Tanh"}

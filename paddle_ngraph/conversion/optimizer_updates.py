@@ -218,7 +218,7 @@ class _Sources:
     ) -> None:
         self._draft = draft
         self._feeds = feeds
-        # Fills come after all updates that read.
+        # Updates that fill states run after every read, so their states are not excluded.
         overwritten = {
             state for update in found for state in update.states if update.optimizer != FILL_STATE
         }

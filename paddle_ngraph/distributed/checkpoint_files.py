@@ -138,7 +138,7 @@ class Folder:
                 f"step {step}: begin with resume(), or give another folder"
             )
         unfinished = self.path / f"{_UNFINISHED}{step}"
-        _remove(unfinished)  # of a failed attempt
+        _remove(unfinished)  # left by a failed attempt
         unfinished.mkdir()
         return unfinished
 

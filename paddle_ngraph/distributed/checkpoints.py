@@ -59,8 +59,8 @@ class Checkpoints:
     def __init__(self, job: Job, path: Path) -> None:
         self._job = job
         self._path = path
-        self._folder: Folder | None = None  # of rank 0
-        self._step: int | None = None  # of the checkpoint written or read last
+        self._folder: Folder | None = None  # only rank 0 opens the folder
+        self._step: int | None = None  # step of the checkpoint that was written or read last
         self._stage(f"{path} cannot be used", of_first=self._open)
 
     def save(self, program: Program, step: int, scope: Scope) -> None:

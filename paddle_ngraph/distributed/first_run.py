@@ -55,7 +55,8 @@ def agree(job: Job, programs: Sequence[Program], feed: Mapping[str, Any]) -> Non
                 )
 
 
-# The layer of an operator, whose index counts over all programs of the process.
+# The layer of an operator in a printed program. Its index counts over all programs of the process,
+# so it is not part of a digest.
 _LAYER_NAME = re.compile(r'struct_name:"[^"]*",?')
 
 

@@ -112,7 +112,8 @@ class Job:
         self.place = place
         self._number = next(_link_ids)
         self.num_exchanges = 0
-        self.checkpoints: dict[Path, Any] = {}  # see checkpoints.of_job
+        # Checkpoints of the job by folder, see checkpoints.of_job.
+        self.checkpoints: dict[Path, Any] = {}
 
     @cached_property
     def store(self) -> Store:

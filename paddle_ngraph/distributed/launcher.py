@@ -25,7 +25,7 @@ from typing import IO, Any, NamedTuple
 from paddle_ngraph.distributed import checkpoint_files, reports
 from paddle_ngraph.errors import NgraphError
 
-_POLL_SECONDS = 0.05  # seconds, as all times here
+_POLL_SECONDS = 0.05  # all times here are in seconds
 # Maximal silence counted per poll: a stopped launcher has not received heartbeats either.
 _MAX_POLL_SECONDS = 1.0
 # Wait after a failure for its consequences, to distinguish these from the cause.
@@ -119,7 +119,7 @@ class _Failure(NamedTuple):
 
     when: float
     what: str
-    refuses: bool  # raised NgraphError
+    refuses: bool  # whether the rank raised NgraphError
 
 
 class _Evidence(NamedTuple):
@@ -213,7 +213,8 @@ class _Rank:
             self.meetings = report.get("meetings", self.meetings)
             self._ending_since = report.get("ends", self._ending_since)
             if "failure" in report and self.failure is None:
-                when = report.get("when", time.monotonic())  # one clock for all processes
+                # Monotonic() is one clock for all processes.
+                when = report.get("when", time.monotonic())
                 self.failure = _Failure(when, report["failure"], report["refuses"])
         return bool(data)
 

@@ -87,7 +87,7 @@ class Server:
         }
         self._linking = new_lock()  # the store serves one thread at a time
         self._pushed: dict[int, Arrays] = {}
-        self._parameters: np.ndarray | None = None  # as they are sent
+        self._parameters: np.ndarray | None = None  # the parameters as one array, as they are sent
         self._updates = 0
 
     def run(self) -> int:

@@ -110,14 +110,16 @@ class PipelineStage:
         self._inbox = inbox
         self._outboxes = outboxes
         self._is_open = True
-        self._failed_stage = ""  # the failure of another stage
+        self._failed_stage = ""  # the failure that another stage reported
         self._received: dict[int, deque[Sequence[np.ndarray]]] = defaultdict(deque)
-        self._steps: list[tuple[float, float]] = []  # seconds in total, and seconds of waiting
+        # For each step: seconds in total, and seconds of waiting.
+        self._steps: list[tuple[float, float]] = []
         self._waiting = 0.0
-        # State of the current batch:
+        # Members below: state of the current batch.
         self._feeds: list[dict[str, Any]] = []
         self._sizes = np.zeros(0, "int64")
-        self._saved: dict[int, dict[str, np.ndarray]] = {}  # by micro-batch
+        # Values that the backward pass reads, by micro-batch.
+        self._saved: dict[int, dict[str, np.ndarray]] = {}
         self._results: dict[int, list[np.ndarray]] = defaultdict(list)
 
     @property

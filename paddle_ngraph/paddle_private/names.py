@@ -149,12 +149,12 @@ convert_dtype: Callable[[Any], str] = _read("paddle.base.data_feeder", "convert_
 operators: Any = resolve("paddle._C_ops")
 # The tracer of this thread; ``None`` while the thread builds a program.
 dynamic_tracer: Callable[[], Any] = _read("paddle.base.framework", "_dygraph_tracer", "()")
-TRACER = "_dygraph_tracer_"  # the attribute in which Paddle stores it
+TRACER = "_dygraph_tracer_"  # the attribute in which Paddle stores the tracer
 switch_tracer: Callable[[Any], None] = _read(_CORE, "_switch_tracer", "(arg0) -> None")
 _Tracer: Callable[[], Any] = _read("paddle.base.dygraph.base", "Tracer")
 has_gradients: Callable[[], bool] = _read(_CORE, "_has_grad", "() -> bool")
 set_gradients: Callable[[bool], None] = _read(_CORE, "_set_has_grad", "(arg0) -> None")
-# A decorator: the function builds programs.
+# A decorator, under which a function builds programs instead of running operators.
 in_static_mode: Callable[[T], T] = _read(
     "paddle.base.dygraph.base", "switch_to_static_graph", "(func)"
 )
@@ -234,7 +234,7 @@ layers_of = _attribute(
 layers_in = _attribute("paddle.jit.dy2static.program_translator:ProgramCache", "_caches")
 outputs_of = _attribute(_LAYER, "_outputs")
 weights_of = _attribute("paddle.nn.layer.rnn:RNNBase", "_all_weights")
-# Names that are used unchanged.
+# Names of Paddle that the package reads, and never replaces.
 READ_TARGETS += [
     PatchTarget(f"{_LIBRARY}:_Scope", "_can_reused"),
     PatchTarget("paddle.base.executor:Executor", "plan", ATTRIBUTE),
@@ -254,7 +254,7 @@ READ_TARGETS += [
     PatchTarget(f"{_TRACES}:ParametersRecorder", "params_dict", ATTRIBUTE),
     PatchTarget(f"{_TRACES}:ParametersRecorder", "tensor2value", ATTRIBUTE),
     PatchTarget(f"{_TRACES}:InplaceMap", "params_dict", ATTRIBUTE),
-    # A layer overrides it.
+    # A method that a layer overrides.
     PatchTarget(
         "paddle.nn.layer.rnn:RNNBase",
         "_cudnn_impl",
@@ -332,7 +332,8 @@ def clear_trace(key: int) -> None:
 
 def make_persistable(value: Value) -> None:
     """Makes the variable of a value outlive a run."""
-    for result in producer_of(value).results():  # all, or the operator's attributes cannot be read
+    # All results, or the operator's attributes cannot be read.
+    for result in producer_of(value).results():
         is_this = result.initialized() and result.id == value.id
         result.persistable = is_this or (result.initialized() and result.persistable)
 

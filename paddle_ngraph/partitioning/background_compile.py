@@ -157,7 +157,7 @@ class _CompileQueue:
         """Joins the thread, even after Ctrl-C has interrupted Python's join at exit."""
         if (thread := self._thread) is None:
             return
-        with suppress(ValueError):  # not in the main thread
+        with suppress(ValueError):  # raised if this is not the main thread
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # it would break a join permanently
         thread.join()
 

@@ -44,7 +44,7 @@ class Interval:
 @dataclass
 class _Edge:
     source: OpNode
-    must_separate: bool = False  # the two operators may not share a subgraph
+    must_separate: bool = False  # whether the two operators may not share a subgraph
 
 
 class Partition(NamedTuple):

@@ -191,7 +191,8 @@ def _steps(
     for node in nodes:
         graph = graphs.get(node)
         is_native = graph is None and node.device != LINK_DEVICE
-        operands = node.reads[:1] if is_native else node.reads  # concat: the list, without the axis
+        # Of concat, the list without the axis.
+        operands = node.reads[:1] if is_native else node.reads
         members = [m for vid in operands for m in view.members(vid)]
         producers = [view.producer.get(view.root(member)) for member in members]
         after = {indices[m] for m in [*producers, *others[node]] if m in indices and m is not node}

@@ -47,7 +47,7 @@ from paddle_ngraph.plan.pipelining import staged
 from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.transpiler.training_program import TrainingProgram, is_update
 
-# More than the cores of any machine.
+# Maximum number of slices: more than the cores of any machine.
 _MAX_SLICES = 1024
 # The devices of operators of a block, in program order.
 _Placing = Callable[[BlockView, Sequence[OpNode]], dict[OpNode, str]]
@@ -157,7 +157,8 @@ class _Slices:
         self._block = program.global_block()
         self._places = places
         self._placing = placing
-        self._slices: dict[str, list[Value]] = {}  # of feeds and results, by id
+        # The slices of feeds and results, by id of the whole value.
+        self._slices: dict[str, list[Value]] = {}
 
     def apply(self) -> None:
         """Replaces the operators that depend on the data with one engine operator for each slice.

@@ -12,7 +12,7 @@ from paddle_ngraph.simulation.profile import Profile
 from paddle_ngraph.simulation.reliability import Checkpointing, best_checkpointing
 from paddle_ngraph.simulation.training import PRESENT, WAYS, Cluster, Way, compute_ms, step_ms
 
-ETHERNET = Link(50.0, 1.25)  # of 10 Gbit/s
+ETHERNET = Link(50.0, 1.25)  # the link of a network of 10 Gbit/s
 RANKS = tuple(2**power for power in range(3, 13))
 
 
@@ -76,7 +76,7 @@ class Predicted(NamedTuple):
 
 def checked(profile: Profile) -> list[Checked]:
     """The steps measured on one machine, and their predictions."""
-    alone = Link(0.0, 1.0)  # there is no second machine
+    alone = Link(0.0, 1.0)  # a link that no step uses: there is no second machine
     return [
         Checked(ranks, ms, step_ms(profile, Cluster(ranks, ranks, alone), PRESENT))
         for ranks, ms in sorted(profile.measured.items())

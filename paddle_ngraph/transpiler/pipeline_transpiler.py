@@ -44,8 +44,8 @@ from paddle_ngraph.transpiler.stage_updates import StageUpdates
 from paddle_ngraph.transpiler.staging import Staging
 from paddle_ngraph.transpiler.training_program import TrainingProgram
 
-_MAX_PARTS = 4096  # stages, or micro-batches
-_BYTES_PER_ELEMENT = 4  # of an element, approximately
+_MAX_PARTS = 4096  # maximum number of stages, and of micro-batches
+_BYTES_PER_ELEMENT = 4  # approximate size of an element
 # Functions need no extra memory for these updates (conversion/optimizer_updates.py).
 _IN_PLACE = frozenset({"pd_op.adam_", "pd_op.adamw_", "pd_op.momentum_", "pd_op.sgd_"})
 
@@ -415,7 +415,7 @@ class _StageBuilder:
         part = copy.part(kept=nodes, takes=[], gives=gives, results={})
         # A function would need memory for all sums again in its first run: OpenVINO allocates
         # its inputs.
-        if not has_bfloat16(part.program):  # for which Paddle has few kernels
+        if not has_bfloat16(part.program):  # Paddle has few kernels for bfloat16
             _place_on_paddle(part.program)
         return part
 
@@ -545,7 +545,7 @@ def _keep_startup(block: Block, variables: Mapping[str, Value]) -> None:
     stochastic = [node.op for node in nodes if DRAW in node.effects]
     keep(block, ancestors([*kept, *stochastic]))
     for sampled in (value for op in stochastic for value in op.results() if value.initialized()):
-        if sampled.use_empty():  # for another stage
+        if sampled.use_empty():  # the samples are for another stage
             make_temporary(sampled)
 
 

@@ -276,7 +276,7 @@ def _make_server(program: Program, tables: Sequence[Table]) -> None:
     named = {table.name: table for table in tables}
     training = TrainingProgram(program)
     others = [g for g in training.gradients if g.parameter not in named]
-    # Some optimizers update states by separate operators.
+    # Some optimizers update states by operators of their own.
     last = max(gradient.index for gradient in training.gradients)
     updates = [op for op in training.operators[last + 1 :] if list(overwritten(op))]
     _feed_gradients(block, others)

@@ -74,7 +74,7 @@ _trains = False  # whether calls with gradients are compiled, too
 _is_in_outermost_layer = ThreadLocal(False)
 _profiler: ThreadLocal[_InnerLayerProfiler | None] = ThreadLocal(
     None
-)  # of the current outermost layer
+)  # the profiler of the current outermost layer
 _calling_layer_id = ThreadLocal(0)  # id() of the innermost layer whose forward is running
 
 
@@ -294,7 +294,7 @@ class _InferenceTuner:
             overhead = seconds - call.signature.native_seconds(trial)
             self._tuning_seconds = max(0.0, self._tuning_seconds + overhead)
             if call.signature.owner(trial).deferred_build_seconds > 0.0:
-                return  # its operators were called one by one
+                return  # the layer's operators were called one by one
         else:
             self._native_seconds += seconds
         call.signature.add(trial, call.is_compiled, seconds)
@@ -384,7 +384,8 @@ class _TuningSlot:
     def __init__(self) -> None:
         self._holder: ref[_TrainingTuner] | None = None
         self._calls_waited = 0
-        self._num_compiled = 0  # shapes of all layers that were decided to be compiled
+        # Number of shapes, over all layers, that were decided to be compiled.
+        self._num_compiled = 0
 
     def discard_stale_times(self, layer: _TrainingTuner, trial: _Trial) -> None:
         """Resets a trial whose times are from before another layer was compiled."""
@@ -401,7 +402,7 @@ class _TuningSlot:
                 self._calls_waited = 0
                 return True
             if self._calls_waited > 0 and layer.undecided:
-                return False  # another layer is next
+                return False  # another layer gets the slot next
         elif (
             holder is not None
             and holder.undecided
@@ -505,7 +506,7 @@ class _InnerLayerProfiler:
     def __init__(self, now: Clock = clock.now) -> None:
         self._now = now
         self.calls = 0
-        self._outermost = 0  # id() of the layer
+        self._outermost = 0  # id() of the outermost layer
         self._seconds = 0.0
         self._shapes: set[tuple[int, ...]] = set()
         # By id(): signatures and shapes of each inner layer; for each calling layer, the seconds
@@ -572,7 +573,7 @@ class _SignatureTuner:
         self.profiler = _InnerLayerProfiler(now)
         self._is_trained = is_trained
         self._trials: LRUCache[tuple[int, ...], _Trial] = LRUCache(_SHAPE_TRIALS.bound)
-        self._pooled = _Trial()  # of all shapes together, which decides rare ones
+        self._pooled = _Trial()  # times of all shapes together, which decide rare shapes
         self._measured: set[_Trial] = set()
         self._native_seconds = 0.0
         self._shapes_faster_natively: list[tuple[int, ...]] = []

@@ -623,7 +623,7 @@ def _copy_inputs(predictor: Predictor, other: Predictor) -> list[Tensor] | None:
         source = predictor.get_input_handle(name)
         try:
             copies.append(_copy_to_variable(source, other, name))
-        except Exception:  # there is no input
+        except Exception:  # the input does not exist
             return None
     return copies
 

@@ -111,7 +111,7 @@ _IRRELEVANT_ATTRIBUTES = frozenset(
         "workspace_size_MB",
     }
 )
-# Names of attributes in PIR.
+# Names of attributes in PIR that differ from those in ProgramDesc.
 _ALIASES = {
     "axes": ("axis",),
     "axis": ("perm",),
@@ -400,7 +400,7 @@ def _signature(block: LegacyBlock, op: LegacyOperator) -> tuple[Any, ...]:
         found = block.find_var_recursive(name.encode())
         if found is None:
             return (index,)
-        if found.type() not in _TENSORS:  # Paddle has neither dtype nor shape of others
+        if found.type() not in _TENSORS:  # for other types, Paddle has neither dtype nor shape
             return index, int(found.type())
         return index, int(found.type()), int(found.dtype()), tuple(found.shape())
 
@@ -501,7 +501,7 @@ class _TranslatedOperator:
                 continue
             declared_shape, shape = list(variable.shape()), list(found[-1].shape)
             if not declared_shape:
-                continue  # unknown shape, or rank 0
+                continue  # the shape is unknown, or the rank is 0
             fits = len(declared_shape) == len(shape) and all(
                 a == b or a < 0 or b < 0 for a, b in zip(declared_shape, shape)
             )
@@ -547,7 +547,7 @@ class _TranslatedOperator:
                     found[name].append(producer.attrs()["value"])
         return found
 
-        # Equivalences of attributes; see _ACCEPTED.
+        # Predicates of attribute values that are equivalent to a default; see _ACCEPTED.
 
     def is_broadcast_axis(self, axis: int) -> bool:
         """``axis`` of an elementwise operator: whether it aligns the operands' last axes."""

@@ -290,7 +290,7 @@ class _BackwardGuard:
         claim = self._claim if self._saved is None else self._saved.latest_claim
         has_run = claim is None or claim.is_over()
         if self._saved is None:
-            self.is_done = has_run  # else an error was raised before the graph ran
+            self.is_done = has_run  # otherwise an error was raised before the graph ran
         elif not has_run and self._saved not in _backward.saved_states:
             _backward.saved_states.append(self._saved)
         if has_run and not (_backward.retains and self._saved is not None):

@@ -104,7 +104,7 @@ _SCOPE_WRITERS = frozenset(
 _IMPLICIT_WRITERS = frozenset({"pd_op.load", "pd_op.load_combine", "pd_op.py_func"})
 # Attribute of operators that send or receive: the id of a process group.
 RING_ATTRIBUTE = "ring_id"
-# Communicating operators without that attribute.
+# Operators that communicate, but lack that attribute.
 _COMMUNICATION = frozenset(
     {
         "pd_op.barrier",
@@ -273,7 +273,8 @@ class BlockView:
         self.readers: dict[str, list[OpNode]] = {}
         self._root: dict[str, str] = {}
         self._types: dict[str, tuple[str, tuple[int, ...]]] = {}
-        self._variables: dict[str, str] = {}  # name in the scope -> its first value
+        # The first value of a variable, by its name in the scope.
+        self._variables: dict[str, str] = {}
         self._aliased_names = _aliased_names(block)
         self._has_sinks = any(op.name() in SINKS for op in block.ops)
         self.nodes = [self._node(op, index) for index, op in enumerate(block.ops)]

@@ -369,7 +369,8 @@ class Integers:
             integers = RANGES.get(dtype_name(self._view.values[vid].dtype))
             if integers is None or node is None or self._view.is_overwritten(vid):
                 return integers
-            produced = self._produced_range(node, vid)  # outside the range of the dtype, it wraps
+            # Outside the range of its dtype, a value wraps.
+            produced = self._produced_range(node, vid)
             return (
                 produced
                 if produced and integers[0] <= produced[0] and produced[1] <= integers[1]

@@ -112,7 +112,7 @@ class _Survey:
 
     def __init__(self, program: Program | Block) -> None:
         self._homes: dict[str, tuple[Block, tuple[tuple[Operation, int], ...]]] = {}
-        self._variables: dict[str, Value] = {}  # by the id of each alias
+        self._variables: dict[str, Value] = {}  # the variable of each alias, by the alias's id
         self._writes: dict[str, list[_Write]] = {}
         self._look_at(next(iter(blocks_outermost_first(program))), ())
 

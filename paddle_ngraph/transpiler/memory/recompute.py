@@ -49,7 +49,8 @@ _MEMORY_PASSES = {
 _BYTES_PER_ELEMENT = 4
 # Maximal number of recomputed operators for one result.
 _MAX_STEPS_PER_RECOMPUTE = 12
-# Running statistics: a recomputed operator receives substitutes.
+# Inputs with running statistics, which batch norm overwrites: a recomputed operator gets
+# substitutes.
 STATISTICS = ("mean", "variance")
 
 
@@ -113,7 +114,7 @@ class _Planner:
         self._steps = steps
         self._lifetimes = lifetimes
         self._sizes = lifetimes.sizes
-        self._recomputed: dict[str, str] = {}  # buffer -> its recomputed copy
+        self._recomputed: dict[str, str] = {}  # the recomputed copy of each buffer
         self._numbers = count()
         self._writers: dict[str, list[OpNode]] = {}
         for node in lifetimes.view.nodes:
@@ -133,7 +134,7 @@ class _Planner:
             if not choices:
                 if not gained:
                     return self._steps
-                tried, gained = set(), False  # candidates may have become possible
+                tried, gained = set(), False  # candidates that failed may have become possible
                 continue
             choice = max(choices, key=lambda each: each.saved / each.us)
             tried.add(choice.buffer)

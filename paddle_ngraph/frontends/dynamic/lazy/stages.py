@@ -208,7 +208,7 @@ def non_differentiable_reads(calls: Sequence[Call], metas: Sequence[TensorMeta])
     once.
     """
     computed: set[int] = set()
-    known: dict[str, set[int]] = {}  # indices into the reads, by call
+    known: dict[str, set[int]] = {}  # indices of non-differentiable reads, by call
     non_differentiable: set[Read] = set()
     for call in calls:
         reads = [value for value in dict.fromkeys(call.reads) if not metas[value].stop_gradient]

@@ -192,7 +192,8 @@ class TraceGraph:
         for stage in self.stages:
             program = stage.program_for(values) if isinstance(stage, Stage) else None
             if isinstance(stage, Stage) and program is None:
-                steps += [(call, None) for call in stage.calls]  # e.g. sizes next to a network
+                # The stage is not converted, e.g. sizes next to a network.
+                steps += [(call, None) for call in stage.calls]
             else:
                 steps.append((stage, program))
         if all(program is None for _, program in steps):
@@ -252,7 +253,7 @@ def compile_budget_set(compile_budget: Callable[[int], bool]) -> AbstractContext
     return _compile_budget.overridden(compile_budget)
 
 
-_exclusive_retry_at = 0.0  # guarded by the lock
+_exclusive_retry_at = 0.0  # time of the next attempt to run alone; guarded by the lock
 
 
 @contextmanager
@@ -332,7 +333,7 @@ class Stage:
 
     def run(self, program: _Program, values: dict[int, Any]) -> None:
         """Runs the program, and adds its outputs to ``values``."""
-        with gradients_enabled(self.trains):  # as where the operators were called
+        with gradients_enabled(self.trains):  # the mode in which the operators were called
             inputs = [self._input(values, value_id) for value_id in self._fed_inputs]
             with _run_parameters.overridden(self._parameters_from(values)):
                 results = program.layer.sot_call(inputs)
