@@ -125,7 +125,7 @@ class Variant:
 def variants_of(
     plan: Plan, sets: Sequence[Shapes] | None, weights: Callable[[str], np.ndarray]
 ) -> list[list[Variant]]:
-    """The functions of every subgraph.
+    """Builds the functions of every subgraph.
 
     Args:
         plan: The program.
@@ -383,7 +383,7 @@ def _overflow_advice(error: Exception) -> str:
 
 
 def _indices_without_weights(positions: Sequence[int], interval: Interval) -> list[int]:
-    """Indices of inputs, counted without weights."""
+    """The indices of inputs when the inputs that are weights are not counted."""
     return [
         position - sum(weight < position for weight in interval.weights) for position in positions
     ]

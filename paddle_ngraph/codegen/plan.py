@@ -144,11 +144,11 @@ class KernelCall:
 
     @property
     def function(self) -> str:
-        """The name of its function in kernels.h."""
+        """The name of the function that calls the kernel, in kernels.h."""
         return f"{self.op.name().removeprefix('pd_op.').rstrip('_')}_{self.number}"
 
     def written(self) -> list[Variable]:
-        """The existing variables that the operator overwrites."""
+        """The existing variables that the kernel overwrites."""
         return [each for operand in self.overwrites.values() for each in self.operands[operand]]
 
 

@@ -480,7 +480,7 @@ def _growth_between(
 
 
 def _is_growth(added: Number) -> bool:
-    """Whether adding this size is growth."""
+    """Whether a dimension to which an iteration adds this size grows."""
     return not is_same_shape([added], [0])
 
 
@@ -492,7 +492,7 @@ def _has_growth(growth: ShapeGrowth) -> bool:
 def _shapes_after(
     shapes: Sequence[Sequence[Number]], growth: ShapeGrowth, iterations: Size
 ) -> list[list[Number]]:
-    """Shapes after ``iterations`` iterations."""
+    """The shapes of loop-carried values after ``iterations`` iterations."""
     return [
         [size + added * iterations for size, added in zip(*pair)] for pair in zip(shapes, growth)
     ]

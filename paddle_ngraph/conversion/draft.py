@@ -1,4 +1,4 @@
-"""A model during the passes of a build."""
+"""The draft of a function: a model and its bridge, which the passes of a build modify."""
 
 from __future__ import annotations
 

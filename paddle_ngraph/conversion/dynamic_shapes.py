@@ -121,7 +121,7 @@ class SymbolicDims:
         self.guards = Guards({n: hint for n, hint in hints.items() if n not in self.distances})
 
     def size(self, symbol: int) -> Number:
-        """The symbolic size of a symbol."""
+        """The size of a dimension with this symbol, perhaps as another symbol plus a constant."""
         if symbol not in self.distances:
             return self.guards.size(symbol)
         other, distance = self.distances[symbol]
@@ -229,7 +229,7 @@ class _SeenShapes:
 
 @dataclass
 class _GraphShapes:
-    """The record of a graph."""
+    """The shapes with which a graph has run, and the outcomes of its builds with dynamic shapes."""
 
     seen: dict[tuple[tuple[str, int], ...], _SeenShapes] = field(default_factory=dict)
     tries: int = 0

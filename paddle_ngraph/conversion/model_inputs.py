@@ -30,7 +30,7 @@ class Draw(NamedTuple):
     shape: list[int]
 
 
-# In the order of core/common/random_numbers.h: the element type, by name.
+# Element types of random numbers by distribution, in the order of core/common/random_numbers.h.
 _DISTRIBUTIONS = {"keep": Type.u8, "uniform": Type.f32, "normal": Type.f32}
 
 
@@ -103,7 +103,7 @@ class FunctionInputs(ModelInputs):
         self.value_constants: dict[int, Node] = {}
 
     def add(self, position: int, dtype: Type, shape: Sequence[int]) -> Output:
-        """A parameter for an input."""
+        """Adds a parameter for an input, and returns its output."""
         node = opset15.parameter(list(shape), dtype, name=f"input_{position}")
         self._register(position, node)
         if self._sizes.shapes is not None and self._symbolic_dims is not None:
@@ -213,7 +213,7 @@ class BodyInputs(ModelInputs):
         self._hints: list[tuple[Node, Output]] = []
 
     def add(self, position: int) -> Output:
-        """A parameter for a source."""
+        """Adds a parameter for a source, and returns its output."""
         source = self.sources[position]
         is_arg = position < self._args
         sizes = self.arg_shapes[position] if is_arg else self._outer_sizes.of(source)

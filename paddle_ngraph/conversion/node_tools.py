@@ -95,7 +95,7 @@ def forwarded_parameters(result: Output, through_joined: bool = True) -> set[str
 
 
 def key_of(output: Output) -> Key:
-    """The key that identifies an output."""
+    """The hashable key of an output: two objects may stand for one output."""
     return output.get_node().get_name(), output.get_index()
 
 

@@ -1,4 +1,4 @@
-"""Name and instruction sets of the processor."""
+"""Instruction sets of the processor, real or targeted, by which builds choose kernels."""
 
 from __future__ import annotations
 

@@ -46,11 +46,11 @@ class RegionBody:
     collected: Sequence[int] = ()
 
     def results(self) -> list[Output]:
-        """The outputs that its results return."""
+        """The values that the results of the body return."""
         return [result.input_value(0) for result in self.model.get_results()]
 
     def inline_constants(self, constants: dict[int, Node]) -> None:
-        """Replaces parameters of these sources by constants."""
+        """Replaces the parameters of these sources by constants."""
         parameters = list(zip(self.model.get_parameters(), self.reads))
         for parameter, index in parameters:
             if index in constants:

@@ -131,7 +131,7 @@ class Shapes:
             self._dims[key_of(output)] = list(dims)
 
     def of(self, output: Output) -> Dims:
-        """The shape of ``output``."""
+        """The shape of ``output``, with symbolic sizes where dimensions are dynamic."""
         key = key_of(output)
         if key not in self._dims:
             self._infer(output.get_node())

@@ -332,7 +332,7 @@ class Guards:
         return any(symbol < 0 for symbol in _symbols_in(terms))
 
     def value(self, terms: Terms) -> int:
-        """The current value of ``terms``."""
+        """The value of ``terms`` if the symbols have the values of their hints."""
         return evaluate(terms, self._values)
 
     def of(self, terms: Terms) -> Number:
@@ -473,7 +473,7 @@ class Guards:
     # -- bounds and results ----------------------------------------------------------------------
 
     def bounds(self, terms: Terms) -> tuple[int, int]:
-        """Bounds of a polynomial."""
+        """A lower and an upper bound of a polynomial."""
         rest, constant = _split_constant(terms)
         if not rest:
             return constant, constant
@@ -540,7 +540,7 @@ class Guards:
         return {symbol: lower for symbol, (lower, upper) in bounds.items() if lower == upper}
 
     def remaining(self) -> list[Guard]:
-        """The guards on symbols that are not fixed, each once, sorted."""
+        """The guards that are left once fixed symbols are constants, each guard once, sorted."""
         fixed = {symbol: _constant(value) for symbol, value in self.fixed().items()}
         found: dict[Guard, None] = {}
         for guard in self._guards.values():

@@ -64,7 +64,7 @@ class Checkpoint(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """The folder of its files."""
+        """The folder of the checkpoint's files."""
         return self.folder / _name(self.step)
 
     def part(self, rank: int) -> tuple[Record, list[np.ndarray]]:

@@ -262,7 +262,7 @@ def _state(scheduler: Any) -> dict[str, Any] | None:
 
 
 def _keys(state: Any) -> Any:
-    """The nested keys of a state."""
+    """The keys of a nested state, without the values."""
     return {key: _keys(state[key]) for key in state} if isinstance(state, dict) else None
 
 

@@ -143,7 +143,7 @@ class Job:
         return _FIRST_LINK_ID + self.num_exchanges * 2 * self.place.ranks + number
 
     def new_store(self, name: str, opens: bool) -> Store:
-        """Another key-value store, which one rank opens and another one uses.
+        """Another key-value store, for two ranks: one opens it, and the other one connects to it.
 
         Args:
             name: The unique name of the store, equal on both ranks.

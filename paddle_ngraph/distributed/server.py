@@ -45,7 +45,7 @@ def _check_same_program(job: Job, form: ServerForm, serves: bool) -> None:
 
 
 def _link(job: Job, number: int) -> Link:
-    """A link between a trainer and the server, which opens the store of the link."""
+    """Connects a trainer and the server by a link; the server opens the store of the link."""
     is_server = job.place.rank == 0
     return Link(job.new_store(f"ngraph/link/{number}", is_server), number, int(not is_server))
 
@@ -164,7 +164,7 @@ class Server:
         return [np.frombuffer(array.tobytes(), "uint8") for array in arrays]
 
     def _read(self, row_ids: Arrays) -> list[np.ndarray]:
-        """The parameters, and rows of the tables."""
+        """Reads the parameters, and these rows of the tables."""
         found = []
         send, sent = self._form.send
         if sent:
@@ -361,7 +361,7 @@ def _row_ids(table: Table, feed: Mapping[str, Any]) -> np.ndarray:
 
 
 def _row_positions(looked_up: np.ndarray, row_ids: np.ndarray) -> np.ndarray:
-    """For each index of a row its index among the rows that were sent."""
+    """Maps the indices of rows to positions among the rows that were sent."""
     order = np.argsort(row_ids)
     return order[np.searchsorted(row_ids, looked_up, sorter=order)].astype(looked_up.dtype)
 

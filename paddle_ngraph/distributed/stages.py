@@ -35,7 +35,7 @@ Inbox = queue.SimpleQueue[tuple[int, Message]]
 
 
 class Outbox(Protocol):
-    """A queue of messages to another stage."""
+    """The queue of the messages to one other stage."""
 
     def put(self, message: Message) -> None: ...
 
@@ -204,7 +204,7 @@ class PipelineStage:
         self._results.clear()
 
     def _run_micro_batches(self) -> None:
-        """The one-forward-one-backward schedule."""
+        """Runs the micro-batches in the one-forward-one-backward schedule."""
         count = self._form.micro_batches
         ahead = min(self._last - self.number, count)
         for number in range(ahead):
@@ -296,7 +296,7 @@ class PipelineStage:
         self._outboxes[stage].put(Message(MessageKind.VALUES, arrays))
 
     def _receive(self, stage: int) -> Sequence[np.ndarray]:
-        """The next values from another stage."""
+        """Waits for the next values from another stage."""
         begin = time.monotonic()
         while not self._received[stage]:
             sender, message = self._inbox.get()

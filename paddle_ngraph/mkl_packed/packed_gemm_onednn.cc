@@ -147,7 +147,7 @@ struct Part {
   std::shared_ptr<Buffer> owned;
 };
 
-// One primitive for each range of k, with its arguments.
+// A matmul by one primitive for each range of k.
 class OnednnMatmul : public Matmul {
  public:
   OnednnMatmul() : stream_(cpu()) {}
@@ -215,8 +215,8 @@ class OnednnMatrix : public PackedMatrix {
   Primitives primitives_;
 };
 
-// For multiplications of one row, for which oneDNN has no fast kernel; batches use another matrix
-// (packed_weights.cc).
+// A packed matrix for multiplications of one row, for which oneDNN has no fast kernel; batches use
+// another matrix (packed_weights.cc).
 class OnednnRowMatrix : public PackedMatrix {
  public:
   OnednnRowMatrix(const Matrix& b, int64_t n, int64_t k)

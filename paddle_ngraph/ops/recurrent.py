@@ -75,7 +75,7 @@ class _Loop:
         return self._parameter(self._slices, source, [1, *self._bridge.shape(source)[1:]])
 
     def invariant(self, source: Value) -> Node:
-        """``source`` as an invariant input."""
+        """Adds ``source`` to the loop as an invariant input."""
         return self._parameter(self._invariants, source, self._bridge.shape(source))
 
     def state(self, initial: Value) -> Node:

@@ -71,7 +71,7 @@ PartialProgramLayer: Any = resolve(_LAYER)
 #
 # # The store of this job; its server is rank 0, according to PADDLE_MASTER and PADDLE_TRAINER_ID.
 global_store: Callable[[], Store] = _read(_CORE, "create_or_get_global_tcp_store", "() -> Store")
-# Another store: host, port, whether this process is the server, number of processes to wait for.
+# Creates a store: host, port, whether this process is its server, processes to wait for.
 new_store: Callable[[str, int, bool, int], Store] = _read(_CORE, "TCPStore")
 make_gloo_context: Callable[[Store, str, int, int], None] = _read(
     f"{_CORE}:CommContextManager",
@@ -369,7 +369,7 @@ def stream_to_plain(stream: Any) -> list[Any]:
 
 
 def stream_from_plain(plain: list[Any]) -> Any:
-    """The inverse of :func:`stream_to_plain`."""
+    """Restores a random stream from the result of :func:`stream_to_plain`."""
     *numbers, text = plain
     stream = _GeneratorState.__new__(_GeneratorState)
     _set_generator_state(stream, (*numbers, list(text.encode("ascii"))))

@@ -51,7 +51,7 @@ class _GraphFacts:
 
     @classmethod
     def of(cls, text: str) -> _GraphFacts:
-        """Returns the facts about a graph string."""
+        """Determines the facts about a graph string."""
         graph = Graph.from_string(text)
         can_fall_back = not any(
             # Paddle's few kernels of bfloat16 are oneDNN's, with other results or errors.
@@ -215,7 +215,7 @@ class _CompileQueue:
             del job
 
     def _next(self) -> _core.CompileJob | None:
-        """The next job; ``None`` ends the thread."""
+        """Takes the next job from the queue; ``None`` ends the thread."""
         with self._changed:
             self._building = None
             if not threading.main_thread().is_alive():  # the process is exiting

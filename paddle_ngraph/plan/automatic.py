@@ -378,7 +378,7 @@ def _root(array: np.ndarray, power: float) -> np.ndarray:
 
 
 def _is_close(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether every element is as expected."""
+    """Whether every element of an array is close to the expected one."""
     return one.shape == other.shape and np.allclose(
         one, other, _TOLERANCE, _TOLERANCE * _largest(other), equal_nan=True
     )

@@ -70,7 +70,7 @@ class Part:
 
     @property
     def fetches(self) -> list[Value]:
-        """All fetches: ``gives``, then ``results``."""
+        """All values that the program fetches: ``gives``, followed by ``results``."""
         return [*self.gives.values(), *self.results.values()]
 
 
@@ -476,7 +476,7 @@ class _ProgramCopy:
         self._fed: dict[int, Value] = {}
 
     def value(self, of_whole: Value) -> Value:
-        """The counterpart in this copy of a variable of the whole program."""
+        """The value in this copy of the program for a value of the whole program."""
         found: Value = self._mapping.look_up(of_whole)
         return self._fed.get(found.id, found)
 
@@ -519,10 +519,10 @@ def _place_on_paddle(program: Program) -> None:
 
 
 def _startup(given: Any, variables: Mapping[str, Value]) -> Program:
-    """The startup program of a stage: its sums of gradients, and its variables from ``given``.
+    """The startup program of a stage: initializes its variables and its sums of gradients.
 
     Args:
-        given: The startup program of all stages, or ``None``.
+        given: The startup program of all stages; ``None``: only sums of gradients are initialized.
         variables: The variables of the stage.
     """
     program: Program

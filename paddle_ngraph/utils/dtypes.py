@@ -21,7 +21,8 @@ class Dtype(NamedTuple):
     range: Range | None = None
 
 
-# By Paddle's name. core/paddle/tensors.cc has the same pairs for the C++ types on both sides.
+# The dtypes by Paddle's name. core/paddle/tensors.cc has the same pairs for the C++ types on both
+# sides.
 DTYPES: Mapping[str, Dtype] = {
     "bool": Dtype("boolean", (0, 1)),
     "int8": Dtype("i8", (-(2**7), 2**7 - 1)),

@@ -116,7 +116,7 @@ class Offsets:
         return found
 
     def scalar(self, tensor: TensorSpec) -> Offset | None:
-        """The only integer in a tensor."""
+        """The offset of the only integer in a tensor; ``None`` if there is no such integer."""
         if (
             tensor.id in self._changing
             or _count(tensor) != 1

@@ -97,7 +97,7 @@ class _Magnitudes(NamedTuple):
         return _Magnitudes(*(mine * its for mine, its in zip(self, other)))
 
     def inverse(self) -> _Magnitudes:
-        """The bounds of the reciprocals."""
+        """The bounds of the reciprocals of the values."""
         if not self.smallest:
             return _UNBOUNDED_MAGNITUDES
         return _Magnitudes(1.0 / self.largest, 1.0 / self.smallest, 1.0 / self.largest)
@@ -121,7 +121,7 @@ class _Magnitudes(NamedTuple):
 
 _UNIT_MAGNITUDE = _Magnitudes(1.0, 1.0, 1.0)
 _UNBOUNDED_MAGNITUDES = _Magnitudes(0.0, np.inf, 0.0)  # merges with factors of 1 only
-# Of a computed factor. Attention scales it, by no less than this.
+# The bounds of a factor that runs compute. Attention scales it, by no less than this.
 _COMPUTED_MAGNITUDES = _Magnitudes(0.0, _FLOAT32_MAX, _FLOAT32_TINY * 2.0**10)
 
 

@@ -214,7 +214,7 @@ def _elementwise(batch: _Batch, node: Node) -> int | None:
 
 
 def _broadcast(batch: _Batch, node: Node) -> int | None:
-    """For operands with aligned last axes."""
+    """The batch axis of a node whose operands are broadcast with aligned last axes."""
     values = node.input_values()
     axes = [batch.axis(value) for value in values]
     offsets = {axis - len(v.get_shape()) for v, axis in zip(values, axes) if axis is not None}
@@ -255,7 +255,7 @@ def _rows(batch: _Batch, node: Node) -> int | None:
 
 
 def _along_axes(batch: _Batch, node: Node) -> int | None:
-    """For a node that computes along axes other than the batch's."""
+    """The batch axis of a node that computes along other axes."""
     axis, axes = batch.only_first_axis(node), _reduced_axes(node)
     return None if axes is None or axis in axes else axis
 

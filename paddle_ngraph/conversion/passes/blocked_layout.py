@@ -46,7 +46,7 @@ def block_of(*channels: int) -> int:
 
 
 def padded_block_of(*channels: int) -> int:
-    """As :func:`block_of`; if no block divides them, a padded one, if that adds little."""
+    """The block of :func:`block_of`; if none divides the channels, one that adds few lanes."""
     block = block_of(*channels)
     if (
         block == 1
@@ -88,7 +88,7 @@ class Blocked:
 
     @staticmethod
     def of(bridge: NgraphBridge) -> Blocked:
-        """The instance of this build."""
+        """The instance that all converters and passes of this build share."""
         if Blocked not in bridge.shared:
             bridge.shared[Blocked] = Blocked(bridge)
         found: Blocked = bridge.shared[Blocked]
@@ -133,7 +133,7 @@ class Blocked:
         return node.output(0)
 
     def _any(self, output: Output) -> Output | None:
-        """As :meth:`find`, with any padding."""
+        """The blocked layout as in :meth:`find`, whatever the padding contains."""
         return (
             self._search(output, _MAX_SEARCH_DEPTH)
             if len(self._bridge.shape(output)) == 4
@@ -201,7 +201,7 @@ class Blocked:
     def _created(
         self, type_name: str, operands: Sequence[Any], attributes: dict[str, Any]
     ) -> Output:
-        """The output of an elementwise node."""
+        """Creates an elementwise node, and returns its output."""
         if type_name == ROUNDING:
             return self._bridge.extension(type_name, operands).output(0)
         return NodeFactory("opset15").create(type_name, operands, attributes).output(0)
@@ -230,7 +230,7 @@ class Blocked:
         return None
 
     def _per_channel(self, source: Output, dims: Sequence[int], block: int) -> Output | None:
-        """One element per channel, where ``dims`` is [N or 1, C], padded by zeros."""
+        """A blocked operand of one element per channel; ``dims`` is [N or 1, C], padding is zero."""
         bridge, padded = self._bridge, _padded(dims[1], block)
         node: Any = source
         if padded > dims[1]:

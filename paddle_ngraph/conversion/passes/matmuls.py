@@ -32,9 +32,9 @@ class OneDnnThresholds:
     measured: tuple[str, ...]
 
 
-# By the widest instruction set, and the vendor where it matters. `python -m benchmarks products`
-# measures the effect of the thresholds on the current processor, next to results for others
-# (benchmarks/results/products.md).
+# Thresholds by the widest instruction set, and the vendor where it matters. `python -m benchmarks
+# products` measures the effect of the thresholds on the current processor, next to results for
+# others (benchmarks/results/products.md).
 ONEDNN_THRESHOLDS = {
     "avx2": OneDnnThresholds(
         min_multiplications=1 << 26,
@@ -68,7 +68,7 @@ ONEDNN_THRESHOLDS = {
 
 
 def thresholds() -> OneDnnThresholds:
-    """The thresholds for the processor that functions are built for."""
+    """The sizes from which oneDNN multiplies, on the processor that functions are built for."""
     if not processor.has_avx512():
         return ONEDNN_THRESHOLDS["avx2"]
     return ONEDNN_THRESHOLDS["avx512, Intel" if processor.is_of_intel() else "avx512"]

@@ -158,7 +158,7 @@ def _round_convolution(node: Node, rounded: _Rounded, extension: Callable[..., N
 
 
 class _Rounded:
-    """The rounded values of one model."""
+    """The values of one model that are rounded to bfloat16, each rounded once."""
 
     def __init__(self, extension: Callable[..., Node]) -> None:
         self._extension = extension

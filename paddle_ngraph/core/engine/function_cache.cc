@@ -61,8 +61,8 @@ bool SymbolicSignature::fits(const Signature& signature) const {
 }
 
 FunctionCache& FunctionCache::instance() {
-  // Never destroyed: freeing some hundred functions one by one at the end of a process takes
-  // seconds, and Paddle's and OpenVINO's own globals may be gone by then.
+  // The cache is never destroyed: freeing some hundred functions one by one at the end of a process
+  // takes seconds, and Paddle's and OpenVINO's own globals may be gone by then.
   static FunctionCache* const cache = std::make_unique<FunctionCache>().release();
   return *cache;
 }

@@ -58,7 +58,7 @@ class SpareTensors {
 // devices without the plugin's own check operator (core/ov/check_range_op.h).
 struct RangeCheck {
   size_t input;
-  // One per index of the last axis, or one for all.
+  // Bounds low <= index < high: one per index of the last axis, or one for all.
   std::vector<int64_t> low, high;
   std::vector<int64_t> ignored;  // values that are valid although out of range
   std::string message;

@@ -22,7 +22,7 @@ class WeightsInPlace {
  public:
   using Inputs = std::vector<phi::DenseTensor*>;
 
-  // For a function that was built for these inputs.
+  // Describes the weights of a function that was built for these inputs.
   WeightsInPlace(const WeightWatch& watch, const Inputs& inputs);
 
   // Whether the function is valid for a run with these inputs, whose weights have the fingerprint

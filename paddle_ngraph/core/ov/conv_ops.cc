@@ -54,8 +54,8 @@ size_t element_size(const ConvProblem& problem, bool is_written) {
   return problem.bfloat16 && !is_written ? sizeof(uint16_t) : sizeof(float);
 }
 
-// Whether the data or the output has channels last in memory: only an input may. Kernels also write
-// with channels last, but such results are copied to blocks.
+// Whether the data or the output has channels last in memory. Only an input may have: kernels can
+// write with channels last, but such results are copied to blocks.
 bool has_channels_last(const ConvProblem& problem, bool is_written) {
   return problem.channels_last && !is_written;
 }
@@ -238,7 +238,7 @@ class ConvDivision {
  private:
   bool is(ConvKind kind) const { return problem_.kind == kind; }
   int64_t stride() const { return problem_.attributes.strides[0]; }
-  // From the first to the last row that a filter covers.
+  // The distance between the first and the last row that a filter covers.
   int64_t reach() const {
     return static_cast<int64_t>(problem_.filter[2] - 1) * problem_.attributes.dilations[0];
   }

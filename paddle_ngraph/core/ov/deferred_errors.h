@@ -39,7 +39,8 @@ class DeferredErrors {
   // kNone.
   static std::shared_ptr<DeferredErrors> of(int64_t id);
 
-  // Called by an operator. Returns whether a run is in progress that will read the report.
+  // Records the error of an operator, which calls this. Returns whether a run is in progress that
+  // will read the report.
   static bool report(int64_t id, const InvalidInput& error);
 
   DeferredErrors();

@@ -75,7 +75,7 @@ class LoopThreads {
 
 class Updater {
  public:
-  // The writes of one run.
+  // The updates of one run, prepared before anything is written.
   class Run {
    public:
     explicit Run(const Updater& updater);

@@ -926,7 +926,7 @@ static const Argument* argument_of(const TracedCall& call, size_t at, const char
   return nullptr;
 }
 
-// Of indices whose columns were stacked, each column has its own range.
+// The range of a column of a tensor of indices; columns that were stacked have separate ranges.
 std::optional<IntegerRange> Capture::range_of_column(int number, int64_t column, int64_t columns,
                                                      Ranges* known) const {
   if (number >= 0 && number < static_cast<int>(values_.size()) && is_result_[number]) {

@@ -141,10 +141,10 @@ class TraceCache {
 
   static constexpr size_t kMaxTraces = 60000;
   static constexpr size_t kMaxGraphs = 256;
-  // At most this many traces of a pattern get graphs of their own, with static shapes.
+  // Maximum number of traces of a pattern that get graphs of their own, with static shapes.
   static constexpr size_t kMaxStaticGraphs = 2;
 
-  // For each node with graphs or graph breaks: (number of calls, graph breaks, graphs).
+  // Lists the nodes with graphs or graph breaks: (number of calls, graph breaks, graphs).
   pybind11::list ends() const;
 
  private:

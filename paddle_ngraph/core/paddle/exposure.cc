@@ -128,7 +128,8 @@ struct ExposureTable {
   std::atomic<uint64_t> writes{1};
   std::atomic<uint64_t> num_exposures{1};
 
-  // Never destroyed: Python's tensor objects are destroyed at the end of the process, too.
+  // The table is never destroyed: Python's tensor objects are destroyed at the end of the process,
+  // too.
   static ExposureTable& instance() {
     static ExposureTable* const table = std::make_unique<ExposureTable>().release();
     return *table;

@@ -27,7 +27,7 @@ constexpr char kInterruptMarker[] = "<interrupted: paddle_ngraph>";
 class PendingInterrupt {
  public:
   static PendingInterrupt& instance() {
-    // Never destroyed: Python is finalized before static destructors run.
+    // The object is never destroyed: Python is finalized before static destructors run.
     static PendingInterrupt* const hidden = std::make_unique<PendingInterrupt>().release();
     return *hidden;
   }

@@ -509,8 +509,8 @@ class _InnerLayerProfiler:
         self._outermost = 0  # id() of the outermost layer
         self._seconds = 0.0
         self._shapes: set[tuple[int, ...]] = set()
-        # By id(): signatures and shapes of each inner layer; for each calling layer, the seconds
-        # of the layers that it calls.
+        # Keyed by id() of layers: the signatures and shapes of inner layers, and for each calling
+        # layer, the seconds in the layers that it calls.
         self._inner_shapes: dict[int, set[Hashable]] = {}
         self._inner_seconds: dict[int, dict[int, float]] = {}
 
@@ -527,7 +527,7 @@ class _InnerLayerProfiler:
             self._seconds += self._now() - start
 
     def run_inner(self, original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
-        """Calls an inner layer."""
+        """Calls an inner layer, and adds its time to that of its caller."""
         sizes: list[int] = []
         signature = _signature_of(inputs, sizes), _signature_of(kwargs, sizes)
         self._inner_shapes.setdefault(id(layer), set()).add((signature, tuple(sizes)))

@@ -200,12 +200,12 @@ class _Flattening(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether the reshape changes the shape."""
+        """Whether the flattening needs a reshape operator."""
         return len(self.matrix) != len(self.whole)
 
     @property
     def target(self) -> list[int]:
-        """The target of the reshape."""
+        """The target shape of the flattening; 0 copies a dimension."""
         return [*self.kept, *self.matrix[len(self.kept) :]]
 
 
@@ -524,7 +524,7 @@ class _TranslatedOperator:
             raise self._loss_error(f"{name} = {value}")
 
     def _is_tensor_input(self, name: str) -> bool:
-        """Whether an input replaces the attribute."""
+        """Whether an input of the operator replaces the attribute."""
         stem = name.replace("_", "").lower()
         slots = (s for s in self._op.input_names() if self._op.input(s))
         return any(slot.lower().startswith(stem) and "tensor" in slot.lower() for slot in slots)

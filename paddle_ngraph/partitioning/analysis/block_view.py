@@ -196,7 +196,7 @@ class OpNode:
 
     @property
     def may_overwrite_variables(self) -> bool:
-        """As ``may_write_variables``, if the scope variables that sinks name do not exist yet."""
+        """Whether the operator may overwrite variables, other than new ones that sinks name."""
         if self.writes_variables or self.type == "builtin.set_parameter":
             return True
         if len(self.outer_writes) > len(self.initial_values):

@@ -114,11 +114,11 @@ class Lifetimes:
         return sorted(found, key=self._creation_order.__getitem__)
 
     def total(self, buffers: Iterable[str]) -> int:
-        """The bytes of some buffers."""
+        """The total size of these buffers in bytes."""
         return sum(self.sizes[buffer] for buffer in buffers)
 
     def usage(self, order: Sequence[Step]) -> list[int]:
-        """The live bytes during each step."""
+        """The number of live bytes during each step."""
         return usage(order, self.sizes, self.live_out)
 
     def peak(self, order: Sequence[Step]) -> int:

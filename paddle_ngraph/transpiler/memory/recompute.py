@@ -108,7 +108,7 @@ def _is_expensive(name: str) -> bool:
 
 
 class _Planner:
-    """The greedy search of :func:`recompute`."""
+    """Selects results to recompute by greedy search; see :func:`recompute`."""
 
     def __init__(self, steps: list[Step], lifetimes: Lifetimes) -> None:
         self._steps = steps

@@ -269,7 +269,7 @@ def _stages_of_level(
 
 
 def _stage_keys(calls: list[Call], reach: list[frozenset[int]]) -> list[_StageKey]:
-    """Returns the key of the stage of each call."""
+    """Returns a key for each call; calls with equal keys form one stage of the trace."""
     keys: list[_StageKey] = []
     of_value: dict[int, _StageKey] = {}
     for call, own in zip(calls, reach):
@@ -341,7 +341,11 @@ def _topological_order(
 
 
 def _eager_views(producer: dict[int, Call], requested: list[int]) -> tuple[list[Call], set[int]]:
-    """Returns the calls that create views for the user, and all values needed outside of stages."""
+    """Returns the calls that create views for the user, and all values needed outside of stages.
+
+    These calls stay eager. The values are the requested ones, and those that these calls read or
+    compute.
+    """
     eager: list[Call] = []
     needed = set(requested)
     pending = list(requested)
