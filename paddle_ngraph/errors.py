@@ -52,8 +52,8 @@ class NgraphError(RuntimeError):
 def outcome(error: BaseException) -> tuple[ErrorCode, int]:
     """Returns error code and operator id of any exception; the C++ core calls this function, too.
 
-    The attribute ``code`` is used only if it is an :class:`ErrorCode`: the core's ``ValueError`` has
-    one, but other libraries may use the name for something else.
+    The attribute ``code`` is used only if it is an :class:`ErrorCode`, as in the core's
+    ``ValueError``; other libraries may use the name for something else.
     """
     code = getattr(error, "code", None)
     if not isinstance(code, ErrorCode):

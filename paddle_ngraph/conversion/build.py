@@ -72,7 +72,7 @@ def _use_bfloat16_matmuls(draft: Draft) -> None:
 
 
 def _use_onednn_matmuls(draft: Draft) -> None:
-    # At any other precision the plugin rounds the operands, which oneDNN's matmul would not.
+    # Otherwise the plugin rounds the operands of its matmuls.
     if draft.settings.precision == "f32" or not draft.builder.graph.infers:
         matmuls.use_onednn_matmuls(draft.model, draft.bridge.extension)
 

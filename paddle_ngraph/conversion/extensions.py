@@ -69,8 +69,7 @@ def evaluate(node: Node, results: Sequence[ov.Tensor], inputs: Sequence[ov.Tenso
     """
     try:
         return bool(node.evaluate(results, inputs))
-    # Raised by the bindings, with the operator's error in its message.
-    except RuntimeError as error:
+    except RuntimeError as error:  # raised by the bindings, with the operator's error as text
         core = import_module("paddle_ngraph._core")
         if (found := core.operator_error(str(error))) is None:
             raise

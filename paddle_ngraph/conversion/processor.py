@@ -1,4 +1,4 @@
-"""Instruction sets of the processor, real or targeted, by which builds choose kernels."""
+"""Vendor and instruction sets of the processor, by which builds choose kernels."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def withheld() -> frozenset[str]:
     """The units that ONEDNN_MAX_CPU_ISA withholds, as the system names them."""
     most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     names = [name for name, _ in _LEVELS]
-    if most not in (*names, "SSE41", "AVX"):  # no valid limit: oneDNN uses all units
+    if most not in (*names, "SSE41", "AVX"):  # no known limit: oneDNN uses all units
         return frozenset()
     above = _LEVELS[names.index(most) + 1 if most in names else 0 :]
     return frozenset(unit for _, units in above for unit in units.split())

@@ -821,7 +821,7 @@ def _as_array(found: Any) -> np.ndarray:
 
 def _divided(node: Node, values: Values) -> Values:
     def quotient(x: Number, y: Number) -> Number:
-        if x < 0 or y <= 0:  # Paddle and Python round these quotients differently
+        if x < 0 or y <= 0:  # the node may round other quotients differently
             raise _NoRule
         return x // y
 

@@ -213,7 +213,7 @@ class _Rank:
             self.meetings = report.get("meetings", self.meetings)
             self._ending_since = report.get("ends", self._ending_since)
             if "failure" in report and self.failure is None:
-                # Monotonic() is one clock for all processes.
+                # All processes read the same monotonic clock.
                 when = report.get("when", time.monotonic())
                 self.failure = _Failure(when, report["failure"], report["refuses"])
         return bool(data)

@@ -339,7 +339,10 @@ class _Blocks:
     def of(
         bridge: NgraphBridge, geometry: _Geometry, data: list[int], filter_: list[int]
     ) -> _Blocks | None:
-        """The blocked convolution of these shapes; ``None`` where the layout does not pay."""
+        """The blocked convolution of these shapes.
+
+        ``None`` unless the program trains on CPU and the layout is suitable.
+        """
         trains = bridge.trains("pd_op.conv2d_grad", "pd_op.depthwise_conv2d_grad")
         if not bridge.on_cpu or not trains or len(data) != 4 or geometry.sees_only_padding():
             return None
@@ -373,7 +376,7 @@ class _Blocks:
         return found
 
     def _image_filter_gradient(self, data: Output, grad: Output, shape: list[int]) -> Output | None:
-        """The filter gradient of an image: zeros pad its channels to the number of the kernel."""
+        """The filter gradient of an image, with channels padded by zeros as oneDNN requires."""
         bridge = self._bridge
         before, after = bridge.ints([0] * 4), bridge.ints([0, _IMAGE_CHANNELS - shape[1], 0, 0])
         data = opset15.pad(data, before, after, "constant").output(0)

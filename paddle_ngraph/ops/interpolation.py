@@ -33,7 +33,7 @@ _CENTRED_OPERATORS = (
 
 
 def _scales(bridge: NgraphBridge, op: Op, axes: int) -> list[float]:
-    """The requested scale factors, one for each axis; -1 where the op has output sizes instead."""
+    """The requested factors, one for each axis; -1 where sizes are requested."""
     if op.has_input("scale_tensor"):
         given = [float(scale) for scale in bridge.constant(op, "scale_tensor").reshape(-1)]
         return given if len(given) > 1 else given * axes

@@ -204,7 +204,7 @@ def _add_factor(node: Node, multiplied: dict[Key, _Multiplied]) -> None:
         return
     index, factor = found
     before = _Multiplied()
-    if not is_divide or index == 0:  # otherwise the factor divides: a constant times a reciprocal
+    if not is_divide or index == 0:  # otherwise the node is a constant times a reciprocal
         before = multiplied.get(key_of(node.input_value(index)), before)
     if is_divide and index == 0:
         factor = factor.inverse()
@@ -263,7 +263,7 @@ def _weight_magnitudes(matmul: Node) -> _Magnitudes:
     if data is None:
         return (
             _COMPUTED_MAGNITUDES if type_name == "MatMul" else _UNIT_MAGNITUDE
-        )  # a weight that runs compute is not scaled
+        )  # the plugin does not scale computed weights of convolutions
     shape = matmul.get_input_partial_shape(1)
     if shape.is_dynamic or data.shape != tuple(matmul.get_input_shape(1)):
         return _magnitudes(data)

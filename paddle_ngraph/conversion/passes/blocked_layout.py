@@ -230,7 +230,7 @@ class Blocked:
         return None
 
     def _per_channel(self, source: Output, dims: Sequence[int], block: int) -> Output | None:
-        """A blocked operand of one element per channel; ``dims`` is [N or 1, C], padding is zero."""
+        """Blocks an operand with one element per channel: ``dims`` is [N or 1, C], padding is zero."""
         bridge, padded = self._bridge, _padded(dims[1], block)
         node: Any = source
         if padded > dims[1]:

@@ -79,8 +79,7 @@ class GcPause {
   static bool set_gc_enabled(bool on) {
 #if PY_VERSION_HEX >= 0x030A0000
     return (on ? PyGC_Enable() : PyGC_Disable()) == 1;
-// Python has no C function for it that may be called after a fork
-#else  // lacks a C function for it that may be called after a fork
+#else  // no C function that may be called after a fork switches the collector
     static_cast<void>(on);
     return false;
 #endif
@@ -893,7 +892,7 @@ bool Capture::satisfies(const ValueRule& rule, const std::vector<PyObject*>& giv
 }
 
 std::optional<IntegerRange> Capture::range_of(int number, Ranges* known) const {
-  // A value of another thread.
+  // A value of another thread has no index in values_.
   if (number < 0 || number >= static_cast<int>(values_.size())) return {};
   const auto found = known->find(number);
   if (found != known->end()) return found->second;
@@ -1343,8 +1342,8 @@ void materialize(paddle::Tensor* lazy, const paddle::Tensor& result, const std::
 
 // The graph of the pattern, or one of this trace alone; null if there is none yet.
 py::object Capture::find_or_make_graph(const std::vector<int>& outputs) {
-  const auto pattern =
-      trace_cache_->find_or_make_pattern(*node_);  // a strong reference: other threads may drop it
+  const auto pattern = trace_cache_->find_or_make_pattern(
+      *node_);  // a strong reference, since other threads may drop the pattern
   if (pattern != nullptr) {
     const auto found = pattern->graphs.find(outputs);
     if (found != pattern->graphs.end()) return found->second;
@@ -1700,7 +1699,7 @@ bool Capture::describe_result(PyObject* result, TracedCall& call, Argument& foun
     return !found.empty || found.stop_gradient || call.function->rule.has_reserve_space;
   }
   const auto kind = traced_meta(result);
-  // The result is a copy of a parameter.
+  // A persistable result is a copy of a parameter.
   if (!kind || get_flag(result, "persistable")) return false;
   found.kind = Argument::Kind::kValue;
   found.value = static_cast<int>(values_.size() + new_values_.size());
@@ -1878,7 +1877,7 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
   if (known == nullptr && !call) return result.release().ptr();
   const auto kind = result ? traced_meta(self) : std::nullopt;
   const bool is_known = known != nullptr && kind && *kind == known->call.metas.back();
-  // Autograd has not seen the tensor, see may_mutate.
+  // Autograd does not see the mutation: see may_mutate.
   const bool is_unseen = kind && !gradient && !kind->stop_gradient;
   if (!kind || is_unseen || (known != nullptr && !is_known)) {
     const py::error_scope saved_error;

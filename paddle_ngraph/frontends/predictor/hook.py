@@ -511,7 +511,7 @@ class _Switch:
 
     @property
     def _counterpart(self) -> Predictor:
-        """The counterpart of the user's predictor: by Paddle if that is the engine's, or vice versa."""
+        """The counterpart of the user's predictor: one is the engine's, the other one Paddle's."""
         assert self.other is not None
         return self.other
 
