@@ -90,8 +90,9 @@ kills: $(VENV)/.built  ## Kill and stop ranks of a job at random, and compare it
 models: $(VENV)/.built  ## Run whole models, natively and through nGraph; write docs/models.md.
 	$(RUN) -m tests.models --output docs/models.md
 
-style: $(VENV)/.built  ## Check style, types and the order of the stages.
+style: $(VENV)/.built  ## Check style, types, names (docs/glossary.md) and the order of the stages.
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+	$(BIN)/python -m tools.words
 	@$(BIN)/clang-format --dry-run --Werror $(CPP)
 
 lint: style  ## The same, and clang-tidy on the core (a few minutes).

@@ -25,8 +25,8 @@ class Pace:
     """Duration of a measurement, in which the peers alternate.
 
     Attributes:
-        rounds: Number of turns of each peer.
-        seconds: Duration of a turn.
+        rounds: Number of samples of each peer.
+        seconds: Duration of a sample.
     """
 
     rounds: int = 3
@@ -38,7 +38,7 @@ class Column:
     """Results of one peer for one workload.
 
     Attributes:
-        turns_ms: The median step of each turn, in milliseconds.
+        turns_ms: The median step of each sample, in milliseconds.
         first_s: The first run, in seconds, including compilation.
         error: Difference of its results from plain Paddle's, relative to the tolerance.
         failed: Reason why there are no times.
@@ -53,7 +53,7 @@ class Column:
 
     @property
     def median_ms(self) -> float | None:
-        """The median turn, in milliseconds; ``None`` if the peer failed."""
+        """The median sample, in milliseconds; ``None`` if the peer failed."""
         return statistics.median(self.turns_ms) if self.turns_ms else None
 
 
@@ -75,7 +75,7 @@ class Row:
         return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
     def ratio(self, peer: str) -> float | None:
-        """Returns the time of ``peer`` over that of the engine: the median over the turns."""
+        """Returns the time of ``peer`` over that of the engine: the median over the samples."""
         theirs, ours = (self.columns.get(p, Column()).turns_ms for p in (peer, ENGINE))
         ratios = [a / b for a, b in zip(theirs, ours)]
         return statistics.median(ratios) if ratios else None
@@ -208,11 +208,11 @@ def _alternate(
     progress: Progress,
 ) -> None:
     for number in range(pace.rounds):
-        progress(f"{work.name}: turn {number + 1} of {pace.rounds}")
+        progress(f"{work.name}: round {number + 1} of {pace.rounds}")
         for name, column in columns.items():
             if column.failed is None:
                 try:
-                    seconds = processes.of(name).ask("turn", pace.seconds)
+                    seconds = processes.of(name).ask("measure", pace.seconds)
                 except PeerError as error:  # e.g. killed for lack of memory
                     column.failed, column.turns_ms = str(error), []
                     processes.end(name)

@@ -57,8 +57,8 @@ def measure(options: Namespace) -> None:
     """Measures the decoders; writes ``decoder.md`` and ``.json``."""
     rows, found = [], {}
     count = 3 if options.quick else 15
-    works = [(f"batch {batch}", str(batch), turns, batch) for batch in (1, 8)] + [
-        (f"{kind}, batch {batch}", f"{kind}, {batch}", growing_turns, batch, kind == CACHE)
+    works = [(f"batch {batch}", str(batch), samples, batch) for batch in (1, 8)] + [
+        (f"{kind}, batch {batch}", f"{kind}, {batch}", growing_samples, batch, kind == CACHE)
         for kind in (CACHE, AGAIN)
         for batch in ((1,) if options.quick else (1, 8))
     ]
@@ -230,7 +230,7 @@ def _model() -> ov.Model:
     return ov.Model([opset15.result(last), opset15.result(words)], [features])
 
 
-def turns(batch: int, count: int) -> dict[str, list[float]]:
+def samples(batch: int, count: int) -> dict[str, list[float]]:
     """Returns milliseconds of alternating runs, by variant: see :func:`_timed`."""
     paddle.enable_static()
     features = np.random.default_rng(1).standard_normal((batch, COLUMNS, FEATURES), "float32")
@@ -248,8 +248,8 @@ def turns(batch: int, count: int) -> dict[str, list[float]]:
     return _timed(variants, count)
 
 
-def growing_turns(batch: int, with_cache: bool, count: int) -> dict[str, list[float]]:
-    """Returns :func:`turns` of a decoder that concatenates its tokens (growing_decoder.py)."""
+def growing_samples(batch: int, with_cache: bool, count: int) -> dict[str, list[float]]:
+    """Returns :func:`samples` of a decoder that concatenates its tokens (growing_decoder.py)."""
     paddle.enable_static()
     prompt = np.random.default_rng(1).integers(
         0, growing_decoder.WORDS, (batch, growing_decoder.PROMPT)

@@ -125,8 +125,8 @@ def program(with_cache: bool) -> Any:
     step = _with_cache if with_cache else _again
     start = [paddle.full([1], PROMPT, "int64"), *_starts(ops, prompt, with_cache)]
     end = paddle.full([1], PROMPT + STEPS, "int64")
-    turn = lambda i, *kept: [i + 1, *step(ops, i, *kept)]  # noqa: E731
-    found = paddle.static.nn.while_loop(lambda i, *_: i < end, turn, start)
+    body = lambda i, *kept: [i + 1, *step(ops, i, *kept)]  # noqa: E731
+    found = paddle.static.nn.while_loop(lambda i, *_: i < end, body, start)
     return found[2 if with_cache else 1]
 
 

@@ -66,7 +66,7 @@ right if all but its first and its last character, which may be cut, stand in th
 
 @dataclass(frozen=True)
 class Found:
-    """One model: times of turns, shares of predictions as simulated, and of correct ones."""
+    """One model: times of samples, shares of predictions as simulated, and of correct ones."""
 
     name: str
     turns_ms: dict[str, list[float]]
@@ -74,7 +74,7 @@ class Found:
     right: dict[str, float]
 
     def ms(self, variant: str) -> float:
-        """Returns the median of the turns, in milliseconds."""
+        """Returns the median of the samples, in milliseconds."""
         return statistics.median(self.turns_ms[variant])
 
     @property
@@ -169,13 +169,13 @@ def _compare(name: str, plan: Plan, say: Callable[[str], None]) -> Found:
             workers[variant] = stack.enter_context(Worker(settings, timeout=3600))
             workers[variant].hold(Subject, folder, programs[program], engine)
             answers[variant], right[variant] = workers[variant].ask("answers")
-        turns: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
+        samples: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
         for _ in range(plan.pace.rounds):
             for variant, worker in workers.items():
-                turns[variant].append(worker.ask("turn", plan.pace.seconds))
+                samples[variant].append(worker.ask("measure", plan.pace.seconds))
     expected = answers[SIMULATED]
     agreement = {variant: float(np.mean(found == expected)) for variant, found in answers.items()}
-    return Found(name, turns, agreement, right)
+    return Found(name, samples, agreement, right)
 
 
 def _made(name: str, folder: Path, plan: Plan, say: Callable[[str], None]) -> dict[str, Path]:
@@ -295,7 +295,7 @@ class Subject:
         ]
         return predictions, float(np.mean(right))
 
-    def turn(self, seconds: float) -> float:
+    def measure(self, seconds: float) -> float:
         """Runs for ``seconds``; returns the median milliseconds of a run."""
         pictures = np.array(self._pictures[0])
         times: list[float] = []

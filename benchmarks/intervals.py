@@ -144,7 +144,7 @@ class Runner:
         (name,) = self._predictor.get_output_names()
         return self._predictor.get_output_handle(name).copy_to_cpu()
 
-    def turn(self, seconds: float) -> float:
+    def measure(self, seconds: float) -> float:
         """Returns the time of the fastest run, in milliseconds."""
         end = time.perf_counter() + seconds
         times: list[float] = []
@@ -157,7 +157,7 @@ class Runner:
 
 @dataclass
 class Cell:
-    """The turns of both variants of one network, in milliseconds."""
+    """The samples of both variants of one network, in milliseconds."""
 
     chain: Chain
     engine: list[float] = field(default_factory=list)
@@ -165,7 +165,7 @@ class Cell:
 
     @property
     def gain_us(self) -> float:
-        """The time that a subgraph saves, in microseconds: the median over the turns."""
+        """The time that a subgraph saves, in microseconds: the median over the samples."""
         pairs = zip(self.onednn, self.engine)
         return statistics.median(1e3 * (theirs - ours) / PIECES for theirs, ours in pairs)
 
@@ -196,7 +196,7 @@ def _cell(chain: Chain, options: Namespace) -> Cell:
             raise PeerError(f"{chain}: the two ways do not compute the same")
         for _ in range(1 if options.quick else options.rounds):
             for name, worker in variants.items():
-                getattr(cell, name).append(worker.ask("turn", 0.1 if options.quick else 0.3))
+                getattr(cell, name).append(worker.ask("measure", 0.1 if options.quick else 0.3))
     return cell
 
 

@@ -19,7 +19,7 @@ from benchmarks.options import Progress, chosen
 from benchmarks.worker import PeerError, Worker
 from benchmarks.works import CLASSES, TRAINING, VOCABULARY, Array, Feed
 
-RUNS, TURNS = 10, 5
+RUNS, SAMPLES = 10, 5
 RNN_STEPS, RNN_WIDTH = 64, 256
 ABOUT = """\
 The most that a fresh process held, less what it held before it built the program (Paddle and
@@ -63,7 +63,7 @@ class Found:
     Attributes:
         peak_mb: Peak memory of the process, minus its memory before.
         ms: The median time of a run, in milliseconds.
-        ratio: The median, over turns, of the time of a run over that without optimization.
+        ratio: The median, over samples, of the time of a run over that without optimization.
         value: The mean of the fetches in the last of the first runs.
     """
 
@@ -77,7 +77,7 @@ def measure(options: Namespace) -> None:
     """Measures the networks; writes ``memory.md`` and ``.json`` after each of them."""
     names = ["rnn"] if options.quick else chosen(options, NETWORKS)
     rounds = 1 if options.quick else options.rounds
-    pace = (3, 1) if options.quick else (RUNS, TURNS)
+    pace = (3, 1) if options.quick else (RUNS, SAMPLES)
     wanted = ("training",) if options.quick else ("training", "inference")
     kinds = [(kind, name) for kind in wanted for name in names]
     earlier = report.earlier(options.output, "memory").get("memory", {})
@@ -99,7 +99,7 @@ def measure(options: Namespace) -> None:
             report.write(options.output, "memory", "Memory", sections, data, _beside(found))
 
 
-def _compare(name: str, trains: bool, runs: int, turns: int) -> dict[str, Found]:
+def _compare(name: str, trains: bool, runs: int, samples: int) -> dict[str, Found]:
     """Measures all variants of a network: those by Paddle, then those through the engine."""
     found = {}
     for base in ("native", "engine"):
@@ -109,11 +109,13 @@ def _compare(name: str, trains: bool, runs: int, turns: int) -> dict[str, Found]
                 variant: stack.enter_context(_worker(name, trains, variant)) for variant in variants
             }
             first = {variant: worker.ask("first_runs", runs) for variant, worker in workers.items()}
-            taken = [{w: worker.ask("turn") for w, worker in workers.items()} for _ in range(turns)]
+            taken = [
+                {w: worker.ask("measure") for w, worker in workers.items()} for _ in range(samples)
+            ]
         for variant in variants:
             peak, value = first[variant]
-            ms = statistics.median(turn[variant] for turn in taken) * 1000
-            ratio = statistics.median(turn[variant] / turn[base] for turn in taken)
+            ms = statistics.median(sample[variant] for sample in taken) * 1000
+            ratio = statistics.median(sample[variant] / sample[base] for sample in taken)
             found[variant] = Found(peak, ms, ratio, value)
     return found
 
@@ -221,7 +223,7 @@ class Subject:
             raise PeerError("the engine did not run")
         return memory_mb("VmHWM") - self._before, float(np.mean(value))
 
-    def turn(self) -> float:
+    def measure(self) -> float:
         """Returns the seconds of a run."""
         start = time.perf_counter()
         self._run()

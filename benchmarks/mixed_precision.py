@@ -96,7 +96,7 @@ VARIANTS = {
 
 @dataclass(frozen=True)
 class Found:
-    """One workload: milliseconds of the turns, and difference of the loss from float32."""
+    """One workload: milliseconds of the samples, and difference of the loss from float32."""
 
     name: str
     description: str
@@ -104,9 +104,9 @@ class Found:
     loss_off: float
 
     def milliseconds(self, variant: str) -> str:
-        """Formats the median of the turns of a configuration."""
-        turns = self.turns_ms.get(variant)
-        return f"{statistics.median(turns):.2f}" if turns else "-"
+        """Formats the median of the samples of a configuration."""
+        samples = self.turns_ms.get(variant)
+        return f"{statistics.median(samples):.2f}" if samples else "-"
 
     def ratio(self, variant: str) -> float | None:
         """Returns the time of a configuration over that of the engine."""
@@ -176,9 +176,11 @@ def _compare(work: Work, pace: Pace) -> Found:
                 if variant in (OURS, FLOAT32):
                     raise
                 del workers[variant]
-        turns: dict[str, list[float]] = {variant: [] for variant in workers}
+        samples: dict[str, list[float]] = {variant: [] for variant in workers}
         for _ in range(pace.rounds):
             for variant, worker in workers.items():
-                turns[variant].append(1e3 * statistics.median(worker.ask("turn", pace.seconds)))
+                samples[variant].append(
+                    1e3 * statistics.median(worker.ask("measure", pace.seconds))
+                )
     found, expected = (float(losses[variant][-1]) for variant in (OURS, FLOAT32))
-    return Found(work.name, work.description, turns, abs(found - expected) / abs(expected))
+    return Found(work.name, work.description, samples, abs(found - expected) / abs(expected))

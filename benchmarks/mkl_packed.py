@@ -78,7 +78,7 @@ class Result:
 
 
 def measure(name: str, threads: int, rounds: int) -> Result:
-    """Measures one case; each time is the median over ``rounds`` turns."""
+    """Measures one case; each time is the median over ``rounds`` samples."""
     case = CASES[name]
     _set_threads(threads)
     x = np.random.default_rng(0).standard_normal((STEPS, case.batch, case.input))
@@ -265,7 +265,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="numbers of threads (default: 1, and as many as there are cores)",
     )
     parser.add_argument(
-        "--rounds", type=command_line.positive, default=5, help="turns (default: %(default)s)"
+        "--rounds", type=command_line.positive, default=5, help="samples (default: %(default)s)"
     )
     parser.add_argument(
         "--output",

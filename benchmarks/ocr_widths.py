@@ -44,7 +44,7 @@ class Replay:
 
     Attributes:
         seconds: Time of each line.
-        memory_mb: Memory before the first line, and after each turn.
+        memory_mb: Memory before the first line, and after each chunk.
         error: The largest difference from plain Paddle's results, which are probabilities.
         failed: Reason why the peer did not finish, or ``None``.
     """
@@ -101,13 +101,13 @@ def measure(options: Namespace) -> None:
             if name in replays:
                 replays[name].memory_mb.append(readers[name].call(memory_mb))
         for begin in range(0, chunk * CHUNKS, chunk):
-            _turn(readers, replays, lines[begin : begin + chunk])
+            _read_chunk(readers, replays, lines[begin : begin + chunk])
             parts = [f"{name} {sum(replay.seconds):.1f} s" for name, replay in replays.items()]
             progress.done(f"{begin + chunk} lines: {', '.join(parts)}")
     _write(lines, chunk, replays, options.output)
 
 
-def _turn(readers: dict[str, Worker], replays: dict[str, Replay], lines: list[int]) -> None:
+def _read_chunk(readers: dict[str, Worker], replays: dict[str, Replay], lines: list[int]) -> None:
     expected: Array | None = None
     for name, reader in readers.items():
         replay = replays.get(name, Replay())

@@ -58,7 +58,7 @@ class Steps(ABC):
         """Returns :meth:`numbers` after the first updates."""
         return self._first
 
-    def turn(self, seconds: float) -> float:
+    def measure(self, seconds: float) -> float:
         """Runs for ``seconds``, at least three updates; returns the median milliseconds."""
         times: list[float] = []
         end = time.perf_counter() + seconds
@@ -163,7 +163,7 @@ def shapes_of(network: str) -> list[list[int]]:
 
 @dataclass
 class Row:
-    """One optimizer on one network: milliseconds of each turn, by variant."""
+    """One optimizer on one network: milliseconds of each sample, by variant."""
 
     name: str
     turns_ms: dict[str, list[float]] = field(default_factory=dict)
@@ -226,4 +226,4 @@ def _alternate(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None
                 raise PeerError(f"{row.name}, {variant}: off by {off:.1e}")
         for _ in range(pace.rounds):
             for variant, worker in workers.items():
-                row.turns_ms.setdefault(variant, []).append(worker.ask("turn", pace.seconds))
+                row.turns_ms.setdefault(variant, []).append(worker.ask("measure", pace.seconds))

@@ -38,7 +38,7 @@ def parser(description: str | None, topics: Iterable[str]) -> argparse.ArgumentP
         help="only these peers (default: all that are installed)",
     )
     options.add_argument(
-        "--rounds", type=_positive, default=3, help="turns of each peer (default: %(default)s)"
+        "--rounds", type=_positive, default=3, help="samples of each peer (default: %(default)s)"
     )
     options.add_argument(
         "--threads",
@@ -48,7 +48,7 @@ def parser(description: str | None, topics: Iterable[str]) -> argparse.ArgumentP
         help="threads: how many (default: 1, 2, 4, ... and more than there are cores)",
     )
     size = options.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="short turns, small batches: a try")
+    size.add_argument("--quick", action="store_true", help="short samples, small batches: a try")
     size.add_argument("--full", action="store_true", help="scaling: up to the largest sizes")
     options.add_argument(
         "--before",

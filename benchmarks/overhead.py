@@ -102,7 +102,7 @@ def _memory(options: Namespace) -> tuple[list[str], dict[str, float]]:
             with Worker(PEERS[peer].settings) as worker:
                 worker.hold(peers.start, work, Assets(Path(models)), peer)
                 for _ in range(2 if options.quick else STEPS):
-                    worker.ask("turn", 0.0)
+                    worker.ask("measure", 0.0)
                 found[peer] = worker.call(memory_mb, "VmHWM")
     ratio = found[peers.ENGINE] / found[peers.REFERENCE]
     rows = [[PEERS[peer].title, f"{megabytes:.0f}"] for peer, megabytes in found.items()]

@@ -88,7 +88,7 @@ class Runner(ABC):
                 values += [np.array(value) for value in self._step()]
             return Results(values, self.changes(), first_seconds, self.notes())
 
-    def turn(self, seconds: float) -> list[float]:
+    def measure(self, seconds: float) -> list[float]:
         """Returns the times of as many steps as fit into ``seconds``, at least one.
 
         A warm-up step first lets the threads of other processes go to sleep, and those of this one

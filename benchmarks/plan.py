@@ -21,7 +21,7 @@ from benchmarks.peers import Assets
 from benchmarks.worker import PeerError, Worker
 from benchmarks.works import Array, Work
 
-TURNS, SECONDS = 12, 0.5
+SAMPLES, SECONDS = 12, 0.5
 TOLERANCE = 1e-3
 TOWER, LAYERS = 256, 6
 PICTURE = 96
@@ -32,7 +32,8 @@ layer compares. *Ensemble*: the mean of four MobileNetV2 of half width, {PICTURE
 function*: the engine as it is, all of the program in one function on all cores. *Plan*: a branch
 has a core group of its own, as `paddle_ngraph.execution_plan` spreads them over groups of equal
 size. *2 slices*: halves of the batch at once, as `paddle_ngraph.data_parallel` makes them.
-Processes take turns of {SECONDS} s; the medians of {TURNS} turns in each of {{rounds}} rounds, and
+Processes take turns of {SECONDS} s; the medians of {SAMPLES} turns in each of {{rounds}} rounds, \
+and
 in brackets how many times as fast as one function. *Memory*: the most that a process held, less
 what it held before it built the program, in brackets by that of one function."""
 
@@ -86,7 +87,7 @@ class Found:
 
     Attributes:
         ms: The median time of a run, in milliseconds.
-        ratio: The median, over turns, of the time of one function over this time.
+        ratio: The median, over samples, of the time of one function over this time.
         peak_mb: Peak memory of the process, minus its memory before; the median over rounds.
     """
 
@@ -98,12 +99,12 @@ class Found:
 def measure(options: Namespace) -> None:
     """Measures the networks; writes ``plan.md`` and ``.json`` after each of them."""
     names = ["two_towers", "towers_trained_in_slices"] if options.quick else list(NETWORKS)
-    rounds, turns, seconds = (1, 2, 0.1) if options.quick else (options.rounds, TURNS, SECONDS)
+    rounds, samples, seconds = (1, 2, 0.1) if options.quick else (options.rounds, SAMPLES, SECONDS)
     found: dict[str, dict[str, Any]] = {}
     with Progress("plan", len(names)) as progress:
         for name in names:
             progress.say(name)
-            variants = _compare(name, rounds, turns, seconds)
+            variants = _compare(name, rounds, samples, seconds)
             found[name] = {variant: asdict(item) for variant, item in variants.items()}
             texts = (
                 f"{variant} {item.ms:.2f} ms {item.ratio:.2f}x"
@@ -149,7 +150,7 @@ def _table_of_choices(found: Mapping[str, Choice]) -> str:
     )
 
 
-def _compare(name: str, rounds: int, turns: int, seconds: float) -> dict[str, Found]:
+def _compare(name: str, rounds: int, samples: int, seconds: float) -> dict[str, Found]:
     names = NETWORKS[name].variants
     times: dict[str, list[float]] = {variant: [] for variant in names}
     peaks: dict[str, list[float]] = {variant: [] for variant in names}
@@ -160,9 +161,9 @@ def _compare(name: str, rounds: int, turns: int, seconds: float) -> dict[str, Fo
             for variant, value in values.items():
                 if not np.isclose(value, values["native"], rtol=TOLERANCE, atol=TOLERANCE):
                     raise PeerError(f"{name}, {variant}: {value} instead of {values['native']}")
-            for _ in range(turns):
+            for _ in range(samples):
                 for variant, worker in workers.items():
-                    times[variant].append(worker.ask("turn", seconds))
+                    times[variant].append(worker.ask("measure", seconds))
             for variant, worker in workers.items():
                 peaks[variant].append(worker.ask("peak_mb"))
     return {
@@ -304,7 +305,7 @@ class Subject:
         options = [(o.name, o.predicted_ms, o.measured_ms, o.reason) for o in made.options]
         return {"chosen": made.chosen, "options": options}
 
-    def turn(self, seconds: float) -> float:
+    def measure(self, seconds: float) -> float:
         """Runs for ``seconds``; returns the median seconds of a run."""
         times: list[float] = []
         end = time.perf_counter() + seconds

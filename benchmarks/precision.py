@@ -92,11 +92,13 @@ def _compare(work: Work, pace: Pace) -> Found:
         for precision, worker in workers.items():
             worker.hold(peers.start, work, assets, peers.ENGINE)
             values[precision] = worker.ask("results").values
-        turns: dict[str, list[float]] = {precision: [] for precision in PRECISIONS}
+        samples: dict[str, list[float]] = {precision: [] for precision in PRECISIONS}
         for _ in range(pace.rounds):
             for precision, worker in workers.items():
-                turns[precision].append(1e3 * statistics.median(worker.ask("turn", pace.seconds)))
-    times = (statistics.median(turns[precision]) for precision in PRECISIONS)
+                samples[precision].append(
+                    1e3 * statistics.median(worker.ask("measure", pace.seconds))
+                )
+    times = (statistics.median(samples[precision]) for precision in PRECISIONS)
     differences = [_differences(*results) for results in zip(values["bf16"], values["f32"])]
     return Found(work.name, work.description, *times, *map(max, zip(*differences)))
 

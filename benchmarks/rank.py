@@ -34,16 +34,16 @@ from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
 BUCKET_MB = 5.0
 SIZES = (2**12, 2**16, 2**20, 2**22, 10 * 2**20)  # bytes of an all-reduce
 _CHAINED = 4  # all-reduces per run, which divides the overhead of a run
-_TURNS = 5
-_OPTIONS = distribution_transpiler.Options(bucket_mb=BUCKET_MB)
+_SAMPLES = 5
+_OPTIONS = distribution_transpiler.DistributionOptions(bucket_mb=BUCKET_MB)
 Run = Callable[[], object]
 
 
-def main(what: str, folder: str, started: str, seconds: str, models: str) -> None:
+def main(activity: str, folder: str, started: str, seconds: str, models: str) -> None:
     """Runs a rank.
 
     Args:
-        what: ``parts`` or ``steps``.
+        activity: ``parts`` or ``steps``.
         folder: The folder in which rank 0 writes ``found.json``.
         started: Start time of the job, in seconds since the epoch.
         seconds: Duration of the measurement, divided about equally.
@@ -56,14 +56,14 @@ def main(what: str, folder: str, started: str, seconds: str, models: str) -> Non
     subjects, restart_s = {}, {}
     for name in models.split(","):
         start = time.perf_counter()
-        subjects[name] = (Parts if what == "parts" else Steps)(name)
+        subjects[name] = (Parts if activity == "parts" else Steps)(name)
         restart_s[name] = joined_s + time.perf_counter() - start
     runs = {f"{n} {part}": run for n, each in subjects.items() for part, run in each.runs().items()}
-    if what == "steps" and ranks > 1:
+    if activity == "steps" and ranks > 1:
         runs |= {f"all_reduce {size}": _all_reduce(size) for size in SIZES}
     before = paddle_ngraph.stats()["engine_runs"]
     ms = _measured(runs, float(seconds))
-    if paddle_ngraph.stats()["engine_runs"] < before + len(subjects) * _TURNS:
+    if paddle_ngraph.stats()["engine_runs"] < before + len(subjects) * _SAMPLES:
         raise PeerError("the engine did not run")
     for name in ms:
         if name.startswith("all_reduce"):
@@ -88,11 +88,11 @@ def _measured(runs: dict[str, Run], seconds: float) -> dict[str, list[float]]:
     for run in runs.values():
         run()
         firsts.append(_timed(run))
-    of_turn = seconds * 1e3 / len(runs) / _TURNS
-    wanted = json.dumps([max(2, min(200, round(of_turn / first))) for first in firsts])
+    ms_of_sample = seconds * 1e3 / len(runs) / _SAMPLES
+    wanted = json.dumps([max(2, min(200, round(ms_of_sample / first))) for first in firsts])
     counts = json.loads(job.current().exchange(wanted)[0])
     found: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(_TURNS):
+    for _ in range(_SAMPLES):
         for (name, run), count in zip(runs.items(), counts):
             distributed.barrier()
             run()

@@ -1,7 +1,7 @@
 """Compares this checkout with another one: alternating runs of the same workloads.
 
 Each checkout has a separate process. The cost of a change is smaller than the effect of other
-virtual machines on times; so only ratios of consecutive turns are used.
+virtual machines on times; so only ratios of consecutive samples are used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.worker import PeerError, Worker
 from benchmarks.works import Work
 
 BATCHES = (1, 8)
-TURNS = 3  # per round of other topics, to detect small differences
+SAMPLES = 3  # per round of other topics, to detect small differences
 SECONDS = 0.4
 SMALL_SECONDS = 0.03
 EXPLANATION = """\
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Comparison:
-    """A workload, and the times of its turns in milliseconds."""
+    """A workload, and the times of its samples in milliseconds."""
 
     name: str
     here: list[float]
@@ -43,7 +43,7 @@ class Comparison:
 
     @property
     def ratios(self) -> list[float]:
-        """The time of this checkout over that of the other one, for each pair of turns."""
+        """The time of this checkout over that of the other one, for each pair of samples."""
         return [mine / theirs for mine, theirs in zip(self.here, self.before)]
 
     @property
@@ -90,7 +90,7 @@ def measure(options: Namespace) -> None:
         *(works.TRAINING[m] for m in chosen(options, works.TRAINING)),
     ]
     small = [] if options.models else list(small_programs.PROGRAMS)
-    turns = 2 if options.quick else TURNS * options.rounds
+    samples = 2 if options.quick else SAMPLES * options.rounds
     found: list[Comparison] = []
     with (
         tempfile.TemporaryDirectory() as models,
@@ -100,41 +100,49 @@ def measure(options: Namespace) -> None:
     ):
         for work in wanted:
             progress.say(work.name)
-            found.append(_work(work, Path(models), (here, before), turns))
+            found.append(_work(work, Path(models), (here, before), samples))
             progress.done(" ".join(found[-1].cells()))
             _write(found, options)
         if small:
-            found += _small((here, before), turns)
+            found += _small((here, before), samples)
             progress.done("small programs")
             _write(found, options)
 
 
-def _work(work: Work, models: Path, sides: tuple[Worker, Worker], turns: int) -> Comparison:
+def _work(work: Work, models: Path, sides: tuple[Worker, Worker], samples: int) -> Comparison:
     for side in sides:
         side.hold(peers.start, work, Assets(models), peers.ENGINE)
         side.ask("results")
-    times = _alternate(sides, turns, lambda side: statistics.median(side.ask("turn", SECONDS)))
+    times = _alternate(sides, samples, lambda side: statistics.median(_step_seconds(side)))
     name = f"{work.model}, training" if work.trains else work.name
     return Comparison(name, *([1e3 * second for second in seconds] for seconds in times))
 
 
+def _step_seconds(side: Worker) -> list[float]:
+    """Returns the seconds of steps; the method of older checkouts is named ``turn``."""
+    try:
+        return side.ask("measure", SECONDS)
+    except PeerError:
+        return side.ask("turn", SECONDS)
+
+
 def _alternate(
-    sides: tuple[Worker, Worker], turns: int, step: Callable[[Worker], T]
+    sides: tuple[Worker, Worker], samples: int, step: Callable[[Worker], T]
 ) -> tuple[list[T], list[T]]:
     """Returns the results of ``step`` for both sides, which alternate in being first."""
     found: tuple[list[T], list[T]] = ([], [])
-    for turn in range(turns):
-        for side in (0, 1) if turn % 2 else (1, 0):
+    for sample in range(samples):
+        for side in (0, 1) if sample % 2 else (1, 0):
             found[side].append(step(sides[side]))
     return found
 
 
-def _small(sides: tuple[Worker, Worker], turns: int) -> list[Comparison]:
+def _small(sides: tuple[Worker, Worker], samples: int) -> list[Comparison]:
     for side in sides:
         side.hold(small_programs.Prepared)
-    found = _alternate(sides, turns, lambda side: side.ask("medians_us", SMALL_SECONDS))
+    found = _alternate(sides, samples, lambda side: side.ask("medians_us", SMALL_SECONDS))
     return [
-        Comparison(name, *([1e-3 * turn[name] for turn in side] for side in found))
+        Comparison(name, *([1e-3 * sample[name] for sample in side] for side in found))
         for name in small_programs.PROGRAMS
     ]
 

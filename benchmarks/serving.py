@@ -44,7 +44,7 @@ compared with native Paddle's. Memory is what one process holds."""
 
 @dataclass
 class Load:
-    """Results of one mode: requests per second of each turn, and megabytes at the end."""
+    """Results of one mode: requests per second of each sample, and megabytes at the end."""
 
     rates: list[float] = field(default_factory=list)
     memory_mb: float = 0.0
@@ -186,7 +186,7 @@ def _load_once(workers: Sequence[Worker], seconds: float, load: Load) -> None:
 def _ratio(loads: Mapping[str, Load]) -> float | None:
     """Returns the engine's throughput over plain Paddle's, in the fastest mode of each.
 
-    The ratio is the median over the turns.
+    The ratio is the median over the samples.
     """
     working = {mode: load.rates for mode, load in loads.items() if not load.failed}
     ours = [rates for mode, rates in working.items() if mode in ENGINE]

@@ -173,15 +173,15 @@ def _measure(name: str, runnable: _Runnable, rounds: int, seconds: float) -> dic
     if not np.allclose(found, expected, rtol=1e-4, atol=1e-5):
         raise ValueError(f"{name}: the engine's result is wrong")
     in_first = paddle_ngraph.stats()["engine_runs"]
-    turns = [
+    samples = [
         (runnable.median_us(False, seconds), runnable.median_us(True, seconds))
         for _ in range(rounds)
     ]
     return {
         "name": name,
-        "native_us": statistics.median(native for native, _ in turns),
-        "engine_us": statistics.median(engine for _, engine in turns),
-        "ratio": statistics.median(native / engine for native, engine in turns),
+        "native_us": statistics.median(native for native, _ in samples),
+        "engine_us": statistics.median(engine for _, engine in samples),
+        "ratio": statistics.median(native / engine for native, engine in samples),
         "engine_in_first_run": in_first > 0,
         "engine_runs": paddle_ngraph.stats()["engine_runs"],
     }

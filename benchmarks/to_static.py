@@ -158,7 +158,7 @@ class Variant(ABC):
         """Returns the number of engine runs."""
         return int(paddle_ngraph.stats()["engine_runs"])
 
-    def turn(self, seconds: float) -> list[float]:
+    def measure(self, seconds: float) -> list[float]:
         """Runs for ``seconds``, at least three steps; returns the milliseconds of each."""
         times: list[float] = []
         end = time.perf_counter() + seconds
@@ -329,7 +329,7 @@ def save_mobilenet(prefix: str, shape: tuple[int, ...]) -> None:
 
 @dataclass
 class Row:
-    """One network: the median step of each turn, in milliseconds, by variant."""
+    """One network: the median step of each sample, in milliseconds, by variant."""
 
     name: str
     description: str
@@ -337,11 +337,11 @@ class Row:
     turns_ms: dict[str, list[float]] = field(default_factory=dict)
 
     def milliseconds(self, variant: str) -> float:
-        """Returns the median turn."""
+        """Returns the median sample."""
         return statistics.median(self.turns_ms[variant])
 
     def ratio(self, variant: str, reference: str) -> float:
-        """Returns the time of ``variant`` over that of ``reference``: the median over the turns."""
+        """Returns the time of ``variant`` over that of ``reference``: the median of samples."""
         pairs = zip(self.turns_ms[variant], self.turns_ms[reference])
         return statistics.median(ours / theirs for ours, theirs in pairs)
 
@@ -404,8 +404,8 @@ def _alternate(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None
                 raise PeerError(f"{row.name}, {variant}: whether the engine ran is not as wanted")
         for _ in range(pace.rounds):
             for variant, worker in workers.items():
-                turn = statistics.median(worker.ask("turn", pace.seconds))
-                row.turns_ms.setdefault(variant, []).append(turn)
+                sample = statistics.median(worker.ask("measure", pace.seconds))
+                row.turns_ms.setdefault(variant, []).append(sample)
 
 
 def _check(row: Row, variant: str, found: Sequence[Array], expected: Sequence[Array]) -> None:

@@ -1,4 +1,4 @@
-"""What the demos' command lines have in common."""
+"""Shared parts of the demos' command lines."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def text_cnn(
 
 
 def regression_inputs(features: int) -> tuple[InputSpec, InputSpec]:
-    """What ``linear_regression`` is fed: float32 [batch, features] and prices [batch, 1]."""
+    """The feeds of ``linear_regression``: float32 [batch, features], prices [batch, 1]."""
     return (
         InputSpec([None, features], "float32", "features"),
         InputSpec([None, 1], "float32", "target"),
@@ -171,7 +171,7 @@ def regression_inputs(features: int) -> tuple[InputSpec, InputSpec]:
 
 
 def digit_inputs(*shape: int) -> tuple[InputSpec, InputSpec]:
-    """What ``mlp`` (shape 784) and ``lenet`` (shape 1, 28, 28) are fed, and labels [batch, 1]."""
+    """The feeds of ``mlp`` (shape 784) and ``lenet`` (shape 1, 28, 28), and labels [batch, 1]."""
     return (
         InputSpec([None, *shape], "float32", "image"),
         InputSpec([None, 1], "int64", "label"),
@@ -179,5 +179,5 @@ def digit_inputs(*shape: int) -> tuple[InputSpec, InputSpec]:
 
 
 def text_inputs() -> tuple[InputSpec, InputSpec]:
-    """What ``bag_of_words`` and ``text_cnn`` are fed: words [batch, length], labels [batch, 1]."""
+    """The feeds of ``bag_of_words`` and ``text_cnn``: words [batch, length], labels [batch, 1]."""
     return InputSpec([None, None], "int64", "words"), InputSpec([None, 1], "int64", "label")

@@ -21,7 +21,7 @@ import pytest
 
 from paddle_ngraph.ir.graph import FORMAT
 from tests.frontends.predictor.test_hook import convnet, images, perceptron
-from tests.frontends.saved_models.test_old_models import classifier
+from tests.frontends.saved_models.test_paddle1_models import classifier
 from tests.frontends.saved_models.test_saving import Built
 
 ROOT = Path(__file__).parents[1]

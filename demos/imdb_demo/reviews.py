@@ -32,7 +32,7 @@ _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?|[!?]")
 
 
 def add_options(parser: argparse.ArgumentParser, share: str = "") -> None:
-    """What each demo that trains on reviews asks for.
+    """Adds the options that all demos with reviews have.
 
     Args:
         parser: Gets the options.
@@ -117,7 +117,7 @@ def write_examples(path: Path, examples: Iterable[Example]) -> None:
 
 
 def read_examples(path: Path) -> list[Example]:
-    """What ``write_examples`` wrote."""
+    """Reads a file of ``write_examples``."""
     examples = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         text, _, label = line.rpartition("|")

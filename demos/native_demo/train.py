@@ -139,7 +139,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def variables(folder: Path, network: networks.Network) -> running.Weights:
-    """What C++ has learned."""
+    """The parameters that the C++ program has trained."""
     return {name: np.load(folder / f"{name}.npy") for name in network.parameters}
 
 

@@ -76,12 +76,12 @@ def smallest_rectangle(points: Points) -> Points:
     sides = np.roll(hull, -1, axis=0) - hull
     best: tuple[float, Points] = (np.inf, hull)
     for angle in np.unique(np.arctan2(sides[:, 1], sides[:, 0]) % (np.pi / 2)):
-        turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-        low, high = (hull @ turn).min(axis=0), (hull @ turn).max(axis=0)
+        rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        low, high = (hull @ rotation).min(axis=0), (hull @ rotation).max(axis=0)
         area = float(np.prod(high - low))
         if area < best[0]:
             corners = np.array([low, [high[0], low[1]], high, [low[0], high[1]]])
-            best = (area, corners @ turn.T)
+            best = (area, corners @ rotation.T)
     return best[1]
 
 

@@ -128,7 +128,7 @@ def network(name: str) -> Path:
 
 
 def characters(version: str) -> list[str]:
-    """What the numbers of the recognition network mean; number 0 is the gap between characters."""
+    """The classes of the recognition network, by index; index 0 is the gap between characters."""
     if version == "v4":
         known = datasets.read(V4_CHARACTERS).decode("utf-8").rstrip("\n").split("\n")
     else:

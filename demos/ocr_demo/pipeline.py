@@ -40,7 +40,7 @@ class Line:
 
 @dataclass
 class Page:
-    """What was found in a picture; ``seconds`` in each network, ``outputs`` of each of its runs."""
+    """The text of a picture; ``seconds`` in each network, ``outputs`` of each of its runs."""
 
     lines: list[Line] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
@@ -164,7 +164,7 @@ def decode(scores: NDArray[np.float32], characters: list[str]) -> tuple[str, flo
 
 
 def text_of(numbers: NDArray[np.int64], characters: list[str]) -> str:
-    """What the likeliest characters of all places say; see :func:`decode`."""
+    """The text of the likeliest character at each position; see :func:`decode`."""
     return "".join(characters[number] for number in numbers[_begins(numbers)]).strip()
 
 

@@ -1,4 +1,4 @@
-"""What demos that read a picture have in common: their command line, and what follows from it."""
+"""Shared parts of demos that read a picture: command line, engines, comparison."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from demos.running import DemoError
 
 
 class Reading(Protocol):
-    """What one engine read."""
+    """The result of one engine."""
 
     @property
     def engine(self) -> str: ...
@@ -72,7 +72,7 @@ def parser(description: str | None, output: str) -> argparse.ArgumentParser:
 def with_each_engine(
     options: argparse.Namespace, read: Callable[[str, Image.Image], Read]
 ) -> list[Read]:
-    """What ``read(engine, picture)`` made of the picture, with each of the engines asked for.
+    """Returns ``read(engine, picture)`` for each of the selected engines.
 
     Prints the lines of text, and draws those of the last engine.
     """

@@ -18,7 +18,7 @@ TABLE = "SLANet_plus"
 
 
 def arguments(version: str) -> dict[str, Any]:
-    """What ``PaddleOCR(...)`` is given to read with the networks of a version, from local files."""
+    """The arguments of ``PaddleOCR`` for the networks of a version, from local files."""
     files.fetch_all(version)
     detection, recognition = DETECTION[version], RECOGNITION[version]
     return {
@@ -41,7 +41,7 @@ def arguments(version: str) -> dict[str, Any]:
 
 
 def table_arguments() -> dict[str, Any]:
-    """What ``TableStructureRecognition(...)`` is given to find cells, from local files."""
+    """The arguments of ``TableStructureRecognition`` that find cells, from local files."""
     return {"model_name": TABLE, "model_dir": _folder(TABLE, TABLE, _TABLE_STEPS, _CELLS)}
 
 

@@ -59,7 +59,7 @@ def reader(version: str, **settings: Any) -> Any:
 
 
 def page_of(result: Any) -> Page:
-    """What ``PaddleOCR.predict`` found in one picture."""
+    """Converts the result of ``PaddleOCR.predict`` for one picture."""
     found = zip(result["rec_texts"], result["rec_scores"], result["rec_polys"])
     return Page([Line(text, float(score), np.asarray(box, float)) for text, score, box in found])
 

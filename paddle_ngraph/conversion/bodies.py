@@ -31,7 +31,7 @@ from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.conversion.symbolic_sizes import (
     MAX_ITERATIONS,
     Number,
-    Size,
+    SymbolicSize,
     bounds_of,
     hint_of,
     symbols_in,
@@ -490,7 +490,7 @@ def _has_growth(growth: ShapeGrowth) -> bool:
 
 
 def _shapes_after(
-    shapes: Sequence[Sequence[Number]], growth: ShapeGrowth, iterations: Size
+    shapes: Sequence[Sequence[Number]], growth: ShapeGrowth, iterations: SymbolicSize
 ) -> list[list[Number]]:
     """The shapes of loop-carried values after ``iterations`` iterations."""
     return [

@@ -53,7 +53,7 @@ from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.conversion.sizes import Sizes
 from paddle_ngraph.conversion.symbolic_sizes import (
     Number,
-    Size,
+    SymbolicSize,
     Undecided,
     hint_of,
 )
@@ -220,7 +220,7 @@ class NgraphBridge:
     def full(self, value: Any, dtype: str | Type, shape: Sequence[Number] = ()) -> Node:
         """A constant with all elements ``value``; a scalar unless ``shape`` is given."""
         element = element_type(dtype) if isinstance(dtype, str) else dtype
-        if isinstance(value, Size):
+        if isinstance(value, SymbolicSize):
             converted = opset15.convert(self.ints([value]), element)
             scalar = opset15.squeeze(converted, self.ints([0]))
         else:

@@ -32,7 +32,7 @@ from paddle_ngraph.conversion.passes import (
     mixed_precision,
     plugin_workarounds,
 )
-from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import CPU, Graph, device_of
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
@@ -42,7 +42,7 @@ from paddle_ngraph.utils.once import once
 Signature = Sequence["tuple[str, tuple[int, ...]]"]
 
 
-class Pass(NamedTuple):
+class BuildPass(NamedTuple):
     """One pass of a build.
 
     Attributes:
@@ -96,7 +96,7 @@ def _on_models(change: Callable[[ov.Model], None]) -> Callable[[Draft], None]:
 
 
 PASSES = (
-    Pass(
+    BuildPass(
         "part the batch",
         "a request for each part keeps its activations in a core's caches; it has rules for what "
         "converters make, whose sizes the bridge knows as long as none is open, and decides how "
@@ -104,118 +104,118 @@ PASSES = (
         _split_batch,
         is_cpu_only=True,
     ),
-    Pass(
+    BuildPass(
         "open dimensions",
         "a model built at one signature becomes valid for all shapes that its guards allow",
         lambda draft: draft.builder.make_dynamic(draft.model),
     ),
-    Pass(
+    BuildPass(
         "keep what branches make",
         "the plugin loses what an If has made where memory has to grow, that is, for open sizes",
         _preserve_branch_results,
         is_cpu_only=True,
     ),
-    Pass(
+    BuildPass(
         "fuse rectifiers",
         "saves a pass over the data; recognizes comparisons only as converters write them",
         lambda draft: fusion.fuse_relus(draft.model, draft.bridge.extension),
         is_cpu_only=True,
     ),
-    Pass(
+    BuildPass(
         "reduce without ones",
         "the plugin loses count of axes of one element; before means are looked at, of which this "
         "makes some",
         _on_models(plugin_workarounds.reduce_without_ones),
     ),
-    Pass(
+    BuildPass(
         "divide sums over samples",
         "the plugin's means over samples are wrong from the second run on; before divisions are "
         "looked at, as this makes some",
         _on_models(plugin_workarounds.divide_sums_over_samples),
     ),
-    Pass(
+    BuildPass(
         "divide exactly",
         "the plugin multiplies by a rounded reciprocal",
         _on_models(plugin_workarounds.divide_exactly),
     ),
-    Pass(
+    BuildPass(
         "squeeze to scalars",
         "the plugin crashes on some scalars that a Reshape makes",
         _on_models(plugin_workarounds.squeeze_to_scalars),
     ),
-    Pass(
+    BuildPass(
         "keep what Abs reads",
         "the plugin overwrites what other nodes read too",
         _on_models(plugin_workarounds.separate_abs_input),
     ),
-    Pass(
+    BuildPass(
         "compare from below",
         "with AVX-512 the plugin treats NaN as greater than every number",
         _on_models(plugin_workarounds.compare_by_less),
     ),
-    Pass(
+    BuildPass(
         "use int8",
         "the plugin has int8 kernels for what a program quantizes; products that get one stay with "
         "the plugin, and weights on a grid must not be computed beforehand",
         lambda draft: int8.use_int8(draft.model),
         is_cpu_only=True,
     ),
-    Pass(
+    BuildPass(
         "multiply in bfloat16",
         "a function that trains needs float32 elsewhere, which the plugin's own bfloat16 would not "
         "keep; products of whole numbers stay as they are",
         _use_bfloat16_matmuls,
         is_cpu_only=True,
     ),
-    Pass(
+    BuildPass(
         "products by oneDNN",
         "its kernels are faster for some large products",
         _use_onednn_matmuls,
         is_cpu_only=True,
     ),
-    Pass(
+    BuildPass(
         "compute constants",
         "the plugin computes some nodes of constants alone at the first run, then overwrites them",
         _on_models(constants.compute_constants),
     ),
-    Pass(
+    BuildPass(
         "keep sums before constants",
         "the plugin sums constants up, and loses what is small beside them; only from here on they "
         "are constants",
         _on_models(algebra.round_sums_before_constants),
     ),
-    Pass(
+    BuildPass(
         "keep products before constants",
         "the plugin multiplies constants with each other, and with weights, beyond float32",
         _on_models(algebra.round_products_before_constants),
     ),
-    Pass(
+    BuildPass(
         "keep products before large terms",
         "the plugin computes a product and a sum in one step, in which nothing overflows",
         _on_models(algebra.preserve_overflow_before_large_terms),
     ),
-    Pass(
+    BuildPass(
         "keep positive zeros",
         "the plugin leaves sums with 0 out; constants tell which they are",
         _on_models(algebra.keep_positive_zeros),
     ),
-    Pass(
+    BuildPass(
         "keep rectifiers of negatives",
         "the plugin makes one node of two, and NaN of 0",
         _on_models(algebra.separate_relus_of_negatives),
     ),
-    Pass(
+    BuildPass(
         "compute small erf",
         "the plugin has few digits of it",
         _on_models(algebra.compute_small_erf),
     ),
-    Pass(
+    BuildPass(
         "part packed weights",
         "the plugin confuses weights that are packed in two ways; only from here on they are "
         "constants",
         _on_models(constants.separate_packed_weights),
     ),
-    Pass(
+    BuildPass(
         "keep loops apart",
         "the plugin crashes on some loops that it fuses; the final nodes show which",
         lambda draft: plugin_workarounds.disable_loop_fusion(
@@ -223,7 +223,7 @@ PASSES = (
         ),
         is_cpu_only=True,
     ),
-    Pass(
+    BuildPass(
         "update in place",
         "parameters and states of optimizers are there once, and written where they are; the model "
         "is final then, so that nothing can come to read them",
@@ -275,9 +275,9 @@ def build_model(
         values: Raw contents of the inputs that are read by value.
         weights: Views of the inputs that become constants; their contents stay valid as long as the
             function exists.
-        precision, threads: See :class:`Settings`.
+        precision, threads: See :class:`RunSettings`.
     """
-    settings = Settings(precision, threads, device=device_of(text))
+    settings = RunSettings(precision, threads, device=device_of(text))
     if settings.precision == "bf16":
         _warn_without_bfloat16()
     on_cpu = settings.device == CPU
@@ -322,7 +322,7 @@ def build_model(
 def make_model(
     builder: FunctionBuilder,
     weights: Mapping[int, Any] | None = None,
-    settings: Settings = Settings(),  # noqa: B008 - it is frozen
+    settings: RunSettings = RunSettings(),  # noqa: B008 - it is frozen
     splits_batch: bool = False,
     in_place: bool = False,
 ) -> Draft:
@@ -401,7 +401,7 @@ def _build_dynamic_model(
     signature: tuple[tuple[str, tuple[int, ...]], ...],
     contents: Contents,
     weights: dict[int, memoryview],
-    settings: Settings,
+    settings: RunSettings,
 ) -> dynamic_shapes.DynamicModel[Draft] | None:
     """See :func:`dynamic_shapes.build_dynamic_model`."""
 
@@ -425,7 +425,7 @@ def model_with(
     text: str,
     signature: Signature,
     weights: Mapping[int, Any],
-    settings: Settings,
+    settings: RunSettings,
     contents: Contents = MappingProxyType({}),
     splits_batch: bool = False,
     in_place: bool = False,

@@ -11,7 +11,7 @@ from openvino import Node, Output, Type, opset15
 from paddle_ngraph.conversion.extensions import evaluate
 from paddle_ngraph.conversion.size_rules import Shapes, touches_empty_tensor
 from paddle_ngraph.conversion.sizes import Sizes
-from paddle_ngraph.conversion.symbolic_sizes import Size, is_symbolic, symbolic_size
+from paddle_ngraph.conversion.symbolic_sizes import SymbolicSize, is_symbolic, symbolic_size
 from paddle_ngraph.ir.graph import MAX_FOLDED_ELEMENTS
 
 # Node types that preserve the integers of their input, in another shape, order or width.
@@ -43,7 +43,7 @@ class ConstantFolding:
         """The contents of a node that may be computed from constants but is not folded yet."""
         return self.known_value(output) if self._sizes.shapes is None else self.contents(output)
 
-    def size_behind(self, value: Output) -> Size | None:
+    def size_behind(self, value: Output) -> SymbolicSize | None:
         """The symbolic size that ``value``, one float32 element, was converted from."""
         # Only float32 is handled here; for other dtypes see contents().
         if value.get_element_type() != Type.f32:

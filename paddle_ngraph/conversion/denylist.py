@@ -116,7 +116,7 @@ def record_provisional_failure(graph: str, error: NgraphError) -> None:
     _provisional_failures.put(_graph_key(graph), error)
 
 
-def acquit(graph: str) -> None:
+def clear_failure(graph: str) -> None:
     """Called by the C++ engine: Paddle rejected the run too, so the data is the cause."""
     _provisional_failures.pop(_graph_key(graph))
 

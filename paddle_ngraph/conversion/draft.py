@@ -9,7 +9,7 @@ import openvino as ov
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.function_builder import FunctionBuilder
-from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.conversion.settings import RunSettings
 
 
 class Update(NamedTuple):
@@ -54,7 +54,7 @@ class Draft:
     model: ov.Model
     positions: list[int]
     builder: FunctionBuilder
-    settings: Settings
+    settings: RunSettings
     splits_batch: bool = False
     parts: int = 1
     updates: list[Update] = field(default_factory=list)

@@ -11,7 +11,7 @@ from openvino import Node
 from openvino.utils.node_factory import NodeFactory
 
 from paddle_ngraph.conversion.node_tools import as_output
-from paddle_ngraph.conversion.symbolic_sizes import Size
+from paddle_ngraph.conversion.symbolic_sizes import SymbolicSize
 from paddle_ngraph.errors import ErrorCode, NgraphError
 from paddle_ngraph.ir.graph import CPU
 from paddle_ngraph.utils.once import once
@@ -58,7 +58,7 @@ def _fixed(attribute: Any) -> Any:
     """An attribute of a node, with symbolic sizes fixed."""
     if isinstance(attribute, list | tuple):
         return [_fixed(each) for each in attribute]
-    return int(attribute) if isinstance(attribute, Size) else attribute
+    return int(attribute) if isinstance(attribute, SymbolicSize) else attribute
 
 
 def evaluate(node: Node, results: Sequence[ov.Tensor], inputs: Sequence[ov.Tensor]) -> bool:

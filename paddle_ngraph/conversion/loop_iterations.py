@@ -12,7 +12,7 @@ from paddle_ngraph.conversion.symbolic_sizes import (
     MAX_SYMBOLIC_SIZE,
     Guards,
     Number,
-    Size,
+    SymbolicSize,
     hint_of,
     is_always_at_least,
 )
@@ -46,10 +46,10 @@ class LoopIterations:
         self._specs = specs
         self._sources = sources
         self._outer_shapes = outer_shapes
-        self.index: Size | None = None
+        self.index: SymbolicSize | None = None
         self.last: Number | None = None
 
-    def begin(self, guards: Guards, args: int) -> Size:
+    def begin(self, guards: Guards, args: int) -> SymbolicSize:
         """Creates the iteration index of a loop with ``args`` loop-carried inputs."""
         self.last = None if self._counters is None else self._find_last(self._counters, args)
         if self.last is None:
@@ -59,7 +59,7 @@ class LoopIterations:
             self.index = guards.new_iteration_symbol(traced, self.last)
         return self.index
 
-    def extra(self, guards: Guards, least: int) -> Size:
+    def extra(self, guards: Guards, least: int) -> SymbolicSize:
         """The number of iterations beyond ``least``, as a size, where sizes depend on it."""
         if self.last is None:
             return guards.new_iteration_symbol(_TRACED_ITERATION - least, like=self.index)

@@ -11,7 +11,7 @@ from openvino import Output, opset15
 
 from paddle_ngraph.conversion.node_tools import as_output
 from paddle_ngraph.conversion.size_rules import Shapes
-from paddle_ngraph.conversion.symbolic_sizes import Guards, Number, Size, is_symbolic
+from paddle_ngraph.conversion.symbolic_sizes import Guards, Number, SymbolicSize, is_symbolic
 
 
 class Sizes:
@@ -63,7 +63,7 @@ class Sizes:
         for node in model.get_ordered_ops():
             for output in node.outputs():
                 sizes = self.shapes.of(output)
-                is_empty = any(not isinstance(dim, Size) and dim == 0 for dim in sizes)
+                is_empty = any(not isinstance(dim, SymbolicSize) and dim == 0 for dim in sizes)
                 self.has_empty_tensor |= is_empty and not _is_list(output)
 
 

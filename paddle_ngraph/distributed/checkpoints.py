@@ -19,7 +19,7 @@ import paddle
 
 from paddle_ngraph.distributed import checkpoint_files, first_run
 from paddle_ngraph.distributed.checkpoint_files import Checkpoint, Folder
-from paddle_ngraph.distributed.job import Job
+from paddle_ngraph.distributed.job import DistributedJob
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.saved_model import last_line
 from paddle_ngraph.paddle_private.names import stream_from_plain, stream_to_plain
@@ -27,7 +27,7 @@ from paddle_ngraph.paddle_private.protocols import Program, Scope
 from paddle_ngraph.transpiler.scope_copies import variables_of
 
 
-def of_job(job: Job, given: str | os.PathLike[str] | None) -> Checkpoints:
+def of_job(job: DistributedJob, given: str | os.PathLike[str] | None) -> Checkpoints:
     """The checkpoints of a job, in the folder that was given here or to the launcher.
 
     Raises:
@@ -56,7 +56,7 @@ class Checkpoints:
         NgraphError: The folder cannot be used.
     """
 
-    def __init__(self, job: Job, path: Path) -> None:
+    def __init__(self, job: DistributedJob, path: Path) -> None:
         self._job = job
         self._path = path
         self._folder: Folder | None = None  # only rank 0 opens the folder
@@ -117,7 +117,7 @@ class Checkpoints:
 
     def _stage(
         self,
-        what_failed: str,
+        failure: str,
         of_all: Callable[[], object] | None = None,
         *,
         of_first: Callable[[], object] | None = None,
@@ -136,11 +136,11 @@ class Checkpoints:
         except NgraphError as error:
             why = str(error)
         except OSError as error:
-            why = f"{what_failed}: {error.strerror or error}"
+            why = f"{failure}: {error.strerror or error}"
             if error.filename is not None:
                 why += f" ({error.filename})"
         except Exception as error:  # else the other ranks would hang
-            why = f"{what_failed}: {type(error).__name__}: {last_line(error)}"
+            why = f"{failure}: {type(error).__name__}: {last_line(error)}"
         replies = [json.loads(each) for each in self._job.exchange(json.dumps([result, why]))]
         for _, reason in replies:
             if reason:

@@ -21,7 +21,7 @@ import paddle
 
 from paddle_ngraph import flags
 from paddle_ngraph.distributed import reports
-from paddle_ngraph.distributed.meetings import Meetings
+from paddle_ngraph.distributed.rendezvous import Rendezvous
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.saved_model import last_line
 from paddle_ngraph.paddle_private.names import global_store, make_gloo_context, new_store
@@ -97,7 +97,7 @@ def _number(variables: Mapping[str, str], name: str, default: int | None = None)
     return int(text)
 
 
-class Job:
+class DistributedJob:
     """The job of this process.
 
     Args:
@@ -127,12 +127,12 @@ class Job:
         return global_store()
 
     @cached_property
-    def _rendezvous(self) -> Meetings:
+    def _rendezvous(self) -> Rendezvous:
         place, name = self.place, os.environ.get(reports.JOB_VARIABLE, "")
         # With the job's name in the key, a rank never joins a job whose store has its port.
         key = f"ngraph/meetings/{name}/{self._number}"
         host = place.master.rpartition(":")[0]
-        return Meetings(place.rank, place.ranks, host, self.store, key)
+        return Rendezvous(place.rank, place.ranks, host, self.store, key)
 
     def link_number(self, number: int) -> int:
         """The id of a new link, equal on both ranks and unique up to the next rendezvous.
@@ -268,16 +268,16 @@ def pin(place: RankPlacement) -> list[int]:
 # -- this process --------------------------------------------------------------------------------
 
 _lock = new_lock()
-_jobs: list[Job] = []
+_jobs: list[DistributedJob] = []
 
 
-def start(seed: int | None, pins_cores: bool) -> Job:
+def start(seed: int | None, pins_cores: bool) -> DistributedJob:
     """Joins the job; a second call returns the same job."""
     with _lock:
         if not _jobs:
             reports.connect(os.environ)
             place = RankPlacement.of_environment(os.environ)
-            job = Job(place)
+            job = DistributedJob(place)
             job.connect()
             # All ranks compile before the first step, and compute bitwise equal results.
             background_compile.disable()
@@ -289,7 +289,7 @@ def start(seed: int | None, pins_cores: bool) -> Job:
         return _jobs[0]
 
 
-def current() -> Job:
+def current() -> DistributedJob:
     """The job that this process has joined.
 
     Raises:

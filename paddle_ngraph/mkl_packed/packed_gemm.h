@@ -40,7 +40,7 @@ class PackedMatrix {
  public:
   virtual ~PackedMatrix() = default;
   virtual std::unique_ptr<Matmul> make_matmul(const MatmulShape& shape) const = 0;
-  // Whether it supports left operands of `m` rows.
+  // Whether the matrix supports left operands of `m` rows.
   virtual bool fits(int64_t /*m*/) const { return true; }
 };
 
@@ -51,7 +51,7 @@ class GemmProvider {
 
   virtual const char* name() const = 0;
 
-  // Whether it reads operands that are already rounded to bfloat16.
+  // Whether the library reads operands that are already rounded to bfloat16.
   virtual bool rounds() const { return false; }
 
   // Allocates memory and packs `b`, [k, n], for left operands of `m` rows. The result does not

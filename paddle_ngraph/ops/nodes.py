@@ -15,7 +15,7 @@ from paddle_ngraph.conversion.errors import overflow_error
 from paddle_ngraph.conversion.node_tools import as_output
 from paddle_ngraph.conversion.registry import Range
 from paddle_ngraph.conversion.size_rules import is_same_shape
-from paddle_ngraph.conversion.symbolic_sizes import Number, Size, is_symbolic
+from paddle_ngraph.conversion.symbolic_sizes import Number, SymbolicSize, is_symbolic
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
 
@@ -99,7 +99,7 @@ def known_number(bridge: NgraphBridge, op: Op, name: str) -> Any:
 
 
 def _integer(number: Any) -> Number:
-    return number if isinstance(number, Size) else int(number)
+    return number if isinstance(number, SymbolicSize) else int(number)
 
 
 # -- arithmetic of int64 -------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def select_number(condition: NodeInput, yes: float = 1.0, no: float = 0.0) -> No
 
 def index_range(bridge: NgraphBridge, count: Number, dtype: Type) -> Node:
     """0, 1, ..., ``count - 1``."""
-    if not isinstance(count, Size):
+    if not isinstance(count, SymbolicSize):
         return opset15.constant(np.arange(count).astype(dtype.to_dtype()), dtype)
     if dtype == Type.f32 and count > 2**24:
         raise NgraphError("float32 cannot count that far")
@@ -185,9 +185,9 @@ def _target(now: Sequence[Number], shape: Sequence[Number]) -> tuple[list[Number
     if not is_symbolic(target) or any(is_same_shape([size], [0]) for size in target):
         return target, False
     for axis, pair in enumerate(zip(now, shape)):
-        if isinstance(pair[1], Size) and is_same_shape(pair[:1], pair[1:]):
+        if isinstance(pair[1], SymbolicSize) and is_same_shape(pair[:1], pair[1:]):
             target[axis] = 0
-    left = [axis for axis, size in enumerate(target) if isinstance(size, Size)]
+    left = [axis for axis, size in enumerate(target) if isinstance(size, SymbolicSize)]
     if len(left) == 1 and not any(is_same_shape([size], [-1]) for size in target):
         target[left[0]] = -1
     return target, True

@@ -18,7 +18,7 @@ from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import ANY, BOOL, FLOAT, INT32, Role, converter
 from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.conversion.size_rules import slice_extent as taken_of
-from paddle_ngraph.conversion.symbolic_sizes import Number, Size
+from paddle_ngraph.conversion.symbolic_sizes import Number, SymbolicSize
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.indexing import gathered_slices as gathered
@@ -126,7 +126,7 @@ class Positions:
         return self.start + self.count * self.step
 
     def are_all(self, size: Number) -> bool:
-        """Whether these are all indices of an axis of ``size``, in order."""
+        """Whether the indices are all those of an axis of ``size``, in order."""
         return (
             self.read is None
             and self.step == 1
@@ -138,13 +138,13 @@ class Positions:
         return is_same_shape([self.count], [0])
 
     def reversed(self) -> Positions:
-        """The same indices in reverse order."""
+        """The indices in reverse order."""
         return Positions(self.start + (self.count - 1) * self.step, self.count, -self.step)
 
     def has_dynamic_start(self) -> bool:
         """Whether only the first index is dynamic: a slice of static shape."""
-        is_dynamic_start = self.read is not None or isinstance(self.start, Size)
-        is_static = not isinstance(self.count, Size) and self.count > 0
+        is_dynamic_start = self.read is not None or isinstance(self.start, SymbolicSize)
+        is_static = not isinstance(self.count, SymbolicSize) and self.count > 0
         return is_dynamic_start and is_static and self.step == 1
 
     def node(self, bridge: NgraphBridge) -> Node | Output:

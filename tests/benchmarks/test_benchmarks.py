@@ -1,4 +1,4 @@
-"""The benchmarks measure, check what is computed, and write what they measured."""
+"""The benchmarks measure, check results, and write the measurements."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_precision(tmp_path):
 @pytest.mark.slow("measures in processes of its own")
 def test_int8(tmp_path):
     (found,) = run(tmp_path, "int8", "--models", "rec")["models"]
-    assert all(min(turns) > 0 for turns in found["turns_ms"].values())
+    assert all(min(samples) > 0 for samples in found["turns_ms"].values())
     assert 0.9 < found["agreement"]["engine, int8"] <= 1
     assert min(found["right"].values()) > 0.5
     assert "| PP-OCRv4 recognition, 48 x 320 |" in (tmp_path / "int8.md").read_text()
@@ -71,7 +71,7 @@ def test_int8(tmp_path):
 @pytest.mark.slow("measures in processes of its own")
 def test_int8_of_a_network_that_learns(tmp_path):
     (found,) = run(tmp_path, "int8", "--models", "mobilenet_v2")["models"]
-    assert all(min(turns) > 0 for turns in found["turns_ms"].values())
+    assert all(min(samples) > 0 for samples in found["turns_ms"].values())
     assert found["right"].keys() == found["turns_ms"].keys()
 
 
@@ -80,8 +80,8 @@ def test_mixed_precision(tmp_path):
     data = run(tmp_path, "mixed_precision", "--models", "lenet")
     (found,) = data["works"]
     ways = ("bfloat16", "paddle.amp", "float32")
-    turns = [found["turns_ms"][f"engine, {name}"] for name in ways]
-    assert all(len(each) == 1 and each[0] > 0 for each in turns)
+    samples = [found["turns_ms"][f"engine, {name}"] for name in ways]
+    assert all(len(each) == 1 and each[0] > 0 for each in samples)
     assert (0 < found["loss_off"] < 0.05) == processor.has_bfloat16()
     assert "| LeNet-5, 28 x 28, batch 64" in (tmp_path / "mixed_precision.md").read_text()
 
@@ -92,7 +92,7 @@ def test_convergence(tmp_path):
     (found,) = data["tasks"]
     exact, ours = (found["accuracies"][name] for name in ("f32", "bf16"))
     assert len(exact) == len(ours) == 1
-    assert exact[0] > 50, "five times what guessing would give"
+    assert exact[0] > 50, "five times the accuracy of guessing"
     assert abs(exact[0] - ours[0]) < 5
     assert "| MNIST" in (tmp_path / "convergence.md").read_text()
 
@@ -202,7 +202,7 @@ def test_pages_are_of_the_results_beside_them(tmp_path):
         assert (tmp_path / page.name).read_text() == page.read_text()
 
 
-# What is left out takes long, or amplifies rounding by its normalizations over small batches.
+# The other networks take long, or amplify rounding by their normalizations over small batches.
 TRAINED = sorted({*works.TRAINING} - {"transformer", "bert-tuning", "resnet18", "mobilenet_v2"})
 
 
@@ -225,7 +225,7 @@ def test_pytorch_infers_the_same_network(model, tmp_path):
 
 
 @pytest.mark.slow("measures in processes of its own")
-def test_what_a_peer_cannot_do_is_told():
+def test_unsupported_workloads_of_a_peer_are_reported():
     work = works.TRAINING["mlp"]
     pace = comparison.Pace(1, 0.0)
     (row,) = comparison.compare([work], ["engine", "predictor"], pace, lambda text: None)
@@ -235,13 +235,13 @@ def test_what_a_peer_cannot_do_is_told():
 
 
 @pytest.mark.slow("measures in processes of its own")
-def test_a_peer_that_the_system_ends_is_told_and_the_others_are_measured(monkeypatch):
+def test_a_killed_peer_is_reported_and_the_others_are_measured(monkeypatch):
     asked = []
 
     class Ended(Worker):
         def ask(self, method, *arguments):
             asked.append(method)
-            if asked.count("turn") == 4:  # the second one of the second peer
+            if asked.count("measure") == 4:  # the second one of the second peer
                 self._process.kill()
             return super().ask(method, *arguments)
 
@@ -277,7 +277,7 @@ def test_difference_of_inference():
     assert comparison.difference(work, expected, other) == float("inf")
 
 
-def test_ratios_are_of_turns():
+def test_ratios_are_medians_over_samples():
     columns = {"engine": Column([1.0, 10.0, 2.0]), "paddle": Column([4.0, 30.0, 4.0])}
     row = Row("m", "m", "a model", 1, {**columns, "torch": Column(failed="absent")})
     assert row.ratio("paddle") == 3
@@ -301,7 +301,7 @@ def test_worker_has_its_settings_and_survives_errors(monkeypatch):
         assert worker.call(add, 1, 2) == 3
 
 
-def test_a_worker_that_ends_is_told():
+def test_a_worker_that_ends_is_reported():
     with Worker({}) as worker, pytest.raises(PeerError, match="its process ended"):
         worker.call(os._exit, 3)
 
@@ -368,7 +368,7 @@ def test_to_static(tmp_path):
         "Executor, engine",
     }
     found = (row["turns_ms"], layers, loaded)
-    times = [ms for turns_ms in found for turns in turns_ms.values() for ms in turns]
+    times = [ms for by_variant in found for samples in by_variant.values() for ms in samples]
     assert len(times) == 13 and min(times) > 0
     assert "| Transformer, 4 layers of 256, 16 x 128 |" in (tmp_path / "to_static.md").read_text()
 
@@ -379,10 +379,10 @@ def test_optimizers(tmp_path):
     assert len(rows) == 3
     for row in rows:
         assert row["turns_ms"].keys() - {"PyTorch"} == {"Paddle", "engine"}
-        assert all(len(turns) == 1 and turns[0] > 0 for turns in row["turns_ms"].values())
+        assert all(len(samples) == 1 and samples[0] > 0 for samples in row["turns_ms"].values())
 
 
-def test_what_to_static_computes_is_checked():
+def test_results_of_to_static_are_checked():
     row, expected = to_static.Row("a", "", 0.1), [np.array([4.0, 0.0])] * 2
     right, later = np.array([4.0, 0.001]), np.array([4.0, 0.2])
     to_static._check(row, "b", [right, later], expected)
@@ -391,7 +391,7 @@ def test_what_to_static_computes_is_checked():
             to_static._check(row, "b", wrong, expected)
 
 
-def test_ratios_of_to_static_are_of_turns():
+def test_ratios_of_to_static_are_medians_over_samples():
     row = to_static.Row(
         "m", "a model", turns_ms={"slow": [4.0, 30.0, 4.0], "fast": [1.0, 10.0, 2.0]}
     )
@@ -414,7 +414,7 @@ def test_decoder(tmp_path):
     assert "| batch 8, engine, ids[:, i] = word |" in (tmp_path / "decoder.md").read_text()
 
 
-def test_paddleocr_says_in_one_sentence_where_it_is_missing(tmp_path, capsys, monkeypatch):
+def test_a_missing_paddleocr_is_reported_in_one_sentence(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(command.paddleocr_pages, "is_installed", lambda: False)
     assert command.main(["paddleocr", "--output", str(tmp_path)]) == 1
     assert "PaddleOCR is not installed: `make paddleocr`" in capsys.readouterr().err

@@ -177,7 +177,7 @@ def counted():
 
 
 def selected():
-    """As many elements twice, chosen by one mask, of open sizes."""
+    """Twice the elements that one mask selects, of dynamic sizes."""
     x = paddle.static.data("x", [-1, 4], "float32")
     hidden = F.relu(nn.Linear(4, 6)(x))
     mask = hidden > 0.3
@@ -201,7 +201,7 @@ def in_doubles():
 
 
 def detected():
-    """What a detector ends with."""
+    """The final operators of a detector."""
     x = paddle.static.data("x", [1, 8, 4], "float32")
     boxes = paddle.concat([x[:, :, :2], x[:, :, :2] + F.relu(x[:, :, 2:]) + 0.5], axis=2)
     scores = F.softmax(paddle.transpose(x, [0, 2, 1]), axis=1)
@@ -264,14 +264,14 @@ def sorted_out():
 
 
 def in_a_loop():
-    """A kernel in a block that a loop calls, which overwrites what the loop carries."""
+    """A kernel in a block that a loop calls, which overwrites a loop-carried value."""
     x = paddle.static.data("x", [-1, 4], "float32")
 
-    def turn(number, hidden):
+    def body(number, hidden):
         return [number + 1, paddle.erfinv(F.softmax(hidden) * 0.5) + hidden]
 
     _, hidden = paddle.static.nn.while_loop(
-        lambda number, _: number < 3, turn, [paddle.zeros([1], "int64"), x * 1.0]
+        lambda number, _: number < 3, body, [paddle.zeros([1], "int64"), x * 1.0]
     )
     return hidden
 
@@ -305,7 +305,7 @@ def test_kernels_of_paddle_between_intervals(build, feeds, make):
 
 
 def test_a_library_with_kernels_meets_paddle(make):
-    """Both have PHI in one process; a feed that an operator overwrites stays what it is."""
+    """Both have PHI in one process; the array fed to an overwritten variable is unchanged."""
 
     def overwriting():
         x = paddle.static.data("x", [-1, 4], "float64")
@@ -350,14 +350,14 @@ def test_training_through_kernels_of_paddle(make, tmp_path):
     np.testing.assert_allclose(saved, made.program.variable("mean"), rtol=1e-6)
 
 
-# -- whole numbers ---------------------------------------------------------------------------------
+# -- integers --------------------------------------------------------------------------------------
 
 
 def doubled(x):
-    def turn(i, n):
+    def body(i, n):
         return [i + 1, n * 2 + x]
 
-    return paddle.static.nn.while_loop(lambda i, _: i < 3, turn, [paddle.zeros([1], "int64"), x])[1]
+    return paddle.static.nn.while_loop(lambda i, _: i < 3, body, [paddle.zeros([1], "int64"), x])[1]
 
 
 def squared_if_positive(x):
@@ -366,7 +366,7 @@ def squared_if_positive(x):
     )
 
 
-# What is made of x, and numbers of which that takes more than 32 bits.
+# Functions of x, and values of x for which they overflow int32.
 OF_32_BITS = {
     "add": (lambda x: x + x, [2**31 - 1, -(2**31)]),
     "subtract": (lambda x: x - paddle.full([1], 7, "int64"), [-(2**31)]),
@@ -381,7 +381,7 @@ OF_64_BITS = {"fed_if": squared_if_positive, "fed_while": doubled}
 TABLE = np.arange(18, dtype="float32").reshape(9, 2)
 
 
-def whole_numbers():
+def integer_program():
     made = []
     for name, (build, _) in OF_32_BITS.items():
         made.append(build(paddle.static.data(name, [-1], "int32").astype("int64")))
@@ -394,9 +394,9 @@ def whole_numbers():
     return [*made, F.embedding(ids, table), paddle.gather(table, ids)]
 
 
-def whole_numbers_and_a_sum():
+def integers_and_a_sum():
     """The sum outlives runs."""
-    made = whole_numbers()
+    made = integer_program()
     x = paddle.static.data("summand", [4], "int64")
     total = paddle.static.create_parameter(
         [4], "int64", name="total", default_initializer=nn.initializer.Constant(0)
@@ -407,20 +407,20 @@ def whole_numbers_and_a_sum():
 
 
 def small_numbers(functions, model):
-    """Something for each input."""
+    """A feed of small values for each input."""
     return {name: np.arange(4).astype(dtype) for name, dtype, _ in functions.inputs(model)}
 
 
-def drawn_numbers(small, seed):
-    """Of up to 33 bits, and positions within the table; runs differ in both, and in size."""
+def random_feeds(small, seed):
+    """Values of up to 33 bits, and indices within the table; runs differ in both, and in size."""
     random = np.random.default_rng(seed)
     most = 2.0 ** random.integers(2, 34)
     size = random.integers(1, 7)
-    drawn = {name: random.uniform(-most, most, 4 if name == "summand" else size) for name in small}
-    drawn["ids"] = random.integers(0, len(TABLE), size)
+    arrays = {name: random.uniform(-most, most, 4 if name == "summand" else size) for name in small}
+    arrays["ids"] = random.integers(0, len(TABLE), size)
     least, end = -(2.0**31), 2.0**31 - 1
     return {
-        name: (np.clip(drawn[name], least, end) if each.dtype == "int32" else drawn[name]).astype(
+        name: (np.clip(arrays[name], least, end) if each.dtype == "int32" else arrays[name]).astype(
             each.dtype
         )
         for name, each in small.items()
@@ -433,9 +433,9 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_whole_numbers_that_need_64_bits(make):
-    """A run says where they were met, and never goes on with others."""
-    made = make(whole_numbers, "ngraph_model")
+def test_integers_that_overflow_32_bits(make):
+    """A run reports the overflow with its operator, and never continues with wrapped integers."""
+    made = make(integer_program, "ngraph_model")
     text = (made.folder / "main.cc").read_text()
     assert text.count("run.interval(") == 1 and "kernels::" not in text
     functions = Library(made.folder / "build" / "libngraph_model.so")
@@ -468,7 +468,7 @@ def test_whole_numbers_that_need_64_bits(make):
     refused = 0
     for seed in range(60):
         try:
-            is_right(drawn_numbers(small, seed))
+            is_right(random_feeds(small, seed))
         except ValueError as error:
             refused += "--wide-integers" in str(error)
     assert 20 < refused < 50
@@ -476,9 +476,9 @@ def test_whole_numbers_that_need_64_bits(make):
     functions.close(model)
 
 
-def test_whole_numbers_of_64_bits(make):
-    """Where they are left to Paddle, every run is right, but for positions out of range."""
-    made = make(whole_numbers_and_a_sum, "ngraph_model", wide_integers=True)
+def test_integers_of_64_bits(make):
+    """If integers fall back to Paddle, every run is right, except for indices out of range."""
+    made = make(integers_and_a_sum, "ngraph_model", wide_integers=True)
     functions = Library(made.folder / "build" / "libngraph_model.so")
     model = functions.open(made.folder / "model")
     small = small_numbers(functions, model)
@@ -489,7 +489,7 @@ def test_whole_numbers_of_64_bits(make):
     for name, of_name in numbers.items():
         for number in of_name:
             feeds.append({**small, name: np.array([1, 2, number, 3], small[name].dtype)})
-    for feed in [*feeds, *(drawn_numbers(small, seed) for seed in range(60))]:
+    for feed in [*feeds, *(random_feeds(small, seed) for seed in range(60))]:
         found = functions.run(model, *feed.values())
         assert_same(found, made.program.run(engine=False, **feed))
     for number in (9, 2**40):
@@ -629,7 +629,7 @@ def test_a_schedule_is_fed(make):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_what_cannot_train(make, tmp_path):
+def test_inputs_that_cannot_be_trained_on_are_rejected(make, tmp_path):
     made = make(linear_regression)
     x, y = floats(6, 4), floats(6, 1)
 
@@ -663,8 +663,8 @@ def in_a_branch(start):
 
 
 @pytest.mark.parametrize("build", [rows_from_on, in_a_branch])
-def test_what_no_run_could_compute_is_refused(build, tmp_path):
-    """Rather than generated: each run would end in this reason."""
+def test_programs_that_no_run_can_compute_are_rejected(build, tmp_path):
+    """At generation, since each run would end in this error."""
     program = Program(lambda: build(5))
     with pytest.raises(NgraphError, match="computes something empty for these shapes"):
         generate_native(
@@ -675,7 +675,7 @@ def test_what_no_run_could_compute_is_refused(build, tmp_path):
 
 
 def test_batches_of_one_may_be_empty(make):
-    """They are no reason to refuse a program that nobody wants to feed one row."""
+    """A program with empty results only for batches of one row is generated, and rejects them."""
     made = make(lambda: rows_from_on(1))
     for rows in (3, 9):
         x = floats(rows, 4)
@@ -684,7 +684,7 @@ def test_batches_of_one_may_be_empty(make):
     assert "was not generated for inputs of the shapes [1, 4]" in refused
 
 
-def test_what_needs_known_shapes(tmp_path):
+def test_programs_that_need_static_shapes_are_rejected(tmp_path):
     for build in (lenet, dropping):
         program = Program(build)
         with pytest.raises(NgraphError, match=r"interval 0 .*; give shapes"):
@@ -692,7 +692,7 @@ def test_what_needs_known_shapes(tmp_path):
 
 
 def test_files_have_to_belong_together(make, tmp_path):
-    """Rows, and what is fed in each step; nothing that was saved is lost."""
+    """Rows, and feeds of each step; saved files survive a failed run."""
     made = make(scheduled)
     (rate,) = {i["name"] for i in json.loads(made.manifest())["inputs"]} - {"x"}
     saved = tmp_path / "saved"
@@ -722,7 +722,7 @@ def test_files_have_to_belong_together(make, tmp_path):
 
 
 def dropping():
-    """Draws twice in a step, few numbers and many, and what no one reads."""
+    """Samples twice in a step, few elements and many, and once without a reader."""
     x = paddle.static.data("x", [-1, 4], "float32")
     hidden = F.dropout(nn.Linear(4, 64)(x), 0.4)
     hidden = hidden + paddle.uniform([64]) * paddle.normal(0.0, 1.0, [64])
@@ -732,7 +732,7 @@ def dropping():
 
 
 @pytest.mark.usefixtures("native_in_order")
-def test_dropout_draws_the_numbers_of_paddle(make):
+def test_dropout_samples_the_masks_of_paddle(make):
     made = make(dropping, seed=11, shapes={"x": [20, 4]})
     data = {"x": floats(STEPS, 20, 4)}
     found = made.train("--batch", 20, **in_rows(data))
@@ -756,11 +756,11 @@ def test_a_loop(make):
 
 
 def counting():
-    """A loop in a loop, in 64 bits, whose number of turns depends on the data."""
+    """A loop in a loop, in 64 bits, whose number of iterations depends on the data."""
     x = paddle.static.data("x", [-1, 4], "float32")
     large = paddle.full([1], 2**40, "int64")
 
-    def turn(number, hidden):
+    def body(number, hidden):
         def inner(count, hidden):
             return [count + 1, hidden * 0.5]
 
@@ -774,7 +774,7 @@ def counting():
         lambda number, hidden: paddle.logical_and(
             number < large + 5, paddle.max(paddle.abs(hidden)).reshape([1]) > 0.5
         ),
-        turn,
+        body,
         [large, x],
     )
     return [number, hidden]
@@ -782,19 +782,19 @@ def counting():
 
 def test_a_loop_that_depends_on_the_data(make):
     made = make(counting)
-    turns = set()
+    iterations = set()
     for size in (0.1, 2.0, 1000.0):
         x = floats(3, 4) * np.float32(size)
         found = made.run(x=x)
         assert_close(found, made.program.run(engine=False, x=x))
-        turns.add(int(found[0][0]) - 2**40)
+        iterations.add(int(found[0][0]) - 2**40)
         printed = made.main(*made.inputs(x=x)).stdout
         assert f"result_0: int64 [1]: {found[0][0]}\n" in printed  # all digits
-    assert min(turns) == 0 and len(turns) == 3
+    assert min(iterations) == 0 and len(iterations) == 3
 
 
 def test_branches_that_train(make):
-    """What the forward branch leaves for the backward branch lies on a stack."""
+    """Values that the forward branch saves for the backward branch are on a stack."""
     made = make(transpiled.trained_branch, shapes={"x": [5, 4]})
     data = {"x": np.stack([floats(5, 4, seed=i) + (0.5 if i % 2 else -0.5) for i in range(STEPS)])}
     found = made.train("--batch", 5, **in_rows(data))
@@ -802,23 +802,23 @@ def test_branches_that_train(make):
 
 
 def looping():
-    """Training through two loops, one of as many turns as the data say."""
+    """Training through two loops, one with a data-dependent number of iterations."""
     x = paddle.static.data("x", [-1, 4], "float32")
     hidden = paddle.tanh(nn.Linear(4, 4)(x))
     shared = nn.Linear(4, 4)
 
-    def turn(number, hidden):
+    def body(number, hidden):
         return [number + 1, paddle.tanh(shared(hidden)) + 0.25 * hidden]
 
-    def started(number, hidden):  # what a loop starts from is gone afterwards, natively
+    def started(number, hidden):  # Paddle frees the initial values of a loop
         return [number, paddle.assign(hidden)]
 
-    turns = paddle.cast(paddle.sum(x) > 0.0, "int64") * 2 + 1
+    iterations = paddle.cast(paddle.sum(x) > 0.0, "int64") * 2 + 1
     number, hidden = paddle.static.nn.while_loop(
-        lambda number, _: number < turns, turn, started(paddle.zeros([], "int64"), hidden)
+        lambda number, _: number < iterations, body, started(paddle.zeros([], "int64"), hidden)
     )
     _, hidden = paddle.static.nn.while_loop(
-        lambda number, _: number < 2, turn, started(paddle.zeros([1], "int64"), hidden)
+        lambda number, _: number < 2, body, started(paddle.zeros([1], "int64"), hidden)
     )
     loss = paddle.mean((hidden - 0.5) ** 2)
     paddle.optimizer.Adam(0.05).minimize(loss)
@@ -827,7 +827,7 @@ def looping():
 
 @pytest.mark.parametrize("shapes", [None, {"x": [5, 4]}])
 def test_loops_that_train(shapes, make):
-    """The backward pass takes from stacks as often as the forward pass has left something."""
+    """The backward pass pops as many values as the forward pass has pushed."""
     made = make(looping, shapes=shapes)
     data = {"x": np.stack([floats(5, 4, seed=i) + (0.5 if i % 2 else -0.5) for i in range(STEPS)])}
     found = made.train("--batch", 5, **in_rows(data))
@@ -835,18 +835,18 @@ def test_loops_that_train(shapes, make):
 
 
 def test_scalars_stay_scalars(make):
-    """Whatever is computed of them outside of intervals: the rest of the program counts on it."""
+    """Also if kernels outside of subgraphs compute on them: other operators need rank 0."""
 
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")
         many = paddle.static.data("many", [], "int64")
 
-        def turn(number, total):
+        def body(number, total):
             return [number + 1, paddle.increment(total * 3 - 2, 4.0)]
 
         counted = paddle.static.nn.while_loop(
             lambda number, _: number < many,
-            turn,
+            body,
             [paddle.zeros([], "int64"), paddle.full([], 2**40, "int64")],
         )
         return [*counted, paddle.scale(many, 2.0, 1.0), x + 1.0]
@@ -878,7 +878,7 @@ def test_a_variable_that_branches_set(make):
     functions.close(model)
 
 
-# -- what a command line refuses -------------------------------------------------------------------
+# -- input that the command line rejects -----------------------------------------------------------
 
 
 def test_inputs_that_are_not_the_programs(make):
@@ -979,11 +979,11 @@ def predicted(predictor, x):
     return [predictor.get_output_handle(n).copy_to_cpu() for n in predictor.get_output_names()]
 
 
-# -- what is not generated -------------------------------------------------------------------------
+# -- unsupported programs --------------------------------------------------------------------------
 
 
 def drawing():
-    """Nothing converts ``multinomial``, and it draws."""
+    """``multinomial``, a stochastic operator, has no converter."""
     return paddle.multinomial(F.softmax(chain()), 2)
 
 
@@ -1082,7 +1082,7 @@ def test_variables_that_are_not_there(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_replaced_is_there_until_the_end(tmp_path, monkeypatch):
+def test_replaced_projects_exist_until_the_end(tmp_path, monkeypatch):
     program = Program(chain)
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
@@ -1140,7 +1140,7 @@ def test_codegen_of_a_saved_model(libraries, tmp_path, capsys):
 
 
 def test_codegen_of_a_saved_program_that_trains(libraries, tmp_path, capsys):
-    """With what its optimizer keeps, after two steps."""
+    """With the state of its optimizer, after two steps."""
     program = Program(transpiled.momentum)
     x = floats(STEPS, 5, 4)
     natively_trained(program, x=x[:2])
@@ -1180,7 +1180,7 @@ def test_codegen_of_a_damaged_model(ending, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_what_projects_take_is_part_of_the_package():
+def test_sources_of_projects_are_package_data():
     text = (ROOT / "pyproject.toml").read_text().partition("[tool.setuptools.package-data]")[2]
     patterns = re.findall(r'"([^"]+/[^"]*)"', text.partition("\n[tool.")[0])
     taken = [path for path in project._TEMPLATE.rglob("*") if path.is_file()]
@@ -1252,7 +1252,7 @@ def test_the_library_runs_a_model(library):
     functions.close(model)
 
 
-def test_the_library_says_what_is_wrong(library):
+def test_the_library_reports_errors(library):
     made, functions = library
     with pytest.raises(ValueError, match=r"there is no file none/manifest.json"):
         functions.open(Path("none"))
@@ -1264,7 +1264,7 @@ def test_the_library_says_what_is_wrong(library):
     functions.close(model)
 
 
-def test_the_library_only_reads_what_it_is_given(make):
+def test_the_library_does_not_write_its_inputs(make):
     """Where the program overwrites its feed, too."""
 
     def overwriting():
@@ -1284,7 +1284,7 @@ def test_the_library_only_reads_what_it_is_given(make):
     functions.close(model)
 
 
-def test_the_library_survives_what_is_not_there(library):
+def test_the_library_rejects_null_and_missing_values(library):
     made, functions = library
     c = functions._c
     model = functions.open(made.folder / "model")

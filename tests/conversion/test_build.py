@@ -17,7 +17,7 @@ from paddle_ngraph.conversion import build, dynamic_shapes, processor
 from paddle_ngraph.conversion.build import PASSES
 from paddle_ngraph.conversion.draft import Draft
 from paddle_ngraph.conversion.function_builder import FunctionBuilder
-from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import program_pass
 from tests.programs import Program, chain, floats
@@ -133,7 +133,7 @@ def drafts(name: str, is_open: bool, keeps_weights: bool) -> Iterator[tuple[Draf
             opening = dynamic_shapes.SymbolicDims(signature, rows)
         builder = FunctionBuilder(Graph.from_string(text), signature, symbolic_dims=opening)
         model, positions = builder.build(weights)
-        draft = Draft(model, positions, builder, Settings(threads=2), splits_batch=not is_open)
+        draft = Draft(model, positions, builder, RunSettings(threads=2), splits_batch=not is_open)
         yield draft, arrays
 
 
@@ -257,7 +257,7 @@ def test_these_models_exercise_every_pass(name, of_interest, keeps_weights):
 def test_the_engine_runs_every_pass_in_its_order(monkeypatch):
     seen: list[str] = []
 
-    def spied(step: build.Pass) -> build.Pass:
+    def spied(step: build.BuildPass) -> build.BuildPass:
         def run(draft: Draft) -> None:
             seen.append(step.name)
             step.run(draft)

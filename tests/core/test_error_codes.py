@@ -153,7 +153,7 @@ def test_unknown_variables_of_cuts_and_fetches(monkeypatch):
     monkeypatch.setitem(errors.SENTENCES, "unknown_cut", "cut {index}, {shown}")
     monkeypatch.setitem(errors.SENTENCES, "unknown_fetch", "fetch {index}, {shown}")
     program = Program(lambda: paddle.mean(floats_of("x", [2])))
-    options = pipeline_transpiler.Options(cuts=["nothing"], stages=2)
+    options = pipeline_transpiler.PipelineOptions(cuts=["nothing"], stages=2)
     with pytest.raises(NgraphError, match=r"^cut 0, 'nothing'$"):
         pipeline_transpiler.transpile(program.main, program.fetches, options)
     with pytest.raises(UnknownFetch, match=r"^fetch 1, 'none'$"):

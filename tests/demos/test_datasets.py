@@ -115,7 +115,7 @@ def test_a_package_without_the_file_is_refused(cache):
 
 
 @pytest.mark.slow("runs a demo")
-def test_without_a_network_the_message_says_the_way_out(cache, monkeypatch):
+def test_without_a_network_the_message_names_package_and_file(cache, monkeypatch):
     for name in ("PIP_NO_INDEX", "PIP_NO_CACHE_DIR"):
         monkeypatch.setenv(name, "1")
     for name in ("PIP_INDEX_URL", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):

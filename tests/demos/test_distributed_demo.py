@@ -13,7 +13,7 @@ from tests.demos.test_imdb_demo import imdb  # noqa: F401 (a fixture)
 
 @pytest.fixture
 def launch(imdb, tmp_path, monkeypatch, capfd):  # noqa: F811
-    """Runs the demo; returns what rank 0 and the launcher print, and what rank 1 does."""
+    """Runs the demo; returns the output of rank 0 and the launcher, and that of rank 1."""
     monkeypatch.setenv("FLAGS_ngraph_cache_dir", "")
     monkeypatch.setenv("PYTHONPATH", str(jobs.ROOT))
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")
@@ -21,7 +21,7 @@ def launch(imdb, tmp_path, monkeypatch, capfd):  # noqa: F811
     def run(name: str, *arguments: str) -> tuple[str, str]:
         script = str(jobs.ROOT / "demos" / "distributed_demo" / "train.py")
         given = ["--data", str(imdb), "--epochs", "4", "--batch-size", "16", "--lr", "0.1"]
-        options = launcher.Options(
+        options = launcher.LauncherOptions(
             script,
             [*given, "--every", "4", *arguments],
             ranks=2,

@@ -33,13 +33,13 @@ def test_nothing_is_connected_where_nothing_is():
 @pytest.mark.parametrize("degrees", [0, 10, -30, 45])
 def test_smallest_rectangle(degrees):
     angle = np.radians(degrees)
-    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    rotation = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
     inside = np.random.default_rng(0).random((50, 2))
-    points = np.concatenate([inside, [[0, 0], [1, 0], [1, 1], [0, 1]]]) * [40, 10] @ turn
+    points = np.concatenate([inside, [[0, 0], [1, 0], [1, 1], [0, 1]]]) * [40, 10] @ rotation
     corners = boxes.smallest_rectangle(points)
     lengths = np.linalg.norm(np.diff(corners, axis=0), axis=1)
     np.testing.assert_allclose(sorted(lengths[:2]), [10, 40], rtol=1e-6)
-    np.testing.assert_allclose(corners.mean(axis=0), [20, 5] @ turn, atol=1e-6)
+    np.testing.assert_allclose(corners.mean(axis=0), [20, 5] @ rotation, atol=1e-6)
 
 
 def test_boxes_are_in_reading_order_and_begin_where_the_text_does():
@@ -87,8 +87,8 @@ def test_both_engines_read_the_heading_of_the_page(tmp_path, capsys):
         assert re.search(rf"\[{engine}\] 0\.9\d+ Region-based", output)
     assert "same text" in output and "speed-up" in output
     assert paddle_ngraph.stats()["engine_runs"] > 0
-    with Image.open(picture) as drawn:
-        assert drawn.width == 1600
+    with Image.open(picture) as written:
+        assert written.width == 1600
 
 
 def test_a_different_text_is_an_error():

@@ -1,4 +1,4 @@
-"""The demo of a line and of digits: both engines, their agreement, and what it refuses."""
+"""The demo of a line and of digits: both engines, their agreement, and rejected input."""
 
 from __future__ import annotations
 

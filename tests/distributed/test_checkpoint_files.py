@@ -1,4 +1,4 @@
-"""Checkpoints on disk: whatever happens to them, what is read is complete and as it was written."""
+"""Checkpoints on disk: reads return complete, unchanged checkpoints, even after damage to files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def names(path: Path) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path):
-    """Without a checkpoint yet; other processes do not manage it meanwhile."""
+    """Without a checkpoint yet; no other process manages the folder."""
     made = Folder(tmp_path)
     yield made
     made._lock.close()
@@ -144,7 +144,7 @@ class _Bomb:
 
 
 def test_nothing_is_unpickled(folder):
-    """Not even what has the right digests."""
+    """Not even files with the right digests."""
     path = folder.begin(1)
     for content in (
         lambda file: np.savez(file, np.array([_Bomb()], object)),
@@ -268,8 +268,8 @@ def test_leftovers_are_deleted_by_the_next_job(tmp_path):
     Folder(tmp_path)._lock.close()  # a job that was killed holds nothing
 
 
-def test_what_looks_like_a_checkpoint_is_none(tmp_path):
-    """Files, and names that no checkpoint has, in the way of what will be written."""
+def test_similar_names_are_no_checkpoints(tmp_path):
+    """Files, and names that no checkpoint has, in the way of later checkpoints."""
     (tmp_path / "step-000000009").mkdir()
     (tmp_path / "step-\u0661\u0661\u0661\u0661\u0661\u0661\u0661\u0661").mkdir()
     (tmp_path / ".unfinished-1").write_text("")

@@ -22,7 +22,7 @@ from tests import jobs
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch, small_intervals_pay):
-    """This process is a job; a new one for each test, and each time ``begin`` is called."""
+    """This process is a job: a new one for each test, and for each call of ``begin``."""
     monkeypatch.setattr(job, "_jobs", [])
     begin()
     yield
@@ -30,7 +30,7 @@ def alone(monkeypatch, small_intervals_pay):
 
 
 def begin(seed: int = 1) -> None:
-    """As a process that is started would."""
+    """Begins as a new process would."""
     leave()
     distributed.init(seed=seed)
     random.seed(seed)
@@ -45,7 +45,7 @@ def leave() -> None:
 
 
 class Training:
-    """With dropout, Adam and a schedule; batches are drawn."""
+    """With dropout, Adam and a schedule; batches are random."""
 
     def __init__(self, rate=None, activation=paddle.tanh):
         self.main, self.startup = paddle.static.Program(), paddle.static.Program()
@@ -119,7 +119,7 @@ def test_the_launcher_names_the_folder(tmp_path, monkeypatch):
 
 
 def refused(training, folder, match) -> None:
-    """One sentence, and nothing has changed."""
+    """Asserts that ``resume`` raises one sentence, and changes nothing."""
     variables, rate = training.state(), training.rate
     before = rate.state_dict() if hasattr(rate, "state_dict") else None
     streams = np.random.get_state()[1].tolist(), random.getstate()
@@ -133,7 +133,7 @@ def refused(training, folder, match) -> None:
     assert checkpoint_files.newest_step(folder) is not None
 
 
-def test_what_does_not_belong_to_the_job_is_refused(tmp_path):
+def test_checkpoints_of_another_program_or_schedule_are_rejected(tmp_path):
     training = Training()
     distributed.checkpoint(training.main, 1, tmp_path / "a", training.scope)
     begin()

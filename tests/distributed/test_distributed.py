@@ -1,4 +1,4 @@
-"""Jobs of several processes: together they compute what one process computes of the whole batch."""
+"""Jobs of several processes: together they compute the results of one on the whole batch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NgraphError = paddle_ngraph.NgraphError
 
 @pytest.fixture(scope="module", params=[2, 4])
 def trained(request, tmp_path_factory):
-    """What each rank of a job has found, by network."""
+    """The results of each rank of a job, by network."""
     folder, ranks, port = tmp_path_factory.mktemp("job"), request.param, jobs.free_port()
     command = ["-m", "tests.distributed_networks", str(folder)]
     places = [jobs.of_rank(rank, ranks, port) for rank in range(ranks)]
@@ -103,7 +103,7 @@ distributed.barrier()
 
 @pytest.mark.slow("starts several processes")
 def test_a_rank_that_compiles_needs_no_other(tmp_path):
-    """Or gloo would give up on one that takes 30 seconds longer than the others."""
+    """Otherwise gloo would give up on a rank that takes 30 seconds longer than the others."""
     jobs.assert_fine(jobs.run_ranks(tmp_path, LATE, 2))
 
 
@@ -162,12 +162,12 @@ def make(overlap):
 later_began = threading.Event()
 collectives = []
 
-class Slow(engine._Collective):
-    # The first one ends when what comes later in the program has begun.
+class Slow(engine._CollectiveProgram):
+    # The first collective ends after a later operator of the program has begun.
     def run(self):
         collectives.append(self)
         if len(collectives) == 1:
-            assert later_began.wait(600), "nothing was computed meanwhile"
+            assert later_began.wait(600), "nothing was computed concurrently"
         return super().run()
 
 class Interval:
@@ -190,7 +190,7 @@ for overlap in (False, True):
 assert losses[0] == losses[1], losses
 step = make(True)
 interval = engine._interval
-engine._Collective, engine._interval = Slow, lambda *given: Interval(interval(*given))
+engine._CollectiveProgram, engine._interval = Slow, lambda *given: Interval(interval(*given))
 step()
 assert len(collectives) >= 3 and later_began.is_set()
 distributed.barrier()
@@ -226,7 +226,7 @@ def test_a_rank_that_goes_while_gradients_are_averaged_is_noticed(tmp_path):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """What a server and two trainers have found."""
+    """The results of a server and two trainers."""
     folder, port = tmp_path_factory.mktemp("server"), jobs.free_port()
     command = ["-m", "tests.server_networks", str(folder)]
     places = [jobs.of_rank(rank, 3, port) for rank in range(3)]
@@ -236,7 +236,7 @@ def served(tmp_path_factory):
 
 @pytest.mark.slow("starts several processes")
 @pytest.mark.parametrize("network", server_networks.NETWORKS)
-def test_a_synchronous_server_computes_what_one_process_does(served, network):
+def test_a_synchronous_server_computes_the_results_of_one_process(served, network):
     server, *trainers = [rank[f"{network} synchronous"] for rank in served]
     alone, steps = served[0][f"{network} alone"], server_networks.STEPS
     losses = np.mean([trainer["losses"] for trainer in trainers], axis=0)
@@ -255,7 +255,7 @@ def test_an_asynchronous_server_takes_gradients_as_they_come(served, network):
     steps = server_networks.STEPS
     assert server["updates"] == list(range(1, 2 * steps + 1))
     assert server["engine_runs"] >= 2 * steps
-    # Who comes later begins with what the other has learned meanwhile.
+    # A trainer that starts later begins with the parameters that the other one has trained so far.
     first = max(np.mean(trainer["losses"][:8]) for trainer in trainers)
     for trainer in trainers:
         assert trainer["engine_runs"] == steps
@@ -274,9 +274,9 @@ def test_a_trainer_that_fails_or_is_killed_is_named(tmp_path):
     own = "the batch of 'x' has 5 samples, which do not divide among 2 ranks"
     assert raised.startswith(f"trainer 2 has failed: NgraphError: {own}")
     assert gone.startswith("trainer 2 has failed: it has gone (")
-    told, told_of_kill = json.loads(first)
-    assert told == f"the parameter server has failed: {raised}"
-    assert told_of_kill == f"the parameter server has failed: {gone}"
+    raised_on_failure, raised_on_kill = json.loads(first)
+    assert raised_on_failure == f"the parameter server has failed: {raised}"
+    assert raised_on_kill == f"the parameter server has failed: {gone}"
     assert json.loads(second)[0].startswith(own)
     assert all("\n" not in each for each in (raised, gone))
 
@@ -329,7 +329,7 @@ def test_links_do_not_take_each_other_for_another(tmp_path):
 
 
 def test_two_ranks_that_differ(tmp_path):
-    """In partition: their collectives keep their place. In anything else: they are told."""
+    """Ranks may differ in partition: collectives keep their order. Other differences are errors."""
     folder, port = tmp_path, jobs.free_port()
     command = ["-m", "tests.distributed_differences", str(folder)]
     places = [jobs.of_rank(rank, 2, port) for rank in range(2)]
@@ -369,7 +369,7 @@ def test_ranks_share_out_the_cores():
                 assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_a_process_that_nobody_launched_is_alone():
+def test_a_process_without_a_launcher_is_alone():
     assert RankPlacement.of_environment({}) == RankPlacement()
 
 
@@ -397,7 +397,7 @@ def test_a_port_in_use_is_one_sentence():
         other.bind(("", 0))
         other.listen()
         port = other.getsockname()[1]
-        master = job.Job(RankPlacement(0, 2, 0, 2, f"127.0.0.1:{port}"))
+        master = job.DistributedJob(RankPlacement(0, 2, 0, 2, f"127.0.0.1:{port}"))
         with pytest.raises(NgraphError, match=rf"port {port} of this machine .* give another one"):
             master.connect()
 
@@ -406,11 +406,11 @@ def test_two_jobs_at_one_port_do_not_meet(monkeypatch):
     """The first rank 0 there opens the store; it must not take a rank of the other job for one."""
     keys = []
     monkeypatch.setattr(job, "global_store", lambda: None)
-    monkeypatch.setattr(job, "Meetings", lambda *given: keys.append(given[-1]))
+    monkeypatch.setattr(job, "Rendezvous", lambda *given: keys.append(given[-1]))
     for number in (0, 0, 1):
         monkeypatch.setattr(job, "_link_ids", iter([5]))
         monkeypatch.setenv(reports.JOB_VARIABLE, f"start {number}")
-        _ = job.Job(RankPlacement(1, 2, 1, 2, "127.0.0.1:6170"))._rendezvous
+        _ = job.DistributedJob(RankPlacement(1, 2, 1, 2, "127.0.0.1:6170"))._rendezvous
     assert keys[0] == keys[1] != keys[2]
 
 
@@ -440,7 +440,7 @@ def test_a_job_has_to_be_joined(monkeypatch):
 
 
 def test_one_rank_is_a_job_too(monkeypatch):
-    """Without a store: nothing is opened."""
+    """Without a store, nothing is opened."""
     monkeypatch.setattr(job, "_jobs", [])
     monkeypatch.setattr(job, "global_store", None)
     distributed.init()

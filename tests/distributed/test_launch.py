@@ -1,4 +1,4 @@
-"""``python -m paddle_ngraph launch``: what becomes of a job when something happens to its ranks.
+"""``python -m paddle_ngraph launch``: the end of a job whose ranks fail, hang, or are killed.
 
 Most ranks here are plain scripts, which report as ``distributed.init`` would.
 """
@@ -21,7 +21,7 @@ import pytest
 from paddle_ngraph import NgraphError
 from paddle_ngraph.__main__ import main
 from paddle_ngraph.distributed import launcher
-from paddle_ngraph.distributed.launcher import Options
+from paddle_ngraph.distributed.launcher import LauncherOptions
 from tests import jobs, kills
 
 PRELUDE = """
@@ -65,14 +65,14 @@ LONG = 600
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capfd):
-    """Launches a script; returns the exit status, what was said, and the seconds that it took."""
+    """Launches a script; returns the exit status, the output, and the duration in seconds."""
     monkeypatch.chdir(tmp_path)
 
     def launch(script, ranks=2, **options):
         path = tmp_path / "script.py"
         path.write_text(PRELUDE + textwrap.dedent(script))
         started = time.monotonic()
-        status = launcher.launch(Options(str(path), [], ranks, **options))
+        status = launcher.launch(LauncherOptions(str(path), [], ranks, **options))
         return status, capfd.readouterr(), time.monotonic() - started
 
     yield launch
@@ -88,12 +88,12 @@ def all_are_heard(monkeypatch):
 
 @pytest.fixture
 def nothing_follows(monkeypatch):
-    """From what ends the job: the launcher need not wait for it."""
+    """The launcher does not wait for consequences of the failure that ends the job."""
     monkeypatch.setattr(launcher, "_JUDGEMENT_DELAY_SECONDS", 0.0)
 
 
 def processes(folder: Path) -> list[int]:
-    """All ranks that have run there."""
+    """The process ids of all ranks that have run in ``folder``."""
     lines = [line for each in folder.glob("*.starts") for line in each.read_text().splitlines()]
     return [int(line.split()[0]) for line in lines]
 
@@ -147,7 +147,7 @@ def test_ranks_may_end_at_different_times(run):
     ],
 )
 def test_a_rank_that_fails_ends_the_job(run, nothing_follows, end, what):
-    """Also before ``init``: nobody has joined."""
+    """Also before ``init``, when no rank has joined."""
     script = f"if rank == 1:\n    print('last words')\n    {end}\ntime.sleep(900)"
     status, out, seconds = run(script)
     assert status == 1 and seconds < LONG
@@ -157,8 +157,8 @@ def test_a_rank_that_fails_ends_the_job(run, nothing_follows, end, what):
     assert out.err.index("last words") < out.err.index("paddle_ngraph: ")
 
 
-def test_the_cause_is_named_and_not_what_follows_from_it(run, all_are_heard):
-    """Rank 0 fails because rank 1 was killed, and says so before anyone sees rank 1's end."""
+def test_the_cause_is_named_and_not_its_consequences(run, all_are_heard):
+    """Rank 0 fails because rank 1 was killed, and reports this before rank 1's end is noticed."""
     script = """
         join()
         if rank == 0:
@@ -222,7 +222,7 @@ def test_a_rank_that_computes_waits_or_prepares_is_not_stuck(run):
 
 
 def test_the_others_of_a_rank_that_is_silent_are_not_blamed(run, monkeypatch):
-    """They notice before the time limit."""
+    """The others notice before the time limit."""
     monkeypatch.setattr(launcher, "_SILENCE_SECONDS", 0.5)
     count = launcher._Rank._count_silence
 
@@ -296,7 +296,7 @@ def test_a_rank_that_ends_early_is_named_when_others_fail(run):
     assert sentence == f"rank 0 has failed: RuntimeError: gone, {early}"
 
 
-MEETING = """
+RENDEZVOUS = """
 import os, signal, sys, time
 from paddle_ngraph import distributed
 
@@ -318,12 +318,12 @@ distributed.barrier()
         ("time.sleep(1); sys.exit()", "has ended with exit status 0, and rank 0 still waits for"),
     ],
 )
-def test_who_does_not_come_to_a_meeting_is_named(tmp_path, monkeypatch, capfd, end, what):
-    """And not rank 0, which notices first."""
+def test_a_rank_missing_at_a_rendezvous_is_named(tmp_path, monkeypatch, capfd, end, what):
+    """The named rank is not rank 0, which notices first."""
     monkeypatch.chdir(tmp_path)
-    Path("script.py").write_text(MEETING.format(end=end))
+    Path("script.py").write_text(RENDEZVOUS.format(end=end))
     monkeypatch.setenv("PYTHONPATH", str(jobs.ROOT))
-    assert launcher.launch(Options("script.py", [], 2)) == 1
+    assert launcher.launch(LauncherOptions("script.py", [], 2)) == 1
     out = capfd.readouterr()
     assert "it waits" in out.out
     assert said_by(out.err)[-1].startswith(f"rank 1 {what}")
@@ -373,7 +373,7 @@ def test_restarts_are_counted(run):
     ]
 
 
-def test_what_all_ranks_refuse_is_not_tried_again(run, all_are_heard):
+def test_rejections_by_all_ranks_are_not_tried_again(run, all_are_heard):
     script = """
         join()
         say(failure="a sentence", refuses=True)
@@ -407,7 +407,7 @@ def test_no_rank_outlives_the_launcher(tmp_path, number):
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(jobs.ROOT)},
         start_new_session=True,
-        # Whoever runs the tests in the background of a shell has SIGINT ignored.
+        # In the background of a shell, SIGINT is ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     end = time.monotonic() + LONG
@@ -418,7 +418,7 @@ def test_no_rank_outlives_the_launcher(tmp_path, number):
     os.kill(job.pid, number)
     status = job.wait(LONG)
     assert status == (128 + number if number != signal.SIGKILL else -number)
-    if number == signal.SIGKILL:  # what a rank has started itself is not bound to the launcher
+    if number == signal.SIGKILL:  # children of a rank are not bound to the launcher
         ranks = [int(each.read_text().split()[0]) for each in tmp_path.glob("*.starts")]
         children, found = set(found) - set(ranks), ranks
     end = time.monotonic() + LONG

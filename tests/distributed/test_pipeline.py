@@ -37,7 +37,7 @@ SCRIPT = """
     everything = training_program.variables(main).keys()
     executor = paddle.static.Executor(paddle.CPUPlace())
     paddle.seed(5)
-    warm = paddle.static.Program()  # what Paddle loads when it needs it is no part of the training
+    warm = paddle.static.Program()  # lazy loading by Paddle is no part of the training
     with paddle.static.program_guard(warm, paddle.static.Program()):
         ones = paddle.ones([4, 4])
         executor.run(warm, fetch_list=[paddle.mm(ones, ones) / paddle.norm(ones)])
@@ -81,13 +81,13 @@ SAVED = 0.15
 
 
 def data_bytes():
-    """What the kernel counts of this process against RLIMIT_DATA."""
+    """The bytes of this process that the kernel counts against RLIMIT_DATA."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(status.partition("VmData:")[2].split()[0])
 
 
 def batches():
-    """The same for every process."""
+    """Equal batches for every process."""
     draw = np.random.default_rng(1)
     for _ in range(STEPS):
         x = draw.normal(size=(16, WIDTH)).astype("float32")
@@ -96,13 +96,13 @@ def batches():
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """What one process, and two stages, have found."""
+    """The results of one process, and of two stages."""
     folder = tmp_path_factory.mktemp("pipeline")
     path = folder / "alone.py"
     path.write_text(textwrap.dedent(SCRIPT))
     jobs.assert_fine(jobs.run(folder, [([str(path), str(folder), "alone"], {})]))
     alone = json.loads((folder / "alone.json").read_text())
-    # One process would not do with so much less than what the training adds to it.
+    # The peak of one process, less a share of the growth by training that one process cannot spare.
     begin, end = alone["need"]
     (folder / "limit.json").write_text(str(end - int(SAVED * (end - begin))))
     jobs.assert_fine(jobs.run_ranks(folder, SCRIPT.replace("sys.argv[1]", repr(str(folder))), 2))
@@ -120,7 +120,7 @@ def test_losses_are_those_of_one_process(trained):
 
 @pytest.mark.slow("starts several processes")
 def test_each_process_has_half_of_the_parameters_and_their_states(trained):
-    """And trains within a limit of its memory that is below what one process needs."""
+    """Each process trains within a memory limit below the need of one process."""
     alone, *stages = trained
     assert all(stage["need"][1] < alone["need"][1] for stage in stages)
     whole = sum(alone["sizes"].values())

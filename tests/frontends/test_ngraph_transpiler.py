@@ -210,7 +210,7 @@ def text_of(program):
 
 
 def count_engines(program):
-    """Those of the global block."""
+    """The number of engine operators in the global block."""
     return sum(is_engine(op.name()) for op in program.global_block().ops)
 
 

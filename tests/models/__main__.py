@@ -1,4 +1,4 @@
-"""Runs every model through the engine and natively, and writes what came of it as Markdown.
+"""Runs every model through the engine and by Paddle, and writes the results as Markdown.
 
     python -m tests.models --only resnet18 BERT
     python -m tests.models --output docs/models.md
@@ -87,7 +87,7 @@ SECTIONS = [
 
 
 def rows(section: Section, wanted: Callable[[str], bool], wrong: list[str]) -> Iterator[list[str]]:
-    """The rows of a table; adds to ``wrong`` what is not as it should be."""
+    """The rows of a table; adds deviations from the expected results to ``wrong``."""
     for name, make in section.models.items():
         if not wanted(name):
             continue
@@ -100,7 +100,7 @@ def rows(section: Section, wanted: Callable[[str], bool], wrong: list[str]) -> I
 
 
 def ocr_rows(wanted: Callable[[str], bool], wrong: list[str]) -> Iterator[list[str]]:
-    """The same for the networks of PP-OCR on the photograph of a page."""
+    """The rows of the networks of PP-OCR on the photograph of a page, as :func:`rows`."""
     for version, form in (("v4", "ProgramDesc"), ("v5", "PIR")):
         names = {step: f"PP-OCR{version} {step}, {form}" for step in pipeline.STEPS}
         names["orientation"] = f"PP-OCRv2 orientation, ProgramDesc, of {version}'s lines"
@@ -118,7 +118,7 @@ def ocr_rows(wanted: Callable[[str], bool], wrong: list[str]) -> Iterator[list[s
 
 
 def summary(report: Report) -> list[str]:
-    """Compute ops, share converted, intervals, and what is left native and why."""
+    """Compute ops, share converted, intervals, and operators that fall back, with reasons."""
     reasons: dict[tuple[str, str], int] = {}
     for op in report.native:
         key = (op.type.removeprefix("pd_op."), op.reason)

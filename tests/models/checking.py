@@ -1,4 +1,4 @@
-"""What is expected of every model."""
+"""Expectations of every model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check(model: Model) -> Outcome:
 
 
 def shortcomings(model: Model, outcome: Outcome) -> list[str]:
-    """What is not as it should be; empty where the engine runs all of it, like native Paddle."""
+    """The failed expectations; empty if the engine runs the whole model, with Paddle's results."""
     runs = len(outcome.report.intervals) * len(model.feeds)
     lacking = left_native(outcome.report)
     if outcome.engine_runs != runs:  # a function that could not be built is Paddle's to run

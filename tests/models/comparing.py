@@ -23,14 +23,14 @@ NUDGES = 4
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a model did.
+    """The runs of a model by Paddle and by the engine.
 
     Attributes:
         report: Which of its operators are converted.
         errors: How far native and engine part in everything fetched and, where the model trains, in
             everything left in the scope: see :func:`_distances`.
         rounding: How far native runs part, one of them from weights as they are, others from
-            weights changed in their last bit: what rounding alone does to this model.
+            weights changed in their last bit: the effect of rounding alone on this model.
         engine_runs: How often an engine operator ran.
     """
 
@@ -41,10 +41,10 @@ class Outcome:
 
     @property
     def undecided(self) -> list[str]:
-        """Tensors whose way is rounding and nothing else: natively they part as well.
+        """Tensors whose updates are rounding errors alone: runs by Paddle differ in them, too.
 
-        The gradient of the key's bias in attention is 0, and that of a bias in front of a
-        normalization; Adam divides what rounding leaves of it by itself.
+        The gradient of the key's bias in attention is 0, and that of a bias before a
+        normalization; Adam divides the rounding error of such a gradient by itself.
         """
         return [name for name, apart in self.rounding.items() if apart > UNDECIDED]
 
@@ -69,7 +69,7 @@ def beyond_rounding(
     tolerance: float = 1e-5,
     factor: float = 10.0,
 ) -> dict[str, str]:
-    """What parts further than ``tolerance``, and than ``factor`` times its rounding."""
+    """Tensors that differ by more than ``tolerance``, and than ``factor`` times their rounding."""
     return {
         name: f"{error:.1e} apart, rounding explains {rounding[name]:.1e}"
         for name, error in errors.items()
@@ -80,9 +80,9 @@ def beyond_rounding(
 def compare(model: Model, seed: int = 0, tolerance: float = 0.0) -> Outcome:
     """Builds a model and runs it over its feeds, natively and by the engine.
 
-    Where they part by more than ``tolerance``, natively again, for what rounding does: from other
-    weights each time, as long as it does not explain that, since a near tie falls the other way in
-    some of these runs only.
+    If results differ by more than ``tolerance``, Paddle runs again, to measure the effect of
+    rounding: from other weights each time, until rounding explains the difference, since a near tie
+    falls the other way in some of these runs only.
     """
     with closing(_Runner(model, seed)) as runner:
         native = runner.run(engine=False)
@@ -111,7 +111,7 @@ def agreeing(model: Model, attempts: int = 6, thorough: bool = False) -> Outcome
     changes every gradient by percents. It is another one, or none, from other weights; a wrong
     formula is wrong from all of them.
 
-    ``thorough``: measure what rounding does also where the results agree.
+    ``thorough``: measure the effect of rounding also if the results agree.
     """
     for seed in range(attempts):
         outcome = compare(model, seed, 0.0 if thorough else model.tolerance)
@@ -122,18 +122,18 @@ def agreeing(model: Model, attempts: int = 6, thorough: bool = False) -> Outcome
 
 @dataclass(frozen=True)
 class _Run:
-    """What a run started from and what came of it: results, and the state that it left."""
+    """The initial state of a run, its results and its final state."""
 
     start: Values
     values: Values
 
 
 def _distances(expected: _Run, actual: _Run) -> dict[str, float]:
-    """How far each tensor is from what is expected.
+    """The distance of each tensor from the expected one.
 
-    State: the way that it has gone, measured by its length. Results: the largest difference,
-    measured by the largest number in them. Whole numbers, shapes, NaN and infinities must be equal:
-    otherwise it is infinite.
+    State: the difference of the updates, less the spacing of float32, relative to the expected
+    update (norms). Results: the largest difference, relative to the largest element. Integers,
+    shapes, NaN and infinities must be equal: otherwise the distance is infinite.
     """
     assert expected.values.keys() == actual.values.keys()
     distances = {}
@@ -209,7 +209,7 @@ class _Runner:
         return _Run(start, values)
 
     def close(self) -> None:
-        """Frees what the process would keep: functions, and each scope that it ever made."""
+        """Frees functions and scopes, which the process would retain."""
         del self._executor
         gc.collect()
         self._scope.erase(self._scope.local_var_names())
@@ -229,7 +229,7 @@ def nudged(values: Values, number: int = 0) -> Values:
 
 
 def variables(program: Any, scope: Any) -> Values:
-    """What ``program`` keeps in ``scope`` from run to run: weights, optimizer slots, statistics."""
+    """The state of ``program`` in ``scope`` between runs: weights, optimizer slots, statistics."""
     return {name: np.array(value) for name, value in program.state_dict("all", scope).items()}
 
 

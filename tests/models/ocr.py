@@ -19,8 +19,8 @@ class Reading:
     """A photograph, read by both engines.
 
     Attributes:
-        native, engine: What was read.
-        rounded: What was read natively with weights that are changed in their last bit.
+        native, engine: The pages as read.
+        rounded: The page as read by Paddle with weights that are changed in their last bit.
         reports: Of the three networks, by step.
         engine_runs: How often an engine operator ran in the engine's last reading.
         functions_built: And how many functions it had to build for that.
@@ -38,7 +38,7 @@ class Reading:
         return _apart(self.native.outputs[step], self.engine.outputs[step])
 
     def rounding(self, step: str) -> float:
-        """The same between the two native readings: what rounding alone does to this network."""
+        """The difference between Paddle's two readings: the effect of rounding on this network."""
         return _apart(self.native.outputs[step], self.rounded.outputs[step])
 
     def wrong(self) -> dict[str, str]:
@@ -57,9 +57,9 @@ def _apart(expected: list[Array], actual: list[Array]) -> float:
 
 
 def read(reader: pipeline.Reader, photograph: str) -> Reading:
-    """Reads a photograph natively, and twice through the engine: the second time, all is built.
+    """Reads a photograph by Paddle, and twice through the engine: the second time, all is built.
 
-    And natively again, for what rounding does.
+    Then by Paddle again, to measure the effect of rounding.
     """
     picture = files.open_picture(photograph)
     with paddle_ngraph.use_ngraph(False):

@@ -12,7 +12,7 @@ from tests.models.comparing import compare
 WIDTH = 16
 # Control flow itself, and the counter of the loop, which has 64 bits.
 NATIVE = {"pd_op.if", "pd_op.while", "pd_op.less_than", "pd_op.scale"}
-NATIVE |= {"pd_op.assign"}  # what a loop starts from, where others read it too
+NATIVE |= {"pd_op.assign"}  # copies of initial values of a loop with other readers
 NATIVE |= {"cf.stack_create", "cf.tuple_push", "cf.tuple_pop", "cf.has_elements"}
 
 

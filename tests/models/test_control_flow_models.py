@@ -27,7 +27,7 @@ def _gru_cell(x: Any, h: Any, weights: dict[str, Any]) -> Any:
 
 
 def _attended(features: Any, h: Any, weights: dict[str, Any]) -> Any:
-    """What the decoder looks at: a mean of the encoder's columns (additive attention)."""
+    """The context of the decoder: a mean of the encoder's columns (additive attention)."""
     keys = paddle.matmul(features, weights["key"])
     scores = paddle.matmul(
         paddle.tanh(keys + paddle.unsqueeze(paddle.matmul(h, weights["query"]), 1)),
@@ -120,7 +120,7 @@ def test_a_decoder_writes_the_same_words(stops: bool) -> None:
 
 
 def reader(steps: int) -> Any:
-    """A network that reads a row in each step, and keeps what it has written so far."""
+    """A network that reads a row in each step, and carries all of its outputs so far."""
     rows = paddle.static.data("rows", [-1, steps, FEATURES], "float32")
     weights = _weights()
     i, end = paddle.full([], 0, "int64"), paddle.full([], steps, "int64")
@@ -136,7 +136,7 @@ def reader(steps: int) -> Any:
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_decoder_that_keeps_what_it_has_written() -> None:
+def test_a_decoder_that_concatenates_its_outputs() -> None:
     program = Program(lambda: reader(37))
     for batch in (2, 1, 3, 4, 2):
         found = program.both(rows=floats(batch, 37, FEATURES, seed=batch))

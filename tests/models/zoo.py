@@ -1,4 +1,4 @@
-"""The models: how each is built, what it is fed, and how often it is run."""
+"""The models: how each is built, its feeds, and the number of its runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Model:
         name: What the tables call it.
         build: Called inside a program; returns the variables to fetch.
         feeds: One for each run; their shapes may differ.
-        trains: Whether the program has an optimizer: what it leaves in the scope is compared too.
+        trains: Whether the program has an optimizer: its state in the scope is compared, too.
     """
 
     name: str
@@ -120,7 +120,7 @@ class ShortResNet(paddle.vision.models.ResNet):  # type: ignore[misc]
 def short_network(name: str) -> nn.Layer:
     """As :func:`picture_network`, where blocks repeat with fewer of them, or of fewer neurons.
 
-    The operators are those of the whole network, and so is what each of them reads.
+    The operators are those of the whole network, and so are the inputs of each of them.
     """
     models, narrow = paddle.vision.models, 64
     if name in ("resnext50_32x4d", "wide_resnet50_2"):

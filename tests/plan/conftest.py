@@ -18,7 +18,7 @@ def four_cores() -> Iterator[None]:
 
 @pytest.fixture
 def planned_runs(monkeypatch: pytest.MonkeyPatch) -> list[data_dependency_engine.PlannedProgram]:
-    """Lists what the data-dependency engine has run, once for each run."""
+    """Lists the programs that the data-dependency engine has run, once for each run."""
     runs: list[data_dependency_engine.PlannedProgram] = []
     run = data_dependency_engine.PlannedProgram._run_steps
 

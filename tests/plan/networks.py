@@ -37,7 +37,7 @@ def two_towers(dropout: float = 0.0) -> list[Any]:
 
 
 def training(dropout: float = 0.0) -> list[Any]:
-    """The same, trained by Adam."""
+    """:func:`two_towers`, trained by Adam."""
     loss, first = two_towers(dropout)
     paddle.optimizer.Adam(0.01).minimize(loss)
     return [loss, first]

@@ -1,8 +1,8 @@
-"""GPUs and NPUs: what is placed there is compiled for that device, and runs natively if it fails.
+"""GPUs and NPUs: operators placed there are compiled for that device, and fall back to Paddle.
 
-No machine with one runs these tests. OpenVINO's plugin for several devices, given the CPU alone,
-stands in for it: it compiles for another device string, and knows nothing of the engine's settings
-for CPUs.
+No machine with such a device runs these tests. OpenVINO's plugin for several devices, given the CPU
+alone, is the placeholder: the plugin compiles for another device string, and ignores the engine's
+settings for CPUs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paddle_ngraph import NgraphError, _core, flags
 from paddle_ngraph.codegen.plan import plan as project_plan
 from paddle_ngraph.conversion import accelerators, build, disk_cache
 from paddle_ngraph.conversion.accelerators import Accelerator
-from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.ir.graph import Graph, TensorSpec, device_of, is_accelerator
 from paddle_ngraph.plan.data_dependency_engine import schedule_of
 from tests.conversion.test_optimizer_updates import variable
@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*from now on"),
 ]
 
-STAND_IN = "HETERO:CPU"
+PLACEHOLDER = "HETERO:CPU"
 NOWHERE = "HETERO:NOWHERE"
 Built = list["tuple[str, set[str]]"]
 
@@ -50,8 +50,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is one GPU, and one NPU, which has no float32."""
     set_devices(
         monkeypatch,
-        GPU=Accelerator(STAND_IN, "a stand-in"),
-        NPU=Accelerator(STAND_IN, "another", has_float32=False),
+        GPU=Accelerator(PLACEHOLDER, "a placeholder"),
+        NPU=Accelerator(PLACEHOLDER, "another", has_float32=False),
     )
 
 
@@ -74,8 +74,8 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Built]:
 
 
 def of_device(compiled: Built) -> list[set[str]]:
-    """What was compiled for the stand-in; asserts that no operator of the engine was."""
-    found = [types for device, types in compiled if device == STAND_IN]
+    """The functions compiled for the placeholder; asserts that none uses engine operators."""
+    found = [types for device, types in compiled if device == PLACEHOLDER]
     assert not set().union(*found) & set(_core.extension_op_names())
     return found
 
@@ -105,8 +105,8 @@ def test_which_names_are_those_of_such_devices():
 
 
 @pytest.mark.slow("starts a process")
-def test_openvino_is_asked_once_and_only_if_somebody_asks():
-    """Here it finds none, or what there is; a plugin without its driver does no harm."""
+def test_devices_of_openvino_are_queried_once_and_on_demand():
+    """OpenVINO finds none here, or the installed ones; a plugin without its driver does no harm."""
     script = """
 import os, paddle, paddle_ngraph
 from paddle_ngraph.conversion import accelerators
@@ -117,7 +117,7 @@ with paddle_ngraph.use_ngraph():
     core = min(os.sched_getaffinity(0))
     plan = paddle_ngraph.execution_plan(main, [f"CPU:{core}"], [result])
     print(plan)
-assert accelerators.available.cache_info().currsize == 0, "nobody has asked"
+assert accelerators.available.cache_info().currsize == 0, "queried without need"
 first = paddle_ngraph.devices()
 assert first[0] == "CPU" and first[-1] == "native" and paddle_ngraph.devices() == first
 assert set(accelerators.available()) <= set(first)
@@ -127,7 +127,7 @@ assert accelerators.available.cache_info().misses == 1
     subprocess.run([sys.executable, "-c", script], cwd=root, check=True)
 
 
-def test_what_openvino_says_of_a_device(monkeypatch):
+def test_properties_of_devices(monkeypatch):
     class Core:
         available_devices = ("CPU", "GPU.0", "GPU.1", "NPU")
         properties = (
@@ -152,7 +152,7 @@ def test_what_openvino_says_of_a_device(monkeypatch):
     assert len({each.identity for each in found.values()}) == 3
 
 
-# -- numbers ---------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------
 
 
 def pictures() -> list[Any]:
@@ -185,7 +185,7 @@ def normalizations() -> list[Any]:
 
 
 def sentences() -> list[Any]:
-    """A layer of a Transformer, on what ids look up."""
+    """A layer of a Transformer, on embeddings of ids."""
     x = paddle.static.data("x", [2, 6], "int64")
     hidden = nn.Embedding(30, WIDTH)(x) + nn.Embedding(6, WIDTH)(paddle.arange(6))
     query, key, value = (nn.Linear(WIDTH, WIDTH)(hidden) for _ in range(3))
@@ -234,7 +234,7 @@ def test_a_gpu_beside_core_groups(compiled, planned_runs):
     planned.plan.place("linear_0.*", "GPU").place("linear_3.*", "CPU:0-1")
     for step in range(3):
         planned.both(x=floats(4, WIDTH, seed=step))
-    assert of_device(compiled) and {device for device, _ in compiled} == {"", STAND_IN}
+    assert of_device(compiled) and {device for device, _ in compiled} == {"", PLACEHOLDER}
     assert len(planned_runs) == 3
 
 
@@ -246,7 +246,7 @@ def test_each_shape_has_a_function_of_its_own(compiled):
     assert len(of_device(compiled)) == 5
 
 
-def test_the_batch_is_not_parted(compiled):
+def test_the_batch_is_not_split(compiled):
     def network() -> list[Any]:
         hidden = paddle.static.data("x", [8, 3, 64, 64], "float32")
         for channels in (3, 32, 32):
@@ -293,7 +293,7 @@ def test_a_project_in_cpp_has_cpus_only():
 
 
 def normalized_training() -> list[Any]:
-    """What has operators of the engine on a CPU, where it trains."""
+    """Training, which uses the engine's own operators on a CPU."""
     x = paddle.static.data("x", [4, 3, 8, 8], "float32")
     hidden = nn.BatchNorm2D(16)(nn.Conv2D(3, 16, 3)(x))
     hidden = nn.LayerNorm(16)(paddle.mean(F.relu(hidden), [2, 3]))
@@ -335,7 +335,7 @@ def test_updates_that_a_rule_places_there_are_on_the_cpu_too():
 
 
 def test_gradients_are_added_up_there(compiled):
-    """In place, after the run; none is held, since the device has memory of its own."""
+    """In place, after the run; none is pinned, since the device has its own memory."""
 
     def network() -> list[Any]:
         x = paddle.static.data("x", [8, 256], "float32")
@@ -356,17 +356,17 @@ def test_gradients_are_added_up_there(compiled):
 
 @pytest.mark.slow("draws many programs")
 @pytest.mark.usefixtures("native_in_order")
-def test_random_numbers_are_drawn_on_the_host(compiled):
+def test_random_numbers_are_sampled_on_the_host(compiled):
     planned = Planned(lambda: training(0.3), ["GPU", "CPU:0"])
     for step in range(3):
         planned.both(seed=step, x=floats(8, WIDTH, seed=step))
     assert of_device(compiled)
 
 
-# -- what it cannot run ----------------------------------------------------------------------------
+# -- unsupported operators -------------------------------------------------------------------------
 
 
-def test_what_has_an_operator_of_the_engine_alone_is_native():
+def test_operators_of_the_engines_core_fall_back():
     def network() -> list[Any]:
         hidden = tower(paddle.static.data("x", [4, WIDTH], "float32"))
         return [paddle.remainder(hidden, paddle.abs(hidden) + 2.0), tower(hidden)]
@@ -377,7 +377,7 @@ def test_what_has_an_operator_of_the_engine_alone_is_native():
     }
     assert "GPU has no Remainder" in str(planned.plan)
     planned.both(x=floats(4, WIDTH))
-    # That says nothing of CPUs.
+    # On CPUs the operator is supported.
     assert {op.device for op in Planned(network, "CPU").plan.operators} == {"CPU"}
 
 
@@ -424,7 +424,7 @@ def test_positions_that_are_computed_are_native():
     planned.both(x=floats(4, WIDTH))
 
 
-def test_what_only_a_run_knows_the_shape_of_is_native():
+def test_data_dependent_shapes_fall_back():
     def network() -> list[Any]:
         x = paddle.static.data("x", [4, WIDTH], "float32")
         return [paddle.masked_select(tower(x), x > 0)]
@@ -458,7 +458,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("network", [two_towers, training], ids=["inference", "training"])
 @pytest.mark.usefixtures("broken")
-def test_what_does_not_compile_runs_natively(compiled, network):
+def test_subgraphs_that_do_not_compile_fall_back(compiled, network):
     planned = Planned(network, ["CPU:0", "GPU"])
     planned.plan.place("linear_0.*", "GPU")
     for step in range(4):
@@ -470,7 +470,7 @@ def test_what_does_not_compile_runs_natively(compiled, network):
 
 
 @pytest.mark.usefixtures("broken")
-def test_one_warning_says_why_and_explain_too():
+def test_one_warning_and_explain_give_the_reason():
     planned = Planned(two_towers, "GPU")
     with pytest.warns(UserWarning, match="from now on") as caught:
         for _ in range(3):
@@ -487,7 +487,7 @@ def test_one_warning_says_why_and_explain_too():
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("network", [two_towers, training], ids=["inference", "training"])
 @pytest.mark.parametrize("step", ["compile", "run", "allocate"])
-def test_what_fails_in_a_run_runs_natively(network, step):
+def test_failed_runs_fall_back(network, step):
     planned = Planned(network, "GPU")
     expected = [planned.native.run(engine=False, x=floats(4, WIDTH, seed=n)) for n in range(3)]
     _core.fail_at(step)
@@ -536,9 +536,9 @@ def test_a_device_without_float32_is_asked_for_by_a_flag():
 
 @pytest.mark.usefixtures("float16")
 def test_float16_is_for_inference_on_such_devices(compiled):
-    assert Settings.of(graph_on("GPU", weights=[0])).precision == "f16"
-    assert Settings.of(graph_on("GPU", weights=[])).precision == "f32"
-    assert Settings.of(graph_on("CPU:0", weights=[0])).precision == "f32"
+    assert RunSettings.of(graph_on("GPU", weights=[0])).precision == "f16"
+    assert RunSettings.of(graph_on("GPU", weights=[])).precision == "f32"
+    assert RunSettings.of(graph_on("CPU:0", weights=[0])).precision == "f32"
     planned = Planned(two_towers, "NPU")
     expected = planned.native.run(engine=False, x=floats(4, WIDTH))
     for one, other in zip(planned.run(x=floats(4, WIDTH)), expected):
@@ -558,15 +558,15 @@ def test_training_does_not_go_where_there_is_no_float32():
 def test_bfloat16_is_for_cpus():
     flags.set("ngraph_precision", "bf16")
     try:
-        assert Settings.of(graph_on("GPU")) == Settings("f32", 1, 1, "GPU")
+        assert RunSettings.of(graph_on("GPU")) == RunSettings("f32", 1, 1, "GPU")
     finally:
         flags.set("ngraph_precision", "f32")
 
 
-# -- what runs at the same time --------------------------------------------------------------------
+# -- concurrency -----------------------------------------------------------------------------------
 
 
-def test_a_gpu_takes_no_core_and_its_intervals_take_turns():
+def test_a_gpu_uses_no_core_and_runs_one_subgraph_at_a_time():
     planned = Planned(in_two_places, "CPU")
     schedule = schedule_of(planned.plan.program)
     assert schedule is not None
@@ -577,8 +577,8 @@ def test_a_gpu_takes_no_core_and_its_intervals_take_turns():
 
 
 def test_two_gpus_do_not_wait_for_each_other(monkeypatch):
-    stand_in = Accelerator(STAND_IN, "a stand-in")
-    set_devices(monkeypatch, **{"GPU.0": stand_in, "GPU.1": stand_in})
+    placeholder = Accelerator(PLACEHOLDER, "a placeholder")
+    set_devices(monkeypatch, **{"GPU.0": placeholder, "GPU.1": placeholder})
     planned = Planned(two_towers, ["GPU.0", "GPU.1"])
     planned.plan.place("linear_0.*", "GPU.0").place("linear_3.*", "GPU.1")
     schedule = schedule_of(planned.plan.program)
@@ -615,13 +615,13 @@ def test_functions_are_found_on_disk_by_device_and_driver(folder, compiled, monk
     assert run("GPU") == (0, 1)
     assert run("CPU") == (1, 0), "a function of another device"
     assert len(of_device(compiled)) == 1
-    set_devices(monkeypatch, GPU=Accelerator(STAND_IN, "another driver"))
+    set_devices(monkeypatch, GPU=Accelerator(PLACEHOLDER, "another driver"))
     assert run("GPU") == (1, 0)
     set_devices(monkeypatch)
     assert disk_cache.build_environment(graph_on("GPU"), "f32", 1) == ""
 
 
-def test_what_was_loaded_checks_positions(folder):
+def test_loaded_functions_check_indices(folder):
     planned = Planned(lookup, "GPU")
     planned.both(x=ids_with(4))
     paddle_ngraph.clear_cache()

@@ -1,4 +1,4 @@
-"""The automatic plan: what is measured decides, here by numbers that the test gives."""
+"""The automatic plan: measurements decide, here those of a fake stopwatch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Given:
         self._of_step = of_step
         self._of_run = of_run
         self.timed: list[str] = []
-        self.ways: dict[str, automatic.Way] = {}
+        self.ways: dict[str, automatic.CandidatePlan] = {}
 
     def steps(self, way):
         self.ways[way.name] = way
@@ -86,7 +86,7 @@ def test_measured_intervals_decide(of_step, serial, chosen):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_a_prediction_counts_what_runs_at_the_same_time():
+def test_a_prediction_models_concurrency():
     stopwatch = Given({GROUPS: 4.0, SLICES: 6.0})
     _, plan = planned(two_towers, stopwatch, x=floats(8, WIDTH))
     assert len(stopwatch.ways[GROUPS].schedule.steps) == 3, "two towers, and what compares them"
@@ -174,7 +174,7 @@ def attention():
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_what_only_rounding_decides_is_no_difference():
+def test_rounding_is_no_difference():
     _, plan = planned(attention, choosing(GROUPS), x=floats(8, WIDTH))
     assert option(plan, GROUPS).reason == ""
     assert plan.chosen == GROUPS
@@ -192,7 +192,7 @@ OPTIMIZERS = [
 def test_gradients_are_compared_whatever_the_optimizer_makes_of_them(
     monkeypatch, optimizer, reduce, reason
 ):
-    """Adam steps as far with half of a gradient, which is what slices of a sum have."""
+    """An update of Adam is equally large with half of a gradient, as slices of a sum have."""
     monkeypatch.setattr(devices, "usable_cores", lambda: (0, 1))
 
     def build():
@@ -227,7 +227,7 @@ def dropped():
         (dropped, 8, PIPELINE, "it computes other numbers than the serial plan"),
     ],
 )
-def test_what_is_left_out_and_why(build, batch, name, reason):
+def test_rejected_options_and_their_reasons(build, batch, name, reason):
     _, plan = planned(build, choosing(name), x=floats(batch, WIDTH))
     assert reason in option(plan, name).reason
     assert f"{name}: left out: " in str(plan)
@@ -350,7 +350,7 @@ def test_random_numbers_are_those_of_a_serial_run():
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_what_stays_native_is_measured_as_a_whole():
+def test_plans_with_fallback_operators_are_measured_as_a_whole():
     def build():
         x = data()
         with paddle_ngraph.device("native"):

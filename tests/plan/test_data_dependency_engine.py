@@ -1,4 +1,4 @@
-"""The data-dependency engine: what runs at once, in which order, and what happens to errors."""
+"""The data-dependency engine: concurrency, order and errors of steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from paddle_ngraph.plan import data_dependency_engine
 from paddle_ngraph.plan.data_dependency_engine import (
     PlannedProgram,
     Schedule,
-    Step,
+    ScheduleStep,
     _ThreadCountTuner,
 )
 from tests.clocks import Clock
@@ -42,7 +42,7 @@ TIMEOUT = 600
 
 
 class Called:
-    """What computes a step: it calls something with the number of the step."""
+    """The node of a step, which calls a function with the index of the step."""
 
     def __init__(self, number: int, compute: Any) -> None:
         self._number, self._compute = number, compute
@@ -187,9 +187,9 @@ def test_it_is_asked_again_which_number_of_threads_is_faster(monkeypatch):
     assert clock.runs == [*[4] * 9, *[1] * 1009, *[4] * 9, *[1] * 9, *[4] * 464]
 
 
-def test_what_waits_for_other_ranks_is_not_tried():
-    collective = Step(None, [data_dependency_engine._LINK_GROUP], frozenset(), (), (), ())  # type: ignore[arg-type]
-    both = [Step(None, [frozenset({n})], frozenset(), (), (), ()) for n in (0, 1)]  # type: ignore[arg-type]
+def test_thread_counts_of_collectives_are_not_tuned():
+    collective = ScheduleStep(None, [data_dependency_engine._LINK_GROUP], frozenset(), (), (), ())  # type: ignore[arg-type]
+    both = [ScheduleStep(None, [frozenset({n})], frozenset(), (), (), ()) for n in (0, 1)]  # type: ignore[arg-type]
     clock = Runs(_3=9.0, _1=0.1)
     pace = _ThreadCountTuner(dataclasses.replace(SCHEDULE, steps=[*both, collective]), clock)
     assert [pace.run(clock.run) for _ in range(30)] == [3] * 30
@@ -306,7 +306,7 @@ def test_random_graphs_of_a_hundred_intervals(seed, monkeypatch, planned_runs):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_what_reads_a_parameter_waits_for_those_that_write_it_and_before():
+def test_reads_and_writes_of_a_parameter_keep_their_order():
     """Updates on devices of their own: write after read, read after write, write after write."""
 
     def build() -> list[Any]:
@@ -399,7 +399,7 @@ def test_an_interval_that_the_engine_cannot_run_is_run_by_paddle():
     assert paddle_ngraph.stats()["native_runs"] > 0
 
 
-def test_threads_take_turns_on_a_planned_program(planned_runs):
+def test_threads_run_a_planned_program_one_at_a_time(planned_runs):
     planned = Planned(two_towers, ["CPU:0", "CPU:1"])
     x = floats(4, WIDTH)
     expected = planned.run(x=x)

@@ -1,4 +1,4 @@
-"""Data parallelism in one process: slices of a batch at once give what the whole batch gives."""
+"""Data parallelism in one process: concurrent slices of a batch give the results of the whole."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import NgraphError, _core
-from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.paddle_private.names import IrMapping, tensor_of_array
 from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
 
 class Sliced:
-    """A program, and the same in slices; both sides have variables of their own."""
+    """A program, and its copy in slices; each has its own variables."""
 
     def __init__(self, build: Any, places: int) -> None:
         self.native, self.engine = Program(build), Program(build)
@@ -181,14 +181,16 @@ def test_slices_run_at_the_same_time(planned_runs):
     assert {step.after for step in slices} == {frozenset()}, "one waits for another"
     assert all(len(step.groups) == 4 for step in slices)
     threads = _core.num_threads()
-    settings = {Settings.of(step.node.graph) for step in slices}
-    assert settings == {Settings("f32", max(1, threads // 4), min(4, threads))}, "they take turns"
+    settings = {RunSettings.of(step.node.graph) for step in slices}
+    assert settings == {RunSettings("f32", max(1, threads // 4), min(4, threads))}, (
+        "they take turns"
+    )
 
 
 @pytest.mark.slow("compiles many or large functions")
 @pytest.mark.parametrize("build", [two_towers, training])
 def test_arrays_are_read_where_they_are(planned_runs, monkeypatch, build):
-    """Of the second run on. What does not fit is copied, or refused, as in any run."""
+    """From the second run on. Arrays that do not match are copied, or rejected, as in any run."""
     short = []
     original = PlannedProgram.run_on
 
@@ -241,7 +243,7 @@ def test_a_feed_that_is_overwritten_stays_the_users(planned_runs):
         np.testing.assert_array_equal(array, floats(8, WIDTH, seed=seed))
 
 
-def test_what_has_no_open_dimension_is_for_all_slices():
+def test_inputs_of_static_shape_are_for_all_slices():
     def build() -> list[Any]:
         x, scale = data(), paddle.static.data("scale", [1, WIDTH], "float32")
         return [F.relu(x * scale), paddle.mean(x * scale)]
@@ -250,7 +252,7 @@ def test_what_has_no_open_dimension_is_for_all_slices():
 
 
 @pytest.mark.slow("draws many programs")
-def test_dropout_is_drawn_for_each_slice_as_the_seed_says():
+def test_dropout_samples_each_slice_by_the_seed():
     sliced = [Sliced(lambda: training(0.4), 2) for _ in range(2)]
     found = []
     for each in sliced:
@@ -292,13 +294,13 @@ def refused(build: Any, reason: str) -> None:
 
 
 def test_programs_that_cannot_be_computed_in_slices():
-    def closed() -> list[Any]:
+    def with_static_shape() -> list[Any]:
         return [F.relu(paddle.static.data("x", [8, 4], "float32"))]
 
     def native() -> list[Any]:
         return [paddle.erfinv(F.relu(data()))]
 
-    def whole_numbers() -> list[Any]:
+    def integers() -> list[Any]:
         return [paddle.sum(paddle.cast(data() > 0, "int32"))]
 
     def normalized() -> list[Any]:
@@ -310,9 +312,9 @@ def test_programs_that_cannot_be_computed_in_slices():
         return [paddle.transpose(F.relu(data()), [1, 0])]
 
     refused(turned, r"of shape \[\d+, -1\] has its samples in another dimension than the first")
-    refused(closed, "no feed of the program has an open first dimension")
+    refused(with_static_shape, "no feed of the program has an open first dimension")
     refused(native, "erfinv .* stays native")
-    refused(whole_numbers, "int.* neither a mean over samples nor one for each sample")
+    refused(integers, "int.* neither a mean over samples nor one for each sample")
     refused(
         normalized,
         "^a batch normalization takes the mean and the variance of the whole batch, which no slice "

@@ -1,4 +1,4 @@
-"""Device rules: which operators run where, what a plan says of it, and what survives."""
+"""Device rules: where operators run, the printed plan, and its clones and files."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_the_backward_pass_and_the_update_go_with_the_forward_operator():
 
 
 @pytest.mark.parametrize("which", ["no_such_operator", "linear_9.*", 3, None, [], "x"])
-def test_what_is_no_operator_is_refused_in_one_sentence(which):
+def test_other_objects_are_rejected_in_one_sentence(which):
     planned = Planned(two_towers, "CPU:0")
     with pytest.raises(paddle_ngraph.NgraphError) as error:
         planned.plan.place(which, "CPU:1")
@@ -196,7 +196,7 @@ def test_a_plan_leaves_the_program_as_it_is():
     assert str(program.main) == before
 
 
-# -- numbers ---------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("build", [two_towers, training], ids=["inference", "training"])
@@ -219,7 +219,7 @@ def test_every_operator_on_a_device_of_its_own():
 
 @pytest.mark.slow("draws many programs")
 @pytest.mark.usefixtures("native_in_order")
-def test_random_numbers_are_drawn_in_program_order():
+def test_random_numbers_are_sampled_in_program_order():
     planned = Planned(lambda: training(0.3), ["CPU:0", "CPU:1"])
     assert len(planned.plan.report.intervals) > 2
     for step in range(4):
@@ -312,8 +312,8 @@ def test_a_copy_of_anything_else_is_refused():
             paddle_ngraph.copy(thing, "CPU:1")
 
 
-def test_what_is_overwritten_later_is_read_before():
-    """A copy that was taken too early, or too late, would be another number."""
+def test_reads_precede_later_overwrites():
+    """A copy taken too early, or too late, would have another value."""
 
     def build():
         start = nn.initializer.Constant(1.5)
@@ -334,7 +334,7 @@ def test_what_is_overwritten_later_is_read_before():
         planned.both(x=floats(4, WIDTH))
 
 
-# -- what a plan says ------------------------------------------------------------------------------
+# -- the printed plan ------------------------------------------------------------------------------
 
 
 def test_a_plan_prints_operators_intervals_devices_and_copies():
@@ -352,7 +352,7 @@ def test_a_plan_prints_operators_intervals_devices_and_copies():
     assert printed >= {op.index for op in plan.operators}
 
 
-def test_a_plan_draws_itself():
+def test_a_plan_exports_a_dot_graph():
     dot = Planned(in_two_places, "CPU:0").plan.place("sigmoid", "native").to_dot()
     assert dot.startswith("digraph plan {") and dot.endswith("}\n")
     assert dot.count("{") == dot.count("}")
@@ -373,7 +373,7 @@ def test_the_engine_heeds_devices_without_a_plan(planned_runs):
     assert len(planned_runs) == 3
 
 
-# -- what survives ---------------------------------------------------------------------------------
+# -- clones and files ------------------------------------------------------------------------------
 
 
 def graphs_of(program):
@@ -427,7 +427,7 @@ def test_plans_of_one_program_are_not_mixed_up():
     np.testing.assert_allclose(results, results[0], rtol=1e-5)
 
 
-def test_a_mark_keeps_what_else_an_operator_carries():
+def test_a_device_mark_keeps_other_attributes():
     program = Program(two_towers).main
     op = next(op for op in program.global_block().ops if op.name() == "pd_op.relu")
     op.set_str_attr("struct_name", "/layer/")

@@ -178,7 +178,7 @@ def test_a_step_that_cannot_start_is_a_result(tmp_path: Path) -> None:
     assert step.status == 127 and ".venv/bin/python" in step.output
 
 
-def test_a_step_does_not_inherit_make_and_says_why_tests_fail(
+def test_a_step_does_not_inherit_make_and_reports_why_tests_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MAKEFLAGS", "k")

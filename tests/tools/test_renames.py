@@ -15,7 +15,7 @@ pytestmark = pytest.mark.pure
 
 
 def difference(old, new, path="a.py", moves=(), given=None, **options):
-    """The map between two versions of a file, and the lines and reasons of what else differs."""
+    """The map between two versions of a file; lines and reasons of the other differences."""
     sides = (read(path, dedent(text)) for text in (old, new))
     moved = Moves(dict(moves))
     file = compared(path, *sides, moved, given, **options)

@@ -1,4 +1,4 @@
-"""The measurement of tiers: which faults are drawn, and which tests are to notice them."""
+"""The measurement of tiers: the sampled faults, and the tests that should notice them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tools.tiers.measuring import (
     is_namesake,
     part_of,
 )
-from tools.tiers.mutants import AREAS, candidates, drawn
+from tools.tiers.mutants import AREAS, candidates, sampled
 from tools.tiers.mutations import KINDS, mutations_of
 from tools.tiers.recording import ordered
 from tools.tiers.state import State
@@ -102,7 +102,7 @@ def test_faults_of_cpp(kind, body, expected):
     assert changed("x.cc", body, kind) == expected
 
 
-def test_what_an_import_runs_is_left_out():
+def test_code_run_by_an_import_has_no_mutants():
     text = "A = 1 - 2\ndef f(x: int = 3 - 1, y: 'a < b' = 0):\n    return x\n"
     assert mutations_of("x.py", text) == []
 
@@ -118,17 +118,17 @@ def tree(tmp_path):
     return tmp_path
 
 
-def test_a_draw_is_of_a_commit(tree):
+def test_samples_depend_on_the_commit(tree):
     found = candidates(tree, "ops")
 
     def names(seed):
-        return [mutant.name for mutant in drawn(found, seed, lambda file, line: True)]
+        return [mutant.name for mutant in sampled(found, seed, lambda file, line: True)]
 
     assert names("one commit") == names("one commit") != names("another")
 
 
-def test_drawn_are_lines_that_run_once_each_and_kinds_in_turn(tree):
-    found = drawn(candidates(tree, "ops"), "seed", lambda file, line: line % 2 == 0)
+def test_sampled_mutants_are_on_distinct_lines_and_alternate_kinds(tree):
+    found = sampled(candidates(tree, "ops"), "seed", lambda file, line: line % 2 == 0)
     mutants = list(found)
     lines = [(mutant.file, mutant.mutation.line) for mutant in mutants]
     assert sorted(set(lines)) == sorted(lines)
@@ -138,9 +138,9 @@ def test_drawn_are_lines_that_run_once_each_and_kinds_in_turn(tree):
 
 def test_a_line_that_no_longer_runs_moves_no_other(tree):
     found = candidates(tree, "ops")
-    before = list(drawn(found, "seed", lambda file, line: True))
+    before = list(sampled(found, "seed", lambda file, line: True))
     file, mutation = before[-1].file, before[-1].mutation
-    after = list(drawn(found, "seed", lambda f, line: (f, line) != (file, mutation.line)))
+    after = list(sampled(found, "seed", lambda f, line: (f, line) != (file, mutation.line)))
     assert after[:4] == before[:4] and len(after) < len(before)
 
 
@@ -243,7 +243,7 @@ def test_a_result_survives_a_kill(tmp_path):
     assert [result["name"] for result in State(file).of("mutant")] == ["a", "b"]
 
 
-def test_culprits_are_what_failed_or_did_not_end():
+def test_culprits_failed_or_did_not_end():
     ended = {"test": "a", "outcome": "passed"}
     hung = TestRun(None, [{"started": "a"}, ended, {"started": "b"}], "")
     failed = TestRun(1, [*hung.records, {"test": "b", "outcome": "failed"}], "")
@@ -329,7 +329,7 @@ def test_a_run_that_names_a_test_only_without_the_change_is_repeated(tmp_path):
     assert [result["name"] for result in state.of("unreliable")] == ["flaky"]
 
 
-def test_what_is_unfit_is_replaced_by_the_next():
+def test_unfit_candidates_are_replaced_by_the_next():
     tried = []
 
     def attempt(checkout, number):
@@ -356,7 +356,7 @@ def test_lines_that_a_diff_changes():
 
 
 def test_only_the_package_is_reverted(tmp_path):
-    """Tests stay; a commit on the same lines conflicts; what is gone already is no revert."""
+    """Tests stay; later changes of the same lines conflict; a change already gone is no revert."""
 
     def git(*arguments):
         command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]

@@ -1,4 +1,4 @@
-"""The lint of the glossary: which names and docstrings it reports, and what it counts."""
+"""The lint of the glossary: the names and docstrings that it reports, and its counts."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ STEPS: list[Callable] = [
 
 
 @pytest.mark.parametrize("count", range(1, len(STEPS) + 1))
-def test_every_operator_is_behind_what_it_reads(count: int) -> None:
-    """Paddle ends the process that drops a program in which one is not."""
+def test_every_operator_follows_its_inputs(count: int) -> None:
+    """Paddle ends a process that drops a program with an operator before its input."""
     main = paddle.static.Program()
     with paddle.static.program_guard(main, paddle.static.Program()):
         found = paddle.static.data("x", [2, 4], "float32")

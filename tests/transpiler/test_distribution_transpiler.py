@@ -19,7 +19,7 @@ from paddle_ngraph.paddle_private.names import make_gloo_context
 from paddle_ngraph.partitioning.analysis.block_view import is_engine
 from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
 from paddle_ngraph.transpiler import distribution_transpiler, training_program
-from paddle_ngraph.transpiler.distribution_transpiler import Options
+from paddle_ngraph.transpiler.distribution_transpiler import DistributionOptions
 from tests.frontends.test_ngraph_transpiler import ScopedProgram, text_of
 from tests.jobs import free_port, new_group
 from tests.programs import floats
@@ -40,7 +40,7 @@ def alone():
 
 
 def network(share):
-    """Its loss times ``share``; one parameter has a single element."""
+    """The loss of two layers times ``share``; one parameter has a single element."""
     x = paddle.static.data("x", [-1, 4], "float32")
     hidden = F.relu(nn.Linear(4, 5)(x))
     return share * paddle.mean(nn.Linear(5, 1)(hidden * hidden) ** 2)
@@ -86,7 +86,7 @@ def distributed(scoped, ranks=2, **options):
     """Makes a scoped run the program of a rank, alone."""
     with scoped.inside():
         made = distribution_transpiler.transpile(
-            scoped.program, ranks, scoped.fetches, Options(ring=ALONE, **options)
+            scoped.program, ranks, scoped.fetches, DistributionOptions(ring=ALONE, **options)
         )
     scoped.program, scoped.fetches, scoped.form = made.program, made.fetches, "pir"
     return made
@@ -316,7 +316,7 @@ def test_the_startup_piece_leaves_rank_0_as_it_is(on):
 
 
 def test_it_is_transpiled_further():
-    """The ngraph transpiler takes what the distribution transpiler makes."""
+    """The ngraph transpiler accepts the output of the distribution transpiler."""
     native, rank = (
         ScopedProgram(trained(OPTIMIZERS["Adam"], 0.5)),
         ScopedProgram(trained(OPTIMIZERS["Adam"])),
@@ -341,7 +341,7 @@ def refused(build, match, form="pir", ranks=2, **options):
     assert str(scoped.program) == before
 
 
-def test_what_is_no_training_program_is_refused():
+def test_unsuitable_programs_are_rejected():
     with pytest.raises(NgraphError, match=r"distribute\(\) takes a static program, not int"):
         paddle_ngraph.distribute(3, 2)
     refused(lambda: [network(1.0)], "updates no parameters: .* minimize")
@@ -361,7 +361,7 @@ def test_numbers_out_of_range_are_refused():
     refused(build, "bucket_mb=0: give a size in MB above 0", bucket_mb=0)
 
 
-def test_what_cannot_be_accumulated_is_refused():
+def test_updates_that_cannot_be_accumulated_are_rejected():
     refused(two_optimizers(1.0), "is updated before all gradients are there", accumulate=2)
 
     def decays():
@@ -378,7 +378,7 @@ def test_an_unknown_fetch_is_refused():
         paddle_ngraph.distribute(scoped.program, 2, "nothing")
 
 
-def test_what_cannot_become_pir_is_refused():
+def test_untranslatable_programs_are_rejected():
     def build():
         x = paddle.cast(paddle.static.data("x", [-1, 4], "float32"), "int64")
         loss = paddle.mean(nn.Embedding(9, 3, sparse=True)(x))
@@ -446,7 +446,7 @@ def saved(tmp_path, form):
 
 
 def loaded(path):
-    """A program from disk, whose collectives stay alone; what it computes the loss with."""
+    """A program from disk, with collectives in a ring of one rank, and the mean of its loss."""
     program = paddle.load(str(path))
     for op in program.global_block().ops:
         if op.has_attr("ring_id"):
@@ -499,7 +499,7 @@ def test_bad_options_are_one_sentence(tmp_path, capsys, options, match):
     assert not list(tmp_path.glob("net*"))
 
 
-def test_what_is_there_is_kept(tmp_path, capsys):
+def test_existing_files_are_overwritten_only_by_force(tmp_path, capsys):
     prefix, _ = saved(tmp_path, "pir")
     (tmp_path / "rank.startup.json").write_text("mine")
     command = ["transpile", str(prefix), "-o", str(tmp_path / "rank"), "--ranks", "2"]

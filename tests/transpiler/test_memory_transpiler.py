@@ -23,7 +23,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     is_sequential,
 )
 from paddle_ngraph.transpiler.memory import liveness, recompute
-from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step, usage
+from paddle_ngraph.transpiler.memory.liveness import Lifetimes, MemoryStep, usage
 from paddle_ngraph.transpiler.memory.schedule import edges_of, schedule
 from paddle_ngraph.transpiler.memory.shapes import types_in
 from tests.frontends.test_ngraph_transpiler import (
@@ -44,11 +44,11 @@ from tests.frontends.test_ngraph_transpiler import (
     text_of,
 )
 from tests.fuzz.check import Built
-from tests.fuzz.strategy import programs as drawn_programs
+from tests.fuzz.strategy import programs as random_programs
 from tests.fuzz.strategy import the_same_examples
 from tests.programs import Program, floats
 
-DRAWN = 60
+RANDOM_PROGRAMS = 60
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
@@ -57,7 +57,7 @@ pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
 
 def deep(layers=6, width=64):
-    """Updates wait at the end, where all gradients are."""
+    """Updates are deferred to the end, after all gradients."""
     hidden = data()
     for _ in range(layers):
         hidden = F.relu(nn.Linear(hidden.shape[-1], width)(hidden))
@@ -78,7 +78,7 @@ def clipped():
 
 
 def written_in_place():
-    """What is read before a write, and after it."""
+    """Reads before and after an in-place write."""
     x = linear()(data())
     before = paddle.exp(x)
     paddle.tanh_(x)
@@ -93,12 +93,12 @@ def acting():
     hidden = linear()(x)
     noise = paddle.rand([3])
     paddle.static.Print(hidden, message="first", print_phase="forward")
-    drawn = F.dropout(hidden, 0.5) + paddle.randn([4])
-    return [drawn * paddle.mean(noise), drawn, paddle.randint(0, 9, [5])]
+    noisy = F.dropout(hidden, 0.5) + paddle.randn([4])
+    return [noisy * paddle.mean(noise), noisy, paddle.randint(0, 9, [5])]
 
 
 def recurrent(steps=8):
-    """The same weights at each step."""
+    """A recurrent network with equal weights at each step."""
     x, layer, state = data(), linear(), paddle.zeros([1, 4])
     for _ in range(steps):
         state = paddle.tanh(layer(state) + x)
@@ -108,7 +108,7 @@ def recurrent(steps=8):
 
 
 def convolutions():
-    """What is normalized, rectified and padded is cheap to compute again."""
+    """Normalization, ReLU and padding are cheap to recompute."""
     image = paddle.reshape(data(), [-1, 1, 2, 2])
     for channels in (8, 8, 6):
         image = nn.Conv2D(image.shape[1], channels, 3, padding=1)(image)
@@ -155,13 +155,13 @@ def arrays():
     paddle.tensor.array_write(x, number, array)
     last = paddle.full([1], 3, "int64")
 
-    def turn(number, array):
+    def body(number, array):
         before = paddle.tensor.array_read(array, number)
         number = number + 1
         return [number, paddle.tensor.array_write(paddle.tanh(before) * 2.0, number, array)]
 
     number, array = paddle.static.nn.while_loop(
-        lambda number, _: number < last, turn, [number, array]
+        lambda number, _: number < last, body, [number, array]
     )
     return [paddle.tensor.array_read(array, number), paddle.exp(x)]
 
@@ -266,7 +266,7 @@ def test_both_transpilers_can_be_applied(build):
     assert paddle_ngraph.stats()["engine_runs"] >= STEPS
 
 
-def test_what_is_optimized_stays_as_it_is():
+def test_a_second_optimization_changes_nothing():
     scoped = optimized(ScopedProgram(deep))
     report = paddle_ngraph.explain_memory(scoped.program, scoped.fetches)
     assert report.before == report.after
@@ -283,7 +283,7 @@ def test_the_flag_may_change_between_runs():
 
 
 def operators_of(program) -> list[str]:
-    """The operators in their order, those that are called again among them."""
+    """The operators in their order, including those that are recomputed."""
     return [op.name() for op in program.global_block().ops]
 
 
@@ -302,14 +302,14 @@ def test_addresses_change_nothing(build, form):
 
 @pytest.mark.slow("draws many programs")
 @pytest.mark.parametrize("always", [False, True])
-def test_drawn_programs_compute_the_same_numbers(all_pay, native_in_order, monkeypatch, always):
-    """Results are computed again where that pays, or wherever it is possible."""
+def test_random_programs_compute_equal_results(all_pay, native_in_order, monkeypatch, always):
+    """Results are recomputed where that pays, or wherever possible."""
     counts = Counter()
     if always:
-        monkeypatch.setattr(recompute._Planner, "_reduces_peak", lambda *usages: True)
+        monkeypatch.setattr(recompute._RecomputeSearch, "_reduces_peak", lambda *usages: True)
 
-    @the_same_examples(DRAWN)
-    @given(drawn_programs(largest=20))
+    @the_same_examples(RANDOM_PROGRAMS)
+    @given(random_programs(largest=20))
     def fuzz(program):
         try:
             built = Built(program)
@@ -331,17 +331,17 @@ def test_drawn_programs_compute_the_same_numbers(all_pay, native_in_order, monke
             np.testing.assert_array_equal(found[name], array, program.script())
 
     fuzz()
-    assert counts["programs"] > DRAWN / 2
+    assert counts["programs"] > RANDOM_PROGRAMS / 2
     assert counts["moved"] > counts["programs"]
-    # Few programs have many of these: which are drawn is not the same after other tests.
-    assert counts["again"] > (DRAWN / 6 if always else 0)
+    # Few programs have many of these, and other tests that ran before change which are generated.
+    assert counts["again"] > (RANDOM_PROGRAMS / 6 if always else 0)
 
 
 # -- memory --------------------------------------------------------------------------------------
 
 
 def reference(steps, sizes, kept):
-    """The bytes at each step, the slow way: which buffers exist while it runs?"""
+    """The bytes at each step, by a direct search: which buffers exist while it runs?"""
     found = []
     for now, step in enumerate(steps):
         total = step.inner_bytes
@@ -368,8 +368,8 @@ def test_liveness_is_that_of_a_reference(build):
             assert lifetimes.usage(steps) == expected
 
 
-def drawn_steps(generator):
-    """Steps of a random program, its buffers, and those that are kept."""
+def random_steps(generator):
+    """Steps of a random program, sizes of its buffers, and the buffers that live on after it."""
     steps, sizes = [], {}
     for number in range(generator.integers(1, 15)):
         makes = [f"{number}.{i}" for i in range(generator.integers(0, 3))]
@@ -379,20 +379,20 @@ def drawn_steps(generator):
         sizes.update((buffer, int(generator.integers(1, 5))) for buffer in makes)
         inside = int(generator.integers(0, 3))
         in_place = bool(generator.integers(0, 2))
-        steps.append(Step(None, tuple(makes), frozenset(needs), in_place, inside))
+        steps.append(MemoryStep(None, tuple(makes), frozenset(needs), in_place, inside))
     kept = {buffer for buffer in sizes if generator.random() < 0.2}
     return steps, sizes, kept
 
 
-def test_liveness_of_drawn_steps_is_that_of_a_reference():
+def test_liveness_of_random_steps_is_that_of_a_reference():
     generator = np.random.default_rng(5)
     for _ in range(200):
-        steps, sizes, kept = drawn_steps(generator)
+        steps, sizes, kept = random_steps(generator)
         assert usage(steps, sizes, kept) == reference(steps, sizes, kept)
 
 
 @pytest.mark.parametrize(("build", "form"), PROGRAMS)
-def test_an_order_keeps_what_operators_wait_for(build, form):
+def test_a_schedule_respects_dependencies(build, form):
     scoped = ScopedProgram(build, form)
     if form == "old":
         scoped.program = paddle_ngraph.optimize_memory(scoped.program)
@@ -406,7 +406,7 @@ def test_an_order_keeps_what_operators_wait_for(build, form):
 
 
 def settled():
-    """The bytes that Paddle holds, once its other thread has freed what it has to."""
+    """The bytes that Paddle holds, once its other thread has freed its garbage."""
     gc.collect()
     held = None
     while held != (held := core.host_memory_stat_current_value("Allocated", 0)):
@@ -415,9 +415,9 @@ def settled():
 
 
 def allocated(scoped, batch):
-    """The most bytes that Paddle allocates in a run, beside what is there before.
+    """The peak of the bytes that Paddle allocates in a run, minus those before the run.
 
-    Of several runs the least: the thread that frees may lag behind.
+    The minimum of several runs: the thread that frees may lag behind.
     """
     scoped.run(0, batch)
     found = []
@@ -430,7 +430,7 @@ def allocated(scoped, batch):
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_paddle_allocates_what_is_predicted():
+def test_the_allocation_of_paddle_is_predicted():
     batch, build = 100, lambda: deep(width=512)
     scoped = ScopedProgram(build)
     report = paddle_ngraph.explain_memory(scoped.program, scoped.fetches, open_size=batch)
@@ -452,8 +452,10 @@ def test_states_of_an_interval_stand_in_the_order_of_their_writes(build):
     scoped = optimized(ScopedProgram(build)).transpile()
     (engine,) = [op for op in scoped.program.global_block().ops if is_engine(op.name())]
     graph = Graph.from_string(engine.attrs()["graph"])
-    maker = {spec.id: number for number, op in enumerate(graph.ops) for spec in op.output_specs()}
-    written = [maker[spec.id] for spec in graph.state_outputs]
+    producer = {
+        spec.id: number for number, op in enumerate(graph.ops) for spec in op.output_specs()
+    }
+    written = [producer[spec.id] for spec in graph.state_outputs]
     assert written == sorted(written) and len(written) > 10
     scoped.run()
     assert paddle_ngraph.stats()["engine_runs"] == 1
@@ -482,7 +484,7 @@ def test_sums_of_many_gradients_are_taken_step_by_step():
 
 
 def shapes_in(program, **shapes):
-    """Shapes of what operators compute, by their types."""
+    """Shapes of the results of operators, by type of operator."""
     types = types_in(program.global_block(), shapes, 7)
     return {op.name(): types[op.id()] for op in program.global_block().ops if op.id() in types}
 
@@ -503,7 +505,7 @@ def test_shapes_follow_from_those_that_are_fed():
     assert shapes_in(program.main)["pd_op.concat"] == [("float32", [3, 98])]
 
 
-# -- computed again ------------------------------------------------------------------------------
+# -- recomputation -------------------------------------------------------------------------------
 
 
 def again(report):
@@ -512,7 +514,7 @@ def again(report):
 
 @pytest.mark.usefixtures("all_pay")
 @pytest.mark.parametrize("build", [convolutions, attention, recurrent, updated_early])
-def test_what_is_cheap_is_computed_again(build):
+def test_cheap_results_are_recomputed(build):
     scoped = ScopedProgram(build)
     given = paddle_ngraph.explain_memory(scoped.program, scoped.fetches)
     least = paddle_ngraph.explain_memory(scoped.program, scoped.fetches, recompute=0)
@@ -551,7 +553,7 @@ def test_no_more_is_computed_again_than_the_budget_asks_for():
 
 
 @pytest.mark.slow("compiles many or large functions")
-def test_what_paddle_allocates_is_less_where_results_are_computed_again():
+def test_recomputation_lowers_the_allocation_of_paddle():
     size = 2000
     scoped = ScopedProgram(convolutions)
     report = paddle_ngraph.explain_memory(
@@ -563,7 +565,7 @@ def test_what_paddle_allocates_is_less_where_results_are_computed_again():
     assert after < 0.9 * before
 
 
-def test_what_was_overwritten_is_not_computed_again():
+def test_results_of_overwritten_inputs_are_not_recomputed():
     def build():
         x, layer = data(), linear()
         scaled = paddle.tanh(x * layer.weight[0])
@@ -598,7 +600,7 @@ def test_a_clone_runs_in_the_same_order():
         assert_same(results, others)
 
 
-def test_training_resumes_from_what_paddle_saves(tmp_path):
+def test_training_resumes_from_files_of_paddle(tmp_path):
     native, scoped = ScopedProgram(momentum), optimized(ScopedProgram(momentum))
     expected = native.steps() + native.steps()
     scoped.steps()
@@ -684,7 +686,7 @@ def test_options_that_mean_nothing_are_refused(tmp_path, capsys, options, messag
 
 @pytest.mark.parametrize("given", [None, 3, "program", paddle.nn.Linear, [1]])
 @pytest.mark.parametrize("function", [paddle_ngraph.optimize_memory, paddle_ngraph.explain_memory])
-def test_what_is_no_program_is_refused(function, given):
+def test_other_objects_are_rejected(function, given):
     with pytest.raises(paddle_ngraph.NgraphError, match=r"optimize_memory\(\) takes a static prog"):
         function(given)
 

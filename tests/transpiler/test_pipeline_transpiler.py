@@ -1,7 +1,7 @@
-"""The pipeline form: the stages together do what one program does on the whole batch.
+"""The pipeline form: the stages together compute the step of one program on the whole batch.
 
-Here all stages run in one process, in threads that hand each other messages, each on a scope of its
-own that begins with what the startup program of its stage makes.
+Here all stages run in one process, in threads that exchange messages, each on its own scope,
+initialized by the startup program of its stage.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def cnn():
 
 
 def transformer():
-    """With a mask of what is fed, a schedule, and clipping by the norm of all gradients."""
+    """With a mask computed from the feed, a schedule, and clipping by the norm of all gradients."""
     x, y = paddle.static.data("x", [-1, 6], "int64"), paddle.static.data("y", [-1, 1], "int64")
     mask = paddle.unsqueeze(paddle.cast(x == 0, "float32") * -1e4, [1, 2])
     hidden = nn.Embedding(20, 16)(x) + nn.Embedding(6, 16)(paddle.arange(6))
@@ -164,7 +164,7 @@ class Together:
                 number,
                 inboxes[number],
                 {
-                    other: _Handed(number, inboxes[other])
+                    other: _Outbox(number, inboxes[other])
                     for other in (number - 1, number + 1)
                     if 0 <= other < stages
                 },
@@ -173,7 +173,7 @@ class Together:
         ]
 
     def run(self, *feeds):
-        """One step; a feed for all stages, or one for each. Returns what each has found."""
+        """One step; a feed for all stages, or one for each. Returns each one's fetches or error."""
         found = [None] * len(self.stages)
 
         def work(number):
@@ -202,7 +202,7 @@ class Together:
         }
 
 
-class _Handed:
+class _Outbox:
     def __init__(self, sender, inbox):
         self._sender, self._inbox = sender, inbox
 
@@ -260,7 +260,7 @@ UPDATES = {
 @pytest.mark.parametrize("clips", [False, True])
 @pytest.mark.parametrize("optimizer", UPDATES)
 def test_sums_and_updates_are_in_place(optimizer, clips):
-    """No stage holds a second copy of its sums, or of what Paddle has made of them."""
+    """No stage holds a second copy of its sums, or of tensors that Paddle computes from them."""
 
     def build():
         x, y = paddle.static.data("x", [-1, 12]), paddle.static.data("y", [-1, 1])
@@ -309,7 +309,7 @@ def bytes_of(variables):
 
 @pytest.mark.slow("starts several processes")
 def test_a_stage_begins_with_its_own_variables():
-    """What is drawn for the parameters of others is not kept."""
+    """Initial values of the parameters of other stages are freed."""
     with paddle_ngraph.use_ngraph(False):
         network = Network(deep)
         for stage in network.pipeline().stages:
@@ -321,8 +321,8 @@ def test_a_stage_begins_with_its_own_variables():
 
 
 @pytest.mark.slow("starts several processes")
-def test_what_is_done_with_sums_needs_the_memory_of_few():
-    """Paddle's kernels do it, in an order that frees early."""
+def test_norms_and_updates_of_sums_need_little_memory():
+    """Both programs are placed on Paddle's kernels, in an order that frees early."""
     for stage in Network(deep).pipeline().stages:
         sums = bytes_of(v for n, v in stage.variables.items() if n.startswith(ACCUMULATED))
         for part in (stage.norms, stage.update):

@@ -1,6 +1,6 @@
-"""The parameter-server form: trainer and server together do what one program does.
+"""The parameter-server form: trainer and server together compute the step of one program.
 
-Here both run in one process, on scopes of their own, and hand each other arrays.
+Here both run in one process, each on its own scope, and exchange arrays.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph.distributed.job import Job, RankPlacement
+from paddle_ngraph.distributed.job import DistributedJob, RankPlacement
 from paddle_ngraph.distributed.link import MessageKind
 from paddle_ngraph.distributed.server import Server, Trainer
 from paddle_ngraph.transpiler import training_program
@@ -36,7 +36,12 @@ class Pair(Trainer):
         self._executor, self._form, self._scope = other.executor, made, other.scope
         self._is_open = True
         self.server = Server(
-            self.scoped.executor, made, self.scoped.scope, Job(RankPlacement(0, 2)), True, None
+            self.scoped.executor,
+            made,
+            self.scoped.scope,
+            DistributedJob(RankPlacement(0, 2)),
+            True,
+            None,
         )
         for name in training_program.variables(made.trainer):
             tensor = other.scope.find_var(name).get_tensor()
@@ -98,7 +103,7 @@ def test_together_they_train_as_one_program_does(name, form):
     assert GRADIENTS in names and "x" not in names
 
 
-def test_trainers_read_what_only_the_server_writes():
+def test_trainers_read_variables_that_only_the_server_writes():
     """A parameter that only decays, and an average of another one, which the network reads."""
 
     def build():
@@ -116,8 +121,8 @@ def test_trainers_read_what_only_the_server_writes():
     assert_trains_alike(build, feeds())
 
 
-def test_trainers_start_with_what_the_server_has():
-    """Frozen parameters of several dtypes, and statistics: random ones are not those of others."""
+def test_trainers_start_with_the_variables_of_the_server():
+    """Frozen parameters of several dtypes, and statistics, random initial values included."""
 
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")
@@ -186,7 +191,7 @@ def looked_up(optimizer, **options):
 @pytest.mark.parametrize("padding", [None, 0, 5])
 @pytest.mark.parametrize("name", ["SGD", "Adagrad"])
 def test_rows_are_updated_as_the_whole_table_is(name, padding):
-    """These optimizers leave rows as they are that have no gradient."""
+    """SGD and Adagrad do not change rows without a gradient."""
     build = looked_up(OPTIMIZERS[name], padding_idx=padding)
     pair = assert_trains_alike(build, rows())
     (table,) = pair._form.tables
@@ -264,7 +269,7 @@ def refused(build, match):
     assert text_of(scoped.program) == before
 
 
-def test_what_cannot_be_served_is_refused():
+def test_programs_that_cannot_be_served_are_rejected():
     def computed():
         table = nn.Embedding(ROWS, 3, sparse=True)
         loss = paddle.mean(table(paddle.static.data("x", [-1, 4], "int64") + 1) ** 2)
@@ -306,7 +311,7 @@ def test_what_cannot_be_served_is_refused():
 def test_each_rank_has_one_role(rank, ranks):
     scoped = ScopedProgram(trained(OPTIMIZERS["SGD"]))
     form = paddle_ngraph.distribute_to_server(scoped.program)
-    given = scoped.executor, form, scoped.scope, Job(RankPlacement(rank, ranks))
+    given = scoped.executor, form, scoped.scope, DistributedJob(RankPlacement(rank, ranks))
     role = rf"this is rank {rank} of {ranks}: .* rank 0 calls serve\(\)"
     if rank or ranks == 1:
         with pytest.raises(NgraphError, match=role):

@@ -18,7 +18,7 @@ OTHER_CLOCKS = {
     "utils/clock.py": "it is the clock",
     # Ranks are processes: waits for them, and times that they exchange.
     "distributed/launcher.py": "moments that processes tell each other, and limits of waits",
-    "distributed/meetings.py": "limits of waits for other processes",
+    "distributed/rendezvous.py": "limits of waits for other processes",
     "distributed/reports.py": "moments that processes tell each other",
     "distributed/stages.py": "a report, and the limit of a wait",
     "core/engine/ngraph_engine.cc": "times for background_compile.wants, or for a flag",

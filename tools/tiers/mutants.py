@@ -51,7 +51,7 @@ def candidates(tree: Path, area: str) -> list[Mutant]:
     ]
 
 
-def drawn(
+def sampled(
     found: Sequence[Mutant], seed: str, is_run: Callable[[str, int], bool]
 ) -> Iterator[Mutant]:
     """Yields mutants in random order, alternating between kinds, each line at most once.
@@ -95,7 +95,7 @@ def run_all(
 
     tree = checkouts[0]
     for area, count in counts.items():
-        order = list(drawn(candidates(tree.path, area), f"{tree.commit} {area}", is_run))
+        order = list(sampled(candidates(tree.path, area), f"{tree.commit} {area}", is_run))
         tried_until(count, order, attempt, checkouts, f"mutants in {area}")
 
 

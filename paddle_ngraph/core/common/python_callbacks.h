@@ -41,7 +41,7 @@ inline constexpr std::array<std::pair<const char*, const char*>, 18> kPythonCall
     {"paddle_ngraph.partitioning.fallback", "run"},
     {"paddle_ngraph.partitioning.fallback", "makes_empty"},
     {"paddle_ngraph.conversion.denylist", "refuse_graph"},
-    {"paddle_ngraph.conversion.denylist", "acquit"},
+    {"paddle_ngraph.conversion.denylist", "clear_failure"},
     {"paddle_ngraph.partitioning.background_compile", "wants"},
     {"paddle_ngraph.partitioning.background_compile", "take"},
     {"paddle_ngraph.partitioning.background_compile", "wait"},

@@ -6,7 +6,7 @@ namespace paddle_ngraph {
 // Records that TBB is about to compute in this process.
 void mark_tbb_started();
 
-// Whether this process was forked from one in which TBB had computed. TBB still counts the threads
+// Whether the process was forked from one in which TBB had computed. TBB still counts the threads
 // of the parent, whose slots are never released: a request for a slot may block forever.
 bool are_tbb_threads_lost();
 

@@ -29,7 +29,7 @@ class HeaderReader {
   explicit HeaderReader(const std::string& graph) : text_(graph.substr(0, graph.find('\n'))) {}
 
   std::string word() {
-    if (position_ > text_.size()) refuse();
+    if (position_ > text_.size()) reject();
     const size_t end = std::min(text_.find(' ', position_), text_.size());
     const std::string word = text_.substr(position_, end - position_);
     position_ = end + 1;
@@ -44,7 +44,7 @@ class HeaderReader {
     std::set<size_t> met;
     for (const std::string& item : list()) {
       const size_t position = to_number(item, end);
-      if (position == end || !met.insert(position).second) refuse();
+      if (position == end || !met.insert(position).second) reject();
       positions.push_back(position);
     }
     return positions;
@@ -56,15 +56,15 @@ class HeaderReader {
     for (const std::string& name : list()) dtypes.push_back(dtype_named(name));
     const bool are_known =
         std::find(dtypes.begin(), dtypes.end(), phi::DataType::UNDEFINED) == dtypes.end();
-    if (dtypes.size() != count || !are_known) refuse();
+    if (dtypes.size() != count || !are_known) reject();
     return dtypes;
   }
 
   void end() const {
-    if (position_ <= text_.size()) refuse();
+    if (position_ <= text_.size()) reject();
   }
 
-  [[noreturn]] static void refuse() {
+  [[noreturn]] static void reject() {
     throw NgraphError(
         "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; make the "
         "program again from the original one");
@@ -75,7 +75,7 @@ class HeaderReader {
     size_t number = 0;
     const char* end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, number);
-    if (error != std::errc() || stop != end || number > max) refuse();
+    if (error != std::errc() || stop != end || number > max) reject();
     return number;
   }
 
@@ -100,7 +100,7 @@ class HeaderReader {
 
 GraphHeader read_header(const std::string& graph) {
   HeaderReader reader(graph);
-  if (reader.word() != kMagic || reader.number(kFormat) != kFormat) HeaderReader::refuse();
+  if (reader.word() != kMagic || reader.number(kFormat) != kFormat) HeaderReader::reject();
   reader.word();  // skips the digest
   GraphHeader header;
   header.num_inputs = reader.number(kMaxVariables);
@@ -113,7 +113,7 @@ GraphHeader read_header(const std::string& graph) {
   header.trains = reader.number(1) == 1;
   header.max_threads = static_cast<int>(reader.number(kMaxThreads));
   header.concurrent_runs = static_cast<int>(reader.number(kMaxConcurrentRuns));
-  if (header.concurrent_runs == 0) HeaderReader::refuse();
+  if (header.concurrent_runs == 0) HeaderReader::reject();
   header.device = reader.word();
   reader.end();
   return header;

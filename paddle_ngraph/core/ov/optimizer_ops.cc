@@ -41,7 +41,7 @@ void OptimizerOp::set_outputs(size_t count) {
   }
 }
 
-void OptimizerOp::compute_step(const OptimizerStep& step, const ov::TensorVector& inputs,
+void OptimizerOp::compute_step(const OptimizerUpdate& step, const ov::TensorVector& inputs,
                                const std::vector<size_t>& states, ov::TensorVector* outputs) {
   const auto size = static_cast<int64_t>(inputs[0].get_size());
   parallel_ranges(

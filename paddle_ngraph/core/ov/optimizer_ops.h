@@ -24,7 +24,7 @@ class OptimizerOp : public ExtensionOp {
   // Sets this many outputs to the shape of the parameter.
   void set_outputs(size_t count);
   // Computes the outputs: the inputs `states`, updated with the gradient, which is input 1.
-  static void compute_step(const OptimizerStep& step, const ov::TensorVector& inputs,
+  static void compute_step(const OptimizerUpdate& step, const ov::TensorVector& inputs,
                            const std::vector<size_t>& states, ov::TensorVector* outputs);
 };
 

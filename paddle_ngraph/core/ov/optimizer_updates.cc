@@ -29,7 +29,7 @@ NGRAPH_VECTORIZED void add_to(int64_t count, const float* __restrict__ x, float*
 
 // An update with resolved operands, ready to be applied.
 struct PreparedUpdate {
-  std::unique_ptr<OptimizerStep> step;
+  std::unique_ptr<OptimizerUpdate> step;
   std::vector<float*> states;
   std::vector<const float*> gradients;
   std::vector<float> factors;

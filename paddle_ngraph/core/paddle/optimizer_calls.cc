@@ -164,7 +164,7 @@ bool are_disjoint(std::vector<MemoryRange> ranges) {
 
 // One optimizer update, parsed from a call.
 struct Step {
-  std::unique_ptr<OptimizerStep> step;
+  std::unique_ptr<OptimizerUpdate> step;
   phi::DenseTensor gradient;
   phi::DenseTensor rate;
   std::vector<phi::DenseTensor> states;  // the parameter, followed by the optimizer states

@@ -34,7 +34,7 @@ void read(const pir::Block& block, Reader* reader) {
   reader->named(block.kwargs(), [](const pir::Value& value) { return word_of(value.type()); });
   uint64_t count = 0;
   for (const auto& op : block) {
-    reader->announce(op);
+    reader->begin_operator(op);
     reader->word(word_of(&op));
     reader->word(word_of(static_cast<void*>(op.info())));
     reader->named(op.attributes(), [](const pir::Attribute& each) { return word_of(each); });
@@ -59,7 +59,7 @@ uint64_t mix(uint64_t word) {
 
 class Fingerprint {
  public:
-  void announce(const pir::Operation& /*op*/) {}
+  void begin_operator(const pir::Operation& /*op*/) {}
   void word(uint64_t word) { value_ = mix(value_ * 31 + word); }
 
   // The order of the map does not matter.
@@ -108,7 +108,7 @@ class Recorder : public InWords<Recorder> {
 
   // In memory an operator follows its operands, which follow its results; its attributes are
   // elsewhere.
-  void announce(const pir::Operation& op) {
+  void begin_operator(const pir::Operation& op) {
     const auto* begin = reinterpret_cast<const char*>(&op);
     for (uint32_t i = 0; i < op.num_results(); ++i) {
       begin = std::min(begin, reinterpret_cast<const char*>(op.result(i).impl()));
@@ -141,7 +141,7 @@ class Comparison : public InWords<Comparison> {
  public:
   explicit Comparison(const std::vector<uint64_t>& words) : words_(words) {}
 
-  void announce(const pir::Operation& /*op*/) {}
+  void begin_operator(const pir::Operation& /*op*/) {}
   void word(uint64_t word) {
     is_same_ = is_same_ && at_ < words_.size() && words_[at_] == word;
     ++at_;

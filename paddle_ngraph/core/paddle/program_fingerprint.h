@@ -22,8 +22,8 @@ class ProgramState {
  public:
   explicit ProgramState(const pir::Program& program);
 
-  // Whether this is the snapshot's program, unchanged. May return false although only the order of
-  // attributes in their map has changed.
+  // Whether `program` is the snapshot's program, unchanged. May return false although only the
+  // order of attributes in their map has changed.
   bool matches(const pir::Program& program) const;
 
  private:

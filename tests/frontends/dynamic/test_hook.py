@@ -752,7 +752,7 @@ def test_kinds_that_come_seldom_are_decided_together(pays, ticking):
 
 
 def test_a_layer_whose_operators_are_others_in_each_call_is_given_up():
-    """Its sub-layers are then the outermost."""
+    """The sub-layers are then the outermost."""
 
     class Renamed(nn.Layer):
         def __init__(self) -> None:
@@ -957,7 +957,7 @@ def test_saving_a_layer_is_as_ever(tmp_path, always_pays):
 
 
 class Features(nn.Layer):
-    """It is given all of a batch, and only looks at the pictures."""
+    """A layer that receives a whole batch, and only uses the pictures."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -126,7 +126,7 @@ def a_level_of_detail():
 
 
 def two_readings_of_an_array():
-    """Its gradient sums two arrays."""
+    """A program whose gradient sums two arrays."""
     x = paddle.static.data("x", [2, 3], "float32")
     x.stop_gradient = False
     position = paddle.tensor.fill_constant([1], "int64", 0)

@@ -258,7 +258,7 @@ def test_a_second_gradient_raises_as_in_paddle(again):
 
 @BY
 def test_the_stream_of_random_numbers(by_ast):
-    """The same masks, and the stream is left where Paddle leaves it."""
+    """The masks, and the state of the stream afterwards, equal Paddle's."""
 
     def play() -> Any:
         layer = made(lambda: nn.Sequential(nn.Dropout(0.3), nn.Linear(30, 30), nn.Dropout(0.6)))
@@ -1206,7 +1206,7 @@ except paddle_ngraph.NgraphError as error:
 
 @pytest.mark.slow("starts a process")
 def test_old_style_files_stay_native(tmp_path):
-    """Those that ``paddle.jit.load`` takes where Paddle was reported to use ProgramDesc."""
+    """Files that ``paddle.jit.load`` accepts where Paddle is configured to use ProgramDesc."""
     environment = {**os.environ, "FLAGS_enable_pir_api": "0", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "ignore", "-c", OLD_STYLE, str(tmp_path)]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)

@@ -18,9 +18,9 @@ NGRAPH_VECTORIZED void sgd_chunk(float rate, int64_t count, const float* __restr
   for (int64_t i = 0; i < count; ++i) param[i] -= rate * grad[i];
 }
 
-class SgdStep final : public OptimizerStep {
+class SgdUpdate final : public OptimizerUpdate {
  public:
-  explicit SgdStep(float rate) : rate_(rate) {}
+  explicit SgdUpdate(float rate) : rate_(rate) {}
 
   void update(int64_t count, const float* grad, float* const* states) const override {
     sgd_chunk(rate_, count, grad, states[0]);
@@ -53,9 +53,9 @@ NGRAPH_VECTORIZED void momentum_chunk(const MomentumScalars& step, int64_t count
   }
 }
 
-class MomentumStep final : public OptimizerStep {
+class MomentumUpdate final : public OptimizerUpdate {
  public:
-  explicit MomentumStep(const MomentumScalars& scalars) : scalars_(scalars) {}
+  explicit MomentumUpdate(const MomentumScalars& scalars) : scalars_(scalars) {}
 
   void update(int64_t count, const float* grad, float* const* states) const override {
     momentum_chunk(scalars_, count, grad, states[0], states[1]);
@@ -104,9 +104,9 @@ NGRAPH_VECTORIZED void adam_chunk(const AdamScalars& step, int64_t count,
   }
 }
 
-class AdamStep final : public OptimizerStep {
+class AdamUpdate final : public OptimizerUpdate {
  public:
-  AdamStep(const AdamScalars& scalars, bool has_largest)
+  AdamUpdate(const AdamScalars& scalars, bool has_largest)
       : scalars_(scalars), has_largest_(has_largest) {}
 
   void update(int64_t count, const float* grad, float* const* states) const override {
@@ -124,16 +124,16 @@ NGRAPH_VECTORIZED void sum_chunk(int64_t count, const float* __restrict__ added,
   for (int64_t i = 0; i < count; ++i) sum[i] += added[i];
 }
 
-class SumStep final : public OptimizerStep {
+class SumUpdate final : public OptimizerUpdate {
  public:
   void update(int64_t count, const float* grad, float* const* states) const override {
     sum_chunk(count, grad, states[0]);
   }
 };
 
-class FillStep final : public OptimizerStep {
+class FillUpdate final : public OptimizerUpdate {
  public:
-  explicit FillStep(float value) : value_(value) {}
+  explicit FillUpdate(float value) : value_(value) {}
 
   void update(int64_t count, const float* /*grad*/, float* const* states) const override {
     std::fill_n(states[0], count, value_);
@@ -161,20 +161,20 @@ void require(bool fits) {
 
 }  // namespace
 
-std::unique_ptr<OptimizerStep> step_of(const SgdAttributes& /*attributes*/, const float* scalars,
-                                       size_t /*num_states*/) {
-  return std::make_unique<SgdStep>(scalars[0]);
+std::unique_ptr<OptimizerUpdate> step_of(const SgdAttributes& /*attributes*/, const float* scalars,
+                                         size_t /*num_states*/) {
+  return std::make_unique<SgdUpdate>(scalars[0]);
 }
 
-std::unique_ptr<OptimizerStep> step_of(const MomentumAttributes& attributes, const float* scalars,
-                                       size_t /*num_states*/) {
-  return std::make_unique<MomentumStep>(MomentumScalars{as_float(attributes.mu), scalars[0],
-                                                        as_float(attributes.decay),
-                                                        attributes.nesterov, attributes.decays});
+std::unique_ptr<OptimizerUpdate> step_of(const MomentumAttributes& attributes, const float* scalars,
+                                         size_t /*num_states*/) {
+  return std::make_unique<MomentumUpdate>(MomentumScalars{as_float(attributes.mu), scalars[0],
+                                                          as_float(attributes.decay),
+                                                          attributes.nesterov, attributes.decays});
 }
 
-std::unique_ptr<OptimizerStep> step_of(const AdamAttributes& attributes, const float* scalars,
-                                       size_t num_states) {
+std::unique_ptr<OptimizerUpdate> step_of(const AdamAttributes& attributes, const float* scalars,
+                                         size_t num_states) {
   const float rate = scalars[0];
   const float root = std::sqrt(1.0F - scalars[2]);
   const AdamScalars step{as_float(attributes.beta1),
@@ -184,11 +184,11 @@ std::unique_ptr<OptimizerStep> step_of(const AdamAttributes& attributes, const f
                          rate * as_float(attributes.ratio) * as_float(attributes.decay),
                          attributes.decays,
                          __builtin_cpu_supports("avx512f") != 0};
-  return std::make_unique<AdamStep>(step, num_states == 4);
+  return std::make_unique<AdamUpdate>(step, num_states == 4);
 }
 
-std::unique_ptr<OptimizerStep> step_of(Optimizer optimizer, const std::vector<double>& attributes,
-                                       const std::vector<float>& scalars, size_t num_states) {
+std::unique_ptr<OptimizerUpdate> step_of(Optimizer optimizer, const std::vector<double>& attributes,
+                                         const std::vector<float>& scalars, size_t num_states) {
   switch (optimizer) {
     case Optimizer::kSgd:
       require(scalars.size() == 1 && num_states == 1);
@@ -201,10 +201,10 @@ std::unique_ptr<OptimizerStep> step_of(Optimizer optimizer, const std::vector<do
       return step_of(filled<AdamAttributes>(attributes), scalars.data(), num_states);
     case Optimizer::kSum:
       require(attributes.empty() && scalars.empty() && num_states == 1);
-      return std::make_unique<SumStep>();
+      return std::make_unique<SumUpdate>();
     case Optimizer::kFill:
       require(attributes.size() == 1 && scalars.empty() && num_states == 1);
-      return std::make_unique<FillStep>(as_float(attributes[0]));
+      return std::make_unique<FillUpdate>(as_float(attributes[0]));
   }
   throw NgraphError("an optimizer is not known");
 }

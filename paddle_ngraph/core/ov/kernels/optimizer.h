@@ -55,9 +55,9 @@ struct AdamAttributes {
 };
 
 // One optimizer update with resolved scalars.
-class OptimizerStep {
+class OptimizerUpdate {
  public:
-  virtual ~OptimizerStep() = default;
+  virtual ~OptimizerUpdate() = default;
 
   // Updates `count` elements, at most kStepChunk, of `states`: the parameter, which comes first,
   // and its states. The arrays do not overlap.
@@ -65,16 +65,16 @@ class OptimizerStep {
 };
 
 // `scalars` as in the operators of these names (optimizer_ops.h).
-std::unique_ptr<OptimizerStep> step_of(const SgdAttributes& attributes, const float* scalars,
-                                       size_t num_states);
-std::unique_ptr<OptimizerStep> step_of(const MomentumAttributes& attributes, const float* scalars,
-                                       size_t num_states);
-std::unique_ptr<OptimizerStep> step_of(const AdamAttributes& attributes, const float* scalars,
-                                       size_t num_states);
+std::unique_ptr<OptimizerUpdate> step_of(const SgdAttributes& attributes, const float* scalars,
+                                         size_t num_states);
+std::unique_ptr<OptimizerUpdate> step_of(const MomentumAttributes& attributes, const float* scalars,
+                                         size_t num_states);
+std::unique_ptr<OptimizerUpdate> step_of(const AdamAttributes& attributes, const float* scalars,
+                                         size_t num_states);
 
 // The overload that takes the attributes in the order in which they are visited. Throws NgraphError
 // unless the numbers of attributes, scalars and states are those of the optimizer.
-std::unique_ptr<OptimizerStep> step_of(Optimizer optimizer, const std::vector<double>& attributes,
-                                       const std::vector<float>& scalars, size_t num_states);
+std::unique_ptr<OptimizerUpdate> step_of(Optimizer optimizer, const std::vector<double>& attributes,
+                                         const std::vector<float>& scalars, size_t num_states);
 
 }  // namespace paddle_ngraph

@@ -174,7 +174,7 @@ void add_window(float value, int64_t width, const PoolWindow& rows, const PoolWi
   }
 }
 
-// The same poolings for channels in blocks, on kLanes adjacent channels at a time.
+// Poolings of the blocked layout, on kLanes adjacent channels at a time.
 
 constexpr int64_t kLanes = 8;
 using FloatLanes = float __attribute__((vector_size(32), aligned(4), may_alias));

@@ -20,16 +20,16 @@ from weakref import WeakSet
 from paddle_ngraph.paddle_private.protocols import Store
 
 # Wait of a rank for the others, as long as that of Paddle's store.
-MEETING_TIMEOUT_SECONDS = 900.0  # seconds
+RENDEZVOUS_TIMEOUT_SECONDS = 900.0  # seconds
 _INTRODUCTION_TIMEOUT_SECONDS = 10.0
 _LENGTH = struct.Struct(">Q")  # length prefix of a text, in bytes
 _TOKEN_BYTES = 16  # bytes
 _HEARTBEAT = ""  # the first text of rank 0: from now on rank 0 waits, too
 
-_open_meetings: WeakSet[Meetings] = WeakSet()
+_open_rendezvous: WeakSet[Rendezvous] = WeakSet()
 
 
-class Meetings:
+class Rendezvous:
     """The connections of one rank. All ranks call equal methods in equal order.
 
     Args:
@@ -47,7 +47,7 @@ class Meetings:
         self._rank = rank
         self._ranks = ranks
         self._peers: dict[int, socket.socket] = {}
-        _open_meetings.add(self)
+        _open_rendezvous.add(self)
         try:
             if rank == 0:
                 self._accept(store, key)
@@ -82,7 +82,7 @@ class Meetings:
 
     def _accept(self, store: Store, key: str) -> None:
         token = secrets.token_bytes(_TOKEN_BYTES)
-        until = time.monotonic() + MEETING_TIMEOUT_SECONDS
+        until = time.monotonic() + RENDEZVOUS_TIMEOUT_SECONDS
         with socket.create_server(("", 0), backlog=self._ranks) as listener:
             store.set(key, f"{listener.getsockname()[1]} {token.hex()}")
             while len(self._peers) < self._ranks - 1:
@@ -90,14 +90,14 @@ class Meetings:
                 peer, _ = listener.accept()
                 rank = _identified(peer, token)
                 if 0 < rank < self._ranks and rank not in self._peers:
-                    peer.settimeout(MEETING_TIMEOUT_SECONDS)
+                    peer.settimeout(RENDEZVOUS_TIMEOUT_SECONDS)
                     self._peers[rank] = _without_delay(peer)
                 else:
                     peer.close()  # the process is no rank of this job
 
     def _connect(self, store: Store, key: str, host: str) -> None:
         port, token = store.get(key).decode().split()
-        peer = socket.create_connection((host, int(port)), MEETING_TIMEOUT_SECONDS)
+        peer = socket.create_connection((host, int(port)), RENDEZVOUS_TIMEOUT_SECONDS)
         self._peers[0] = _without_delay(peer)
         peer.sendall(bytes.fromhex(token) + _LENGTH.pack(self._rank))
 
@@ -115,7 +115,7 @@ class Meetings:
     def _receive_all(self) -> dict[int, str]:
         """The texts of the others. A lost rank is noticed even after it has sent its text."""
         texts: dict[int, str] = {}
-        until = time.monotonic() + MEETING_TIMEOUT_SECONDS
+        until = time.monotonic() + RENDEZVOUS_TIMEOUT_SECONDS
         with selectors.DefaultSelector() as selector:
             for rank, peer in self._peers.items():
                 selector.register(peer, selectors.EVENT_READ, rank)
@@ -124,7 +124,7 @@ class Meetings:
                 if not ready:
                     late = min(self._peers.keys() - texts.keys())
                     raise TimeoutError(
-                        f"rank {late} has not come for {MEETING_TIMEOUT_SECONDS:.0f} seconds"
+                        f"rank {late} has not come for {RENDEZVOUS_TIMEOUT_SECONDS:.0f} seconds"
                     )
                 for key, _ in ready:
                     texts[key.data] = self._receive(key.data)
@@ -132,10 +132,10 @@ class Meetings:
 
     def _follow(self, text: str) -> list[str]:
         first = self._peers[0]
-        first.settimeout(MEETING_TIMEOUT_SECONDS)
+        first.settimeout(RENDEZVOUS_TIMEOUT_SECONDS)
         self._send(0, [text])
         self._receive(0)
-        first.settimeout(2 * MEETING_TIMEOUT_SECONDS)  # rank 0 reports the late rank
+        first.settimeout(2 * RENDEZVOUS_TIMEOUT_SECONDS)  # rank 0 reports the late rank
         return [self._receive(0) for _ in range(self._ranks)]
 
     def _send(self, rank: int, texts: Sequence[str]) -> None:
@@ -187,8 +187,8 @@ def _read(peer: socket.socket, length: int) -> bytes:
 
 def _close_in_child() -> None:
     """Closes connections in a forked process, which takes no part in rendezvous."""
-    for meetings in list(_open_meetings):
-        meetings.close()
+    for rendezvous in list(_open_rendezvous):
+        rendezvous.close()
 
 
 if hasattr(os, "register_at_fork"):

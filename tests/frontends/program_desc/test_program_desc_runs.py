@@ -309,9 +309,7 @@ def arrays():
 
 @program
 def normalized_with_adam():
-    """Its description declares float32 for the workspace of a normalization, which is never
-    filled.
-    """
+    """A ProgramDesc that declares float32 for the never filled workspace of a normalization."""
     hidden = paddle.nn.BatchNorm1D(16)(paddle.nn.Linear(8, 16, bias_attr=False)(data(None, 8)))
     loss = paddle.mean(paddle.square(paddle.nn.Linear(16, 1)(F.relu(hidden)) - 0.25))
     paddle.optimizer.Adam(0.01).minimize(loss)

@@ -38,13 +38,13 @@ oneDNN. *Packed*: the right operand is a weight that the function knows."""
 
 def measure(options: Namespace) -> None:
     """Measures the matmuls; writes ``products.md`` and ``.json``."""
-    turns = 3 if options.quick else 15
+    samples = 3 if options.quick else 15
     ratios: dict[str, float] = {}
     with Progress("products", 2 * len(SHAPES)) as progress:
         for shape in SHAPES:
             for packs in (False, True):
                 name = _name(shape, packs)
-                ratios[name] = _ratio(shape, packs, turns)
+                ratios[name] = _ratio(shape, packs, samples)
                 progress.done(f"{name}: {ratios[name]:.2f}")
     ruled = _ruled()
     beside = {"": {name: _cell(ratio, name in ruled) for name, ratio in ratios.items()}}
@@ -96,13 +96,13 @@ def _data(rows: int, columns: int) -> np.ndarray:
     return np.random.default_rng(0).normal(size=(rows, columns)).astype("float32")
 
 
-def _ratio(shape: tuple[int, int, int], packs: bool, turns: int) -> float:
+def _ratio(shape: tuple[int, int, int], packs: bool, samples: int) -> float:
     m, k, n = shape
     arrays = [_data(m, k)] if packs else [_data(m, k), _data(k, n)]
     plugin = _runner(_model(shape, packs, by_rule=False)[0], arrays)
     onednn = _runner(_by_onednn(shape, packs), arrays)
     ratios = []
-    for _ in range(turns):
+    for _ in range(samples):
         first, second = _seconds(plugin), _seconds(onednn)
         ratios.append(first / second)
     return statistics.median(ratios)

@@ -1,4 +1,4 @@
-"""Where ranks meet: here as threads of one process, with a table in place of Paddle's store."""
+"""Rendezvous of ranks: here as threads of one process, with a table in place of Paddle's store."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from paddle_ngraph.distributed import meetings
-from paddle_ngraph.distributed.meetings import Meetings
+from paddle_ngraph.distributed import rendezvous
+from paddle_ngraph.distributed.rendezvous import Rendezvous
 
 pytestmark = pytest.mark.pure
 
@@ -19,7 +19,7 @@ KEY = "ngraph/meetings/7"
 
 
 class Table:
-    """A store, as Paddle's: who looks for what is not there waits for it."""
+    """A store, as Paddle's: a reader of a missing key waits for the key."""
 
     def __init__(self):
         self._changed = threading.Condition()
@@ -42,10 +42,10 @@ class Ranks:
     def __init__(self, ranks: int, before=lambda store: None):
         self._pool = ThreadPoolExecutor(ranks)
         store = Table()
-        first = self._pool.submit(Meetings, 0, ranks, "127.0.0.1", store, KEY)
+        first = self._pool.submit(Rendezvous, 0, ranks, "127.0.0.1", store, KEY)
         before(store)
         others = [
-            self._pool.submit(Meetings, rank, ranks, "127.0.0.1", store, KEY)
+            self._pool.submit(Rendezvous, rank, ranks, "127.0.0.1", store, KEY)
             for rank in range(1, ranks)
         ]
         self.all = [each.result(60) for each in (first, *others)]
@@ -73,17 +73,20 @@ def job():
 
 
 @pytest.mark.parametrize("ranks", [2, 5])
-def test_each_hears_what_all_say(job, ranks):
-    """Also what fills the buffers of sockets before anybody reads."""
+def test_each_rank_gets_the_texts_of_all(job, ranks):
+    """Also texts that fill the buffers of sockets before any rank reads."""
     met = job(ranks)
-    for turn in range(20):
-        texts = [f"{turn} {rank} é" * (300_000 if turn == 7 else rank) for rank in range(ranks)]
+    for repetition in range(20):
+        texts = [
+            f"{repetition} {rank} é" * (300_000 if repetition == 7 else rank)
+            for rank in range(ranks)
+        ]
         said = met.say(dict(enumerate(texts)))
         assert [each.result(60) for each in said.values()] == [texts] * ranks
 
 
 def test_strangers_are_no_ranks(job):
-    """They are there first, know no token, or are silent."""
+    """Strangers connect first, send no token, or are silent."""
     talking = []
 
     def connect(store):
@@ -127,7 +130,7 @@ def test_a_rank_that_goes_after_it_has_spoken_is_noticed(job):
 
 
 def test_a_rank_that_does_not_come_is_named(job, monkeypatch):
-    monkeypatch.setattr(meetings, "MEETING_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(rendezvous, "RENDEZVOUS_TIMEOUT_SECONDS", 0.5)
     said = job(3).say({0: "here", 2: "here"})
     with pytest.raises(TimeoutError, match="rank 1 has not come for"):
         said[0].result(60)
@@ -136,15 +139,15 @@ def test_a_rank_that_does_not_come_is_named(job, monkeypatch):
 
 
 def test_a_fork_keeps_no_connection_open(job):
-    """A process that has forked and is gone is gone, however long its children live."""
+    """Connections end with the process that forked, however long its children live."""
     met = job(2)
-    refused, told = os.pipe()
+    refused, answer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             met.all[1].exchange("from a fork")
         except ConnectionError as error:
-            os.write(told, str(error).encode())
+            os.write(answer, str(error).encode())
         signal.pause()
     try:
         assert b"not connected" in os.read(refused, 1000)
@@ -158,4 +161,4 @@ def test_a_fork_keeps_no_connection_open(job):
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(refused)
-        os.close(told)
+        os.close(answer)

@@ -14,7 +14,7 @@ import pytest
 from paddle import nn
 
 from tests.dynamic import floats, gradients
-from tests.frontends.dynamic.lazy.test_captured_numbers import check_one_graph, played
+from tests.frontends.dynamic.lazy.test_captured_integers import check_one_graph, played
 from tests.frontends.dynamic.test_compiled_layer import both
 
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
