@@ -571,7 +571,7 @@ class _CppProgramBuilder:
         value = scope.find(op.operand_source(0))
         outliving = self._persistent.get(name)
         if outliving is None or outliving.target is value:
-            return  # without a reader in the program, or set already
+            return  # the variable has no reader in the program, or is set already
         if scope.outer is not None:
             raise NotExpressible("it sets a variable inside of control flow")
         outliving.target.used = self._changes = True

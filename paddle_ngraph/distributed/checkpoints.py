@@ -139,7 +139,7 @@ class Checkpoints:
             why = f"{failure}: {error.strerror or error}"
             if error.filename is not None:
                 why += f" ({error.filename})"
-        except Exception as error:  # else the other ranks would hang
+        except Exception as error:  # without an answer, the other ranks would hang
             why = f"{failure}: {type(error).__name__}: {last_line(error)}"
         replies = [json.loads(each) for each in self._job.exchange(json.dumps([result, why]))]
         for _, reason in replies:

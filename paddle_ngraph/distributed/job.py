@@ -164,8 +164,8 @@ class DistributedJob:
         """Creates the gloo context for collective operators of static programs."""
         if self.place.ranks == 1:
             return
-        self.barrier()  # with a longer timeout than gloo's
-        if not paddle.distributed.is_initialized():  # else init_parallel_env() has created it
+        self.barrier()  # the barrier has a longer timeout than gloo's
+        if not paddle.distributed.is_initialized():  # else the context exists
             make_gloo_context(self.store, str(RING), self.place.rank, self.place.ranks)
 
     def exchange(self, text: str) -> list[str]:

@@ -527,7 +527,7 @@ def _signals() -> Iterator[list[int]]:
     got: list[int] = []
     before = {}
     for number in _STOPPING:
-        if signal.getsignal(number) != signal.SIG_IGN:  # as set by nohup
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores the signal
             before[number] = signal.signal(number, lambda number, frame: got.append(number))
     try:
         yield got

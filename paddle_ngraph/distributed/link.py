@@ -32,7 +32,7 @@ _DTYPES: tuple[str, ...] = (
     "int8",
 )
 _DTYPES += ("int16", "complex64", "complex128")
-_MAX_AXES = 9  # as in Paddle
+_MAX_AXES = 9  # Paddle's limit
 _HEARTBEAT_SECONDS = 5.0
 
 

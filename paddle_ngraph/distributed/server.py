@@ -123,7 +123,7 @@ class Server:
 
     def _exchange(self, trainer: int, number: int) -> None:
         """Exchanges messages over link ``number``, in a thread for each trainer."""
-        paddle.disable_static()  # in this thread
+        paddle.disable_static()  # the mode is that of this thread
         try:
             with self._linking:
                 link = _link(self._job, number)
@@ -332,7 +332,7 @@ class Trainer:
 
     def _exchange(self, number: int) -> None:
         """Exchanges messages over link ``number``, in a thread."""
-        paddle.disable_static()  # in this thread
+        paddle.disable_static()  # the mode is that of this thread
         try:
             link = _link(self._job, number)
             kind = MessageKind.GET

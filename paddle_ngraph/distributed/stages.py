@@ -367,7 +367,7 @@ class LinkedStage(PipelineStage):
         number = self._job.link_number(2 * min(other, self.number) + is_upward)
 
         def talk() -> None:
-            paddle.disable_static()  # in this thread
+            paddle.disable_static()  # the mode is that of this thread
             try:
                 store = self._job.new_store(f"ngraph/link/{number}", self.number < other)
                 link = ProcessLink(store, number, int(self.number > other))

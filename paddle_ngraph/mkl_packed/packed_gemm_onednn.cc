@@ -418,7 +418,7 @@ class Bfloat16Provider : public GemmProvider {
   }
 
  private:
-  static constexpr int64_t kMinSize = 16;  // as in mixed_precision.py
+  static constexpr int64_t kMinSize = 16;  // the minimum of mixed_precision.py
 };
 
 }  // namespace

@@ -98,7 +98,7 @@ def _geometry(op: Op, data: list[int], filter_shape: list[int]) -> _Geometry:
     dilations = [int(d) for d in op.attr("dilations")]
     begin, end = padding(op, size, kernel, strides)
     if op.attr("padding_algorithm") == "SAME":
-        dilations = [1] * len(size)  # as in plain Paddle
+        dilations = [1] * len(size)  # plain Paddle ignores the dilations, too
     out = [
         (size[i] + begin[i] + end[i] - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1
         for i in range(len(size))

@@ -158,7 +158,7 @@ class _CompileQueue:
         if (thread := self._thread) is None:
             return
         with suppress(ValueError):  # raised if this is not the main thread
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it would break a join permanently
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C would break the join permanently
         thread.join()
 
     def stop(self) -> None:

@@ -80,7 +80,8 @@ def _levels(capable: Capability) -> dict[OpNode, int]:
         if node.device == LINK_DEVICE:
             first = max(first, level + 1)
     if not any(node.device for node in capable.ops):
-        _delay_operators(capable, edges, levels)  # with devices it would delay other devices
+        # With devices, a delay on one would delay the others.
+        _delay_operators(capable, edges, levels)
     return levels
 
 

@@ -191,7 +191,7 @@ def _steps(
     for node in nodes:
         graph = graphs.get(node)
         is_native = graph is None and node.device != LINK_DEVICE
-        # Of concat, the list without the axis.
+        # For concat, only the list is an operand, not the axis.
         operands = node.reads[:1] if is_native else node.reads
         members = [m for vid in operands for m in view.members(vid)]
         producers = [view.producer.get(view.root(member)) for member in members]

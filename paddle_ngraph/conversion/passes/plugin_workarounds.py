@@ -284,9 +284,9 @@ def _traits(node: Node, known: dict[str, frozenset[str]]) -> frozenset[str]:
         before |= {"normalized"}
     if type_name == "Transpose":
         before |= {"transposed"}
-    if type_name in RESHAPES and _changes_rank(node):  # not removed: readers read no unit
+    if type_name in RESHAPES and _changes_rank(node):  # the reshape stays: readers read no unit
         before -= {"unit"}
-    if type_name == "Reshape" and "normalized" in before:  # of groups, back to channels
+    if type_name == "Reshape" and "normalized" in before:  # the reshape of groups back to channels
         before |= {"unit"}
     return before
 

@@ -37,7 +37,7 @@ struct Signature {
 // integer elements of inputs that are read by value.
 struct SymbolicSignature {
   Signature example;
-  std::vector<int> symbols;     // for each word: index of its symbolic size, or kFixed
+  std::vector<int> symbols;     // index of the symbolic size of each word, or kFixed
   std::vector<int64_t> guards;  // conditions on the symbolic sizes: see size_guards.h
 
   static constexpr int kFixed = -1;

@@ -50,12 +50,12 @@ struct ConvProblem {
   ConvAttributes attributes;
   bool bfloat16 = false;       // whether data, output gradient and reordered filter are bfloat16
   bool channels_last = false;  // whether inputs, and outputs of the kernels, have channels last
-  bool has_groups = false;     // also true for a chunk of the channels that holds a single group
-  ov::Shape data;              // [N, C, H, W]
-  ov::Shape filter;            // [O, C / groups, KH, KW]
-  ov::Shape out;               // [N, O, OH, OW]
-  ov::Shape given;             // shape of the filter without padding
-  int64_t data_block = 1;      // channels of a block; 1: plain layout
+  bool has_groups = false;  // whether there are groups, perhaps a single one in a chunk of channels
+  ov::Shape data;           // [N, C, H, W]
+  ov::Shape filter;         // [O, C / groups, KH, KW]
+  ov::Shape out;            // [N, O, OH, OW]
+  ov::Shape given;          // shape of the filter without padding
+  int64_t data_block = 1;   // channels of a block; 1: plain layout
   int64_t out_block = 8;
 };
 

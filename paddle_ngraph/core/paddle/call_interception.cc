@@ -97,7 +97,7 @@ PyObject* call_original(const InterceptedFunction& function, PyObject* self, PyO
     PyObject* const result = function.call(self, args, kwargs);
     if (result == nullptr) restore_interruption();
     return result;
-  } catch (pybind11::error_already_set& error) {  // for example Ctrl-C
+  } catch (pybind11::error_already_set& error) {  // an interruption, for example by Ctrl-C
     error.restore();
     return nullptr;
   } catch (const std::exception& error) {
@@ -423,7 +423,7 @@ PyObject* call_now(const InterceptedFunction& function, PyObject* self, PyObject
 
 void set_call_effect(const pybind11::object& function, const std::string& name, CallEffect effect,
                      const DeferralRule& rule) {
-  // Fails only if out of memory.
+  // The registration fails only if no memory is left.
   static const int registered = pthread_atfork(nullptr, nullptr, reset_after_fork);
   static_cast<void>(registered);
   PyMethodDef* definition = method_definition(function.ptr());

@@ -55,7 +55,7 @@ struct DeferralRule {
   bool requires_floats = false;     // whether all tensors have to be floating-point
   // Arguments that need a value: (argument index, required value).
   std::vector<std::pair<size_t, pybind11::object>> required_arguments;
-  // As above, while gradients are enabled.
+  // Arguments that need a value while gradients are enabled.
   std::vector<std::pair<size_t, pybind11::object>> required_with_gradient;
   // The required values of integer operands, and the known range of integer results.
   ValueRule value_rule;

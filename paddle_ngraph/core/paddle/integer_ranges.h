@@ -24,7 +24,7 @@ struct IntegerRange {
   int64_t upper;
 };
 
-// The smallest range that contains both.
+// The smallest range that contains both ranges.
 inline IntegerRange union_of(const IntegerRange& one, const IntegerRange& other) {
   return {std::min(one.lower, other.lower), std::max(one.upper, other.upper)};
 }

@@ -125,7 +125,7 @@ def _tuned_call(original: Callable[..., Any]) -> Callable[..., Any]:
         return _run_outermost(original, self, inputs, kwargs)
 
     codes = __call__.__code__, _run_outermost.__code__  # type: ignore[attr-defined]
-    exempt_from_sot_fallback(codes)  # as Paddle does for its own __call__
+    exempt_from_sot_fallback(codes)  # Paddle exempts its own __call__, too
     return __call__
 
 
@@ -551,7 +551,7 @@ class _InnerLayerProfiler:
             for inner, seconds in list(self._inner_seconds.get(pending.pop(), {}).items()):
                 if 2 * len(self._inner_shapes[inner]) <= len(self._shapes):
                     spent += seconds
-                elif inner not in known:  # its own inner layers may have fewer shapes
+                elif inner not in known:  # inner layers of this one may have fewer shapes
                     known.add(inner)
                     pending.append(inner)
         return spent > 0.0 and spent >= SETTINGS.min_inner_time_share * self._seconds

@@ -311,7 +311,7 @@ class SwitchedExecutor:
 
     def _variable(self, name: str) -> Variable:
         found = self._scope.find_var(name)
-        assert found is not None  # it was fed, or Paddle has just written it
+        assert found is not None  # the variable was fed, or Paddle has just written it
         return found
 
     def _clear_feeds(self, names: Sequence[str]) -> None:

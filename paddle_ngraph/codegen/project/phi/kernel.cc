@@ -110,7 +110,7 @@ phi::CPUContext* context() {
     if (!phi::DeviceContextPool::IsInitialized()) {
       phi::MemoryUtils::Instance().Init(memory_interface());
       phi::DeviceContextPool::Init({phi::CPUPlace()});
-      paddle::platform::SetNumThreads(1);  // as in Paddle's executor
+      paddle::platform::SetNumThreads(1);  // Paddle's executor does so, too
     }
     return new_context();
   }();

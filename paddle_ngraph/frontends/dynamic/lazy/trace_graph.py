@@ -200,7 +200,7 @@ class TraceGraph:
                 steps.append((stage, program))
         if all(program is None for _, program in steps):
             raise NgraphError("the engine takes nothing of it")
-        self.stages = [stage for stage, _ in steps]  # for the next run
+        self.stages = [stage for stage, _ in steps]  # the next run begins with these
         return steps
 
     def _refine_stages(self) -> None:
