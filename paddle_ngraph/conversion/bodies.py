@@ -351,7 +351,7 @@ class BodyBuilder:
             node.set_partial_shape(ov.PartialShape(dims))
 
     def _model_of(self, results: Sequence[Output], late: Sequence[Node] = ()) -> ov.Model:
-        """A model of all nodes so far, with all parameters."""
+        """The model that computes these results, with all parameters of the body."""
         yielded = [opset15.result(result) for result in results]
         parameters = [*self.inputs.parameters, *self.inputs.index_parameters()]
         return ov.Model(yielded, [*parameters, *late])

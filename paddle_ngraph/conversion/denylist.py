@@ -161,7 +161,7 @@ class DenialWatcher:
         self._has_new_denials = False
 
     def has_new_denials(self) -> bool:
-        """Whether a run has denied one of them."""
+        """Whether a run has denied one of these subgraphs."""
         if self._denials_seen != _denials_in_runs:
             self._denials_seen = _denials_in_runs
             self._has_new_denials = any(name in _reasons_by_graph for name in self._names)

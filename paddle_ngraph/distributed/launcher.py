@@ -287,7 +287,7 @@ def _is_runnable(pid: int) -> bool:
 
 
 class _Start:
-    """All ranks, from their start to their end.
+    """One attempt of a job: all its ranks, from their start to their end.
 
     Args:
         options: The options of the launcher.

@@ -205,7 +205,7 @@ class Server:
 
 
 def _added(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """The unique indices of rows, and the sums of their gradients."""
+    """Adds gradients of equal rows; returns the indices of the rows, and the sums."""
     row_ids = np.concatenate([each for each, _ in pairs])
     gradients = np.concatenate([each for _, each in pairs])
     rows, places = np.unique(row_ids, return_inverse=True)

@@ -67,7 +67,7 @@ def _saves_all_for_backward(op: Operation) -> bool:
 
 
 def _apply(ops: list[Operation], other: Block | None = None) -> int:
-    """Replaces layers and their gradients.
+    """Replaces recurrent layers, and their gradients, by packed layers.
 
     Args:
         ops: The operators to search for layers.

@@ -42,7 +42,7 @@ class IntervalReport:
 
     @property
     def runs_while_compiling(self) -> int | None:
-        """Number of runs by Paddle during background compilation of its functions so far.
+        """Number of runs by Paddle so far while functions of the subgraph were compiled.
 
         ``None`` if no function was compiled in the background.
         """

@@ -113,7 +113,7 @@ class CandidatePlan:
     scope: Scope
 
     def tasks(self, ms: Sequence[float]) -> dict[int, Task]:
-        """The subgraphs as tasks of the simulation, given the milliseconds of each."""
+        """The subgraphs as tasks of the simulation, which take ``ms`` milliseconds."""
         assert self.schedule is not None
         return {
             index: Task(each, sorted(step.after), step.groups)

@@ -234,7 +234,7 @@ class Staging:
     # -- the forward pass ------------------------------------------------------------------------
 
     def _by_cuts(self, cuts: Sequence[Sequence[str]]) -> dict[OpNode, int]:
-        """The stages of forward operators, with given final variables."""
+        """The stages of forward operators; ``cuts`` are the variables with which stages end."""
         forward = set(self._forward)
         stage = dict.fromkeys(self._forward, self._stages - 1)
         taken: set[OpNode] = set()
