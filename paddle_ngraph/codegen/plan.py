@@ -71,7 +71,7 @@ class CppVariable:
     """A variable of the program in C++.
 
     Attributes:
-        name: Its name in C++.
+        name: The name of the variable in C++.
         dtype: Paddle's name of its dtype; empty for a stack.
         shape: The declared shape; -1 for dynamic dimensions.
         used: Whether a statement reads or writes it.
@@ -105,7 +105,7 @@ class Compute:
 
     Attributes:
         target: The variable that it creates, or overwrites.
-        operator: Its name in run.h.
+        operator: The name of the runtime's function in run.h.
         operands: The variables that it reads.
         attributes: Other arguments, as C++.
         in_place: Whether it overwrites a variable.
@@ -125,7 +125,7 @@ class KernelCall:
     """An operator that one of Paddle's kernels computes.
 
     Attributes:
-        number: Its index among kernel calls.
+        number: The index among kernel calls.
         op: Paddle's operator.
         kernel: The kernel, and its arguments.
         place: A readable description of the operator and its place in the program.
@@ -157,8 +157,8 @@ class EngineCall:
     """An engine operator.
 
     Attributes:
-        number: Its index in the program.
-        graph: Its graph.
+        number: The index of the operator in the program.
+        graph: The graph of the subgraph.
         text: The graph string.
         place: A readable description of its operators.
         inputs, states: The input variables, in the order of the graph, without the weights.
@@ -275,7 +275,7 @@ class CppBlock:
     """A block.
 
     Attributes:
-        number: Its index; the program itself is block 0.
+        number: The index of the block; the program itself is block 0.
         role: A readable description.
         arguments: The loop-carried variables.
         statements: The statements, in order.

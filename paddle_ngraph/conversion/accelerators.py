@@ -22,7 +22,7 @@ class Accelerator:
 
     Attributes:
         device: OpenVINO's name for it.
-        identity: Its full name and its driver.
+        identity: The full name and the driver of the device.
         has_float32: Whether it computes in float32.
     """
 

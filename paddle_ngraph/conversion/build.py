@@ -46,7 +46,7 @@ class BuildPass(NamedTuple):
     """One pass of a build.
 
     Attributes:
-        name: Its name.
+        name: The name of the pass.
         reason: The reason for the pass and for its place.
         run: The function of the pass.
         is_cpu_only: Whether other devices, which have neither the core's operators nor the plugin
@@ -370,7 +370,7 @@ def conversion_error(graph: Graph, text: str) -> ConversionError | None:
 
     Args:
         graph: The subgraph.
-        text: Its graph string.
+        text: The graph string of the subgraph.
     """
     border = [*graph.inputs, *graph.states]
     if graph.value_inputs or any(-1 in spec.shape for spec in border):

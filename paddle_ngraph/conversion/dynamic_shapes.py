@@ -82,12 +82,12 @@ class SymbolicDims:
         classes: For each dimension of each input, then for each element of ``contents``, its
             symbol, or ``None``.
         contents: The integers in the inputs that are read by value, by input index.
-        distances: For some symbols another symbol, and the difference between the two.
+        distances: Symbols that are defined by another symbol, and the difference between the two.
 
     Attributes:
         symbols: For each dimension of each input, its symbol, or ``None``.
         contents: For each element of inputs that are read by value, its symbol, or ``None``.
-        distances: Those entries of which both symbols are in use here.
+        distances: Those of the given distances whose two symbols are in use here.
         guards: The symbols, and the decisions that depend on them.
     """
 

@@ -31,8 +31,8 @@ def extension(name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
 
     Args:
         name: The class of the operator, e.g. ``"PaddleMaxPoolGrad"``.
-        inputs: Its inputs in order: nodes or outputs.
-        attributes: Its attributes: numbers, bools, or lists of these.
+        inputs: The operands of the operator in order: nodes or outputs.
+        attributes: The attributes of the operator: numbers, bools, or lists of these.
 
     Raises:
         NgraphError: There is no such operator, or it rejects the inputs or attributes.
@@ -47,7 +47,7 @@ def extension_for(device: str, name: str, inputs: Sequence[Any], /, **attributes
     """See :func:`extension`, in a function for a device; symbolic sizes in attributes are fixed.
 
     Raises:
-        NgraphError: As there, and if the function is not for the CPU.
+        NgraphError: As for :func:`extension`, and if the function is not for the CPU.
     """
     if device != CPU:
         raise NgraphError(f"{device} has no {name}, an operator of the engine for CPUs")

@@ -131,7 +131,7 @@ class IntegerChecks:
             low: The minimum; a list gives one for each index of the last axis.
             high: One more than the maximum, likewise.
             ignored: A value that is allowed as well.
-            position: Index of the tensor, if the input is a list.
+            position: The index of the tensor, if the input is a list.
         """
         spec = op.inputs[name][position]
         bounds = (tuple(np.atleast_1d(low)), tuple(np.atleast_1d(high)), ignored)

@@ -41,7 +41,7 @@ class ModelInputs(ABC):
         sizes: The sizes of the model's block.
 
     Attributes:
-        parameters: Their parameters, in the order of their creation.
+        parameters: The parameters of the model, in the order of their creation.
     """
 
     def __init__(self, sizes: Sizes) -> None:

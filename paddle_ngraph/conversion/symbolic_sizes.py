@@ -275,7 +275,7 @@ class Guards:
         """A new symbol for an iteration index or count, at least 0.
 
         Args:
-            hint: Its value, only for current shapes.
+            hint: The value of the symbol, only for current shapes.
             last: Its upper bound, at least 0; ``None`` if unknown, so that each iteration of the
                 loop checks it.
             like: Another symbol of the same loop, checked too.

@@ -69,7 +69,7 @@ class TensorArrays:
             elements: A tensor with the elements along axis 0.
 
         Raises:
-            NgraphError: Their shape differs from that of other elements.
+            NgraphError: The shape of the elements differs from that of other elements.
         """
         if array.is_read:
             raise NgraphError("a TensorArray of an outer block is written to")

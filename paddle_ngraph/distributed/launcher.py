@@ -49,7 +49,7 @@ class LauncherOptions:
 
     Attributes:
         script: The Python script.
-        arguments: Its arguments.
+        arguments: The arguments of the script.
         ranks: The number of processes.
         max_restarts: The maximal number of restarts of all ranks.
         checkpoint: The folder for checkpoints, if any.
@@ -148,8 +148,8 @@ class _Rank:
 
     Args:
         number: The rank.
-        command: Its command line.
-        variables: Its environment.
+        command: The command line of the process.
+        variables: The environment of the process.
         log: The file of its output; ``None``: that of the launcher.
     """
 

@@ -317,7 +317,7 @@ class _Rows:
         return AxisMap(position.reshape(-1, 1)).apply(bridge, node, 2)
 
     def back(self, bridge: NgraphBridge, rows: NodeInput) -> Output:
-        """The gradient of :meth:`of`: [N, C, rows, W] -> [N, C, D, H, W], one axis after the other."""
+        """The gradient of :meth:`of`: [N, C, rows, W] -> [N, C, D, H, W], axis by axis."""
         (planes, deep), (lines, high) = (taken.shape for taken in self._taken)
         depth, height, width = self._pooling.size
         batch, channels, *_ = bridge.shape(rows)

@@ -74,7 +74,7 @@ class _Neighbour:
 
     Attributes:
         is_inside: Whether the element is in the image, [N, P].
-        position: Its index, int32; meaningless outside the image.
+        position: The index of the element, int32; meaningless outside the image.
         weight: The interpolation weight, ``None`` if there is only one neighbour.
         sign: The derivative of the weight by the point's coordinate.
     """

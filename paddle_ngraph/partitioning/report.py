@@ -29,7 +29,7 @@ class IntervalReport:
         draws: Whether it samples random numbers.
         device: The chosen device; empty if none was chosen.
         indices: The indices of all its operators.
-        graph: Its graph.
+        graph: The graph of the subgraph.
     """
 
     first: int

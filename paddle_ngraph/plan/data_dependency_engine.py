@@ -109,7 +109,7 @@ class Schedule:
     """A program as steps.
 
     Attributes:
-        steps: Its engine operators, collectives, and concatenations of rows, in program order.
+        steps: The engine operators, collectives, and concatenations of rows, in program order.
         sources: The names of the scope variables that they read, by id.
         rows: Slices of feeds that are read in place: equal slices along axis 0, by id.
         fed: The ids of the sources that a run consumes.

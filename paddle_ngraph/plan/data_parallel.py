@@ -59,7 +59,7 @@ class DataParallel:
 
     Attributes:
         program: The program for ``Executor.run``, with the engine switched on or off.
-        fetches: Its variables that correspond to those in the ``fetch_list``.
+        fetches: Variables of the program that correspond to those in the ``fetch_list``.
         places: The number of slices.
     """
 
@@ -73,7 +73,7 @@ def check_divisible(name: str, size: int, parts: int, what: str) -> None:
 
     Args:
         name: The name of the feed.
-        size: Its number of samples.
+        size: The number of samples of the batch.
         parts: The number of equal slices.
         what: The noun for these in the message.
 

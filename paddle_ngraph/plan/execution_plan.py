@@ -40,9 +40,9 @@ class PlacedOperator:
     """An operator of the planned program.
 
     Attributes:
-        index: Its index in the operator list, copies included.
-        type: Its type.
-        device: Its device.
+        index: The index in the operator list, copies included.
+        type: The type of the operator.
+        device: The device of the operator.
         interval: The index of its subgraph; ``None`` if Paddle's own kernel runs it.
         reason: The reason for a run by Paddle's kernel, else empty.
         copied_from: The source device, if it is a copy.

@@ -58,8 +58,8 @@ class StageProgram:
         program: The program.
         feeds: The feeds of the user that it reads.
         takes: Names of its other feeds, which are fetches of other programs.
-        gives: Its fetches for other programs, by name.
-        results: Its fetches for the user, by index in the ``fetch_list``.
+        gives: The fetches for other programs, by name.
+        results: The fetches for the user, by index in the ``fetch_list``.
     """
 
     program: Program
@@ -121,7 +121,7 @@ class Pipeline(NamedTuple):
     """The result of :func:`transpile`.
 
     Attributes:
-        stages: In the order of data flow.
+        stages: The stages, in the order of data flow.
         micro_batches: The number of micro-batches of a batch.
         sliced: The feeds that are split into micro-batches; other feeds are passed unchanged.
         together: For each result whether those of the micro-batches are concatenated; otherwise
@@ -176,7 +176,7 @@ def transpile(
         program: A static training program, PIR or ProgramDesc; not modified.
         wanted: The fetch list: variables, or names of variables.
         options: Number of stages or cuts, and micro-batches.
-        startup: Its startup program, which is split into those of the stages.
+        startup: The startup program of the training program; split into those of the stages.
 
     Raises:
         NgraphError: As :func:`distribution_transpiler.transpile`; the program cannot be cut there;
@@ -209,9 +209,9 @@ class _StageOperators:
 
     Attributes:
         stage: The stage.
-        is_backward: Whether it is the backward program.
-        nodes: Its operators.
-        kept: Its operators, including those that belong to no stage.
+        is_backward: Whether the operators are those of the backward program.
+        nodes: The operators of the program.
+        kept: ``nodes``, and needed operators that belong to no stage.
         takes: The variables that other programs compute.
     """
 
@@ -227,8 +227,8 @@ class _StageBuilder:
 
     Args:
         whole: A copy of the user's program.
-        staging: Its stages.
-        fetching: Its fetch operators.
+        staging: The stages of the operators.
+        fetching: The fetch operators of the program.
         options: The options of the pipeline.
     """
 

@@ -43,7 +43,7 @@ class Table:
     """A parameter of which trainers receive only the rows that they look up.
 
     Attributes:
-        name: Its name in the scope of the server.
+        name: The name of the parameter in the scope of the server.
         length: The number of rows.
         width: The number of columns.
         lookups: Feeds of the trainer's program: the user's feed of row indices -> the feed of their
@@ -170,7 +170,7 @@ class _TrainerBuilder:
 
     Args:
         program: A copy of the user's program.
-        fetching: Its fetch operators.
+        fetching: The fetch operators of the program.
 
     Attributes:
         dense: Names and shapes of dense parameters, and of other variables that trainers read and

@@ -14,7 +14,7 @@ class Dtype(NamedTuple):
 
     Attributes:
         element: The name of its OpenVINO element type, also in signatures.
-        range: Its range of values, for integers of less than 64 bits.
+        range: The range of values, for integers of less than 64 bits.
     """
 
     element: str

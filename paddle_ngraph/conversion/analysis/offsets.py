@@ -61,7 +61,7 @@ class Offsets:
     """The integers in the short tensors of a block.
 
     Args:
-        ops: Its operators, in order.
+        ops: The operators of the block, in order.
         changing: The tensors that other operators overwrite after their producer.
     """
 

@@ -84,8 +84,8 @@ class _Magnitudes(NamedTuple):
     """Bounds of the absolute values of an array.
 
     Attributes:
-        smallest, largest: Of all values.
-        smallest_nonzero: Of values other than 0.
+        smallest, largest: The bounds of all absolute values.
+        smallest_nonzero: The lower bound of the absolute values other than 0.
     """
 
     smallest: float

@@ -136,7 +136,7 @@ class SwitchedExecutor:
         """Repeats the last run, on other feeds.
 
         Args:
-            feed: By name, as for ``Executor.run``.
+            feed: The feeds by name, as for ``Executor.run``.
             prepare: Called before the run.
             is_on: The flag.
 

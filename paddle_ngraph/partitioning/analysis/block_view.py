@@ -137,8 +137,8 @@ class OpNode:
 
     Attributes:
         op: Paddle's operator.
-        index: Its index in the operator list.
-        type: Its type, e.g. ``pd_op.add``.
+        index: The index in the operator list of the block.
+        type: The type of the operator, e.g. ``pd_op.add``.
         reads: Ids of the variables that it reads, variables captured by its sub-blocks included.
         writes: Ids of its results.
         overwrites: (operand id, result id) of every output that is written over an input.

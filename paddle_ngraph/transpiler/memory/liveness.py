@@ -66,7 +66,7 @@ class Lifetimes:
 
     Attributes:
         view: The block.
-        steps: Its operators in program order.
+        steps: The operators of the block as steps, in program order.
         sizes: The bytes of each buffer.
         live_out: Buffers with readers after the block.
         values: The number of variables in each buffer.

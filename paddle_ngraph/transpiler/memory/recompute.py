@@ -78,7 +78,7 @@ def recompute(steps: list[MemoryStep], lifetimes: Lifetimes, budget: int) -> lis
 
     Args:
         steps: All steps of a block, in order.
-        lifetimes: Their buffers; buffers of recomputed results are added.
+        lifetimes: The buffers of the steps; buffers of recomputed results are added.
         budget: The peak memory to reach, in bytes.
     """
     return _RecomputeSearch(steps, lifetimes).run(budget)

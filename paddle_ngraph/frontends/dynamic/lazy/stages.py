@@ -45,7 +45,7 @@ class StageSpec(NamedTuple):
     """Calls that become one program.
 
     Attributes:
-        calls: In order of the trace.
+        calls: The calls, in order of the trace.
         metas: Metadata of all values of the trace, by id.
         outputs: Ids of the values that the program has to compute.
         gradient_outputs: Ids of the values that get gradients from outside the program.

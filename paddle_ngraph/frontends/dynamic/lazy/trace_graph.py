@@ -90,7 +90,7 @@ class TraceGraph:
     Attributes:
         is_open: Whether the graph has dynamic shapes, for a trace group.
         why_native: Reason why its operators are called one by one instead, or ``None``.
-        stages: Its programs and calls of dynamic mode, in execution order.
+        stages: The programs and calls of dynamic mode, in execution order.
     """
 
     def __init__(
