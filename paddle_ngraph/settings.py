@@ -49,8 +49,8 @@ class Settings:
             available: consecutive compiled calls are faster than one after calls by Paddle, which
             leave threads and caches cold.
         build_seconds_per_program: Expected seconds until a program has run for the first time.
-        build_seconds_per_operator: Such seconds per operator of a program for inference.
-        build_seconds_per_trained_operator: Such seconds per operator with its gradient.
+        build_seconds_per_operator: Expected seconds per operator of a program for inference.
+        build_seconds_per_trained_operator: Expected seconds per operator with its gradient.
         min_profiled_shapes: Calls of a layer are profiled once it was trained with this many
             shapes.
         profiled_calls: The number of calls that are profiled.
@@ -107,7 +107,8 @@ class Settings:
         min_busy_thread_share: The share of the threads that have a chunk to compute, on average.
         min_bfloat16_multiplications: Below this a matmul gains less from bfloat16 than rounding its
             operands costs.
-        min_bfloat16_dimension_size: Minimum of rows, columns and the summed dimension. Matmuls with a dimension of one to four are part of norms and of positions, and lose no bits.
+        min_bfloat16_dimension_size: Minimum of rows, columns and the summed dimension. Matmuls
+            with a dimension of one to four are part of norms and of positions, and lose no bits.
         assumed_bfloat16_dimension_size: Assumed size of a dynamic dimension in these two rules.
     """
 
