@@ -108,7 +108,7 @@ class Compute:
         operator: The name of the runtime's function in run.h.
         operands: The variables that it reads.
         attributes: Other arguments, as C++.
-        in_place: Whether it overwrites a variable.
+        in_place: Whether the operator overwrites a variable.
         place: A readable description of its place in the program.
     """
 

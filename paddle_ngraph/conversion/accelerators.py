@@ -23,7 +23,7 @@ class Accelerator:
     Attributes:
         device: OpenVINO's name for it.
         identity: The full name and the driver of the device.
-        has_float32: Whether it computes in float32.
+        has_float32: Whether the device computes in float32.
     """
 
     device: str

@@ -32,7 +32,7 @@ class RegionBody:
         regions: The loops and branches inside.
         update_trip_count_check: Applies the limits of the complete model to the check of the
             iteration index.
-        reads_iteration: Whether it has one more parameter, the last one: the iteration index.
+        reads_iteration: Whether the last parameter, beyond ``reads``, is the iteration index.
         collected: The indices of sources that are TensorArrays. The last results are appended to
             these, those of all iterations in order, along axis 0.
     """

@@ -33,7 +33,7 @@ class TensorArray:
         chunks: Tensors with elements along axis 0.
         before: The number of further elements before those: elements that earlier iterations of a
             loop have appended, and elements from before the loop; none of them has a reader.
-        is_read: Whether it belongs to a surrounding block, and is only read in this one.
+        is_read: Whether the array is one of a surrounding block, and only read in this one.
     """
 
     chunks: list[Output] = field(default_factory=list)

@@ -41,7 +41,7 @@ class _GraphFacts:
         graph: The graph.
         interval: Key of the subgraph, the same for every set of requested outputs.
         can_fall_back: Whether Paddle may run it instead of the engine.
-        trains: Whether it updates states, or belongs to a program that trains.
+        trains: Whether the graph updates states, or belongs to a program that trains.
     """
 
     graph: Graph
@@ -294,7 +294,7 @@ def wait(timeout: float | None = None) -> bool:
     """Waits until background compilation is idle, at most ``timeout`` seconds.
 
     Returns:
-        Whether it is idle.
+        Whether the compiler is idle.
     """
     return _queue.wait(timeout)
 

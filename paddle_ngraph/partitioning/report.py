@@ -26,7 +26,7 @@ class IntervalReport:
     Attributes:
         first, last: Indices of its first and last operator in the block.
         types: The types of all its operators.
-        draws: Whether it samples random numbers.
+        draws: Whether the subgraph samples random numbers.
         device: The chosen device; empty if none was chosen.
         indices: The indices of all its operators.
         graph: The graph of the subgraph.

@@ -223,7 +223,7 @@ def _applied(steps: Sequence[Node], values: Array, known: Contents) -> Array:
 
 
 def _quantize_weights(weights: _Weights, known: Contents) -> bool:
-    """Quantizes weights that are integers times a scale per channel. Returns whether they are."""
+    """Quantizes weights; returns ``False`` if they are not integers times a scale per channel."""
     codes = known[key_of(weights.source)]
     is_integer = np.isin(codes, np.arange(_LOWEST, _HIGHEST + 1)).all()
     if not is_integer or codes.dtype != np.float32:

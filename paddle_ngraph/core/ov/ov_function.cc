@@ -583,7 +583,8 @@ class OvFunction::Implementation {
   std::atomic<int64_t> runs_{0};
   std::mutex remainder_mutex_;
   bool has_tried_ = false;
-  std::atomic<bool> has_compiled_remainder_{false};  // whether that was tried, successfully or not
+  std::atomic<bool> has_compiled_remainder_{
+      false};                          // whether compilation was tried, successfully or not
   std::shared_ptr<ov::Model> source_;  // until the requests for the remaining chunks are compiled
   std::unique_ptr<Requests> remainder_;
 };

@@ -38,7 +38,7 @@ class MemoryStep:
         in_place: Whether Paddle may write its result over an operand without later readers.
         inner_bytes: The peak memory of its sub-blocks, in bytes.
         indirect: The buffers that it reads as members of a list, or in a sub-block.
-        is_recompute: Whether it recomputes results of an earlier step.
+        is_recompute: Whether the step recomputes results of an earlier step.
         substitutes: Buffers of the program -> the buffers that it reads instead.
     """
 
