@@ -1,4 +1,4 @@
-"""Fusion: nodes that the core's operators before or after them compute, too.
+"""Fusion of nodes into the operators of the core before or after them.
 
 Batch normalization fuses the ReLU after it; optimizer updates fuse the sum of their gradients.
 """
