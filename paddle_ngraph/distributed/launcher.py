@@ -347,7 +347,7 @@ class _Start:
             rank.poll(elapsed)
 
     def _verdict(self) -> _End:
-        """Determines the cause of the end, after a wait for its consequences."""
+        """Determines why the job ends, after a wait for failures that follow from the first one."""
         begun = time.monotonic()
         while not self._signals:
             limit = (

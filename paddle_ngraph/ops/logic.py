@@ -43,7 +43,7 @@ _NUMERIC_DTYPES = FLOAT | INTEGER
 
 
 def _are_known(x: NodeInput, y: NodeInput) -> bool:
-    """Whether the bridge compares both, exactly, at build time."""
+    """Whether ``x`` and ``y`` are constants, which a build compares exactly."""
     return all(value.get_node().get_type_name() == "Constant" for value in (x, y))
 
 

@@ -254,7 +254,7 @@ READ_TARGETS += [
     PatchTarget(f"{_TRACES}:ParametersRecorder", "params_dict", ATTRIBUTE),
     PatchTarget(f"{_TRACES}:ParametersRecorder", "tensor2value", ATTRIBUTE),
     PatchTarget(f"{_TRACES}:InplaceMap", "params_dict", ATTRIBUTE),
-    # A method that a layer overrides.
+    # A method of Paddle's RNNs that packed layers override.
     PatchTarget(
         "paddle.nn.layer.rnn:RNNBase",
         "_cudnn_impl",

@@ -140,7 +140,7 @@ def _replace(op: Operation, gradients: list[Operation]) -> None:
     reserve = _result(op, "reserve")
     attributes = _attributes(attrs)
     if not gradients and not _has_dropout(attrs):
-        attributes["is_test"] = True  # equal results, and no saved state for a gradient
+        attributes["is_test"] = True  # computes equal results, but saves nothing for a gradient
     out, *others = _core.insert_operator(
         op,
         name,

@@ -39,7 +39,7 @@ struct ValueRule {
                        // tensor
     kIndexPerAxis,     // a list of index tensors, one for each of the first axes
     kSubscript,        // a subscript, x[...]
-    kNonzeroDivisor,   // positive, in an integer division
+    kNonzeroDivisor,   // a positive divisor of integers
     kSliceAssignment,  // x[...] = value, without tensors, lists or new axes in the subscript; and
                        // the value there
   };

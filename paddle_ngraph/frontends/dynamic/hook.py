@@ -485,7 +485,7 @@ class _Trial:
         return min(native[-calls:]), min(compiled[-calls:])
 
     def decide(self, native: float, compiled: float) -> None:
-        """Decides by the seconds of a call by Paddle and compiled."""
+        """Decides whether calls are compiled, by the seconds of a native and a compiled call."""
         self.is_compiled = compiled <= SETTINGS.max_compiled_time_ratio * native
         if not self.is_compiled:
             self.why_native = (

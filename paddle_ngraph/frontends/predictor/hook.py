@@ -389,7 +389,7 @@ class _Model:
         return clone
 
     def create_counterpart(self, engine: bool) -> Predictor | None:
-        """A predictor of the kind that the first one is not; ``None`` if there is none."""
+        """Creates a predictor by the engine, or one by Paddle alone; ``None`` if impossible."""
         with self._lock:
             if not self.has_its_files():
                 warnings.warn(_FILES_CHANGED, stacklevel=2)

@@ -276,7 +276,7 @@ class _BackwardGuard:
         if self._saved is not None:
             self._saved.restore()
         elif _backward.retains and self._claim is not None:
-            with suppress(Exception):  # a repeated pass reports it
+            with suppress(Exception):  # a repeated backward pass reports the error
                 self._saved = self._save(self._claim.scope)
         self.is_done = True
         _backward.latest = self
@@ -300,7 +300,7 @@ class _BackwardGuard:
         """Pins the saved state, and returns ``True``, unless a pass has reached the graph."""
         if self.is_done or self._claim is None or self._claim.is_over():
             return False
-        with suppress(Exception):  # a pass that needs the state reports it
+        with suppress(Exception):  # a backward pass that needs the state reports the error
             self._pins.append(scope_pool.PinnedState(self._claim.scope, self._saved_names))
             return True
         return False

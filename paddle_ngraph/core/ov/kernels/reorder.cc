@@ -60,7 +60,7 @@ struct Steps {
   NGRAPH_INLINE int64_t row() const { return pixel * channel; }
 };
 
-// The axis that is contiguous on one side is not contiguous on the other.
+// Copies between layouts in which different axes are contiguous.
 NGRAPH_INLINE inline void transpose_blocks(const float* from, const Steps& given,
                                            const ChannelBlock& size, float* to, const Steps& made) {
   const auto copy = [&](int64_t at, int64_t channel) {
