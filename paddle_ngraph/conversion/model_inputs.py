@@ -50,7 +50,7 @@ class ModelInputs(ABC):
         self._positions: dict[str, int] = {}  # index of the input, by name of its parameter
 
     def position(self, parameter: Node) -> int:
-        """The index of the input that a parameter is."""
+        """The index of the input for which a parameter was added."""
         return self._positions[parameter.get_friendly_name()]
 
     def indexed(self) -> list[tuple[Node, int]]:
@@ -126,7 +126,7 @@ class FunctionInputs(ModelInputs):
         ):
             return constant_of(value, dtype).output(0)
         self.value_constants[position] = opset15.constant(value, dtype)
-        # A Convert between them: converters would treat the constant itself as known contents.
+        # Converters would treat the constant itself as known contents, so they read a Convert of it.
         node = opset15.convert(self.value_constants[position], dtype).output(0)
         contents = [
             each if symbol is None else symbolic_dims.size(symbol)
@@ -277,7 +277,7 @@ class BodyInputs(ModelInputs):
         dtype = parameter.get_element_type()
         values = np.array(list(map(hint_of, sizes)), dtype.to_dtype())
         constant = opset15.constant(values.reshape(tuple(parameter.get_shape())))
-        # A Convert between them: converters would treat the constant itself as known contents.
+        # Converters would treat the constant itself as known contents, so they read a Convert of it.
         node = opset15.convert(constant, dtype)
         self._sizes.shapes.declare_contents(node.output(0), sizes)
         self._hints.append((node, parameter))

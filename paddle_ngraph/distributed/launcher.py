@@ -256,7 +256,7 @@ class _Rank:
         os.close(self._pipe)
 
     def last_lines(self) -> list[str]:
-        """The last lines of its output since its start."""
+        """The last lines of the process's output since its last start."""
         if self.log is None:
             return []
         with open(self.log.name, "rb") as file:

@@ -69,7 +69,7 @@ class Rendezvous:
         try:
             return self._lead(text) if self._rank == 0 else self._follow(text)
         except BaseException:
-            self.close()  # so that the others notice, even if this process continues
+            self.close()  # the other ranks notice, even if this process continues
             raise
 
     def close(self) -> None:

@@ -80,7 +80,7 @@ const GemmProvider& provider();
 std::string why_unavailable(const std::string& name);
 
 const GemmProvider& onednn_provider();
-// Null if the processor has no units for bfloat16.
+// The provider of bfloat16 matmuls; null if the processor has no units for bfloat16.
 const GemmProvider* bfloat16_provider();
 // The provider of MKL. Throws NgraphError if MKL is not installed.
 const GemmProvider& mkl_provider();

@@ -128,7 +128,7 @@ class Primitives {
   }
 
  private:
-  static constexpr size_t kMaxPrimitives = 64;  // inputs may have any length
+  static constexpr size_t kMaxPrimitives = 64;  // the maximum, since inputs may have any length
   using Key = std::tuple<int64_t, int64_t, int64_t, bool, int>;
   struct Made {
     Key key;

@@ -169,7 +169,7 @@ class _Slices:
         engines = self._convert_to_engines()
         for engine in engines:
             self._insert_slices(engine)
-        for engine in reversed(engines):  # readers in later stages are already removed
+        for engine in reversed(engines):  # last first, since readers have to be removed before
             self._replace(engine)
 
     def _insert_slices(self, engine: Operation) -> None:

@@ -101,7 +101,7 @@ class StagePrograms:
 
     @property
     def parts(self) -> list[StageProgram]:
-        """The existing programs except ``startup``."""
+        """The programs that the stage has, except ``startup``."""
         each = [self.forward, self.backward, self.norms, self.update]
         return [part for part in each if part is not None]
 

@@ -406,5 +406,5 @@ def _size(value: Value) -> int:
 
 
 def _first_operator(block: Block) -> Operation:
-    """The first operator that is not a source."""
+    """The first operator of a block that is not a source of variables."""
     return next(op for op in block.ops if op.name() not in SOURCES)

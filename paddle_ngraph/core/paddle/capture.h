@@ -49,7 +49,7 @@ struct TracedTensorMeta {
   bool operator==(const TracedTensorMeta& other) const;
 };
 
-// The graph break reason where the function itself ends.
+// The reason of a graph break at the end of the captured function.
 constexpr const char* kEndOfFunction = "the end of the function";
 
 // An argument or result of a call: a value, by its index in the trace; a list, tuple or slice; a

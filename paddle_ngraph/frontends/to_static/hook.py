@@ -355,7 +355,7 @@ def _fallback_reason(layer: StaticLayer) -> str | None:
 
 @dataclass
 class _Programs:
-    """Rewritten programs.
+    """The rewritten programs of a layer, forward and backward.
 
     Attributes:
         attributes: The attributes of Paddle's ``run_program``: programs, names of values, program

@@ -153,7 +153,7 @@ class TraceGraph:
         except StayEager as reason:
             self.why_native = str(reason)
             return None
-        except Exception as error:  # any build failure: Paddle can run the operators
+        except Exception as error:  # whatever the build fails of, Paddle can run the operators
             if flags.get("ngraph_strict"):
                 raise
             self.why_native = f"{type(error).__name__}: {error}"
