@@ -126,7 +126,7 @@ class FunctionInputs(ModelInputs):
         ):
             return constant_of(value, dtype).output(0)
         self.value_constants[position] = opset15.constant(value, dtype)
-        # Converters would treat the constant itself as known contents, so they read a Convert of it.
+        # Converters get a Convert: they would treat the constant itself as known contents.
         node = opset15.convert(self.value_constants[position], dtype).output(0)
         contents = [
             each if symbol is None else symbolic_dims.size(symbol)
@@ -277,7 +277,7 @@ class BodyInputs(ModelInputs):
         dtype = parameter.get_element_type()
         values = np.array(list(map(hint_of, sizes)), dtype.to_dtype())
         constant = opset15.constant(values.reshape(tuple(parameter.get_shape())))
-        # Converters would treat the constant itself as known contents, so they read a Convert of it.
+        # Converters get a Convert: they would treat the constant itself as known contents.
         node = opset15.convert(constant, dtype)
         self._sizes.shapes.declare_contents(node.output(0), sizes)
         self._hints.append((node, parameter))

@@ -187,7 +187,7 @@ def _with_own_memory(tensor: Tensor) -> Tensor:
 
 # Excluded from the search for empty tensors: a list of axes may well be empty.
 _CONSTANT_TYPES = CONSTANTS | {"builtin.parameter"}
-# A dimension larger than any window of a convolution or pooling.
+# An increment of sizes, larger than any window of a convolution or pooling.
 _LARGE_DIMENSION = 1 << 12
 
 
