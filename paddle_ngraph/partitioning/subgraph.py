@@ -73,7 +73,7 @@ class _GraphBuilder:
         self._content: dict[str, str] = {}  # the variable with the current contents of each memory
         self._external: list[str] = []  # memory of external variables, in order of first use
         self._external_names: dict[str, str] = {}
-        self._overwritten: dict[str, None] = {}  # written memory of these, in order of the last writes
+        self._overwritten: dict[str, None] = {}  # memory of written ones, in order of last writes
         self._ops: list[Op] = []
         # Ids of the tensors produced so far, including outputs that converters omit.
         self._produced: set[int] = set()
