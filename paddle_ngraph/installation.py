@@ -11,7 +11,7 @@ from paddle_ngraph.utils.once import once
 
 try:
     from paddle_ngraph import _build_info
-except ImportError:  # a source tree that was never built
+except ImportError:  # the package is a source tree that was never built
     _build_info = None  # type: ignore[assignment]
 
 _UNCHECKED = "PADDLE_NGRAPH_UNCHECKED"

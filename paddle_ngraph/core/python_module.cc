@@ -77,7 +77,7 @@ struct ProgramRunScope {
   std::unique_ptr<ProgramRun> run;
 };
 
-// Context manager, see set_next_program_read_only.
+// A context manager: see set_next_program_read_only.
 struct ReadOnlyRun {};
 
 // NumPy's names of the dtypes that Paddle has too.
@@ -330,7 +330,7 @@ class ArrayIO {
 
   const NgraphIO& io() const { return io_; }
 
-  // The outputs, then the present states.
+  // The outputs, then the current contents of the states, as arrays.
   std::vector<py::array> results() const {
     std::vector<py::array> arrays;
     for (const auto& output : outputs_) arrays.push_back(to_numpy(output));
@@ -491,7 +491,7 @@ void set_python_error(const py::handle& type, const NgraphError& error) {
   PyErr_SetObject(type.ptr(), value.ptr());
 }
 
-// By the names of Python.
+// The error codes, by their names in Python.
 std::map<std::string, int> error_codes() {
   return {{"GENERAL", static_cast<int>(ErrorCode::kGeneral)},
           {"INT32_OVERFLOW", static_cast<int>(ErrorCode::kInt32Overflow)},
@@ -529,7 +529,7 @@ PYBIND11_MODULE(_core, module) {
       set_python_error(py::handle(PyExc_ValueError), error);
     } catch (const NgraphError& error) {
       set_python_error(callback(PythonCallback::kError), error);
-    } catch (const std::exception& error) {  // from Paddle's functions too
+    } catch (const std::exception& error) {  // an exception of Paddle's functions, too
       if (!restore_interruption(error.what())) throw;
     }
   });

@@ -62,7 +62,7 @@ UNWRAP, UNWRAP_CALLED = (
 RUN_BACKWARD, RUN_PARTIAL_GRAD = _targets(
     f"{_LIBRARY}:eager", run_backward=None, run_partial_grad=None
 )
-# Each thread's mode of Paddle; new threads start with the mode that was set last.
+# Sets each thread's mode of Paddle; new threads start with the mode that was set last.
 (SET_MODE,) = _targets("paddle.base.framework:GlobalThreadLocal", __setattr__="(self, name, val)")
 # The default programs of the process.
 DEFAULT_PROGRAMS = _targets(
@@ -128,7 +128,7 @@ GET_HANDLES = _targets(
     get_output_handle="(self, arg0) -> Tensor",
 )
 (COPY_RESULT,) = _targets(f"{_LIBRARY}:PaddleInferTensor", copy_to_cpu="(self) -> ndarray")
-# To be replaced in all modules that refer to them.
+# Functions that are replaced in all modules that refer to them.
 CREATE_PREDICTOR, PREDICTOR_POOL = _targets(
     "paddle.base.core", create_predictor="(arg0) -> PaddleInferPredictor", PredictorPool=None
 )

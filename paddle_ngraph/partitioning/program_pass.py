@@ -198,7 +198,7 @@ def _apply_to_block(block: Any, settings: SubgraphSettings) -> BlockReport:
 
 
 class _BlockPartition(NamedTuple):
-    """The result of partitioning a block."""
+    """The subgraphs into which a block is partitioned, with the reasons for a report."""
 
     capable: Capability
     levels: Mapping[OpNode, int]

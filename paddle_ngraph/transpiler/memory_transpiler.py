@@ -52,7 +52,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class BlockMemory:
-    """The changes to a block.
+    """The changes of the transpiler to a block, and the memory before and after.
 
     Attributes:
         before, after: The predicted peak of the memory of results, in bytes.

@@ -40,7 +40,7 @@ void CompileJob::build() {
     ++EngineStats::instance().functions_built_in_background;
   } catch (const InvalidInput&) {  // possibly an invalid input of this key alone
     record_failure(false);
-  } catch (const PythonInterrupt&) {  // unrelated to the function; the next run resubmits
+  } catch (const PythonInterrupt&) {  // the next run submits the job again
   } catch (...) {
     record_failure(fallback_succeeded_ && !creates_empty_tensor(graph(), shapes()));
   }

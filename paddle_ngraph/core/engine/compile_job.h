@@ -40,7 +40,7 @@ class CompileJob {
   // submit.
   void cancel();
 
-  // The graph string.
+  // The graph string of the subgraph that the job compiles.
   const std::string& graph() const;
 
   // Number of runs of the engine that fell back to Paddle while functions were built.

@@ -265,7 +265,7 @@ Settings NgraphEngine::settings() const {
   Settings settings;
   if (!header_.is_on_cpu()) {
     settings.num_threads = 1;
-    // Gradients would underflow in float16.
+    // In a training program, gradients would underflow in float16.
     if (precision == Precision::kFloat16 && has_frozen_weights_) settings.precision = precision;
     return settings;
   }
@@ -309,7 +309,8 @@ std::shared_ptr<NgraphFunction> NgraphEngine::find_valid(const Signature& key, c
     std::lock_guard<std::mutex> lock(static_functions_mutex_);
     StaticFunctions& statistics = static_functions();
     statistics.built.erase(SignatureHash()(key));
-    statistics.misses[shape_hash(key)] = statistics.count;  // treated as frequent: built again
+    // Treat the shape as frequent: it is built again.
+    statistics.misses[shape_hash(key)] = statistics.count;
   }
   cache.drop(*function);
   return nullptr;
@@ -480,7 +481,7 @@ NgraphEngine::StaticFunctions& NgraphEngine::static_functions() const {
 
 bool NgraphEngine::should_skip_compile(const Signature& key, const Settings& settings) const {
   if (FLAGS_ngraph_strict || is_collecting()) return false;
-  bool is_new = false;  // in this process
+  bool is_new = false;  // whether the shape is new in this process
   {
     std::lock_guard<std::mutex> lock(static_functions_mutex_);
     StaticFunctions& statistics = static_functions();
@@ -495,7 +496,7 @@ bool NgraphEngine::should_skip_compile(const Signature& key, const Settings& set
     if (++statistics.misses[shape] * kFunctionsPerMiss >= statistics.count) return false;
   }
   if (!may_skip_compile(graph_)) return false;
-  if (!is_new) return true;  // possibly on disk, but evicted for lack of capacity
+  if (!is_new) return true;  // the function may be on disk, but was evicted for lack of capacity
   const auto on_disk = disk_key(key, settings);
   return !on_disk || !find_file(*on_disk);
 }
@@ -600,7 +601,7 @@ bool NgraphEngine::collect(const std::optional<DiskKey>& key, const BuiltFunctio
   try {
     if (!key) throw NgraphError("it involves a converter from outside the package");
     store_function_in(collection_.folder, *key, built, is_valid);
-  } catch (const std::exception& error) {  // the run itself goes on
+  } catch (const std::exception& error) {  // the run does not depend on the collection
     collection_.failure = error.what();
   }
   return true;
@@ -790,7 +791,7 @@ void NgraphEngine::run_fallback_without_compiling(const NgraphIO& io,
     std::lock_guard<std::mutex> lock(static_functions_mutex_);
     StaticFunctions& statistics = static_functions();
     statistics.misses[shape_hash(signature(io.inputs, settings))] =
-        statistics.count;  // treated as frequent
+        statistics.count;  // treat the shape as frequent
   }
   run(io, nullptr);
 }

@@ -183,22 +183,27 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   const std::string graph_;
   uint64_t id_ = 0;
   const GraphHeader header_;
-  std::vector<size_t> copied_inputs_;  // read-only inputs that are read by value
+  std::vector<size_t> copied_inputs_;  // indices of the read-only inputs that are read by value
   mutable WeightWatch weights_;
-  bool has_frozen_weights_ = false;  // has constant weights that are not trained
+  // Whether weights become constants: no program of the run trains them.
+  bool has_frozen_weights_ = false;
   mutable Concurrency concurrency_;
-  mutable std::atomic<bool> shares_threads_{false};           // among runs that overlap
-  mutable std::atomic<bool> dynamic_shapes_disabled_{false};  // a symbolic function failed
-  mutable std::atomic<uint64_t> denied_at_{0};                // see denylist_version()
-  mutable std::atomic<int> overflow_runs_{0};                 // in a row
-  mutable std::atomic<uint64_t> copied_weights_version_{0};   // see find_valid()
+  mutable std::atomic<bool> shares_threads_{false};  // whether overlapping runs share the cores
+  // Whether a function with symbolic sizes has failed.
+  mutable std::atomic<bool> dynamic_shapes_disabled_{false};
+  mutable std::atomic<uint64_t> denied_at_{0};  // denylist_version() when this graph was denied
+  mutable std::atomic<int> overflow_runs_{0};   // number of runs in a row that overflowed int32
+  // The version of the denylist at which weights read in place had changed; weights are copied
+  // then.
+  mutable std::atomic<uint64_t> copied_weights_version_{0};
   mutable std::atomic<const CompileJob*> pending_job_{nullptr};
-  mutable std::atomic<int64_t> min_fallback_us_{0};  // of runs by Paddle; 0: not measured
-  mutable std::atomic<int64_t> fallback_runs_{0};    // by Paddle during builds
+  // Time of the fastest fallback run; 0: not measured.
+  mutable std::atomic<int64_t> min_fallback_us_{0};
+  mutable std::atomic<int64_t> fallback_runs_{0};  // number of fallback runs during builds
   // Functions for one shape each: their total count, and those built; the first shapes, and for
   // each other shape the misses since its last function. All by hash.
   struct StaticFunctions {
-    uint64_t version = 0;  // see denylist_version()
+    uint64_t version = 0;  // denylist_version() at which these statistics began
     size_t count = 0;
     std::unordered_set<uint64_t> built;
     std::set<uint64_t> first_shapes;
@@ -216,7 +221,7 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
     Signature key;
     std::exception_ptr reason;
     uint64_t version;
-    bool is_for_all;  // for any key
+    bool is_for_all;  // whether the failure is one of every key
   };
   mutable std::mutex failures_mutex_;
   // CACHE failures: errors of builds in the background, until a run raises them
@@ -225,7 +230,7 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // cleared: a change of the denylist, or the end of the engine
   mutable std::vector<Failure> failures_;
   struct Collection {
-    std::string folder;  // empty: no collection
+    std::string folder;  // folder of collected functions; empty: none are collected
     std::string failure;
   };
   mutable std::mutex collection_mutex_;

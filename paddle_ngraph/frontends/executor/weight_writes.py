@@ -91,7 +91,7 @@ class _TensorRef(weakref.ref[Tensor]):
     number: int
 
 
-_live_tensors: dict[int, _TensorRef] = {}  # by id()
+_live_tensors: dict[int, _TensorRef] = {}  # the live tensor objects, by id()
 _exposure_ended = _core.exposure_end_callback(_live_tensors)
 
 
@@ -208,6 +208,6 @@ def _ending_trainer(original: Callable[..., T]) -> Callable[..., T]:
         try:
             return original(*args)
         finally:
-            _writers.pop(id(args[-1]), None)  # the trainer
+            _writers.pop(id(args[-1]), None)  # the last argument is the trainer
 
     return end

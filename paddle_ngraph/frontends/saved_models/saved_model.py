@@ -134,7 +134,7 @@ class SavedModel:
                 ``trainable=False``, or the parameter file is missing or truncated.
         """
         if not os.path.isfile(self.program):
-            return  # Paddle reports it
+            return  # Paddle reports the missing file
         if not self.is_pir:
             if not _is_program_desc(_read(self.program)):
                 raise NgraphError(
@@ -192,7 +192,7 @@ class SavedModel:
 
     def parameters_among(self, names: Iterable[str]) -> frozenset[str]:
         """The names among those of inputs and outputs that are parameters."""
-        # PIR uses the prefix for computed results.
+        # In PIR, the prefix marks computed results, which are no parameters.
         candidates = [
             name for name in names if not (self.is_pir and name.startswith("fetch_name_"))
         ]
