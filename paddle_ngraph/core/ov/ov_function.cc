@@ -26,6 +26,7 @@
 #include "core/ov/first_run_trim.h"
 #include "core/ov/pin_values_op.h"
 #include "core/ov/plugin_errors.h"
+#include "core/ov/trim_memory.h"
 #include "core/ov/work_estimate.h"
 #include "core/ov/workspace.h"
 
@@ -603,7 +604,8 @@ OvFunction::OvFunction(Blob blob, const Settings& settings) {
   implementation_ = std::make_unique<Implementation>(std::move(blob), settings);
 }
 
-OvFunction::~OvFunction() = default;
+// The plugin trims the heap whenever it destroys a compiled model.
+OvFunction::~OvFunction() { sort_free_memory(); }
 
 void OvFunction::require_elements() const { implementation_->require_elements(); }
 
