@@ -1,7 +1,8 @@
 """Every test starts in static mode, with the engine disabled.
 
-Counters are 0 then, and no state remains of rejected operators, or of threads that competed.
-Decisions that depend on time read a clock of the tests.
+Counters are 0 then, and no state remains of rejected operators, of measured builds, or of threads
+that competed. A test fails that leaves a compile job or disables background compilation. Decisions
+that depend on time read a clock of the tests.
 """
 
 from __future__ import annotations
@@ -24,10 +25,14 @@ from paddle_ngraph.conversion import build, denylist, registry
 from paddle_ngraph.conversion.draft import Draft
 from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 from paddle_ngraph.paddle_private import call_stacks
+from paddle_ngraph.partitioning import background_compile
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock
 from tests import tiers
 from tests.clocks import Clock
 from tests.dynamic import dynamic_mode
+
+SECONDS_FOR_A_BUILD = 120
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -86,9 +91,13 @@ def static_mode() -> Iterator[None]:
     paddle_ngraph.reset_stats()
     denylist.clear()
     trace_graph._exclusive_retry_at = 0.0
+    background_compile._queue.us_per_operator = SETTINGS.initial_build_us_per_operator
     yield
     _core.fail_at("")
     paddle_ngraph.disable()
+    background_compile.cancel()
+    assert paddle_ngraph.wait_for_compiles(SECONDS_FOR_A_BUILD), "a compile job does not end"
+    assert background_compile._queue.is_accepting(), "later tests could not compile in background"
 
 
 @pytest.fixture
