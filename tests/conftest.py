@@ -1,8 +1,9 @@
 """Every test starts in static mode, with the engine disabled.
 
 Counters are 0 then, and no state remains of rejected operators, of measured builds, or of threads
-that competed. A test fails that leaves a compile job or disables background compilation. Decisions
-that depend on time read a clock of the tests.
+that competed. Flags that a test has set are restored, and its compile jobs are canceled; a test
+fails that has disabled background compilation. Decisions that depend on time read a clock of the
+tests.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pytest
 
 import paddle_ngraph
 from benchmarks import report
-from paddle_ngraph import _core
+from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import build, denylist, registry
 from paddle_ngraph.conversion.draft import Draft
 from paddle_ngraph.frontends.dynamic.lazy import trace_graph
@@ -92,9 +93,13 @@ def static_mode() -> Iterator[None]:
     denylist.clear()
     trace_graph._exclusive_retry_at = 0.0
     background_compile._queue.us_per_operator = SETTINGS.initial_build_us_per_operator
+    before = {name: flags.get(name) for name in flags.FLAGS}
     yield
     _core.fail_at("")
     paddle_ngraph.disable()
+    for name in flags.FLAGS:
+        if flags.get(name) != before[name]:
+            flags.set(name, before[name])
     background_compile.cancel()
     assert paddle_ngraph.wait_for_compiles(SECONDS_FOR_A_BUILD), "a compile job does not end"
     assert background_compile._queue.is_accepting(), "later tests could not compile in background"
