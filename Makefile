@@ -132,7 +132,10 @@ $(VENV)/.paddleocr: $(VENV)/.built requirements/paddleocr.txt
 	@$(STEP) "Installing PaddleOCR" $(PIP) -r requirements/paddleocr.txt
 	@touch $@
 
-# Compiles only what has changed.
+# Compiles only what has changed. A core that was removed is made again.
+ifeq ($(wildcard paddle_ngraph/_core.so),)
+.PHONY: $(VENV)/.built
+endif
 $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 	@$(STEP) "Compiling the C++ core" $(BIN)/python setup.py --quiet build_ext --inplace
 	@$(STEP) "Installing the package" $(PIP) --no-build-isolation --no-deps --editable .

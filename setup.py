@@ -104,10 +104,17 @@ class BuildCore(build_ext):
         for ext in self.extensions:
             target = Path(self.get_ext_fullpath(ext.name))
             target.parent.mkdir(parents=True, exist_ok=True)
-            self.copy_file(str(folder / self.get_ext_filename(ext.name)), str(target))
+            _replace(folder / self.get_ext_filename(ext.name), target)
 
     def get_ext_filename(self, fullname: str) -> str:
         return os.path.join(*fullname.split(".")) + ".so"
+
+
+def _replace(source: Path, target: Path) -> None:
+    """Copies a library: an interruption leaves the old one, and no newer file is kept."""
+    unfinished = target.with_name(f"{target.stem}.part.so")
+    shutil.copy2(source, unfinished)
+    unfinished.replace(target)
 
 
 class NinjaFile:

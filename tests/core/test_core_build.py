@@ -220,6 +220,24 @@ def test_an_interrupted_download_of_headers_is_repeated(tmp_path, monkeypatch):
         assert (module._onednn_headers(tmp_path) / "oneapi/dnnl/dnnl.hpp").is_file()
 
 
+def test_a_copy_that_was_interrupted_is_repeated(setup, monkeypatch):
+    """The damaged copy is newer than the library."""
+    built, target = Path("built.so"), Path("_core.so")
+    built.write_text("whole")
+    target.write_text("wh")
+    setup._replace(built, target)
+    assert target.read_text() == "whole"
+
+    def full(source, unfinished):
+        unfinished.write_text("wh")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(setup.shutil, "copy2", full)
+    with pytest.raises(OSError, match="No space"):
+        setup._replace(built, target)
+    assert target.read_text() == "whole"
+
+
 def test_headers_include_no_large_headers():
     """Each large header would cost every source that includes it seconds."""
     large = re.compile(r"#include .(paddle/extension|paddle/utils/pybind|pybind11/(?!pytypes))")
@@ -229,3 +247,12 @@ def test_headers_include_no_large_headers():
     assert {name: names for name, names in found.items() if names} == {
         "python_casts.h": ["pybind11/"]
     }
+
+
+def test_tests_that_a_sanitizer_leaves_out_exist():
+    """The script names them by parts of their names, which would match nothing after a renaming."""
+    script = (ROOT / "tests" / "sanitize" / "run").read_text()
+    (measures,) = re.findall(r'^measures="(.*)"$', script, re.MULTILINE)
+    texts = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
+    for name in measures.split(" or "):
+        assert any(re.search(rf"^ *def test_\w*{name}", text, re.MULTILINE) for text in texts), name
