@@ -155,7 +155,9 @@ def variants_of(
             _ShapePropagation(plan, given, weights, found, **options).block(plan.blocks[0])
     for interval, variants in zip(plan.intervals, found):
         if not variants:
-            raise NgraphError(f"interval {interval.number} ({interval.place}) is never reached")
+            raise NgraphError(
+                f"interval {interval.number} ({interval.description}) is never reached"
+            )
     return found
 
 
@@ -264,8 +266,8 @@ class _ShapePropagation:
         if any(shape != result and _count(shape) != 1 for shape in shapes):
             given = " and ".join(str([size.hint for size in shape]) for shape in shapes)
             raise NgraphError(
-                f"{statement.place} has no form in C++: its operands have the shapes {given}, and "
-                "what the engine leaves to Paddle takes equal shapes, or one element"
+                f"{statement.description} has no form in C++: its operands have the shapes "
+                f"{given}, and what the engine leaves to Paddle takes equal shapes, or one element"
             )
         return result
 
@@ -274,7 +276,7 @@ class _ShapePropagation:
         try:
             at_hints = kernels.inferred(call.op, [[_hints_of(s) for s in row] for row in given])
         except NgraphError as error:
-            raise NgraphError(f"{call.place} refuses its operands: {error}") from error
+            raise NgraphError(f"{call.description} refuses its operands: {error}") from error
         try:
             dynamic = kernels.inferred(call.op, [[_dynamic_shape(s) for s in row] for row in given])
         except NgraphError:  # whether it accepts dynamic sizes is decided in a run
@@ -362,9 +364,11 @@ def _built(
     signature: Signature,
     constants: Mapping[int, np.ndarray],
 ) -> Variant:
-    place = f"interval {interval.number} ({interval.place})"
+    description = f"interval {interval.number} ({interval.description})"
     if interval.graph.value_inputs:
-        raise NgraphError(f"{place} reads the contents of an input while it is built: a shape, say")
+        raise NgraphError(
+            f"{description} reads the contents of an input while it is built: a shape, say"
+        )
     views = {position: array.data.cast("B") for position, array in constants.items()}
     rows, hints = _with_symbols(given)
     if hints:
@@ -373,7 +377,9 @@ def _built(
         builder = FunctionBuilder(interval.graph, signature)
         draft = build.make_model(builder, views, RunSettings())
     except (ConversionError, ValueError, RuntimeError) as error:
-        raise NgraphError(f"{place} cannot be built: {error}{_overflow_advice(error)}") from error
+        raise NgraphError(
+            f"{description} cannot be built: {error}{_overflow_advice(error)}"
+        ) from error
     return _variant(interval, draft, rows)
 
 
@@ -405,20 +411,20 @@ def _dynamic_variant(
     for position in sorted(weights):
         classes.insert(position, [None] * len(signature[position][1]))
     opening = SymbolicDims(signature, classes)
-    place = f"interval {interval.number} ({interval.place})"
+    description = f"interval {interval.number} ({interval.description})"
     try:
         draft = build.model_with(opening, interval.text, signature, weights, RunSettings())
         found = dynamic_shapes.dynamic_model_of(opening, draft)
     except Exception as error:  # including OpenVINO's: static shapes may succeed
         reason = str(error).strip().partition("\n")[0] or "something in it is empty"
         advice = _overflow_advice(error) or "; give shapes"
-        raise NgraphError(f"{place} needs known shapes: {reason}{advice}") from error
+        raise NgraphError(f"{description} needs known shapes: {reason}{advice}") from error
     fixed = sorted(opening.guards.fixed())
     if found is None or fixed:
         sizes = " and ".join(str(hints[number]) for number in fixed)
         raise NgraphError(
-            f"{place} has operators that need known shapes: it would hold for {sizes} only; give "
-            "shapes"
+            f"{description} has operators that need known shapes: it would hold for {sizes} only; "
+            "give shapes"
         )
     return _variant(interval, draft, rows, found.guards, opening.guards.remaining())
 
@@ -461,8 +467,8 @@ def _reject_empty(interval: EngineCall, model: ov.Model) -> None:
             continue
         if any(size == 0 for output in node.outputs() for size in output.get_partial_shape()):
             raise NgraphError(
-                f"interval {interval.number} ({interval.place}) computes something empty for these "
-                f"shapes ({node.get_type_name()}): that has no form in C++; give other shapes"
+                f"interval {interval.number} ({interval.description}) computes something empty for "
+                f"these shapes ({node.get_type_name()}): that has no form in C++; give other shapes"
             )
 
 
@@ -517,8 +523,8 @@ class Constants:
                 data = layer.find("data")
                 if layer.get("type") == "Const" and data is not None:
                     begin, size = int(data.attrib["offset"]), int(data.attrib["size"])
-                    place = self._offset_of(contents[begin : begin + size], met, file)
-                    data.set("offset", str(place))
+                    offset = self._offset_of(contents[begin : begin + size], met, file)
+                    data.set("offset", str(offset))
         tree.write(description, encoding="utf-8", xml_declaration=True)
 
     def _offset_of(self, content: bytes, met: Counter[str], file: Any) -> int:

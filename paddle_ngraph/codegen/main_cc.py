@@ -136,7 +136,7 @@ def _compute(statement: plans.Compute) -> Iterator[str]:
 def _kernel_call(call: KernelCall) -> Iterator[str]:
     called = f"called_{call.number}"
     operands = [f"{{{', '.join(_names(members))}}}" for members in call.operands]
-    yield f"  // {call.place}, a kernel of Paddle."
+    yield f"  // {call.description}, a kernel of Paddle."
     begin = f"  Tensors {called} = kernels::{call.function}("
     yield from cpp.wrapped(begin, cpp.braced(operands), ");")
     written = call.written()
@@ -148,7 +148,7 @@ def _kernel_call(call: KernelCall) -> Iterator[str]:
 
 def _interval(interval: EngineCall) -> Iterator[str]:
     made = f"made_{interval.number}"
-    yield f"  // Interval {interval.number}, {interval.place}: {_summary(interval)}"
+    yield f"  // Interval {interval.number}, {interval.description}: {_summary(interval)}"
     has_results = any(output.used for output in interval.outputs)
     states = [f"&{state.name}" for state in interval.states]
     begin = f"  {f'Tensors {made} = ' if has_results else ''}run.interval("
@@ -159,7 +159,9 @@ def _interval(interval: EngineCall) -> Iterator[str]:
 
 def _summary(interval: EngineCall) -> str:
     counts = Counter(op.type.removeprefix("pd_op.") for op in interval.graph.ops)
-    named = [f"{kind} x{count}" if count > 1 else kind for kind, count in counts.most_common(4)]
+    named = [
+        f"{op_type} x{count}" if count > 1 else op_type for op_type, count in counts.most_common(4)
+    ]
     return ", ".join(named) + (", ..." if len(counts) > 4 else ".")
 
 

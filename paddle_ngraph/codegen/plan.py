@@ -109,7 +109,7 @@ class Compute:
         operands: The variables that it reads.
         attributes: Other arguments, as C++.
         in_place: Whether it overwrites a variable.
-        place: A readable description of its place in the program.
+        description: A readable description of its place in the program.
     """
 
     target: CppVariable
@@ -117,7 +117,7 @@ class Compute:
     operands: list[CppVariable]
     attributes: list[str] = field(default_factory=list)
     in_place: bool = False
-    place: str = ""
+    description: str = ""
 
 
 @dataclass
@@ -128,7 +128,7 @@ class KernelCall:
         number: Its index among kernel calls.
         op: Paddle's operator.
         kernel: The kernel, and its arguments.
-        place: A readable description of the operator and its place in the program.
+        description: A readable description of the operator and its place in the program.
         operands: The variables of each operand: one, several for a list, none if absent.
         results: The variables that it creates or overwrites, with lists flattened.
         overwrites: The operand that shares memory with a result, by the index of the result.
@@ -137,7 +137,7 @@ class KernelCall:
     number: int
     op: Operation
     kernel: PhiKernel
-    place: str
+    description: str
     operands: list[list[CppVariable]]
     results: list[CppVariable]
     overwrites: dict[int, int]
@@ -160,7 +160,7 @@ class EngineCall:
         number: Its index in the program.
         graph: Its graph.
         text: The graph string.
-        place: A readable description of its operators.
+        description: A readable description of its operators.
         inputs, states: The input variables, in the order of the graph, without the weights.
         outputs: The output variables.
         weights: The names of constant parameters, by input index in the graph.
@@ -169,7 +169,7 @@ class EngineCall:
     number: int
     graph: Graph
     text: str
-    place: str
+    description: str
     inputs: list[CppVariable]
     states: list[CppVariable]
     outputs: list[CppVariable]
@@ -374,7 +374,7 @@ class _CppProgramBuilder:
         self._results: dict[str, Fetch] = {}
         self._numbers = 0
         self._changes = False
-        self._place = ""
+        self._description = ""
 
     def finished(self) -> CppProgram:
         """The complete plan."""
@@ -403,11 +403,13 @@ class _CppProgramBuilder:
         for value in block.args():
             scope.plan.arguments.append(self._new_variable(scope, value, "carried"))
         for index, op in enumerate(block.ops):
-            self._place = place = f"{op.name()} (operator {index} of block {scope.plan.number})"
+            self._description = description = (
+                f"{op.name()} (operator {index} of block {scope.plan.number})"
+            )
             try:
                 self._operator(scope, op)
             except NotExpressible as reason:
-                raise NgraphError(f"{place} has no form in C++: {reason}") from reason
+                raise NgraphError(f"{description} has no form in C++: {reason}") from reason
         return scope
 
     # -- operators ---------------------------------------------------------------------------------
@@ -453,8 +455,8 @@ class _CppProgramBuilder:
         if name not in known:
             # Visible in every block, as one name is one variable.
             outermost = self._scopes[0]
-            kind: Any = PersistentVariable if outlives else Feed
-            known[name] = kind(self._new_variable(outermost, value, name), name)
+            create: Any = PersistentVariable if outlives else Feed
+            known[name] = create(self._new_variable(outermost, value, name), name)
             outermost.plan.statements.insert(
                 len(self._feeds) + len(self._persistent) - 1, known[name]
             )
@@ -462,13 +464,13 @@ class _CppProgramBuilder:
 
     def _constant(self, scope: _CppScope, op: Operation) -> None:
         attributes, target = op.attrs(), self._new_variable(scope, op.result(0))
-        kind = _cpp_dtype(target.dtype)
+        dtype = _cpp_dtype(target.dtype)
         if op.name() == "pd_op.full":
             shape = ", ".join(map(str, attributes["shape"]))
-            arguments = [kind, f"{{{shape}}}", cpp.number(attributes["value"])]
+            arguments = [dtype, f"{{{shape}}}", cpp.number(attributes["value"])]
         else:
             numbers = ", ".join(cpp.integer(int(number)) for number in attributes["value"])
-            arguments = [kind, f"{{{numbers}}}"]
+            arguments = [dtype, f"{{{numbers}}}"]
         operator = op.name().removeprefix("pd_op.")
         scope.plan.statements.append(Compute(target, operator, [], arguments))
 
@@ -533,9 +535,9 @@ class _CppProgramBuilder:
 
     def _if(self, scope: _CppScope, op: Operation) -> None:
         condition = scope.find(op.operand_source(0))
-        place = f"where {condition.name} of block {scope.plan.number} is"
+        description = f"where {condition.name} of block {scope.plan.number} is"
         branches = [
-            self.block(block, scope, f"{place} {case}").plan
+            self.block(block, scope, f"{description} {case}").plan
             for block, case in zip(op.blocks(), ("true", "false"))
         ]
         results = [self._new_variable(scope, value) for value in op.results()]
@@ -598,7 +600,7 @@ class _CppProgramBuilder:
             self._writes(target)
         operator = "assign" if operator == "assign_out" else operator
         scope.plan.statements.append(
-            Compute(target, operator, operands, attributes, bool(pairs), self._place)
+            Compute(target, operator, operands, attributes, bool(pairs), self._description)
         )
 
     def _kernel(self, scope: _CppScope, op: Operation, operands: list[list[CppVariable]]) -> None:
@@ -631,7 +633,7 @@ class _CppProgramBuilder:
             elif type is not None:
                 results.append(self._new_variable(scope, value))
         call = KernelCall(
-            len(self._kernel_calls), op, kernel, self._place, operands, results, overwrites
+            len(self._kernel_calls), op, kernel, self._description, operands, results, overwrites
         )
         self._kernel_calls.append(call)
         scope.plan.statements.append(call)

@@ -307,10 +307,10 @@ def _write_functions(
                     "updates": [update._asdict() for update in variant.updates],
                 }
             )
-        place = f"interval {interval.number} ({interval.place})"
+        description = f"interval {interval.number} ({interval.description})"
         described.append(
             {
-                "name": place,
+                "name": description,
                 "inputs": [each.name for each in (*interval.inputs, *interval.states)],
                 "variants": rows,
             }
