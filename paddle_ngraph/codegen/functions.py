@@ -22,9 +22,14 @@ from xml.etree import ElementTree
 import numpy as np
 import openvino as ov
 
-from paddle_ngraph.codegen import kernels
-from paddle_ngraph.codegen import plan as plans
-from paddle_ngraph.codegen.plan import CppBlock, CppProgram, CppVariable, EngineCall, KernelCall
+from paddle_ngraph.codegen import kernels, statements
+from paddle_ngraph.codegen.statements import (
+    CppBlock,
+    CppProgram,
+    CppVariable,
+    EngineCall,
+    KernelCall,
+)
 from paddle_ngraph.conversion import build, dynamic_shapes
 from paddle_ngraph.conversion.draft import Draft, Update
 from paddle_ngraph.conversion.dynamic_shapes import SymbolicDims
@@ -123,12 +128,12 @@ class Variant:
 
 
 def variants_of(
-    plan: CppProgram, sets: Sequence[Shapes] | None, weights: Callable[[str], np.ndarray]
+    program: CppProgram, sets: Sequence[Shapes] | None, weights: Callable[[str], np.ndarray]
 ) -> list[list[Variant]]:
     """The functions of every subgraph.
 
     Args:
-        plan: The program.
+        program: The program.
         sets: Sets of shapes of the feeds, by name; -1 for dynamic dimensions. ``None``: all
             declared dynamic dimensions stay dynamic, and batches of one, a special case, get
             separate functions if possible.
@@ -137,23 +142,23 @@ def variants_of(
     Raises:
         NgraphError: A function cannot be built, or only for other sizes than requested.
     """
-    found: list[list[Variant]] = [[] for _ in plan.intervals]
-    declared = {feed.name: list(feed.target.shape) for feed in plan.feeds}
+    found: list[list[Variant]] = [[] for _ in program.intervals]
+    declared = {feed.name: list(feed.target.shape) for feed in program.feeds}
     requested = [declared] if sets is None else list(sets)
     for given in requested:
-        _propagate(plan, given, weights, found)
+        _propagate(program, given, weights, found)
     single = _batch_of_one(declared)
     if sets is None and single != declared:
         with suppress(NgraphError):
-            _propagate(plan, single, weights, found)
+            _propagate(program, single, weights, found)
         requested.append(single)
     more: list[dict[str, Any]] = [{"hints": _SMALL_SIZE_HINTS}]
-    if plan.kernel_calls:
+    if program.kernel_calls:
         more.append({"single": True})
     for given, options in itertools.product(requested, more):
         with suppress(NgraphError):  # the sizes are invalid for the program
-            _ShapePropagation(plan, given, weights, found, **options).block(plan.blocks[0])
-    for interval, variants in zip(plan.intervals, found):
+            _ShapePropagation(program, given, weights, found, **options).block(program.blocks[0])
+    for interval, variants in zip(program.intervals, found):
         if not variants:
             raise NgraphError(
                 f"interval {interval.number} ({interval.description}) is never reached"
@@ -162,18 +167,20 @@ def variants_of(
 
 
 def _propagate(
-    plan: CppProgram,
+    program: CppProgram,
     given: Shapes,
     weights: Callable[[str], np.ndarray],
     found: list[list[Variant]],
 ) -> None:
     try:
-        _ShapePropagation(plan, given, weights, found).block(plan.blocks[0])
+        _ShapePropagation(program, given, weights, found).block(program.blocks[0])
     except NgraphError:
-        if not plan.kernel_calls:
+        if not program.kernel_calls:
             raise
         try:  # masks computed twice may select equally many elements
-            _ShapePropagation(plan, given, weights, found, one_count=True).block(plan.blocks[0])
+            _ShapePropagation(program, given, weights, found, one_count=True).block(
+                program.blocks[0]
+            )
             return
         except NgraphError:
             pass
@@ -193,7 +200,7 @@ class _ShapePropagation:
 
     def __init__(
         self,
-        plan: CppProgram,
+        program: CppProgram,
         sets: Shapes,
         weights: Callable[[str], np.ndarray],
         found: list[list[Variant]],
@@ -201,7 +208,7 @@ class _ShapePropagation:
         single: bool = False,
         one_count: bool = False,
     ) -> None:
-        self._plan = plan
+        self._program = program
         self._hints = hints
         self._numbers = itertools.count(hints[-1] + _HINT_STEPS[hints], _HINT_STEPS[hints])
         self._single = single
@@ -216,7 +223,7 @@ class _ShapePropagation:
     def block(self, block: CppBlock) -> list[Shape]:
         """The shapes that a block returns."""
         for statement in block.statements:
-            if isinstance(statement, plans.Yield):
+            if isinstance(statement, statements.Yield):
                 return self._of(statement.values)
             self._statement(statement)
         return []
@@ -227,36 +234,36 @@ class _ShapePropagation:
     def _set(self, variables: Sequence[CppVariable], shapes: Sequence[Shape]) -> None:
         self._shapes.update(zip(variables, shapes))
 
-    def _statement(self, statement: plans.Statement) -> None:
-        if isinstance(statement, plans.Feed):
+    def _statement(self, statement: statements.Statement) -> None:
+        if isinstance(statement, statements.Feed):
             shape = self._sets[statement.name]
             self._shapes[statement.target] = tuple(
                 DimensionSize(self._hints[axis], True) if size < 0 else DimensionSize(size)
                 for axis, size in enumerate(shape)
             )
-        elif isinstance(statement, plans.PersistentVariable):
+        elif isinstance(statement, statements.PersistentVariable):
             shape = statement.target.shape
             self._shapes[statement.target] = tuple(DimensionSize(size) for size in shape)
-        elif isinstance(statement, plans.Compute):
+        elif isinstance(statement, statements.Compute):
             self._shapes[statement.target] = self._computed(statement)
-        elif isinstance(statement, plans.KernelCall):
+        elif isinstance(statement, statements.KernelCall):
             self._kernel_call(statement)
-        elif isinstance(statement, plans.EngineCall):
+        elif isinstance(statement, statements.EngineCall):
             self._interval(statement)
-        elif isinstance(statement, plans.While):
+        elif isinstance(statement, statements.While):
             self._while(statement)
-        elif isinstance(statement, plans.If):
+        elif isinstance(statement, statements.If):
             self._if(statement)
-        elif isinstance(statement, plans.MakeStack):
+        elif isinstance(statement, statements.MakeStack):
             self._stacks[statement.target] = []
-        elif isinstance(statement, plans.Push):
+        elif isinstance(statement, statements.Push):
             self._stacks[statement.stack].append(self._of(statement.values))
-        elif isinstance(statement, plans.Pop):
+        elif isinstance(statement, statements.Pop):
             self._set(statement.results, self._stacks[statement.stack][-1])
-        elif isinstance(statement, plans.HasElements):
+        elif isinstance(statement, statements.HasElements):
             self._shapes[statement.target] = (DimensionSize(1),)
 
-    def _computed(self, statement: plans.Compute) -> Shape:
+    def _computed(self, statement: statements.Compute) -> Shape:
         if not statement.operands:
             return tuple(DimensionSize(size) for size in statement.target.shape)
         shapes = self._of(statement.operands)
@@ -301,7 +308,7 @@ class _ShapePropagation:
             self._counted[key] = DimensionSize(next(self._numbers), True)
         return self._counted[key]
 
-    def _while(self, loop: plans.While) -> None:
+    def _while(self, loop: statements.While) -> None:
         starts = self._of(loop.initial_values)
         self._set(loop.body.arguments, starts)
         _, *ends = self.block(loop.body)
@@ -313,7 +320,7 @@ class _ShapePropagation:
                 )
         self._set(loop.results, ends)
 
-    def _if(self, statement: plans.If) -> None:
+    def _if(self, statement: statements.If) -> None:
         first, second = (self.block(branch) for branch in statement.branches)
         if first != second:
             raise NgraphError(

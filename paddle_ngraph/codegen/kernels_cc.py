@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from paddle_ngraph.codegen import cpp
-from paddle_ngraph.codegen.plan import KernelCall
+from paddle_ngraph.codegen.statements import KernelCall
 
 _HEADER = """\
 // Written by `python -m paddle_ngraph codegen`: the operators that Paddle's kernels compute.

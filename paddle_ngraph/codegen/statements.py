@@ -316,8 +316,10 @@ class NotExpressible(NgraphError):
     """An operator that cannot be expressed in C++."""
 
 
-def plan(program: Program, fetches: Sequence[tuple[str, Value]], scheduled: str = "") -> CppProgram:
-    """Plans ``main.cc`` for a rewritten program.
+def cpp_program_of(
+    program: Program, fetches: Sequence[tuple[str, Value]], scheduled: str = ""
+) -> CppProgram:
+    """Translates a rewritten program into statements of C++.
 
     Args:
         program: A PIR program, after the program pass.
@@ -327,18 +329,18 @@ def plan(program: Program, fetches: Sequence[tuple[str, Value]], scheduled: str 
     Raises:
         NotExpressible: An operator cannot be expressed; the message describes it and its place.
     """
-    planner = _CppProgramBuilder(scheduled, takes_fetched=not fetches)
-    block = planner.block(program.global_block(), None, "the program")
+    builder = _CppProgramBuilder(scheduled, takes_fetched=not fetches)
+    block = builder.add_block(program.global_block(), None, "the program")
     for name, value in fetches:
-        planner.fetch(block, name, value)
-    return planner.finished()
+        builder.fetch(block, name, value)
+    return builder.finished()
 
 
 class _CppScope:
     """The variables of a block, with a link to the outer scope."""
 
-    def __init__(self, plan: CppBlock, outer: _CppScope | None) -> None:
-        self.plan = plan
+    def __init__(self, block: CppBlock, outer: _CppScope | None) -> None:
+        self.block = block
         self.outer = outer
         self.variables: dict[int, CppVariable] = {}  # by the id of the value
         self.lists: dict[int, list[Value]] = {}  # the members of values that are lists
@@ -355,12 +357,12 @@ class _CppScope:
         if self.outer is None:
             raise NotExpressible("a variable is read that no operator makes")
         found = self.outer._find(number)
-        self.plan.captured[found.name] = found
+        self.block.captured[found.name] = found
         return found
 
 
 class _CppProgramBuilder:
-    """Builds the plan of :func:`plan`."""
+    """The builder of :func:`cpp_program_of`."""
 
     def __init__(self, scheduled: str, takes_fetched: bool) -> None:
         self._scheduled = scheduled
@@ -377,9 +379,9 @@ class _CppProgramBuilder:
         self._description = ""
 
     def finished(self) -> CppProgram:
-        """The complete plan."""
+        """The complete program."""
         return CppProgram(
-            blocks=[scope.plan for scope in self._scopes],
+            blocks=[scope.block for scope in self._scopes],
             feeds=list(self._feeds.values()),
             results=list(self._results.values()),
             persistent=[each for each in self._persistent.values() if each.target.used],
@@ -394,17 +396,17 @@ class _CppProgramBuilder:
         if name in self._results:
             raise NgraphError(f"two results are called {name!r}")
         self._results[name] = fetch
-        scope.plan.statements.append(fetch)
+        scope.block.statements.append(fetch)
 
-    def block(self, block: Block, outer: _CppScope | None, role: str) -> _CppScope:
-        """Plans a block and its sub-blocks."""
+    def add_block(self, block: Block, outer: _CppScope | None, role: str) -> _CppScope:
+        """Translates a block and its sub-blocks."""
         scope = _CppScope(CppBlock(len(self._scopes), role), outer)
         self._scopes.append(scope)
         for value in block.args():
-            scope.plan.arguments.append(self._new_variable(scope, value, "carried"))
+            scope.block.arguments.append(self._new_variable(scope, value, "carried"))
         for index, op in enumerate(block.ops):
             self._description = description = (
-                f"{op.name()} (operator {index} of block {scope.plan.number})"
+                f"{op.name()} (operator {index} of block {scope.block.number})"
             )
             try:
                 self._operator(scope, op)
@@ -457,7 +459,7 @@ class _CppProgramBuilder:
             outermost = self._scopes[0]
             create: Any = PersistentVariable if outlives else Feed
             known[name] = create(self._new_variable(outermost, value, name), name)
-            outermost.plan.statements.insert(
+            outermost.block.statements.insert(
                 len(self._feeds) + len(self._persistent) - 1, known[name]
             )
         self._scopes[0].variables[value.id] = known[name].target
@@ -472,7 +474,7 @@ class _CppProgramBuilder:
             numbers = ", ".join(cpp.integer(int(number)) for number in attributes["value"])
             arguments = [dtype, f"{{{numbers}}}"]
         operator = op.name().removeprefix("pd_op.")
-        scope.plan.statements.append(Compute(target, operator, [], arguments))
+        scope.block.statements.append(Compute(target, operator, [], arguments))
 
     def _list(self, scope: _CppScope, op: Operation) -> None:
         if op.name() == "builtin.combine":
@@ -523,49 +525,49 @@ class _CppProgramBuilder:
             weights,
         )
         self._intervals.append(interval)
-        scope.plan.statements.append(interval)
+        scope.block.statements.append(interval)
 
     def _while(self, scope: _CppScope, op: Operation) -> None:
         condition, *starts = (scope.find(value) for value in op.operands_source())
         (body,) = op.blocks()
-        inner = self.block(body, scope, f"the body of a loop in block {scope.plan.number}")
+        inner = self.add_block(body, scope, f"the body of a loop in block {scope.block.number}")
         results = [self._new_variable(scope, value) for value in op.results()]
-        loop = While(self._number(), condition, starts, results, inner.plan)
-        scope.plan.statements.append(loop)
+        loop = While(self._number(), condition, starts, results, inner.block)
+        scope.block.statements.append(loop)
 
     def _if(self, scope: _CppScope, op: Operation) -> None:
         condition = scope.find(op.operand_source(0))
-        description = f"where {condition.name} of block {scope.plan.number} is"
+        description = f"where {condition.name} of block {scope.block.number} is"
         branches = [
-            self.block(block, scope, f"{description} {case}").plan
+            self.add_block(block, scope, f"{description} {case}").block
             for block, case in zip(op.blocks(), ("true", "false"))
         ]
         results = [self._new_variable(scope, value) for value in op.results()]
-        scope.plan.statements.append(If(self._number(), condition, results, branches))
+        scope.block.statements.append(If(self._number(), condition, results, branches))
 
     def _yield(self, scope: _CppScope, op: Operation) -> None:
         values = [scope.find(value) for value in op.operands_source()]
-        scope.plan.statements.append(Yield(values))
+        scope.block.statements.append(Yield(values))
 
     def _stack(self, scope: _CppScope, op: Operation) -> None:
         stack = CppVariable(self._unused_name("stack"))
         for value in op.results():  # the stack, and its two ends
             scope.variables[value.id] = stack
-        scope.plan.statements.append(MakeStack(stack))
+        scope.block.statements.append(MakeStack(stack))
 
     def _push(self, scope: _CppScope, op: Operation) -> None:
         stack, *values = (scope.find(value) for value in op.operands_source())
-        scope.plan.statements.append(Push(stack, values))
+        scope.block.statements.append(Push(stack, values))
 
     def _pop(self, scope: _CppScope, op: Operation) -> None:
         stack = scope.find(op.operand_source(0))
         results = [self._new_variable(scope, value) for value in op.results()]
-        scope.plan.statements.append(Pop(self._number(), stack, results))
+        scope.block.statements.append(Pop(self._number(), stack, results))
 
     def _has_elements(self, scope: _CppScope, op: Operation) -> None:
         stack = scope.find(op.operand_source(0))
         target = self._new_variable(scope, op.result(0))
-        scope.plan.statements.append(HasElements(target, stack))
+        scope.block.statements.append(HasElements(target, stack))
 
     def _setter(self, scope: _CppScope, op: Operation) -> None:
         name = str(op.attrs()[SCOPE_NAMES.get(op.name(), "output_name")])
@@ -576,7 +578,7 @@ class _CppProgramBuilder:
         if scope.outer is not None:
             raise NotExpressible("it sets a variable inside of control flow")
         outliving.target.used = self._changes = True
-        scope.plan.statements.append(SetVariable(outliving.target.name, value))
+        scope.block.statements.append(SetVariable(outliving.target.name, value))
 
     def _fallback(self, scope: _CppScope, op: Operation) -> None:
         operator = op.name().removeprefix("pd_op.").removesuffix("_")
@@ -599,7 +601,7 @@ class _CppProgramBuilder:
             scope.variables[op.result(0).id] = target
             self._writes(target)
         operator = "assign" if operator == "assign_out" else operator
-        scope.plan.statements.append(
+        scope.block.statements.append(
             Compute(target, operator, operands, attributes, bool(pairs), self._description)
         )
 
@@ -636,7 +638,7 @@ class _CppProgramBuilder:
             len(self._kernel_calls), op, kernel, self._description, operands, results, overwrites
         )
         self._kernel_calls.append(call)
-        scope.plan.statements.append(call)
+        scope.block.statements.append(call)
 
     def _tensors(self, scope: _CppScope, value: Value) -> list[Value]:
         """The tensors of an operand."""
