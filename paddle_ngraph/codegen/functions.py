@@ -22,9 +22,14 @@ from xml.etree import ElementTree
 import numpy as np
 import openvino as ov
 
-from paddle_ngraph.codegen import kernels
-from paddle_ngraph.codegen import plan as plans
-from paddle_ngraph.codegen.plan import CppBlock, CppProgram, CppVariable, EngineCall, KernelCall
+from paddle_ngraph.codegen import kernels, statements
+from paddle_ngraph.codegen.statements import (
+    CppBlock,
+    CppProgram,
+    CppVariable,
+    EngineCall,
+    KernelCall,
+)
 from paddle_ngraph.conversion import build, dynamic_shapes
 from paddle_ngraph.conversion.draft import Draft, Update
 from paddle_ngraph.conversion.dynamic_shapes import SymbolicDims
@@ -123,12 +128,12 @@ class Variant:
 
 
 def variants_of(
-    plan: CppProgram, sets: Sequence[Shapes] | None, weights: Callable[[str], np.ndarray]
+    program: CppProgram, sets: Sequence[Shapes] | None, weights: Callable[[str], np.ndarray]
 ) -> list[list[Variant]]:
     """Builds the functions of every subgraph.
 
     Args:
-        plan: The program.
+        program: The program.
         sets: Sets of shapes of the feeds, by name; -1 for dynamic dimensions. ``None``: all
             declared dynamic dimensions stay dynamic, and batches of one, a special case, get
             separate functions if possible.
@@ -137,41 +142,45 @@ def variants_of(
     Raises:
         NgraphError: A function cannot be built, or only for other sizes than requested.
     """
-    found: list[list[Variant]] = [[] for _ in plan.intervals]
-    declared = {feed.name: list(feed.target.shape) for feed in plan.feeds}
+    found: list[list[Variant]] = [[] for _ in program.intervals]
+    declared = {feed.name: list(feed.target.shape) for feed in program.feeds}
     requested = [declared] if sets is None else list(sets)
     for given in requested:
-        _propagate(plan, given, weights, found)
+        _propagate(program, given, weights, found)
     single = _batch_of_one(declared)
     if sets is None and single != declared:
         with suppress(NgraphError):
-            _propagate(plan, single, weights, found)
+            _propagate(program, single, weights, found)
         requested.append(single)
     more: list[dict[str, Any]] = [{"hints": _SMALL_SIZE_HINTS}]
-    if plan.kernel_calls:
+    if program.kernel_calls:
         more.append({"single": True})
     for given, options in itertools.product(requested, more):
         with suppress(NgraphError):  # the sizes are invalid for the program
-            _ShapePropagation(plan, given, weights, found, **options).block(plan.blocks[0])
-    for interval, variants in zip(plan.intervals, found):
+            _ShapePropagation(program, given, weights, found, **options).block(program.blocks[0])
+    for interval, variants in zip(program.intervals, found):
         if not variants:
-            raise NgraphError(f"interval {interval.number} ({interval.place}) is never reached")
+            raise NgraphError(
+                f"interval {interval.number} ({interval.description}) is never reached"
+            )
     return found
 
 
 def _propagate(
-    plan: CppProgram,
+    program: CppProgram,
     given: Shapes,
     weights: Callable[[str], np.ndarray],
     found: list[list[Variant]],
 ) -> None:
     try:
-        _ShapePropagation(plan, given, weights, found).block(plan.blocks[0])
+        _ShapePropagation(program, given, weights, found).block(program.blocks[0])
     except NgraphError:
-        if not plan.kernel_calls:
+        if not program.kernel_calls:
             raise
         try:  # masks computed twice may select equally many elements
-            _ShapePropagation(plan, given, weights, found, one_count=True).block(plan.blocks[0])
+            _ShapePropagation(program, given, weights, found, one_count=True).block(
+                program.blocks[0]
+            )
             return
         except NgraphError:
             pass
@@ -191,7 +200,7 @@ class _ShapePropagation:
 
     def __init__(
         self,
-        plan: CppProgram,
+        program: CppProgram,
         sets: Shapes,
         weights: Callable[[str], np.ndarray],
         found: list[list[Variant]],
@@ -199,7 +208,7 @@ class _ShapePropagation:
         single: bool = False,
         one_count: bool = False,
     ) -> None:
-        self._plan = plan
+        self._program = program
         self._hints = hints
         self._numbers = itertools.count(hints[-1] + _HINT_STEPS[hints], _HINT_STEPS[hints])
         self._single = single
@@ -214,7 +223,7 @@ class _ShapePropagation:
     def block(self, block: CppBlock) -> list[Shape]:
         """The shapes that a block returns."""
         for statement in block.statements:
-            if isinstance(statement, plans.Yield):
+            if isinstance(statement, statements.Yield):
                 return self._of(statement.values)
             self._statement(statement)
         return []
@@ -225,36 +234,36 @@ class _ShapePropagation:
     def _set(self, variables: Sequence[CppVariable], shapes: Sequence[Shape]) -> None:
         self._shapes.update(zip(variables, shapes))
 
-    def _statement(self, statement: plans.Statement) -> None:
-        if isinstance(statement, plans.Feed):
+    def _statement(self, statement: statements.Statement) -> None:
+        if isinstance(statement, statements.Feed):
             shape = self._sets[statement.name]
             self._shapes[statement.target] = tuple(
                 DimensionSize(self._hints[axis], True) if size < 0 else DimensionSize(size)
                 for axis, size in enumerate(shape)
             )
-        elif isinstance(statement, plans.PersistentVariable):
+        elif isinstance(statement, statements.PersistentVariable):
             shape = statement.target.shape
             self._shapes[statement.target] = tuple(DimensionSize(size) for size in shape)
-        elif isinstance(statement, plans.Compute):
+        elif isinstance(statement, statements.Compute):
             self._shapes[statement.target] = self._computed(statement)
-        elif isinstance(statement, plans.KernelCall):
+        elif isinstance(statement, statements.KernelCall):
             self._kernel_call(statement)
-        elif isinstance(statement, plans.EngineCall):
+        elif isinstance(statement, statements.EngineCall):
             self._interval(statement)
-        elif isinstance(statement, plans.While):
+        elif isinstance(statement, statements.While):
             self._while(statement)
-        elif isinstance(statement, plans.If):
+        elif isinstance(statement, statements.If):
             self._if(statement)
-        elif isinstance(statement, plans.MakeStack):
+        elif isinstance(statement, statements.MakeStack):
             self._stacks[statement.target] = []
-        elif isinstance(statement, plans.Push):
+        elif isinstance(statement, statements.Push):
             self._stacks[statement.stack].append(self._of(statement.values))
-        elif isinstance(statement, plans.Pop):
+        elif isinstance(statement, statements.Pop):
             self._set(statement.results, self._stacks[statement.stack][-1])
-        elif isinstance(statement, plans.HasElements):
+        elif isinstance(statement, statements.HasElements):
             self._shapes[statement.target] = (DimensionSize(1),)
 
-    def _computed(self, statement: plans.Compute) -> Shape:
+    def _computed(self, statement: statements.Compute) -> Shape:
         if not statement.operands:
             return tuple(DimensionSize(size) for size in statement.target.shape)
         shapes = self._of(statement.operands)
@@ -264,8 +273,8 @@ class _ShapePropagation:
         if any(shape != result and _count(shape) != 1 for shape in shapes):
             given = " and ".join(str([size.hint for size in shape]) for shape in shapes)
             raise NgraphError(
-                f"{statement.place} has no form in C++: its operands have the shapes {given}, and "
-                "what the engine leaves to Paddle takes equal shapes, or one element"
+                f"{statement.description} has no form in C++: its operands have the shapes "
+                f"{given}, and what the engine leaves to Paddle takes equal shapes, or one element"
             )
         return result
 
@@ -274,7 +283,7 @@ class _ShapePropagation:
         try:
             at_hints = kernels.inferred(call.op, [[_hints_of(s) for s in row] for row in given])
         except NgraphError as error:
-            raise NgraphError(f"{call.place} refuses its operands: {error}") from error
+            raise NgraphError(f"{call.description} refuses its operands: {error}") from error
         try:
             dynamic = kernels.inferred(call.op, [[_dynamic_shape(s) for s in row] for row in given])
         except NgraphError:  # only a run shows whether the kernel accepts dynamic sizes
@@ -299,7 +308,7 @@ class _ShapePropagation:
             self._counted[key] = DimensionSize(next(self._numbers), True)
         return self._counted[key]
 
-    def _while(self, loop: plans.While) -> None:
+    def _while(self, loop: statements.While) -> None:
         starts = self._of(loop.initial_values)
         self._set(loop.body.arguments, starts)
         _, *ends = self.block(loop.body)
@@ -311,7 +320,7 @@ class _ShapePropagation:
                 )
         self._set(loop.results, ends)
 
-    def _if(self, statement: plans.If) -> None:
+    def _if(self, statement: statements.If) -> None:
         first, second = (self.block(branch) for branch in statement.branches)
         if first != second:
             raise NgraphError(
@@ -362,9 +371,11 @@ def _built(
     signature: Signature,
     constants: Mapping[int, np.ndarray],
 ) -> Variant:
-    place = f"interval {interval.number} ({interval.place})"
+    description = f"interval {interval.number} ({interval.description})"
     if interval.graph.value_inputs:
-        raise NgraphError(f"{place} reads the contents of an input while it is built: a shape, say")
+        raise NgraphError(
+            f"{description} reads the contents of an input while it is built: a shape, say"
+        )
     views = {position: array.data.cast("B") for position, array in constants.items()}
     rows, hints = _with_symbols(given)
     if hints:
@@ -373,7 +384,9 @@ def _built(
         builder = FunctionBuilder(interval.graph, signature)
         draft = build.make_model(builder, views, RunSettings())
     except (ConversionError, ValueError, RuntimeError) as error:
-        raise NgraphError(f"{place} cannot be built: {error}{_overflow_advice(error)}") from error
+        raise NgraphError(
+            f"{description} cannot be built: {error}{_overflow_advice(error)}"
+        ) from error
     return _variant(interval, draft, rows)
 
 
@@ -405,20 +418,20 @@ def _dynamic_variant(
     for position in sorted(weights):
         classes.insert(position, [None] * len(signature[position][1]))
     opening = SymbolicDims(signature, classes)
-    place = f"interval {interval.number} ({interval.place})"
+    description = f"interval {interval.number} ({interval.description})"
     try:
         draft = build.model_with(opening, interval.text, signature, weights, RunSettings())
         found = dynamic_shapes.dynamic_model_of(opening, draft)
     except Exception as error:  # including OpenVINO's: static shapes may succeed
         reason = str(error).strip().partition("\n")[0] or "something in it is empty"
         advice = _overflow_advice(error) or "; give shapes"
-        raise NgraphError(f"{place} needs known shapes: {reason}{advice}") from error
+        raise NgraphError(f"{description} needs known shapes: {reason}{advice}") from error
     fixed = sorted(opening.guards.fixed())
     if found is None or fixed:
         sizes = " and ".join(str(hints[number]) for number in fixed)
         raise NgraphError(
-            f"{place} has operators that need known shapes: it would hold for {sizes} only; give "
-            "shapes"
+            f"{description} has operators that need known shapes: it would hold for {sizes} only; "
+            "give shapes"
         )
     return _variant(interval, draft, rows, found.guards, opening.guards.remaining())
 
@@ -461,8 +474,8 @@ def _reject_empty(interval: EngineCall, model: ov.Model) -> None:
             continue
         if any(size == 0 for output in node.outputs() for size in output.get_partial_shape()):
             raise NgraphError(
-                f"interval {interval.number} ({interval.place}) computes something empty for these "
-                f"shapes ({node.get_type_name()}): that has no form in C++; give other shapes"
+                f"interval {interval.number} ({interval.description}) computes something empty for "
+                f"these shapes ({node.get_type_name()}): that has no form in C++; give other shapes"
             )
 
 
@@ -517,8 +530,8 @@ class Constants:
                 data = layer.find("data")
                 if layer.get("type") == "Const" and data is not None:
                     begin, size = int(data.attrib["offset"]), int(data.attrib["size"])
-                    place = self._offset_of(contents[begin : begin + size], met, file)
-                    data.set("offset", str(place))
+                    offset = self._offset_of(contents[begin : begin + size], met, file)
+                    data.set("offset", str(offset))
         tree.write(description, encoding="utf-8", xml_declaration=True)
 
     def _offset_of(self, content: bytes, met: Counter[str], file: Any) -> int:

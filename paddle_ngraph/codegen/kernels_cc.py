@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from paddle_ngraph.codegen import cpp
-from paddle_ngraph.codegen.plan import KernelCall
+from paddle_ngraph.codegen.statements import KernelCall
 
 _HEADER = """\
 // Written by `python -m paddle_ngraph codegen`: the operators that Paddle's kernels compute.
@@ -67,7 +67,7 @@ def source_of(calls: Sequence[KernelCall]) -> str:
 
 def _function(call: KernelCall) -> Iterator[str]:
     kernel = call.kernel
-    yield f"// {call.place}."
+    yield f"// {call.description}."
     yield f"Tensors {call.function}(const Operands& operands) {{"
     yield f"  static const Kernel kernel({cpp.text(kernel.name)}, {_dtype(kernel.dtype)},"
     yield f"                             PD_INFER_META(phi::{kernel.infer_meta}),"
@@ -82,7 +82,7 @@ def _function(call: KernelCall) -> Iterator[str]:
 
 def _arguments(inputs: Sequence[int], attributes: Sequence[tuple[str, Any]], end: str) -> list[str]:
     numbers = ", ".join(map(str, inputs))
-    values = [_ATTRIBUTES[kind](value) for kind, value in attributes]
+    values = [_ATTRIBUTES[attribute_type](value) for attribute_type, value in attributes]
     return cpp.wrapped(f"      {{{{{numbers}}}, {{", values, f"}}}}{end}", "       ")
 
 
@@ -93,16 +93,16 @@ def _results(call: KernelCall) -> Iterator[str]:
         else:
             size, is_list = int(type is not None), False
         overwrites = call.overwrites.get(number)
-        place = "Result::kNone" if overwrites is None else str(overwrites)
-        yield f"Result{{{size}, {cpp.truth(is_list)}, {place}}}"
+        overwritten = "Result::kNone" if overwrites is None else str(overwrites)
+        yield f"Result{{{size}, {cpp.truth(is_list)}, {overwritten}}}"
 
 
 def _dtype(name: str) -> str:
     return f"phi::DataType::{'UNDEFINED' if name.lower().startswith('undefined') else name.upper()}"
 
 
-def _vector(kind: str, items: Sequence[str]) -> str:
-    return f"std::vector<{kind}>{{{', '.join(items)}}}"
+def _vector(element_type: str, items: Sequence[str]) -> str:
+    return f"std::vector<{element_type}>{{{', '.join(items)}}}"
 
 
 def _scalar(value: tuple[str, Any]) -> str:

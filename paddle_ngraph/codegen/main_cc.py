@@ -6,9 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from paddle_ngraph.codegen import cpp
-from paddle_ngraph.codegen import plan as plans
-from paddle_ngraph.codegen.plan import CppBlock, CppProgram, CppVariable, EngineCall, KernelCall
+from paddle_ngraph.codegen import cpp, statements
+from paddle_ngraph.codegen.statements import (
+    CppBlock,
+    CppProgram,
+    CppVariable,
+    EngineCall,
+    KernelCall,
+)
 
 _RUN = re.compile(r"\brun\b")
 
@@ -43,15 +48,15 @@ int main(int count, char** arguments) {{ return native::command_line(count, argu
 """
 
 
-def text_of(plan: CppProgram, identity: str) -> str:
+def text_of(program: CppProgram, identity: str) -> str:
     """The text of ``main.cc``.
 
     Args:
-        plan: The program.
+        program: The program.
         identity: The id of the program in the manifest.
     """
-    blocks = (_function(block) for block in reversed(plan.blocks))  # inner blocks first
-    own = '#include "kernels.h"\n\n' if plan.kernel_calls else ""
+    blocks = (_function(block) for block in reversed(program.blocks))  # inner blocks first
+    own = '#include "kernels.h"\n\n' if program.kernel_calls else ""
     parts = [_TOP.format(own=own), *blocks, _BOTTOM.format(identity=cpp.text(identity))]
     return "\n".join(parts)
 
@@ -80,48 +85,48 @@ def _type(variable: CppVariable) -> str:
     return "Tensor" if variable.dtype else "Stack"
 
 
-def _lines(statement: plans.Statement, block: CppBlock) -> Iterator[str]:
-    if isinstance(statement, (plans.Feed, plans.PersistentVariable)):
+def _lines(statement: statements.Statement, block: CppBlock) -> Iterator[str]:
+    if isinstance(statement, (statements.Feed, statements.PersistentVariable)):
         yield from _source(statement)
-    elif isinstance(statement, plans.Compute):
+    elif isinstance(statement, statements.Compute):
         yield from _compute(statement)
-    elif isinstance(statement, plans.KernelCall):
+    elif isinstance(statement, statements.KernelCall):
         yield from _kernel_call(statement)
-    elif isinstance(statement, plans.EngineCall):
+    elif isinstance(statement, statements.EngineCall):
         yield from _interval(statement)
-    elif isinstance(statement, plans.While):
+    elif isinstance(statement, statements.While):
         yield from _while(statement)
-    elif isinstance(statement, plans.If):
+    elif isinstance(statement, statements.If):
         yield from _if(statement)
-    elif isinstance(statement, plans.MakeStack):
+    elif isinstance(statement, statements.MakeStack):
         if statement.target.used:
             yield f"  Stack {statement.target.name};"
-    elif isinstance(statement, plans.Push):
+    elif isinstance(statement, statements.Push):
         yield from cpp.wrapped(f"  {statement.stack.name}.push({{", _names(statement.values), "});")
-    elif isinstance(statement, plans.Pop):
+    elif isinstance(statement, statements.Pop):
         yield f"  Tensors popped_{statement.number} = {statement.stack.name}.pop();"
         yield from _references(statement.results, f"popped_{statement.number}")
-    elif isinstance(statement, plans.HasElements):
+    elif isinstance(statement, statements.HasElements):
         yield f"  Tensor {statement.target.name} = {statement.stack.name}.has_elements();"
-    elif isinstance(statement, plans.SetVariable):
+    elif isinstance(statement, statements.SetVariable):
         yield f"  {statement.name} = {statement.value.name};"
-    elif isinstance(statement, plans.Fetch):
+    elif isinstance(statement, statements.Fetch):
         yield f"  run.fetch({cpp.text(statement.name)}, {statement.value.name});"
     elif block.number:
         yield from cpp.wrapped("  return {", _names(statement.values), "};")
 
 
-def _source(statement: plans.Feed | plans.PersistentVariable) -> Iterator[str]:
+def _source(statement: statements.Feed | statements.PersistentVariable) -> Iterator[str]:
     name = cpp.text(statement.name)
     if not statement.target.used:
         return
-    if isinstance(statement, plans.Feed):
+    if isinstance(statement, statements.Feed):
         yield f"  Tensor {statement.target.name} = run.feed({name});"
     else:
         yield f"  Tensor& {statement.target.name} = run.variable({name});"
 
 
-def _compute(statement: plans.Compute) -> Iterator[str]:
+def _compute(statement: statements.Compute) -> Iterator[str]:
     target, operands = statement.target, _names(statement.operands)
     if not target.used and not operands:  # an operator with operands has to read them
         return
@@ -136,7 +141,7 @@ def _compute(statement: plans.Compute) -> Iterator[str]:
 def _kernel_call(call: KernelCall) -> Iterator[str]:
     called = f"called_{call.number}"
     operands = [f"{{{', '.join(_names(members))}}}" for members in call.operands]
-    yield f"  // {call.place}, a kernel of Paddle."
+    yield f"  // {call.description}, a kernel of Paddle."
     begin = f"  Tensors {called} = kernels::{call.function}("
     yield from cpp.wrapped(begin, cpp.braced(operands), ");")
     written = call.written()
@@ -148,7 +153,7 @@ def _kernel_call(call: KernelCall) -> Iterator[str]:
 
 def _interval(interval: EngineCall) -> Iterator[str]:
     made = f"made_{interval.number}"
-    yield f"  // Interval {interval.number}, {interval.place}: {_summary(interval)}"
+    yield f"  // Interval {interval.number}, {interval.description}: {_summary(interval)}"
     has_results = any(output.used for output in interval.outputs)
     states = [f"&{state.name}" for state in interval.states]
     begin = f"  {f'Tensors {made} = ' if has_results else ''}run.interval("
@@ -159,11 +164,13 @@ def _interval(interval: EngineCall) -> Iterator[str]:
 
 def _summary(interval: EngineCall) -> str:
     counts = Counter(op.type.removeprefix("pd_op.") for op in interval.graph.ops)
-    named = [f"{kind} x{count}" if count > 1 else kind for kind, count in counts.most_common(4)]
+    named = [
+        f"{op_type} x{count}" if count > 1 else op_type for op_type, count in counts.most_common(4)
+    ]
     return ", ".join(named) + (", ..." if len(counts) > 4 else ".")
 
 
-def _while(loop: plans.While) -> Iterator[str]:
+def _while(loop: statements.While) -> Iterator[str]:
     carried = f"loop_{loop.number}"
     yield from cpp.wrapped(f"  Tensors {carried} = {{", _names(loop.initial_values), "};")
     condition = f"Tensor more = {loop.condition.name}; native::is_true(more);"
@@ -175,7 +182,7 @@ def _while(loop: plans.While) -> Iterator[str]:
     yield from _references(loop.results, carried)
 
 
-def _if(statement: plans.If) -> Iterator[str]:
+def _if(statement: statements.If) -> Iterator[str]:
     made = f"branch_{statement.number}"
     has_results = any(result.used for result in statement.results)
     assign = f"{made} = " if has_results else ""

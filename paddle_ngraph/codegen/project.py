@@ -17,10 +17,9 @@ from urllib.parse import quote
 import numpy as np
 import paddle
 
-from paddle_ngraph.codegen import functions, kernels_cc, main_cc, toolchain
-from paddle_ngraph.codegen import plan as plans
+from paddle_ngraph.codegen import functions, kernels_cc, main_cc, statements, toolchain
 from paddle_ngraph.codegen.functions import Constants, Shapes, Variant
-from paddle_ngraph.codegen.plan import CppProgram, CppVariable
+from paddle_ngraph.codegen.statements import CppProgram, CppVariable
 from paddle_ngraph.conversion import processor
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import ngraph_transpiler
@@ -75,22 +74,22 @@ def generate(
         report = ngraph_transpiler.rewrite(copy, open_size=None)
     values = ngraph_transpiler.remove_fetches(copy, fetching)
     scheduled = program.lr_name if getattr(program, "lr_scheduler", None) is not None else ""
-    planned = _planned(copy, list(zip(names, values)), scheduled, report)
-    if train is not None and train != planned.changes:
+    cpp_program = _cpp_program(copy, list(zip(names, values)), scheduled, report)
+    if train is not None and train != cpp_program.changes:
         raise NgraphError(
             "the program changes none of its variables: it does not train"
             if train
             else "the program trains: give --train (train=True), or save it without its optimizer"
         )
     read = _reader(scope if scope is not None else paddle.static.global_scope())
-    variables = {each.name: read(each.name) for each in planned.persistent}
-    _require_files(planned)
-    for each in planned.persistent:  # actual shapes may differ from declared ones
+    variables = {each.name: read(each.name) for each in cpp_program.persistent}
+    _require_files(cpp_program)
+    for each in cpp_program.persistent:  # actual shapes may differ from declared ones
         each.target.shape = variables[each.name].shape
     with processor.target(target_processor):
-        variants = functions.variants_of(planned, _shape_sets(planned, shapes), read)
+        variants = functions.variants_of(cpp_program, _shape_sets(cpp_program, shapes), read)
     with _staging_folder(target, force) as folder:
-        _write(folder, planned, variants, variables, target_processor, seed)
+        _write(folder, cpp_program, variants, variables, target_processor, seed)
     return report
 
 
@@ -126,16 +125,16 @@ def _named(fetches: Sequence[Any] | Mapping[str, Any]) -> tuple[list[str], list[
     return names, given
 
 
-def _planned(
+def _cpp_program(
     program: Program, fetches: Sequence[tuple[str, Any]], scheduled: str, report: Report
 ) -> CppProgram:
     try:
-        planned = plans.plan(program, fetches, scheduled)
+        cpp_program = statements.cpp_program_of(program, fetches, scheduled)
     except NgraphError as error:
         raise NgraphError(f"the program cannot become C++. {error}\n{report}") from error
-    if not planned.results:
+    if not cpp_program.results:
         raise NgraphError("the program has no results: name them (fetch_list)")
-    return planned
+    return cpp_program
 
 
 def _reader(scope: Scope) -> Callable[[str], np.ndarray]:
@@ -151,8 +150,8 @@ def _reader(scope: Scope) -> Callable[[str], np.ndarray]:
     return read
 
 
-def _require_files(planned: CppProgram) -> None:
-    for each in planned.persistent:
+def _require_files(cpp_program: CppProgram) -> None:
+    for each in cpp_program.persistent:
         if each.target.dtype == "bfloat16":
             raise NgraphError(
                 f"the variable {each.name} is bfloat16, which an .npy file cannot hold: keep it as "
@@ -161,12 +160,12 @@ def _require_files(planned: CppProgram) -> None:
 
 
 def _shape_sets(
-    planned: CppProgram, shapes: Shapes | Sequence[Shapes] | None
+    cpp_program: CppProgram, shapes: Shapes | Sequence[Shapes] | None
 ) -> list[Shapes] | None:
     if not shapes:
         return None
     given = [shapes] if isinstance(shapes, Mapping) else shapes
-    declared = {feed.name: feed.target.shape for feed in planned.feeds}
+    declared = {feed.name: feed.target.shape for feed in cpp_program.feeds}
     return [_checked(each, declared) for each in given]
 
 
@@ -222,21 +221,21 @@ def _replace(target: Path, folder: Path) -> None:
 
 def _write(
     folder: Path,
-    planned: CppProgram,
+    cpp_program: CppProgram,
     variants: Sequence[Sequence[Variant]],
     variables: Mapping[str, np.ndarray],
     target: str,
     seed: int,
 ) -> None:
     # Only projects with kernel calls contain the code that calls Paddle's kernels.
-    apart = None if planned.kernel_calls else shutil.ignore_patterns("phi")
+    apart = None if cpp_program.kernel_calls else shutil.ignore_patterns("phi")
     shutil.copytree(_TEMPLATE, folder, dirs_exist_ok=True, ignore=apart)
     for name in core_files():
         destination = folder / "ngraph_ops" / name
         destination.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(_PACKAGE / name, destination)
     model = folder / "model"
-    described = _write_functions(model, planned, variants)
+    described = _write_functions(model, cpp_program, variants)
     (model / "variables").mkdir()
     for name, array in variables.items():
         np.save(model / _file_of(name), array, allow_pickle=False)
@@ -245,12 +244,12 @@ def _write(
         "release": __version__,
         "processor": target,
         "seed": seed,
-        "writes_variables": planned.changes,
-        "inputs": [_declared(feed.name, feed.target) for feed in planned.feeds],
-        "results": [_declared(each.name, each.value) for each in planned.results],
+        "writes_variables": cpp_program.changes,
+        "inputs": [_declared(feed.name, feed.target) for feed in cpp_program.feeds],
+        "results": [_declared(each.name, each.value) for each in cpp_program.results],
         "variables": [
             {**_declared(each.name, each.target), "file": _file_of(each.name)}
-            for each in planned.persistent
+            for each in cpp_program.persistent
         ],
         "functions": described,
         "files": [
@@ -261,10 +260,10 @@ def _write(
     identity = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
     text = json.dumps({"program": identity, **manifest}, indent=1)
     (folder / MANIFEST).write_text(text + "\n")
-    (folder / "main.cc").write_text(main_cc.text_of(planned, identity))
-    if planned.kernel_calls:
-        (folder / toolchain.KERNELS).write_text(kernels_cc.source_of(planned.kernel_calls))
-        (folder / "kernels.h").write_text(kernels_cc.header_of(planned.kernel_calls))
+    (folder / "main.cc").write_text(main_cc.text_of(cpp_program, identity))
+    if cpp_program.kernel_calls:
+        (folder / toolchain.KERNELS).write_text(kernels_cc.source_of(cpp_program.kernel_calls))
+        (folder / "kernels.h").write_text(kernels_cc.header_of(cpp_program.kernel_calls))
 
 
 def core_files() -> list[str]:
@@ -282,14 +281,14 @@ def core_files() -> list[str]:
 
 
 def _write_functions(
-    model: Path, planned: CppProgram, variants: Sequence[Sequence[Variant]]
+    model: Path, cpp_program: CppProgram, variants: Sequence[Sequence[Variant]]
 ) -> list[dict[str, Any]]:
     folder = model / "functions"
     folder.mkdir(parents=True)
     constants = Constants(folder / "constants.bin")
     constants.path.touch()
     described = []
-    for interval, of_interval in zip(planned.intervals, variants):
+    for interval, of_interval in zip(cpp_program.intervals, variants):
         rows = []
         for number, variant in enumerate(of_interval):
             name = f"interval_{interval.number}_{number}.xml"
@@ -307,10 +306,10 @@ def _write_functions(
                     "updates": [update._asdict() for update in variant.updates],
                 }
             )
-        place = f"interval {interval.number} ({interval.place})"
+        description = f"interval {interval.number} ({interval.description})"
         described.append(
             {
-                "name": place,
+                "name": description,
                 "inputs": [each.name for each in (*interval.inputs, *interval.states)],
                 "variants": rows,
             }

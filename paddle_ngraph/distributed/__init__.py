@@ -78,12 +78,12 @@ def init(seed: int | None = None, *, pin_cores: bool = True) -> None:
 
 def rank() -> int:
     """The rank of this process, from 0. Raises NgraphError before :func:`init`."""
-    return _job().place.rank
+    return _job().placement.rank
 
 
 def ranks() -> int:
     """The number of processes. Raises NgraphError before :func:`init`."""
-    return _job().place.ranks
+    return _job().placement.ranks
 
 
 def barrier() -> None:
@@ -105,8 +105,8 @@ def share(feed: Mapping[str, Any]) -> dict[str, Any]:
     """
     from paddle_ngraph.distributed import job
 
-    place = _job().place
-    return {name: job.share_of(name, batch, place) for name, batch in feed.items()}
+    placement = _job().placement
+    return {name: job.share_of(name, batch, placement) for name, batch in feed.items()}
 
 
 def prepare(

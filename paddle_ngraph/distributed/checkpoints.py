@@ -66,7 +66,7 @@ class Checkpoints:
     def save(self, program: Program, step: int, scope: Scope) -> None:
         """Writes a checkpoint; see :func:`paddle_ngraph.distributed.checkpoint`."""
         what = f"the checkpoint of step {step} cannot be written"
-        rank, digest = self._job.place.rank, first_run.digest(program)
+        rank, digest = self._job.placement.rank, first_run.digest(program)
         variables: dict[str, np.ndarray] = {}
         record: dict[str, Any] = {}
 
@@ -84,7 +84,7 @@ class Checkpoints:
         unfinished = Path(first)
         try:
             self._stage(what, of_first=lambda: _write(unfinished, 0, record, variables))
-            if self._job.place.ranks > 1:
+            if self._job.placement.ranks > 1:
                 self._stage(
                     what, of_others=lambda: _write(unfinished, rank, record, variables, unlike=0)
                 )
@@ -128,7 +128,7 @@ class Checkpoints:
         Raises:
             NgraphError: The function has failed on a rank: on all ranks, with one message.
         """
-        rank = self._job.place.rank
+        rank = self._job.placement.rank
         work = of_all or (of_first if rank == 0 else of_others)
         result, why = None, ""
         try:
@@ -167,7 +167,7 @@ class Checkpoints:
 
     def _finish(self, unfinished: Path, step: int, digest: str) -> None:
         assert self._folder is not None
-        self._folder.finish(unfinished, step, self._job.place.ranks, {"program": digest})
+        self._folder.finish(unfinished, step, self._job.placement.ranks, {"program": digest})
 
     def _newest(self) -> str:
         assert self._folder is not None
@@ -180,18 +180,18 @@ class Checkpoints:
         self, checkpoint: Checkpoint, program: Program, scope: Scope
     ) -> list[Callable[[], None]]:
         """Reads the state of this rank; returns functions that restore it."""
-        place, digest = self._job.place, first_run.digest(program)
-        if checkpoint.ranks != place.ranks:
+        placement, digest = self._job.placement, first_run.digest(program)
+        if checkpoint.ranks != placement.ranks:
             raise NgraphError(
                 f"{checkpoint.path} is that of {checkpoint.ranks} ranks, and this job has "
-                f"{place.ranks}: start it with as many, or give another folder to begin anew"
+                f"{placement.ranks}: start it with as many, or give another folder to begin anew"
             )
         if checkpoint.common["program"] != digest:
             raise NgraphError(
                 f"{checkpoint.path} is that of another program: give another folder to begin anew"
             )
         values: dict[str, np.ndarray] = {}
-        for rank in dict.fromkeys((0, place.rank)):
+        for rank in dict.fromkeys((0, placement.rank)):
             record, arrays = checkpoint.part(rank)
             values.update(zip(record["variables"], arrays))
         variables = variables_of(program, scope)

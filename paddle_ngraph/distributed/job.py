@@ -101,15 +101,15 @@ class DistributedJob:
     """The job of this process.
 
     Args:
-        place: The rank of this process.
+        placement: The rank of this process.
 
     Attributes:
         num_exchanges: The number of rendezvous so far, equal on all ranks.
         checkpoints: The checkpoints in use, by folder.
     """
 
-    def __init__(self, place: RankPlacement) -> None:
-        self.place = place
+    def __init__(self, placement: RankPlacement) -> None:
+        self.placement = placement
         self._number = next(_link_ids)
         self.num_exchanges = 0
         # Checkpoints of the job by folder, see checkpoints.of_job.
@@ -122,17 +122,17 @@ class DistributedJob:
         Raises:
             NgraphError: Rank 0 cannot open the store.
         """
-        if self.place.rank == 0 and not paddle.distributed.is_initialized():
-            _reject_used_port(self.place.master)
+        if self.placement.rank == 0 and not paddle.distributed.is_initialized():
+            _reject_used_port(self.placement.master)
         return global_store()
 
     @cached_property
     def _rendezvous(self) -> Rendezvous:
-        place, name = self.place, os.environ.get(reports.JOB_VARIABLE, "")
+        placement, name = self.placement, os.environ.get(reports.JOB_VARIABLE, "")
         # With the job's name in the key, a rank never joins a job whose store has its port.
         key = f"ngraph/meetings/{name}/{self._number}"
-        host = place.master.rpartition(":")[0]
-        return Rendezvous(place.rank, place.ranks, host, self.store, key)
+        host = placement.master.rpartition(":")[0]
+        return Rendezvous(placement.rank, placement.ranks, host, self.store, key)
 
     def link_number(self, number: int) -> int:
         """The id of a new link, equal on both ranks and unique up to the next rendezvous.
@@ -140,7 +140,7 @@ class DistributedJob:
         Args:
             number: The index among the links between two rendezvous, below ``2 * ranks``.
         """
-        return _FIRST_LINK_ID + self.num_exchanges * 2 * self.place.ranks + number
+        return _FIRST_LINK_ID + self.num_exchanges * 2 * self.placement.ranks + number
 
     def new_store(self, name: str, opens: bool) -> Store:
         """Another key-value store, for two ranks: one opens it, and the other one connects to it.
@@ -155,18 +155,18 @@ class DistributedJob:
                 reserved.bind(("", 0))
                 port = int(reserved.getsockname()[1])
                 store = new_store("127.0.0.1", port, True, 0)
-            self.store.set(name, f"{self.place.host}:{port}")
+            self.store.set(name, f"{self.placement.host}:{port}")
             return store
         host, _, port_there = self.store.get(name).decode().rpartition(":")
         return new_store(host, int(port_there), False, 0)
 
     def connect(self) -> None:
         """Creates the gloo context for collective operators of static programs."""
-        if self.place.ranks == 1:
+        if self.placement.ranks == 1:
             return
         self.barrier()  # the barrier has a longer timeout than gloo's
         if not paddle.distributed.is_initialized():  # else the context exists
-            make_gloo_context(self.store, str(RING), self.place.rank, self.place.ranks)
+            make_gloo_context(self.store, str(RING), self.placement.rank, self.placement.ranks)
 
     def exchange(self, text: str) -> list[str]:
         """An all-gather of texts, by rank; blocks until all ranks have called it.
@@ -175,7 +175,7 @@ class DistributedJob:
             NgraphError: Another rank is lost, or does not arrive for 15 minutes; or the store
                 cannot be opened.
         """
-        if self.place.ranks == 1:
+        if self.placement.ranks == 1:
             return [text]
         self.num_exchanges += 1
         reports.report_meeting(self.num_exchanges)
@@ -185,8 +185,8 @@ class DistributedJob:
             raise
         except Exception as error:  # Paddle's errors have many types
             raise NgraphError(
-                f"rank {self.place.rank} waits in vain for the other ranks: rank 0 has gone, or "
-                f"another one has not come ({last_line(error)})"
+                f"rank {self.placement.rank} waits in vain for the other ranks: rank 0 has gone, "
+                f"or another one has not come ({last_line(error)})"
             ) from error
 
     def barrier(self) -> None:
@@ -209,9 +209,9 @@ def _reject_used_port(master: str) -> None:
             ) from error
 
 
-def share_of(name: str, batch: Any, place: RankPlacement) -> Any:
+def share_of(name: str, batch: Any, placement: RankPlacement) -> Any:
     """The share of an array that a rank computes; see :func:`part_of`."""
-    return part_of(name, batch, place.rank, place.ranks, "ranks")
+    return part_of(name, batch, placement.rank, placement.ranks, "ranks")
 
 
 def part_of(name: str, batch: Any, number: int, parts: int, what: str) -> Any:
@@ -252,9 +252,9 @@ def cores_of(usable: Sequence[int], local_rank: int, local_ranks: int) -> list[i
     return cores[first:last]
 
 
-def pin(place: RankPlacement) -> list[int]:
+def pin(placement: RankPlacement) -> list[int]:
     """Pins all threads of this process to its cores; returns the cores."""
-    cores = cores_of(list(os.sched_getaffinity(0)), place.local_rank, place.local_ranks)
+    cores = cores_of(list(os.sched_getaffinity(0)), placement.local_rank, placement.local_ranks)
     for thread in os.listdir("/proc/self/task"):
         try:
             os.sched_setaffinity(int(thread), cores)
@@ -276,16 +276,16 @@ def start(seed: int | None, pins_cores: bool) -> DistributedJob:
     with _lock:
         if not _jobs:
             reports.connect(os.environ)
-            place = RankPlacement.of_environment(os.environ)
-            job = DistributedJob(place)
+            placement = RankPlacement.of_environment(os.environ)
+            job = DistributedJob(placement)
             job.connect()
             # All ranks compile before the first step, and compute bitwise equal results.
             background_compile.disable()
-            if pins_cores and place.local_ranks > 1:
-                pin(place)
+            if pins_cores and placement.local_ranks > 1:
+                pin(placement)
             _jobs.append(job)
         if seed is not None:
-            paddle.seed(seed + _jobs[0].place.rank)
+            paddle.seed(seed + _jobs[0].placement.rank)
         return _jobs[0]
 
 

@@ -61,14 +61,14 @@ class _Sender:
             time.sleep(HEARTBEAT_SECONDS)
 
     def _fail(
-        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+        self, error_type: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         refuses = isinstance(error, NgraphError)
-        sentence = str(error) if refuses else f"{kind.__name__}: {_last_line(error)}"
+        sentence = str(error) if refuses else f"{error_type.__name__}: {_last_line(error)}"
         message = sentence[:_MAX_SENTENCE_LENGTH]
         is_sent = self.send(failure=message, refuses=refuses, when=time.monotonic())
         if not (refuses and is_sent):  # the launcher prints an NgraphError itself
-            self._show(kind, error, trace)
+            self._show(error_type, error, trace)
 
 
 def connect(variables: MutableMapping[str, str]) -> None:

@@ -35,18 +35,18 @@ Arrays = Sequence[np.ndarray]
 
 def _check_same_program(job: DistributedJob, form: ServerForm, serves: bool) -> None:
     """Raises NgraphError if the ranks have created ``form`` from different programs."""
-    place = job.place
-    if place.ranks < 2 or serves != (place.rank == 0):
+    placement = job.placement
+    if placement.ranks < 2 or serves != (placement.rank == 0):
         raise NgraphError(
-            f"this is rank {place.rank} of {place.ranks}: with a parameter server rank 0 calls "
-            "serve(), and the others, at least one, call trainer()"
+            f"this is rank {placement.rank} of {placement.ranks}: with a parameter server rank 0 "
+            "calls serve(), and the others, at least one, call trainer()"
         )
     first_run.agree(job, [form.server], {})
 
 
 def _link(job: DistributedJob, number: int) -> ProcessLink:
     """Connects a trainer and the server by a link; the server opens the store of the link."""
-    is_server = job.place.rank == 0
+    is_server = job.placement.rank == 0
     return ProcessLink(
         job.new_store(f"ngraph/link/{number}", is_server), number, int(not is_server)
     )
@@ -82,7 +82,7 @@ class Server:
         self._is_synchronous = is_synchronous
         self._after_update = after_update
         self._job = job
-        self._trainers = set(range(1, job.place.ranks))
+        self._trainers = set(range(1, job.placement.ranks))
         self._inbox: queue.SimpleQueue[tuple[int, Message]] = queue.SimpleQueue()
         self._outboxes: dict[int, queue.SimpleQueue[Message]] = {
             trainer: queue.SimpleQueue() for trainer in self._trainers
@@ -208,9 +208,9 @@ def _added(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, 
     """Adds gradients of equal rows; returns the indices of the rows, and the sums."""
     row_ids = np.concatenate([each for each, _ in pairs])
     gradients = np.concatenate([each for _, each in pairs])
-    rows, places = np.unique(row_ids, return_inverse=True)
+    rows, inverse = np.unique(row_ids, return_inverse=True)
     sums = np.zeros((len(rows), gradients.shape[1]), gradients.dtype)
-    np.add.at(sums, places, gradients)
+    np.add.at(sums, inverse, gradients)
     return rows, sums
 
 
@@ -237,7 +237,7 @@ class Trainer:
         self._is_open = True
         variables_of(form.trainer, scope)
         _check_same_program(job, form, serves=False)
-        number = job.link_number(job.place.rank)
+        number = job.link_number(job.placement.rank)
         self._thread = threading.Thread(target=self._exchange, args=(number,), daemon=True)
         self._thread.start()
         self._start()
@@ -267,8 +267,8 @@ class Trainer:
         Raises:
             NgraphError: The batch is not divisible.
         """
-        place = self._job.place
-        among = RankPlacement(place.rank - 1, place.ranks - 1)
+        placement = self._job.placement
+        among = RankPlacement(placement.rank - 1, placement.ranks - 1)
         return {name: share_of(name, batch, among) for name, batch in feed.items()}
 
     def run(self, feed: Mapping[str, Any]) -> list[np.ndarray]:
@@ -290,8 +290,8 @@ class Trainer:
             given[PARAMETERS] = answer.pop(0)
         for table, of_rows, rows in zip(self._form.tables, row_ids, answer):
             given[table.rows] = _padded(rows)
-            for name, places in table.lookups.items():
-                given[places] = _row_positions(np.asarray(feed[name]), of_rows)
+            for name, positions in table.lookups.items():
+                given[positions] = _row_positions(np.asarray(feed[name]), of_rows)
         wanted = [*self._form.fetches, *self._form.gradients]
         with paddle.static.scope_guard(self._scope):
             found = self._executor.run(self._form.trainer, feed=given, fetch_list=wanted)
@@ -312,7 +312,7 @@ class Trainer:
     def __enter__(self) -> Trainer:
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(self, error_type: Any, error: BaseException | None, trace: Any) -> None:
         if error is None:
             self.close()
         elif self._is_open:

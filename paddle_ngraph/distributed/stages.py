@@ -174,7 +174,7 @@ class PipelineStage:
     def __enter__(self) -> PipelineStage:
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(self, error_type: Any, error: BaseException | None, trace: Any) -> None:
         if error is None:
             self.close()
         else:
@@ -339,7 +339,7 @@ class LinkedStage(PipelineStage):
     """
 
     def __init__(self, executor: Any, form: Pipeline, scope: Scope, job: DistributedJob) -> None:
-        rank, ranks = job.place.rank, job.place.ranks
+        rank, ranks = job.placement.rank, job.placement.ranks
         if ranks != len(form.stages):
             raise NgraphError(
                 f"the job has {ranks} ranks and the pipeline {len(form.stages)} stages: start one "

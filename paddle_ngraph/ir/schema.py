@@ -33,97 +33,99 @@ class Malformed(ValueError):
 Check = Callable[[Any, str], None]
 
 
-def _mismatch(place: str, value: Any, expected: str) -> Malformed:
+def _mismatch(location: str, value: Any, expected: str) -> Malformed:
     text = repr(value)
-    return Malformed(f"{place} is {text[:60]}{'...' * (len(text) > 60)}, not {expected}")
+    return Malformed(f"{location} is {text[:60]}{'...' * (len(text) > 60)}, not {expected}")
 
 
-def _non_negative(value: Any, place: str) -> None:
+def _non_negative(value: Any, location: str) -> None:
     # type(), since bool is a subclass of int.
     if type(value) is not int or not 0 <= value < _MAX_INDEX:
-        raise _mismatch(place, value, "a whole number from 0 on")
+        raise _mismatch(location, value, "a whole number from 0 on")
 
 
-def _boolean(value: Any, place: str) -> None:
+def _boolean(value: Any, location: str) -> None:
     if type(value) is not bool:
-        raise _mismatch(place, value, "true or false")
+        raise _mismatch(location, value, "true or false")
 
 
-def _name(value: Any, place: str) -> None:
+def _name(value: Any, location: str) -> None:
     plain = isinstance(value, str) and value.isascii() and value.isprintable()
     if not plain or not 0 < len(value) <= _MAX_NAME_LENGTH:
-        raise _mismatch(place, value, "a name")
+        raise _mismatch(location, value, "a name")
 
 
-def _dtype(value: Any, place: str) -> None:
+def _dtype(value: Any, location: str) -> None:
     if not isinstance(value, str) or value not in DTYPES:
-        raise _mismatch(place, value, "a dtype")
+        raise _mismatch(location, value, "a dtype")
 
 
-def _shape(value: Any, place: str) -> None:
+def _shape(value: Any, location: str) -> None:
     if not isinstance(value, list) or len(value) > MAX_RANK:
-        raise _mismatch(place, value, f"a list of at most {MAX_RANK} dimensions")
+        raise _mismatch(location, value, f"a list of at most {MAX_RANK} dimensions")
     elements = 1
     for dim in value:
         if type(dim) is not int or dim < -1:
-            raise _mismatch(place, value, "a list of sizes, -1 where they are open")
+            raise _mismatch(location, value, "a list of sizes, -1 where they are open")
         elements *= max(dim, 1)
         if elements > _MAX_ELEMENTS:
-            raise _mismatch(place, value, "a shape that fits into memory")
+            raise _mismatch(location, value, "a shape that fits into memory")
 
 
-def _unchecked(value: Any, place: str) -> None:
+def _unchecked(value: Any, location: str) -> None:
     """Accepts any value of an attribute: the converters that read attributes check them."""
 
 
 def _optional(check: Check) -> Check:
-    def check_optional(value: Any, place: str) -> None:
+    def check_optional(value: Any, location: str) -> None:
         if value is not None:
-            check(value, place)
+            check(value, location)
 
     return check_optional
 
 
 def _list_of(check: Check) -> Check:
-    def check_list(value: Any, place: str) -> None:
+    def check_list(value: Any, location: str) -> None:
         if not isinstance(value, list):
-            raise _mismatch(place, value, "a list")
+            raise _mismatch(location, value, "a list")
         for item in value:
-            check(item, place)
+            check(item, location)
 
     return check_list
 
 
 def _by_name(check: Check) -> Check:
-    def check_dict(value: Any, place: str) -> None:
+    def check_dict(value: Any, location: str) -> None:
         if not isinstance(value, dict):
-            raise _mismatch(place, value, "an object")
+            raise _mismatch(location, value, "an object")
         for key, item in value.items():
-            _name(key, place)
-            check(item, f"{place}.{key}")
+            _name(key, location)
+            check(item, f"{location}.{key}")
 
     return check_dict
 
 
 def _record(fields: dict[str, Check], optional: frozenset[str] = frozenset()) -> Check:
-    def check_record(value: Any, place: str) -> None:
+    def check_record(value: Any, location: str) -> None:
         if not isinstance(value, dict):
-            raise _mismatch(place, value, "an object")
+            raise _mismatch(location, value, "an object")
         odd = sorted((value.keys() ^ fields.keys()) - optional)
         if odd:
-            raise Malformed(f"{place} lacks or should not have {', '.join(map(repr, odd))[:200]}")
+            raise Malformed(
+                f"{location} lacks or should not have {', '.join(map(repr, odd))[:200]}"
+            )
         for name, item in value.items():
-            fields[name](item, f"{place}.{name}")
+            fields[name](item, f"{location}.{name}")
 
     return check_record
 
 
 def _row(*checks: Check) -> Check:
-    def check_row(value: Any, place: str) -> None:
+    def check_row(value: Any, location: str) -> None:
         if not isinstance(value, list) or len(value) != len(checks):
-            raise _mismatch(place, value, f"a list of {len(checks)}")
+            raise _mismatch(location, value, f"a list of {len(checks)}")
         for check, item in zip(checks, value):
-            check(item, place)
+            check(item, location)
 
     return check_row
 
@@ -139,8 +141,8 @@ _FORM = _row(
 )
 
 
-def _blocks(value: Any, place: str) -> None:
-    _list_of(_check_block)(value, place)
+def _blocks(value: Any, location: str) -> None:
+    _list_of(_check_block)(value, location)
 
 
 _OPERATOR: dict[str, Check] = {
@@ -208,7 +210,7 @@ def _check_boundary(data: dict[str, Any], known: set[int]) -> None:
         raise Malformed("states and their new values differ in number")
     for field, end in (("value_inputs", len(read)), ("weights", len(data["inputs"]))):
         positions = data[field]
-        if len(set(positions)) != len(positions) or any(place >= end for place in positions):
+        if len(set(positions)) != len(positions) or any(position >= end for position in positions):
             raise Malformed(f"{field} names a position twice, or one beyond the {end} there are")
     dtype_of = {number: dtype for number, dtype, _ in data["tensors"]}
     for field in ("inputs", "states", "outputs", "state_outputs"):
@@ -281,20 +283,20 @@ def _check_form(
     if not differing.keys() <= outputs.keys():
         raise Malformed(f"{op['type']} has results that are not outputs")
     for name, produced in outputs.items():
-        place = f"result '{name}' of {op['type']}"
+        location = f"result '{name}' of {op['type']}"
         results = differing.get(name, produced)
-        _require(results, known, place)
-        _require(produced, set(results), place)
-        _add_new(results, defined, place)
+        _require(results, known, location)
+        _require(produced, set(results), location)
+        _add_new(results, defined, location)
 
 
-def _add_new(produced: list[int], defined: set[int], place: str) -> None:
+def _add_new(produced: list[int], defined: set[int], location: str) -> None:
     if len(set(produced)) != len(produced) or not defined.isdisjoint(produced):
-        raise Malformed(f"{place} is computed twice")
+        raise Malformed(f"{location} is computed twice")
     defined.update(produced)
 
 
-def _require(ids: list[int], defined: set[int], place: str) -> None:
+def _require(ids: list[int], defined: set[int], location: str) -> None:
     if not defined.issuperset(ids):
         missing = next(number for number in ids if number not in defined)
-        raise Malformed(f"{place}: tensor {missing} is not there")
+        raise Malformed(f"{location}: tensor {missing} is not there")

@@ -125,7 +125,10 @@ def use_mkl_packed(layer: Model, on: bool = True) -> Model:
         if not isinstance(inner, RNNBase):
             continue
         if not isinstance(inner, _Packed):
-            kind = type(inner)
-            change_class(inner, _PACKED.get(kind) or type(kind.__name__, (_Packed, kind), {}))
+            layer_type = type(inner)
+            change_class(
+                inner,
+                _PACKED.get(layer_type) or type(layer_type.__name__, (_Packed, layer_type), {}),
+            )
         inner.use_mkl_packed = on
     return layer

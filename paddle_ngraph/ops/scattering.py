@@ -496,10 +496,10 @@ def _assigned_shape(op: Op, ranges: Sequence[Positions]) -> list[Number]:
     new = list(op.attr("none_axes"))
     shape: list[Number] = []
     for axis, taken in enumerate(ranges):
-        shape += [1] * sum(1 for place in new if place == axis)
+        shape += [1] * sum(1 for new_axis in new if new_axis == axis)
         if axis not in op.attr("decrease_axes"):
             shape.append(taken.count)
-    return shape + [1] * sum(1 for place in new if place >= len(ranges))
+    return shape + [1] * sum(1 for new_axis in new if new_axis >= len(ranges))
 
 
 def _with_slice(

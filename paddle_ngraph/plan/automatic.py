@@ -51,7 +51,7 @@ _TOLERANCE, _VARIABLE_TOLERANCE, _ROUNDING = 1e-3, 5e-3, 1e-6
 # error, they make updates of full size in the direction of its sign. By type: the operand that
 # shows the gradient after an update, and the power of it that is linear in the gradient.
 _NORMALIZING_OPTIMIZERS: dict[str, tuple[str, float]] = {
-    **{f"pd_op.{kind}_": ("moment1", 1.0) for kind in ("adam", "adamw", "lamb", "nadam", "radam")},
+    **{f"pd_op.{name}_": ("moment1", 1.0) for name in ("adam", "adamw", "lamb", "nadam", "radam")},
     "pd_op.adamax_": ("moment", 1.0),
     "pd_op.adagrad_": ("moment", 0.5),
     "pd_op.decayed_adagrad_": ("moment", 0.5),

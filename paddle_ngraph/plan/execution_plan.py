@@ -345,5 +345,5 @@ def _dot_node(op: PlacedOperator, colour: str) -> str:
     return f'op{op.index} [label="{op.index} {title}\\n{op.device}", fillcolor="{colour}"];'
 
 
-def _short(kind: str) -> str:
-    return kind.removeprefix("pd_op.")
+def _short(op_type: str) -> str:
+    return op_type.removeprefix("pd_op.")

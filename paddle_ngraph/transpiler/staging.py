@@ -47,7 +47,7 @@ _COMBINE = "builtin.combine"
 
 
 def best_ends(
-    us: Sequence[float], sent: Sequence[float], stages: int, places: Sequence[int]
+    us: Sequence[float], sent: Sequence[float], stages: int, cut_points: Sequence[int]
 ) -> list[int] | None:
     """The partition of operators into stages that minimizes the longest stage.
 
@@ -55,7 +55,7 @@ def best_ends(
         us: The time of each operator, in microseconds.
         sent: The time to send the values that cross a cut before each operator, in microseconds.
         stages: The number of stages.
-        places: The indices of operators before which a cut is allowed.
+        cut_points: The indices of operators before which a cut is allowed.
 
     Returns:
         The index of the first operator of each stage but the first; ``None`` if there are too few
@@ -68,7 +68,7 @@ def best_ends(
     for number in range(stages):
         is_last = number == stages - 1
         found = {}
-        for end in [count] if is_last else places:
+        for end in [count] if is_last else cut_points:
             partitions = [
                 (
                     max(longest, until[end] - until[start] + sent[start] + sent[end]),
@@ -329,12 +329,12 @@ class Staging:
         us = [self._us(node) for node in self._forward]
         return max(sum(us[a:b]) for a, b in pairwise([0, *ends, len(us)]))
 
-    def _best_ends(self, places: Sequence[int]) -> list[int] | None:
+    def _best_ends(self, cut_points: Sequence[int]) -> list[int] | None:
         """The cuts among ``places`` that minimize the longest stage."""
         us = list(map(self._us, self._forward))
         crossing = elements_between(self.view, self._forward)
         sent = [_US_PER_MESSAGE + 2 * each / _SENT_ELEMENTS_PER_US for each in crossing]
-        return best_ends(us, sent, self._stages, places)
+        return best_ends(us, sent, self._stages, cut_points)
 
     # -- the backward pass -----------------------------------------------------------------------
 

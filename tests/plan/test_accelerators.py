@@ -21,7 +21,7 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import NgraphError, _core, flags
-from paddle_ngraph.codegen.plan import plan as project_plan
+from paddle_ngraph.codegen.statements import cpp_program_of
 from paddle_ngraph.conversion import accelerators, build, disk_cache
 from paddle_ngraph.conversion.accelerators import Accelerator
 from paddle_ngraph.conversion.settings import RunSettings
@@ -284,7 +284,7 @@ def test_devices_survive_clones():
 
 def test_a_project_in_cpp_has_cpus_only():
     planned = Planned(lookup, "GPU").plan
-    project = project_plan(planned.program, [("found", planned.fetches[0])])
+    project = cpp_program_of(planned.program, [("found", planned.fetches[0])])
     (interval,) = project.intervals
     assert device_of(interval.text) == interval.graph.compiled_for == "CPU"
 

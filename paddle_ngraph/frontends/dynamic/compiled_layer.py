@@ -55,7 +55,7 @@ class Compiled:
         if breaks:
             raise NgraphError(f"{self._function!r} is not one graph: it breaks at {breaks[0]}")
 
-    def __get__(self, target: Any, kind: type | None = None) -> Any:
+    def __get__(self, target: Any, owner: type | None = None) -> Any:
         """Returns the function bound to an object."""
         return self if target is None else MethodType(self, target)
 

@@ -110,8 +110,8 @@ class ScopeBound(Generic[T]):
 
 def install() -> None:
     """Patches Paddle's functions that erase variables or end scopes: they report it."""
-    for place in replaced.ERASE_VARIABLES:
-        place.replace(_reporting)
+    for target in replaced.ERASE_VARIABLES:
+        target.replace(_reporting)
 
 
 def count() -> int:

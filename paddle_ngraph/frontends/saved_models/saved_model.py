@@ -475,13 +475,13 @@ def _parameters_of(program: Program) -> dict[str, parameter_file.Shape]:
 
 
 def _persistable_in(description: LegacyProgramDesc) -> set[str]:
-    kinds = VarType
+    types = VarType
     variables = description.block(0).all_vars()
     return {
         variable.name()
         for variable in variables
         if variable.persistable()
-        and variable.type() not in (kinds.FEED_MINIBATCH, kinds.FETCH_LIST)
+        and variable.type() not in (types.FEED_MINIBATCH, types.FETCH_LIST)
     }
 
 

@@ -38,8 +38,8 @@ def is_copy(op: Operation) -> bool:
 
 def place_on(op: Operation, device: str) -> None:
     """Chooses a device for an operator, in place of an earlier choice."""
-    kind = "copy_to" if is_copy(op) else "device"
-    op.set_str_attr(PLACE_ATTRIBUTE, f"/{kind}={device}{_MARK.sub('', _place(op))}")
+    mark = "copy_to" if is_copy(op) else "device"
+    op.set_str_attr(PLACE_ATTRIBUTE, f"/{mark}={device}{_MARK.sub('', _place(op))}")
 
 
 def clear_device(op: Operation) -> None:

@@ -109,7 +109,7 @@ class Compute:
         operands: The variables that it reads.
         attributes: Other arguments, as C++.
         in_place: Whether the operator overwrites a variable.
-        place: A readable description of its place in the program.
+        description: A readable description of its place in the program.
     """
 
     target: CppVariable
@@ -117,7 +117,7 @@ class Compute:
     operands: list[CppVariable]
     attributes: list[str] = field(default_factory=list)
     in_place: bool = False
-    place: str = ""
+    description: str = ""
 
 
 @dataclass
@@ -128,7 +128,7 @@ class KernelCall:
         number: The index among kernel calls.
         op: Paddle's operator.
         kernel: The kernel, and its arguments.
-        place: A readable description of the operator and its place in the program.
+        description: A readable description of the operator and its place in the program.
         operands: The variables of each operand: one, several for a list, none if absent.
         results: The variables that it creates or overwrites, with lists flattened.
         overwrites: The operand that shares memory with a result, by the index of the result.
@@ -137,7 +137,7 @@ class KernelCall:
     number: int
     op: Operation
     kernel: PhiKernel
-    place: str
+    description: str
     operands: list[list[CppVariable]]
     results: list[CppVariable]
     overwrites: dict[int, int]
@@ -160,7 +160,7 @@ class EngineCall:
         number: The index of the operator in the program.
         graph: The graph of the subgraph.
         text: The graph string.
-        place: A readable description of its operators.
+        description: A readable description of its operators.
         inputs, states: The input variables, in the order of the graph, without the weights.
         outputs: The output variables.
         weights: The names of constant parameters, by input index in the graph.
@@ -169,7 +169,7 @@ class EngineCall:
     number: int
     graph: Graph
     text: str
-    place: str
+    description: str
     inputs: list[CppVariable]
     states: list[CppVariable]
     outputs: list[CppVariable]
@@ -316,8 +316,10 @@ class NotExpressible(NgraphError):
     """An operator that cannot be expressed in C++."""
 
 
-def plan(program: Program, fetches: Sequence[tuple[str, Value]], scheduled: str = "") -> CppProgram:
-    """Plans ``main.cc`` for a rewritten program.
+def cpp_program_of(
+    program: Program, fetches: Sequence[tuple[str, Value]], scheduled: str = ""
+) -> CppProgram:
+    """Translates a rewritten program into statements of C++.
 
     Args:
         program: A PIR program, after the program pass.
@@ -327,18 +329,18 @@ def plan(program: Program, fetches: Sequence[tuple[str, Value]], scheduled: str 
     Raises:
         NotExpressible: An operator cannot be expressed; the message describes it and its place.
     """
-    planner = _CppProgramBuilder(scheduled, takes_fetched=not fetches)
-    block = planner.block(program.global_block(), None, "the program")
+    builder = _CppProgramBuilder(scheduled, takes_fetched=not fetches)
+    block = builder.add_block(program.global_block(), None, "the program")
     for name, value in fetches:
-        planner.fetch(block, name, value)
-    return planner.finished()
+        builder.fetch(block, name, value)
+    return builder.finished()
 
 
 class _CppScope:
     """The variables of a block, with a link to the outer scope."""
 
-    def __init__(self, plan: CppBlock, outer: _CppScope | None) -> None:
-        self.plan = plan
+    def __init__(self, block: CppBlock, outer: _CppScope | None) -> None:
+        self.block = block
         self.outer = outer
         self.variables: dict[int, CppVariable] = {}  # the C++ variables of values, by value id
         self.lists: dict[int, list[Value]] = {}  # the members of values that are lists, by value id
@@ -356,12 +358,12 @@ class _CppScope:
         if self.outer is None:
             raise NotExpressible("a variable is read that no operator makes")
         found = self.outer._find(number)
-        self.plan.captured[found.name] = found
+        self.block.captured[found.name] = found
         return found
 
 
 class _CppProgramBuilder:
-    """Builds the plan of :func:`plan`."""
+    """The builder of :func:`cpp_program_of`."""
 
     def __init__(self, scheduled: str, takes_fetched: bool) -> None:
         self._scheduled = scheduled
@@ -375,12 +377,12 @@ class _CppProgramBuilder:
         self._results: dict[str, Fetch] = {}
         self._numbers = 0
         self._changes = False
-        self._place = ""
+        self._description = ""
 
     def finished(self) -> CppProgram:
-        """The complete plan."""
+        """The complete program."""
         return CppProgram(
-            blocks=[scope.plan for scope in self._scopes],
+            blocks=[scope.block for scope in self._scopes],
             feeds=list(self._feeds.values()),
             results=list(self._results.values()),
             persistent=[each for each in self._persistent.values() if each.target.used],
@@ -395,20 +397,22 @@ class _CppProgramBuilder:
         if name in self._results:
             raise NgraphError(f"two results are called {name!r}")
         self._results[name] = fetch
-        scope.plan.statements.append(fetch)
+        scope.block.statements.append(fetch)
 
-    def block(self, block: Block, outer: _CppScope | None, role: str) -> _CppScope:
-        """Plans a block and its sub-blocks."""
+    def add_block(self, block: Block, outer: _CppScope | None, role: str) -> _CppScope:
+        """Translates a block and its sub-blocks."""
         scope = _CppScope(CppBlock(len(self._scopes), role), outer)
         self._scopes.append(scope)
         for value in block.args():
-            scope.plan.arguments.append(self._new_variable(scope, value, "carried"))
+            scope.block.arguments.append(self._new_variable(scope, value, "carried"))
         for index, op in enumerate(block.ops):
-            self._place = place = f"{op.name()} (operator {index} of block {scope.plan.number})"
+            self._description = description = (
+                f"{op.name()} (operator {index} of block {scope.block.number})"
+            )
             try:
                 self._operator(scope, op)
             except NotExpressible as reason:
-                raise NgraphError(f"{place} has no form in C++: {reason}") from reason
+                raise NgraphError(f"{description} has no form in C++: {reason}") from reason
         return scope
 
     # -- operators ---------------------------------------------------------------------------------
@@ -454,24 +458,24 @@ class _CppProgramBuilder:
         if name not in known:
             # Visible in every block, as one name is one variable.
             outermost = self._scopes[0]
-            kind: Any = PersistentVariable if outlives else Feed
-            known[name] = kind(self._new_variable(outermost, value, name), name)
-            outermost.plan.statements.insert(
+            create: Any = PersistentVariable if outlives else Feed
+            known[name] = create(self._new_variable(outermost, value, name), name)
+            outermost.block.statements.insert(
                 len(self._feeds) + len(self._persistent) - 1, known[name]
             )
         self._scopes[0].variables[value.id] = known[name].target
 
     def _constant(self, scope: _CppScope, op: Operation) -> None:
         attributes, target = op.attrs(), self._new_variable(scope, op.result(0))
-        kind = _cpp_dtype(target.dtype)
+        dtype = _cpp_dtype(target.dtype)
         if op.name() == "pd_op.full":
             shape = ", ".join(map(str, attributes["shape"]))
-            arguments = [kind, f"{{{shape}}}", cpp.number(attributes["value"])]
+            arguments = [dtype, f"{{{shape}}}", cpp.number(attributes["value"])]
         else:
             numbers = ", ".join(cpp.integer(int(number)) for number in attributes["value"])
-            arguments = [kind, f"{{{numbers}}}"]
+            arguments = [dtype, f"{{{numbers}}}"]
         operator = op.name().removeprefix("pd_op.")
-        scope.plan.statements.append(Compute(target, operator, [], arguments))
+        scope.block.statements.append(Compute(target, operator, [], arguments))
 
     def _list(self, scope: _CppScope, op: Operation) -> None:
         if op.name() == "builtin.combine":
@@ -522,49 +526,49 @@ class _CppProgramBuilder:
             weights,
         )
         self._intervals.append(interval)
-        scope.plan.statements.append(interval)
+        scope.block.statements.append(interval)
 
     def _while(self, scope: _CppScope, op: Operation) -> None:
         condition, *starts = (scope.find(value) for value in op.operands_source())
         (body,) = op.blocks()
-        inner = self.block(body, scope, f"the body of a loop in block {scope.plan.number}")
+        inner = self.add_block(body, scope, f"the body of a loop in block {scope.block.number}")
         results = [self._new_variable(scope, value) for value in op.results()]
-        loop = While(self._number(), condition, starts, results, inner.plan)
-        scope.plan.statements.append(loop)
+        loop = While(self._number(), condition, starts, results, inner.block)
+        scope.block.statements.append(loop)
 
     def _if(self, scope: _CppScope, op: Operation) -> None:
         condition = scope.find(op.operand_source(0))
-        place = f"where {condition.name} of block {scope.plan.number} is"
+        description = f"where {condition.name} of block {scope.block.number} is"
         branches = [
-            self.block(block, scope, f"{place} {case}").plan
+            self.add_block(block, scope, f"{description} {case}").block
             for block, case in zip(op.blocks(), ("true", "false"))
         ]
         results = [self._new_variable(scope, value) for value in op.results()]
-        scope.plan.statements.append(If(self._number(), condition, results, branches))
+        scope.block.statements.append(If(self._number(), condition, results, branches))
 
     def _yield(self, scope: _CppScope, op: Operation) -> None:
         values = [scope.find(value) for value in op.operands_source()]
-        scope.plan.statements.append(Yield(values))
+        scope.block.statements.append(Yield(values))
 
     def _stack(self, scope: _CppScope, op: Operation) -> None:
         stack = CppVariable(self._unused_name("stack"))
         for value in op.results():  # the results: the stack, and its two ends
             scope.variables[value.id] = stack
-        scope.plan.statements.append(MakeStack(stack))
+        scope.block.statements.append(MakeStack(stack))
 
     def _push(self, scope: _CppScope, op: Operation) -> None:
         stack, *values = (scope.find(value) for value in op.operands_source())
-        scope.plan.statements.append(Push(stack, values))
+        scope.block.statements.append(Push(stack, values))
 
     def _pop(self, scope: _CppScope, op: Operation) -> None:
         stack = scope.find(op.operand_source(0))
         results = [self._new_variable(scope, value) for value in op.results()]
-        scope.plan.statements.append(Pop(self._number(), stack, results))
+        scope.block.statements.append(Pop(self._number(), stack, results))
 
     def _has_elements(self, scope: _CppScope, op: Operation) -> None:
         stack = scope.find(op.operand_source(0))
         target = self._new_variable(scope, op.result(0))
-        scope.plan.statements.append(HasElements(target, stack))
+        scope.block.statements.append(HasElements(target, stack))
 
     def _setter(self, scope: _CppScope, op: Operation) -> None:
         name = str(op.attrs()[SCOPE_NAMES.get(op.name(), "output_name")])
@@ -575,7 +579,7 @@ class _CppProgramBuilder:
         if scope.outer is not None:
             raise NotExpressible("it sets a variable inside of control flow")
         outliving.target.used = self._changes = True
-        scope.plan.statements.append(SetVariable(outliving.target.name, value))
+        scope.block.statements.append(SetVariable(outliving.target.name, value))
 
     def _fallback(self, scope: _CppScope, op: Operation) -> None:
         operator = op.name().removeprefix("pd_op.").removesuffix("_")
@@ -598,8 +602,8 @@ class _CppProgramBuilder:
             scope.variables[op.result(0).id] = target
             self._writes(target)
         operator = "assign" if operator == "assign_out" else operator
-        scope.plan.statements.append(
-            Compute(target, operator, operands, attributes, bool(pairs), self._place)
+        scope.block.statements.append(
+            Compute(target, operator, operands, attributes, bool(pairs), self._description)
         )
 
     def _kernel(self, scope: _CppScope, op: Operation, operands: list[list[CppVariable]]) -> None:
@@ -632,10 +636,10 @@ class _CppProgramBuilder:
             elif type is not None:
                 results.append(self._new_variable(scope, value))
         call = KernelCall(
-            len(self._kernel_calls), op, kernel, self._place, operands, results, overwrites
+            len(self._kernel_calls), op, kernel, self._description, operands, results, overwrites
         )
         self._kernel_calls.append(call)
-        scope.plan.statements.append(call)
+        scope.block.statements.append(call)
 
     def _tensors(self, scope: _CppScope, value: Value) -> list[Value]:
         """The tensors of an operand."""
