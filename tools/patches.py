@@ -14,7 +14,14 @@ attribute of a class or module of Paddle by a function that calls the original.
 """
 
 _MOMENTS = {
-    Moment.IMPORT: "Installed by `import paddle_ngraph`.",
+    Moment.IMPORT: "Installed by `import paddle_ngraph`: these detect the first use, or record "
+    "facts that cannot be found later.",
+    Moment.FIRST_USE: "Installed before `FLAGS_use_ngraph` is on, by whichever way it is set, and "
+    "before a program has engine operators: `transpile()`, a pass by name, a saved model that is "
+    "opened, `compile()`. Objects that can write weights are then searched for, and calls of "
+    "Paddle that run in other threads are treated as writers until they return. Until then "
+    "Paddle runs as without the package; in particular, it reads damaged parameter files, and "
+    "crashes where the reasons below say so.",
     Moment.DYNAMIC: "Installed by the first call of a function of `paddle_ngraph.compile()`, and "
     "of `enable(dynamic=...)`.",
 }

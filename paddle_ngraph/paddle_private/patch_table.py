@@ -17,6 +17,7 @@ class Moment(Enum):
     """The moment at which patches are installed; each also installs those before it."""
 
     IMPORT = "import"
+    FIRST_USE = "first use"
     DYNAMIC = "dynamic mode"
 
 
@@ -35,18 +36,23 @@ class PatchGroup(NamedTuple):
 
 
 PATCHES = (
+    PatchGroup(
+        (r.SET_FLAG,),
+        Moment.IMPORT,
+        "The patches of the first use are installed before the flag is on.",
+    ),
     # -- memory -----------------------------------------------------------------------------------
     PatchGroup(
         r.EXPOSE_ADDRESSES,
         Moment.IMPORT,
-        "Memory whose address was handed out may be written at any time, and nothing else in the "
-        "process tells.",
+        "Memory whose address was handed out may be written at any time, and nothing records it "
+        "but these patches.",
     ),
     PatchGroup(
         r.SHARE_MEMORY,
         Moment.IMPORT,
-        "A capsule or slice may write the memory of a tensor, so a trace cannot defer operators "
-        "on it while another holder lives.",
+        "A capsule or slice may write the memory of a tensor, and cannot be told from a view "
+        "later.",
     ),
     PatchGroup(
         r.RETAIN_ADDRESSES,
@@ -55,31 +61,32 @@ PATCHES = (
     ),
     PatchGroup(
         r.EXPOSE_TENSORS,
-        Moment.IMPORT,
+        Moment.FIRST_USE,
         "Python can write a weight through the object of its tensor, so weights are constants "
         "only while no such object lives.",
     ),
     PatchGroup(
         r.RUN_PROGRAMS,
-        Moment.IMPORT,
+        Moment.FIRST_USE,
         "A program that runs on a scope may write weights that a function contains as constants.",
     ),
     PatchGroup(
         (*r.START_TRAINER, *r.END_TRAINER),
-        Moment.IMPORT,
+        Moment.FIRST_USE,
         "A trainer writes weights in threads of its own, from its start to its end.",
     ),
     PatchGroup(
         r.ERASE_VARIABLES,
         Moment.IMPORT,
-        "Executors keep addresses of variables, and are rebuilt after one of these has erased a "
-        "variable.",
+        "Executors, those created before the first use too, keep addresses of variables, and are "
+        "rebuilt after one of these has erased a variable.",
     ),
     # -- programs that Executor runs --------------------------------------------------------------
     PatchGroup(
         (r.CREATE_EXECUTOR, r.RUN_EXECUTOR),
         Moment.IMPORT,
-        "A run of `Executor` chooses between Paddle's program and the rewritten one.",
+        "A run of `Executor` chooses between Paddle's program and the rewritten one, and any "
+        "executor may have to be rebuilt.",
     ),
     PatchGroup(
         (r.RUN_PIR, r.RUN_LEGACY),
@@ -107,13 +114,13 @@ PATCHES = (
     # -- programs of dynamic mode -----------------------------------------------------------------
     PatchGroup(
         (r.RUN_STATIC,),
-        Moment.IMPORT,
+        Moment.FIRST_USE,
         "A call of a function or layer of `to_static` chooses between Paddle's programs and the "
         "rewritten ones.",
     ),
     PatchGroup(
         (r.GET_SCOPE,),
-        Moment.IMPORT,
+        Moment.FIRST_USE,
         "Threads that call one layer concurrently each need a scope of their own.",
     ),
     PatchGroup(
@@ -124,13 +131,13 @@ PATCHES = (
     ),
     PatchGroup(
         (r.KEY_OF_TRACE,),
-        Moment.IMPORT,
+        Moment.FIRST_USE,
         "Paddle keeps values of a failed trace under an address, and crashes when a program is "
         "created there.",
     ),
     PatchGroup(
         (r.ARGUMENTS, r.KEYWORD_ARGUMENTS),
-        Moment.IMPORT,
+        Moment.FIRST_USE,
         "Paddle keeps references into blocks of destroyed programs, and crashes on them.",
     ),
     PatchGroup(
@@ -210,12 +217,12 @@ PATCHES = (
     PatchGroup(
         (r.OPEN_PROGRAM,),
         Moment.IMPORT,
-        "Functions beside a saved model are found when it is opened, and a damaged one gets a "
-        "clear error.",
+        "A saved model may have engine operators, which run with the flag off, and functions "
+        "beside it.",
     ),
     PatchGroup(
         (r.LOAD_COMBINED, r.LOAD_VARIABLES),
-        Moment.IMPORT,
+        Moment.FIRST_USE,
         "Paddle reads arbitrary values from a damaged parameter file, without an error.",
     ),
 )

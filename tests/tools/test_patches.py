@@ -66,6 +66,12 @@ def record():
 
 import paddle_ngraph
 record()
+paddle_ngraph.disable()
+paddle.set_flags({"FLAGS_use_ngraph": False, "FLAGS_ngraph_min_interval_us": 1})
+assert not paddle_ngraph.is_enabled()
+record()
+paddle.set_flags({"FLAGS_use_ngraph": True})
+record()
 paddle_ngraph.enable(dynamic=True)
 paddle_ngraph.compile(lambda x: x + 1)(paddle.ones([2]))
 record()
@@ -86,6 +92,7 @@ def test_a_new_process_patches_the_names_of_each_moment() -> None:
         env={**os.environ, "FLAGS_use_ngraph": "0", "GLOG_minloglevel": "2"},
     )
     patched = json.loads(found.stdout.splitlines()[-1])
-    for names, moment in zip(patched, Moment):
+    moments = (Moment.IMPORT, Moment.IMPORT, Moment.FIRST_USE, Moment.DYNAMIC)
+    for names, moment in zip(patched, moments):
         expected = {(t.owner, t.name) for t in patch_table.targets_until(moment)}
         assert set(map(tuple, names)) == expected, moment
