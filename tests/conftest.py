@@ -28,7 +28,7 @@ from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 from paddle_ngraph.paddle_private import call_stacks
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.settings import SETTINGS
-from paddle_ngraph.utils import clock
+from paddle_ngraph.utils import clock, first_use
 from tests import tiers
 from tests.clocks import Clock
 from tests.dynamic import dynamic_mode
@@ -45,6 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Lets tests run as many threads as they request, on few cores too."""
     _core.allow_more_threads_than_cores(True)
+    first_use.begin()  # so that no test depends on the order of the tests
     _free_call_stacks()
 
 

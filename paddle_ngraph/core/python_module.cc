@@ -431,14 +431,14 @@ py::cpp_function exposure_end_callback(py::dict references) {
   });
 }
 
-// Live Python objects of tensors.
-py::list live_tensor_objects() {
+// The objects of a class of Paddle that Python has.
+py::list live_objects(const py::type& type) {
   py::list found;
-  const auto* type = py::detail::get_type_info(typeid(phi::DenseTensor));
-  if (type == nullptr) return found;
   for (const auto& [address, instance] : py::detail::get_internals().registered_instances) {
     auto* object = reinterpret_cast<PyObject*>(instance);
-    if (Py_TYPE(object) == type->type) found.append(py::reinterpret_borrow<py::object>(object));
+    if (py::type::handle_of(object).is(type)) {
+      found.append(py::reinterpret_borrow<py::object>(object));
+    }
   }
   return found;
 }
@@ -692,8 +692,8 @@ PYBIND11_MODULE(_core, module) {
       "reset_denylist", [] { ++denylist_version(); },
       "Gives every refused graph another chance: a converter has changed.");
   module.def("mark_weights_written", &mark_weights_written);
-  module.def("live_tensor_objects", &live_tensor_objects,
-             "The objects that Python has of Paddle's tensors.");
+  module.def("live_objects", &live_objects, py::arg("type"),
+             "The objects of a class of Paddle's core that Python has.");
   module.def("record_exposure", &record_exposure, py::arg("tensor"),
              "Records that Python has an object of the tensor; the number of the object.");
   module.def("exposure_end_callback", &exposure_end_callback, py::arg("references"),

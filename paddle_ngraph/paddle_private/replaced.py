@@ -17,6 +17,12 @@ def _targets(owner: str, **signatures: str | None) -> tuple[PatchTarget, ...]:
     return tuple(PatchTarget(owner, name, signature) for name, signature in signatures.items())
 
 
+# -- flags ---------------------------------------------------------------------------------------
+
+(SET_FLAG,) = _targets(
+    f"{_LIBRARY}:GlobalVarGetterSetterRegistry", __setitem__="(self, arg0, arg1) -> None"
+)
+
 # -- programs that Executor runs -----------------------------------------------------------------
 
 CREATE_EXECUTOR, RUN_EXECUTOR = _targets(
@@ -363,7 +369,7 @@ def other_functions_of_tensors() -> Iterator[tuple[str, Any]]:
 def setting_functions() -> Iterator[tuple[str, Any]]:
     """(name, function) of the C function that sets flags of Paddle's core."""
     flags = type(resolve(_LIBRARY).globals())
-    yield "set_flags", vars(flags)["__setitem__"]
+    yield "set_flags", _unwrapped(vars(flags)["__setitem__"])
 
 
 def methods_of_tensors() -> Iterator[tuple[str, Any]]:

@@ -88,8 +88,6 @@ def switch(on: bool, trains: bool = False) -> None:
     global _is_on, _trains
     if on:
         CALL_LAYER.replace(_tuned_call)
-    if trains:
-        gradients.install()
     _is_on, _trains = on, trains
 
 

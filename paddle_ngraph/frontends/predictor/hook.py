@@ -44,7 +44,7 @@ from paddle_ngraph.partitioning.analysis.block_view import changes_parameters
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.partitioning.whole_program import Whole
 from paddle_ngraph.settings import SETTINGS
-from paddle_ngraph.utils import signals
+from paddle_ngraph.utils import first_use, signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 PASS = "ngraph_pass"
@@ -710,6 +710,7 @@ def _model_of(args: tuple[Any, ...]) -> _Model | None:
     saved = SavedModel.of(args[0])
     if saved.has_engines:  # whether the flag is on or off
         saved.check()
+        first_use.begin()
         saved_model.use_functions_folder(saved.program)
         return None
     if why_native(args[0]) is not None:

@@ -26,7 +26,7 @@ from paddle_ngraph.conversion import denylist
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.executor import interpreter, whole_program
-from paddle_ngraph.frontends.to_static import gradients, scope_pool
+from paddle_ngraph.frontends.to_static import scope_pool
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
     ASTStaticFunction,
@@ -103,7 +103,6 @@ def install() -> None:
     replaced.GET_SCOPE.replace(_acquiring_scope)
     replaced.KEY_OF_TRACE.replace(_clearing_stale_trace)
     skip_frames_of((f"{Path(paddle_ngraph.__file__).parent}{os.sep}",))
-    gradients.install()
 
 
 def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
