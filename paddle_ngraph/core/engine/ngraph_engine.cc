@@ -75,12 +75,6 @@ constexpr size_t kSettingsWords = 3;
 // Maximum number of shapes with statistics.
 constexpr size_t kMaxTrackedShapes = 4096;
 
-// Thrown for a run whose function is not worth a build yet; the run falls back to Paddle.
-class CompileSkipped : public NgraphError {
- public:
-  CompileSkipped() : NgraphError("shapes that come too seldom for a function of their own") {}
-};
-
 // Hash of a signature without the weights and the settings.
 uint64_t shape_hash(Signature key) {
   key.weights.reset();
@@ -282,7 +276,11 @@ Settings NgraphEngine::settings() const {
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io) const {
-  return get_ng_function(io, settings(), nullptr, nullptr);
+  const Lookup found = find_or_build(io, settings(), nullptr, MissingFunction::kWait);
+  if (found.is_skipped) {
+    throw NgraphError("shapes that come too seldom for a function of their own");
+  }
+  return found.function;
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::find_function(const NgraphIO& io,
@@ -327,31 +325,29 @@ std::shared_ptr<NgraphFunction> NgraphEngine::find_within_capacity(Signature* ke
   return find_valid(*key, io);
 }
 
-std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io,
-                                                              const Settings& settings,
-                                                              const Concurrency::Run& run,
-                                                              JobPtr* job) const {
+NgraphEngine::Lookup NgraphEngine::find_or_build(const NgraphIO& io, const Settings& settings,
+                                                 const Concurrency::Run& run,
+                                                 MissingFunction missing) const {
   const Settings shared = shared_settings(settings, run);
-  if (shared.streams == settings.streams) return get_ng_function(io, settings, nullptr, job);
+  if (shared.streams == settings.streams) return find_or_build(io, settings, nullptr, missing);
   if (!run.is_alone()) {
-    if (auto function = find_function(io, shared)) return function;
+    if (auto function = find_function(io, shared)) return {std::move(function)};
   }
   const auto unshared = find_function(io, settings);
-  if (unshared && (run.is_alone() || unshared->has_little_to_do())) return unshared;
+  if (unshared && (run.is_alone() || unshared->has_little_to_do())) return {unshared};
   try {
-    auto function = get_ng_function(io, shared, &settings, job);
-    if (function == nullptr) return unshared;  // the function is built in the background
+    Lookup found = find_or_build(io, shared, &settings, missing);
+    if (found.function == nullptr) {
+      return unshared ? Lookup{unshared, false, std::move(found.job)} : std::move(found);
+    }
     // With capacity for only one of the two, they would evict each other alternately.
     if (unshared && !find_function(io, settings)) shares_threads_ = false;
-    return function;
-  } catch (const CompileSkipped&) {
-    if (unshared) return unshared;
-    throw;
+    return found;
   } catch (const InvalidInput&) {  // the unshared function shows whether the input is the cause
   } catch (const std::exception&) {
     shares_threads_ = false;
   }
-  return get_ng_function(io, settings, nullptr, job);
+  return find_or_build(io, settings, nullptr, missing);
 }
 
 // Settings of a function for overlapping runs: each run has as many threads as a single run, while
@@ -368,10 +364,9 @@ Settings NgraphEngine::shared_settings(const Settings& settings,
   return shared;
 }
 
-std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io,
-                                                              const Settings& now,
-                                                              const Settings* settings_if_building,
-                                                              JobPtr* job) const {
+NgraphEngine::Lookup NgraphEngine::find_or_build(const NgraphIO& io, const Settings& now,
+                                                 const Settings* settings_if_building,
+                                                 MissingFunction missing) const {
   const Epoch since = Epoch::now();
   Signature key = signature(io.inputs, now);
   key.weights = weights_.fingerprint(io.inputs);
@@ -383,35 +378,34 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   }
   if (auto function = find_within_capacity(&key, io)) {
     ++EngineStats::instance().functions_reused;
-    return function;
+    return {std::move(function)};
   }
   if (pending_job_ != nullptr) {
-    if (job != nullptr) return nullptr;
+    if (missing == MissingFunction::kMayFallBack) return {};
     wait_for_compile_jobs();
   }
   // One build per graph at a time: another thread may be building the same function, or one from
   // the same model.
   std::unique_lock<BuildingMutex> lock(building_mutex(id_), std::try_to_lock);
   if (!lock.owns_lock()) {
-    if (settings_if_building) return get_ng_function(io, *settings_if_building, nullptr, job);
+    if (settings_if_building) return find_or_build(io, *settings_if_building, nullptr, missing);
     lock.lock();
   }
   if (pending_job_ != nullptr) {  // submitted by another thread in the meantime
-    if (job != nullptr) return nullptr;
+    if (missing == MissingFunction::kMayFallBack) return {};
     wait_for_compile_jobs();
   }
   // Another thread may have cached the function in the meantime, however short the wait was;
   // without this lookup, should_skip_compile() would treat the function as built and evicted.
-  if (auto function = find_valid(key, io, true)) return function;
+  if (auto function = find_valid(key, io, true)) return {std::move(function)};
   const bool constant_weights = key.weights.has_value();
-  if (job != nullptr) {
+  if (missing == MissingFunction::kMayFallBack) {
     const size_t bytes = constant_weights ? weights_.num_bytes(io.inputs) : 0;
     const bool is_full = !CompileJob::has_capacity_for(bytes);
-    if (is_full && should_compile_in_background(graph_, io.inputs, min_fallback_us_))
-      return nullptr;
-    if (is_full) job = nullptr;
+    if (is_full && should_compile_in_background(graph_, io.inputs, min_fallback_us_)) return {};
+    if (is_full) missing = MissingFunction::kWait;
   }
-  if (should_skip_compile(key, now)) throw CompileSkipped();
+  if (should_skip_compile(key, now)) return {nullptr, /*is_skipped=*/true};
   bool in_place = constant_weights && header_.is_on_cpu() && !is_collecting() &&
                   copied_weights_version_ != denylist_version() &&
                   weights_.are_untouched_since(since, io.inputs);
@@ -429,21 +423,21 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
     if (constant_weights && !in_place) key.weights = weights_.fingerprint_now(frozen->inputs());
     if (!is_first ||
         !(key == wanted)) {  // the function was built, or an input written, in the meantime
-      if (auto function = find_valid(key, io, true)) return function;
+      if (auto function = find_valid(key, io, true)) return {std::move(function)};
     }
     rethrow_failure(key);
-    if (auto function = load(key, *frozen, now)) return function;
+    if (auto function = load(key, *frozen, now)) return {std::move(function)};
     const bool compiles_in_background =
-        job != nullptr && !is_collecting() &&
+        missing == MissingFunction::kMayFallBack && !is_collecting() &&
         should_compile_in_background(graph_, io.inputs, min_fallback_us_);
     if (compiles_in_background && !in_place) {
-      *job = std::make_shared<CompileJob>(shared_from_this(), key, frozen, now);
-      return nullptr;
+      return {nullptr, /*is_skipped=*/false,
+              std::make_shared<CompileJob>(shared_from_this(), key, frozen, now)};
     }
     if (!compiles_in_background) {
       auto function =
           build_and_cache(key, *frozen, now, nullptr, variables ? &*variables : nullptr);
-      if (function != nullptr && is_valid_for(*function, io)) return function;
+      if (function != nullptr && is_valid_for(*function, io)) return {std::move(function)};
     }
     in_place = false;
   }
@@ -641,28 +635,16 @@ std::shared_ptr<SpareTensors> NgraphEngine::spare_tensors() const {
 }
 
 void NgraphEngine::run(const NgraphIO& io) const {
-  if (!may_compile_in_background()) return run(io, nullptr);
-  JobPtr job;
-  run(io, &job);
-  if (job == nullptr) return;
-  // The job is submitted after the run: during the run, Python creates the fallback program of the
-  // subgraph.
-  try {
-    submit_compile_job(job);
-  } catch (const std::exception&) {  // the next run submits another job
-  }
+  run(io, may_compile_in_background() ? MissingFunction::kMayFallBack : MissingFunction::kWait);
 }
 
-void NgraphEngine::run(const NgraphIO& io, JobPtr* job) const {
+void NgraphEngine::run(const NgraphIO& io, MissingFunction missing) const {
   const Settings now = settings();
-  auto step = Step::kData;
+  Progress progress;
   if (FLAGS_ngraph_strict) {
-    try {
-      run_function(io, now, nullptr, &step);
-      return;
-    } catch (const CompileSkipped&) {  // the flag was changed in the meantime
-      return run(io, job);
-    }
+    run_function(io, now, MissingFunction::kWait, &progress);
+    if (progress.found.is_skipped) return run(io, missing);  // the flag was changed in the meantime
+    return;
   }
   if (denied_at_ == denylist_version()) return run_fallback(io);
   if (FLAGS_check_nan_inf) {  // a check for NaN must find the operator that produces it
@@ -674,37 +656,48 @@ void NgraphEngine::run(const NgraphIO& io, JobPtr* job) const {
   bool is_deniable = false;  // whether something other than the data may have caused the failure
   std::exception_ptr failure;
   try {
-    if (run_function(io, now, job, &step)) {
-      overflow_runs_ = 0;
-      return;
-    }
+    run_function(io, now, missing, &progress);
   } catch (const PartialWrite&) {
     throw;
   } catch (const std::bad_alloc&) {
     failure = std::current_exception();
-  } catch (const CompileSkipped&) {
-    return run_fallback_without_compiling(io, now);
   } catch (const InvalidInput& error) {
     if (error.code() == ErrorCode::kOutOfBounds) throw;
     failure = std::current_exception();
-    is_deniable = step == Step::kCompile;
+    is_deniable = progress.step == Step::kCompile;
   } catch (const std::exception&) {
     failure = std::current_exception();
-    is_deniable = step != Step::kData;
+    is_deniable = progress.step != Step::kData;
   }
-  if (failure == nullptr) return run_fallback_while_compiling(io, job);
-  run_fallback_after_failure(io, failure, is_deniable);
+  Lookup& found = progress.found;
+  if (failure != nullptr) {
+    found.function.reset();  // not retained during the fallback
+    run_fallback_after_failure(io, failure, is_deniable);
+  } else if (found.is_skipped) {
+    run_fallback_without_compiling(io, now);
+  } else if (found.function == nullptr) {
+    found.job = run_fallback_while_compiling(io, std::move(found.job));
+  } else {
+    overflow_runs_ = 0;
+  }
+  if (found.job == nullptr) return;
+  // The job is submitted after the run: during the run, Python creates the fallback program of the
+  // subgraph.
+  try {
+    submit_compile_job(found.job);
+  } catch (const std::exception&) {  // the next run submits another job
+  }
 }
 
-bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings, JobPtr* job,
-                                Step* step) const {
-  inject_fault(*step = Step::kData);
+void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
+                                MissingFunction missing, Progress* progress) const {
+  inject_fault(progress->step = Step::kData);
   for (size_t i = 0; i < given.inputs.size(); ++i) {
     require_plain(*given.inputs[i], i);
     require_dtype(*given.inputs[i], i);
     if (given.inputs[i]->numel() == 0) require_list(i);
   }
-  *step = Step::kCompile;
+  progress->step = Step::kCompile;
   // Inputs in the key are copied: the function may read them again and is valid for these contents
   // only.
   std::optional<Snapshot> copies;
@@ -723,12 +716,17 @@ bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
     reading.has_computed();
     return true;
   };
+  const auto has_function = [&](Lookup found) {
+    if (found.job == nullptr) found.job = std::move(progress->found.job);
+    progress->found = std::move(found);
+    return progress->found.function != nullptr;
+  };
   const Concurrency::Run run(&concurrency_);
   while (true) {
-    *step = Step::kCompile;
-    const auto function = get_ng_function(io, settings, run, job);
-    if (function == nullptr) return false;
-    *step = Step::kRun;
+    progress->step = Step::kCompile;
+    if (!has_function(find_or_build(io, settings, run, missing))) return;
+    const auto& function = progress->found.function;
+    progress->step = Step::kRun;
     try {
       if (has_run(*function)) break;
     } catch (const PartialWrite&) {
@@ -744,12 +742,13 @@ bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
       disable_dynamic_shapes(graph_);
       dynamic_shapes_disabled_ = true;
       FunctionCache::instance().drop_symbolic(id_);
-      while (!has_run(*get_ng_function(io, settings, nullptr, nullptr))) continue;
+      do {
+        if (!has_function(find_or_build(io, settings, nullptr, MissingFunction::kWait))) return;
+      } while (!has_run(*progress->found.function));
       break;
     }
   }
   ++EngineStats::instance().engine_runs;
-  return true;
 }
 
 void NgraphEngine::require_dtype(const phi::DenseTensor& tensor, size_t input) const {
@@ -792,22 +791,25 @@ void NgraphEngine::run_fallback_without_compiling(const NgraphIO& io,
     statistics.misses[shape_hash(signature(io.inputs, settings))] =
         statistics.count;  // treated as frequent
   }
-  run(io, nullptr);
+  run(io, MissingFunction::kWait);
 }
 
-void NgraphEngine::run_fallback_while_compiling(const NgraphIO& io, JobPtr* job) const {
+std::shared_ptr<CompileJob> NgraphEngine::run_fallback_while_compiling(
+    const NgraphIO& io, std::shared_ptr<CompileJob> job) const {
   const auto start = std::chrono::steady_clock::now();
   if (!try_fallback(io)) {  // the engine may succeed; if not, Paddle's error is raised again
-    job->reset();
-    return run(io, nullptr);
+    job.reset();
+    run(io, MissingFunction::kWait);
+    return nullptr;
   }
-  if (*job != nullptr) (*job)->note_fallback_succeeded();
+  if (job != nullptr) job->note_fallback_succeeded();
   const auto time = std::chrono::steady_clock::now() - start;
   const int64_t us = std::chrono::duration_cast<std::chrono::microseconds>(time).count();
   const int64_t least = min_fallback_us_;
   if (least == 0 || us < least) min_fallback_us_ = std::max<int64_t>(us, 1);
   ++fallback_runs_;
   ++EngineStats::instance().runs_while_compiling;
+  return job;
 }
 
 void NgraphEngine::run_fallback_after_failure(const NgraphIO& io, const std::exception_ptr& failure,

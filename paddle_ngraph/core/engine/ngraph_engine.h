@@ -86,22 +86,34 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
  private:
   void allocate_spare_outputs(paddle::CustomOpKernelContext* context) const;
   void require_outputs(const paddle::CustomOpKernelContext& context) const;
-  // `job`: receives the job of a function to build in the background; nullptr if the run waits for
-  // each function that it lacks.
-  using JobPtr = std::shared_ptr<CompileJob>;
-  void run(const NgraphIO& io, JobPtr* job) const;
-  // Runs the function; `step` is the last step begun. If it throws, nothing was published. Returns
-  // whether there was a function.
-  bool run_function(const NgraphIO& io, const Settings& settings, JobPtr* job, Step* step) const;
-  // Returns nullptr if the function is built in the background. If `settings_if_building` is given
-  // and another thread builds for this graph, returns the function for those settings.
-  std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io, const Settings& settings,
-                                                  const Settings* settings_if_building,
-                                                  JobPtr* job) const;
+  // A run that lacks its function waits for the build, or may fall back while the function is built
+  // in the background.
+  enum class MissingFunction { kWait, kMayFallBack };
+  struct Lookup {
+    // nullptr: not worth a build yet, or to be built in the background.
+    std::shared_ptr<NgraphFunction> function;
+    bool is_skipped = false;  // not worth a build yet
+    // The job to submit after the run; nullptr if there is none, or another thread has submitted
+    // it.
+    std::shared_ptr<CompileJob> job = nullptr;
+  };
+  // How far a run has come, also if it has thrown.
+  struct Progress {
+    Step step = Step::kData;  // the last step begun
+    Lookup found;
+  };
+  void run(const NgraphIO& io, MissingFunction missing) const;
+  // Runs the function, if there is one. If it throws, nothing was published.
+  void run_function(const NgraphIO& io, const Settings& settings, MissingFunction missing,
+                    Progress* progress) const;
+  // If `settings_if_building` is given and another thread builds for this graph, finds the function
+  // for those settings.
+  Lookup find_or_build(const NgraphIO& io, const Settings& settings,
+                       const Settings* settings_if_building, MissingFunction missing) const;
   Settings shared_settings(const Settings& settings, const Concurrency::Run& run) const;
-  // The function for one of several runs that may be concurrent.
-  std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io, const Settings& settings,
-                                                  const Concurrency::Run& run, JobPtr* job) const;
+  // Finds the function for one of several runs that may be concurrent.
+  Lookup find_or_build(const NgraphIO& io, const Settings& settings, const Concurrency::Run& run,
+                       MissingFunction missing) const;
   std::shared_ptr<NgraphFunction> find_function(const NgraphIO& io, const Settings& settings) const;
   // Whether the function may run on these inputs, whose weights have its fingerprint.
   bool is_valid_for(const NgraphFunction& function, const NgraphIO& io) const;
@@ -123,9 +135,11 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   bool try_fallback(const NgraphIO& io) const;
   // Runs the fallback without a build; if Paddle cannot run the subgraph, the function is built.
   void run_fallback_without_compiling(const NgraphIO& io, const Settings& settings) const;
-  // Runs the fallback while the function is built in the background. If Paddle cannot run the
-  // subgraph, drops the job and waits for the function.
-  void run_fallback_while_compiling(const NgraphIO& io, JobPtr* job) const;
+  // Runs the fallback while the function is built in the background, by `job` or another thread's.
+  // Returns the job. If Paddle cannot run the subgraph, drops the job, waits for the function, and
+  // returns nullptr.
+  std::shared_ptr<CompileJob> run_fallback_while_compiling(const NgraphIO& io,
+                                                           std::shared_ptr<CompileJob> job) const;
   // Runs the fallback after a failure of the engine. If the fallback succeeds, denylists the graph
   // after kMaxOverflowRuns overflows in a row, and after any other failure if `is_deniable`.
   void run_fallback_after_failure(const NgraphIO& io, const std::exception_ptr& failure,
