@@ -54,7 +54,7 @@ void CompileJob::cancel() {
 }
 
 void CompileJob::record_failure(bool is_for_all) const {
-  if (is_active_) engine_->record_failure(key_, std::current_exception(), is_for_all);
+  if (is_active_) engine_->failures_.record(key_, std::current_exception(), is_for_all);
 }
 
 NgraphIO CompileJob::shapes() const {

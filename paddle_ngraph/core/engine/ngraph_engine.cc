@@ -34,18 +34,6 @@ namespace {
 // computes them permanently falls back to Paddle.
 constexpr int kMaxOverflowRuns = 8;
 
-// Throws InvalidInput unless the tensor has memory and no LoD, as functions require.
-void require_plain(const phi::DenseTensor& tensor, size_t input) {
-  const bool has_shape = tensor.dims().size() >= 0;
-  if (!has_shape || (!tensor.initialized() && tensor.numel() != 0)) {
-    throw InvalidInput(
-        concat("input ", input, " is not initialized; run the startup program first"));
-  }
-  if (!tensor.lod().empty()) {
-    throw InvalidInput(concat("input ", input, " of the interval carries a LoD"));
-  }
-}
-
 // `key` describes `num_inputs` inputs, followed by the contents of inputs that are read by value.
 SymbolicSignature symbolic_signature(const Signature& key, size_t num_inputs,
                                      const BuiltFunction& built) {
@@ -62,46 +50,11 @@ SymbolicSignature symbolic_signature(const Signature& key, size_t num_inputs,
   return symbolic;
 }
 
-// The first kMaxStaticShapes shapes of a graph get a function at their first run. Further shapes,
-// as in a Paddle loop whose subgraph has another shape in each iteration, must occur once per
-// kFunctionsPerMiss functions built so far.
-constexpr size_t kMaxStaticShapes = 16;
-constexpr size_t kFunctionsPerMiss = 4;
-
-// Number of words at the end of a signature for the settings that differ between functions of a
-// graph.
-constexpr size_t kSettingsWords = 3;
-
-// Maximum number of shapes with statistics.
-constexpr size_t kMaxTrackedShapes = 4096;
-
-// Hash of a signature without the weights and the settings.
-uint64_t shape_hash(Signature key) {
-  key.weights.reset();
-  key.words.resize(key.words.size() - kSettingsWords);
-  return SignatureHash()(key);
-}
-
-// Maximum number of failures of background builds that are retained until a run rethrows them.
-constexpr size_t kMaxFailures = 16;
-
 // Whether the flag permits builds in the background.
 bool may_compile_in_background() {
   const std::string& when = FLAGS_ngraph_background_compile;
   if (when == "0" || when == "auto" || when == "1") return when != "0";
   throw InvalidInput(concat("FLAGS_ngraph_background_compile=", when, ": use auto, 1 or 0"));
-}
-
-// Flag values, in the order of enum Precision.
-constexpr std::array<const char*, 3> kPrecisions = {"f32", "bf16", "f16"};
-
-Precision wanted_precision() {
-  const std::string& wanted = FLAGS_ngraph_precision;
-  const auto* const found = std::find(kPrecisions.begin(), kPrecisions.end(), wanted);
-  if (found == kPrecisions.end()) {
-    throw InvalidInput(concat("FLAGS_ngraph_precision=", wanted, ": use f32, bf16 or f16"));
-  }
-  return static_cast<Precision>(found - kPrecisions.begin());
 }
 
 // Locked while a function of a graph is built. Recursive: a signal handler may run the same program
@@ -142,63 +95,39 @@ bool is_for(const BuiltFunction& built, const Signature& key, size_t num_inputs)
   return !built.is_symbolic() || symbolic_signature(key, num_inputs, built).fits(key);
 }
 
-// Appends one word per element: its value, or the bits of a floating-point value.
-void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) {
-  const auto count = static_cast<size_t>(tensor.numel());
-  if (count == 0) return;
-  const auto* number = static_cast<const char*>(tensor.data());
-  const size_t size = num_bytes(tensor) / count;
-  for (size_t i = 0; i < count; ++i, number += size) {
-    int64_t& word = words->emplace_back(0);
-    if (tensor.dtype() == paddle::DataType::INT32) {
-      word = *reinterpret_cast<const int32_t*>(number);
-    } else {
-      std::memcpy(&word, number, std::min(size, sizeof(word)));
-    }
-  }
-}
-
 }  // namespace
 
 std::shared_ptr<NgraphEngine> NgraphEngine::of(const std::string& graph) {
   return Engines::instance().of(graph);
 }
 
-NgraphEngine::~NgraphEngine() { FunctionCache::instance().drop(id_); }
+NgraphEngine::~NgraphEngine() { FunctionCache::instance().drop(graph_.id()); }
 
 NgraphEngine::NgraphEngine(std::string graph)
-    : graph_(std::move(graph)),
-      header_(read_header(graph_)),
-      weights_(header_.weights, header_.has_eager_weights) {
-  static std::atomic<uint64_t> count{0};
-  id_ = ++count;
-  const auto is_only_read = [&](size_t input) { return input < header_.num_read_only(); };
-  std::copy_if(header_.value_inputs.begin(), header_.value_inputs.end(),
-               std::back_inserter(copied_inputs_), is_only_read);
-  // Weights become constants only if no program of the run writes them.
-  has_frozen_weights_ = !header_.weights.empty() && !header_.trains;
-  shares_threads_ = has_frozen_weights_ && header_.num_states == 0 && header_.is_on_cpu();
+    : graph_(std::move(graph)), weights_(header().weights, header().has_eager_weights) {
+  shares_threads_ =
+      header().has_frozen_weights() && header().num_states == 0 && header().is_on_cpu();
 }
 
 NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const {
   NgraphIO io;
-  io.inputs.reserve(header_.num_inputs);
+  io.inputs.reserve(header().num_inputs);
   for (size_t slot = 0; slot < context->InputRange().size(); ++slot) {
     const auto range = context->InputRangeAt(slot);
     for (size_t i = range.first; i < range.second; ++i) {
       auto* tensor = dense(context->InputAt(i));
       if (tensor == nullptr) continue;
-      io.append_input(tensor, io.inputs.size() >= header_.num_read_only());
+      io.append_input(tensor, io.inputs.size() >= header().num_read_only());
     }
   }
-  require_inputs(io.inputs.size());
+  graph_.require_inputs(io.inputs.size());
   require_outputs(*context);
-  for (size_t i = 0; i < header_.num_outputs; ++i) {
+  for (size_t i = 0; i < header().num_outputs; ++i) {
     io.outputs.push_back(dense(*context->MutableOutputAt(i)));
   }
   if (FLAGS_check_nan_inf) allocate_spare_outputs(context);
-  io.num_states = header_.num_states;
-  if (header_.num_states == 0) return io;
+  io.num_states = header().num_states;
+  if (header().num_states == 0) return io;
   const auto states = context->OutputRangeAt(context->OutputRange().size() - 1);
   for (size_t i = states.first; i < states.second; ++i) {
     io.state_outputs.push_back(dense(*context->MutableOutputAt(i)));
@@ -209,71 +138,24 @@ NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const
 // Paddle's check for NaN reads the device of all outputs, including unused outputs of the operator.
 void NgraphEngine::allocate_spare_outputs(paddle::CustomOpKernelContext* context) const {
   const auto nothing = paddle::empty({0}, paddle::DataType::FLOAT32, paddle::CPUPlace());
-  for (size_t i = header_.num_outputs; i + 1 < context->OutputRange().size(); ++i) {
+  for (size_t i = header().num_outputs; i + 1 < context->OutputRange().size(); ++i) {
     dense(*context->MutableOutputAt(i))->ShareDataWith(*dense(nothing));
   }
-}
-
-void NgraphEngine::require_inputs(size_t given) const {
-  if (given == header_.num_inputs) return;
-  throw NgraphError(
-      concat("the operator got ", given, " tensors, but its graph names ", header_.num_inputs));
 }
 
 void NgraphEngine::require_outputs(const paddle::CustomOpKernelContext& context) const {
   const auto& ranges = context.OutputRange();  // one per output, and one for all states
   const auto& states = ranges.back();
-  const bool fits = header_.num_outputs < ranges.size() &&
-                    (header_.num_states == 0 || states.second - states.first == header_.num_states);
+  const bool fits =
+      header().num_outputs < ranges.size() &&
+      (header().num_states == 0 || states.second - states.first == header().num_states);
   if (fits) return;
   throw NgraphError(concat("the operator has room for ", ranges.size() - 1, " outputs and ",
                            states.second - states.first, " states, but its graph names ",
-                           header_.num_outputs, " and ", header_.num_states));
+                           header().num_outputs, " and ", header().num_states));
 }
 
-Signature NgraphEngine::signature(const Inputs& inputs, const Settings& settings) const {
-  Signature signature;
-  signature.graph = id_;
-  signature.words.reserve(inputs.size() * 5);
-  for (const auto* tensor : inputs) {
-    const auto& dims = tensor->dims();
-    signature.words.push_back(static_cast<int64_t>(tensor->dtype()));
-    signature.words.push_back(dims.size());
-    for (int i = 0; i < dims.size(); ++i) signature.words.push_back(dims[i]);
-  }
-  for (size_t input : header_.value_inputs) append_values(*inputs[input], &signature.words);
-  const std::array<int64_t, kSettingsWords> last = {settings.num_threads, settings.streams,
-                                                    static_cast<int64_t>(settings.precision)};
-  signature.words.insert(signature.words.end(), last.begin(), last.end());
-  return signature;
-}
-
-int threads_of(const Settings& settings) {
-  return settings.num_threads > 0 ? settings.num_threads : num_threads();
-}
-
-const char* name_of(Precision precision) { return kPrecisions.at(static_cast<size_t>(precision)); }
-
-Settings NgraphEngine::settings() const {
-  const Precision precision = wanted_precision();
-  Settings settings;
-  if (!header_.is_on_cpu()) {
-    settings.num_threads = 1;
-    // Gradients would underflow in float16.
-    if (precision == Precision::kFloat16 && has_frozen_weights_) settings.precision = precision;
-    return settings;
-  }
-  if (precision == Precision::kBfloat16) settings.precision = precision;
-  settings.num_threads = engine_threads();
-  if (header_.max_threads == 0) return settings;
-  const int64_t most = num_threads(),
-                wanted = int64_t{header_.max_threads} * header_.concurrent_runs;
-  if (wanted < most) settings.num_threads = static_cast<int>(wanted);
-  settings.streams =
-      static_cast<int>(std::min<int64_t>(header_.concurrent_runs, std::min(wanted, most)));
-  settings.concurrent_runs = settings.streams;
-  return settings;
-}
+Settings NgraphEngine::settings() const { return settings_of(header()); }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io) const {
   const Lookup found = find_or_build(io, settings(), nullptr, MissingFunction::kWait);
@@ -285,7 +167,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
 
 std::shared_ptr<NgraphFunction> NgraphEngine::find_function(const NgraphIO& io,
                                                             const Settings& now) const {
-  Signature key = signature(io.inputs, now);
+  Signature key = graph_.signature(io.inputs, now);
   key.weights = weights_.fingerprint(io.inputs);
   auto function = find_within_capacity(&key, io);
   if (function) ++EngineStats::instance().functions_reused;
@@ -303,12 +185,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::find_valid(const Signature& key, c
   auto function = cache.find(key, is_retry);
   if (!function || is_valid_for(*function, io)) return function;
   copied_weights_version_ = denylist_version().load();
-  {
-    std::lock_guard<std::mutex> lock(static_functions_mutex_);
-    StaticFunctions& statistics = static_functions();
-    statistics.built.erase(SignatureHash()(key));
-    statistics.misses[shape_hash(key)] = statistics.count;  // treated as frequent: built again
-  }
+  shapes_.forget(key);
   cache.drop(*function);
   return nullptr;
 }
@@ -368,13 +245,12 @@ NgraphEngine::Lookup NgraphEngine::find_or_build(const NgraphIO& io, const Setti
                                                  const Settings* settings_if_building,
                                                  MissingFunction missing) const {
   const Epoch since = Epoch::now();
-  Signature key = signature(io.inputs, now);
+  Signature key = graph_.signature(io.inputs, now);
   key.weights = weights_.fingerprint(io.inputs);
   auto& cache = FunctionCache::instance();
   if (const auto outdated = weights_.take_outdated()) {
-    cache.drop(id_, *outdated);
-    std::lock_guard<std::mutex> lock(static_functions_mutex_);
-    static_functions().built.clear();  // none of these was evicted for lack of capacity
+    cache.drop(graph_.id(), *outdated);
+    shapes_.forget_built();
   }
   if (auto function = find_within_capacity(&key, io)) {
     ++EngineStats::instance().functions_reused;
@@ -386,7 +262,7 @@ NgraphEngine::Lookup NgraphEngine::find_or_build(const NgraphIO& io, const Setti
   }
   // One build per graph at a time: another thread may be building the same function, or one from
   // the same model.
-  std::unique_lock<BuildingMutex> lock(building_mutex(id_), std::try_to_lock);
+  std::unique_lock<BuildingMutex> lock(building_mutex(graph_.id()), std::try_to_lock);
   if (!lock.owns_lock()) {
     if (settings_if_building) return find_or_build(io, *settings_if_building, nullptr, missing);
     lock.lock();
@@ -402,11 +278,11 @@ NgraphEngine::Lookup NgraphEngine::find_or_build(const NgraphIO& io, const Setti
   if (missing == MissingFunction::kMayFallBack) {
     const size_t bytes = constant_weights ? weights_.num_bytes(io.inputs) : 0;
     const bool is_full = !CompileJob::has_capacity_for(bytes);
-    if (is_full && should_compile_in_background(graph_, io.inputs, min_fallback_us_)) return {};
+    if (is_full && should_compile_in_background(graph(), io.inputs, min_fallback_us_)) return {};
     if (is_full) missing = MissingFunction::kWait;
   }
   if (should_skip_compile(key, now)) return {nullptr, /*is_skipped=*/true};
-  bool in_place = constant_weights && header_.is_on_cpu() && !is_collecting() &&
+  bool in_place = constant_weights && header().is_on_cpu() && !collection_.is_active() &&
                   copied_weights_version_ != denylist_version() &&
                   weights_.are_untouched_since(since, io.inputs);
   for (bool is_first = true;; is_first = false) {
@@ -418,18 +294,18 @@ NgraphEngine::Lookup NgraphEngine::find_or_build(const NgraphIO& io, const Setti
       in_place = false;
       continue;
     }
-    const Signature wanted = std::exchange(key, signature(frozen->inputs(), now));
+    const Signature wanted = std::exchange(key, graph_.signature(frozen->inputs(), now));
     key.weights = wanted.weights;
     if (constant_weights && !in_place) key.weights = weights_.fingerprint_now(frozen->inputs());
     if (!is_first ||
         !(key == wanted)) {  // the function was built, or an input written, in the meantime
       if (auto function = find_valid(key, io, true)) return {std::move(function)};
     }
-    rethrow_failure(key);
+    failures_.rethrow(key);
     if (auto function = load(key, *frozen, now)) return {std::move(function)};
     const bool compiles_in_background =
-        missing == MissingFunction::kMayFallBack && !is_collecting() &&
-        should_compile_in_background(graph_, io.inputs, min_fallback_us_);
+        missing == MissingFunction::kMayFallBack && !collection_.is_active() &&
+        should_compile_in_background(graph(), io.inputs, min_fallback_us_);
     if (compiles_in_background && !in_place) {
       return {nullptr, /*is_skipped=*/false,
               std::make_shared<CompileJob>(shared_from_this(), key, frozen, now)};
@@ -449,47 +325,29 @@ std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& 
 }
 
 Snapshot NgraphEngine::snapshot(const Inputs& inputs, bool constant_weights, bool in_place) const {
-  return {inputs, header_.value_inputs, constant_weights ? weights_.inputs() : empty_indices(),
+  return {inputs, header().value_inputs, constant_weights ? weights_.inputs() : empty_indices(),
           in_place};
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::load(const Signature& key, const Snapshot& snapshot,
                                                    const Settings& settings) const {
   const auto on_disk = disk_key(key, settings);
-  if (!on_disk || is_collecting()) return nullptr;
+  if (!on_disk || collection_.is_active()) return nullptr;
   auto loaded = load_function(*on_disk);
-  if (!loaded || !is_for(*loaded, key, header_.num_inputs)) return nullptr;
+  if (!loaded || !is_for(*loaded, key, header().num_inputs)) return nullptr;
   ++EngineStats::instance().functions_loaded;
   if (key.weights.has_value()) ++EngineStats::instance().functions_with_weights;
-  remember_shapes(graph_, snapshot.inputs(), header_.value_inputs,
+  remember_shapes(graph(), snapshot.inputs(), header().value_inputs,
                   loaded->function->settings().parts);
   return add_to_cache(key, snapshot, std::move(*loaded));
 }
 
-NgraphEngine::StaticFunctions& NgraphEngine::static_functions() const {
-  if (static_functions_.version != denylist_version())
-    static_functions_ = {denylist_version(), 0, {}, {}, {}};
-  return static_functions_;
-}
-
 bool NgraphEngine::should_skip_compile(const Signature& key, const Settings& settings) const {
-  if (FLAGS_ngraph_strict || is_collecting()) return false;
-  bool is_new = false;  // in this process
-  {
-    std::lock_guard<std::mutex> lock(static_functions_mutex_);
-    StaticFunctions& statistics = static_functions();
-    // Also for shapes that had a function, since the cache may have capacity for fewer.
-    const bool was_built = statistics.built.count(SignatureHash()(key)) > 0;
-    if (statistics.first_shapes.size() < kMaxStaticShapes && !was_built) return false;
-    const uint64_t shape = shape_hash(key);
-    is_new = statistics.built.size() < kMaxTrackedShapes && !was_built;
-    if (is_new && statistics.first_shapes.count(shape) > 0)
-      return false;  // the shape has a function for other settings
-    if (statistics.misses.size() >= kMaxTrackedShapes) statistics.misses.clear();
-    if (++statistics.misses[shape] * kFunctionsPerMiss >= statistics.count) return false;
-  }
-  if (!may_skip_compile(graph_)) return false;
-  if (!is_new) return true;  // possibly on disk, but evicted for lack of capacity
+  if (FLAGS_ngraph_strict || collection_.is_active()) return false;
+  const auto frequency = shapes_.count_miss(key);
+  if (frequency == ShapeStatistics::Frequency::kFrequent) return false;
+  if (!may_skip_compile(graph())) return false;
+  if (frequency == ShapeStatistics::Frequency::kSeldom) return true;
   const auto on_disk = disk_key(key, settings);
   return !on_disk || !find_file(*on_disk);
 }
@@ -507,7 +365,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::build_and_cache(const Signature& k
     return in_place == nullptr || weights_.are_untouched_since(in_place->since, in_place->inputs);
   };
   const std::chrono::milliseconds least(FLAGS_ngraph_cache_min_ms);
-  if (!collect(on_disk, built, is_valid) && on_disk && time >= least) {
+  if (!collection_.add(on_disk, built, is_valid) && on_disk && time >= least) {
     store_function(*on_disk, built, is_valid);
   }
   if (in_place != nullptr) in_place->pin.reset();
@@ -523,15 +381,9 @@ std::shared_ptr<NgraphFunction> NgraphEngine::add_to_cache(const Signature& key,
                                                            const Variables* in_place) const {
   std::optional<SymbolicSignature> symbolic;
   if (built.is_symbolic()) {
-    symbolic = symbolic_signature(key, header_.num_inputs, built);
+    symbolic = symbolic_signature(key, header().num_inputs, built);
   } else {
-    std::lock_guard<std::mutex> lock(static_functions_mutex_);
-    StaticFunctions& statistics = static_functions();
-    const uint64_t shape = shape_hash(key);
-    ++statistics.count;
-    statistics.misses.erase(shape);
-    if (statistics.built.size() < kMaxTrackedShapes) statistics.built.insert(SignatureHash()(key));
-    if (statistics.first_shapes.size() < kMaxStaticShapes) statistics.first_shapes.insert(shape);
+    shapes_.count_function(key);
   }
   size_t bytes = key.weights.has_value() ? weights_.num_bytes(snapshot.inputs()) : 0;
   if (built.function->settings().remainder() > 0)
@@ -545,76 +397,26 @@ std::shared_ptr<NgraphFunction> NgraphEngine::add_to_cache(const Signature& key,
                                           is_active);
 }
 
-void NgraphEngine::record_failure(const Signature& key, const std::exception_ptr& failure,
-                                  bool is_for_all) const {
-  std::lock_guard<std::mutex> lock(failures_mutex_);
-  if (failures_.size() == kMaxFailures) failures_.erase(failures_.begin());
-  failures_.push_back({key, failure, denylist_version(), is_for_all});
-}
-
-void NgraphEngine::rethrow_failure(const Signature& key) const {
-  std::exception_ptr failure;
-  {
-    std::lock_guard<std::mutex> lock(failures_mutex_);
-    const auto found = std::find_if(failures_.begin(), failures_.end(), [&](const Failure& each) {
-      return each.is_for_all || each.key == key;
-    });
-    if (found == failures_.end()) return;
-    if (found->version == denylist_version()) failure = found->reason;
-    failures_.erase(found);
-  }
-  if (failure != nullptr) std::rethrow_exception(failure);
-}
-
 void NgraphEngine::begin_collection(const std::string& folder) {
-  {
-    std::lock_guard<std::mutex> lock(collection_mutex_);
-    if (!collection_.folder.empty()) {
-      throw NgraphError("another thread saves a model of the same graph");
-    }
-    collection_ = {folder, {}};
-  }
-  FunctionCache::instance().drop(id_);
-}
-
-std::string NgraphEngine::end_collection() {
-  std::lock_guard<std::mutex> lock(collection_mutex_);
-  return std::exchange(collection_, {}).failure;
-}
-
-bool NgraphEngine::is_collecting() const {
-  std::lock_guard<std::mutex> lock(collection_mutex_);
-  return !collection_.folder.empty();
-}
-
-bool NgraphEngine::collect(const std::optional<DiskKey>& key, const BuiltFunction& built,
-                           const std::function<bool()>& is_valid) const {
-  std::lock_guard<std::mutex> lock(collection_mutex_);
-  if (collection_.folder.empty()) return false;
-  try {
-    if (!key) throw NgraphError("it involves a converter from outside the package");
-    store_function_in(collection_.folder, *key, built, is_valid);
-  } catch (const std::exception& error) {  // the run itself goes on
-    collection_.failure = error.what();
-  }
-  return true;
+  collection_.begin(folder);
+  FunctionCache::instance().drop(graph_.id());
 }
 
 std::optional<DiskKey> NgraphEngine::disk_key(const Signature& key,
                                               const Settings& settings) const {
-  if (!has_cache_folder() && !is_collecting()) return std::nullopt;
-  const std::string environment = build_environment(graph_, settings);
+  if (!has_cache_folder() && !collection_.is_active()) return std::nullopt;
+  const std::string environment = build_environment(graph(), settings);
   if (environment.empty()) return std::nullopt;
   std::ostringstream instance;
   if (dynamic_shapes_disabled_) instance << "closed ";
   if (key.weights) instance << "weights " << *key.weights << ' ';
   for (int64_t word : key.words) instance << word << ' ';
-  return DiskKey{disk_key_of_graph(graph_, environment), instance.str()};
+  return DiskKey{disk_key_of_graph(graph(), environment), instance.str()};
 }
 
 BuiltFunction NgraphEngine::build(const Snapshot& snapshot, bool constant_weights,
                                   const Settings& settings) const {
-  BuiltFunction built = build_function(graph_, snapshot.inputs(), header_.value_inputs,
+  BuiltFunction built = build_function(graph(), snapshot.inputs(), header().value_inputs,
                                        constant_weights ? weights_.inputs() : empty_indices(),
                                        snapshot.copies(), settings);
   ++EngineStats::instance().functions_built;
@@ -623,8 +425,8 @@ BuiltFunction NgraphEngine::build(const Snapshot& snapshot, bool constant_weight
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::wrap(BuiltFunction built) const {
-  return std::make_shared<NgraphFunction>(std::move(built), header_.num_outputs, header_.num_states,
-                                          spare_tensors());
+  return std::make_shared<NgraphFunction>(std::move(built), header().num_outputs,
+                                          header().num_states, spare_tensors());
 }
 
 std::shared_ptr<SpareTensors> NgraphEngine::spare_tensors() const {
@@ -692,20 +494,16 @@ void NgraphEngine::run(const NgraphIO& io, MissingFunction missing) const {
 void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
                                 MissingFunction missing, Progress* progress) const {
   inject_fault(progress->step = Step::kData);
-  for (size_t i = 0; i < given.inputs.size(); ++i) {
-    require_plain(*given.inputs[i], i);
-    require_dtype(*given.inputs[i], i);
-    if (given.inputs[i]->numel() == 0) require_list(i);
-  }
+  graph_.require_valid(given.inputs);
   progress->step = Step::kCompile;
   // Inputs in the key are copied: the function may read them again and is valid for these contents
   // only.
   std::optional<Snapshot> copies;
   std::optional<NgraphIO> frozen;
-  if (!copied_inputs_.empty()) {
-    copies.emplace(given.inputs, copied_inputs_, empty_indices());
+  if (!graph_.copied_inputs().empty()) {
+    copies.emplace(given.inputs, graph_.copied_inputs(), empty_indices());
     frozen = given;
-    for (size_t input : copied_inputs_) frozen->inputs[input] = copies->inputs()[input];
+    for (size_t input : graph_.copied_inputs()) frozen->inputs[input] = copies->inputs()[input];
   }
   const NgraphIO& io = frozen ? *frozen : given;
   const Epoch since = Epoch::now();  // before the fingerprint is computed
@@ -735,13 +533,13 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
       throw;
     } catch (const std::exception&) {
       if (!function->is_symbolic()) {
-        if (function->has_dynamic_dims()) FunctionCache::instance().drop(id_);
+        if (function->has_dynamic_dims()) FunctionCache::instance().drop(graph_.id());
         throw;
       }
       // Nothing has been written yet; a function for exactly these sizes may work.
-      disable_dynamic_shapes(graph_);
+      disable_dynamic_shapes(graph());
       dynamic_shapes_disabled_ = true;
-      FunctionCache::instance().drop_symbolic(id_);
+      FunctionCache::instance().drop_symbolic(graph_.id());
       do {
         if (!has_function(find_or_build(io, settings, nullptr, MissingFunction::kWait))) return;
       } while (!has_run(*progress->found.function));
@@ -751,33 +549,20 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
   ++EngineStats::instance().engine_runs;
 }
 
-void NgraphEngine::require_dtype(const phi::DenseTensor& tensor, size_t input) const {
-  if (tensor.dtype() == header_.dtypes[input]) return;
-  throw InvalidInput(concat("input ", input, " of the interval is ", tensor.dtype(),
-                            ", the program declares ", header_.dtypes[input]));
-}
-
-// No converter gets an empty input: its rejection would not apply to other sizes.
-void NgraphEngine::require_list(size_t input) const {
-  const auto end = header_.value_inputs.end();
-  if (std::find(header_.value_inputs.begin(), end, input) != end) return;
-  throw InvalidInput(concat("input ", input, " of the interval is empty"));
-}
-
 void NgraphEngine::run_fallback(const NgraphIO& io) const {
-  paddle_ngraph::run_fallback(graph_, io);
+  paddle_ngraph::run_fallback(graph(), io);
   ++EngineStats::instance().native_runs;
 }
 
 bool NgraphEngine::try_fallback(const NgraphIO& io) const {
-  StreamGuard stream(header_.num_states == 0);
+  StreamGuard stream(header().num_states == 0);
   try {
     run_fallback(io);
     stream.used();
     return true;
   } catch (const NgraphError&) {     // the fallback is unavailable
   } catch (const std::exception&) {  // states that were written keep their new values
-    if (header_.num_states > 0) throw;
+    if (header().num_states > 0) throw;
   }
   return false;
 }
@@ -785,12 +570,7 @@ bool NgraphEngine::try_fallback(const NgraphIO& io) const {
 void NgraphEngine::run_fallback_without_compiling(const NgraphIO& io,
                                                   const Settings& settings) const {
   if (try_fallback(io)) return;
-  {
-    std::lock_guard<std::mutex> lock(static_functions_mutex_);
-    StaticFunctions& statistics = static_functions();
-    statistics.misses[shape_hash(signature(io.inputs, settings))] =
-        statistics.count;  // treated as frequent
-  }
+  shapes_.mark_frequent(graph_.signature(io.inputs, settings));
   run(io, MissingFunction::kWait);
 }
 
@@ -820,23 +600,23 @@ void NgraphEngine::run_fallback_after_failure(const NgraphIO& io, const std::exc
   try {
     run_fallback(io);
   } catch (const NgraphError&) {  // the fallback is unavailable
-    clear_failure(graph_);
+    clear_failure(graph());
     std::rethrow_exception(failure);
   } catch (...) {
-    clear_failure(graph_);
+    clear_failure(graph());
     throw;
   }
-  if (is_overflow && ++overflow_runs_ < kMaxOverflowRuns) return clear_failure(graph_);
+  if (is_overflow && ++overflow_runs_ < kMaxOverflowRuns) return clear_failure(graph());
   if (is_overflow) {
     overflow_runs_ = 0;
-    deny_graph(graph_, error);
+    deny_graph(graph(), error);
     denied_at_ = version;
     return;
   }
   if (!is_deniable) return;
   // A failure with an empty tensor does not apply to other sizes.
-  if (creates_empty_tensor(graph_, io)) return clear_failure(graph_);
-  deny_graph(graph_, error);
+  if (creates_empty_tensor(graph(), io)) return clear_failure(graph());
+  deny_graph(graph(), error);
   denied_at_ = version;
 }
 

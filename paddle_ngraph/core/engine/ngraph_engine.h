@@ -15,12 +15,17 @@
 #include <vector>
 
 #include "core/common/fault_injection.h"
+#include "core/engine/build_failures.h"
 #include "core/engine/concurrency.h"
 #include "core/engine/disk_cache.h"
+#include "core/engine/engine_graph.h"
+#include "core/engine/engine_settings.h"
 #include "core/engine/engine_stats.h"
 #include "core/engine/function_cache.h"
+#include "core/engine/function_collection.h"
 #include "core/engine/graph_header.h"
 #include "core/engine/ngraph_function.h"
+#include "core/engine/shape_statistics.h"
 #include "core/engine/snapshot.h"
 #include "core/ov/ov_function.h"
 #include "core/paddle/weights.h"
@@ -30,12 +35,6 @@ class CustomOpKernelContext;
 }
 
 namespace paddle_ngraph {
-
-// Number of threads of a function with these settings.
-int threads_of(const Settings& settings);
-
-// Value of FLAGS_ngraph_precision for this precision.
-const char* name_of(Precision precision);
 
 class CompileJob;
 
@@ -50,22 +49,22 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   NgraphEngine(const NgraphEngine&) = delete;
   NgraphEngine& operator=(const NgraphEngine&) = delete;
 
-  size_t num_inputs() const { return header_.num_inputs; }
-  size_t num_states() const { return header_.num_states; }
-  size_t num_outputs() const { return header_.num_outputs; }
-  const std::string& graph() const { return graph_; }
+  size_t num_inputs() const { return header().num_inputs; }
+  size_t num_states() const { return header().num_states; }
+  size_t num_outputs() const { return header().num_outputs; }
+  const std::string& graph() const { return graph_.text(); }
 
   // Begins the collection of functions for a model that is being saved: until end_collection(),
   // functions are built again and stored in this folder.
   void begin_collection(const std::string& folder);
   // Ends the collection. Returns the error message, or an empty string.
-  std::string end_collection();
+  std::string end_collection() { return collection_.end(); }
 
   // Build settings according to the present flags. Throws InvalidInput for an unknown precision.
   Settings settings() const;
 
   // Throws NgraphError if the graph does not have this many inputs, states included.
-  void require_inputs(size_t given) const;
+  void require_inputs(size_t given) const { graph_.require_inputs(given); }
 
   // The input and output variables, in the order of the graph string.
   NgraphIO build_ng_io(paddle::CustomOpKernelContext* context) const;
@@ -84,6 +83,7 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   void run(const NgraphIO& io) const;
 
  private:
+  const GraphHeader& header() const { return graph_.header(); }
   void allocate_spare_outputs(paddle::CustomOpKernelContext* context) const;
   void require_outputs(const paddle::CustomOpKernelContext& context) const;
   // A run that lacks its function waits for the build, or may fall back while the function is built
@@ -125,10 +125,6 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // there is none now, the weights become inputs and `key` loses its fingerprint: otherwise several
   // functions would evict each other and be built again and again.
   std::shared_ptr<NgraphFunction> find_within_capacity(Signature* key, const NgraphIO& io) const;
-  // Throws InvalidInput if the input has another dtype than the program declares.
-  void require_dtype(const phi::DenseTensor& tensor, size_t input) const;
-  // Throws InvalidInput unless the input, which is empty, is a list of axes or sizes.
-  void require_list(size_t input) const;
   void run_fallback(const NgraphIO& io) const;
   // Runs the fallback, and returns whether it succeeded. Throws Paddle's error if states may have
   // been written.
@@ -145,7 +141,6 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   void run_fallback_after_failure(const NgraphIO& io, const std::exception_ptr& failure,
                                   bool is_deniable) const;
   using Inputs = std::vector<phi::DenseTensor*>;
-  Signature signature(const Inputs& inputs, const Settings& settings) const;
   Snapshot snapshot(const Inputs& inputs, bool constant_weights, bool in_place = false) const;
   // The function stored on disk for this key; nullptr if there is none.
   std::shared_ptr<NgraphFunction> load(const Signature& key, const Snapshot& snapshot,
@@ -179,27 +174,12 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
                       const Settings& settings) const;
 
   friend CompileJob;
-  // Records that the function for this key cannot be built, nor any other function of the graph if
-  // `is_for_all`.
-  void record_failure(const Signature& key, const std::exception_ptr& failure,
-                      bool is_for_all) const;
-  // Throws the failure recorded for this key or for all keys, once.
-  void rethrow_failure(const Signature& key) const;
   std::optional<DiskKey> disk_key(const Signature& key, const Settings& settings) const;
-  bool is_collecting() const;
-  // Stores a built function, if functions are collected, unless `is_valid` returns false. Returns
-  // whether functions are collected.
-  bool collect(const std::optional<DiskKey>& key, const BuiltFunction& built,
-               const std::function<bool()>& is_valid) const;
   std::shared_ptr<NgraphFunction> wrap(BuiltFunction built) const;
   std::shared_ptr<SpareTensors> spare_tensors() const;
 
-  const std::string graph_;
-  uint64_t id_ = 0;
-  const GraphHeader header_;
-  std::vector<size_t> copied_inputs_;  // read-only inputs that are read by value
+  const EngineGraph graph_;
   mutable WeightWatch weights_;
-  bool has_frozen_weights_ = false;  // has constant weights that are not trained
   mutable Concurrency concurrency_;
   mutable std::atomic<bool> shares_threads_{false};           // among runs that overlap
   mutable std::atomic<bool> dynamic_shapes_disabled_{false};  // a symbolic function failed
@@ -209,41 +189,9 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   mutable std::atomic<const CompileJob*> pending_job_{nullptr};
   mutable std::atomic<int64_t> min_fallback_us_{0};  // of runs by Paddle; 0: not measured
   mutable std::atomic<int64_t> fallback_runs_{0};    // by Paddle during builds
-  // Functions for one shape each: their total count, and those built; the first shapes, and for
-  // each other shape the misses since its last function. All by hash.
-  struct StaticFunctions {
-    uint64_t version = 0;  // see denylist_version()
-    size_t count = 0;
-    std::unordered_set<uint64_t> built;
-    std::set<uint64_t> first_shapes;
-    std::unordered_map<uint64_t, size_t> misses;
-  };
-  // Statistics since the last change of the denylist version; requires static_functions_mutex_.
-  StaticFunctions& static_functions() const;
-  mutable std::mutex static_functions_mutex_;
-  // CACHE static_functions: counts of functions for one shape
-  // key: hash of the signature
-  // bound: 16 first shapes, 4,096 functions and 4,096 missed shapes for each engine
-  // cleared: a change of the denylist, or the end of the engine
-  mutable StaticFunctions static_functions_;
-  struct Failure {
-    Signature key;
-    std::exception_ptr reason;
-    uint64_t version;
-    bool is_for_all;  // for any key
-  };
-  mutable std::mutex failures_mutex_;
-  // CACHE failures: errors of builds in the background, until a run raises them
-  // key: signature
-  // bound: 16 for each engine; the oldest is dropped
-  // cleared: a change of the denylist, or the end of the engine
-  mutable std::vector<Failure> failures_;
-  struct Collection {
-    std::string folder;  // empty: no collection
-    std::string failure;
-  };
-  mutable std::mutex collection_mutex_;
-  mutable Collection collection_;
+  mutable ShapeStatistics shapes_;
+  mutable BuildFailures failures_;
+  mutable FunctionCollection collection_;
   // Shared by the functions of the graph, and destroyed with the last of them.
   mutable std::mutex spare_tensors_mutex_;
   mutable std::weak_ptr<SpareTensors> spare_tensors_;
