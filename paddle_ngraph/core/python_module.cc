@@ -23,6 +23,8 @@
 #include "core/common/threads.h"
 #include "core/engine/compile_job.h"
 #include "core/engine/disk_cache.h"
+#include "core/engine/engine_settings.h"
+#include "core/engine/engine_stats.h"
 #include "core/engine/engines.h"
 #include "core/engine/function_cache.h"
 #include "core/engine/model_builder.h"
@@ -902,18 +904,14 @@ PYBIND11_MODULE(_core, module) {
           "Tensors for one run: the inputs, then the states, copied from arrays.")
       .def(
           "get_ng_function",
-          [](const NgraphEngine& engine, const ArrayIO& io) {
-            return engine.get_ng_function(io.io());
-          },
+          [](NgraphEngine& engine, const ArrayIO& io) { return engine.get_ng_function(io.io()); },
           py::arg("io"), release, "The function for these shapes and dtypes, cached or built.")
       .def(
           "build_ng_function",
-          [](const NgraphEngine& engine, const ArrayIO& io) {
-            return engine.build_ng_function(io.io());
-          },
+          [](NgraphEngine& engine, const ArrayIO& io) { return engine.build_ng_function(io.io()); },
           py::arg("io"), release, "A newly built function; the cache is left alone.")
       .def(
-          "run", [](const NgraphEngine& engine, const ArrayIO& io) { engine.run(io.io()); },
+          "run", [](NgraphEngine& engine, const ArrayIO& io) { engine.run(io.io()); },
           py::arg("io"), release, "Gets the function and executes it.");
 
   py::class_<CompileJob, std::shared_ptr<CompileJob>>(

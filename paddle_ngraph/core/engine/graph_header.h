@@ -25,6 +25,8 @@ struct GraphHeader {
 
   size_t num_read_only() const { return num_inputs - num_states; }  // inputs other than states
   bool is_on_cpu() const { return device == "CPU"; }
+  // Whether weights become constants of functions: no program of a run writes them.
+  bool has_frozen_weights() const { return !weights.empty() && !trains; }
 };
 
 // Parses the first line. Throws NgraphError if the string is not a graph of this release.

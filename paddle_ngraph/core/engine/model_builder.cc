@@ -14,7 +14,7 @@
 #include "core/common/float_environment.h"
 #include "core/common/python_callbacks.h"
 #include "core/engine/compile_job.h"
-#include "core/engine/ngraph_engine.h"
+#include "core/engine/engine_settings.h"
 #include "core/paddle/interruption.h"
 #include "core/paddle/tensors.h"
 
