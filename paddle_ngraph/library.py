@@ -22,7 +22,7 @@ def load() -> None:
 
     from paddle_ngraph import _core, flags
     from paddle_ngraph.frontends.executor import hook as executor_hook
-    from paddle_ngraph.frontends.executor import weight_writes
+    from paddle_ngraph.frontends.executor import program_key, weight_writes
     from paddle_ngraph.frontends.predictor import hook as predictor_hook
     from paddle_ngraph.frontends.saved_models import saved_model
     from paddle_ngraph.frontends.to_static import gradients
@@ -32,7 +32,12 @@ def load() -> None:
 
     cpp_extension.load_op_meta_info_and_register_op(str(Path(_core.__file__)))
     first_use.register(
-        block_values.install, weight_writes.install, to_static_hook.install, saved_model.install
+        block_values.install,
+        weight_writes.install,
+        program_key.install,
+        predictor_hook.install_pool,
+        to_static_hook.install,
+        saved_model.install,
     )
     flags.install()
     weight_writes.install_at_import()

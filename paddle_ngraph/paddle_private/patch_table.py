@@ -91,12 +91,12 @@ PATCHES = (
     PatchGroup(
         (r.RUN_PIR, r.RUN_LEGACY),
         Moment.IMPORT,
-        "A call that equals an earlier one skips Paddle's preparation, which takes longer than a "
-        "small network.",
+        "A call that equals an earlier one skips Paddle's preparation, and any call reads the flag "
+        "once, on which the format of its feeds depends.",
     ),
     PatchGroup(
         (r.KEY_OF_CALL,),
-        Moment.IMPORT,
+        Moment.FIRST_USE,
         "Paddle prints the whole program in each run to find its executor; a fingerprint finds it "
         "in microseconds.",
     ),
@@ -210,7 +210,7 @@ PATCHES = (
     ),
     PatchGroup(
         (r.COPY_RESULT,),
-        Moment.IMPORT,
+        Moment.FIRST_USE,
         "Large results are copied to pooled memory, without page faults.",
     ),
     # -- files of models --------------------------------------------------------------------------

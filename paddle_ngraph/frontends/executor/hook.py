@@ -17,7 +17,6 @@ import paddle
 from paddle_ngraph.frontends.executor import (
     call_cache,
     interpreter,
-    program_key,
     scope_tracking,
 )
 from paddle_ngraph.frontends.executor.run import Run, of_argument
@@ -43,7 +42,6 @@ T = TypeVar("T")
 def install() -> None:
     """Installs the hook; a second call changes nothing."""
     scope_tracking.install()
-    program_key.install()
     call_cache.install()
     replaced.CREATE_EXECUTOR.replace(_creating_switch)
     replaced.RUN_EXECUTOR.replace(_with_switch)

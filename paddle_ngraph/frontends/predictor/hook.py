@@ -102,8 +102,12 @@ def install() -> None:
         target.replace(_on_plain_predictor)
     for target in replaced.GET_HANDLES:
         target.replace(_exposing_handles)
-    replaced.COPY_RESULT.replace(_copying_to_pool)
     _replace_names()
+
+
+def install_pool() -> None:
+    """Patches the copying of results, which with the engine on uses pooled memory."""
+    replaced.COPY_RESULT.replace(_copying_to_pool)
 
 
 def _replace_names() -> None:
