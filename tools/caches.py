@@ -1,79 +1,38 @@
 """``python -m tools.caches``: writes docs/caches.md, the table of all caches.
 
-Python declares a cache where it creates it (paddle_ngraph/utils/lru_cache.py). C++ declares one by
-a comment at its class or member:
-
-    // CACHE functions: compiled functions
-    // key: graph, and dtypes and dimensions of the inputs
-    // bound: FLAGS_ngraph_cache_size
-    // cleared: clear_cache()
+Python declares a cache where it creates it (paddle_ngraph/utils/lru_cache.py), C++ beside its
+implementation (core/common/caches.h).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 
 import paddle_ngraph
+from paddle_ngraph import _core
 from paddle_ngraph.utils import lru_cache, once
 
 PACKAGE = Path(paddle_ngraph.__file__).parent
 # Modules that are programs, or that need a package that may be absent.
 _NOT_IMPORTED = re.compile(r"\.(__main__|_core|_mkl)$")
-_MARK = "// CACHE "
-_FIELDS = ("key", "bound", "cleared")
 
 _INTRODUCTION = """# Caches
 
 Written by `make docs` from the declarations in the code; a test fails when this page is out of
-date. Every Python cache is an `LRUCache` (`paddle_ngraph/utils/lru_cache.py`), which evicts the
-least recently used entry beyond its bound. A *graph header* is the first line of a graph string,
-which contains a digest of the rest. `paddle_ngraph.clear_cache()` empties every cache of the
-process. State that is attached to one object, and registries of living objects, are not listed.
+date. `paddle_ngraph.clear_cache()` uses the same declarations: it empties every Python cache of the
+process, and each C++ cache that says so. Every Python cache is an `LRUCache`
+(`paddle_ngraph/utils/lru_cache.py`), which evicts the least recently used entry beyond its bound. A
+*graph header* is the first line of a graph string, which contains a digest of the rest. State that
+is attached to one object, and registries of living objects, are not listed.
 """
 
 _ONCE = """Functions without arguments whose result is constant in a process: installed packages,
 the processor, Paddle's tables of kernels, and installations. Each has one entry, which lives as
 long as the process."""
-
-
-def cpp_caches(text: str) -> Iterator[tuple[str, str, str, str, str]]:
-    """Yields name, values, key, bound and clearing rule of each cache that C++ text declares.
-
-    Raises:
-        ValueError: A declaration lacks a field.
-    """
-    lines = [line.strip() for line in text.splitlines()]
-    for start, line in enumerate(lines):
-        if not line.startswith(_MARK):
-            continue
-        comment = [line.removeprefix(_MARK)]
-        for following in lines[start + 1 :]:
-            if not following.startswith("// ") or following.startswith(_MARK):
-                break
-            comment.append(following.removeprefix("// "))
-        yield _parsed(comment)
-
-
-def _parsed(comment: Sequence[str]) -> tuple[str, str, str, str, str]:
-    found: dict[str, str] = {}
-    for line in comment:
-        field, colon, rest = line.partition(": ")
-        if not found:
-            last = "values"
-            name, found[last] = field, rest
-        elif colon and field in _FIELDS:
-            last = field
-            found[last] = rest
-        else:
-            found[last] += f" {line}"
-    missing = [field for field in _FIELDS if not found.get(field)]
-    if missing:
-        raise ValueError(f"cache {name}: the declaration lacks {', '.join(missing)}")
-    return name, found["values"], found["key"], found["bound"], found["cleared"]
 
 
 def markdown() -> str:
@@ -114,11 +73,9 @@ def _once_row(function: object) -> tuple[str, str]:
 
 
 def _cpp_rows() -> list[tuple[str, ...]]:
-    paths = sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".h", ".cc"))
     return sorted(
-        (f"`{name}`", *rest, f"`{path.relative_to(PACKAGE)}`")
-        for path in paths
-        for name, *rest in cpp_caches(path.read_text())
+        (f"`{name}`", *rest, f"`{Path(file).relative_to(PACKAGE.name)}`")
+        for name, *rest, file in _core.caches()
     )
 
 

@@ -38,6 +38,7 @@ _CORE = (
     "core/ov/**/*.cc",
     "core/ov/trim_memory.h",
     "core/common/affinity.cc",
+    "core/common/caches.cc",
     "core/common/fork_safe_mutex.cc",
     "core/common/tbb_fork_state.cc",
     "core/common/random_numbers.cc",

@@ -16,6 +16,7 @@
 #include "paddle/pir/include/core/ir_context.h"
 #include "paddle/utils/pybind.h"
 
+#include "core/common/caches.h"
 #include "core/common/error.h"
 #include "core/common/fault_injection.h"
 #include "core/common/memory_pool.h"
@@ -477,12 +478,22 @@ py::dict cache_info() {
 }
 
 void clear_cache() {
-  FunctionCache::instance().clear();
-  Engines::instance().clear();
-  mkl_packed::clear_packed_weights();
-  clear_workspaces();
-  MemoryPool::instance().clear();  // memory released above has returned to the pool
+  const auto* each = CacheDeclaration::first();
+  for (; each != nullptr; each = each->next) {
+    if (each->clear != nullptr) each->clear();
+  }
+  MemoryPool::instance().clear();  // memory released above may have returned to the pool since
   trim_free_memory();
+}
+
+// (name, values, key, bound, how it is cleared, file) of each cache of the core.
+std::vector<std::array<std::string, 6>> declared_caches() {
+  std::vector<std::array<std::string, 6>> rows;
+  const auto* each = CacheDeclaration::first();
+  for (; each != nullptr; each = each->next) {
+    rows.push_back({each->name, each->values, each->key, each->bound, each->cleared, each->file});
+  }
+  return rows;
 }
 
 // Sets Python's error to an exception of this type, with the message, code and operator of `error`.
@@ -510,9 +521,12 @@ std::optional<std::tuple<std::string, int, int64_t>> operator_error(const std::s
 }
 
 std::map<std::string, size_t> table_sizes() {
-  return {{"functions", static_cast<size_t>(FunctionCache::instance().info().currsize)},
-          {"engines", Engines::instance().size()},
-          {"freed_bytes", MemoryPool::instance().idle_bytes()}};
+  std::map<std::string, size_t> sizes;
+  const auto* each = CacheDeclaration::first();
+  for (; each != nullptr; each = each->next) {
+    if (each->size != nullptr) sizes[each->name] = each->size();
+  }
+  return sizes;
 }
 
 }  // namespace
@@ -864,6 +878,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("add_model_folder", &add_model_folder, py::arg("folder"), py::arg("owner"),
              "Looks for functions in this folder, too, as far as it and they belong to this user.");
   module.def("clear_cache", &clear_cache, "Gives back what is kept from run to run.");
+  module.def("caches", &declared_caches, "The caches of the core: docs/caches.md.");
   module.def("table_sizes", &table_sizes, "How much is kept, by what it is.");
 
   auto packed = module.def_submodule("mkl_packed", "Packed recurrent layers.");

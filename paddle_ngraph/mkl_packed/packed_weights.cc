@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/common/caches.h"
 #include "core/common/fork_safe_mutex.h"
 #include "core/paddle/weights.h"
 
@@ -31,6 +32,12 @@ uint64_t fingerprint(const float* data, int64_t count) {
   return content_hash(parts.data(), blocks * sizeof(uint64_t), 0);
 }
 
+const CacheDeclaration packed_weights_declaration(
+    "packed_weights", "packed weights",
+    "address, shape and orientation of the weight, whether for one row, and provider; valid for a "
+    "hash of the contents",
+    "the weights that live", clear_packed_weights, nullptr);
+
 // A packed weight, and the memory and contents that it was packed from.
 struct Entry {
   std::weak_ptr<phi::Allocation> owner;
@@ -41,11 +48,6 @@ struct Entry {
 // The address of a weight, its shape and orientation, whether it is for one row, and its provider.
 using Key = std::tuple<const void*, int64_t, int64_t, WeightOrientation, bool, const GemmProvider*>;
 
-// CACHE packed_weights: packed weights
-// key: address, shape and orientation of the weight, whether for one row, and provider; valid for a
-// hash of the contents
-// bound: the weights that live
-// cleared: clear_cache()
 class Cache {
  public:
   static Cache& instance() {

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from paddle_ngraph import _core
 from paddle_ngraph.utils import lru_cache
 from tools import caches
 
@@ -51,9 +52,11 @@ def test_a_name_is_declared_once() -> None:
         )
 
 
-def test_a_cpp_declaration_spans_lines_and_needs_all_fields() -> None:
-    fields = ("CACHE a: values", "key: one", "and two", "bound: 3", "cleared: never")
-    text = "".join(f"  // {line}\n" for line in fields) + "int x;"
-    assert list(caches.cpp_caches(text)) == [("a", "values", "one and two", "3", "never")]
-    with pytest.raises(ValueError, match="cache a: the declaration lacks bound, cleared"):
-        list(caches.cpp_caches("// CACHE a: values\n// key: one\n"))
+def test_cpp_declarations_are_complete_and_in_their_files() -> None:
+    rows = _core.caches()
+    names = [name for name, *_ in rows]
+    assert len(set(names)) == len(names)
+    for name, *rest, file in rows:
+        assert all(rest), name
+        assert f'"{name}"' in (caches.PACKAGE.parent / file).read_text()
+    assert {"functions", "engines", "freed_bytes"} <= set(_core.table_sizes()) <= set(names)

@@ -7,11 +7,16 @@
 
 #include <sys/mman.h>
 
+#include "core/common/caches.h"
 #include "core/paddle/flags.h"
 
 namespace paddle_ngraph {
 
 namespace {
+
+const CacheDeclaration freed_bytes_declaration(
+    "freed_bytes", "freed blocks of memory", "number of bytes", "`FLAGS_ngraph_memory_mb` MB; LRU",
+    [] { MemoryPool::instance().clear(); }, [] { return MemoryPool::instance().idle_bytes(); });
 
 constexpr size_t kAlignment = 64, kHugePage = size_t{2} << 20;
 

@@ -16,10 +16,6 @@ namespace paddle_ngraph {
 // Retains large freed blocks for the next run, which needs blocks of the same sizes: the system
 // would clear the pages of new blocks first. Retains at most FLAGS_ngraph_memory_mb; frees the
 // least recently returned blocks first. Thread-safe.
-// CACHE freed_bytes: freed blocks of memory
-// key: number of bytes
-// bound: `FLAGS_ngraph_memory_mb` MB; LRU
-// cleared: clear_cache()
 class MemoryPool {
  public:
   // Smaller blocks come from Paddle's allocator; the C library caches them.

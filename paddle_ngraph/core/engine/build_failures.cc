@@ -2,11 +2,17 @@
 
 #include <algorithm>
 
+#include "core/common/caches.h"
 #include "core/engine/model_builder.h"
 
 namespace paddle_ngraph {
 
 namespace {
+
+const CacheDeclaration failures_declaration(
+    "failures", "errors of builds in the background, until a run raises them", "signature",
+    "16 for each engine; the oldest is dropped",
+    "a change of the denylist, or the end of the engine");
 
 constexpr size_t kMaxFailures = 16;
 

@@ -30,10 +30,6 @@ class BuildFailures {
   };
 
   std::mutex mutex_;
-  // CACHE failures: errors of builds in the background, until a run raises them
-  // key: signature
-  // bound: 16 for each engine; the oldest is dropped
-  // cleared: a change of the denylist, or the end of the engine
   std::vector<Failure> failures_;
 };
 

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/common/caches.h"
 #include "core/common/error.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/weights.h"
@@ -22,6 +23,17 @@
 namespace paddle_ngraph {
 
 namespace {
+
+const CacheDeclaration model_folders_declaration("model_folders",
+                                                 "folders with functions that came with models",
+                                                 "path of the folder", "the 256 most recent ones",
+                                                 "never");
+
+const CacheDeclaration disk_declaration("disk",
+                                        "compiled functions in files of `FLAGS_ngraph_cache_dir`",
+                                        "graph, signature, settings, versions and processor",
+                                        "`FLAGS_ngraph_cache_disk_mb` MB; LRU",
+                                        "`python -m paddle_ngraph cache --clear`");
 
 namespace fs = std::filesystem;
 
@@ -68,10 +80,6 @@ struct ModelFolder {
 };
 
 // The folders that came with models.
-// CACHE model_folders: folders with functions that came with models
-// key: path of the folder
-// bound: the 256 most recent ones
-// cleared: never
 class ModelFolders {
  public:
   static ModelFolders& instance() {

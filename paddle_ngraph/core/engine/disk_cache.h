@@ -39,11 +39,6 @@ struct StoredFunction {
   Blob blob;
 };
 
-// CACHE disk: compiled functions in files of `FLAGS_ngraph_cache_dir`
-// key: graph, signature, settings, versions and processor
-// bound: `FLAGS_ngraph_cache_disk_mb` MB; LRU
-// cleared: `python -m paddle_ngraph cache --clear`
-
 // The function stored under this key in FLAGS_ngraph_cache_dir, which becomes the most recently
 // used one, or in the folder of a model; std::nullopt if there is none.
 std::optional<StoredFunction> find_file(const DiskKey& key);

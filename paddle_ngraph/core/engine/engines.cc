@@ -2,10 +2,20 @@
 
 #include <iterator>
 
+#include "core/common/caches.h"
 #include "core/engine/model_builder.h"
 #include "core/engine/ngraph_engine.h"
 
 namespace paddle_ngraph {
+
+namespace {
+
+const CacheDeclaration engines_declaration(
+    "engines", "engines", "graph header",
+    "those in use, which clear_cache() retains, and the 256 most recent ones",
+    [] { Engines::instance().clear(); }, [] { return Engines::instance().size(); });
+
+}  // namespace
 
 Engines& Engines::instance() {
   // The table is never destroyed, like the functions of the engines.

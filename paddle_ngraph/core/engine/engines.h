@@ -18,10 +18,6 @@ class NgraphEngine;
 
 // One engine per distinct graph string while it is in use; the kMaxRetained most recent engines are
 // retained beyond that. Thread-safe.
-// CACHE engines: engines
-// key: graph header
-// bound: those in use, and the 256 most recent ones
-// cleared: clear_cache() drops those not in use
 class Engines {
  public:
   static constexpr size_t kMaxRetained = 256;

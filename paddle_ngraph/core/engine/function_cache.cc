@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "core/common/caches.h"
 #include "core/engine/ngraph_function.h"
 #include "core/engine/size_guards.h"
 #include "core/paddle/flags.h"
@@ -18,6 +19,19 @@ size_t SignatureHash::operator()(const Signature& signature) const {
 }
 
 namespace {
+
+const CacheDeclaration functions_declaration(
+    "functions", "compiled functions",
+    "graph, fingerprint of constant weights, and dtypes, dimensions and integers of the inputs; a "
+    "function with symbolic sizes serves every signature that satisfies its guards",
+    "`FLAGS_ngraph_cache_size` functions, `FLAGS_ngraph_cache_mb` MB of constant weights; LRU",
+    [] { FunctionCache::instance().clear(); },
+    [] { return static_cast<size_t>(FunctionCache::instance().info().currsize); });
+
+const CacheDeclaration evicted_for_capacity_declaration(
+    "evicted_for_capacity", "graphs whose functions were evicted for the weights of others",
+    "hash of graph and fingerprint of weights", "4,096; all are dropped at the bound",
+    "clear_cache(), with the functions");
 
 // Placeholder of a symbolic size without a value: no size is negative.
 constexpr int64_t kUnknown = -1;

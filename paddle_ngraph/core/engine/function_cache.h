@@ -59,11 +59,6 @@ struct CacheInfo {
   int64_t currsize = 0;
 };
 
-// CACHE functions: compiled functions
-// key: graph, fingerprint of constant weights, and dtypes, dimensions and integers of the inputs; a
-// function with symbolic sizes serves every signature that satisfies its guards
-// bound: `FLAGS_ngraph_cache_size` functions, `FLAGS_ngraph_cache_mb` MB of constant weights; LRU
-// cleared: clear_cache()
 class FunctionCache {
  public:
   static FunctionCache& instance();
@@ -128,10 +123,6 @@ class FunctionCache {
   Entries entries_;  // most recently used in front
   std::unordered_map<Signature, Entries::iterator, SignatureHash> index_;
   size_t weight_bytes_ = 0;
-  // CACHE evicted_for_capacity: graphs whose functions were evicted for the weights of others
-  // key: hash of graph and fingerprint of weights
-  // bound: 4,096; all are dropped at the bound
-  // cleared: clear_cache()
   std::unordered_set<uint64_t> evicted_for_capacity_;  // hashes of graphs with weights
   std::atomic<bool> is_any_evicted_for_capacity_{false};
   int64_t lookups_ = 0;

@@ -1,11 +1,17 @@
 #include "core/engine/shape_statistics.h"
 
+#include "core/common/caches.h"
 #include "core/engine/engine_graph.h"
 #include "core/engine/model_builder.h"
 
 namespace paddle_ngraph {
 
 namespace {
+
+const CacheDeclaration static_functions_declaration(
+    "static_functions", "counts of functions for one shape", "hash of the signature",
+    "16 first shapes, 4,096 functions and 4,096 missed shapes for each engine",
+    "a change of the denylist, or the end of the engine");
 
 constexpr size_t kMaxStaticShapes = 16;
 constexpr size_t kFunctionsPerMiss = 4;

@@ -54,10 +54,6 @@ class ShapeStatistics {
   Counts& counts();
 
   std::mutex mutex_;
-  // CACHE static_functions: counts of functions for one shape
-  // key: hash of the signature
-  // bound: 16 first shapes, 4,096 functions and 4,096 missed shapes for each engine
-  // cleared: a change of the denylist, or the end of the engine
   Counts counts_;
 };
 

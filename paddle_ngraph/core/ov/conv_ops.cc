@@ -5,6 +5,8 @@
 #include <sstream>
 #include <string>
 
+#include "core/common/caches.h"
+#include "core/common/lru_cache.h"
 #include "core/ov/boxes.h"
 #include "core/ov/channel_blocks.h"
 #include "core/ov/one_thread.h"
@@ -15,6 +17,11 @@
 namespace paddle_ngraph {
 
 namespace {
+
+const CacheDeclaration conv_kernels_declaration(
+    "conv_kernels", "whether oneDNN has more than reference code for a convolution",
+    "attributes and shapes of the convolution", "4,096; LRU",
+    "never: the values are constant in a process");
 
 using Desc = dnnl::memory::desc;
 using Tag = dnnl::memory::format_tag;
@@ -163,26 +170,15 @@ bool reads_uninitialized_padding(const ConvProblem& problem) {
 // it many times while it transforms a function.
 bool is_fast(const ConvProblem& problem) {
   if (reads_uninitialized_padding(problem)) return false;
-  static std::mutex mutex;
-  // CACHE conv_kernels: whether oneDNN has more than reference code for a convolution
-  // key: attributes and shapes of the convolution
-  // bound: 4,096; all are dropped at the bound
-  // cleared: never: the values are constant in a process
-  static std::map<std::string, bool> known;
   constexpr size_t kMaxCachedProblems = 4096;
-  const auto key = key_of(problem);
-  std::lock_guard<std::mutex> lock(mutex);
-  const auto found = known.find(key);
-  if (found != known.end()) return found->second;
-  bool fast = false;
-  try {
-    fast = is_fast(make_kernel(problem, 1, nullptr), problem.channels_last);
-  } catch (const dnnl::error&) {
-    fast = false;
-  }
-  if (known.size() == kMaxCachedProblems) known.clear();
-  known.emplace(key, fast);
-  return fast;
+  static LruCache<std::string, bool> known(kMaxCachedProblems);
+  return known.get_or_create(key_of(problem), [&] {
+    try {
+      return is_fast(make_kernel(problem, 1, nullptr), problem.channels_last);
+    } catch (const dnnl::error&) {
+      return false;
+    }
+  });
 }
 
 // The axes along which the work of a convolution is divided.

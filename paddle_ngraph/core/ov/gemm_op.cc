@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/common/bfloat16.h"
+#include "core/common/caches.h"
 #include "core/common/unaliased_stride.h"
 #include "core/ov/one_thread.h"
 #include "core/ov/onednn.h"
@@ -15,6 +16,11 @@
 namespace paddle_ngraph {
 
 namespace {
+
+const CacheDeclaration bfloat16_gemm_plans_declaration(
+    "bfloat16_gemm_plans", "kernels and divisions of work of one operator",
+    "shapes of the operand and of the result", "32 for each operator; LRU",
+    "the end of the function");
 
 // Chunks of a result begin at a multiple of this number of rows or columns.
 constexpr int64_t kUnit = 16;
@@ -269,14 +275,9 @@ ov::Shape Bfloat16Gemm::dynamic_output_shape(const ov::TensorVector& inputs) con
 
 std::shared_ptr<const Bfloat16GemmPlan> Bfloat16Gemm::plan_for(const ov::Shape& a,
                                                                const ov::Shape& out) const {
-  constexpr size_t kMaxPlans = 32;
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = plans_.find({a, out});
-  if (found != plans_.end()) return found->second;
-  auto plan = std::make_shared<const Bfloat16GemmPlan>(a, out, attributes(), shared_threads());
-  if (plans_.size() >= kMaxPlans) plans_.clear();
-  plans_[{a, out}] = plan;
-  return plan;
+  return plans_.get_or_create({a, out}, [&] {
+    return std::make_shared<const Bfloat16GemmPlan>(a, out, attributes(), shared_threads());
+  });
 }
 
 void Bfloat16Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {

@@ -1,11 +1,10 @@
 // Gemm, Bfloat16Gemm: matrix multiplication with oneDNN.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
+#include "core/common/lru_cache.h"
 #include "core/ov/extension_ops.h"
 
 namespace paddle_ngraph {
@@ -63,13 +62,8 @@ class Bfloat16Gemm : public ExtensionOpOf<Bfloat16Gemm, Bfloat16GemmAttributes> 
   std::shared_ptr<const Bfloat16GemmPlan> plan_for(const ov::Shape& a, const ov::Shape& out) const;
 
   // Keys: the shapes of `a` and of the output.
-  using Plans = std::map<std::pair<ov::Shape, ov::Shape>, std::shared_ptr<const Bfloat16GemmPlan>>;
-  mutable std::mutex mutex_;
-  // CACHE bfloat16_gemm_plans: kernels and divisions of work of one operator
-  // key: shapes of the operand and of the result
-  // bound: 32 for each operator; all are dropped at the bound
-  // cleared: the end of the function
-  mutable Plans plans_;
+  using Plans = LruCache<std::pair<ov::Shape, ov::Shape>, std::shared_ptr<const Bfloat16GemmPlan>>;
+  mutable Plans plans_{32};
 };
 
 }  // namespace paddle_ngraph

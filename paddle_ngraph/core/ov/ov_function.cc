@@ -15,6 +15,7 @@
 #include <openvino/openvino.hpp>
 
 #include "core/common/affinity.h"
+#include "core/common/caches.h"
 #include "core/common/error.h"
 #include "core/common/fault_injection.h"
 #include "core/common/float_environment.h"
@@ -33,6 +34,11 @@
 namespace paddle_ngraph {
 
 namespace {
+
+const CacheDeclaration workspaces_declaration("workspaces", "scratch memory of operators",
+                                              "none: the last returned block",
+                                              "as many blocks as operators ran at once",
+                                              Workspace::clear, nullptr);
 
 // Below this amount of work, waking a second thread and waiting for it takes longer than the time
 // saved.
@@ -629,8 +635,6 @@ bool OvFunction::run(const std::vector<Input>& inputs, const Allocate& allocate)
   const DefaultFloatEnvironment environment;
   return implementation_->run(inputs, allocate);
 }
-
-void clear_workspaces() { Workspace::clear(); }
 
 const std::type_info& model_type() { return typeid(ov::Model); }
 

@@ -127,9 +127,6 @@ class OvFunction {
   std::unique_ptr<Implementation> implementation_;
 };
 
-// Releases the scratch memory that operators cache between evaluations.
-void clear_workspaces();
-
 // The C++ type of models in OpenVINO's Python bindings.
 const std::type_info& model_type();
 

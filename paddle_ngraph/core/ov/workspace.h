@@ -11,10 +11,6 @@
 
 namespace paddle_ngraph {
 
-// CACHE workspaces: scratch memory of operators
-// key: none: the last returned block
-// bound: as many blocks as operators ran at once
-// cleared: clear_cache()
 class Workspace {
  public:
   // Memory of at least this many bytes, aligned to a cache line, until the end of the scope.

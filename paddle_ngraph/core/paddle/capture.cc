@@ -12,6 +12,7 @@
 
 #include "paddle/phi/core/dense_tensor.h"
 
+#include "core/common/caches.h"
 #include "core/common/error.h"
 #include "core/common/python_callbacks.h"
 #include "core/paddle/call_interception.h"
@@ -24,6 +25,12 @@ namespace py = pybind11;
 namespace paddle_ngraph {
 
 namespace {
+
+const CacheDeclaration traces_declaration(
+    "traces", "traces of a dynamic layer's calls, and their graphs",
+    "the intercepted calls in order, with attributes and metadata of tensors",
+    "60,000 traces and 256 graphs for each layer; all are dropped at the bound",
+    "a change of settings, or the end of the layer");
 
 constexpr size_t kMaxTraceValues = 4096;
 

@@ -108,10 +108,6 @@ struct TracePattern {
 };
 
 // All traces of a function. Guarded by the GIL.
-// CACHE traces: traces of a dynamic layer's calls, and their graphs
-// key: the intercepted calls in order, with attributes and metadata of tensors
-// bound: 60,000 traces and 256 graphs for each layer; all are dropped at the bound
-// cleared: a change of settings, or the end of the layer
 class TraceCache {
  public:
   // `make_graph(calls, metas, outputs, examples)` takes the calls, the metadata of values, the

@@ -3,11 +3,17 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/common/caches.h"
 #include "core/paddle/tensors.h"
 
 namespace paddle_ngraph {
 
 namespace {
+
+const CacheDeclaration weight_fingerprints_declaration(
+    "weight_fingerprints", "fingerprints of sets of variables, and epochs of their last check",
+    "the variables, by address and memory", "64 for each engine; the oldest is dropped",
+    "the end of the engine");
 
 // Maximum number of watched models that run one graph; beyond it the oldest is dropped.
 constexpr size_t kMaxModels = 64;

@@ -90,10 +90,6 @@ class WeightWatch {
   std::vector<size_t> inputs_;
   bool are_eager_;
   std::mutex mutex_;
-  // CACHE weight_fingerprints: fingerprints of sets of variables, and epochs of their last check
-  // key: the variables, by address and memory
-  // bound: 64 for each engine; the oldest is dropped
-  // cleared: the end of the engine
   std::vector<Model> models_;
   std::optional<uint64_t> outdated_;
 };

@@ -1,0 +1,44 @@
+// Declarations of the caches of the core: _core.caches() returns them, docs/caches.md lists them,
+// and clear_cache() empties them.
+#pragma once
+
+#include <cstddef>
+
+namespace paddle_ngraph {
+
+// A static object beside the implementation of a cache, for the life of the process. Only pointers
+// to literals, since both libraries of the core declare caches (core/ov/ov_function.h).
+class CacheDeclaration {
+ public:
+  // A cache of each object of some kind, or one with another way to be cleared.
+  CacheDeclaration(const char* name, const char* values, const char* key, const char* bound,
+                   const char* cleared, const char* file = __builtin_FILE())
+      : CacheDeclaration(name, values, key, bound, cleared, nullptr, nullptr, file) {}
+
+  // A cache of the process that clear_cache() empties; `size` may be nullptr.
+  CacheDeclaration(const char* name, const char* values, const char* key, const char* bound,
+                   void (*clear)(), size_t (*size)(), const char* file = __builtin_FILE())
+      : CacheDeclaration(name, values, key, bound, "clear_cache()", clear, size, file) {}
+
+  CacheDeclaration(const CacheDeclaration&) = delete;
+  CacheDeclaration& operator=(const CacheDeclaration&) = delete;
+
+  const char* const name;
+  const char* const values;
+  const char* const key;
+  const char* const bound;
+  const char* const cleared;  // how, or by what
+  void (*const clear)();      // nullptr: clear_cache() does not empty it
+  size_t (*const size)();     // nullptr: not reported
+  const char* const file;
+  const CacheDeclaration* const next;  // in the list of all declarations
+
+  // The first declaration of the list.
+  static const CacheDeclaration* first();
+
+ private:
+  CacheDeclaration(const char* name, const char* values, const char* key, const char* bound,
+                   const char* cleared, void (*clear)(), size_t (*size)(), const char* file);
+};
+
+}  // namespace paddle_ngraph
