@@ -260,8 +260,8 @@ class _ShapePropagation:
         if any(shape != result and _count(shape) != 1 for shape in shapes):
             given = " and ".join(str([size.hint for size in shape]) for shape in shapes)
             raise NgraphError(
-                f"{statement.place} has no form in C++: its operands have the shapes {given}, and "
-                "what the engine leaves to Paddle takes equal shapes, or one element"
+                f"{statement.place} is not supported in C++: its operands have the shapes "
+                f"{given}, and operators that fall back need equal shapes, or one element"
             )
         return result
 
@@ -270,7 +270,7 @@ class _ShapePropagation:
         try:
             at_hints = kernels.inferred(call.op, [[_hints_of(s) for s in row] for row in given])
         except NgraphError as error:
-            raise NgraphError(f"{call.place} refuses its operands: {error}") from error
+            raise NgraphError(f"{call.place} rejects its operands: {error}") from error
         try:
             dynamic = kernels.inferred(call.op, [[_dynamic_shape(s) for s in row] for row in given])
         except NgraphError:  # whether it accepts dynamic sizes is decided in a run
@@ -302,8 +302,8 @@ class _ShapePropagation:
         for variable, start, end in zip(loop.body.arguments, starts, ends):
             if start != end:
                 raise NgraphError(
-                    f"a loop (block {loop.body.number}) changes the shape of {variable.name}: that "
-                    "has no form in C++"
+                    f"a loop (block {loop.body.number}) changes the shape of {variable.name}: "
+                    "that is not supported in C++"
                 )
         self._set(loop.results, ends)
 
@@ -311,8 +311,8 @@ class _ShapePropagation:
         first, second = (self.block(branch) for branch in statement.branches)
         if first != second:
             raise NgraphError(
-                f"the two branches of block {statement.branches[0].number} return other shapes: "
-                "that has no form in C++"
+                f"the two branches of block {statement.branches[0].number} return different "
+                "shapes: that is not supported in C++"
             )
         self._set(statement.results, first)
 
@@ -360,7 +360,9 @@ def _built(
 ) -> Variant:
     place = f"interval {interval.number} ({interval.place})"
     if interval.graph.value_inputs:
-        raise NgraphError(f"{place} reads the contents of an input while it is built: a shape, say")
+        raise NgraphError(
+            f"{place} reads the contents of an input while it is built, such as a shape"
+        )
     views = {position: array.data.cast("B") for position, array in constants.items()}
     rows, hints = _with_symbols(given)
     if hints:
@@ -405,14 +407,15 @@ def _dynamic_variant(
         draft = build.model_with(opening, interval.text, signature, weights, Settings())
         found = dynamic_shapes.dynamic_model_of(opening, draft)
     except Exception as error:  # including OpenVINO's: static shapes may succeed
-        reason = str(error).strip().partition("\n")[0] or "something in it is empty"
+        reason = str(error).strip().partition("\n")[0] or "it has an empty tensor"
         way_out = _overflow_advice(error) or "; give shapes"
-        raise NgraphError(f"{place} needs known shapes: {reason}{way_out}") from error
+        raise NgraphError(f"{place} needs static shapes: {reason}{way_out}") from error
     fixed = sorted(opening.guards.fixed())
     if found is None or fixed:
         sizes = " and ".join(str(hints[number]) for number in fixed)
         raise NgraphError(
-            f"{place} has operators that need known shapes: it would hold for {sizes} only; give "
+            f"{place} has operators that need static shapes: it would be valid for {sizes} "
+            "only; give "
             "shapes"
         )
     return _variant(interval, draft, rows, found.guards, opening.guards.remaining())
@@ -453,8 +456,9 @@ def _reject_empty(interval: Interval, model: ov.Model) -> None:
             continue
         if any(size == 0 for output in node.outputs() for size in output.get_partial_shape()):
             raise NgraphError(
-                f"interval {interval.number} ({interval.place}) computes something empty for these "
-                f"shapes ({node.get_type_name()}): that has no form in C++; give other shapes"
+                f"interval {interval.number} ({interval.place}) computes an empty tensor for "
+                f"these shapes ({node.get_type_name()}): that is not supported in C++; give "
+                "other shapes"
             )
 
 
@@ -477,7 +481,8 @@ def _shape_of(output: Any) -> Shape:
 def _known_shape(output: Any) -> Any:
     if output.get_partial_shape().is_dynamic:
         raise NgraphError(
-            "a loop adds to what it hands on as often as only a run tells: that has no form in C++"
+            "a loop appends to a loop-carried value, and the number of iterations is known in a "
+            "run only: that is not supported in C++"
         )
     return output.get_shape()
 

@@ -79,7 +79,7 @@ def generate(
     planned = _planned(copy, list(zip(names, values)), scheduled, report)
     if train is not None and train != planned.changes:
         raise NgraphError(
-            "the program changes none of its variables: it does not train"
+            "the program writes none of its variables: it does not train"
             if train
             else "the program trains: give --train (train=True), or save it without its optimizer"
         )
@@ -156,8 +156,8 @@ def _require_files(planned: Plan) -> None:
     for each in planned.persistent:
         if each.target.dtype == "bfloat16":
             raise NgraphError(
-                f"the variable {each.name} is bfloat16, which an .npy file cannot hold: keep it as "
-                "float32, and cast it where it is read"
+                f"the variable {each.name} is bfloat16, which .npy files do not support: "
+                "declare it float32, and cast it where it is read"
             )
 
 
