@@ -16,9 +16,10 @@ import openvino as ov
 import paddle_ngraph
 from benchmarks.worker import PeerError
 from benchmarks.works import Array, Feed
-from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.bridge import element_type
 from paddle_ngraph.conversion.build import make_model
-from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.conversion.function_builder import FunctionBuilder
+from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import program_pass
 from paddle_ngraph.partitioning.analysis.block_view import value_id
@@ -97,9 +98,9 @@ def _function(op: Any, program: Any, scope: Any, feed: Feed, constant_weights: b
         for spec, array in zip([*graph.inputs, *graph.states], arrays)
     ]
     known = {i: arrays[i] for i in graph.value_inputs}
-    bridge = NgraphBridge(graph, signature, known)
+    builder = FunctionBuilder(graph, signature, known)
     weights = {i: arrays[i] for i in graph.weights if constant_weights}
-    draft = make_model(bridge, weights, Settings.of(text))
+    draft = make_model(builder, weights, RunSettings.of(text))
     return Function(draft.model, [arrays[i] for i in draft.positions], _fetched(op, program), text)
 
 

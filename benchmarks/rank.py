@@ -35,7 +35,7 @@ BUCKET_MB = 5.0
 SIZES = (2**12, 2**16, 2**20, 2**22, 10 * 2**20)  # bytes of an all-reduce
 _CHAINED = 4  # all-reduces per run, which divides the overhead of a run
 _SAMPLES = 5
-_OPTIONS = distribution_transpiler.Options(bucket_mb=BUCKET_MB)
+_OPTIONS = distribution_transpiler.DistributionOptions(bucket_mb=BUCKET_MB)
 Run = Callable[[], object]
 
 

@@ -24,8 +24,8 @@ from benchmarks import report, works
 from benchmarks.options import Progress
 from benchmarks.worker import ROOT, PeerError
 from paddle_ngraph.simulation import collectives, picture, prediction
-from paddle_ngraph.simulation.collectives import Link, Sample
-from paddle_ngraph.simulation.profile import Interval, Profile
+from paddle_ngraph.simulation.collectives import Sample, SimulatedLink
+from paddle_ngraph.simulation.profile import Profile, ProfileSegment
 
 RANKS = (1, 2, 4)
 MODELS = ("mlp", "transformer")
@@ -134,7 +134,7 @@ def _profile(
     name: str,
     parts: Mapping[int, Found],
     steps: Mapping[int, Found],
-    link: Link,
+    link: SimulatedLink,
     restart_s: float,
 ) -> Profile:
     """Returns the profile of a network."""
@@ -148,7 +148,7 @@ def _profile(
         cores=cores,
         samples=works.TRAINING[name].batch,
         intervals=[
-            Interval(each, {c: p.intervals_ms[i] for c, p in by_cores.items()}, size)
+            ProfileSegment(each, {c: p.intervals_ms[i] for c, p in by_cores.items()}, size)
             for i, (each, size) in enumerate(zip(names, sizes))
         ],
         update_ms={c: p.update_ms for c, p in by_cores.items()},

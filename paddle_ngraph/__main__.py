@@ -14,7 +14,9 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.version import __version__
 
 if TYPE_CHECKING:
-    from paddle_ngraph.transpiler.distribution_transpiler import Options as DistributionOptions
+    from paddle_ngraph.transpiler.distribution_transpiler import (
+        DistributionOptions,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -346,7 +348,7 @@ def _launch(options: argparse.Namespace) -> int:
     from paddle_ngraph.distributed import launcher
 
     return launcher.launch(
-        launcher.Options(
+        launcher.LauncherOptions(
             script=options.script,
             arguments=options.args,
             ranks=options.nproc,
@@ -413,7 +415,7 @@ def _transpile(options: argparse.Namespace) -> int:
 
 def _distribution_options(options: argparse.Namespace) -> DistributionOptions | None:
     """Returns the options of ``--ranks``, or ``None`` without it."""
-    from paddle_ngraph.transpiler.distribution_transpiler import Options
+    from paddle_ngraph.transpiler.distribution_transpiler import DistributionOptions
 
     given = {
         "bucket_mb": options.bucket_mb,
@@ -425,7 +427,7 @@ def _distribution_options(options: argparse.Namespace) -> DistributionOptions | 
         for name in given:
             raise NgraphError(f"--{name.replace('_', '-')} is for --ranks: give both")
         return None
-    return Options(**given)
+    return DistributionOptions(**given)
 
 
 def _distribute(
@@ -557,7 +559,7 @@ def _simulate(options: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from paddle_ngraph.simulation import prediction, profile
-    from paddle_ngraph.simulation.collectives import Link
+    from paddle_ngraph.simulation.collectives import SimulatedLink
     from paddle_ngraph.simulation.picture import picture
 
     measured = profile.read(options.profile)
@@ -568,7 +570,7 @@ def _simulate(options: argparse.Namespace) -> int:
     scenario = prediction.Scenario(
         options.ranks or prediction.RANKS,
         options.ranks_per_machine,
-        Link(options.network_latency_us, options.network_gbit / 8),
+        SimulatedLink(options.network_latency_us, options.network_gbit / 8),
         options.mtbf_hours,
     )
     known = prediction.checked(measured)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+error_codes: dict[str, int]
 max_outputs: int
 flags: list[tuple[str, bool | int | str, str]]
 python_callbacks: list[tuple[str, str]]
@@ -71,6 +72,7 @@ class ProgramState:
 
 def num_threads() -> int: ...
 def allow_more_threads_than_cores(allowed: bool) -> None: ...
+def operator_error(message: str) -> tuple[str, int, int] | None: ...
 def extension_op_names() -> list[str]: ...
 def run_with_threads(
     threads: int, function: Callable[[], Any]

@@ -360,7 +360,7 @@ def distribute(
     library.load()
     from paddle_ngraph.transpiler import distribution_transpiler
 
-    options = distribution_transpiler.Options(
+    options = distribution_transpiler.DistributionOptions(
         bucket_mb=bucket_mb, accumulate=accumulate, overlap=overlap
     )
     return distribution_transpiler.transpile(program, ranks, _listed(fetch_list), options)
@@ -426,8 +426,9 @@ def pipeline(
     """
     library.load()
     from paddle_ngraph.transpiler import pipeline_transpiler
+    from paddle_ngraph.transpiler.pipeline_transpiler import PipelineOptions
 
-    options = pipeline_transpiler.Options(stages, micro_batches, cuts)
+    options = PipelineOptions(stages, micro_batches, cuts)
     return pipeline_transpiler.transpile(program, _listed(fetch_list), options, startup_program)
 
 

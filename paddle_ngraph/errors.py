@@ -1,15 +1,64 @@
-"""The one error type of the package."""
+"""The one error type of the package, and the codes by which runs continue after errors."""
 
 from __future__ import annotations
 
+from enum import IntEnum
+
+
+class ErrorCode(IntEnum):
+    """An outcome that decides how the engine continues; no decision reads messages.
+
+    ``core/common/error.h`` defines the same codes.
+
+    Attributes:
+        INT32_OVERFLOW: Integers overflow int32 in this run; those of other runs may not.
+        OUT_OF_BOUNDS: An index with which Paddle's own kernel would access memory out of bounds.
+    """
+
+    GENERAL = 0
+    INT32_OVERFLOW = 1
+    OUT_OF_BOUNDS = 2
+
+
+NO_OPERATOR = -1
+
+# Sentences of the errors whose outcomes decide, for people only: no code compares them.
+SENTENCES = {
+    "int32_overflow": "a whole number needs 64 bits in this run",
+    "frequent_int32_overflow": "its whole numbers need 64 bits",
+    "out_of_range": "input '{name}' is out of range.",
+    "out_of_bounds": "input '{name}' is out of range, and Paddle would not notice.",
+    "unknown_fetch": "fetch_list[{index}] ({shown}) is no variable of the program",
+    "unknown_cut": "cuts: variable {index} ({shown}) is no variable of the program",
+}
+
 
 class NgraphError(RuntimeError):
-    """An error of paddle-ngraph, whose message is one sentence with the problem and the remedy."""
+    """An error of paddle-ngraph, whose message is one sentence with the problem and the remedy.
+
+    Attributes:
+        code: The outcome.
+        op_id: :attr:`Op.id` of the operator that caused the error, or ``NO_OPERATOR``.
+    """
+
+    def __init__(
+        self, *args: object, code: ErrorCode = ErrorCode.GENERAL, op_id: int = NO_OPERATOR
+    ) -> None:
+        super().__init__(*args)
+        self.code = code
+        self.op_id = op_id
 
 
-# Part of the error message of a run with integers that overflow int32, although those of other runs
-# may not. The core checks for this text, too.
-INT32_OVERFLOW = "a whole number needs 64 bits in this run"
+def outcome(error: BaseException) -> tuple[ErrorCode, int]:
+    """Returns code and operator of any exception; called by the C++ core, too.
+
+    The core's ``ValueError`` has both attributes; other libraries may use the name ``code`` for
+    something else.
+    """
+    code = getattr(error, "code", None)
+    if not isinstance(code, ErrorCode):
+        return ErrorCode.GENERAL, NO_OPERATOR
+    return code, getattr(error, "op_id", NO_OPERATOR)
 
 
 def summarized(message: str) -> str:

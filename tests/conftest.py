@@ -135,7 +135,7 @@ def kinds(nothing_cached: None, monkeypatch: pytest.MonkeyPatch) -> Counter[str]
     def count(draft: Draft) -> None:
         counts.update(n.get_type_name() for n in draft.model.get_ops())
 
-    spy = build.Pass("count", "what is compiled is counted", count)
+    spy = build.BuildPass("count", "what is compiled is counted", count)
     monkeypatch.setattr(build, "PASSES", (*build.PASSES, spy))
     return counts
 

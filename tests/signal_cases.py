@@ -199,7 +199,7 @@ def awaited(module: str, name: str, is_late: bool) -> int:
     right = program.run(False, x=floats(2, 4))
     paddle_ngraph.clear_cache()
     may_go_on = threading.Event()
-    held = build.Pass("hold", "until it is waited for", lambda _: may_go_on.wait(60))
+    held = build.BuildPass("hold", "until it is waited for", lambda _: may_go_on.wait(60))
     before, build.PASSES = build.PASSES, (*build.PASSES, held)
     flags.set("ngraph_background_compile", "1")
     assert_close(program.run(x=floats(2, 4)), right)
@@ -456,7 +456,7 @@ def from_a_handler(name: str) -> None:
             depth -= 1
 
     signal.signal(signal.SIGUSR1, handle)
-    raised = build.Pass("raise", "", lambda _: signal.raise_signal(signal.SIGUSR1))
+    raised = build.BuildPass("raise", "", lambda _: signal.raise_signal(signal.SIGUSR1))
     passes = build.PASSES
     for place in (0, len(passes)):
         build.PASSES = (*passes[:place], raised, *passes[place:])
@@ -482,7 +482,7 @@ def timeouts() -> None:
         run = make()
         native = run()
         paddle_ngraph.enable()
-        ring = build.Pass("ring", "", lambda _: signal.raise_signal(signal.SIGALRM))
+        ring = build.BuildPass("ring", "", lambda _: signal.raise_signal(signal.SIGALRM))
         build.PASSES = (*home, ring)
         paddle_ngraph.clear_cache()
         try:
@@ -530,7 +530,7 @@ def exits() -> None:
     """An exception that ends a process is no failure either."""
     program = Program(network)
     home = build.PASSES
-    build.PASSES = (build.Pass("exit", "", lambda _: sys.exit(7)), *home)
+    build.PASSES = (build.BuildPass("exit", "", lambda _: sys.exit(7)), *home)
     try:
         program.run(x=floats(3, 6))
         raise AssertionError("it ran")
@@ -550,7 +550,7 @@ def in_another_thread() -> None:
     def stop(_: Any) -> None:
         raise KeyboardInterrupt
 
-    build.PASSES = (build.Pass("stop", "", stop), *home)
+    build.PASSES = (build.BuildPass("stop", "", stop), *home)
     assert_close(program.run(x=floats(2, 4)), right)
     assert paddle_ngraph.wait_for_compiles(60)
     build.PASSES = home
@@ -568,7 +568,7 @@ def during_a_build() -> None:
     flags.set("ngraph_background_compile", "1")
     home = build.PASSES
     may_go_on = threading.Event()
-    build.PASSES = (*home, build.Pass("hold", "", lambda _: may_go_on.wait(60)))
+    build.PASSES = (*home, build.BuildPass("hold", "", lambda _: may_go_on.wait(60)))
     assert_close(program.run(x=floats(2, 4)), right)
     assert len(background_compile._queue) == 1
     signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -594,7 +594,7 @@ def in_a_build(act: Callable[[], Any]) -> Iterator[Callable[[], None]]:
     program = Program(chain)
     right = program.run(False, x=floats(2, 4))
     home = build.PASSES
-    build.PASSES = (*home, build.Pass("act", "", lambda _: act()))
+    build.PASSES = (*home, build.BuildPass("act", "", lambda _: act()))
 
     def run() -> None:
         paddle_ngraph.clear_cache()

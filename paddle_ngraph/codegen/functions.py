@@ -24,15 +24,16 @@ import openvino as ov
 
 from paddle_ngraph.codegen import kernels
 from paddle_ngraph.codegen import plan as plans
-from paddle_ngraph.codegen.plan import BlockPlan, Interval, KernelCall, Plan, Variable
+from paddle_ngraph.codegen.plan import CppBlock, CppProgram, CppVariable, EngineCall, KernelCall
 from paddle_ngraph.conversion import build, dynamic_shapes
-from paddle_ngraph.conversion.bridge import Draw, NgraphBridge
 from paddle_ngraph.conversion.draft import Draft, Update
 from paddle_ngraph.conversion.dynamic_shapes import SymbolicDims
 from paddle_ngraph.conversion.errors import ConversionError
-from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.conversion.function_builder import FunctionBuilder
+from paddle_ngraph.conversion.model_inputs import Draw
+from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.conversion.symbolic_sizes import Guard
-from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError
+from paddle_ngraph.errors import ErrorCode, NgraphError, outcome
 from paddle_ngraph.utils.dtypes import DTYPES
 
 # Hints of dynamic sizes at build time, by axis. Hints differ between axes, so that their symbols
@@ -45,14 +46,14 @@ _HINT_STEPS: Mapping[tuple[int, ...], int] = {_SIZE_HINTS: 128, _SMALL_SIZE_HINT
 _ALIGNMENT = 64  # of constants in their file
 
 
-class Size(NamedTuple):
+class DimensionSize(NamedTuple):
     """A dimension: its size at build time, and whether it is dynamic."""
 
     hint: int
     is_dynamic: bool = False
 
 
-Shape = tuple[Size, ...]
+Shape = tuple[DimensionSize, ...]
 Signature = tuple[tuple[str, tuple[int, ...]], ...]
 Shapes = Mapping[str, Sequence[int]]
 
@@ -114,7 +115,7 @@ class Variant:
         static.reshape({p.output(0): shape for p, shape in zip(parameters, shapes)})
         return [
             tuple(
-                Size(int(size), dim.is_dynamic)
+                DimensionSize(int(size), dim.is_dynamic)
                 for size, dim in zip(_known_shape(at_hints), output.get_partial_shape())
             )
             for at_hints, output in zip(static.outputs, self.model.outputs)
@@ -122,7 +123,7 @@ class Variant:
 
 
 def variants_of(
-    plan: Plan, sets: Sequence[Shapes] | None, weights: Callable[[str], np.ndarray]
+    plan: CppProgram, sets: Sequence[Shapes] | None, weights: Callable[[str], np.ndarray]
 ) -> list[list[Variant]]:
     """The functions of every subgraph.
 
@@ -159,7 +160,10 @@ def variants_of(
 
 
 def _propagate(
-    plan: Plan, given: Shapes, weights: Callable[[str], np.ndarray], found: list[list[Variant]]
+    plan: CppProgram,
+    given: Shapes,
+    weights: Callable[[str], np.ndarray],
+    found: list[list[Variant]],
 ) -> None:
     try:
         _ShapePropagation(plan, given, weights, found).block(plan.blocks[0])
@@ -187,7 +191,7 @@ class _ShapePropagation:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: CppProgram,
         sets: Shapes,
         weights: Callable[[str], np.ndarray],
         found: list[list[Variant]],
@@ -200,14 +204,14 @@ class _ShapePropagation:
         self._numbers = itertools.count(hints[-1] + _HINT_STEPS[hints], _HINT_STEPS[hints])
         self._single = single
         self._one_count = one_count
-        self._counted: dict[tuple[Any, ...], Size] = {}
+        self._counted: dict[tuple[Any, ...], DimensionSize] = {}
         self._sets = sets
         self._weights = weights
         self._found = found
-        self._shapes: dict[Variable, Shape] = {}
-        self._stacks: dict[Variable, list[list[Shape]]] = {}
+        self._shapes: dict[CppVariable, Shape] = {}
+        self._stacks: dict[CppVariable, list[list[Shape]]] = {}
 
-    def block(self, block: BlockPlan) -> list[Shape]:
+    def block(self, block: CppBlock) -> list[Shape]:
         """The shapes that a block returns."""
         for statement in block.statements:
             if isinstance(statement, plans.Yield):
@@ -215,27 +219,27 @@ class _ShapePropagation:
             self._statement(statement)
         return []
 
-    def _of(self, variables: Sequence[Variable]) -> list[Shape]:
+    def _of(self, variables: Sequence[CppVariable]) -> list[Shape]:
         return [self._shapes[variable] for variable in variables]
 
-    def _set(self, variables: Sequence[Variable], shapes: Sequence[Shape]) -> None:
+    def _set(self, variables: Sequence[CppVariable], shapes: Sequence[Shape]) -> None:
         self._shapes.update(zip(variables, shapes))
 
     def _statement(self, statement: plans.Statement) -> None:
         if isinstance(statement, plans.Feed):
             shape = self._sets[statement.name]
             self._shapes[statement.target] = tuple(
-                Size(self._hints[axis], True) if size < 0 else Size(size)
+                DimensionSize(self._hints[axis], True) if size < 0 else DimensionSize(size)
                 for axis, size in enumerate(shape)
             )
         elif isinstance(statement, plans.PersistentVariable):
             shape = statement.target.shape
-            self._shapes[statement.target] = tuple(Size(size) for size in shape)
+            self._shapes[statement.target] = tuple(DimensionSize(size) for size in shape)
         elif isinstance(statement, plans.Compute):
             self._shapes[statement.target] = self._computed(statement)
         elif isinstance(statement, plans.KernelCall):
             self._kernel_call(statement)
-        elif isinstance(statement, plans.Interval):
+        elif isinstance(statement, plans.EngineCall):
             self._interval(statement)
         elif isinstance(statement, plans.While):
             self._while(statement)
@@ -248,11 +252,11 @@ class _ShapePropagation:
         elif isinstance(statement, plans.Pop):
             self._set(statement.results, self._stacks[statement.stack][-1])
         elif isinstance(statement, plans.HasElements):
-            self._shapes[statement.target] = (Size(1),)
+            self._shapes[statement.target] = (DimensionSize(1),)
 
     def _computed(self, statement: plans.Compute) -> Shape:
         if not statement.operands:
-            return tuple(Size(size) for size in statement.target.shape)
+            return tuple(DimensionSize(size) for size in statement.target.shape)
         shapes = self._of(statement.operands)
         if statement.operator == "scale":  # by one element, of any shape
             return shapes[0]
@@ -277,22 +281,22 @@ class _ShapePropagation:
             dynamic = [result.shape for result in call.results]
         for number, result in enumerate(call.results):
             self._shapes[result] = tuple(
-                Size(size, dynamic_size < 0)
+                DimensionSize(size, dynamic_size < 0)
                 if size >= 0
                 else self._data_dependent_size(call, number, axis)
                 for axis, (size, dynamic_size) in enumerate(zip(at_hints[number], dynamic[number]))
             )
 
-    def _data_dependent_size(self, call: KernelCall, number: int, axis: int) -> Size:
+    def _data_dependent_size(self, call: KernelCall, number: int, axis: int) -> DimensionSize:
         """A data-dependent size: one size per tensor that determines it."""
         if self._single:
-            return Size(1)
+            return DimensionSize(1)
         what, operands = kernels.data_dependent_sizes(call.op)
         key = (what, *(tuple(call.operands[operand]) for operand in operands), number, axis)
         if self._one_count:
             key = ()
         if key not in self._counted:
-            self._counted[key] = Size(next(self._numbers), True)
+            self._counted[key] = DimensionSize(next(self._numbers), True)
         return self._counted[key]
 
     def _while(self, loop: plans.While) -> None:
@@ -316,7 +320,7 @@ class _ShapePropagation:
             )
         self._set(statement.results, first)
 
-    def _interval(self, interval: Interval) -> None:
+    def _interval(self, interval: EngineCall) -> None:
         given = self._of([*interval.inputs, *interval.states])
         constants = {position: self._weights(name) for position, name in interval.weights.items()}
         signature = _signature(interval, given, constants)
@@ -342,7 +346,7 @@ def _with_symbols(shapes: Sequence[Shape]) -> tuple[list[list[int]], dict[int, i
 
 
 def _signature(
-    interval: Interval, given: Sequence[Shape], constants: Mapping[int, np.ndarray]
+    interval: EngineCall, given: Sequence[Shape], constants: Mapping[int, np.ndarray]
 ) -> Signature:
     """Element types and shapes of all inputs of the graph, including weights."""
     shapes = [tuple(size.hint for size in shape) for shape in given]
@@ -353,7 +357,7 @@ def _signature(
 
 
 def _built(
-    interval: Interval,
+    interval: EngineCall,
     given: Sequence[Shape],
     signature: Signature,
     constants: Mapping[int, np.ndarray],
@@ -368,8 +372,8 @@ def _built(
     if hints:
         return _dynamic_variant(interval, rows, hints, signature, views)
     try:
-        bridge = NgraphBridge(interval.graph, signature)
-        draft = build.make_model(bridge, views, Settings())
+        builder = FunctionBuilder(interval.graph, signature)
+        draft = build.make_model(builder, views, RunSettings())
     except (ConversionError, ValueError, RuntimeError) as error:
         raise NgraphError(f"{place} cannot be built: {error}{_overflow_advice(error)}") from error
     return _variant(interval, draft, rows)
@@ -377,12 +381,13 @@ def _built(
 
 def _overflow_advice(error: Exception) -> str:
     """Advice for an int32 overflow that would be checked in a run; empty for other errors."""
-    if isinstance(error, ConversionError) and error.op.checked and INT32_OVERFLOW in error.reason:
+    is_checked = isinstance(error, ConversionError) and error.op.checked
+    if is_checked and outcome(error)[0] == ErrorCode.INT32_OVERFLOW:
         return "; give --wide-integers (wide_integers=True)"
     return ""
 
 
-def _indices_without_weights(positions: Sequence[int], interval: Interval) -> list[int]:
+def _indices_without_weights(positions: Sequence[int], interval: EngineCall) -> list[int]:
     """Indices of inputs, counted without weights."""
     return [
         position - sum(weight < position for weight in interval.weights) for position in positions
@@ -390,7 +395,7 @@ def _indices_without_weights(positions: Sequence[int], interval: Interval) -> li
 
 
 def _dynamic_variant(
-    interval: Interval,
+    interval: EngineCall,
     rows: list[list[int]],
     hints: Mapping[int, int],
     signature: Signature,
@@ -404,7 +409,7 @@ def _dynamic_variant(
     opening = SymbolicDims(signature, classes)
     place = f"interval {interval.number} ({interval.place})"
     try:
-        draft = build.model_with(opening, interval.text, signature, weights, Settings())
+        draft = build.model_with(opening, interval.text, signature, weights, RunSettings())
         found = dynamic_shapes.dynamic_model_of(opening, draft)
     except Exception as error:  # including OpenVINO's: static shapes may succeed
         reason = str(error).strip().partition("\n")[0] or "it has an empty tensor"
@@ -422,7 +427,7 @@ def _dynamic_variant(
 
 
 def _variant(
-    interval: Interval,
+    interval: EngineCall,
     draft: Draft,
     rows: list[list[int]],
     guards: Sequence[int] = (),
@@ -443,13 +448,16 @@ def _variant(
         )
         for update in draft.updates
     ]
-    parameters, draws = _indices_without_weights(draft.positions, interval), draft.bridge.draws
+    parameters, draws = (
+        _indices_without_weights(draft.positions, interval),
+        draft.builder.inputs.draws,
+    )
     return Variant(
         draft.model, rows, guards, parameters, draws, draft.positions, updates, conditions
     )
 
 
-def _reject_empty(interval: Interval, model: ov.Model) -> None:
+def _reject_empty(interval: EngineCall, model: ov.Model) -> None:
     """Rejects empty tensors, which core/ov/empty_tensors.cc would reject in a run."""
     for node in model.get_ops():
         if node.get_type_name() in ("Constant", "Result"):
@@ -475,7 +483,7 @@ def _count(shape: Shape) -> int:
 
 
 def _shape_of(output: Any) -> Shape:
-    return tuple(Size(int(size)) for size in _known_shape(output))
+    return tuple(DimensionSize(int(size)) for size in _known_shape(output))
 
 
 def _known_shape(output: Any) -> Any:

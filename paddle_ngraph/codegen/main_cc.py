@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from paddle_ngraph.codegen import cpp
 from paddle_ngraph.codegen import plan as plans
-from paddle_ngraph.codegen.plan import BlockPlan, Interval, KernelCall, Plan, Variable
+from paddle_ngraph.codegen.plan import CppBlock, CppProgram, CppVariable, EngineCall, KernelCall
 
 _RUN = re.compile(r"\brun\b")
 
@@ -43,7 +43,7 @@ int main(int count, char** arguments) {{ return native::command_line(count, argu
 """
 
 
-def text_of(plan: Plan, identity: str) -> str:
+def text_of(plan: CppProgram, identity: str) -> str:
     """The text of ``main.cc``.
 
     Args:
@@ -56,7 +56,7 @@ def text_of(plan: Plan, identity: str) -> str:
     return "\n".join(parts)
 
 
-def _function(block: BlockPlan) -> str:
+def _function(block: CppBlock) -> str:
     lines = [line for statement in block.statements for line in _lines(statement, block)]
     runs = any(_RUN.search(line) for line in lines)
     parameters = ["Run& run" if runs else "Run&"]
@@ -76,18 +76,18 @@ def _function(block: BlockPlan) -> str:
     return "\n".join([f"// {comment}", *head, *names, *lines, "}", ""])
 
 
-def _type(variable: Variable) -> str:
+def _type(variable: CppVariable) -> str:
     return "Tensor" if variable.dtype else "Stack"
 
 
-def _lines(statement: plans.Statement, block: BlockPlan) -> Iterator[str]:
+def _lines(statement: plans.Statement, block: CppBlock) -> Iterator[str]:
     if isinstance(statement, (plans.Feed, plans.PersistentVariable)):
         yield from _source(statement)
     elif isinstance(statement, plans.Compute):
         yield from _compute(statement)
     elif isinstance(statement, plans.KernelCall):
         yield from _kernel_call(statement)
-    elif isinstance(statement, plans.Interval):
+    elif isinstance(statement, plans.EngineCall):
         yield from _interval(statement)
     elif isinstance(statement, plans.While):
         yield from _while(statement)
@@ -146,7 +146,7 @@ def _kernel_call(call: KernelCall) -> Iterator[str]:
             yield f"  {declared}{result.name} = {called}[{number}];"
 
 
-def _interval(interval: Interval) -> Iterator[str]:
+def _interval(interval: EngineCall) -> Iterator[str]:
     made = f"made_{interval.number}"
     yield f"  // Interval {interval.number}, {interval.place}: {_summary(interval)}"
     has_results = any(output.used for output in interval.outputs)
@@ -157,7 +157,7 @@ def _interval(interval: Interval) -> Iterator[str]:
     yield from _references(interval.outputs, made)
 
 
-def _summary(interval: Interval) -> str:
+def _summary(interval: EngineCall) -> str:
     counts = Counter(op.type.removeprefix("pd_op.") for op in interval.graph.ops)
     named = [f"{kind} x{count}" if count > 1 else kind for kind, count in counts.most_common(4)]
     return ", ".join(named) + (", ..." if len(counts) > 4 else ".")
@@ -189,16 +189,16 @@ def _if(statement: plans.If) -> Iterator[str]:
     yield from _references(statement.results, made)
 
 
-def _call(block: BlockPlan, first: Sequence[str] = ()) -> str:
+def _call(block: CppBlock, first: Sequence[str] = ()) -> str:
     captured = [each.name for each in block.captured.values() if each.used]
     return f"block_{block.number}({', '.join(['run', *first, *captured])})"
 
 
-def _references(variables: Sequence[Variable], source: str) -> Iterator[str]:
+def _references(variables: Sequence[CppVariable], source: str) -> Iterator[str]:
     for number, variable in enumerate(variables):
         if variable.used:
             yield f"  Tensor& {variable.name} = {source}[{number}];"
 
 
-def _names(variables: Iterable[Variable]) -> list[str]:
+def _names(variables: Iterable[CppVariable]) -> list[str]:
     return [variable.name for variable in variables]

@@ -67,7 +67,7 @@ _RESERVED_NAMES = frozenset(
 
 
 @dataclass(eq=False)
-class Variable:
+class CppVariable:
     """A variable of the program in C++.
 
     Attributes:
@@ -87,7 +87,7 @@ class Variable:
 class Feed:
     """A variable that is fed in each run."""
 
-    target: Variable
+    target: CppVariable
     name: str
 
 
@@ -95,7 +95,7 @@ class Feed:
 class PersistentVariable:
     """A variable that outlives runs: a parameter, or the state of an optimizer."""
 
-    target: Variable
+    target: CppVariable
     name: str
 
 
@@ -112,9 +112,9 @@ class Compute:
         place: A readable description of its place in the program.
     """
 
-    target: Variable
+    target: CppVariable
     operator: str
-    operands: list[Variable]
+    operands: list[CppVariable]
     attributes: list[str] = field(default_factory=list)
     in_place: bool = False
     place: str = ""
@@ -138,8 +138,8 @@ class KernelCall:
     op: Operation
     kernel: Kernel
     place: str
-    operands: list[list[Variable]]
-    results: list[Variable]
+    operands: list[list[CppVariable]]
+    results: list[CppVariable]
     overwrites: dict[int, int]
 
     @property
@@ -147,13 +147,13 @@ class KernelCall:
         """The name of its function in kernels.h."""
         return f"{self.op.name().removeprefix('pd_op.').rstrip('_')}_{self.number}"
 
-    def written(self) -> list[Variable]:
+    def written(self) -> list[CppVariable]:
         """The existing variables that the operator overwrites."""
         return [each for operand in self.overwrites.values() for each in self.operands[operand]]
 
 
 @dataclass
-class Interval:
+class EngineCall:
     """An engine operator.
 
     Attributes:
@@ -170,9 +170,9 @@ class Interval:
     graph: Graph
     text: str
     place: str
-    inputs: list[Variable]
-    states: list[Variable]
-    outputs: list[Variable]
+    inputs: list[CppVariable]
+    states: list[CppVariable]
+    outputs: list[CppVariable]
     weights: dict[int, str]
 
 
@@ -181,10 +181,10 @@ class While:
     """A loop: ``body`` returns the next condition, and then the loop-carried values."""
 
     number: int
-    condition: Variable
-    initial_values: list[Variable]
-    results: list[Variable]
-    body: BlockPlan
+    condition: CppVariable
+    initial_values: list[CppVariable]
+    results: list[CppVariable]
+    body: CppBlock
 
 
 @dataclass
@@ -192,24 +192,24 @@ class If:
     """A branch: one of two blocks runs and returns the results."""
 
     number: int
-    condition: Variable
-    results: list[Variable]
-    branches: list[BlockPlan]
+    condition: CppVariable
+    results: list[CppVariable]
+    branches: list[CppBlock]
 
 
 @dataclass
 class MakeStack:
     """A stack of values that a forward pass saves for the backward pass."""
 
-    target: Variable
+    target: CppVariable
 
 
 @dataclass
 class Push:
     """Pushes values onto a stack."""
 
-    stack: Variable
-    values: list[Variable]
+    stack: CppVariable
+    values: list[CppVariable]
 
 
 @dataclass
@@ -217,16 +217,16 @@ class Pop:
     """Pops the last values from a stack."""
 
     number: int
-    stack: Variable
-    results: list[Variable]
+    stack: CppVariable
+    results: list[CppVariable]
 
 
 @dataclass
 class HasElements:
     """Whether a stack is not empty: the condition of a loop's backward pass."""
 
-    target: Variable
-    stack: Variable
+    target: CppVariable
+    stack: CppVariable
 
 
 @dataclass
@@ -234,7 +234,7 @@ class SetVariable:
     """Sets the value of a variable that outlives runs."""
 
     name: str
-    value: Variable
+    value: CppVariable
 
 
 @dataclass
@@ -242,14 +242,14 @@ class Fetch:
     """Returns a result of the program."""
 
     name: str
-    value: Variable
+    value: CppVariable
 
 
 @dataclass
 class Yield:
     """Returns values from a block."""
 
-    values: list[Variable]
+    values: list[CppVariable]
 
 
 Statement = Union[
@@ -257,7 +257,7 @@ Statement = Union[
     PersistentVariable,
     Compute,
     KernelCall,
-    Interval,
+    EngineCall,
     While,
     If,
     MakeStack,
@@ -271,7 +271,7 @@ Statement = Union[
 
 
 @dataclass
-class BlockPlan:
+class CppBlock:
     """A block.
 
     Attributes:
@@ -284,13 +284,13 @@ class BlockPlan:
 
     number: int
     role: str
-    arguments: list[Variable] = field(default_factory=list)
+    arguments: list[CppVariable] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
-    captured: dict[str, Variable] = field(default_factory=dict)
+    captured: dict[str, CppVariable] = field(default_factory=dict)
 
 
 @dataclass
-class Plan:
+class CppProgram:
     """A program.
 
     Attributes:
@@ -303,11 +303,11 @@ class Plan:
         changes: Whether a run changes variables that outlive it.
     """
 
-    blocks: list[BlockPlan]
+    blocks: list[CppBlock]
     feeds: list[Feed]
     results: list[Fetch]
     persistent: list[PersistentVariable]
-    intervals: list[Interval]
+    intervals: list[EngineCall]
     kernel_calls: list[KernelCall]
     changes: bool
 
@@ -316,7 +316,7 @@ class NotExpressible(NgraphError):
     """An operator that cannot be expressed in C++."""
 
 
-def plan(program: Program, fetches: Sequence[tuple[str, Value]], scheduled: str = "") -> Plan:
+def plan(program: Program, fetches: Sequence[tuple[str, Value]], scheduled: str = "") -> CppProgram:
     """Plans ``main.cc`` for a rewritten program.
 
     Args:
@@ -327,29 +327,29 @@ def plan(program: Program, fetches: Sequence[tuple[str, Value]], scheduled: str 
     Raises:
         NotExpressible: An operator cannot be expressed; the message describes it and its place.
     """
-    planner = _Planner(scheduled, takes_fetched=not fetches)
+    planner = _CppProgramBuilder(scheduled, takes_fetched=not fetches)
     block = planner.block(program.global_block(), None, "the program")
     for name, value in fetches:
         planner.fetch(block, name, value)
     return planner.finished()
 
 
-class _Scope:
+class _CppScope:
     """The variables of a block, with a link to the outer scope."""
 
-    def __init__(self, plan: BlockPlan, outer: _Scope | None) -> None:
+    def __init__(self, plan: CppBlock, outer: _CppScope | None) -> None:
         self.plan = plan
         self.outer = outer
-        self.variables: dict[int, Variable] = {}  # by the id of the value
+        self.variables: dict[int, CppVariable] = {}  # by the id of the value
         self.lists: dict[int, list[Value]] = {}  # the members of values that are lists
-        self.made_lists: dict[int, list[Variable]] = {}  # members of a kernel's lists
+        self.made_lists: dict[int, list[CppVariable]] = {}  # members of a kernel's lists
 
-    def find(self, value: Value) -> Variable:
+    def find(self, value: Value) -> CppVariable:
         found = self._find(value.id)
         found.used = True
         return found
 
-    def _find(self, number: int) -> Variable:
+    def _find(self, number: int) -> CppVariable:
         if number in self.variables:
             return self.variables[number]
         if self.outer is None:
@@ -359,26 +359,26 @@ class _Scope:
         return found
 
 
-class _Planner:
+class _CppProgramBuilder:
     """Builds the plan of :func:`plan`."""
 
     def __init__(self, scheduled: str, takes_fetched: bool) -> None:
         self._scheduled = scheduled
         self._takes_fetched = takes_fetched
         self._names: set[str] = set(_RESERVED_NAMES)
-        self._scopes: list[_Scope] = []
+        self._scopes: list[_CppScope] = []
         self._feeds: dict[str, Feed] = {}
         self._persistent: dict[str, PersistentVariable] = {}
-        self._intervals: list[Interval] = []
+        self._intervals: list[EngineCall] = []
         self._kernel_calls: list[KernelCall] = []
         self._results: dict[str, Fetch] = {}
         self._numbers = 0
         self._changes = False
         self._place = ""
 
-    def finished(self) -> Plan:
+    def finished(self) -> CppProgram:
         """The complete plan."""
-        return Plan(
+        return CppProgram(
             blocks=[scope.plan for scope in self._scopes],
             feeds=list(self._feeds.values()),
             results=list(self._results.values()),
@@ -388,7 +388,7 @@ class _Planner:
             changes=self._changes,
         )
 
-    def fetch(self, scope: _Scope, name: str, value: Value) -> None:
+    def fetch(self, scope: _CppScope, name: str, value: Value) -> None:
         """Adds a value to the results."""
         fetch = Fetch(name, scope.find(value))
         if name in self._results:
@@ -396,9 +396,9 @@ class _Planner:
         self._results[name] = fetch
         scope.plan.statements.append(fetch)
 
-    def block(self, block: Block, outer: _Scope | None, role: str) -> _Scope:
+    def block(self, block: Block, outer: _CppScope | None, role: str) -> _CppScope:
         """Plans a block and its sub-blocks."""
-        scope = _Scope(BlockPlan(len(self._scopes), role), outer)
+        scope = _CppScope(CppBlock(len(self._scopes), role), outer)
         self._scopes.append(scope)
         for value in block.args():
             scope.plan.arguments.append(self._new_variable(scope, value, "carried"))
@@ -412,7 +412,7 @@ class _Planner:
 
     # -- operators ---------------------------------------------------------------------------------
 
-    def _operator(self, scope: _Scope, op: Operation) -> None:
+    def _operator(self, scope: _CppScope, op: Operation) -> None:
         name = op.name()
         if name in SOURCES:
             self._source(scope, op)
@@ -443,7 +443,7 @@ class _Planner:
             "cf.has_elements": self._has_elements,
         }
 
-    def _source(self, scope: _Scope, op: Operation) -> None:
+    def _source(self, scope: _CppScope, op: Operation) -> None:
         if op.name() == "builtin.constant":
             raise NotExpressible("it is a constant of the scope")
         value, name = op.result(0), scope_name(op)
@@ -460,7 +460,7 @@ class _Planner:
             )
         self._scopes[0].variables[value.id] = known[name].target
 
-    def _constant(self, scope: _Scope, op: Operation) -> None:
+    def _constant(self, scope: _CppScope, op: Operation) -> None:
         attributes, target = op.attrs(), self._new_variable(scope, op.result(0))
         kind = _cpp_dtype(target.dtype)
         if op.name() == "pd_op.full":
@@ -472,7 +472,7 @@ class _Planner:
         operator = op.name().removeprefix("pd_op.")
         scope.plan.statements.append(Compute(target, operator, [], arguments))
 
-    def _list(self, scope: _Scope, op: Operation) -> None:
+    def _list(self, scope: _CppScope, op: Operation) -> None:
         if op.name() == "builtin.combine":
             scope.lists[op.result(0).id] = op.operands_source()
         elif op.operand_source(0).id in scope.made_lists:
@@ -486,14 +486,14 @@ class _Planner:
             for value, member in zip(op.results(), parts):
                 scope.variables[value.id] = scope.find(member)
 
-    def _members(self, scope: _Scope, value: Value) -> list[Value]:
+    def _members(self, scope: _CppScope, value: Value) -> list[Value]:
         if not value.initialized():
             return []
         if value.id not in scope.lists:
             raise NotExpressible("it reads a list whose length is known in a run only")
         return scope.lists[value.id]
 
-    def _interval(self, scope: _Scope, op: Operation) -> None:
+    def _interval(self, scope: _CppScope, op: Operation) -> None:
         text = str(op.attrs()["graph"])
         graph = Graph.from_string(text)
         if graph.compiled_for != CPU:  # the only device of a project
@@ -510,7 +510,7 @@ class _Planner:
         for state in states:
             self._writes(state)
         first, last = (op.attrs()["interval"][end] for end in (0, -1))
-        interval = Interval(
+        interval = EngineCall(
             len(self._intervals),
             graph,
             text,
@@ -523,7 +523,7 @@ class _Planner:
         self._intervals.append(interval)
         scope.plan.statements.append(interval)
 
-    def _while(self, scope: _Scope, op: Operation) -> None:
+    def _while(self, scope: _CppScope, op: Operation) -> None:
         condition, *starts = (scope.find(value) for value in op.operands_source())
         (body,) = op.blocks()
         inner = self.block(body, scope, f"the body of a loop in block {scope.plan.number}")
@@ -531,7 +531,7 @@ class _Planner:
         loop = While(self._number(), condition, starts, results, inner.plan)
         scope.plan.statements.append(loop)
 
-    def _if(self, scope: _Scope, op: Operation) -> None:
+    def _if(self, scope: _CppScope, op: Operation) -> None:
         condition = scope.find(op.operand_source(0))
         place = f"where {condition.name} of block {scope.plan.number} is"
         branches = [
@@ -541,31 +541,31 @@ class _Planner:
         results = [self._new_variable(scope, value) for value in op.results()]
         scope.plan.statements.append(If(self._number(), condition, results, branches))
 
-    def _yield(self, scope: _Scope, op: Operation) -> None:
+    def _yield(self, scope: _CppScope, op: Operation) -> None:
         values = [scope.find(value) for value in op.operands_source()]
         scope.plan.statements.append(Yield(values))
 
-    def _stack(self, scope: _Scope, op: Operation) -> None:
-        stack = Variable(self._unused_name("stack"))
+    def _stack(self, scope: _CppScope, op: Operation) -> None:
+        stack = CppVariable(self._unused_name("stack"))
         for value in op.results():  # the stack, and its two ends
             scope.variables[value.id] = stack
         scope.plan.statements.append(MakeStack(stack))
 
-    def _push(self, scope: _Scope, op: Operation) -> None:
+    def _push(self, scope: _CppScope, op: Operation) -> None:
         stack, *values = (scope.find(value) for value in op.operands_source())
         scope.plan.statements.append(Push(stack, values))
 
-    def _pop(self, scope: _Scope, op: Operation) -> None:
+    def _pop(self, scope: _CppScope, op: Operation) -> None:
         stack = scope.find(op.operand_source(0))
         results = [self._new_variable(scope, value) for value in op.results()]
         scope.plan.statements.append(Pop(self._number(), stack, results))
 
-    def _has_elements(self, scope: _Scope, op: Operation) -> None:
+    def _has_elements(self, scope: _CppScope, op: Operation) -> None:
         stack = scope.find(op.operand_source(0))
         target = self._new_variable(scope, op.result(0))
         scope.plan.statements.append(HasElements(target, stack))
 
-    def _setter(self, scope: _Scope, op: Operation) -> None:
+    def _setter(self, scope: _CppScope, op: Operation) -> None:
         name = str(op.attrs()[SCOPE_NAMES.get(op.name(), "output_name")])
         value = scope.find(op.operand_source(0))
         outliving = self._persistent.get(name)
@@ -576,7 +576,7 @@ class _Planner:
         outliving.target.used = self._changes = True
         scope.plan.statements.append(SetVariable(outliving.target.name, value))
 
-    def _fallback(self, scope: _Scope, op: Operation) -> None:
+    def _fallback(self, scope: _CppScope, op: Operation) -> None:
         operator = op.name().removeprefix("pd_op.").removesuffix("_")
         operands = [[scope.find(v) for v in self._tensors(scope, v)] for v in op.operands_source()]
         read = [variable for members in operands for variable in members]
@@ -586,7 +586,7 @@ class _Planner:
             self._kernel(scope, op, operands)
 
     def _computed(
-        self, scope: _Scope, op: Operation, operator: str, operands: list[Variable]
+        self, scope: _CppScope, op: Operation, operator: str, operands: list[CppVariable]
     ) -> None:
         attributes = _attributes_of(operator, op)
         pairs = pairs_in_place(op)
@@ -601,7 +601,7 @@ class _Planner:
             Compute(target, operator, operands, attributes, bool(pairs), self._place)
         )
 
-    def _kernel(self, scope: _Scope, op: Operation, operands: list[list[Variable]]) -> None:
+    def _kernel(self, scope: _CppScope, op: Operation, operands: list[list[CppVariable]]) -> None:
         if not op.name().startswith("pd_op."):
             raise NotExpressible(_LEFT_TO_PADDLE)
         try:
@@ -613,7 +613,7 @@ class _Planner:
         inputs, outputs = op.get_input_names(), op.get_output_names()
         pairs = [(inputs.index(i), outputs.index(o)) for i, o in pairs_in_place(op)]
         overwrites = {output: operand for operand, output in pairs if operands[operand]}
-        results: list[Variable] = []
+        results: list[CppVariable] = []
         for number, (value, type) in enumerate(zip(op.results(), kernel.results)):
             if number in overwrites:
                 targets = operands[overwrites[number]]
@@ -625,7 +625,7 @@ class _Planner:
                     self._writes(target)
                 results += targets
             elif isinstance(type, list):
-                members = [Variable(self._unused_name("v"), *_declared(each)) for each in type]
+                members = [CppVariable(self._unused_name("v"), *_declared(each)) for each in type]
                 scope.made_lists[value.id] = members
                 results += members
             elif type is not None:
@@ -636,13 +636,13 @@ class _Planner:
         self._kernel_calls.append(call)
         scope.plan.statements.append(call)
 
-    def _tensors(self, scope: _Scope, value: Value) -> list[Value]:
+    def _tensors(self, scope: _CppScope, value: Value) -> list[Value]:
         """The tensors of an operand."""
         if not value.initialized():
             return []
         return [value] if value.is_dense_tensor_type() else self._members(scope, value)
 
-    def _writes(self, variable: Variable) -> None:
+    def _writes(self, variable: CppVariable) -> None:
         self._changes |= any(each.target is variable for each in self._persistent.values())
 
     # -- names -------------------------------------------------------------------------------------
@@ -651,11 +651,11 @@ class _Planner:
         self._numbers += 1
         return self._numbers - 1
 
-    def _new_variable(self, scope: _Scope, value: Value, name: str = "v") -> Variable:
+    def _new_variable(self, scope: _CppScope, value: Value, name: str = "v") -> CppVariable:
         if not value.initialized() or not value.is_dense_tensor_type():
             raise NotExpressible("its result is not a dense tensor")
         shape = tuple(max(int(size), -1) for size in value.shape)
-        variable = Variable(self._unused_name(name), dtype_name(value.dtype), shape)
+        variable = CppVariable(self._unused_name(name), dtype_name(value.dtype), shape)
         scope.variables[value.id] = variable
         return variable
 
@@ -675,7 +675,7 @@ def _parameter_name(value: Value) -> str:
     return scope_name(producer)
 
 
-def _is_bookkeeping(operator: str, op: Operation, operands: Sequence[Variable]) -> bool:
+def _is_bookkeeping(operator: str, op: Operation, operands: Sequence[CppVariable]) -> bool:
     """Whether the runtime has an operator for the declared dtypes and shapes of these operands.
 
     Dynamic sizes may differ: functions.py checks the given ones.

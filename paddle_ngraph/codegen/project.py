@@ -20,11 +20,10 @@ import paddle
 from paddle_ngraph.codegen import functions, kernels_cc, main_cc, toolchain
 from paddle_ngraph.codegen import plan as plans
 from paddle_ngraph.codegen.functions import Constants, Shapes, Variant
-from paddle_ngraph.codegen.plan import Plan, Variable
+from paddle_ngraph.codegen.plan import CppProgram, CppVariable
 from paddle_ngraph.conversion import processor
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import ngraph_transpiler
-from paddle_ngraph.ops.nodes import overflow_message
 from paddle_ngraph.paddle_private.protocols import Program, Scope
 from paddle_ngraph.partitioning import packed_layers
 from paddle_ngraph.partitioning.analysis import integer_ranges
@@ -129,7 +128,7 @@ def _named(fetches: Sequence[Any] | Mapping[str, Any]) -> tuple[list[str], list[
 
 def _planned(
     program: Program, fetches: Sequence[tuple[str, Any]], scheduled: str, report: Report
-) -> Plan:
+) -> CppProgram:
     try:
         planned = plans.plan(program, fetches, scheduled)
     except NgraphError as error:
@@ -152,7 +151,7 @@ def _reader(scope: Scope) -> Callable[[str], np.ndarray]:
     return read
 
 
-def _require_files(planned: Plan) -> None:
+def _require_files(planned: CppProgram) -> None:
     for each in planned.persistent:
         if each.target.dtype == "bfloat16":
             raise NgraphError(
@@ -161,7 +160,9 @@ def _require_files(planned: Plan) -> None:
             )
 
 
-def _shape_sets(planned: Plan, shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes] | None:
+def _shape_sets(
+    planned: CppProgram, shapes: Shapes | Sequence[Shapes] | None
+) -> list[Shapes] | None:
     if not shapes:
         return None
     given = [shapes] if isinstance(shapes, Mapping) else shapes
@@ -221,7 +222,7 @@ def _replace(target: Path, folder: Path) -> None:
 
 def _write(
     folder: Path,
-    planned: Plan,
+    planned: CppProgram,
     variants: Sequence[Sequence[Variant]],
     variables: Mapping[str, np.ndarray],
     target: str,
@@ -281,7 +282,7 @@ def core_files() -> list[str]:
 
 
 def _write_functions(
-    model: Path, planned: Plan, variants: Sequence[Sequence[Variant]]
+    model: Path, planned: CppProgram, variants: Sequence[Sequence[Variant]]
 ) -> list[dict[str, Any]]:
     folder = model / "functions"
     folder.mkdir(parents=True)
@@ -311,14 +312,13 @@ def _write_functions(
             {
                 "name": place,
                 "inputs": [each.name for each in (*interval.inputs, *interval.states)],
-                "too_wide": [overflow_message(op) for op in interval.graph.all_ops() if op.checked],
                 "variants": rows,
             }
         )
     return described
 
 
-def _declared(name: str, variable: Variable) -> dict[str, Any]:
+def _declared(name: str, variable: CppVariable) -> dict[str, Any]:
     return {"name": name, "dtype": variable.dtype, "shape": list(variable.shape)}
 
 

@@ -14,11 +14,14 @@ from typing import Any, NamedTuple
 import openvino as ov
 
 from paddle_ngraph.conversion import accelerators, constants, denylist, dynamic_shapes, processor
-from paddle_ngraph.conversion.bridge import Draw, NgraphBridge, RangeCheck, element_type
+from paddle_ngraph.conversion.bridge import element_type
 from paddle_ngraph.conversion.draft import Draft, Update
 from paddle_ngraph.conversion.dynamic_shapes import Contents, SymbolicDims
 from paddle_ngraph.conversion.errors import ConversionError
+from paddle_ngraph.conversion.function_builder import FunctionBuilder
 from paddle_ngraph.conversion.gradient_pinning import pin_gradients
+from paddle_ngraph.conversion.integer_checks import RangeCheck
+from paddle_ngraph.conversion.model_inputs import Draw
 from paddle_ngraph.conversion.optimizer_updates import update_in_place
 from paddle_ngraph.conversion.passes import (
     algebra,
@@ -29,7 +32,7 @@ from paddle_ngraph.conversion.passes import (
     mixed_precision,
     plugin_workarounds,
 )
-from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import CPU, Graph, device_of
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
@@ -39,7 +42,7 @@ from paddle_ngraph.utils.once import once
 Signature = Sequence["tuple[str, tuple[int, ...]]"]
 
 
-class Pass(NamedTuple):
+class BuildPass(NamedTuple):
     """One pass of a build.
 
     Attributes:
@@ -57,20 +60,20 @@ class Pass(NamedTuple):
 
 
 def _split_batch(draft: Draft) -> None:
-    if draft.splits_batch and not draft.bridge.has_placeholders:
+    if draft.splits_batch and not draft.builder.has_placeholders():
         draft.parts = batch_split.split_batch(draft.model, draft.settings.threads, draft.bridge)
 
 
 def _use_bfloat16_matmuls(draft: Draft) -> None:
-    if draft.settings.precision == "bf16" and not draft.bridge.infers:
+    if draft.settings.precision == "bf16" and not draft.builder.graph.infers:
         mixed_precision.use_bfloat16_matmuls(draft.model, draft.bridge.extension)
-    elif draft.bridge.has_bfloat16:
+    elif draft.builder.graph.has_bfloat16():
         mixed_precision.use_bfloat16_matmuls_of_bfloat16(draft.model, draft.bridge.extension)
 
 
 def _use_onednn_matmuls(draft: Draft) -> None:
     # Otherwise the plugin rounds.
-    if draft.settings.precision == "f32" or not draft.bridge.infers:
+    if draft.settings.precision == "f32" or not draft.builder.graph.infers:
         matmuls.use_onednn_matmuls(draft.model, draft.bridge.extension)
 
 
@@ -80,7 +83,7 @@ def _preserve_branch_results(draft: Draft) -> None:
 
 
 def _update_in_place(draft: Draft) -> None:
-    inputs, outputs = draft.bridge.boundary_sizes()
+    inputs, outputs = draft.builder.boundary_sizes()
     update_in_place(draft, inputs, outputs)
 
 
@@ -93,7 +96,7 @@ def _on_models(change: Callable[[ov.Model], None]) -> Callable[[Draft], None]:
 
 
 PASSES = (
-    Pass(
+    BuildPass(
         "part the batch",
         "a request for each part keeps its activations in a core's caches; it has rules for what "
         "converters make, whose sizes the bridge knows as long as none is open, and decides how "
@@ -101,126 +104,126 @@ PASSES = (
         _split_batch,
         is_cpu_only=True,
     ),
-    Pass(
+    BuildPass(
         "open dimensions",
         "a model built at one signature becomes valid for all shapes that its guards allow",
-        lambda draft: draft.bridge.make_dynamic(draft.model),
+        lambda draft: draft.builder.make_dynamic(draft.model),
     ),
-    Pass(
+    BuildPass(
         "keep what branches make",
         "the plugin loses what an If has made where memory has to grow, that is, for open sizes",
         _preserve_branch_results,
         is_cpu_only=True,
     ),
-    Pass(
+    BuildPass(
         "fuse rectifiers",
         "saves a pass over the data; recognizes comparisons only as converters write them",
         lambda draft: fusion.fuse_relus(draft.model, draft.bridge.extension),
         is_cpu_only=True,
     ),
-    Pass(
+    BuildPass(
         "reduce without ones",
         "the plugin loses count of axes of one element; before means are looked at, of which this "
         "makes some",
         _on_models(plugin_workarounds.reduce_without_ones),
     ),
-    Pass(
+    BuildPass(
         "divide sums over samples",
         "the plugin's means over samples are wrong from the second run on; before divisions are "
         "looked at, as this makes some",
         _on_models(plugin_workarounds.divide_sums_over_samples),
     ),
-    Pass(
+    BuildPass(
         "divide exactly",
         "the plugin multiplies by a rounded reciprocal",
         _on_models(plugin_workarounds.divide_exactly),
     ),
-    Pass(
+    BuildPass(
         "squeeze to scalars",
         "the plugin crashes on some scalars that a Reshape makes",
         _on_models(plugin_workarounds.squeeze_to_scalars),
     ),
-    Pass(
+    BuildPass(
         "keep what Abs reads",
         "the plugin overwrites what other nodes read too",
         _on_models(plugin_workarounds.separate_abs_input),
     ),
-    Pass(
+    BuildPass(
         "compare from below",
         "with AVX-512 the plugin treats NaN as greater than every number",
         _on_models(plugin_workarounds.compare_by_less),
     ),
-    Pass(
+    BuildPass(
         "use int8",
         "the plugin has int8 kernels for what a program quantizes; products that get one stay with "
         "the plugin, and weights on a grid must not be computed beforehand",
         lambda draft: int8.use_int8(draft.model),
         is_cpu_only=True,
     ),
-    Pass(
+    BuildPass(
         "multiply in bfloat16",
         "a function that trains needs float32 elsewhere, which the plugin's own bfloat16 would not "
         "keep; products of whole numbers stay as they are",
         _use_bfloat16_matmuls,
         is_cpu_only=True,
     ),
-    Pass(
+    BuildPass(
         "products by oneDNN",
         "its kernels are faster for some large products",
         _use_onednn_matmuls,
         is_cpu_only=True,
     ),
-    Pass(
+    BuildPass(
         "compute constants",
         "the plugin computes some nodes of constants alone at the first run, then overwrites them",
         _on_models(constants.compute_constants),
     ),
-    Pass(
+    BuildPass(
         "keep sums before constants",
         "the plugin sums constants up, and loses what is small beside them; only from here on they "
         "are constants",
         _on_models(algebra.round_sums_before_constants),
     ),
-    Pass(
+    BuildPass(
         "keep products before constants",
         "the plugin multiplies constants with each other, and with weights, beyond float32",
         _on_models(algebra.round_products_before_constants),
     ),
-    Pass(
+    BuildPass(
         "keep products before large terms",
         "the plugin computes a product and a sum in one step, in which nothing overflows",
         _on_models(algebra.preserve_overflow_before_large_terms),
     ),
-    Pass(
+    BuildPass(
         "keep positive zeros",
         "the plugin leaves sums with 0 out; constants tell which they are",
         _on_models(algebra.keep_positive_zeros),
     ),
-    Pass(
+    BuildPass(
         "keep rectifiers of negatives",
         "the plugin makes one node of two, and NaN of 0",
         _on_models(algebra.separate_relus_of_negatives),
     ),
-    Pass(
+    BuildPass(
         "compute small erf",
         "the plugin has few digits of it",
         _on_models(algebra.compute_small_erf),
     ),
-    Pass(
+    BuildPass(
         "part packed weights",
         "the plugin confuses weights that are packed in two ways; only from here on they are "
         "constants",
         _on_models(constants.separate_packed_weights),
     ),
-    Pass(
+    BuildPass(
         "keep loops apart",
         "the plugin crashes on some loops that it fuses; the final nodes show which",
         lambda draft: plugin_workarounds.disable_loop_fusion(
-            draft.model, draft.bridge.inner_models()
+            draft.model, draft.builder.inner_models()
         ),
         is_cpu_only=True,
     ),
-    Pass(
+    BuildPass(
         "update in place",
         "parameters and states of optimizers are there once, and written where they are; the model "
         "is final then, so that nothing can come to read them",
@@ -272,9 +275,9 @@ def build_model(
         values: Raw contents of the inputs that are read by value.
         weights: Views of the inputs that become constants; their contents stay valid as long as the
             function exists.
-        precision, threads: See :class:`Settings`.
+        precision, threads: See :class:`RunSettings`.
     """
-    settings = Settings(precision, threads, device=device_of(text))
+    settings = RunSettings(precision, threads, device=device_of(text))
     if settings.precision == "bf16":
         _warn_without_bfloat16()
     on_cpu = settings.device == CPU
@@ -292,10 +295,10 @@ def build_model(
             updates=found.draft.updates,
         )
     try:
-        bridge = _converted.pop((text, signature))
-        if bridge is None:
-            bridge = NgraphBridge(Graph.from_string(text), signature, contents)
-        draft = make_model(bridge, weights, settings, splits_batch=True, in_place=True)
+        builder = _converted.pop((text, signature))
+        if builder is None:
+            builder = FunctionBuilder(Graph.from_string(text), signature, contents)
+        draft = make_model(builder, weights, settings, splits_batch=True, in_place=True)
     except ConversionError as error:
         denylist.record_provisional_failure(text, error.without_traceback())
         raise
@@ -308,25 +311,25 @@ def build_model(
     return BuiltModel(
         _unwrapped_model(draft.model),
         draft.positions,
-        bridge.draws,
+        builder.inputs.draws,
         parts=draft.parts,
         updates=draft.updates,
-        checks=bridge.checks,
+        checks=builder.bridge.integers.checks,
         device=device,
     )
 
 
 def make_model(
-    bridge: NgraphBridge,
+    builder: FunctionBuilder,
     weights: Mapping[int, Any] | None = None,
-    settings: Settings = Settings(),  # noqa: B008 - it is frozen
+    settings: RunSettings = RunSettings(),  # noqa: B008 - it is frozen
     splits_batch: bool = False,
     in_place: bool = False,
 ) -> Draft:
     """The model of a graph after all passes.
 
     Args:
-        bridge: The bridge of the graph, at a signature.
+        builder: The builder of the graph's model, at a signature.
         weights: The contents of inputs that become constants, by input index: buffers in C order.
         settings: The settings of the build.
         splits_batch: Whether the batch may be computed in chunks.
@@ -335,8 +338,9 @@ def make_model(
     Raises:
         ConversionError: Names the operator that could not be converted, and why.
     """
-    model, positions = bridge.build(weights, in_place)
-    draft = Draft(model, positions, bridge, settings, splits_batch)
+    model, positions = builder.build(weights, in_place)
+    bridge = builder.bridge
+    draft = Draft(model, positions, builder, settings, splits_batch)
     for step in PASSES:
         if bridge.on_cpu or not step.is_cpu_only:
             step.run(draft)
@@ -350,10 +354,10 @@ def _unwrapped_model(model: ov.Model) -> Any:
     return model._Model__model
 
 
-_converted: LRUCache[tuple[str, tuple[Any, ...]], NgraphBridge] = process_cache(
+_converted: LRUCache[tuple[str, tuple[Any, ...]], FunctionBuilder] = process_cache(
     __name__,
-    "converted_bridges",
-    "bridges that have converted a graph of static shapes before its first run",
+    "converted_graphs",
+    "builders that have converted a graph of static shapes before its first run",
     key="graph string, and signature",
     bound=4,
 )
@@ -362,7 +366,7 @@ _converted: LRUCache[tuple[str, tuple[Any, ...]], NgraphBridge] = process_cache(
 def conversion_error(graph: Graph, text: str) -> ConversionError | None:
     """The error that a converter raises, known before a run if every shape is static.
 
-    The bridge of a successful conversion is cached for the run.
+    The builder of a successful conversion is cached for the run.
 
     Args:
         graph: The subgraph.
@@ -372,12 +376,12 @@ def conversion_error(graph: Graph, text: str) -> ConversionError | None:
     if graph.value_inputs or any(-1 in spec.shape for spec in border):
         return None
     signature = [(str(element_type(s.dtype).get_type_name()), s.shape) for s in border]
-    bridge = NgraphBridge(graph, signature)
+    builder = FunctionBuilder(graph, signature)
     try:
-        bridge.convert()
+        builder.bridge.convert()
     except ConversionError as error:
         return error.without_traceback()
-    _converted.put((text, tuple(signature)), bridge)
+    _converted.put((text, tuple(signature)), builder)
     return None
 
 
@@ -397,7 +401,7 @@ def _build_dynamic_model(
     signature: tuple[tuple[str, tuple[int, ...]], ...],
     contents: Contents,
     weights: dict[int, memoryview],
-    settings: Settings,
+    settings: RunSettings,
 ) -> dynamic_shapes.DynamicModel[Draft] | None:
     """See :func:`dynamic_shapes.build_dynamic_model`."""
 
@@ -421,7 +425,7 @@ def model_with(
     text: str,
     signature: Signature,
     weights: Mapping[int, Any],
-    settings: Settings,
+    settings: RunSettings,
     contents: Contents = MappingProxyType({}),
     splits_batch: bool = False,
     in_place: bool = False,
@@ -434,10 +438,10 @@ def model_with(
     """
     for position in weights:  # constants have static shapes
         symbolic_dims.fix(position)
-    bridge = NgraphBridge(Graph.from_string(text), signature, contents, symbolic_dims)
-    bridge.convert()
-    if bridge.draws:
+    builder = FunctionBuilder(Graph.from_string(text), signature, contents, symbolic_dims)
+    builder.bridge.convert()
+    if builder.inputs.draws:
         raise NgraphError("how many numbers are drawn depends on sizes")
     # Symbolic contents become parameters, which are not split into samples.
     splits_batch = splits_batch and not symbolic_dims.has_symbolic_contents()
-    return make_model(bridge, weights, settings, splits_batch, in_place)
+    return make_model(builder, weights, settings, splits_batch, in_place)

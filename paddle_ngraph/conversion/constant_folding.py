@@ -8,9 +8,10 @@ import numpy as np
 import openvino as ov
 from openvino import Node, Output, Type, opset15
 
+from paddle_ngraph.conversion.extensions import evaluate
 from paddle_ngraph.conversion.size_rules import Shapes, touches_empty_tensor
 from paddle_ngraph.conversion.sizes import Sizes
-from paddle_ngraph.conversion.symbolic_sizes import Size, is_symbolic, symbolic_size
+from paddle_ngraph.conversion.symbolic_sizes import SymbolicSize, is_symbolic, symbolic_size
 from paddle_ngraph.ir.graph import MAX_FOLDED_ELEMENTS
 
 # Node types that preserve the integers of their input, in another shape, order or width.
@@ -42,7 +43,7 @@ class ConstantFolding:
         """The contents of a node that may be computed from constants but is not folded yet."""
         return self.known_value(output) if self._sizes.shapes is None else self.contents(output)
 
-    def size_behind(self, value: Output) -> Size | None:
+    def size_behind(self, value: Output) -> SymbolicSize | None:
         """The symbolic size that ``value``, one float32 element, was converted from."""
         if value.get_element_type() != Type.f32:  # other dtypes: see contents()
             return None
@@ -118,7 +119,7 @@ class ConstantFolding:
                 return None
             values.append(ov.Tensor(value))
         results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
-        return results if node.evaluate(results, values) else None
+        return results if evaluate(node, results, values) else None
 
 
 def _initialize_dtype_table() -> None:

@@ -18,12 +18,10 @@ from contextlib import suppress
 from typing import Any
 
 from paddle_ngraph.conversion.errors import ConversionError
-from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError, summarized
+from paddle_ngraph.errors import SENTENCES, ErrorCode, NgraphError, summarized
 from paddle_ngraph.ir.graph import CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
-
-_NEEDS_64_BITS = "its whole numbers need 64 bits"
 
 # Evicted entries are tried again.
 _MAX_ENTRIES = 1024
@@ -108,7 +106,7 @@ def deny_operator(error: ConversionError) -> str:
     If runs had to check its integers for overflow, only operators that need the check are added.
     """
     reason = f"its converter raised: {error.reason}"
-    is_overflow = any(words in error.reason for words in (INT32_OVERFLOW, _NEEDS_64_BITS))
+    is_overflow = error.code == ErrorCode.INT32_OVERFLOW
     table = _denied_checks if error.op.checked and is_overflow else _denied_operators
     return table.put((error.op.type, _operator_key(error.op), error.device), reason)
 
@@ -123,18 +121,18 @@ def clear_failure(graph: str) -> None:
     _provisional_failures.pop(_graph_key(graph))
 
 
-def refuse_graph(graph: str, reason: str) -> None:
+def refuse_graph(graph: str, message: str, code: int, op_id: int) -> None:
     """Called by the C++ engine: Paddle ran a subgraph whose function could not be built.
 
     Args:
         graph: The graph string.
-        reason: The engine's error, used if there was no provisional failure before.
+        message, code, op_id: The engine's error, used if there was no provisional failure before.
     """
     error = _provisional_failures.pop(_graph_key(graph))
-    if error is None and INT32_OVERFLOW in reason:
-        error = _overflow_error(graph, reason)
+    if error is None and code == ErrorCode.INT32_OVERFLOW:
+        error = _overflow_error(graph, op_id)
     if error is None:
-        error = NgraphError(f"nGraph could not compile its interval: {summarized(reason)}")
+        error = NgraphError(f"nGraph could not compile its interval: {summarized(message)}")
     deny(graph, error)
     _reasons_by_graph.put(_graph_key(graph), str(error))
     global _denials_in_runs
@@ -144,13 +142,14 @@ def refuse_graph(graph: str, reason: str) -> None:
         warnings.warn(f"paddle_ngraph: Paddle runs {_described_denial(graph, error)}", stacklevel=2)
 
 
-def _overflow_error(graph: str, reason: str) -> ConversionError | None:
+def _overflow_error(graph: str, op_id: int) -> ConversionError | None:
     """The error of the operator whose integers overflowed int32 in many runs."""
     parsed = Graph.from_string(graph)
-    for op in parsed.all_ops():
-        if f"{op.type} (operator {op.index}): " in reason:
-            return ConversionError(op, _NEEDS_64_BITS, parsed.compiled_for)
-    return None
+    ops = list(parsed.all_ops())
+    if not 0 <= op_id < len(ops):
+        return None
+    reason = SENTENCES["frequent_int32_overflow"]
+    return ConversionError(ops[op_id], reason, parsed.compiled_for, ErrorCode.INT32_OVERFLOW)
 
 
 class DenialWatcher:

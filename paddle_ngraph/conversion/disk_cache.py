@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import accelerators, processor, registry
-from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.installation import versions
 from paddle_ngraph.ir.graph import CPU, Graph, device_of
 from paddle_ngraph.utils.once import once
@@ -28,7 +28,7 @@ def build_environment(graph: str, precision: str, threads: int) -> str:
 
     Args:
         graph: The graph string.
-        precision, threads: See :class:`Settings`.
+        precision, threads: See :class:`RunSettings`.
 
     Returns:
         Versions, sources, processor, device and settings. Empty if an operator of the graph has a
@@ -53,7 +53,7 @@ def is_stored(graph: str) -> bool:
     if not flags.get("ngraph_cache_dir"):
         return False
     try:
-        settings = Settings.of(graph)
+        settings = RunSettings.of(graph)
     except ValueError:  # a bad flag, which the run will report
         return False
     environment = build_environment(

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import openvino as ov
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
-from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.conversion.function_builder import FunctionBuilder
+from paddle_ngraph.conversion.settings import RunSettings
 
 
 class Update(NamedTuple):
@@ -42,8 +43,8 @@ class Draft:
         model: The model. Its results are the outputs of the subgraph, the new values of states
             without an update, and operands of updates.
         positions: The index of the input that feeds each parameter of the model; indices after the
-            inputs continue through the samples of ``bridge.draws``.
-        bridge: The bridge that built it.
+            inputs continue through the samples of :attr:`FunctionInputs.draws`.
+        builder: The builder that built it.
         settings: The settings of the build.
         splits_batch: Whether the batch may be computed in chunks.
         parts: The number of chunks of the batch: the model computes one chunk.
@@ -52,12 +53,17 @@ class Draft:
 
     model: ov.Model
     positions: list[int]
-    bridge: NgraphBridge
-    settings: Settings
+    builder: FunctionBuilder
+    settings: RunSettings
     splits_batch: bool = False
     parts: int = 1
     updates: list[Update] = field(default_factory=list)
 
+    @property
+    def bridge(self) -> NgraphBridge:
+        """The bridge that converted the graph."""
+        return self.builder.bridge
+
     def models(self) -> list[ov.Model]:
         """The model, and the bodies of loops and branches."""
-        return [self.model, *self.bridge.inner_models()]
+        return [self.model, *self.builder.inner_models()]

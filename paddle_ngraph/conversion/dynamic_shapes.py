@@ -55,11 +55,11 @@ class _Splittable(Protocol):
     def parts(self) -> int: ...
 
 
-Draft = TypeVar("Draft", bound=_Splittable)
+DraftT = TypeVar("DraftT", bound=_Splittable)
 
 
 @dataclass(frozen=True)
-class DynamicModel(Generic[Draft]):
+class DynamicModel(Generic[DraftT]):
     """A model with dynamic shapes.
 
     Attributes:
@@ -69,7 +69,7 @@ class DynamicModel(Generic[Draft]):
         guards: The conditions for its validity, as words (:func:`symbolic_sizes.to_words`).
     """
 
-    draft: Draft
+    draft: DraftT
     sizes: list[int]
     guards: list[int]
 
@@ -331,8 +331,8 @@ def _remember(
 
 
 def build_dynamic_model(
-    text: str, signature: Signature, contents: Contents, build: Callable[[SymbolicDims], Draft]
-) -> DynamicModel[Draft] | None:
+    text: str, signature: Signature, contents: Contents, build: Callable[[SymbolicDims], DraftT]
+) -> DynamicModel[DraftT] | None:
     """A model for this signature, and for all others that satisfy its guards.
 
     Args:
@@ -382,8 +382,8 @@ def build_dynamic_model(
 
 
 def _try_build(
-    symbolic_dims: SymbolicDims, build: Callable[[SymbolicDims], Draft]
-) -> DynamicModel[Draft] | None:
+    symbolic_dims: SymbolicDims, build: Callable[[SymbolicDims], DraftT]
+) -> DynamicModel[DraftT] | None:
     try:
         draft = build(symbolic_dims)
     except EmptyTensorFound:
@@ -393,7 +393,7 @@ def _try_build(
     return dynamic_model_of(symbolic_dims, draft)
 
 
-def dynamic_model_of(symbolic_dims: SymbolicDims, draft: Draft) -> DynamicModel[Draft] | None:
+def dynamic_model_of(symbolic_dims: SymbolicDims, draft: DraftT) -> DynamicModel[DraftT] | None:
     """The built model with its dynamic dimensions; ``None`` if all became static."""
     fixed = symbolic_dims.guards.fixed()
     remaining = [symbol for symbol in symbolic_dims.guards.hints if symbol not in fixed]

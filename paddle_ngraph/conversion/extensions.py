@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+import openvino as ov
 from openvino import Node
 from openvino.utils.node_factory import NodeFactory
 
 from paddle_ngraph.conversion.node_tools import as_output
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.conversion.symbolic_sizes import SymbolicSize
+from paddle_ngraph.errors import ErrorCode, NgraphError
+from paddle_ngraph.ir.graph import CPU
 from paddle_ngraph.utils.once import once
 
 
@@ -38,3 +41,37 @@ def extension(name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
         return _extension_factory().create(name, [as_output(i) for i in inputs], attributes)
     except RuntimeError as error:
         raise NgraphError(f"extension operator {name}: {error}") from error
+
+
+def extension_for(device: str, name: str, inputs: Sequence[Any], /, **attributes: Any) -> Node:
+    """See :func:`extension`, in a function for a device; symbolic sizes in attributes are fixed.
+
+    Raises:
+        NgraphError: As there, and if the function is not for the CPU.
+    """
+    if device != CPU:
+        raise NgraphError(f"{device} has no {name}, an operator of the engine for CPUs")
+    return extension(name, inputs, **{key: _fixed(each) for key, each in attributes.items()})
+
+
+def _fixed(attribute: Any) -> Any:
+    """An attribute of a node, with symbolic sizes fixed."""
+    if isinstance(attribute, list | tuple):
+        return [_fixed(each) for each in attribute]
+    return int(attribute) if isinstance(attribute, SymbolicSize) else attribute
+
+
+def evaluate(node: Node, results: Sequence[ov.Tensor], inputs: Sequence[ov.Tensor]) -> bool:
+    """Evaluates a node. Returns whether nGraph can evaluate it.
+
+    Raises:
+        NgraphError: An operator of the core rejects the inputs.
+    """
+    try:
+        return bool(node.evaluate(results, inputs))
+    except RuntimeError as error:  # of the bindings, with the operator's error in its message
+        core = import_module("paddle_ngraph._core")
+        if (found := core.operator_error(str(error))) is None:
+            raise
+        message, code, op_id = found
+        raise NgraphError(message, code=ErrorCode(code), op_id=op_id) from error

@@ -36,7 +36,7 @@ def pin_gradients(draft: Draft) -> None:
         return
     if _has_dynamic_shapes(draft.model):
         return
-    _, num_outputs = draft.bridge.boundary_sizes()
+    _, num_outputs = draft.builder.boundary_sizes()
     results = draft.model.get_results()
     values = [result.input_value(0) for result in results]
     sources = {source for update in draft.updates for source in update.gradients}

@@ -118,3 +118,8 @@ def constant_of(array: np.ndarray, dtype: Type) -> Node:
     tensor = Tensor(Type.bf16, array.shape)  # a copy: it would not keep the array alive
     tensor.data[...] = array
     return opset15.constant(tensor)
+
+
+def is_used(node: Node) -> bool:
+    """Whether the first output of a node has a reader."""
+    return bool(node.output(0).get_target_inputs())

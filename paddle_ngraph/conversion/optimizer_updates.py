@@ -251,7 +251,7 @@ class _Sources:
         if key not in self._results:
             self._results[key] = self._next
             self._next += 1
-            self._added.append(opset15.result(self._draft.bridge.computed(output)))
+            self._added.append(opset15.result(self._draft.builder.computed(output)))
         return -1 - self._results[key]
 
     def apply(self) -> None:

@@ -8,7 +8,7 @@ The plugin would move constants into the bodies after our passes, which have to 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,8 @@ import openvino as ov
 from openvino import Node, Output, opset15
 from openvino.utils import replace_node
 
-from paddle_ngraph.conversion.symbolic_sizes import Number
+from paddle_ngraph.conversion.sizes import Sizes
+from paddle_ngraph.conversion.symbolic_sizes import Number, hint_of, symbolic_size
 
 
 @dataclass
@@ -28,6 +29,9 @@ class RegionBody:
             iteration.
         reads: For each of its parameters, the index of the source that the parameter gets.
         shapes: The shapes of its results, for all values of the dynamic dimensions.
+        regions: The loops and branches inside.
+        update_trip_count_check: Applies the limits of the complete model to the check of the
+            iteration index.
         reads_iteration: Whether it has one more parameter, the last one: the iteration index.
         collected: The indices of sources that are TensorArrays. The last results are appended to
             these, those of all iterations in order, along axis 0.
@@ -36,6 +40,8 @@ class RegionBody:
     model: ov.Model
     reads: list[int]
     shapes: list[list[Number]]
+    regions: Regions
+    update_trip_count_check: Callable[[], None]
     reads_iteration: bool = False
     collected: Sequence[int] = ()
 
@@ -158,3 +164,80 @@ class Branch(Region):
         self.node = node
         for pair in zip(first.model.get_results(), second.model.get_results()):
             node.set_output(*pair)
+
+
+class Regions:
+    """The loops and branches of one block.
+
+    Readers of results with dynamic shapes get placeholders until the model is complete: parameters
+    of the current shapes.
+
+    Args:
+        sizes: The sizes of the block.
+    """
+
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = sizes
+        self._regions: list[tuple[Region, Sequence[Sequence[Number]]]] = []
+        self._placeholders: list[tuple[Node, Region, int]] = []  # each with the result's index
+
+    def add(self, region: Region, shapes: Sequence[Sequence[Number]]) -> list[Output]:
+        """Adds a loop or branch, whose results have these shapes, and returns its outputs."""
+        self._regions.append((region, shapes))
+        region.build_node()
+        self._declare_results(region, shapes)
+        return [
+            output
+            if output.get_partial_shape().is_static
+            else self._placeholder_for(region, n, shape)
+            for n, (output, shape) in enumerate(zip(region.node.outputs(), shapes))
+        ]
+
+    def bodies(self) -> Iterator[RegionBody]:
+        """The bodies of these loops and branches, and those inside of each."""
+        for region, _ in self._regions:
+            for body in region.bodies:
+                yield body
+                yield from body.regions.bodies()
+
+    def inline_constants(self) -> None:
+        """Moves constants that loops and branches read inside, here and then in each body."""
+        for region, shapes in self._regions:
+            if region.inline_constants():
+                self._declare_results(region, shapes)
+        for region, _ in self._regions:
+            for body in region.bodies:
+                body.regions.inline_constants()
+
+    def record_sizes(self, model: ov.Model) -> None:
+        """Records all sizes in the model of the block, and in those of the bodies."""
+        self._sizes.record(model)
+        for body in self.bodies():
+            body.regions._sizes.record(body.model)
+
+    def has_empty_tensor(self) -> bool:
+        """Whether a recorded model has an empty tensor."""
+        inner = (body.regions._sizes for body in self.bodies())
+        return any(sizes.has_empty_tensor for sizes in (self._sizes, *inner))
+
+    def placeholders(self) -> list[Node]:
+        """The parameters that replace results of dynamic shapes."""
+        return [node for node, _, _ in self._placeholders]
+
+    def replace_placeholders(self) -> None:
+        """Connects readers of placeholders to the results of regions, of any shape."""
+        for node, region, index in self._placeholders:
+            for reader in node.output(0).get_target_inputs():
+                reader.replace_source_output(region.node.output(index))
+
+    def _declare_results(self, region: Region, shapes: Sequence[Sequence[Number]]) -> None:
+        for output, shape in zip(region.node.outputs(), shapes):
+            self._sizes.set(output, shape)
+
+    def _placeholder_for(self, region: Region, index: int, shape: Sequence[Number]) -> Output:
+        dtype = region.node.output(index).get_element_type()
+        node = opset15.parameter(list(map(hint_of, shape)), dtype)
+        self._placeholders.append((node, region, index))
+        if self._sizes.shapes is not None:
+            self._sizes.shapes.declare(node.output(0), [symbolic_size(size) for size in shape])
+        return node.output(0)

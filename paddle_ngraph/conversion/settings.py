@@ -9,7 +9,7 @@ from paddle_ngraph.ir.graph import CPU, device_of
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """Settings of a run, determined once per run by ``NgraphEngine::settings`` of the core.
 
     Settings are part of the key of a function, in memory and on disk, and are passed to every part
@@ -30,6 +30,6 @@ class Settings:
     device: str = CPU
 
     @staticmethod
-    def of(graph: str) -> Settings:
+    def of(graph: str) -> RunSettings:
         """The settings of the next run of a graph string. Raises ValueError for bad flags."""
-        return Settings(*_core.settings(graph), device_of(graph))
+        return RunSettings(*_core.settings(graph), device_of(graph))

@@ -20,11 +20,12 @@ import numpy as np
 import openvino as ov
 from openvino import Node, Output, Type, opset15
 
+from paddle_ngraph.conversion.extensions import evaluate
 from paddle_ngraph.conversion.node_tools import Key, key_of
 from paddle_ngraph.conversion.symbolic_sizes import (
     Guards,
     Number,
-    Size,
+    SymbolicSize,
     Terms,
     Undecided,
     hint_of,
@@ -50,7 +51,7 @@ def is_same_shape(a: Sequence[Number], b: Sequence[Number]) -> bool:
     """Whether two shapes are equal for all values of the symbols; adds no guard."""
     return len(a) == len(b) and all(
         x.terms == y.terms
-        if isinstance(x, Size) and isinstance(y, Size)
+        if isinstance(x, SymbolicSize) and isinstance(y, SymbolicSize)
         else not is_symbolic((x, y)) and x == y
         for x, y in zip(a, b)
     )
@@ -94,7 +95,7 @@ class Shapes:
         self._size_nodes: dict[Terms, Output] = {}
         self._trip_counts: dict[Terms, Number] = {}  # trip count: the initial size
 
-    def declare(self, parameter: Output, sizes: Sequence[Size | None]) -> None:
+    def declare(self, parameter: Output, sizes: Sequence[SymbolicSize | None]) -> None:
         """Declares a parameter: for each dimension its symbolic size, or ``None``."""
         dims: Dims = list(map(int, parameter.get_shape()))
         for axis, size in enumerate(sizes):
@@ -103,19 +104,19 @@ class Shapes:
                 self._size_locations.setdefault(size.terms, (parameter, axis, False))
         self._dims[key_of(parameter)] = dims
 
-    def known_sizes(self) -> list[Size]:
+    def known_sizes(self) -> list[SymbolicSize]:
         """The symbols, including those of iterations, from which nodes here may be computed."""
         known = {*self._size_locations, *self._size_nodes, *self._trip_counts}
         return [s for s in map(self.guards.size, self.guards.numbers()) if s.terms in known]
 
-    def declare_trip_count(self, trip_count: Size, before: Number) -> None:
+    def declare_trip_count(self, trip_count: SymbolicSize, before: Number) -> None:
         """Declares a trip count, implied by a size ``before`` that grows by 1 per iteration."""
         self._trip_counts[trip_count.terms] = before
 
     def declare_contents(self, output: Output, numbers: Sequence[Number]) -> None:
         """Declares the integers in an input, in order; some of them are symbolic sizes."""
         for index, number in enumerate(numbers):
-            if isinstance(number, Size):
+            if isinstance(number, SymbolicSize):
                 self._size_locations.setdefault(number.terms, (output, index, True))
         self._values[key_of(output)] = _array(list(numbers)).reshape(tuple(output.get_shape()))
         self._sources[output.get_node().get_name()] = "sizes"
@@ -145,7 +146,7 @@ class Shapes:
         for output, dims in zip(node.outputs(), found):
             for dim in dims:
                 # Empty tensors are special, and often computed by other nodes.
-                if isinstance(dim, Size) and not dim >= 1:
+                if isinstance(dim, SymbolicSize) and not dim >= 1:
                     int(dim)
             self._dims[key_of(output)] = dims
 
@@ -250,7 +251,7 @@ class Shapes:
         return any(self.value(output) is None for output in node.outputs())
 
     def _varies_per_iteration(self, number: Number) -> bool:
-        return isinstance(number, Size) and self.guards.varies_per_iteration(number.terms)
+        return isinstance(number, SymbolicSize) and self.guards.varies_per_iteration(number.terms)
 
     def fixed_value(self, output: Output) -> np.ndarray | None:
         """The current contents of ``output``, if independent of data; fixes the sizes involved."""
@@ -287,7 +288,7 @@ class Shapes:
             array = value.astype(source.get_element_type().to_dtype())
             tensors.append(ov.Tensor(np.ascontiguousarray(array).reshape(value.shape)))
         results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
-        if not node.evaluate(results, tensors):
+        if not evaluate(node, results, tensors):
             return None
         return [np.array(result.data) for result in results]
 
@@ -299,7 +300,7 @@ class Shapes:
         constants: list[int] = []
         values = list(numbers)
         for number in values:
-            if not isinstance(number, Size):
+            if not isinstance(number, SymbolicSize):
                 constants.append(int(number))
                 continue
             if constants:
@@ -370,7 +371,7 @@ class Shapes:
         if dividend < 0 or not are_exact:
             raise NgraphError("a quotient of sizes beyond what the engine divides exactly")
         nodes = [
-            self._size_node(number.terms) if isinstance(number, Size) else _ints([number])
+            self._size_node(number.terms) if isinstance(number, SymbolicSize) else _ints([number])
             for number in (dividend, divisor)
         ]
         return opset15.divide(*nodes).output(0)
@@ -746,7 +747,7 @@ def _one_hot(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
 
 def _range(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     start, stop, step = (shapes.numbers(node.input_value(i))[0] for i in range(3))
-    if isinstance(step, Size) or step < 1:
+    if isinstance(step, SymbolicSize) or step < 1:
         raise _NoRule
     return [[(stop - start - 1) // step + 1 if stop > start else 0]]
 
@@ -840,7 +841,7 @@ def _converted(node: Node, values: Values) -> Values:
             return x != 0
         if type_name not in ("i32", "i64") or not _INT32_MIN <= x <= _INT32_MAX:
             raise _NoRule
-        return x if isinstance(x, Size) else int(x)
+        return x if isinstance(x, SymbolicSize) else int(x)
 
     return [_as_array(np.frompyfunc(convert, 1, 1)(values[0]))]
 

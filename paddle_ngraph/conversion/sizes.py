@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from openvino import opset15
+import openvino as ov
+from openvino import Output, opset15
 
 from paddle_ngraph.conversion.node_tools import as_output
 from paddle_ngraph.conversion.size_rules import Shapes
-from paddle_ngraph.conversion.symbolic_sizes import Guards, Number, is_symbolic
+from paddle_ngraph.conversion.symbolic_sizes import Guards, Number, SymbolicSize, is_symbolic
 
 
 class Sizes:
@@ -21,10 +22,13 @@ class Sizes:
 
     Attributes:
         shapes: Shape inference with symbolic sizes; ``None`` if every size is static.
+        has_empty_tensor: Whether the model of the block has an empty tensor; ``None`` until
+            :meth:`record` has found out.
     """
 
     def __init__(self, guards: Guards | None) -> None:
         self.shapes = None if guards is None else Shapes(guards)
+        self.has_empty_tensor: bool | None = None
 
     def of_block(self) -> Sizes:
         """The sizes of a loop body or branch in this block, with equal symbols and guards."""
@@ -47,3 +51,24 @@ class Sizes:
         if self.shapes is not None and is_symbolic(numbers):
             return self.shapes.node(numbers)
         return opset15.constant(np.asarray(numbers, dtype=np.int64).reshape(-1))
+
+    def record(self, model: ov.Model) -> None:
+        """Records all sizes in the model of the block, and whether any tensor in it is empty.
+
+        Only the first call does: afterwards nGraph may no longer know the current shapes.
+        """
+        if self.shapes is None or self.has_empty_tensor is not None:
+            return
+        self.has_empty_tensor = False
+        for node in model.get_ordered_ops():
+            for output in node.outputs():
+                sizes = self.shapes.of(output)
+                is_empty = any(not isinstance(dim, SymbolicSize) and dim == 0 for dim in sizes)
+                self.has_empty_tensor |= is_empty and not _is_list(output)
+
+
+def _is_list(output: Output) -> bool:
+    """Whether ``output`` is an empty list of axes or sizes, as in core/ov/empty_tensors.cc."""
+    is_constant = output.get_node().get_type_name() == "Constant"
+    is_row = len(output.get_partial_shape()) == 1
+    return is_constant and is_row and bool(output.get_element_type().is_integral())

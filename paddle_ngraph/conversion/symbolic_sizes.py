@@ -2,8 +2,8 @@
 
 A function with dynamic shapes is built once, at the current shapes. Results that a converter then
 computes from a dynamic dimension must hold for all other values of it, or the values for which they
-hold must be known. So a dynamic dimension is a :class:`Size`. A size behaves like its current
-value, the *hint*, but records how it is computed from dynamic dimensions. Code that makes a
+hold must be known. So a dynamic dimension is a :class:`SymbolicSize`. A size behaves like its
+current value, the *hint*, but records how it is computed from dynamic dimensions. Code that makes a
 decision by a size, or uses it as a plain integer, adds a *guard*: a condition on the dynamic
 dimensions under which the decision is the same. The function is valid exactly where its guards
 hold.
@@ -32,7 +32,7 @@ Atom = tuple[Any, ...]
 Monomial = tuple[Atom, ...]  # factors in order; () for the constant term
 Terms = tuple[tuple[Monomial, int], ...]  # a polynomial: terms in order, no coefficient 0
 
-Number = Any  # an int or a Size
+Number = Any  # an int or a SymbolicSize
 
 # Dynamic dimensions lie between these. Sizes 0 (nothing to compute) and 1 (repeated along the axis)
 # are special; functions for such shapes have a static dimension.
@@ -262,13 +262,13 @@ class Guards:
             self.require(Guard(AT_LEAST_ZERO, (((), -MIN_SYMBOLIC_SIZE), (((0, symbol),), 1))))
             self.require(Guard(AT_LEAST_ZERO, (((), MAX_SYMBOLIC_SIZE), (((0, symbol),), -1))))
 
-    def size(self, symbol: int) -> Size:
+    def size(self, symbol: int) -> SymbolicSize:
         """The symbol as a size."""
-        return Size(self, ((((0, symbol),), 1),))
+        return SymbolicSize(self, ((((0, symbol),), 1),))
 
     def new_iteration_symbol(
-        self, hint: int, last: Number | None = None, like: Size | None = None
-    ) -> Size:
+        self, hint: int, last: Number | None = None, like: SymbolicSize | None = None
+    ) -> SymbolicSize:
         """A new symbol for an iteration index or count, at least 0.
 
         Args:
@@ -290,11 +290,11 @@ class Guards:
             self._set_last_iteration(symbol, _constant(upper))
         else:
             self._set_last_iteration(
-                symbol, last.terms if isinstance(last, Size) else _constant(last)
+                symbol, last.terms if isinstance(last, SymbolicSize) else _constant(last)
             )
         return size
 
-    def max_iterations(self, iterations: Size) -> int:
+    def max_iterations(self, iterations: SymbolicSize) -> int:
         """Upper bound of an iteration index or count."""
         return self.bounds(iterations.terms)[1]
 
@@ -333,9 +333,9 @@ class Guards:
         return evaluate(terms, self._values)
 
     def of(self, terms: Terms) -> Number:
-        """A polynomial as a number: a Size, unless constant."""
+        """A polynomial as a number: a SymbolicSize, unless constant."""
         rest, constant = _split_constant(terms)
-        return Size(self, terms) if rest else constant
+        return SymbolicSize(self, terms) if rest else constant
 
     # -- decisions -------------------------------------------------------------------------------
 
@@ -550,7 +550,7 @@ class Guards:
 # -- sizes ---------------------------------------------------------------------------------------
 
 
-class Size:
+class SymbolicSize:
     """An integer computed from symbols.
 
     Not a subclass of int: C code would read its value without adding a guard.
@@ -593,7 +593,7 @@ class Size:
     def __neg__(self) -> Any:
         return 0 - self
 
-    def __pos__(self) -> Size:
+    def __pos__(self) -> SymbolicSize:
         return self
 
     def __abs__(self) -> Any:
@@ -612,7 +612,7 @@ class Size:
         terms = _terms_of(other)
         if terms is None:
             return NotImplemented
-        return Size(self.guards, terms) // self
+        return SymbolicSize(self.guards, terms) // self
 
     def __mod__(self, other: Any) -> Any:
         return NotImplemented if _terms_of(other) is None else self - self // other * other
@@ -699,7 +699,7 @@ class Size:
 
 
 def _terms_of(number: Any) -> Terms | None:
-    if isinstance(number, Size):
+    if isinstance(number, SymbolicSize):
         return number.terms
     if isinstance(number, int | np.integer):
         return _constant(int(number))
@@ -707,21 +707,21 @@ def _terms_of(number: Any) -> Terms | None:
 
 
 def is_symbolic(numbers: Sequence[Number]) -> bool:
-    """Whether there is a Size among ``numbers``."""
-    return any(isinstance(number, Size) for number in numbers)
+    """Whether there is a SymbolicSize among ``numbers``."""
+    return any(isinstance(number, SymbolicSize) for number in numbers)
 
 
 def hint_of(number: Number) -> int:
     """The current value of a number, without a guard."""
-    return number.hint if isinstance(number, Size) else int(number)
+    return number.hint if isinstance(number, SymbolicSize) else int(number)
 
 
 def symbols_in(number: Number) -> set[int]:
     """The symbols that a size is computed from."""
-    return _symbols_in(number.terms) if isinstance(number, Size) else set()
+    return _symbols_in(number.terms) if isinstance(number, SymbolicSize) else set()
 
 
-def _only_symbol_in(size: Size) -> int:
+def _only_symbol_in(size: SymbolicSize) -> int:
     (symbol,) = symbols_in(size)
     return symbol
 
@@ -739,16 +739,16 @@ def is_always_at_least(size: Number, lower: int) -> bool:
 
 def may_vary_per_iteration(size: Number) -> bool:
     """Whether a size may differ between iterations of a loop."""
-    return isinstance(size, Size) and size.guards.varies_per_iteration(size.terms)
+    return isinstance(size, SymbolicSize) and size.guards.varies_per_iteration(size.terms)
 
 
 def bounds_of(number: Number) -> tuple[int, int]:
     """The known lower and upper bound of a number; adds no guard."""
-    if isinstance(number, Size):
+    if isinstance(number, SymbolicSize):
         return number.guards.bounds(number.terms)
     return number, number
 
 
-def symbolic_size(size: Number) -> Size | None:
+def symbolic_size(size: Number) -> SymbolicSize | None:
     """``size`` if it is symbolic."""
-    return size if isinstance(size, Size) else None
+    return size if isinstance(size, SymbolicSize) else None

@@ -29,6 +29,7 @@
 #include "core/engine/ngraph_engine.h"
 #include "core/engine/size_guards.h"
 #include "core/ov/operator_testing.h"
+#include "core/ov/plugin_errors.h"
 #include "core/ov/trim_memory.h"
 #include "core/paddle/call_interception.h"
 #include "core/paddle/capture.h"
@@ -482,6 +483,30 @@ void clear_cache() {
   trim_free_memory();
 }
 
+// Sets Python's error to an exception of this type, with the message, code and operator of `error`.
+void set_python_error(const py::handle& type, const NgraphError& error) {
+  const py::object value = type(error.what());
+  value.attr("code") = callback(PythonCallback::kErrorCode)(static_cast<int>(error.code()));
+  value.attr("op_id") = error.op_id();
+  PyErr_SetObject(type.ptr(), value.ptr());
+}
+
+// By the names of Python.
+std::map<std::string, int> error_codes() {
+  return {{"GENERAL", static_cast<int>(ErrorCode::kGeneral)},
+          {"INT32_OVERFLOW", static_cast<int>(ErrorCode::kInt32Overflow)},
+          {"OUT_OF_BOUNDS", static_cast<int>(ErrorCode::kOutOfBounds)}};
+}
+
+// The error that an operator threw, if the message of an exception of OpenVINO's bindings contains
+// one: (message, code, op_id).
+std::optional<std::tuple<std::string, int, int64_t>> operator_error(const std::string& message) {
+  const auto found = found_invalid_input(message.c_str());
+  if (!found) return std::nullopt;
+  return std::make_tuple(std::string(found->what()), static_cast<int>(found->code()),
+                         found->op_id());
+}
+
 std::map<std::string, size_t> table_sizes() {
   return {{"functions", static_cast<size_t>(FunctionCache::instance().info().currsize)},
           {"engines", Engines::instance().size()},
@@ -501,10 +526,9 @@ PYBIND11_MODULE(_core, module) {
     } catch (const PythonInterrupt& interruption) {
       interruption.restore();
     } catch (const InvalidInput& error) {
-      PyErr_SetString(PyExc_ValueError, error.what());
+      set_python_error(py::handle(PyExc_ValueError), error);
     } catch (const NgraphError& error) {
-      py::object type = callback(PythonCallback::kError);
-      PyErr_SetString(type.ptr(), error.what());
+      set_python_error(callback(PythonCallback::kError), error);
     } catch (const std::exception& error) {  // from Paddle's functions too
       if (!restore_interruption(error.what())) throw;
     }
@@ -520,6 +544,7 @@ PYBIND11_MODULE(_core, module) {
   }
   module.attr("flags") = flags;
   module.attr("python_callbacks") = std::vector(kPythonCallbacks.begin(), kPythonCallbacks.end());
+  module.attr("error_codes") = error_codes();
   module.attr("max_outputs") = kMaxOutputs;
   module.def("inplace_pairs", [](const pir::Operation& op) { return inplace_pairs(op); });
   module.def("insert_ngraph_engine", returning_copies(&insert_ngraph_engine), py::arg("block"),
@@ -571,6 +596,8 @@ PYBIND11_MODULE(_core, module) {
     return std::tuple(name_of(settings.precision), threads_of(settings) / settings.streams,
                       settings.streams);
   });
+  module.def("operator_error", &operator_error, py::arg("message"),
+             "The error of an operator in a message of OpenVINO: message, code and Op.id.");
   module.def("extension_op_names", &extension_op_names,
              "The names of the core's own nGraph operators.");
   module.def("run_with_threads", &call_with_threads, py::arg("threads"), py::arg("function"),

@@ -30,7 +30,7 @@ from paddle_ngraph.errors import NgraphError
 
 if TYPE_CHECKING:
     from paddle_ngraph.distributed.checkpoints import Checkpoints
-    from paddle_ngraph.distributed.job import Job
+    from paddle_ngraph.distributed.job import DistributedJob
     from paddle_ngraph.distributed.server import Trainer
     from paddle_ngraph.distributed.stages import PipelineStage
     from paddle_ngraph.transpiler.pipeline_transpiler import Pipeline
@@ -203,9 +203,11 @@ def distributed_optimizer(optimizer: Any, *, bucket_mb: float = 25.0, overlap: b
         NgraphError: :func:`init` has not been called.
     """
     from paddle_ngraph.distributed.optimizer import DistributedOptimizer
-    from paddle_ngraph.transpiler.distribution_transpiler import Options
+    from paddle_ngraph.transpiler.distribution_transpiler import DistributionOptions
 
-    return DistributedOptimizer(optimizer, ranks(), Options(bucket_mb=bucket_mb, overlap=overlap))
+    return DistributedOptimizer(
+        optimizer, ranks(), DistributionOptions(bucket_mb=bucket_mb, overlap=overlap)
+    )
 
 
 def serve(
@@ -287,7 +289,7 @@ def pipeline(executor: Any, form: Pipeline, scope: Any = None) -> PipelineStage:
     return LinkedStage(executor, form, _scope(scope), joined)
 
 
-def _job() -> Job:
+def _job() -> DistributedJob:
     library.load()
     from paddle_ngraph.distributed import job
 

@@ -19,7 +19,7 @@ import paddle
 
 from paddle_ngraph.distributed import checkpoint_files, first_run
 from paddle_ngraph.distributed.checkpoint_files import Checkpoint, Folder
-from paddle_ngraph.distributed.job import Job
+from paddle_ngraph.distributed.job import DistributedJob
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.saved_model import last_line
 from paddle_ngraph.paddle_private.names import stream_from_plain, stream_to_plain
@@ -27,7 +27,7 @@ from paddle_ngraph.paddle_private.protocols import Program, Scope
 from paddle_ngraph.transpiler.scope_copies import variables_of
 
 
-def of_job(job: Job, given: str | os.PathLike[str] | None) -> Checkpoints:
+def of_job(job: DistributedJob, given: str | os.PathLike[str] | None) -> Checkpoints:
     """The checkpoints of a job, in the folder that was given here or to the launcher.
 
     Raises:
@@ -56,7 +56,7 @@ class Checkpoints:
         NgraphError: The folder cannot be used.
     """
 
-    def __init__(self, job: Job, path: Path) -> None:
+    def __init__(self, job: DistributedJob, path: Path) -> None:
         self._job = job
         self._path = path
         self._folder: Folder | None = None  # of rank 0

@@ -17,7 +17,7 @@ import numpy as np
 import paddle
 
 from paddle_ngraph import installation
-from paddle_ngraph.distributed.job import Job
+from paddle_ngraph.distributed.job import DistributedJob
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.names import IrMapping, producer_of
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Scope, Value
@@ -34,7 +34,7 @@ _DIFFERENCE_MESSAGES = {
 }
 
 
-def agree(job: Job, programs: Sequence[Program], feed: Mapping[str, Any]) -> None:
+def agree(job: DistributedJob, programs: Sequence[Program], feed: Mapping[str, Any]) -> None:
     """Compares programs and feeds of all ranks.
 
     Raises:

@@ -97,7 +97,7 @@ def _number(variables: Mapping[str, str], name: str, default: int | None = None)
     return int(text)
 
 
-class Job:
+class DistributedJob:
     """The job of this process.
 
     Args:
@@ -267,16 +267,16 @@ def pin(place: RankPlacement) -> list[int]:
 # -- this process --------------------------------------------------------------------------------
 
 _lock = new_lock()
-_jobs: list[Job] = []
+_jobs: list[DistributedJob] = []
 
 
-def start(seed: int | None, pins_cores: bool) -> Job:
+def start(seed: int | None, pins_cores: bool) -> DistributedJob:
     """Joins the job; a second call returns the same job."""
     with _lock:
         if not _jobs:
             reports.connect(os.environ)
             place = RankPlacement.of_environment(os.environ)
-            job = Job(place)
+            job = DistributedJob(place)
             job.connect()
             # All ranks compile before the first step, and compute bitwise equal results.
             background_compile.disable()
@@ -288,7 +288,7 @@ def start(seed: int | None, pins_cores: bool) -> Job:
         return _jobs[0]
 
 
-def current() -> Job:
+def current() -> DistributedJob:
     """The job that this process has joined.
 
     Raises:

@@ -44,7 +44,7 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
-class Options:
+class LauncherOptions:
     """Options of the launcher.
 
     Attributes:
@@ -81,7 +81,7 @@ class Options:
             raise NgraphError(f"there is no script {self.script}: give the path of a Python file")
 
 
-def launch(options: Options) -> int:
+def launch(options: LauncherOptions) -> int:
     """Runs a job to its end. Returns the exit status.
 
     Returns:
@@ -133,7 +133,7 @@ def _print_status(sentence: str) -> None:
     print(f"paddle_ngraph: {sentence}", file=sys.stderr, flush=True)
 
 
-def _restart_point(options: Options) -> str:
+def _restart_point(options: LauncherOptions) -> str:
     step = None
     if options.checkpoint is not None:
         step = checkpoint_files.newest_step(Path(options.checkpoint))
@@ -295,7 +295,7 @@ class _Start:
     """
 
     def __init__(
-        self, options: Options, logs: Sequence[IO[bytes] | None], signals: list[int]
+        self, options: LauncherOptions, logs: Sequence[IO[bytes] | None], signals: list[int]
     ) -> None:
         self._options = options
         self._logs = logs
@@ -442,7 +442,7 @@ def _shown(rank: _Rank) -> Iterator[str]:
         yield "--"
 
 
-def _environment(rank: int, ports: Sequence[int], options: Options) -> dict[str, str]:
+def _environment(rank: int, ports: Sequence[int], options: LauncherOptions) -> dict[str, str]:
     """The environment of a rank, equal to that of ``paddle.distributed.launch`` for scripts."""
     endpoints = [f"127.0.0.1:{port}" for port in ports]
     variables = {
@@ -471,7 +471,7 @@ def _environment(rank: int, ports: Sequence[int], options: Options) -> dict[str,
 
 
 @contextlib.contextmanager
-def _ports(options: Options) -> Iterator[list[int]]:
+def _ports(options: LauncherOptions) -> Iterator[list[int]]:
     """A port for each rank, the first for the store: reserved, but without a listener."""
     with contextlib.ExitStack() as stack:
         numbers = []
@@ -490,7 +490,7 @@ def _ports(options: Options) -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def _logs(options: Options) -> Iterator[list[IO[bytes] | None]]:
+def _logs(options: LauncherOptions) -> Iterator[list[IO[bytes] | None]]:
     """The output files of all ranks; ``None`` for rank 0."""
     with contextlib.ExitStack() as stack:
         files: list[Any] = [None]

@@ -66,7 +66,7 @@ def sentence_of(message: Message) -> str:
     return message.arrays[0].tobytes().decode()
 
 
-class Link:
+class ProcessLink:
     """A connection of two processes. To be created, and used, by one thread in dynamic mode.
 
     Args:

@@ -8,7 +8,7 @@ import paddle
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.transpiler import distribution_transpiler
-from paddle_ngraph.transpiler.distribution_transpiler import Options
+from paddle_ngraph.transpiler.distribution_transpiler import DistributionOptions
 
 
 class DistributedOptimizer:
@@ -20,7 +20,7 @@ class DistributedOptimizer:
         options: The options of the distribution.
     """
 
-    def __init__(self, optimizer: Any, ranks: int, options: Options) -> None:
+    def __init__(self, optimizer: Any, ranks: int, options: DistributionOptions) -> None:
         self._optimizer = optimizer
         self._ranks = ranks
         self._options = options

@@ -17,8 +17,8 @@ import numpy as np
 import paddle
 
 from paddle_ngraph.distributed import first_run
-from paddle_ngraph.distributed.job import Job, RankPlacement, share_of
-from paddle_ngraph.distributed.link import Link, Message, MessageKind, failure, sentence_of
+from paddle_ngraph.distributed.job import DistributedJob, RankPlacement, share_of
+from paddle_ngraph.distributed.link import Message, MessageKind, ProcessLink, failure, sentence_of
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.saved_model import last_line
 from paddle_ngraph.paddle_private.protocols import Scope
@@ -33,7 +33,7 @@ _CPU = paddle.CPUPlace()
 Arrays = Sequence[np.ndarray]
 
 
-def _check_same_program(job: Job, form: ServerForm, serves: bool) -> None:
+def _check_same_program(job: DistributedJob, form: ServerForm, serves: bool) -> None:
     """Raises NgraphError if the ranks have created ``form`` from different programs."""
     place = job.place
     if place.ranks < 2 or serves != (place.rank == 0):
@@ -44,10 +44,12 @@ def _check_same_program(job: Job, form: ServerForm, serves: bool) -> None:
     first_run.agree(job, [form.server], {})
 
 
-def _link(job: Job, number: int) -> Link:
+def _link(job: DistributedJob, number: int) -> ProcessLink:
     """A link between a trainer and the server, which opens the store of the link."""
     is_server = job.place.rank == 0
-    return Link(job.new_store(f"ngraph/link/{number}", is_server), number, int(not is_server))
+    return ProcessLink(
+        job.new_store(f"ngraph/link/{number}", is_server), number, int(not is_server)
+    )
 
 
 # -- the server ----------------------------------------------------------------------------------
@@ -70,7 +72,7 @@ class Server:
         executor: Any,
         form: ServerForm,
         scope: Scope,
-        job: Job,
+        job: DistributedJob,
         is_synchronous: bool,
         after_update: Callable[[int], None] | None,
     ) -> None:
@@ -225,7 +227,7 @@ class Trainer:
         job: The job, of which this process is not rank 0.
     """
 
-    def __init__(self, executor: Any, form: ServerForm, scope: Scope, job: Job) -> None:
+    def __init__(self, executor: Any, form: ServerForm, scope: Scope, job: DistributedJob) -> None:
         self._executor = executor
         self._form = form
         self._scope = scope

@@ -20,12 +20,12 @@ import numpy as np
 import paddle
 
 from paddle_ngraph.distributed import first_run
-from paddle_ngraph.distributed.job import Job, part_of
-from paddle_ngraph.distributed.link import Link, Message, MessageKind, failure, sentence_of
+from paddle_ngraph.distributed.job import DistributedJob, part_of
+from paddle_ngraph.distributed.link import Message, MessageKind, ProcessLink, failure, sentence_of
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.saved_model import last_line
 from paddle_ngraph.paddle_private.protocols import Scope
-from paddle_ngraph.transpiler.pipeline_transpiler import Part, Pipeline, Stage
+from paddle_ngraph.transpiler.pipeline_transpiler import Pipeline, StageProgram, StagePrograms
 from paddle_ngraph.transpiler.scope_copies import variables_of
 
 _ENDS = (MessageKind.DONE, MessageKind.FAILURE)
@@ -104,7 +104,7 @@ class PipelineStage:
     ) -> None:
         self._executor = executor
         self._form = form
-        self._stage: Stage = form.stages[number]
+        self._stage: StagePrograms = form.stages[number]
         self._scope = scope
         self.number = number
         self._inbox = inbox
@@ -278,7 +278,7 @@ class PipelineStage:
             self._send(self.number - 1, found)
         return found
 
-    def _run(self, part: Part, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _run(self, part: StageProgram, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Runs a program; returns its values for other programs."""
         feed = {name: given[name] for name in (*part.feeds, *part.takes)}
         with paddle.static.scope_guard(self._scope):  # the only scope that a schedule uses
@@ -336,7 +336,7 @@ class LinkedStage(PipelineStage):
             different programs; a variable is missing.
     """
 
-    def __init__(self, executor: Any, form: Pipeline, scope: Scope, job: Job) -> None:
+    def __init__(self, executor: Any, form: Pipeline, scope: Scope, job: DistributedJob) -> None:
         rank, ranks = job.place.rank, job.place.ranks
         if ranks != len(form.stages):
             raise NgraphError(
@@ -368,7 +368,7 @@ class LinkedStage(PipelineStage):
             paddle.disable_static()  # in this thread
             try:
                 store = self._job.new_store(f"ngraph/link/{number}", self.number < other)
-                link = Link(store, number, int(self.number > other))
+                link = ProcessLink(store, number, int(self.number > other))
                 started.put(None)
                 kind = MessageKind.WAIT
                 while kind not in _ENDS:

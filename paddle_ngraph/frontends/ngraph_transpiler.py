@@ -12,7 +12,7 @@ from typing import Any
 import paddle
 
 from paddle_ngraph import _core
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import SENTENCES, NgraphError
 from paddle_ngraph.frontends.program_desc import translation
 from paddle_ngraph.frontends.program_desc.single_assignment import NotTranslatable
 from paddle_ngraph.paddle_private.names import (
@@ -150,7 +150,7 @@ def _cloned(program: Program, wanted: Sequence[Any]) -> tuple[Program, list[Oper
     for index, each in enumerate(wanted):
         value = named.get(each) if isinstance(each, str) else each
         if not isinstance(value, paddle.pir.Value) or value.id not in values:
-            raise _unknown(index, each)
+            raise UnknownFetch(index, each)
         attributes = [("name", None, f"transpiled_{index}"), ("col", None, index)]
         operands = [mapping.look_up(value)]
         (fetched,) = _core.append_operator(copy.global_block(), FETCH, operands, None, attributes)
@@ -166,7 +166,7 @@ def _translated(program: Any, wanted: Sequence[Any]) -> tuple[Program, list[Oper
     for index, each in enumerate(wanted):
         name = each.name if isinstance(each, paddle.static.Variable) else each
         if not isinstance(name, str) or not legacy.global_block().has_var(name):
-            raise _unknown(index, each)
+            raise UnknownFetch(index, each)
         names.append(name)
     try:
         copy, fetching = translation.translate_fetching(legacy.desc, names)
@@ -179,6 +179,15 @@ def _translated(program: Any, wanted: Sequence[Any]) -> tuple[Program, list[Oper
     return copy, fetching
 
 
-def _unknown(index: int, fetch: Any) -> NgraphError:
-    shown = repr(fetch) if isinstance(fetch, str) else type(fetch).__name__
-    return NgraphError(f"fetch_list[{index}] ({shown}) is no variable of the program")
+class UnknownFetch(NgraphError):
+    """An element of the fetch list is no variable of the program.
+
+    Attributes:
+        index: Its index in the fetch list.
+        shown: The element, as the message names it.
+    """
+
+    def __init__(self, index: int, fetch: Any) -> None:
+        self.index = index
+        self.shown = repr(fetch) if isinstance(fetch, str) else type(fetch).__name__
+        super().__init__(SENTENCES["unknown_fetch"].format(index=index, shown=self.shown))

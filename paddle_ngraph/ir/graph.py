@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import NO_OPERATOR, NgraphError
 from paddle_ngraph.ir import schema
 
 MAGIC = "ngraph_engine"
@@ -113,6 +113,8 @@ class Op:
             ``"captured"`` (invariant inputs). Its outputs are the yielded values; those of a loop
             begin with the condition for another iteration.
         checked: Whether a run is rejected in which its int64 outputs overflow int32.
+        id: Its index in :meth:`Graph.all_ops`, by which errors name it; not part of the graph
+            string.
     """
 
     type: str
@@ -124,6 +126,7 @@ class Op:
     form: FallbackForm | None = None
     blocks: list[Graph] = field(default_factory=list)
     checked: bool = False
+    id: int = field(default=NO_OPERATOR, compare=False)
 
     def attr(self, name: str, default: Any = None) -> Any:
         """Returns the attribute ``name``, or ``default``."""
@@ -245,6 +248,11 @@ class Graph:
             yield op
             for block in op.blocks:
                 yield from block.all_ops()
+
+    def set_op_ids(self) -> None:
+        """Sets :attr:`Op.id` of all operators."""
+        for number, op in enumerate(self.all_ops()):
+            op.id = number
 
     def all_specs(self) -> list[TensorSpec]:
         """Returns every tensor, except those of blocks of operators."""

@@ -9,10 +9,10 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.errors import overflow_error
 from paddle_ngraph.conversion.registry import Limit, converter
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
-from paddle_ngraph.ops.nodes import overflow_message
 
 # Conversions in which the engine equals Paddle: dtype of ``x`` -> dtypes of ``out``.
 _CASTS = {
@@ -64,4 +64,4 @@ def _truncated(bridge: NgraphBridge, op: Op, x: Output) -> None:
     wrong = opset15.logical_or(opset15.logical_not(inside), opset15.not_equal(x, x))
     whole = opset15.convert(opset15.select(wrong, bridge.full(0.0, Type.f32), x), Type.i32)
     bridge.set_output_node(op, "out", opset15.convert(whole, Type.i64))
-    bridge.defer_check(op, "out", wrong, overflow_message(op))
+    bridge.integers.defer_check(op, "out", wrong, overflow_error(op))

@@ -9,6 +9,7 @@ from openvino import Output, Type, opset15
 from paddle_ngraph.conversion.analysis.loop_invariants import hoist_invariants, only_selects
 from paddle_ngraph.conversion.bodies import body_of_branch, body_of_loop
 from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.node_tools import select
 from paddle_ngraph.conversion.regions import Branch, Loop
 from paddle_ngraph.conversion.registry import ANY, ARRAYS, Limit, converter
@@ -65,7 +66,7 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     captured = [*sources[args:], *bridge.inline(before, sources)]
     body, read, shapes = body_of_loop(bridge, block, firsts, captured, kept)
     loop = Loop(_require_iteration(bridge, condition) if body.collected else condition, read, body)
-    outputs = bridge.add_region(loop, shapes)
+    outputs = bridge.regions.add(loop, shapes)
     for number, output in enumerate(outputs[: len(initial_values)]):
         bridge.set_output_node(op, "out", output, number)
     for array, output in zip(sources[len(initial_values) : args], outputs[len(initial_values) :]):
@@ -101,7 +102,7 @@ def if_(bridge: NgraphBridge, op: Op) -> None:
     if not first.shapes:
         return
     branch = Branch(_condition(bridge, op), read, [first, second])
-    for number, output in enumerate(bridge.add_region(branch, first.shapes)):
+    for number, output in enumerate(bridge.regions.add(branch, first.shapes)):
         bridge.set_output_node(op, "out", output, number)
 
 
@@ -130,7 +131,8 @@ def _require_iteration(bridge: NgraphBridge, condition: Output) -> Output:
     The plugin would return the elements that iterations of the previous run appended.
     """
     as_integer = opset15.convert(condition, Type.i32)
-    checked = bridge.in_range(as_integer, 1, 2, "a loop that appends to a TensorArray has no turn.")
+    error = RunError("a loop that appends to a TensorArray has no turn.")
+    checked = bridge.integers.in_range(as_integer, 1, 2, error)
     return opset15.convert(checked, Type.boolean).output(0)
 
 

@@ -10,7 +10,7 @@ from openvino import Node, Type, opset15
 
 from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
 from paddle_ngraph.conversion.registry import ANY, INTEGER, Limit, Range, Role, converter, range_of
-from paddle_ngraph.conversion.symbolic_sizes import Size, is_symbolic
+from paddle_ngraph.conversion.symbolic_sizes import SymbolicSize, is_symbolic
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_int, known_ints, known_number, scalar_input
@@ -142,7 +142,7 @@ def arange(bridge: NgraphBridge, op: Op) -> None:
         numbers = (bridge.full(each, Type.i64) for each in (start, end, step))
         bridge.set_output_node(op, "out", opset15.range(*numbers, output_type=dtype))
         return
-    start, end, step = (float(n) if isinstance(n, Size) else n for n in (start, end, step))
+    start, end, step = (float(n) if isinstance(n, SymbolicSize) else n for n in (start, end, step))
     values = start + step * np.arange(np.ceil((end - start) / step))
     bridge.set_output_node(op, "out", opset15.constant(values.astype(dtype.to_dtype()), dtype))
 
@@ -151,7 +151,9 @@ def _counts_exactly(dtype: Type, *numbers: Any) -> bool:
     """Whether a range computed in integers is equal."""
     if dtype in (Type.i32, Type.i64):
         return True
-    return dtype == Type.f32 and all(n == int(n) for n in numbers if not isinstance(n, Size))
+    return dtype == Type.f32 and all(
+        n == int(n) for n in numbers if not isinstance(n, SymbolicSize)
+    )
 
 
 @converter("pd_op.assign", dtypes=ANY, moves=True)

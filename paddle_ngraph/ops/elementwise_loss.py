@@ -9,6 +9,7 @@ from openvino import Node, opset15
 from openvino.utils.types import NodeInput
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.registry import Role, converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, keep_nan, reshaped, select_number
@@ -42,11 +43,8 @@ def _probability(bridge: NgraphBridge, op: Op) -> Node:
     )
     axes = bridge.ints(range(len(bridge.shape(x))))
     outside = opset15.reduce_sum(select_number(inside, 0.0, 1.0), axes, False)
-    message = (
-        f"{op.type} (operator {op.index}): the number of elements of 'input' that are "
-        "out of range, which is from 0 to 1."
-    )
-    count = bridge.in_range(opset15.convert(outside, "i32"), 0, 1, message)
+    reason = "the number of elements of 'input' that are out of range, which is from 0 to 1."
+    count = bridge.integers.in_range(opset15.convert(outside, "i32"), 0, 1, RunError.of(op, reason))
     # The count is 0; adding it keeps the check from being eliminated.
     return opset15.add(x, opset15.convert(count, "f32"))
 

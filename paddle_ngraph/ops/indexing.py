@@ -39,7 +39,7 @@ def embedding(bridge: NgraphBridge, op: Op) -> None:
     weight = bridge.get_input_node(op, "weight")
     rows = bridge.shape(weight)[0]
     padding = _padding(op)
-    bridge.require_range(op, "x", 0, rows, ignored=padding)
+    bridge.integers.require_range(op, "x", 0, rows, ignored=padding)
     ids = bridge.get_input_node(op, "x")
     out = gathered_slices(bridge, weight, ids, 0)
     if padding is not None:
@@ -54,7 +54,7 @@ def embedding(bridge: NgraphBridge, op: Op) -> None:
 def embedding_grad(bridge: NgraphBridge, op: Op) -> None:
     """``weight_grad[x[...]] += out_grad[...]``; row ``padding_idx`` is 0 (``embedding_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "weight"))
-    bridge.require_range(op, "x", 0, shape[0], ignored=_padding(op))
+    bridge.integers.require_range(op, "x", 0, shape[0], ignored=_padding(op))
     ids = reshaped(bridge, bridge.get_input_node(op, "x"), [-1])
     out_grad = bridge.get_input_node(op, "out_grad")
     rows = reshaped(bridge, out_grad, [-1, shape[1]])
@@ -89,7 +89,7 @@ def index_select(bridge: NgraphBridge, op: Op) -> None:
 def _gathered(bridge: NgraphBridge, op: Op, axis: int) -> None:
     x = bridge.get_input_node(op, "x")
     size = bridge.shape(x)[axis]
-    bridge.require_range(op, "index", -size, size)
+    bridge.integers.require_range(op, "index", -size, size)
     index = _flat_index(bridge, bridge.get_input_node(op, "index"))
     bridge.set_output_node(op, "out", gathered_slices(bridge, x, index, axis))
 
@@ -131,7 +131,7 @@ def index_select_grad(bridge: NgraphBridge, op: Op) -> None:
 def _set_gathered_gradient(bridge: NgraphBridge, op: Op, axis: int) -> None:
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     axis = axis_of(axis, len(shape))
-    bridge.require_range(op, "index", -shape[axis], shape[axis])
+    bridge.integers.require_range(op, "index", -shape[axis], shape[axis])
     index = _flat_index(bridge, bridge.get_input_node(op, "index"))
     out_grad = bridge.get_input_node(op, "out_grad")
     order = axis_first(axis, len(shape))
@@ -191,7 +191,7 @@ def nd_positions(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Output:
     """Input ``index``, checked: its last axis indexes the first axes of ``shape``."""
     depth = bridge.shape(bridge.get_input_node(op, "index"))[-1]
     sizes = list(shape[:depth])
-    bridge.require_range(op, "index", [-size for size in sizes], sizes)
+    bridge.integers.require_range(op, "index", [-size for size in sizes], sizes)
     return bridge.get_input_node(op, "index")
 
 
@@ -201,7 +201,7 @@ def take_along_axis(bridge: NgraphBridge, op: Op) -> None:
     arr = bridge.get_input_node(op, "arr")
     shape = bridge.shape(arr)
     axis = op.attr("axis") % len(shape)
-    bridge.require_range(op, "indices", -shape[axis], shape[axis])
+    bridge.integers.require_range(op, "indices", -shape[axis], shape[axis])
     index = bridge.get_input_node(op, "indices")
     bridge.set_output_node(op, "out", _elements(bridge, arr, index, axis))
 
@@ -211,7 +211,7 @@ def take_along_axis_grad(bridge: NgraphBridge, op: Op) -> None:
     """``arr_grad``: the sum of ``out_grad`` over an element's copies (``take_along_axis_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "arr"))
     axis = op.attr("axis") % len(shape)
-    bridge.require_range(op, "indices", -shape[axis], shape[axis])
+    bridge.integers.require_range(op, "indices", -shape[axis], shape[axis])
     index = bridge.get_input_node(op, "indices")
     out_grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "arr_grad", _added_elements(bridge, shape, index, out_grad, axis))
@@ -221,7 +221,7 @@ def take_along_axis_grad(bridge: NgraphBridge, op: Op) -> None:
 def index_sample(bridge: NgraphBridge, op: Op) -> None:
     """``out[i, j] = x[i, index[i, j]]`` (Paddle ``index_sample``)."""
     x = bridge.get_input_node(op, "x")
-    bridge.require_range(op, "index", 0, bridge.shape(x)[1])
+    bridge.integers.require_range(op, "index", 0, bridge.shape(x)[1])
     index = bridge.get_input_node(op, "index")
     bridge.set_output_node(op, "out", opset15.gather_elements(x, index, 1))
 
@@ -230,7 +230,7 @@ def index_sample(bridge: NgraphBridge, op: Op) -> None:
 def index_sample_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad[i, index[i, j]] += out_grad[i, j]`` (Paddle ``index_sample_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
-    bridge.require_range(op, "index", 0, shape[1])
+    bridge.integers.require_range(op, "index", 0, shape[1])
     index = bridge.get_input_node(op, "index")
     out_grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "x_grad", _added_elements(bridge, shape, index, out_grad, 1))
@@ -261,7 +261,7 @@ def multiplex(bridge: NgraphBridge, op: Op) -> None:
     """Row ``i`` is row ``i`` of ``inputs[index[i]]`` (Paddle ``multiplex``)."""
     nodes = bridge.get_input_nodes(op, "inputs")
     rows = bridge.shape(nodes[0])[0]
-    bridge.require_range(op, "index", 0, len(nodes))
+    bridge.integers.require_range(op, "index", 0, len(nodes))
     index = reshaped(bridge, bridge.get_input_node(op, "index"), [rows, 1])
     numbers = opset15.constant(np.arange(rows).reshape(rows, 1), index.get_element_type())
     indices = opset15.concat([index, numbers], 1)
@@ -275,7 +275,7 @@ def multiplex_grad(bridge: NgraphBridge, op: Op) -> None:
     out_grad = bridge.get_input_node(op, "out_grad")
     dims = bridge.shape(out_grad)
     count = len(op.inputs["inputs"])
-    bridge.require_range(op, "index", 0, count)
+    bridge.integers.require_range(op, "index", 0, count)
     column = [dims[0], *[1] * (len(dims) - 1)]
     index = reshaped(bridge, bridge.get_input_node(op, "index"), column)
     zero = bridge.full(0.0, Type.f32)
@@ -292,7 +292,7 @@ def multiplex_grad(bridge: NgraphBridge, op: Op) -> None:
 def one_hot(bridge: NgraphBridge, op: Op) -> None:
     """1 at index ``x[...]`` of a new last axis, 0 elsewhere (Paddle ``one_hot``)."""
     classes = known_int(bridge, op, "num_classes")
-    bridge.require_range(op, "x", 0, classes)
+    bridge.integers.require_range(op, "x", 0, classes)
     ids = bridge.get_input_node(op, "x")
     one, zero = bridge.full(1.0, Type.f32), bridge.full(0.0, Type.f32)
     node = opset15.one_hot(ids, bridge.full(classes, "int64"), one, zero, -1)

@@ -293,7 +293,7 @@ def _axis(op: Op, name: str) -> int:
 def _picked_by_label(bridge: NgraphBridge, op: Op, x: NodeInput, axis: int) -> tuple[Any, Any]:
     """The elements of ``x`` at the labels along ``axis``, and a mask of ignored labels."""
     classes = bridge.shape(x)[axis]
-    bridge.require_range(op, "label", 0, classes, ignored=op.attr("ignore_index"))
+    bridge.integers.require_range(op, "label", 0, classes, ignored=op.attr("ignore_index"))
     label = _label(bridge, op, bridge.shape(x), axis, Type.i32)
     # An ignored label is not an index.
     position = opset15.maximum(label, bridge.full(0, "int32"))

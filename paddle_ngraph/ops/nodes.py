@@ -11,11 +11,12 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.errors import overflow_error
 from paddle_ngraph.conversion.node_tools import as_output
 from paddle_ngraph.conversion.registry import Range
 from paddle_ngraph.conversion.size_rules import is_same_shape
-from paddle_ngraph.conversion.symbolic_sizes import Number, Size, is_symbolic
-from paddle_ngraph.errors import INT32_OVERFLOW, NgraphError
+from paddle_ngraph.conversion.symbolic_sizes import Number, SymbolicSize, is_symbolic
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
 
 _MAX_EXACT_FLOAT32_INTEGER = 2**24
@@ -98,7 +99,7 @@ def known_number(bridge: NgraphBridge, op: Op, name: str) -> Any:
 
 
 def _integer(number: Any) -> Number:
-    return number if isinstance(number, Size) else int(number)
+    return number if isinstance(number, SymbolicSize) else int(number)
 
 
 # -- arithmetic of int64 -------------------------------------------------------------------------
@@ -115,15 +116,10 @@ def always(op: Op) -> bool:
     return True
 
 
-def overflow_message(op: Op) -> str:
-    """The message for a run in which a result of ``op`` overflows int32."""
-    return f"{op.type} (operator {op.index}): {INT32_OVERFLOW}."
-
-
 def in_32_bits(bridge: NgraphBridge, op: Op, function: Callable[..., Node], x: Any, y: Any) -> Any:
     """The sum, difference or product of ``x`` and ``y``; if ``op`` is checked, without overflow."""
     out = as_output(function(x, y))
-    if not op.checked or out.get_element_type() != Type.i64 or bridge.require_32_bits(out):
+    if not op.checked or out.get_element_type() != Type.i64 or bridge.integers.require_32_bits(out):
         return out
     shape = bridge.shape(out)
     operands = [
@@ -132,7 +128,8 @@ def in_32_bits(bridge: NgraphBridge, op: Op, function: Callable[..., Node], x: A
         else opset15.broadcast(each, bridge.ints(shape))
         for each in (x, y)
     ]
-    checked = bridge.extension(_CHECKED_OPERATORS[function], operands, message=overflow_message(op))
+    error = overflow_error(op).attributes()
+    checked = bridge.extension(_CHECKED_OPERATORS[function], operands, **error)
     return opset15.convert(checked, Type.i64)
 
 
@@ -146,7 +143,7 @@ def select_number(condition: NodeInput, yes: float = 1.0, no: float = 0.0) -> No
 
 def index_range(bridge: NgraphBridge, count: Number, dtype: Type) -> Node:
     """0, 1, ..., ``count - 1``."""
-    if not isinstance(count, Size):
+    if not isinstance(count, SymbolicSize):
         return opset15.constant(np.arange(count).astype(dtype.to_dtype()), dtype)
     if dtype == Type.f32 and count > 2**24:
         raise NgraphError("float32 cannot count that far")
@@ -188,9 +185,9 @@ def _target(now: Sequence[Number], shape: Sequence[Number]) -> tuple[list[Number
     if not is_symbolic(target) or any(is_same_shape([size], [0]) for size in target):
         return target, False
     for axis, pair in enumerate(zip(now, shape)):
-        if isinstance(pair[1], Size) and is_same_shape(pair[:1], pair[1:]):
+        if isinstance(pair[1], SymbolicSize) and is_same_shape(pair[:1], pair[1:]):
             target[axis] = 0
-    left = [axis for axis, size in enumerate(target) if isinstance(size, Size)]
+    left = [axis for axis, size in enumerate(target) if isinstance(size, SymbolicSize)]
     if len(left) == 1 and not any(is_same_shape([size], [-1]) for size in target):
         target[left[0]] = -1
     return target, True

@@ -36,7 +36,7 @@ def sgd(bridge: NgraphBridge, op: Op) -> None:
 
     In bfloat16 the rate and the product are rounded, too.
     """
-    if not bridge.has_bfloat16:
+    if not bridge.graph.has_bfloat16():
         return _update(bridge, op, "Sgd", ["param", "grad", "learning_rate"], ["param_out"])
     rate = bridge.rounded(op, "param_out", _learning_rate(bridge, op))
     step = bridge.rounded(op, "param_out", opset15.multiply(rate, _gradient(bridge, op)))

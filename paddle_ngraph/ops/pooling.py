@@ -531,7 +531,7 @@ def unpool(bridge: NgraphBridge, op: Op) -> None:
     batch, channels, *size = bridge.shape(x)
     out = _unpooled_size(bridge, op, len(size))
     total = math.prod(out)
-    bridge.require_range(op, "indices", 0, total)
+    bridge.integers.require_range(op, "indices", 0, total)
     shape = [batch, channels, math.prod(size)]
     values = reshaped(bridge, x, shape)
     positions = reshaped(bridge, bridge.get_input_node(op, "indices"), shape)
@@ -553,7 +553,7 @@ def unpool_grad(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     batch, channels, *out = bridge.shape(grad)
     total = math.prod(out)
-    bridge.require_range(op, "indices", 0, total)
+    bridge.integers.require_range(op, "indices", 0, total)
     positions = bridge.get_input_node(op, "indices")
     positions = reshaped(bridge, positions, [batch, channels, math.prod(dims[2:])])
     found = opset15.gather_elements(reshaped(bridge, grad, [batch, channels, total]), positions, 2)

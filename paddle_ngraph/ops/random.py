@@ -5,6 +5,7 @@ from __future__ import annotations
 from openvino import opset15
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.registry import ANY, Limit, Role, converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.loss import Softmax, softmax_gradient
@@ -55,8 +56,8 @@ def bernoulli(bridge: NgraphBridge, op: Op) -> None:
     x = bridge.get_input_node(op, "x")
     above, below = opset15.greater_equal(x, constant(0.0)), opset15.less_equal(x, constant(1.0))
     outside = opset15.logical_not(opset15.logical_and(above, below))
-    message = f"{op.type} (operator {op.index}): a probability is not between 0 and 1."
-    bad = bridge.in_range(opset15.convert(outside, "i32"), 0, 1, message)
+    error = RunError.of(op, "a probability is not between 0 and 1.")
+    bad = bridge.integers.in_range(opset15.convert(outside, "i32"), 0, 1, error)
     numbers = bridge.draw("uniform", 0.0, 1.0, 0, bridge.shape(x))
     hit = select_number(opset15.less(numbers, x))
     bridge.set_output_node(op, "out", opset15.add(hit, opset15.convert(bad, "f32")))

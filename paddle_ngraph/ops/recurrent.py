@@ -59,7 +59,7 @@ def _is_stochastic(op: Op) -> bool:
 # -- shared by forward and gradient ----------------------------------------------------------------
 
 
-class _Loop:
+class _TensorIteratorBuilder:
     """One ``TensorIterator`` over axis 0: a body of nodes that runs once for each step."""
 
     def __init__(self, bridge: NgraphBridge, backwards: bool) -> None:
@@ -140,7 +140,7 @@ class _Cell:
 
 
 @dataclass(frozen=True)
-class _Pass:
+class _CellResults:
     """Results of a cell.
 
     Attributes:
@@ -162,7 +162,7 @@ class _Network:
     directions: int
     mask: Value | None  # [steps, batch, 1]: 1 before the end of a sequence, then 0
     cells: list[_Cell]
-    passes: list[_Pass]
+    passes: list[_CellResults]
     inputs: list[Value]  # of each layer; the last is the output
     kept: Value | None  # [steps, batch, directions * hidden]: the factors of dropout
 
@@ -186,12 +186,12 @@ def _computed(bridge: NgraphBridge, op: Op, dropout: Output) -> _Network:
     mask = None
     if op.has_input("sequence_length"):
         steps = int(bridge.shape(x)[0])
-        bridge.require_range(op, "sequence_length", 0, steps + 1)
+        bridge.integers.require_range(op, "sequence_length", 0, steps + 1)
         mask = _mask(bridge.get_input_node(op, "sequence_length"), steps)
     cells = _cells(bridge, op, directions)
     kept = dropout if _has_dropout(op) else None
     inputs: list[Value] = [x]
-    passes: list[_Pass] = []
+    passes: list[_CellResults] = []
     for layer in range(op.attr("num_layers")):
         found = [
             _forward(mode, cell, inputs[layer], mask, keeps=not op.attr("is_test"))
@@ -272,8 +272,8 @@ def _dropout(bridge: NgraphBridge, op: Op) -> Output:
     return opset15.divide(opset15.convert(mask, Type.f32), share).output(0)
 
 
-def _forward(mode: str, cell: _Cell, x: Value, mask: Value | None, keeps: bool) -> _Pass:
-    loop = _Loop(cell.bridge, cell.backwards)
+def _forward(mode: str, cell: _Cell, x: Value, mask: Value | None, keeps: bool) -> _CellResults:
+    loop = _TensorIteratorBuilder(cell.bridge, cell.backwards)
     bias: Value = cell.bias_ih
     if mode != "GRU":
         bias = opset15.add(bias, cell.bias_hh)
@@ -292,7 +292,7 @@ def _forward(mode: str, cell: _Cell, x: Value, mask: Value | None, keeps: bool) 
         has_ended = loop.slice(_complement(mask))
         after = [opset15.add(a, opset15.multiply(b, has_ended)) for a, b in zip(after, states)]
     last, (outs, *others) = loop.run(after, [out, *after[1:], *kept] if keeps else [out])
-    return _Pass(outs, last, others)
+    return _CellResults(outs, last, others)
 
 
 def _lstm(gates: Node, recurrent: Node, states: list[Node]) -> tuple[list[Node], list[Node]]:
@@ -416,7 +416,7 @@ def _lstm_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Valu
         _product(i_, _tanh_slope(g)),
         _product(active, _sigmoid_slope(o)),
     ]
-    loop = _Loop(cell.bridge, not cell.backwards)
+    loop = _TensorIteratorBuilder(cell.bridge, not cell.backwards)
     h_state, c_state = loop.state(last_grads[0]), loop.state(last_grads[1])
     h_grad = opset15.add(h_state, loop.slice(out_grad))
     through_h = opset15.multiply(h_grad, loop.slice(_product(o, _tanh_slope(active))))
@@ -446,7 +446,7 @@ def _gru_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Value
     stays = _masked(z, mask)
     if mask is not None:
         stays = opset15.add(stays, _complement(mask))
-    loop = _Loop(cell.bridge, not cell.backwards)
+    loop = _TensorIteratorBuilder(cell.bridge, not cell.backwards)
     h_grad = opset15.add(loop.state(last_grads[0]), loop.slice(out_grad))
     gates = opset15.multiply(
         opset15.concat([h_grad, h_grad, h_grad], 2), loop.slice(_masked(slopes, mask))
@@ -467,7 +467,7 @@ def _simple_rnn_grad(network: _Network, i: int, out_grad: Value, last_grads: lis
     if network.mode == "RNN_RELU":
         zero = opset15.constant(np.float32(0))
         slope = opset15.convert(opset15.greater(out, zero), Type.f32)
-    loop = _Loop(cell.bridge, not cell.backwards)
+    loop = _TensorIteratorBuilder(cell.bridge, not cell.backwards)
     h_grad = opset15.add(loop.state(last_grads[0]), loop.slice(out_grad))
     gates = opset15.multiply(h_grad, loop.slice(_masked(slope, mask)))
     h_new = opset15.matmul(gates, loop.invariant(cell.weight_hh), False, False)

@@ -115,7 +115,7 @@ def index_add_grad(bridge: NgraphBridge, op: Op) -> None:
     out_grad = bridge.get_input_node(op, "out_grad")
     dims = bridge.shape(out_grad)
     axis = axis_of(op.attr("axis"), len(dims))
-    bridge.require_range(op, "index", -dims[axis], dims[axis])
+    bridge.integers.require_range(op, "index", -dims[axis], dims[axis])
     index = reshaped(bridge, bridge.get_input_node(op, "index"), [-1])
     bridge.set_output_node(op, "x_grad", out_grad)
     bridge.set_output_node(
@@ -125,7 +125,7 @@ def index_add_grad(bridge: NgraphBridge, op: Op) -> None:
 
 def _rows(bridge: NgraphBridge, op: Op, name: str, size: int) -> Any:
     """The indices ``name`` along an axis of ``size``, one per row."""
-    bridge.require_range(op, name, -size, size)
+    bridge.integers.require_range(op, name, -size, size)
     return reshaped(bridge, bridge.get_input_node(op, name), [-1, 1])
 
 
@@ -286,7 +286,7 @@ def put_along_axis_grad(bridge: NgraphBridge, op: Op) -> None:
 def _flat_indices(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Node:
     """``indices`` as flat indices into a tensor of ``shape``, one per row."""
     axis = axis_of(op.attr("axis"), len(shape))
-    bridge.require_range(op, "indices", 0, shape[axis])
+    bridge.integers.require_range(op, "indices", 0, shape[axis])
     return reshaped(
         bridge, line_positions(bridge, bridge.get_input_node(op, "indices"), shape, axis), [-1, 1]
     )
@@ -408,7 +408,7 @@ def _broadcast_indices(
     count = math.prod(dims)
     columns = []
     for position, size in enumerate(shape[: len(nodes)]):
-        bridge.require_range(op, "indices", -size, size, position=position)
+        bridge.integers.require_range(op, "indices", -size, size, position=position)
         node = bridge.get_input_node(op, "indices", position)
         columns.append(reshaped(bridge, broadcast_to(bridge, node, dims), [count, 1]))
     return (opset15.concat(columns, 1) if len(columns) > 1 else columns[0]), dims

@@ -18,7 +18,7 @@ from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import ANY, BOOL, FLOAT, INT32, Role, converter
 from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.conversion.size_rules import slice_extent as taken_of
-from paddle_ngraph.conversion.symbolic_sizes import Number, Size
+from paddle_ngraph.conversion.symbolic_sizes import Number, SymbolicSize
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.indexing import gathered_slices as gathered
@@ -143,8 +143,8 @@ class Positions:
 
     def has_dynamic_start(self) -> bool:
         """Whether only the first index is dynamic: a slice of static shape."""
-        is_dynamic_start = self.read is not None or isinstance(self.start, Size)
-        is_static = not isinstance(self.count, Size) and self.count > 0
+        is_dynamic_start = self.read is not None or isinstance(self.start, SymbolicSize)
+        is_static = not isinstance(self.count, SymbolicSize) and self.count > 0
         return is_dynamic_start and is_static and self.step == 1
 
     def node(self, bridge: NgraphBridge) -> Node | Output:
@@ -176,7 +176,7 @@ def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[P
 
 def _runtime_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[Positions]:
     """Indices of slices whose starts are known only in a run; falls back if out of range."""
-    pairs = bridge.offsets.slice_bounds(op)
+    pairs = bridge.induction.offsets.slice_bounds(op)
     axes = [axis_of(axis, len(dims)) for axis in op.attr("axes")]
     if pairs is None or len(pairs) != len(axes):
         raise NgraphError("input 'starts' is known only at run time")
@@ -185,7 +185,7 @@ def _runtime_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> lis
         for axis, (start, end) in zip(axes, pairs)
     ]
     low, high = ([int(at) for at in side] for side in zip(*spaces))
-    bridge.require_range(op, "starts", low, high)
+    bridge.integers.require_range(op, "starts", low, high)
     starts = bridge.get_input_node(op, "starts")
     ranges = [Positions(0, dim) for dim in dims]
     for number, (axis, (start, end)) in enumerate(zip(axes, pairs)):

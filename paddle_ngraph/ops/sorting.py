@@ -81,7 +81,7 @@ def scattered_grad(bridge: NgraphBridge, op: Op) -> None:
 )
 def accuracy(bridge: NgraphBridge, op: Op) -> None:
     """The share of rows whose label is among their indices (Paddle ``accuracy``)."""
-    bridge.require_range(op, "label", 0, 2**31)
+    bridge.integers.require_range(op, "label", 0, 2**31)
     indices, label = bridge.get_input_node(op, "indices"), bridge.get_input_node(op, "label")
     rows = bridge.shape(indices)[0]
     label = opset15.slice(

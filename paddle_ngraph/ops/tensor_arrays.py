@@ -6,11 +6,12 @@ import numpy as np
 from openvino import Output, Type, opset15
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.registry import ANY, ARRAYS, Limit, Role, converter
 from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.conversion.symbolic_sizes import MAX_SYMBOLIC_SIZE, Number, is_always_at_least
 from paddle_ngraph.conversion.tensor_arrays import APPEND, TensorArray
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import SENTENCES, NgraphError
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_int, reshaped, transposed
 
@@ -30,11 +31,21 @@ def array_write_(bridge: NgraphBridge, op: Op) -> None:
             element or leave a gap.
     """
     array = bridge.arrays[op.input("array")]
-    if not bridge.holds(op, "i", bridge.arrays.length(array)):
+    if not _is_always(bridge, op, "i", bridge.arrays.length(array)):
         raise NgraphError("its index may differ from the length")
     element = opset15.unsqueeze(bridge.get_input_node(op, "x"), bridge.ints([0]))
     bridge.arrays.append(array, element)
     bridge.arrays[op.output("out")] = array
+
+
+def _is_always(bridge: NgraphBridge, op: Op, name: str, number: Number) -> bool:
+    """Whether input ``name`` is one element, ``number`` in every run and iteration."""
+    found = bridge.folding.contents(bridge.get_input_node(op, name))
+    contents = [] if found is None else found.reshape(-1).tolist()
+    if is_same_shape(contents, [number]):
+        return True
+    value = bridge.induction.value(op.input(name))
+    return value is not None and is_same_shape([value], [number])
 
 
 @converter(
@@ -122,7 +133,7 @@ def _recent_element(bridge: NgraphBridge, array: TensorArray, number: int) -> Ou
 
 def _checked_index(bridge: NgraphBridge, op: Op, index: str, least: int, count: Number) -> Output:
     """The index of an element, known only in a run; falls back to Paddle if out of range."""
-    bridge.require_range(op, index, least, MAX_SYMBOLIC_SIZE)
+    bridge.integers.require_range(op, index, least, MAX_SYMBOLIC_SIZE)
     position = opset15.convert(reshaped(bridge, bridge.get_input_node(op, index), []), Type.i32)
     size = opset15.convert(reshaped(bridge, bridge.ints([count]), []), Type.i32)
     if least < 0:
@@ -134,8 +145,8 @@ def _checked_index(bridge: NgraphBridge, op: Op, index: str, least: int, count: 
         position = opset15.maximum(position, zero)
     # The limits of a check are constants, so it checks the number of elements before the index and
     # the number after it.
-    message = f"{op.type} (operator {op.index}): input '{index}' is out of range."
-    before = bridge.in_range(position, 0, MAX_SYMBOLIC_SIZE, message)
+    error = RunError.of(op, SENTENCES["out_of_range"].format(name=index))
+    before = bridge.integers.in_range(position, 0, MAX_SYMBOLIC_SIZE, error)
     last = opset15.subtract(size, opset15.constant(np.int32(1)))
-    behind = bridge.in_range(opset15.subtract(last, before), 0, MAX_SYMBOLIC_SIZE, message)
+    behind = bridge.integers.in_range(opset15.subtract(last, before), 0, MAX_SYMBOLIC_SIZE, error)
     return opset15.subtract(last, behind).output(0)

@@ -197,7 +197,7 @@ def _apply_to_block(block: Any, settings: SubgraphSettings) -> BlockReport:
     return plan.report()
 
 
-class _BlockPlan(NamedTuple):
+class _BlockPartition(NamedTuple):
     """The result of partitioning a block."""
 
     capable: Capability
@@ -234,7 +234,7 @@ class _BlockPlan(NamedTuple):
         )
 
 
-def _partition_block(block: Any, settings: SubgraphSettings) -> _BlockPlan:
+def _partition_block(block: Any, settings: SubgraphSettings) -> _BlockPartition:
     """Partitions a block into subgraphs that satisfy the cost model and the legality rules.
 
     The iteration terminates: each round rejects at least one operator, or cuts at least one more
@@ -255,5 +255,5 @@ def _partition_block(block: Any, settings: SubgraphSettings) -> _BlockPlan:
                 rejected.update(rules.illegal_operators(capable, subgraph, settings.tries))
         cut_off = frozenset(rules.build_time_cuts(capable, intervals)) - capable.cut_off
         if not rejected and not cut_off:
-            return _BlockPlan(capable, levels, subgraphs, has_small_interval)
+            return _BlockPartition(capable, levels, subgraphs, has_small_interval)
         capable = fixpoint(capable.without(rejected).with_cuts(cut_off))

@@ -56,7 +56,7 @@ def subgraph_of(capable: Capability, interval: Interval, settings: SubgraphSetti
 
 def graph_of(body: ConvertibleBlock) -> Graph:
     """Returns the body block of a loop or branch as a graph without states."""
-    return _BodyBuilder(body).build()
+    return _BodyGraphBuilder(body).build()
 
 
 class _GraphBuilder:
@@ -233,7 +233,7 @@ class _IntervalBuilder(_GraphBuilder):
         return False
 
 
-class _BodyBuilder(_GraphBuilder):
+class _BodyGraphBuilder(_GraphBuilder):
     """Builds the graph of the body of a loop or branch."""
 
     def __init__(self, body: ConvertibleBlock) -> None:

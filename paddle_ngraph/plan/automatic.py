@@ -85,15 +85,15 @@ class Computed(NamedTuple):
 class Stopwatch(Protocol):
     """Interface of the timer of plans."""
 
-    def steps(self, way: Way) -> Steps:
+    def steps(self, way: CandidatePlan) -> Steps:
         """Times the subgraphs of a plan that has a schedule."""
 
-    def run(self, way: Way) -> float:
+    def run(self, way: CandidatePlan) -> float:
         """The milliseconds of ``Executor.run``."""
 
 
 @dataclass(frozen=True)
-class Way:
+class CandidatePlan:
     """A candidate plan of the program.
 
     Attributes:
@@ -216,7 +216,7 @@ class _PlanSelection:
         self._scope = scope
         self._stopwatch = stopwatch
         self._random = random
-        self._ways: dict[str, Way] = {}
+        self._ways: dict[str, CandidatePlan] = {}
         self._skipped: dict[str, str] = {}
 
     def select(self) -> AutomaticPlan:
@@ -272,7 +272,7 @@ class _PlanSelection:
             planned = pipeline(self._program, slices, groups, self._wanted, measured)
         return planned.program, planned.fetches
 
-    def _ms_of(self, way: Way, groups: Sequence[str]) -> list[float]:
+    def _ms_of(self, way: CandidatePlan, groups: Sequence[str]) -> list[float]:
         """Milliseconds of computation of each core group; empty for a plan without a schedule."""
         if way.schedule is None:
             return []
@@ -308,15 +308,15 @@ class _PlanSelection:
         else:
             self._skipped[name] = "its results differ from those of the serial plan"
 
-    def _way(self, name: str, program: PirProgram, fetches: list[Value]) -> Way:
+    def _way(self, name: str, program: PirProgram, fetches: list[Value]) -> CandidatePlan:
         schedule = schedule_of(program)
-        return Way(name, program, fetches, schedule, self._feed, self._scope)
+        return CandidatePlan(name, program, fetches, schedule, self._feed, self._scope)
 
-    def _computed(self, way: Way) -> Computed:
+    def _computed(self, way: CandidatePlan) -> Computed:
         paddle.set_rng_state(self._random, "cpu")
         return way.computed()
 
-    def _predicted(self, way: Way) -> float | None:
+    def _predicted(self, way: CandidatePlan) -> float | None:
         """The predicted milliseconds of a run; ``None`` for a plan without a schedule."""
         if way.schedule is None:
             return None
@@ -404,7 +404,7 @@ def _largest(array: np.ndarray) -> float:
 # -- measuring -----------------------------------------------------------------------------------
 
 
-def executor_run(way: Way, scope: Scope) -> Callable[[], list[Any]]:
+def executor_run(way: CandidatePlan, scope: Scope) -> Callable[[], list[Any]]:
     """Returns a function that runs a planned program on the variables of a scope."""
     executor: Any = paddle.static.Executor(paddle.CPUPlace())
     feed = dict(way.feed)
@@ -414,14 +414,14 @@ def executor_run(way: Way, scope: Scope) -> Callable[[], list[Any]]:
 class _Measured:
     """Stopwatch that measures real runs."""
 
-    def steps(self, way: Way) -> Steps:
+    def steps(self, way: CandidatePlan) -> Steps:
         run = executor_run(way, copies_of(way.program, way.scope))
         concurrent, _ = self._timed(way, run, is_alone=False)
         alone, besides = self._timed(way, run, is_alone=True)
         return Steps(alone, concurrent, besides)
 
     def _timed(
-        self, way: Way, run: Callable[[], object], is_alone: bool
+        self, way: CandidatePlan, run: Callable[[], object], is_alone: bool
     ) -> tuple[list[float], float]:
         """The median milliseconds of each subgraph, and of the remaining time of a run."""
         assert way.schedule is not None
@@ -433,7 +433,7 @@ class _Measured:
                 overheads.append(ms - sum(step_times[-1]))
         return [statistics.median(each) for each in zip(*step_times)], statistics.median(overheads)
 
-    def run(self, way: Way) -> float:
+    def run(self, way: CandidatePlan) -> float:
         return statistics.median(_runs(executor_run(way, copies_of(way.program, way.scope))))
 
 

@@ -83,7 +83,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Step:
+class ScheduleStep:
     """An engine operator of a program, a collective, or a concatenation of rows.
 
     Attributes:
@@ -118,7 +118,7 @@ class Schedule:
         fetches: The ids of fetched variables, by column.
     """
 
-    steps: Sequence[Step]
+    steps: Sequence[ScheduleStep]
     sources: Mapping[str, str]
     rows: Mapping[str, RowSlice]
     fed: Collection[str]
@@ -175,7 +175,7 @@ def schedule_of(program: Program) -> Schedule | None:
 
 def _steps(
     view: BlockView, graphs: Mapping[OpNode, Graph], nodes: Collection[OpNode]
-) -> list[Step]:
+) -> list[ScheduleStep]:
     """Returns these operators as steps; none if fewer than two of them are engine operators."""
 
     def effects(node: OpNode) -> frozenset[str]:
@@ -196,7 +196,9 @@ def _steps(
         producers = [view.producer.get(view.root(member)) for member in members]
         after = {indices[m] for m in [*producers, *others[node]] if m in indices and m is not node}
         reads = [view.root(member) for member in members]
-        step = Step(node, _groups(CPU, accelerators), frozenset(after), reads, [], node.writes)
+        step = ScheduleStep(
+            node, _groups(CPU, accelerators), frozenset(after), reads, [], node.writes
+        )
         if graph is not None:
             states, outputs = reads[len(graph.inputs) :], node.writes[: len(graph.outputs)]
             step = replace(
@@ -244,7 +246,7 @@ def timing(is_alone: bool) -> Iterator[dict[int, float]]:
 
 
 def _step(
-    step: Step, operator: Any, indices: Mapping[str, int]
+    step: ScheduleStep, operator: Any, indices: Mapping[str, int]
 ) -> tuple[Any, list[int], list[list[int]], list[int], list[int]]:
     """A step as the core expects it; ``indices`` are those of variables computed by steps."""
     reads, writes = (
@@ -293,12 +295,12 @@ class PlannedProgram:
         )
         self._lock = new_lock()
 
-    def _operator(self, step: Step, given: list[Tensor]) -> Any:
+    def _operator(self, step: ScheduleStep, given: list[Tensor]) -> Any:
         """The callable of a step."""
         if step.node.is_engine:
             return _interval(step, given)
         if step.states:
-            return _Collective(step, self._own_scope.scope)
+            return _CollectiveProgram(step, self._own_scope.scope)
         return _core.ConcatRows(given)
 
     def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
@@ -376,7 +378,7 @@ class PlannedProgram:
         return fetched
 
 
-def _interval(step: Step, given: list[Tensor]) -> Any:
+def _interval(step: ScheduleStep, given: list[Tensor]) -> Any:
     outputs = list(range(len(step.writes)))
     return _core.WholeProgram(step.node.graph, step.node.op.attrs()["interval"], given, [], outputs)
 
@@ -432,7 +434,7 @@ class _ThreadCountTuner:
             times.clear()
 
 
-class _Collective:
+class _CollectiveProgram:
     """A collective of Paddle in a separate program, which overwrites a variable of a scope.
 
     Args:
@@ -440,7 +442,7 @@ class _Collective:
         scope: The scope of the variable, which is named by its id.
     """
 
-    def __init__(self, step: Step, scope: Scope) -> None:
+    def __init__(self, step: ScheduleStep, scope: Scope) -> None:
         program = paddle.pir.Program()
         (vid,) = step.reads
         source = step.node.op.operand_source(0)

@@ -23,7 +23,7 @@ ALGORITHMS = ("ring", "hierarchical")
 
 
 @dataclass(frozen=True)
-class Link:
+class SimulatedLink:
     """The connection of two ranks.
 
     Attributes:
@@ -44,9 +44,9 @@ class Link:
         """Milliseconds of the transfer of ``size`` bytes, without latency."""
         return size / (self.gigabytes_per_s * 1e6)
 
-    def shared(self, ranks_per_core: int) -> Link:
+    def shared(self, ranks_per_core: int) -> SimulatedLink:
         """The link of ranks on a shared core: each rank waits for the sends of the others."""
-        return Link(
+        return SimulatedLink(
             self.latency_us * ranks_per_core,
             self.gigabytes_per_s / ranks_per_core,
             self.call_us * ranks_per_core,
@@ -65,7 +65,7 @@ class Phase(NamedTuple):
     wire_ms: float
 
 
-def ring_ms(ranks: int, size: float, link: Link) -> float:
+def ring_ms(ranks: int, size: float, link: SimulatedLink) -> float:
     """Milliseconds of a ring all-reduce in which each pair of neighbours has its own link.
 
     Args:
@@ -78,7 +78,7 @@ def ring_ms(ranks: int, size: float, link: Link) -> float:
     return link.call_us / 1e3 + 2 * (ranks - 1) * link.message_ms(size / ranks)
 
 
-def tree_ms(ranks: int, size: float, link: Link) -> float:
+def tree_ms(ranks: int, size: float, link: SimulatedLink) -> float:
     """Milliseconds of a reduction to one rank, or of a broadcast from it, along a tree."""
     if ranks == 1:
         return 0.0
@@ -86,7 +86,12 @@ def tree_ms(ranks: int, size: float, link: Link) -> float:
 
 
 def phases(
-    algorithm: str, machines: int, ranks: int, size: float, local: Link, network: Link
+    algorithm: str,
+    machines: int,
+    ranks: int,
+    size: float,
+    local: SimulatedLink,
+    network: SimulatedLink,
 ) -> list[Phase]:
     """Returns the sequential phases of an all-reduce of ranks on machines.
 
@@ -106,7 +111,7 @@ def phases(
     if algorithm == "ring" and machines == 1:
         return [Phase(ring_ms(ranks, size, local), 0.0)]
     if algorithm == "ring":
-        slowest = Link(
+        slowest = SimulatedLink(
             max(local.latency_us, network.latency_us) if ranks > 1 else network.latency_us,
             network.gigabytes_per_s,
         )
@@ -116,9 +121,9 @@ def phases(
     return [tree, *across, tree] if ranks > 1 else across
 
 
-def _across(ranks: int, size: float, local: Link, network: Link) -> Phase:
+def _across(ranks: int, size: float, local: SimulatedLink, network: SimulatedLink) -> Phase:
     """The phase of a ring through a network, with the call overhead of a ring in a machine."""
-    core = ring_ms(ranks, size, Link(0.0, local.gigabytes_per_s, local.call_us))
+    core = ring_ms(ranks, size, SimulatedLink(0.0, local.gigabytes_per_s, local.call_us))
     called = replace(network, call_us=local.call_us)
     return Phase(core, max(0.0, ring_ms(ranks, size, called) - core))
 
@@ -139,7 +144,7 @@ class Sample(NamedTuple):
     ms: float
 
 
-def fitted(samples: Sequence[Sample]) -> Link:
+def fitted(samples: Sequence[Sample]) -> SimulatedLink:
     """Fits a link to measured all-reduces by least squares of the relative error.
 
     Raises:
@@ -155,7 +160,7 @@ def fitted(samples: Sequence[Sample]) -> Link:
         found, _, rank, _ = np.linalg.lstsq(columns[:, used], np.ones(len(samples)))
         if rank == len(used) and min(found) >= 0 and found[-1] > 0:
             per = dict(zip(used, map(float, found)))
-            return Link(per.get(1, 0.0) * 1e3, 1 / per[2] / 1e6, per.get(0, 0.0) * 1e3)
+            return SimulatedLink(per.get(1, 0.0) * 1e3, 1 / per[2] / 1e6, per.get(0, 0.0) * 1e3)
     raise NgraphError(
         "the measured all-reduces give no latency and bandwidth: measure small and large ones "
         "again, while nothing else runs"

@@ -7,12 +7,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.simulation.collectives import Link
+from paddle_ngraph.simulation.collectives import SimulatedLink
 from paddle_ngraph.simulation.profile import Profile
 from paddle_ngraph.simulation.reliability import Checkpointing, best_checkpointing
-from paddle_ngraph.simulation.training import PRESENT, WAYS, Cluster, Way, compute_ms, step_ms
+from paddle_ngraph.simulation.training import (
+    PRESENT,
+    WAYS,
+    AveragingStrategy,
+    Cluster,
+    compute_ms,
+    step_ms,
+)
 
-ETHERNET = Link(50.0, 1.25)  # of 10 Gbit/s
+ETHERNET = SimulatedLink(50.0, 1.25)  # of 10 Gbit/s
 RANKS = tuple(2**power for power in range(3, 13))
 
 
@@ -29,7 +36,7 @@ class Scenario:
 
     ranks: Sequence[int] = RANKS
     per_machine: int | None = None
-    network: Link = ETHERNET
+    network: SimulatedLink = ETHERNET
     hours_between_failures: float = 50_000.0
 
     def __post_init__(self) -> None:
@@ -68,7 +75,7 @@ class Predicted(NamedTuple):
     """
 
     ranks: int
-    ms: dict[Way, float]
+    ms: dict[AveragingStrategy, float]
     waiting_ms: float
     efficiency: float
     checkpointing: Checkpointing
@@ -76,7 +83,7 @@ class Predicted(NamedTuple):
 
 def checked(profile: Profile) -> list[Checked]:
     """The steps measured on one machine, and their predictions."""
-    alone = Link(0.0, 1.0)  # there is no second machine
+    alone = SimulatedLink(0.0, 1.0)  # there is no second machine
     return [
         Checked(ranks, ms, step_ms(profile, Cluster(ranks, ranks, alone), PRESENT))
         for ranks, ms in sorted(profile.measured.items())

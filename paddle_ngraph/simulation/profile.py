@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.simulation.collectives import Link
+from paddle_ngraph.simulation.collectives import SimulatedLink
 
 ByCores = Mapping[int, float]  # milliseconds by the number of cores that a rank has
 
 
 @dataclass(frozen=True)
-class Interval:
+class ProfileSegment:
     """A segment of the forward and backward pass.
 
     Attributes:
@@ -55,10 +55,10 @@ class Profile:
     processor: str
     cores: int
     samples: int
-    intervals: Sequence[Interval]
+    intervals: Sequence[ProfileSegment]
     update_ms: ByCores
     packing_ms: ByCores
-    link: Link
+    link: SimulatedLink
     spread: float = 0.0
     checkpoint_s: float = 0.0
     restart_s: float = 0.0
@@ -138,7 +138,7 @@ def parsed(found: Any, where: str) -> Profile:
         intervals=intervals,
         update_ms=update,
         packing_ms=packing,
-        link=Link(
+        link=SimulatedLink(
             link.number("latency_us"),
             link.number("gigabytes_per_s", above=True),
             link.number("call_us"),
@@ -150,10 +150,12 @@ def parsed(found: Any, where: str) -> Profile:
     )
 
 
-def _interval(found: Any, where: str) -> Interval:
+def _interval(found: Any, where: str) -> ProfileSegment:
     fields = _Fields(found, where)
     fields.only({"name", "ms", "bucket_bytes"}, {"bucket_bytes"})
-    return Interval(fields.text("name"), fields.by_count("ms"), int(fields.number("bucket_bytes")))
+    return ProfileSegment(
+        fields.text("name"), fields.by_count("ms"), int(fields.number("bucket_bytes"))
+    )
 
 
 class _Fields:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.simulation import collectives
-from paddle_ngraph.simulation.collectives import ALGORITHMS, Link
+from paddle_ngraph.simulation.collectives import ALGORITHMS, SimulatedLink
 from paddle_ngraph.simulation.events import Task, total_ms
 from paddle_ngraph.simulation.profile import Profile
 from paddle_ngraph.simulation.reliability import expected
@@ -29,7 +29,7 @@ class Cluster:
 
     ranks: int
     per_machine: int
-    network: Link
+    network: SimulatedLink
 
     def __post_init__(self) -> None:
         if self.ranks < 1 or self.per_machine < 1:
@@ -58,7 +58,7 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Way:
+class AveragingStrategy:
     """A strategy of averaging gradients.
 
     Attributes:
@@ -74,11 +74,13 @@ class Way:
         return f"{self.algorithm}, overlap" if self.overlaps else self.algorithm
 
 
-WAYS = tuple(Way(algorithm, overlaps) for algorithm in ALGORITHMS for overlaps in (False, True))
+WAYS = tuple(
+    AveragingStrategy(algorithm, overlaps) for algorithm in ALGORITHMS for overlaps in (False, True)
+)
 PRESENT = WAYS[0]  # the current strategy of the engine
 
 
-def step_ms(profile: Profile, cluster: Cluster, way: Way) -> float:
+def step_ms(profile: Profile, cluster: Cluster, way: AveragingStrategy) -> float:
     """The expected time of a step in milliseconds, slow ranks included."""
     return expected(
         lambda slow_down: total_ms(tasks_of_step(profile, cluster, way, slow_down)),
@@ -96,7 +98,7 @@ def compute_ms(profile: Profile, cluster: Cluster) -> float:
 
 
 def tasks_of_step(
-    profile: Profile, cluster: Cluster, way: Way, slow_down: float
+    profile: Profile, cluster: Cluster, way: AveragingStrategy, slow_down: float
 ) -> dict[Hashable, Task]:
     """The tasks of one rank.
 

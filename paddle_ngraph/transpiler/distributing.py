@@ -13,10 +13,10 @@ from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
 from paddle_ngraph.paddle_private.names import serialize_program
 from paddle_ngraph.paddle_private.protocols import Program
 from paddle_ngraph.transpiler import distribution_transpiler
-from paddle_ngraph.transpiler.distribution_transpiler import Options
+from paddle_ngraph.transpiler.distribution_transpiler import DistributionOptions
 
 
-def programs_of(model: SavedModel, ranks: int, options: Options) -> dict[str, Program]:
+def programs_of(model: SavedModel, ranks: int, options: DistributionOptions) -> dict[str, Program]:
     """The programs of the ranks of a training program, by the suffixes of their files.
 
     Raises:

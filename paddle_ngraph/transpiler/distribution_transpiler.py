@@ -31,7 +31,7 @@ COLLECTIVES = frozenset({"pd_op.all_reduce_", "pd_op.broadcast_"})
 
 
 @dataclass(frozen=True)
-class Options:
+class DistributionOptions:
     """Options of the distribution.
 
     Attributes:
@@ -74,7 +74,7 @@ class Distributed(NamedTuple):
 
 
 def transpile(
-    program: Any, ranks: int, wanted: Sequence[Any] = (), options: Options | None = None
+    program: Any, ranks: int, wanted: Sequence[Any] = (), options: DistributionOptions | None = None
 ) -> Distributed:
     """Creates the program of each rank from a single-process one, which is not modified.
 
@@ -82,14 +82,14 @@ def transpile(
         program: A static training program, PIR or ProgramDesc.
         ranks: The number of processes.
         wanted: The fetch list: variables, or names of variables.
-        options: See :class:`Options`.
+        options: See :class:`DistributionOptions`.
 
     Raises:
         NgraphError: ``program`` is not a static program, cannot be translated to PIR, updates no
             parameters, or not by their gradients alone; ``wanted`` contains a variable that is not
             in it; the number of ranks is invalid.
     """
-    options = options or Options()
+    options = options or DistributionOptions()
     given = ngraph_transpiler.static_program(program, "distribute")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
     distribute(copy, ranks, options)
@@ -98,17 +98,17 @@ def transpile(
     return Distributed(copy, _startup(copy, ranks, options), fetches, accumulating)
 
 
-def distribute(program: Program, ranks: int, options: Options) -> None:
+def distribute(program: Program, ranks: int, options: DistributionOptions) -> None:
     """Transforms a program into that of a rank, in place."""
     if ranks < 1:
         raise NgraphError(f"ranks={ranks}: give the number of processes, 1 or more")
     training = TrainingProgram(program)
     if ranks > 1 or options.accumulate > 1:
-        _Collective(program.global_block(), training, ranks, options).apply()
+        _CollectiveInserter(program.global_block(), training, ranks, options).apply()
 
 
 def _accumulating(
-    given: Any, wanted: Sequence[Any], options: Options
+    given: Any, wanted: Sequence[Any], options: DistributionOptions
 ) -> tuple[Program, list[Value]]:
     """The program that accumulates gradients; see :class:`Distributed`."""
     program, fetching = ngraph_transpiler.copied(given, wanted)
@@ -128,7 +128,7 @@ def _sum(build: Builder, number: int, flat: Value) -> Value:
     return build.variable(f"{ACCUMULATED}{number}", list(flat.shape), dtype_name(flat.dtype))
 
 
-def distribute_startup(startup: Program, ranks: int, options: Options) -> None:
+def distribute_startup(startup: Program, ranks: int, options: DistributionOptions) -> None:
     """Adds broadcasts from rank 0 to a startup program, in place."""
     if ranks == 1:
         return
@@ -141,7 +141,7 @@ def distribute_startup(startup: Program, ranks: int, options: Options) -> None:
         block.move_op_to_block_end(op)
 
 
-def _startup(program: Program, ranks: int, options: Options) -> Program:
+def _startup(program: Program, ranks: int, options: DistributionOptions) -> Program:
     """A program that broadcasts the variables of another program from rank 0."""
     startup: Program = paddle.pir.Program()
     build = Builder(startup.global_block())
@@ -157,7 +157,9 @@ def _startup(program: Program, ranks: int, options: Options) -> Program:
     return startup
 
 
-def _broadcast_from_rank_0(build: Builder, values: Sequence[Value], options: Options) -> None:
+def _broadcast_from_rank_0(
+    build: Builder, values: Sequence[Value], options: DistributionOptions
+) -> None:
     """Overwrites values with those of rank 0."""
     flat = build.flat(values) if len(values) > 1 else build("pd_op.assign", values)
     sent = build("pd_op.broadcast_", [flat], root=0, ring_id=options.ring)
@@ -165,7 +167,7 @@ def _broadcast_from_rank_0(build: Builder, values: Sequence[Value], options: Opt
         build("pd_op.assign_out_", [first, value])
 
 
-def _buckets(values: Iterable[Value], options: Options) -> Iterator[list[Value]]:
+def _buckets(values: Iterable[Value], options: DistributionOptions) -> Iterator[list[Value]]:
     """Buckets of tensors of one dtype, in their order, without empty tensors."""
     limit = options.bucket_mb * 2**20
     pending: dict[str, list[Value]] = {}
@@ -185,7 +187,9 @@ def _bytes(value: Value) -> int:
     return prod(value.shape) * np.dtype(dtype_name(value.dtype)).itemsize
 
 
-def gradient_buckets(training: TrainingProgram, options: Options) -> Iterator[list[Gradient]]:
+def gradient_buckets(
+    training: TrainingProgram, options: DistributionOptions
+) -> Iterator[list[Gradient]]:
     """Buckets of gradients of one dtype, in the order of their computation."""
     by_value = {id(gradient.value): gradient for gradient in training.gradients}
     for group in _gradient_rounds(training):
@@ -204,11 +208,11 @@ def _gradient_rounds(training: TrainingProgram) -> Iterator[list[Gradient]]:
     yield group
 
 
-class _Collective:
+class _CollectiveInserter:
     """Inserts the collectives into a program; see :func:`distribute`."""
 
     def __init__(
-        self, block: Block, training: TrainingProgram, ranks: int, options: Options
+        self, block: Block, training: TrainingProgram, ranks: int, options: DistributionOptions
     ) -> None:
         self._block = block
         self._training = training

@@ -22,7 +22,7 @@ from paddle_ngraph.partitioning import cost_model
 from paddle_ngraph.partitioning.analysis.block_view import dtype_name, mark_sequential, value_id
 from paddle_ngraph.partitioning.report import summary
 from paddle_ngraph.transpiler.memory import shapes
-from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step
+from paddle_ngraph.transpiler.memory.liveness import Lifetimes, MemoryStep
 from paddle_ngraph.transpiler.memory.recompute import STATISTICS, is_batch_norm, recompute, us_of
 from paddle_ngraph.transpiler.memory.schedule import schedule
 
@@ -210,7 +210,7 @@ def _can_be_split(op: Operation) -> bool:
     )
 
 
-def _arrange(block: Block, steps: Sequence[Step], lifetimes: Lifetimes) -> None:
+def _arrange(block: Block, steps: Sequence[MemoryStep], lifetimes: Lifetimes) -> None:
     """Reorders the operators of a block by ``steps``, and inserts recomputed operators."""
     values: dict[str, Value] = {}
     allocated = {step.node: step.allocates for step in lifetimes.steps}
@@ -231,7 +231,9 @@ def _arrange(block: Block, steps: Sequence[Step], lifetimes: Lifetimes) -> None:
         block.move_op_to_block_end(op)
 
 
-def _append_recompute(block: Block, step: Step, substitutes: Mapping[str, Value]) -> list[Value]:
+def _append_recompute(
+    block: Block, step: MemoryStep, substitutes: Mapping[str, Value]
+) -> list[Value]:
     """Appends a copy of the operator of a step; returns its results."""
     op = step.node.op
     operands: list[Value | None] = []
@@ -253,7 +255,7 @@ def _filled_like(block: Block, value: Value) -> Value:
     return filled
 
 
-def _moved(before: Sequence[Step], after: Sequence[Step]) -> int:
+def _moved(before: Sequence[MemoryStep], after: Sequence[MemoryStep]) -> int:
     """The number of moves between two orders of steps."""
     position = {step: number for number, step in enumerate(before)}
     return len(after) - _longest_increasing(position[step] for step in after)

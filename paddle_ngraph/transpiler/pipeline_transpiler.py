@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import paddle
 
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import SENTENCES, NgraphError
 from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.paddle_private.names import IrMapping, drop_scheduler, make_temporary
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
@@ -51,7 +51,7 @@ _IN_PLACE = frozenset({"pd_op.adam_", "pd_op.adamw_", "pd_op.momentum_", "pd_op.
 
 
 @dataclass(frozen=True)
-class Part:
+class StageProgram:
     """One program of a stage.
 
     Attributes:
@@ -75,7 +75,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StagePrograms:
     """The programs of one stage.
 
     Attributes:
@@ -86,20 +86,21 @@ class Stage:
             stages. ``None`` if there are none.
         update: Run once per batch: updates with the averages of gradients, and resets the sums.
         startup: Initializes the sums and, given a startup program, the variables of the stage.
-        activations: Names of values sent to the next stage for each micro-batch, as in ``Part``.
+        activations: Names of values sent to the next stage for each micro-batch, as in
+            ``StageProgram``.
         gradients: Names of values sent to the previous stage.
     """
 
-    forward: Part | None
-    backward: Part
-    norms: Part | None
-    update: Part
+    forward: StageProgram | None
+    backward: StageProgram
+    norms: StageProgram | None
+    update: StageProgram
     startup: Program
     activations: Sequence[str]
     gradients: Sequence[str]
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[StageProgram]:
         """The existing programs except ``startup``."""
         each = [self.forward, self.backward, self.norms, self.update]
         return [part for part in each if part is not None]
@@ -127,7 +128,7 @@ class Pipeline(NamedTuple):
             the mean is taken.
     """
 
-    stages: list[Stage]
+    stages: list[StagePrograms]
     micro_batches: int
     sliced: frozenset[str]
     together: list[bool]
@@ -138,7 +139,7 @@ class Pipeline(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Options:
+class PipelineOptions:
     """Options of the pipeline: see :func:`paddle_ngraph.pipeline`."""
 
     stages: int = 2
@@ -165,7 +166,7 @@ class Options:
 
 
 def transpile(
-    program: Any, wanted: Sequence[Any], options: Options, startup: Any = None
+    program: Any, wanted: Sequence[Any], options: PipelineOptions, startup: Any = None
 ) -> Pipeline:
     """Creates the programs of each stage from a single-process training program.
 
@@ -183,8 +184,12 @@ def transpile(
     ends = [variable for cut in options.ends for variable in cut]
     try:
         whole, fetching = ngraph_transpiler.copied(given, [*wanted, *ends])
-    except NgraphError as error:
-        raise _as_cut_error(error, len(wanted)) from error
+    except ngraph_transpiler.UnknownFetch as error:
+        if error.index < len(wanted):
+            raise
+        index = error.index - len(wanted)
+        sentence = SENTENCES["unknown_cut"].format(index=index, shown=error.shown)
+        raise NgraphError(sentence) from error
     kept, cutting = fetching[: len(wanted)], fetching[len(wanted) :]
     values = iter(ngraph_transpiler.remove_fetches(whole, cutting))
     cuts = [[value_id(next(values)) for _ in cut] for cut in options.ends]
@@ -196,17 +201,8 @@ def transpile(
     return builder.build(first)
 
 
-def _as_cut_error(error: NgraphError, wanted: int) -> NgraphError:
-    """``error``, reworded if the index in its message is that of a cut, not of a fetch."""
-    head, bracket, rest = str(error).partition("]")
-    number = head.removeprefix("fetch_list[")
-    if bracket and number.isdecimal() and int(number) >= wanted:
-        return NgraphError(f"cuts: variable {int(number) - wanted}{rest}")
-    return error
-
-
 @dataclass(frozen=True)
-class _Pass:
+class _StageOperators:
     """The operators of the forward or backward program of a stage.
 
     Attributes:
@@ -235,7 +231,11 @@ class _StageBuilder:
     """
 
     def __init__(
-        self, whole: Program, staging: Staging, fetching: Sequence[Operation], options: Options
+        self,
+        whole: Program,
+        staging: Staging,
+        fetching: Sequence[Operation],
+        options: PipelineOptions,
     ) -> None:
         self._whole = whole
         self._staging = staging
@@ -256,7 +256,7 @@ class _StageBuilder:
         stages = [self._stage(number, startup) for number in range(self._options.stages)]
         return Pipeline(stages, self._options.micro_batches, sliced, together)
 
-    def _stage(self, number: int, startup: Any) -> Stage:
+    def _stage(self, number: int, startup: Any) -> StagePrograms:
         forward, backward = (
             self._pass_program(each) for each in self._passes if each.stage == number
         )
@@ -265,7 +265,7 @@ class _StageBuilder:
         parts = [part for part in (forward, backward, norms, update) if part is not None]
         found = (training_program.variables(part.program) for part in parts)
         variables = {name: value for each in found for name, value in each.items()}
-        return Stage(
+        return StagePrograms(
             forward=forward,
             backward=backward,
             norms=norms,
@@ -327,7 +327,7 @@ class _StageBuilder:
 
     # -- the forward and backward pass -----------------------------------------------------------
 
-    def _pass(self, stage: int, is_backward: bool) -> _Pass:
+    def _pass(self, stage: int, is_backward: bool) -> _StageOperators:
         is_last = stage == self._options.stages - 1
         backward = self._staging.backward
         nodes = {
@@ -340,7 +340,7 @@ class _StageBuilder:
         if is_backward:
             computed = {vid for node in nodes for vid in node.writes}
             takes += [vid for vid in self._sums(stage) if vid not in computed and vid not in takes]
-        return _Pass(stage, is_backward, nodes, kept, takes)
+        return _StageOperators(stage, is_backward, nodes, kept, takes)
 
     def _sums(self, stage: int) -> list[str]:
         """The gradients of the parameters of a stage."""
@@ -365,7 +365,7 @@ class _StageBuilder:
         found |= {n for n in named if self._staging.producer(n.reads[0]) in nodes}
         return found, sorted(outside, key=self._name)
 
-    def _pass_program(self, own: _Pass) -> Part | None:
+    def _pass_program(self, own: _StageOperators) -> StageProgram | None:
         """The program of a pass; ``None`` for the forward pass of the last stage."""
         if not own.is_backward and own.stage == self._options.stages - 1:
             return None
@@ -409,7 +409,7 @@ class _StageBuilder:
 
     # -- updates ---------------------------------------------------------------------------------
 
-    def _norms(self, stage: int) -> Part | None:
+    def _norms(self, stage: int) -> StageProgram | None:
         nodes, sent = self._updates.before(stage)
         if not sent:
             return None
@@ -423,7 +423,7 @@ class _StageBuilder:
             _place_on_paddle(part.program)
         return part
 
-    def _update(self, stage: int) -> Part:
+    def _update(self, stage: int) -> StageProgram:
         copy = _ProgramCopy(self._whole, is_update=True)
         sent = sorted(self._updates.sent, key=self._name)
         self._feed(copy, sent)
@@ -497,7 +497,7 @@ class _ProgramCopy:
         takes: Sequence[str],
         gives: Mapping[str, Value],
         results: Mapping[int, Value],
-    ) -> Part:
+    ) -> StageProgram:
         """The program of the operators ``kept`` and those added by the builders."""
         positions = {node.index for node in kept}
         removed = [op for i, op in enumerate(self._operators) if i not in positions]
@@ -510,7 +510,7 @@ class _ProgramCopy:
                 self._block.remove_op(op)
         mark_trained_elsewhere(self.program)
         fed = {scope_name(op) for op in self._block.ops if is_fed(op)}
-        return Part(
+        return StageProgram(
             self.program, sorted(fed - set(takes)), [t for t in takes if t in fed], found, fetched
         )
 
@@ -553,7 +553,7 @@ def _keep_startup(block: Block, variables: Mapping[str, Value]) -> None:
             make_temporary(sampled)
 
 
-def _described(number: int, stage: Stage) -> str:
+def _described(number: int, stage: StagePrograms) -> str:
     parts = [part for part in (stage.forward, stage.backward) if part is not None]
     operators = sum(len(part.program.global_block().ops) for part in parts)
     variables = [v for n, v in stage.variables.items() if not n.startswith(ACCUMULATED)]

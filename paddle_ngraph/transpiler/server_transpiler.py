@@ -119,7 +119,7 @@ def transpile(program: Any, wanted: Sequence[Any] = ()) -> ServerForm:
     given = ngraph_transpiler.static_program(program, "distribute_to_server")
     trainer, fetching = ngraph_transpiler.copied(given, wanted)
     server, _ = ngraph_transpiler.copied(given, ())
-    form = _Trainer(trainer, fetching)
+    form = _TrainerBuilder(trainer, fetching)
     _make_server(server, form.tables)
     shapes = {name: list(v.shape) for name, v in training_program.variables(server).items()}
     return ServerForm(
@@ -165,7 +165,7 @@ def _written_by_server(program: Program, training: TrainingProgram) -> set[str]:
 # -- the trainer ---------------------------------------------------------------------------------
 
 
-class _Trainer:
+class _TrainerBuilder:
     """Transforms a training program into that of a trainer.
 
     Args:

@@ -145,6 +145,7 @@ def _handle(number: int) -> None:
 
 def _is_from_other_interpreter(error: BaseException) -> bool:
     """Whether ``signal`` rejects the thread: embedded Python may have another."""
+    # Searches the text, since Python raises a plain ValueError for invalid arguments, too.
     return isinstance(error, ValueError) and "signal only works in main thread" in str(error)
 
 

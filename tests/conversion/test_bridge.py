@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import paddle
 import pytest
 from openvino import opset15
 
-from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.bridge import element_type
+from paddle_ngraph.conversion.function_builder import FunctionBuilder
 from paddle_ngraph.conversion.registry import converter, unregister
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
@@ -33,7 +37,7 @@ def bridge(**changes):
     graph = Graph([op], [X], [], [Y], [])
     for name, value in changes.items():
         setattr(graph, name, value)
-    return NgraphBridge(graph, SIGNATURE)
+    return FunctionBuilder(graph, SIGNATURE)
 
 
 def test_input_and_output_nodes(register):
@@ -41,6 +45,20 @@ def test_input_and_output_nodes(register):
     model, positions = bridge().build()
     assert positions == [0]
     assert list(model.outputs[0].get_shape()) == [2, 4]
+
+
+def test_a_bridge_is_freed_with_its_last_reference(register):
+    """Nodes of a bridge reference weights, whose memory would wait for the garbage collector."""
+    register(lambda b, op: b.set_output_node(op, "out", opset15.relu(b.get_input_node(op, "x"))))
+    builder = bridge()
+    builder.build()
+    reference = weakref.ref(builder.bridge)
+    gc.disable()
+    try:
+        del builder
+        assert reference() is None
+    finally:
+        gc.enable()
 
 
 def test_a_wrong_dtype_is_an_error_of_the_operator(register):
@@ -106,7 +124,7 @@ def test_inputs_read_by_value_are_constants(register):
     op = Op(NAME, 5, {"x": (X,), "shape": (shape,)}, {"out": (out,)})
     graph = Graph([op], [X, shape], [], [out], [], value_inputs=[1])
     values = {1: np.array([4, 2])}
-    model, positions = NgraphBridge(graph, [*SIGNATURE, ("i64", (2,))], values).build()
+    model, positions = FunctionBuilder(graph, [*SIGNATURE, ("i64", (2,))], values).build()
     assert positions == [0]
     assert list(model.outputs[0].get_shape()) == [4, 2]
 

@@ -14,10 +14,10 @@ from paddle import nn
 import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.conversion import build, dynamic_shapes, processor
-from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.build import PASSES
 from paddle_ngraph.conversion.draft import Draft
-from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.conversion.function_builder import FunctionBuilder
+from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import program_pass
 from tests.programs import Program, chain, floats
@@ -131,9 +131,9 @@ def drafts(name: str, is_open: bool, keeps_weights: bool) -> Iterator[tuple[Draf
                 for position, spec in enumerate([*graph.inputs, *graph.states])
             ]
             opening = dynamic_shapes.SymbolicDims(signature, rows)
-        bridge = NgraphBridge(Graph.from_string(text), signature, symbolic_dims=opening)
-        model, positions = bridge.build(weights)
-        draft = Draft(model, positions, bridge, Settings(threads=2), splits_batch=not is_open)
+        builder = FunctionBuilder(Graph.from_string(text), signature, symbolic_dims=opening)
+        model, positions = builder.build(weights)
+        draft = Draft(model, positions, builder, RunSettings(threads=2), splits_batch=not is_open)
         yield draft, arrays
 
 
@@ -179,7 +179,7 @@ def without_updated(
     draft: Draft, before: tuple[IOTypes, IOTypes], values: list[np.ndarray] | None
 ) -> tuple[tuple[IOTypes, IOTypes], list[np.ndarray] | None]:
     """Returns the parameters and results that remain where optimizer updates write states."""
-    _, num_outputs = draft.bridge.boundary_sizes()
+    _, num_outputs = draft.builder.boundary_sizes()
     written = {num_outputs + state for update in draft.updates for state in update.states}
 
     def left(results: list[Any]) -> list[Any]:
@@ -257,7 +257,7 @@ def test_these_models_exercise_every_pass(name, of_interest, keeps_weights):
 def test_the_engine_runs_every_pass_in_its_order(monkeypatch):
     seen: list[str] = []
 
-    def spied(step: build.Pass) -> build.Pass:
+    def spied(step: build.BuildPass) -> build.BuildPass:
         def run(draft: Draft) -> None:
             seen.append(step.name)
             step.run(draft)

@@ -16,9 +16,10 @@ from paddle import static
 
 import paddle_ngraph
 from paddle_ngraph import _core
-from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.bridge import element_type
 from paddle_ngraph.conversion.build import make_model
 from paddle_ngraph.conversion.draft import Draft
+from paddle_ngraph.conversion.function_builder import FunctionBuilder
 from paddle_ngraph.conversion.optimizer_updates import FILL_STATE, OPTIMIZER_RULES
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import program_pass
@@ -69,7 +70,7 @@ def draft_of(build: Callable[[], Any]) -> Draft:
     specs = [*graph.inputs, *graph.states]
     shapes = [[3 if size < 0 else size for size in spec.shape] for spec in specs]
     types = [element_type(spec.dtype).get_type_name() for spec in specs]
-    return make_model(NgraphBridge(graph, list(zip(types, shapes))))
+    return make_model(FunctionBuilder(graph, list(zip(types, shapes))))
 
 
 def steps_left(draft: Draft) -> int:
@@ -732,5 +733,5 @@ def test_operands_of_updates_are_filled_afterwards():
     draft = draft_of(Sums([], is_clear=True).build)
     step, fill = sorted(draft.updates, key=lambda update: update.optimizer)
     assert (step.optimizer, fill.optimizer, fill.attributes) == (0, FILL_STATE, [2.0])
-    assert step.gradients == [draft.bridge.boundary_sizes()[0] + fill.states[0]]
+    assert step.gradients == [draft.builder.boundary_sizes()[0] + fill.states[0]]
     assert len(step.factors) == 1

@@ -11,7 +11,7 @@ from openvino import Type, opset15
 
 import paddle_ngraph
 from paddle_ngraph.conversion.size_rules import Shapes, broadcast_shapes, slice_extent
-from paddle_ngraph.conversion.symbolic_sizes import Guards, Size, evaluate
+from paddle_ngraph.conversion.symbolic_sizes import Guards, SymbolicSize, evaluate
 
 pytestmark = pytest.mark.pure
 
@@ -28,7 +28,10 @@ _OF_MODELS = frozenset(
     {"algebra", "batch_split", "constants", "functions", "fusion", "gradient_pinning"}
     | {"int8", "mixed_precision", "plugin_workarounds", "matmuls"}
 )
-_KNOWING = frozenset({"bodies", "bridge", "constant_folding", "size_rules", "sizes"})
+_KNOWING = frozenset(
+    {"bodies", "constant_folding", "function_builder", "model_inputs", "regions", "size_rules"}
+    | {"sizes"}
+)
 
 
 def asked(path: Path) -> set[str]:
@@ -103,7 +106,7 @@ def test_rules_agree_with_ngraph_at_every_size(name):
     shapes.declare(x.output(0), [None, guards.size(7)])
     found = [shapes.of(output) for output in NODES[name](x).outputs()]
     assert guards.fixed() == {}
-    is_dynamic = any(isinstance(dim, Size) for dims in found for dim in dims)
+    is_dynamic = any(isinstance(dim, SymbolicSize) for dims in found for dim in dims)
     assert is_dynamic or name in ("top", "einsum", "slice")  # equal counts at every size
     for size in (2, 5, 9, 22, 24, 39, 41, 230):
         if not all(guard.holds({7: size}) for guard in guards.remaining()):
@@ -111,7 +114,7 @@ def test_rules_agree_with_ngraph_at_every_size(name):
         at = opset15.parameter([3, size], Type.f32)
         expected = [list(output.get_shape()) for output in NODES[name](at).outputs()]
         rule_shape = [
-            [evaluate(d.terms, {7: size}) if isinstance(d, Size) else d for d in dims]
+            [evaluate(d.terms, {7: size}) if isinstance(d, SymbolicSize) else d for d in dims]
             for dims in found
         ]
         assert rule_shape == expected

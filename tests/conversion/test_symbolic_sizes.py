@@ -11,7 +11,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.conversion.symbolic_sizes import (
     MIN_SYMBOLIC_SIZE,
     Guards,
-    Size,
+    SymbolicSize,
     Undecided,
     evaluate,
     hint_of,
@@ -54,7 +54,7 @@ def decisions(seed: int, sizes: list[Any]) -> list[Any]:
 
 
 def at(values: list[Any], sizes: dict[int, int]) -> list[Any]:
-    return [evaluate(v.terms, sizes) if isinstance(v, Size) else v for v in values]
+    return [evaluate(v.terms, sizes) if isinstance(v, SymbolicSize) else v for v in values]
 
 
 @pytest.mark.slow("compiles many or large functions")
@@ -66,7 +66,7 @@ def test_results_under_guards_equal_integers(start):
         hints = {0: draw.randint(2, 40), 1: draw.randint(2, 40)}
         guards = Guards(hints)
         found = decisions(seed, [guards.size(0), guards.size(1)])
-        assert [hint_of(v) if isinstance(v, Size) else v for v in found] == decisions(
+        assert [hint_of(v) if isinstance(v, SymbolicSize) else v for v in found] == decisions(
             seed, list(hints.values())
         )
         fixed, kept = guards.fixed(), guards.remaining()
@@ -223,4 +223,4 @@ def small_decisions(seed: int, sizes: list[Any]) -> list[Any]:
 
 
 def terms_of(value: Any) -> Any:
-    return value.terms if isinstance(value, Size) else ()
+    return value.terms if isinstance(value, SymbolicSize) else ()

@@ -16,6 +16,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.conversion import processor
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.extensions import extension
+from paddle_ngraph.conversion.function_builder import FunctionBuilder
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph
 from tests.core_operators import EXAMPLES, THREADS
@@ -32,7 +33,7 @@ SMALL = {
 
 @pytest.fixture
 def bridge() -> NgraphBridge:
-    return NgraphBridge(Graph([], [], [], [], []), [])
+    return FunctionBuilder(Graph([], [], [], [], []), []).bridge
 
 
 def parameters(*arrays: np.ndarray) -> list[Node]:

@@ -339,7 +339,7 @@ def calls_in_builds(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
         return run
 
-    first, last = (build.Pass(f"call {number}", "a test", call(number)) for number in (0, 1))
+    first, last = (build.BuildPass(f"call {number}", "a test", call(number)) for number in (0, 1))
     monkeypatch.setattr(build, "PASSES", (first, *build.PASSES, last))
     yield calls
     assert not calls, "nothing was built"

@@ -21,7 +21,7 @@ def launch(imdb, tmp_path, monkeypatch, capfd):  # noqa: F811
     def run(name: str, *arguments: str) -> tuple[str, str]:
         script = str(jobs.ROOT / "demos" / "distributed_demo" / "train.py")
         given = ["--data", str(imdb), "--epochs", "4", "--batch-size", "16", "--lr", "0.1"]
-        options = launcher.Options(
+        options = launcher.LauncherOptions(
             script,
             [*given, "--every", "4", *arguments],
             ranks=2,

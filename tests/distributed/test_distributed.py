@@ -162,7 +162,7 @@ def make(overlap):
 later_began = threading.Event()
 collectives = []
 
-class Slow(engine._Collective):
+class Slow(engine._CollectiveProgram):
     # The first collective ends after a later operator of the program has begun.
     def run(self):
         collectives.append(self)
@@ -190,7 +190,7 @@ for overlap in (False, True):
 assert losses[0] == losses[1], losses
 step = make(True)
 interval = engine._interval
-engine._Collective, engine._interval = Slow, lambda *given: Interval(interval(*given))
+engine._CollectiveProgram, engine._interval = Slow, lambda *given: Interval(interval(*given))
 step()
 assert len(collectives) >= 3 and later_began.is_set()
 distributed.barrier()
@@ -397,7 +397,7 @@ def test_a_port_in_use_is_one_sentence():
         other.bind(("", 0))
         other.listen()
         port = other.getsockname()[1]
-        master = job.Job(RankPlacement(0, 2, 0, 2, f"127.0.0.1:{port}"))
+        master = job.DistributedJob(RankPlacement(0, 2, 0, 2, f"127.0.0.1:{port}"))
         with pytest.raises(NgraphError, match=rf"port {port} of this machine .* give another one"):
             master.connect()
 
@@ -410,7 +410,7 @@ def test_two_jobs_at_one_port_do_not_meet(monkeypatch):
     for number in (0, 0, 1):
         monkeypatch.setattr(job, "_link_ids", iter([5]))
         monkeypatch.setenv(reports.JOB_VARIABLE, f"start {number}")
-        _ = job.Job(RankPlacement(1, 2, 1, 2, "127.0.0.1:6170"))._rendezvous
+        _ = job.DistributedJob(RankPlacement(1, 2, 1, 2, "127.0.0.1:6170"))._rendezvous
     assert keys[0] == keys[1] != keys[2]
 
 

@@ -21,7 +21,7 @@ import pytest
 from paddle_ngraph import NgraphError
 from paddle_ngraph.__main__ import main
 from paddle_ngraph.distributed import launcher
-from paddle_ngraph.distributed.launcher import Options
+from paddle_ngraph.distributed.launcher import LauncherOptions
 from tests import jobs, kills
 
 PRELUDE = """
@@ -72,7 +72,7 @@ def run(tmp_path, monkeypatch, capfd):
         path = tmp_path / "script.py"
         path.write_text(PRELUDE + textwrap.dedent(script))
         started = time.monotonic()
-        status = launcher.launch(Options(str(path), [], ranks, **options))
+        status = launcher.launch(LauncherOptions(str(path), [], ranks, **options))
         return status, capfd.readouterr(), time.monotonic() - started
 
     yield launch
@@ -323,7 +323,7 @@ def test_a_rank_missing_at_a_rendezvous_is_named(tmp_path, monkeypatch, capfd, e
     monkeypatch.chdir(tmp_path)
     Path("script.py").write_text(RENDEZVOUS.format(end=end))
     monkeypatch.setenv("PYTHONPATH", str(jobs.ROOT))
-    assert launcher.launch(Options("script.py", [], 2)) == 1
+    assert launcher.launch(LauncherOptions("script.py", [], 2)) == 1
     out = capfd.readouterr()
     assert "it waits" in out.out
     assert said_by(out.err)[-1].startswith(f"rank 1 {what}")

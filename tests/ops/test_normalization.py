@@ -11,8 +11,8 @@ import paddle.nn.functional as F
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.build import make_model
+from paddle_ngraph.conversion.function_builder import FunctionBuilder
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 from paddle_ngraph.partitioning.analysis.block_view import BlockView
@@ -238,7 +238,7 @@ def test_batch_norm_is_fused_into_a_convolution():
     sources = [x, weight, mean, variance, scale, bias]
     graph = Graph([convolution, normalization], sources, [], [out], [])
     values = {spec.id: np.abs(floats(*spec.shape)) for spec in sources[1:]}
-    draft = make_model(NgraphBridge(graph, [("f32", s.shape) for s in sources], values))
+    draft = make_model(FunctionBuilder(graph, [("f32", s.shape) for s in sources], values))
     compiled = openvino.Core().compile_model(draft.model, "CPU")
     kinds = {
         node.get_rt_info()["layerType"].value for node in compiled.get_runtime_model().get_ops()

@@ -9,8 +9,8 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.conversion import registry
-from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.build import make_model
+from paddle_ngraph.conversion.function_builder import FunctionBuilder
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import program_pass
 from tests.ops.harness import check, check_fallback
@@ -377,7 +377,7 @@ def test_the_gradient_recomputes_nothing():
     (text,) = [op.attrs()["graph"] for op in main.global_block().ops if "engine" in op.name()]
     graph = Graph.from_string(text)
     signature = [("f32", spec.shape) for spec in [*graph.inputs, *graph.states]]
-    draft = make_model(NgraphBridge(graph, signature))
+    draft = make_model(FunctionBuilder(graph, signature))
     loops = [node for node in draft.model.get_ops() if node.get_type_name() == "TensorIterator"]
     assert len(loops) == 4
 

@@ -74,7 +74,7 @@ class Gate:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """A gate at which builds wait."""
     found = Gate()
-    held = build.Pass("hold", "a test decides when a function is there", found.hold)
+    held = build.BuildPass("hold", "a test decides when a function is there", found.hold)
     monkeypatch.setattr(build, "PASSES", (*build.PASSES, held))
     yield found
     found.open()
@@ -341,7 +341,7 @@ def test_auto_uses_measured_times():
 @pytest.mark.parametrize(("builds", "seconds", "waits"), [(1, 1.0, False), (8, 0.0, True)])
 def test_auto_estimates_builds_from_earlier_ones(builds, seconds, waits, monkeypatch):
     time = Clock()
-    timed = build.Pass("timed", "it takes so long", lambda _: time.advance(seconds))
+    timed = build.BuildPass("timed", "it takes so long", lambda _: time.advance(seconds))
     monkeypatch.setattr(build, "PASSES", (*build.PASSES, timed))
     with clock.overridden(time):
         for number in range(builds):
@@ -783,7 +783,7 @@ def hold(draft):
     reached.set()
     opened.wait()
 
-build.PASSES = (*build.PASSES, build.Pass("hold", "a test decides when it ends", hold))
+build.PASSES = (*build.PASSES, build.BuildPass("hold", "a test decides when it ends", hold))
 program = Program(chain)
 expected = program.run(False, x=floats(3, 4))
 np.testing.assert_allclose(program.run(x=floats(3, 4))[0], expected[0], rtol=1e-5)
@@ -885,7 +885,7 @@ from tests.programs import Program, chain, floats
 
 linker, may_go_on = ctypes.CDLL(None), threading.Event()
 loads, loading = (ctypes.c_int.in_dll(linker, name) for name in ("loads", "loading"))
-held = build.Pass("hold", "until forks begin", lambda _: may_go_on.wait())
+held = build.BuildPass("hold", "until forks begin", lambda _: may_go_on.wait())
 build.PASSES = (*build.PASSES, held)
 paddle.enable_static()
 program = Program(chain)

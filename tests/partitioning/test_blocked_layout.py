@@ -40,7 +40,7 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
                 kind = "copy" if ranks == [5, 5] else "reorder"
             counts[kind] += 1
 
-    spy = build.Pass("count", "what moves data is counted", count)
+    spy = build.BuildPass("count", "what moves data is counted", count)
     monkeypatch.setattr(build, "PASSES", (*build.PASSES, spy))
     return counts
 

@@ -18,7 +18,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import NgraphError, _core, flags
-from paddle_ngraph.conversion import bridge, denylist
+from paddle_ngraph.conversion import denylist, function_builder
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import fallback, program_pass
 from tests.paddle_private.test_own_scope import status_of_child
@@ -42,7 +42,7 @@ def fault(step, monkeypatch):
         raise KeyError("broken on purpose")
 
     with monkeypatch.context() as patch:
-        patch.setattr(bridge.NgraphBridge, "build", broken)
+        patch.setattr(function_builder.FunctionBuilder, "build", broken)
         yield
 
 

@@ -24,7 +24,7 @@ from paddle_ngraph import NgraphError, _core, flags
 from paddle_ngraph.codegen.plan import plan as project_plan
 from paddle_ngraph.conversion import accelerators, build, disk_cache
 from paddle_ngraph.conversion.accelerators import Accelerator
-from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.ir.graph import Graph, TensorSpec, device_of, is_accelerator
 from paddle_ngraph.plan.data_dependency_engine import schedule_of
 from tests.conversion.test_optimizer_updates import variable
@@ -536,9 +536,9 @@ def test_a_device_without_float32_is_asked_for_by_a_flag():
 
 @pytest.mark.usefixtures("float16")
 def test_float16_is_for_inference_on_such_devices(compiled):
-    assert Settings.of(graph_on("GPU", weights=[0])).precision == "f16"
-    assert Settings.of(graph_on("GPU", weights=[])).precision == "f32"
-    assert Settings.of(graph_on("CPU:0", weights=[0])).precision == "f32"
+    assert RunSettings.of(graph_on("GPU", weights=[0])).precision == "f16"
+    assert RunSettings.of(graph_on("GPU", weights=[])).precision == "f32"
+    assert RunSettings.of(graph_on("CPU:0", weights=[0])).precision == "f32"
     planned = Planned(two_towers, "NPU")
     expected = planned.native.run(engine=False, x=floats(4, WIDTH))
     for one, other in zip(planned.run(x=floats(4, WIDTH)), expected):
@@ -558,7 +558,7 @@ def test_training_does_not_go_where_there_is_no_float32():
 def test_bfloat16_is_for_cpus():
     flags.set("ngraph_precision", "bf16")
     try:
-        assert Settings.of(graph_on("GPU")) == Settings("f32", 1, 1, "GPU")
+        assert RunSettings.of(graph_on("GPU")) == RunSettings("f32", 1, 1, "GPU")
     finally:
         flags.set("ngraph_precision", "f32")
 

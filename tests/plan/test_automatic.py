@@ -33,7 +33,7 @@ class Given:
         self._of_step = of_step
         self._of_run = of_run
         self.timed: list[str] = []
-        self.ways: dict[str, automatic.Way] = {}
+        self.ways: dict[str, automatic.CandidatePlan] = {}
 
     def steps(self, way):
         self.ways[way.name] = way

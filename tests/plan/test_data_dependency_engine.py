@@ -25,7 +25,7 @@ from paddle_ngraph.plan import data_dependency_engine
 from paddle_ngraph.plan.data_dependency_engine import (
     PlannedProgram,
     Schedule,
-    Step,
+    ScheduleStep,
     _ThreadCountTuner,
 )
 from tests.clocks import Clock
@@ -188,8 +188,8 @@ def test_it_is_asked_again_which_number_of_threads_is_faster(monkeypatch):
 
 
 def test_thread_counts_of_collectives_are_not_tuned():
-    collective = Step(None, [data_dependency_engine._LINK_GROUP], frozenset(), (), (), ())  # type: ignore[arg-type]
-    both = [Step(None, [frozenset({n})], frozenset(), (), (), ()) for n in (0, 1)]  # type: ignore[arg-type]
+    collective = ScheduleStep(None, [data_dependency_engine._LINK_GROUP], frozenset(), (), (), ())  # type: ignore[arg-type]
+    both = [ScheduleStep(None, [frozenset({n})], frozenset(), (), (), ()) for n in (0, 1)]  # type: ignore[arg-type]
     clock = Runs(_3=9.0, _1=0.1)
     pace = _ThreadCountTuner(dataclasses.replace(SCHEDULE, steps=[*both, collective]), clock)
     assert [pace.run(clock.run) for _ in range(30)] == [3] * 30

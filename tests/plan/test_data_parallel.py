@@ -12,7 +12,7 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import NgraphError, _core
-from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.paddle_private.names import IrMapping, tensor_of_array
 from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
@@ -181,8 +181,10 @@ def test_slices_run_at_the_same_time(planned_runs):
     assert {step.after for step in slices} == {frozenset()}, "one waits for another"
     assert all(len(step.groups) == 4 for step in slices)
     threads = _core.num_threads()
-    settings = {Settings.of(step.node.graph) for step in slices}
-    assert settings == {Settings("f32", max(1, threads // 4), min(4, threads))}, "they take turns"
+    settings = {RunSettings.of(step.node.graph) for step in slices}
+    assert settings == {RunSettings("f32", max(1, threads // 4), min(4, threads))}, (
+        "they take turns"
+    )
 
 
 @pytest.mark.slow("compiles many or large functions")

@@ -16,17 +16,20 @@ import pytest
 from paddle_ngraph import NgraphError
 from paddle_ngraph.__main__ import main
 from paddle_ngraph.simulation import collectives, prediction, profile, reliability, training
-from paddle_ngraph.simulation.collectives import Link, Phase, Sample
+from paddle_ngraph.simulation.collectives import Phase, Sample, SimulatedLink
 from paddle_ngraph.simulation.events import Task, simulate, total_ms
-from paddle_ngraph.simulation.profile import Interval
-from paddle_ngraph.simulation.training import WAYS, Cluster, Way, compute_ms, step_ms
+from paddle_ngraph.simulation.profile import ProfileSegment
+from paddle_ngraph.simulation.training import WAYS, AveragingStrategy, Cluster, compute_ms, step_ms
 
 pytestmark = pytest.mark.pure
 
 PROFILE = Path(__file__).with_name("profile.json")
-LOCAL, NETWORK = Link(100.0, 1.0), Link(50.0, 10.0)
-RING, RING_OVERLAP = Way("ring", False), Way("ring", True)
-TREE, TREE_OVERLAP = Way("hierarchical", False), Way("hierarchical", True)
+LOCAL, NETWORK = SimulatedLink(100.0, 1.0), SimulatedLink(50.0, 10.0)
+RING, RING_OVERLAP = AveragingStrategy("ring", False), AveragingStrategy("ring", True)
+TREE, TREE_OVERLAP = (
+    AveragingStrategy("hierarchical", False),
+    AveragingStrategy("hierarchical", True),
+)
 
 
 @pytest.fixture
@@ -145,7 +148,7 @@ def test_all_reduces_by_hand():
     assert phases("ring", 1, 2) == [Phase(1.2, 0)]
     # Faster than a core copies: its time is that of the copies, 1.5 ms for 2 * 3 / 4 of the data.
     assert phases("ring", 2, 2) == [Phase(1.5, 0)]
-    slow = Link(1000.0, 0.1)
+    slow = SimulatedLink(1000.0, 0.1)
     assert phases("ring", 2, 2, slow) == [Phase(1.5, 6 * (1 + 2.5) - 1.5)]
     assert phases("hierarchical", 1, 4) == [Phase(2.2, 0), Phase(2.2, 0)]
     across = Phase(1.0, 2 * (1 + 5) - 1.0)
@@ -154,11 +157,11 @@ def test_all_reduces_by_hand():
 
 
 def test_a_call_is_paid_once_for_a_collective():
-    calling = Link(100.0, 1.0, 500.0)
+    calling = SimulatedLink(100.0, 1.0, 500.0)
     assert collectives.ring_ms(4, 1e6, calling) == collectives.ring_ms(4, 1e6, LOCAL) + 0.5
     assert collectives.tree_ms(4, 1e6, calling) == collectives.tree_ms(4, 1e6, LOCAL) + 0.5
     assert collectives.tree_ms(1, 1e6, calling) == collectives.ring_ms(1, 1e6, calling) == 0
-    assert calling.shared(3) == Link(300.0, 1 / 3, 1500.0)
+    assert calling.shared(3) == SimulatedLink(300.0, 1 / 3, 1500.0)
     for algorithm, machines, ranks, calls in (
         ("ring", 1, 4, 1),
         ("ring", 4, 2, 1),
@@ -174,7 +177,7 @@ def test_a_call_is_paid_once_for_a_collective():
 
 @pytest.mark.parametrize("call_us", [0.0, 700.0])
 def test_latency_and_bandwidth_are_found_again(call_us):
-    link = Link(80.0, 1.25, call_us)
+    link = SimulatedLink(80.0, 1.25, call_us)
     samples = [
         Sample(ranks, per_core, size, collectives.ring_ms(ranks, size, link.shared(per_core)))
         for ranks, per_core in ((2, 1), (4, 2))
@@ -211,26 +214,26 @@ def test_steps_on_one_machine_by_hand(small):
 
 def test_overlap_by_hand(small):
     # One rank on each of two machines, with both cores: 0.1 GB/s, 10 and 30 ms for the buckets.
-    cluster = Cluster(2, 1, Link(0.0, 0.1))
+    cluster = Cluster(2, 1, SimulatedLink(0.0, 0.1))
     assert step_ms(small, cluster, RING) == pytest.approx(3 + 2 + 3 + 10 + 30 + 1 + 1)
     # After 5 ms the core copies for 1 ms, goes on with the backward pass, and waits to the end.
     assert step_ms(small, cluster, RING_OVERLAP) == pytest.approx(5 + 10 + 30 + 1 + 1)
     # A backward pass that is longer than the network takes hides it, but for the copies.
-    long = replace(small, intervals=[*small.intervals, Interval("rest", {1: 90.0, 2: 90.0})])
+    long = replace(small, intervals=[*small.intervals, ProfileSegment("rest", {1: 90.0, 2: 90.0})])
     assert step_ms(long, cluster, RING_OVERLAP) == pytest.approx(3 + 2 + 3 + 90 + 1 + 3 + 1 + 1)
 
 
 def random_profile(draw: random.Random) -> profile.Profile:
     """Any profile."""
     intervals = [
-        Interval(
+        ProfileSegment(
             str(number),
             {1: draw.uniform(0.1, 20)},
             draw.choice([0, draw.randint(1000, 10**7)]),
         )
         for number in range(draw.randint(1, 6))
     ]
-    link = Link(draw.uniform(0, 200), draw.uniform(0.2, 5))
+    link = SimulatedLink(draw.uniform(0, 200), draw.uniform(0.2, 5))
     return replace(
         profile.read(PROFILE),
         intervals=intervals,
@@ -246,7 +249,7 @@ def test_limits_of_a_step(seed):
     draw = random.Random(seed)
     subject = random_profile(draw)
     ranks = draw.choice([4, 16, 64])
-    network = Link(draw.uniform(0, 200), draw.uniform(0.05, 10))
+    network = SimulatedLink(draw.uniform(0, 200), draw.uniform(0.05, 10))
     cluster = Cluster(ranks, draw.choice([2, 4]), network)
     better = replace(cluster, network=replace(network, gigabytes_per_s=3 * network.gigabytes_per_s))
     nearer = replace(cluster, network=replace(network, latency_us=network.latency_us / 3))
@@ -333,8 +336,8 @@ def test_the_best_checkpoint_interval():
 def test_a_profile_survives_its_file(tmp_path):
     subject = profile.read(PROFILE)
     assert profile.parsed(json.loads(json.dumps(subject.to_json())), "") == subject
-    assert subject.intervals[1] == Interval("backward 1", {1: 3.0, 2: 2.0}, 1000000)
-    calling = replace(subject, link=Link(1.0, 2.0, 3.0))
+    assert subject.intervals[1] == ProfileSegment("backward 1", {1: 3.0, 2: 2.0}, 1000000)
+    calling = replace(subject, link=SimulatedLink(1.0, 2.0, 3.0))
     assert profile.parsed(json.loads(json.dumps(calling.to_json())), "") == calling
     shorter = {k: v for k, v in subject.to_json().items() if k not in ("packing_ms", "measured")}
     assert profile.parsed(shorter, "").packing_ms == {1: 0.0, 2: 0.0}
@@ -390,7 +393,7 @@ def test_the_command(tmp_path, capsys, small):
     assert one == ["1", "9.0", "9.0", "1.00"]
     assert two == ["2", "20.0", "19.4", "0.97"]
     assert four[:2] == ["4", "47.0"]
-    cluster = Cluster(1024, 2, Link(50.0, 10.0))
+    cluster = Cluster(1024, 2, SimulatedLink(50.0, 10.0))
     assert machine[1] == machine[2] == "19.4"
     assert many[1:5] == [f"{step_ms(small, cluster, way):.1f}" for way in WAYS]
     best = min(step_ms(small, cluster, way) for way in WAYS)
@@ -448,7 +451,9 @@ def test_the_help_names_options_and_documentation(capsys):
 
 def test_the_tasks_of_a_rank_take_its_core_one_by_one(small):
     """An assumption of the model: no two tasks use the core at once, nor the network."""
-    tasks = training.tasks_of_step(small, Cluster(8, 2, Link(500.0, 0.1)), TREE_OVERLAP, 1.3)
+    tasks = training.tasks_of_step(
+        small, Cluster(8, 2, SimulatedLink(500.0, 0.1)), TREE_OVERLAP, 1.3
+    )
     spans = sorted(simulate(tasks).values())
     for resource in ("core", "network"):
         users = [span for span in spans if resource in span.group]

@@ -19,7 +19,7 @@ from paddle_ngraph.paddle_private.names import make_gloo_context
 from paddle_ngraph.partitioning.analysis.block_view import is_engine
 from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
 from paddle_ngraph.transpiler import distribution_transpiler, training_program
-from paddle_ngraph.transpiler.distribution_transpiler import Options
+from paddle_ngraph.transpiler.distribution_transpiler import DistributionOptions
 from tests.frontends.test_ngraph_transpiler import ScopedProgram, text_of
 from tests.jobs import free_port, new_group
 from tests.programs import floats
@@ -86,7 +86,7 @@ def distributed(scoped, ranks=2, **options):
     """Makes a scoped run the program of a rank, alone."""
     with scoped.inside():
         made = distribution_transpiler.transpile(
-            scoped.program, ranks, scoped.fetches, Options(ring=ALONE, **options)
+            scoped.program, ranks, scoped.fetches, DistributionOptions(ring=ALONE, **options)
         )
     scoped.program, scoped.fetches, scoped.form = made.program, made.fetches, "pir"
     return made

@@ -23,7 +23,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     is_sequential,
 )
 from paddle_ngraph.transpiler.memory import liveness, recompute
-from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step, usage
+from paddle_ngraph.transpiler.memory.liveness import Lifetimes, MemoryStep, usage
 from paddle_ngraph.transpiler.memory.schedule import edges_of, schedule
 from paddle_ngraph.transpiler.memory.shapes import types_in
 from tests.frontends.test_ngraph_transpiler import (
@@ -306,7 +306,7 @@ def test_random_programs_compute_equal_results(all_pay, native_in_order, monkeyp
     """Results are recomputed where that pays, or wherever possible."""
     counts = Counter()
     if always:
-        monkeypatch.setattr(recompute._Planner, "_reduces_peak", lambda *usages: True)
+        monkeypatch.setattr(recompute._RecomputeSearch, "_reduces_peak", lambda *usages: True)
 
     @the_same_examples(RANDOM_PROGRAMS)
     @given(random_programs(largest=20))
@@ -379,7 +379,7 @@ def random_steps(generator):
         sizes.update((buffer, int(generator.integers(1, 5))) for buffer in makes)
         inside = int(generator.integers(0, 3))
         in_place = bool(generator.integers(0, 2))
-        steps.append(Step(None, tuple(makes), frozenset(needs), in_place, inside))
+        steps.append(MemoryStep(None, tuple(makes), frozenset(needs), in_place, inside))
     kept = {buffer for buffer in sizes if generator.random() < 0.2}
     return steps, sizes, kept
 

@@ -11,7 +11,7 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph.distributed.job import Job, RankPlacement
+from paddle_ngraph.distributed.job import DistributedJob, RankPlacement
 from paddle_ngraph.distributed.link import MessageKind
 from paddle_ngraph.distributed.server import Server, Trainer
 from paddle_ngraph.transpiler import training_program
@@ -36,7 +36,12 @@ class Pair(Trainer):
         self._executor, self._form, self._scope = other.executor, made, other.scope
         self._is_open = True
         self.server = Server(
-            self.scoped.executor, made, self.scoped.scope, Job(RankPlacement(0, 2)), True, None
+            self.scoped.executor,
+            made,
+            self.scoped.scope,
+            DistributedJob(RankPlacement(0, 2)),
+            True,
+            None,
         )
         for name in training_program.variables(made.trainer):
             tensor = other.scope.find_var(name).get_tensor()
@@ -306,7 +311,7 @@ def test_programs_that_cannot_be_served_are_rejected():
 def test_each_rank_has_one_role(rank, ranks):
     scoped = ScopedProgram(trained(OPTIMIZERS["SGD"]))
     form = paddle_ngraph.distribute_to_server(scoped.program)
-    given = scoped.executor, form, scoped.scope, Job(RankPlacement(rank, ranks))
+    given = scoped.executor, form, scoped.scope, DistributedJob(RankPlacement(rank, ranks))
     role = rf"this is rank {rank} of {ranks}: .* rank 0 calls serve\(\)"
     if rank or ranks == 1:
         with pytest.raises(NgraphError, match=role):

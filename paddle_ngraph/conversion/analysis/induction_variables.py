@@ -5,10 +5,12 @@ Slices as long as such a variable (``x[:, :i + 1]``) have a size that follows fr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from paddle_ngraph.conversion.analysis.offsets import VALUE_PRESERVING, Offset, Offsets
+from paddle_ngraph.conversion.symbolic_sizes import Number
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 
 # Slices of any length.
@@ -33,6 +35,37 @@ class CounterLimit(NamedTuple):
     arg: int
     added: int
     upper: int | TensorSpec
+
+
+class InductionValues:
+    """Integers of a block that follow from induction variables of the loop around it.
+
+    Args:
+        ops: The operators of the block.
+        variable_value: The value of an induction variable in an iteration, by tensor id; ``None``
+            for other tensors, and if the value is unknown. By default there is no loop around.
+    """
+
+    def __init__(
+        self,
+        ops: Sequence[Op],
+        variable_value: Callable[[int], Number | None] = lambda tensor_id: None,
+    ) -> None:
+        self._ops = ops
+        self._variable_value = variable_value
+
+    @cached_property
+    def offsets(self) -> Offsets:
+        """Offsets between integers of the block."""
+        return Offsets(self._ops)
+
+    def value(self, tensor: TensorSpec) -> Number | None:
+        """The only integer in a tensor, if it is an induction variable plus a constant."""
+        found = self.offsets.scalar(tensor)
+        if found is None or found.base is None:
+            return None
+        variable = self._variable_value(found.base[0])
+        return None if variable is None else variable + found.added
 
 
 class Counters:

@@ -23,7 +23,7 @@ import numpy as np
 from openvino import Model, Node, Output, PartialShape, opset15
 
 from paddle_ngraph.conversion.node_tools import ELEMENTWISE, Key, key_of
-from paddle_ngraph.conversion.symbolic_sizes import Number, Size
+from paddle_ngraph.conversion.symbolic_sizes import Number, SymbolicSize
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.settings import SETTINGS
 
@@ -98,7 +98,7 @@ def _batch_size(model: Model, sizes: SizeInfo) -> int:
     if any(node.get_output_partial_shape(0).is_dynamic for node in parameters):
         return 1
     firsts = [sizes.shape(node.output(0))[:1] for node in parameters]
-    if any(isinstance(size, Size) for first in firsts for size in first):
+    if any(isinstance(size, SymbolicSize) for first in firsts for size in first):
         return 1
     found = {tuple(first) for first in firsts}
     size = found.pop() if len(found) == 1 else ()

@@ -57,7 +57,7 @@ def use_int8(model: Model) -> None:
                 _quantize(tensor, known)
 
 
-class _Tensor(NamedTuple):
+class _QuantizedTensor(NamedTuple):
     """A tensor that is quantized, by the arithmetic of ops/quantization.py.
 
     Attributes:
@@ -96,7 +96,7 @@ class _Quantized:
     """The quantized tensors of a model, as far as its nodes show, and their matmuls."""
 
     def __init__(self, model: Model) -> None:
-        self.tensors: list[_Tensor] = []
+        self.tensors: list[_QuantizedTensor] = []
         self.matmuls: list[_Weights] = []
         self._constant = _constant_nodes(model)
         self._on_grid: set[Key] = set()
@@ -119,7 +119,7 @@ class _Quantized:
         first = key_of(node.input_value(0)) if node.get_input_size() else None
         if (found := self._rounding(node)) is not None:
             readers = list(self._readers(node.output(0), ()))
-            self.tensors.append(_Tensor(*found, readers))
+            self.tensors.append(_QuantizedTensor(*found, readers))
             self._on_grid.add(key_of(node.output(0)))
         elif first in self._on_grid and (type_name in _GRID_PRESERVING or self._scales(node)):
             self._on_grid.add(key_of(node.output(0)))
@@ -246,7 +246,7 @@ def _channels(matmul: Node) -> tuple[int, ...]:
     return (-2,) if is_transposed else _CHANNELS[matmul.get_type_name()]
 
 
-def _has_grid(tensor: _Tensor, known: Contents) -> bool:
+def _has_grid(tensor: _QuantizedTensor, known: Contents) -> bool:
     """Whether the rounded values are those of a FakeQuantize.
 
     A factor that is 0 or infinite allows none. By a scale next to 0 Paddle clips, but does not
@@ -260,7 +260,7 @@ def _has_grid(tensor: _Tensor, known: Contents) -> bool:
     return bool(np.rint(known[key_of(tensor.limit)].reshape(()) * factor) == tensor.high)
 
 
-def _quantize(tensor: _Tensor, known: Contents) -> None:
+def _quantize(tensor: _QuantizedTensor, known: Contents) -> None:
     """Connects the readers of a quantized tensor to a FakeQuantize."""
     factor = known[key_of(tensor.factor)].reshape(())
     outputs: dict[tuple[str, ...], Output] = {}
@@ -272,7 +272,7 @@ def _quantize(tensor: _Tensor, known: Contents) -> None:
         target.replace_source_output(outputs[name])
 
 
-def _rounded(tensor: _Tensor, factor: Array, scale: Array) -> Output:
+def _rounded(tensor: _QuantizedTensor, factor: Array, scale: Array) -> Output:
     """The tensor after a FakeQuantize.
 
     A maximum of rounded values is the rounded maximum: so values are rounded before a pooling, in
@@ -338,7 +338,7 @@ def _window(x: Output) -> dict[str, list[int]] | None:
     return found
 
 
-def _bounded(x: Output, tensor: _Tensor, factor: Array) -> Output:
+def _bounded(x: Output, tensor: _QuantizedTensor, factor: Array) -> Output:
     """``x``, clamped where the range of FakeQuantize, all of int8, exceeds the tensor's."""
     least, most = _range(x.get_node())
     low, high = (float(np.float32(bound) / factor) for bound in (tensor.low, tensor.high))

@@ -2,17 +2,39 @@
 // worker thread to Python.
 #pragma once
 
+#include <cstdint>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 
 namespace paddle_ngraph {
 
+// Outcomes that decide how the engine continues after an error; no decision reads messages. In
+// Python: paddle_ngraph.errors.ErrorCode.
+enum class ErrorCode : int {
+  kGeneral,
+  kInt32Overflow,  // integers overflow int32 in this run; those of other runs may not
+  kOutOfBounds,    // an index with which Paddle's own kernel would access memory out of bounds
+};
+
+constexpr int64_t kNoOperator = -1;
+
 // Error of the plugin. Thrown only inside the core; the operator and the Python module convert it
 // to Paddle's or Python's own exception.
 class NgraphError : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  // `op_id`: the operator that caused the error, by its index in Graph.all_ops() of Python, or
+  // kNoOperator.
+  explicit NgraphError(const std::string& message, ErrorCode code = ErrorCode::kGeneral,
+                       int64_t op_id = kNoOperator)
+      : std::runtime_error(message), code_(code), op_id_(op_id) {}
+
+  ErrorCode code() const { return code_; }
+  int64_t op_id() const { return op_id_; }
+
+ private:
+  ErrorCode code_;
+  int64_t op_id_;
 };
 
 // A tensor value that plain Paddle rejects too; becomes Paddle's InvalidArgument (ValueError).
@@ -20,25 +42,6 @@ class InvalidInput : public NgraphError {
  public:
   using NgraphError::NgraphError;
 };
-
-// Markers that locate the message of an error of the core's operators in the text of the exception
-// with which the CPU plugin wraps it.
-constexpr char kInvalidInputBegin[] = "<InvalidInput>";
-constexpr char kInvalidInputEnd[] = "</InvalidInput>";
-
-inline std::string mark_invalid_input(const std::string& text) {
-  return kInvalidInputBegin + text + kInvalidInputEnd;
-}
-
-// Throws the InvalidInput that `error` wraps, if it wraps one.
-inline void unwrap_invalid_input(const std::exception& error) {
-  const std::string text = error.what();
-  const auto begin = text.find(kInvalidInputBegin);
-  const auto end = text.find(kInvalidInputEnd);
-  if (begin == std::string::npos || end == std::string::npos) return;
-  const auto start = begin + sizeof(kInvalidInputBegin) - 1;
-  throw InvalidInput(text.substr(start, end - start));
-}
 
 template <typename... Parts>
 std::string concat(const Parts&... parts) {

@@ -26,10 +26,12 @@ enum class PythonCallback {
   kMaySkipCompile,
   kApplyPass,
   kError,
+  kErrorCode,
+  kOutcome,
 };
 
 // Module and name of each function, in the order of PythonCallback.
-inline constexpr std::array<std::pair<const char*, const char*>, 16> kPythonCallbacks = {{
+inline constexpr std::array<std::pair<const char*, const char*>, 18> kPythonCallbacks = {{
     {"paddle_ngraph.utils.signals", "hold"},
     {"paddle_ngraph.ir.graph", "verify"},
     {"paddle_ngraph.conversion.disk_cache", "build_environment"},
@@ -46,6 +48,8 @@ inline constexpr std::array<std::pair<const char*, const char*>, 16> kPythonCall
     {"paddle_ngraph.partitioning.background_compile", "may_leave"},
     {"paddle_ngraph.partitioning.program_pass", "apply_by_name"},
     {"paddle_ngraph.errors", "NgraphError"},
+    {"paddle_ngraph.errors", "ErrorCode"},
+    {"paddle_ngraph.errors", "outcome"},
 }};
 
 // Imports a Python module. Requires the GIL.

@@ -92,14 +92,24 @@ Update to_update(const py::handle& step) {
 }
 
 RangeCheck to_range_check(const py::handle& check) {
-  return {check.attr("input").cast<size_t>(), check.attr("low").cast<std::vector<int64_t>>(),
+  return {check.attr("input").cast<size_t>(),
+          check.attr("low").cast<std::vector<int64_t>>(),
           check.attr("high").cast<std::vector<int64_t>>(),
           check.attr("ignored").cast<std::vector<int64_t>>(),
-          check.attr("message").cast<std::string>()};
+          check.attr("error").attr("message").cast<std::string>(),
+          static_cast<ErrorCode>(check.attr("error").attr("code").cast<int>()),
+          check.attr("error").attr("op_id").cast<int64_t>()};
 }
 
 std::string message_of(const py::error_already_set& error) {
   return py::str(error.value()).cast<std::string>();
+}
+
+// The code and operator of a Python exception.
+std::pair<ErrorCode, int64_t> outcome_of(const py::error_already_set& error) {
+  const auto [code, op_id] =
+      callback(PythonCallback::kOutcome)(error.value()).cast<std::pair<int, int64_t>>();
+  return {static_cast<ErrorCode>(code), op_id};
 }
 
 // The error code that Paddle turns into an exception of this type in Python.
@@ -120,7 +130,7 @@ common::ErrorCode code_of(const py::error_already_set& error) {
 }
 
 // Paddle's original error, parsed from the text of the Python exception: "(Kind) message (at
-// file:line)", and more.
+// file:line)", and more. The text is taken apart for people only; the type decides.
 common::enforce::EnforceNotMet paddle_error(const py::error_already_set& error) {
   std::string text = message_of(error);
   std::string file = __FILE__;
@@ -170,8 +180,10 @@ auto with_python(Function&& function) {
                                [](const py::error_already_set& error) {
                                  const auto text = message_of(error);
                                  if (error.matches(PyExc_MemoryError)) throw std::bad_alloc();
-                                 if (error.matches(PyExc_ValueError)) throw InvalidInput(text);
-                                 throw NgraphError(text);
+                                 const auto [code, op_id] = outcome_of(error);
+                                 if (error.matches(PyExc_ValueError))
+                                   throw InvalidInput(text, code, op_id);
+                                 throw NgraphError(text, code, op_id);
                                });
 }
 
@@ -302,9 +314,10 @@ bool creates_empty_tensor(const std::string& graph, const NgraphIO& io) {
   });
 }
 
-void deny_graph(const std::string& graph, const std::string& reason) {
+void deny_graph(const std::string& graph, const NgraphError& error) {
   with_python([&] {
-    callback(PythonCallback::kDenyGraph)(graph, reason);
+    callback(PythonCallback::kDenyGraph)(graph, error.what(), static_cast<int>(error.code()),
+                                         error.op_id());
     return true;
   });
 }

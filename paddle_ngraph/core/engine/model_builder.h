@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/common/error.h"
 #include "core/engine/ngraph_function.h"
 #include "core/ov/optimizer_updates.h"
 
@@ -50,7 +51,7 @@ void disable_dynamic_shapes(const std::string& graph);
 // Lets the bridge build the model for these inputs, with the inputs `weights` as constants, and
 // compiles it. The function retains the needed memory of `copies`, and reads weights without a copy
 // in place. Takes the GIL for the bridge; Python exceptions become NgraphError, a ValueError
-// becomes InvalidInput.
+// becomes InvalidInput, both with the code and operator of the exception (errors.outcome).
 BuiltFunction build_function(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
                              const std::vector<size_t>& value_inputs,
                              const std::vector<size_t>& weights,
@@ -65,9 +66,9 @@ void run_fallback(const std::string& graph, const NgraphIO& io);
 // show.
 bool creates_empty_tensor(const std::string& graph, const NgraphIO& io);
 
-// Denylists the operators of the graph for which a function could not be built or run: from the
-// next plan on, these fall back to Paddle.
-void deny_graph(const std::string& graph, const std::string& reason);
+// Denylists the operators of the graph for which a function could not be built or run, with this
+// error: from the next plan on, these fall back to Paddle.
+void deny_graph(const std::string& graph, const NgraphError& error);
 
 // Clears the bridge's provisional failure of the graph: the data caused the failure.
 void clear_failure(const std::string& graph);

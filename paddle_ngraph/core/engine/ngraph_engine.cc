@@ -30,14 +30,8 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Substring of the bridge's error for a value that would make Paddle's own kernel access memory out
-// of bounds.
-constexpr char kOutOfBoundsMarker[] = "Paddle would not notice";
-
-// Substring of the error of a run whose integers overflow int32 in the engine (errors.TOO_WIDE).
-// After kMaxOverflowRuns such runs in a row, the operator that computes them permanently falls back
-// to Paddle.
-constexpr char kOverflowMarker[] = "a whole number needs 64 bits in this run";
+// After this number of runs in a row whose integers overflow int32 in the engine, the operator that
+// computes them permanently falls back to Paddle.
 constexpr int kMaxOverflowRuns = 8;
 
 // Throws InvalidInput unless the tensor has memory and no LoD, as functions require.
@@ -138,11 +132,14 @@ const std::vector<size_t>& empty_indices() {
   return none;
 }
 
-std::string message_of(const std::exception_ptr& failure) {
+// The message of a failure, with its code and operator if it is an error of the plugin.
+NgraphError as_ngraph_error(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
+  } catch (const NgraphError& error) {
+    return error;
   } catch (const std::exception& error) {
-    return error.what();
+    return NgraphError(error.what());
   }
 }
 
@@ -674,7 +671,7 @@ void NgraphEngine::run(const NgraphIO& io, JobPtr* job) const {
     } catch (const NgraphError&) {  // the fallback is unavailable
     }
   }
-  std::string reason;  // for the denylist; empty if the data caused the failure
+  bool is_deniable = false;  // whether something other than the data may have caused the failure
   std::exception_ptr failure;
   try {
     if (run_function(io, now, job, &step)) {
@@ -688,15 +685,15 @@ void NgraphEngine::run(const NgraphIO& io, JobPtr* job) const {
   } catch (const CompileSkipped&) {
     return run_fallback_without_compiling(io, now);
   } catch (const InvalidInput& error) {
-    if (std::strstr(error.what(), kOutOfBoundsMarker) != nullptr) throw;
+    if (error.code() == ErrorCode::kOutOfBounds) throw;
     failure = std::current_exception();
-    if (step == Step::kCompile) reason = error.what();
-  } catch (const std::exception& error) {
+    is_deniable = step == Step::kCompile;
+  } catch (const std::exception&) {
     failure = std::current_exception();
-    if (step != Step::kData) reason = error.what();
+    is_deniable = step != Step::kData;
   }
   if (failure == nullptr) return run_fallback_while_compiling(io, job);
-  run_fallback_after_failure(io, failure, reason);
+  run_fallback_after_failure(io, failure, is_deniable);
 }
 
 bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings, JobPtr* job,
@@ -814,10 +811,10 @@ void NgraphEngine::run_fallback_while_compiling(const NgraphIO& io, JobPtr* job)
 }
 
 void NgraphEngine::run_fallback_after_failure(const NgraphIO& io, const std::exception_ptr& failure,
-                                              const std::string& reason) const {
+                                              bool is_deniable) const {
   const uint64_t version = denylist_version();
-  const std::string message = message_of(failure);
-  const bool is_overflow = message.find(kOverflowMarker) != std::string::npos;
+  const NgraphError error = as_ngraph_error(failure);
+  const bool is_overflow = error.code() == ErrorCode::kInt32Overflow;
   try {
     run_fallback(io);
   } catch (const NgraphError&) {  // the fallback is unavailable
@@ -830,14 +827,14 @@ void NgraphEngine::run_fallback_after_failure(const NgraphIO& io, const std::exc
   if (is_overflow && ++overflow_runs_ < kMaxOverflowRuns) return clear_failure(graph_);
   if (is_overflow) {
     overflow_runs_ = 0;
-    deny_graph(graph_, message);
+    deny_graph(graph_, error);
     denied_at_ = version;
     return;
   }
-  if (reason.empty()) return;
+  if (!is_deniable) return;
   // A failure with an empty tensor does not apply to other sizes.
   if (creates_empty_tensor(graph_, io)) return clear_failure(graph_);
-  deny_graph(graph_, reason);
+  deny_graph(graph_, error);
   denied_at_ = version;
 }
 

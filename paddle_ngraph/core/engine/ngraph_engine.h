@@ -126,10 +126,10 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // Runs the fallback while the function is built in the background. If Paddle cannot run the
   // subgraph, drops the job and waits for the function.
   void run_fallback_while_compiling(const NgraphIO& io, JobPtr* job) const;
-  // Runs the fallback after a failure of the engine; denylists the graph if the fallback succeeds
-  // and `reason` is not empty.
+  // Runs the fallback after a failure of the engine. If the fallback succeeds, denylists the graph
+  // after kMaxOverflowRuns overflows in a row, and after any other failure if `is_deniable`.
   void run_fallback_after_failure(const NgraphIO& io, const std::exception_ptr& failure,
-                                  const std::string& reason) const;
+                                  bool is_deniable) const;
   using Inputs = std::vector<phi::DenseTensor*>;
   Signature signature(const Inputs& inputs, const Settings& settings) const;
   Snapshot snapshot(const Inputs& inputs, bool constant_weights, bool in_place = false) const;

@@ -35,7 +35,8 @@ void require_range(const Id* ids, size_t count, const RangeCheck& check) {
   if (at == count) return;
   const size_t bound = at % check.low.size();
   throw InvalidInput(concat(check.message, " Expected ", check.low[bound], " <= value < ",
-                            check.high[bound], ", but got ", ids[at], "."));
+                            check.high[bound], ", but got ", ids[at], "."),
+                     check.code, check.op_id);
 }
 
 void require_range(const phi::DenseTensor& tensor, const RangeCheck& check) {

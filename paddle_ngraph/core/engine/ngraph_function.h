@@ -11,6 +11,7 @@
 
 #include "paddle/phi/core/dense_tensor.h"
 
+#include "core/common/error.h"
 #include "core/engine/weights_in_place.h"
 #include "core/ov/optimizer_updates.h"
 #include "core/ov/ov_function.h"
@@ -61,6 +62,8 @@ struct RangeCheck {
   std::vector<int64_t> low, high;
   std::vector<int64_t> ignored;  // values that are also allowed
   std::string message;
+  ErrorCode code;
+  int64_t op_id;  // see NgraphError
 };
 
 struct BuiltFunction;

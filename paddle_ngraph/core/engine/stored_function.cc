@@ -96,6 +96,8 @@ std::vector<int64_t> words_of(const BuiltFunction& built) {
     words.add(check.high);
     words.add(check.ignored);
     words.add(std::vector<char>(check.message.begin(), check.message.end()));
+    words.add(static_cast<int>(check.code));
+    words.add(check.op_id);
   }
   words.add(built.updates.num_threads);
   words.add(built.updates.steps.size());
@@ -143,6 +145,8 @@ BuiltFunction to_built_function(StoredFunction stored) {
     check.ignored = words.list<int64_t>();
     const auto message = words.list<char>();
     check.message.assign(message.begin(), message.end());
+    check.code = static_cast<ErrorCode>(words.next<int>());
+    check.op_id = words.next<int64_t>();
   }
   built.updates.num_threads = words.next<int>();
   built.updates.steps.resize(words.next<size_t>());

@@ -18,15 +18,19 @@ void CheckRange::infer() {
 
 template <typename Id>
 void CheckRange::check(const Id* ids, size_t count, int32_t* out) const {
-  const auto& [low, high, has_ignored, ignored, message, deferred_errors_id] = attributes();
+  const auto& [low, high, has_ignored, ignored, error, deferred_errors_id] = attributes();
   std::vector<int64_t> allowed;
   if (has_ignored) allowed.push_back(ignored);
   const size_t at = first_out_of_range(ids, count, low, high, allowed);
   std::transform(ids, ids + at, out, [](Id id) { return static_cast<int32_t>(id); });
   if (at == count) return;
   const size_t wrong = at % low.size();
-  report_error(deferred_errors_id, concat(message, " Expected ", low[wrong], " <= value < ",
-                                          high[wrong], ", but got ", ids[at], "."));
+  // The ids of a check for overflow are a mask, whose elements mean nothing to a reader.
+  const bool is_mask = error.code == static_cast<int64_t>(ErrorCode::kInt32Overflow);
+  report_error(deferred_errors_id,
+               error.error(is_mask ? std::string()
+                                   : concat(" Expected ", low[wrong], " <= value < ", high[wrong],
+                                            ", but got ", ids[at], ".")));
   for (size_t i = at; i < count; ++i) {
     const size_t n = i % low.size();
     const auto id = static_cast<int64_t>(ids[i]);

@@ -10,7 +10,7 @@ struct CheckRangeAttributes {
   std::vector<int64_t> high;
   bool has_ignored = false;
   int64_t ignored = 0;
-  std::string message;
+  ErrorAttributes error;
   int64_t deferred_errors_id = DeferredErrors::kNone;
 
   template <typename Visit>
@@ -19,14 +19,14 @@ struct CheckRangeAttributes {
     visit("high", high);
     visit("has_ignored", has_ignored);
     visit("ignored", ignored);
-    visit("message", message);
+    error.visit(visit);
     visit("findings", deferred_errors_id);
   }
 };
 
 // ids [..., N] -> ids in int32. Every element at index n of the last axis must satisfy low[n % N']
 // <= value < high[n % N'], or equal `ignored` when `has_ignored`; N' is the number of bounds, 1 if
-// all elements have the same ones. Otherwise rejects the run with `message`; the output is in range
+// all elements have the same ones. Otherwise rejects the run with `error`; the output is in range
 // even then.
 class CheckRange
     : public OperatorIn<CheckRange, OperatorWith<CheckRangeAttributes, ContentCheckOp>> {

@@ -43,7 +43,7 @@ void CheckedArithmetic::compute_of(const ov::TensorVector& inputs, ov::TensorVec
     }
     if (overflow_bits != 0) fits = false;
   });
-  if (!fits) report_error(attributes().deferred_errors_id, attributes().message);
+  if (!fits) report_error(attributes().deferred_errors_id, attributes().error.error());
 }
 
 template <typename Function>

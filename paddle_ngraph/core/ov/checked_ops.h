@@ -6,18 +6,18 @@
 namespace paddle_ngraph {
 
 struct CheckedAttributes {
-  std::string message;
+  ErrorAttributes error;
   int64_t deferred_errors_id = DeferredErrors::kNone;
 
   template <typename Visit>
   void visit(const Visit& visit) {
-    visit("message", message);
+    error.visit(visit);
     visit("findings", deferred_errors_id);
   }
 };
 
 // Base of the checked operators: x, y -> out, of one shape; x and y are int32, or int64 with values
-// representable in int32; out is int32. Rejects the run with `message` if an element of out
+// representable in int32; out is int32. Rejects the run with `error` if an element of out
 // overflows int32.
 class CheckedArithmetic : public OperatorWith<CheckedAttributes, ContentCheckOp> {
  public:

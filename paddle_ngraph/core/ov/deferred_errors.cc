@@ -6,6 +6,8 @@
 
 #include <openvino/op/util/multi_subgraph_base.hpp>
 
+#include "core/ov/plugin_errors.h"
+
 namespace paddle_ngraph {
 
 namespace {
@@ -81,7 +83,7 @@ std::shared_ptr<DeferredErrors> DeferredErrors::of(int64_t id) {
   return errors;
 }
 
-bool DeferredErrors::report(int64_t id, const std::string& text) {
+bool DeferredErrors::report(int64_t id, const InvalidInput& error) {
   std::shared_ptr<DeferredErrors> errors;
   {
     std::lock_guard<std::mutex> lock(registry_mutex());
@@ -92,8 +94,8 @@ bool DeferredErrors::report(int64_t id, const std::string& text) {
   ProcessState& state = errors->process_state();
   if (state.running == 0) return false;
   {
-    std::lock_guard<std::mutex> lock(state.text_mutex);
-    if (state.text.empty()) state.text = text;
+    std::lock_guard<std::mutex> lock(state.report_mutex);
+    if (!state.report) state.report = error;
   }
   ++state.num_reports;
   return true;
@@ -130,8 +132,8 @@ DeferredErrors::ErrorScope::ErrorScope(ProcessState* state)
       num_started_(++state->num_started),
       reports_before_(state->num_reports) {
   if (!began_alone_) return;
-  std::lock_guard<std::mutex> lock(state->text_mutex);
-  state->text.clear();  // of a run that is repeated and will report its errors again
+  std::lock_guard<std::mutex> lock(state->report_mutex);
+  state->report.reset();  // of a run that is repeated and will report its errors again
 }
 
 DeferredErrors::ErrorScope::~ErrorScope() { --state_->running; }
@@ -140,18 +142,18 @@ bool DeferredErrors::ErrorScope::has_new_reports() const {
   return state_->num_reports != reports_before_;
 }
 
-std::optional<std::string> DeferredErrors::ErrorScope::own_report() const {
+std::optional<InvalidInput> DeferredErrors::ErrorScope::own_report() const {
   if (!has_new_reports() || !began_alone_ || state_->num_started != num_started_)
     return std::nullopt;
-  std::lock_guard<std::mutex> lock(state_->text_mutex);
-  return std::exchange(state_->text, {});
+  std::lock_guard<std::mutex> lock(state_->report_mutex);
+  return std::exchange(state_->report, std::nullopt);
 }
 
-void ContentCheckOp::report_error(int64_t deferred_errors_id, const std::string& text) {
+void ContentCheckOp::report_error(int64_t deferred_errors_id, const InvalidInput& error) {
   if (deferred_errors_id != DeferredErrors::kNone &&
-      DeferredErrors::report(deferred_errors_id, text))
+      DeferredErrors::report(deferred_errors_id, error))
     return;
-  throw InvalidInput(mark_invalid_input(text));
+  throw tagged(error);
 }
 
 }  // namespace paddle_ngraph

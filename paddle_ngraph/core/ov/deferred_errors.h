@@ -40,7 +40,7 @@ class DeferredErrors {
   static std::shared_ptr<DeferredErrors> of(int64_t id);
 
   // Called by an operator. Returns whether a run is in progress that will read the report.
-  static bool report(int64_t id, const std::string& text);
+  static bool report(int64_t id, const InvalidInput& error);
 
   DeferredErrors();
   ~DeferredErrors();
@@ -58,12 +58,12 @@ class DeferredErrors {
       const ErrorScope scope(&state);
       auto done = run();
       if (!scope.has_new_reports()) return done;
-      if (const auto text = scope.own_report()) throw InvalidInput(*text);
+      if (const auto error = scope.own_report()) throw InvalidInput(*error);
     }
     const auto exclusive_run = begin_exclusive_run(&state);
     const ErrorScope scope(&state);
     auto done = run();
-    if (const auto text = scope.own_report()) throw InvalidInput(*text);
+    if (const auto error = scope.own_report()) throw InvalidInput(*error);
     return done;
   }
 
@@ -76,8 +76,8 @@ class DeferredErrors {
     std::atomic<int> running{0};
     std::atomic<uint64_t> num_started{0};
     std::atomic<uint64_t> num_reports{0};
-    std::mutex text_mutex;
-    std::string text;  // the first report; empty: none since a run has read it
+    std::mutex report_mutex;
+    std::optional<InvalidInput> report;  // the first one, until a run has read it
   };
 
   // Scope of a run, from its beginning to its end.
@@ -91,7 +91,7 @@ class DeferredErrors {
     // Whether any error was reported during this run.
     bool has_new_reports() const;
     // The first report, if no other run was in progress concurrently.
-    std::optional<std::string> own_report() const;
+    std::optional<InvalidInput> own_report() const;
 
    private:
     ProcessState* state_;
@@ -107,6 +107,25 @@ class DeferredErrors {
   std::atomic<ProcessState*> state_;
 };
 
+// Attributes of operators that reject runs: the error of such a run, see NgraphError.
+struct ErrorAttributes {
+  std::string message;
+  int64_t code = static_cast<int64_t>(ErrorCode::kGeneral);
+  int64_t op_id = kNoOperator;
+
+  template <typename Visit>
+  void visit(const Visit& visit) {
+    visit("message", message);
+    visit("code", code);
+    visit("op_id", op_id);
+  }
+
+  // `details`: follow the message.
+  InvalidInput error(const std::string& details = {}) const {
+    return InvalidInput(message + details, static_cast<ErrorCode>(code), op_id);
+  }
+};
+
 // Base of operators that check the contents of tensors.
 class ContentCheckOp : public ExtensionOp {
  public:
@@ -117,8 +136,8 @@ class ContentCheckOp : public ExtensionOp {
   virtual void set_deferred_errors_id(int64_t id) = 0;
 
  protected:
-  // Reports an error; throws it as InvalidInput if no run will read the report.
-  static void report_error(int64_t deferred_errors_id, const std::string& text);
+  // Reports an error; throws it, tagged, if no run will read the report.
+  static void report_error(int64_t deferred_errors_id, const InvalidInput& error);
 };
 
 }  // namespace paddle_ngraph

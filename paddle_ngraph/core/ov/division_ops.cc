@@ -75,7 +75,8 @@ void FlooredDivision::compute_each(const ov::TensorVector& inputs, ov::TensorVec
   if (std::find(y, y + inputs[1].get_size(), 0) != y + inputs[1].get_size()) {
     report_error(
         attributes().deferred_errors_id,
-        concat(get_type_name(), ": an integer is divided by zero; the divisor must not be 0."));
+        InvalidInput(concat(get_type_name(),
+                            ": an integer is divided by zero; the divisor must not be 0.")));
   }
   for_each<int32_t>(inputs, outputs,
                     [&](int32_t a, int32_t b) { return b == 0 ? 0 : of_integers(a, b); });

@@ -25,6 +25,7 @@
 #include "core/ov/extension_ops.h"
 #include "core/ov/first_run_trim.h"
 #include "core/ov/pin_values_op.h"
+#include "core/ov/plugin_errors.h"
 #include "core/ov/work_estimate.h"
 #include "core/ov/workspace.h"
 
@@ -183,8 +184,7 @@ ov::CompiledModel compile_unchanged(ov::Model* model, Settings* settings) {
   try {
     return compile();
   } catch (const std::exception& error) {
-    // The plugin fuses loops (its snippets) without checking that there are enough registers.
-    if (!settings->fuses_loops || std::strstr(error.what(), "snippet") == nullptr) throw;
+    if (!settings->fuses_loops || !is_loop_fusion_error(error)) throw;
     settings->fuses_loops = false;
     return compile();
   }
@@ -210,7 +210,7 @@ ov::CompiledModel compile(ov::Model* model, Settings* settings) {
     if (auto compiled = compile_with_pinning(model, settings)) return *compiled;
     PinValues::remove_from(model);
   }
-  return compile_unchanged(model, settings);
+  return unwrapping_errors([&] { return compile_unchanged(model, settings); });
 }
 
 // Makes the constants in this memory retain it: the compiled model is another one, without the
@@ -291,12 +291,7 @@ class Request {
   }
 
   void execute() {
-    try {
-      infer.infer();
-    } catch (const std::exception& error) {
-      unwrap_invalid_input(error);
-      throw;
-    }
+    unwrapping_errors([&] { infer.infer(); });
   }
 
   ov::InferRequest infer;
@@ -405,7 +400,7 @@ void execute_concurrently(Requests::Lease* lease, const Done& done) {
   };
   each([&](size_t i) { (*lease)[i].infer.start_async(); });
   each([&](size_t i) {
-    (*lease)[i].infer.wait();
+    unwrapping_errors([&] { (*lease)[i].infer.wait(); });
     if (!error) done(i);
   });
   if (error) std::rethrow_exception(error);

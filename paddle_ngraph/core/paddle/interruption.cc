@@ -98,6 +98,7 @@ void throw_as_paddle_error(const PythonInterrupt& interruption) {
   PADDLE_THROW(common::errors::External("%s", kInterruptMarker));
 }
 
+// Searches the text, since Paddle forwards nothing else of an exception.
 bool restore_interruption(const char* text) {
   if (std::strstr(text, kInterruptMarker) == nullptr) return false;
   if (const auto hidden = PendingInterrupt::instance().take()) {

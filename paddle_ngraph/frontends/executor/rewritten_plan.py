@@ -66,13 +66,13 @@ class RewrittenPlan:
             each for job_type, each in self._programs.items() if job_type not in plan.job_types()
         ]
         self._unfed = [name for program in legacy for name in _unfed(program)]
-        self._interpreter = scope_tracking.Bound(scope, self._names, self._create_interpreter)
-        self._whole = scope_tracking.Bound(scope, self._names, self._find_whole)
+        self._interpreter = scope_tracking.ScopeBound(scope, self._names, self._create_interpreter)
+        self._whole = scope_tracking.ScopeBound(scope, self._names, self._find_whole)
         self._is_single = len(plan.job_list()) == 1 and len(programs) == 1
         may_schedule = self._is_single and not has_order
         self._extensions = dispatcher.extensions_for(list(programs.values()), may_schedule)
         self._extended = [
-            scope_tracking.Bound(scope, self._names, partial(_bound, each, scope))
+            scope_tracking.ScopeBound(scope, self._names, partial(_bound, each, scope))
             for each in self._extensions
         ]
         self.strategies: tuple[dispatcher.Strategy[Run, Any], ...] = (

@@ -77,7 +77,7 @@ class Binding:
                 _report_disappearing(self.root, erased, by=self)
 
 
-class Bound(Generic[T]):
+class ScopeBound(Generic[T]):
     """An object that retains addresses of variables; rebuilt when these change.
 
     Args:

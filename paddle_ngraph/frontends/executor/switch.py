@@ -66,7 +66,7 @@ class SwitchedExecutor:
         self._scope = scope
         self.is_legacy = any(t not in plan.job_types() for t in paddle_plans.job_types(plan))
         self._is_unused = executor is None  # no run yet
-        self._paddle_executor = scope_tracking.Bound(
+        self._paddle_executor = scope_tracking.ScopeBound(
             scope, self._names, self._create_paddle_executor, executor
         )
         self._rewritten: RewrittenPlan | None = None

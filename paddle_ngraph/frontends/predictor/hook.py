@@ -118,7 +118,7 @@ def _replace_names() -> None:
 
 
 @dataclass
-class _Settings:
+class _ConfigSettings:
     """Settings of a configuration that have no getter.
 
     Attributes:
@@ -135,11 +135,11 @@ class _Settings:
     threads: int = 0
 
 
-_settings: WeakKeyDictionary[Config, _Settings] = WeakKeyDictionary()
+_settings: WeakKeyDictionary[Config, _ConfigSettings] = WeakKeyDictionary()
 
 
-def _settings_of(config: Config) -> _Settings:
-    return _settings.setdefault(config, _Settings())
+def _settings_of(config: Config) -> _ConfigSettings:
+    return _settings.setdefault(config, _ConfigSettings())
 
 
 @wraps(_init_config)
@@ -188,7 +188,7 @@ def _recording_buffers(original: Callable[..., None]) -> Callable[..., None]:
 def _model_from_memory(original: Callable[[Config], bool]) -> Callable[[Config], bool]:
     @wraps(original)
     def model_from_memory(self: Config) -> bool:
-        return _settings.get(self, _Settings()).folder is not None or original(self)
+        return _settings.get(self, _ConfigSettings()).folder is not None or original(self)
 
     return model_from_memory
 
@@ -217,7 +217,7 @@ def why_native(config: Config) -> str | None:
     for name, reason in _UNSUPPORTED_OPTIONS.items():
         if options.get(name) == "true":
             return reason
-    return _settings.get(config, _Settings()).why_native
+    return _settings.get(config, _ConfigSettings()).why_native
 
 
 def _options_of(config: Config) -> dict[str, str]:
@@ -284,7 +284,7 @@ class _Model:
 
     def __init__(self, config: Config) -> None:
         self._config: Config = AnalysisConfig(config)  # the user may change the original later
-        self._settings = _settings.get(self._config, _Settings())
+        self._settings = _settings.get(self._config, _ConfigSettings())
         self._saved = SavedModel.of(config)
         self._saved.check()
         self._file_stamp = self._saved.file_stamp()
@@ -450,7 +450,7 @@ def _run_engine(predictor: Predictor, *args: Any) -> Any:
     return None
 
 
-class _Switch:
+class _PredictorSwitch:
     """Runs a predictor by Paddle or the engine, depending on ``FLAGS_use_ngraph`` at each run.
 
     Args:
@@ -656,13 +656,13 @@ def _copy_to_variable(source: Handle, predictor: Predictor, name: str) -> Tensor
     return tensor
 
 
-_switches: WeakKeyDictionary[Predictor, _Switch] = WeakKeyDictionary()
+_switches: WeakKeyDictionary[Predictor, _PredictorSwitch] = WeakKeyDictionary()
 
 
 def _switched(
     predictor: Predictor, model: _Model, is_engine: bool, original: Predictor | None = None
 ) -> Predictor:
-    _switches[predictor] = _Switch(model, is_engine, original)
+    _switches[predictor] = _PredictorSwitch(model, is_engine, original)
     return predictor
 
 

@@ -75,7 +75,7 @@ from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
-_SWITCHES_ATTRIBUTE = "_ngraph_switches"  # of a layer: its ``_Switch`` objects
+_SWITCHES_ATTRIBUTE = "_ngraph_switches"  # of a layer: its ``_LayerSwitch`` objects
 
 # Declares that a run writes to none of its input tensors.
 _READING = _core.ReadOnlyRun()
@@ -253,19 +253,19 @@ def _latest_layer(target: Any) -> StaticLayer:
     return layers[0]
 
 
-def _switch(layer: StaticLayer, attributes: Any) -> _Switch:
+def _switch(layer: StaticLayer, attributes: Any) -> _LayerSwitch:
     """The switch of a layer for these attributes of the layer."""
-    switches: dict[int, _Switch] = attached_to(layer, _SWITCHES_ATTRIBUTE, dict)
+    switches: dict[int, _LayerSwitch] = attached_to(layer, _SWITCHES_ATTRIBUTE, dict)
     found = switches.get(id(attributes))
     if found is None or found.layer_attributes is not attributes:
         known = known_attributes_of(layer).items()
         _, is_training, in_sot_mode = next(key for key, value in known if value is attributes)
-        created = _Switch(layer, attributes, is_training, in_sot_mode)
+        created = _LayerSwitch(layer, attributes, is_training, in_sot_mode)
         found = switches[id(attributes)] = created
     return found
 
 
-class _Switch:
+class _LayerSwitch:
     """Chooses the programs of a layer: Paddle's, in training or not, or rewritten ones.
 
     Args:
@@ -279,7 +279,7 @@ class _Switch:
         self, layer: StaticLayer, attributes: Any, is_training: bool, in_sot_mode: bool
     ) -> None:
         self.layer_attributes = attributes
-        self._source = _Source(
+        self._source = _LayerPrograms(
             layer.train_program if is_training else layer.infer_program, is_training, in_sot_mode
         )
         self._fallback_reason = _fallback_reason(layer)
@@ -400,7 +400,7 @@ class _Programs:
 
 
 @dataclass
-class _Source:
+class _LayerPrograms:
     """The two programs of a layer, as created by Paddle.
 
     Attributes:

@@ -817,7 +817,7 @@ def _max_iterations(
     return min(found, default=None)
 
 
-def _narrowed_by(known: Range, bound: loop_conditions.Bound) -> Range:
+def _narrowed_by(known: Range, bound: loop_conditions.VariableBounds) -> Range:
     """``known`` limited by ``bound``; a single value if the two do not overlap."""
     lower = known[0] if bound.lower is None else max(known[0], bound.lower)
     upper = known[1] if bound.upper is None else min(known[1], bound.upper)

@@ -19,7 +19,7 @@ _UPPER_BOUND_OFFSETS = {
 _LOWER_BOUND_OFFSETS = {**GREATER, "pd_op.equal": 0}
 
 
-class Bound(NamedTuple):
+class VariableBounds(NamedTuple):
     """Lower and upper bound of a variable; ``None`` for no bound."""
 
     vid: str
@@ -27,7 +27,9 @@ class Bound(NamedTuple):
     upper: int | None
 
 
-def bounds(view: BlockView, cond: str, range_of: Callable[[str], Range | None]) -> list[Bound]:
+def bounds(
+    view: BlockView, cond: str, range_of: Callable[[str], Range | None]
+) -> list[VariableBounds]:
     """Returns bounds on variables of a block that hold if the variable ``cond``, a bool, is true.
 
     Args:
@@ -38,7 +40,9 @@ def bounds(view: BlockView, cond: str, range_of: Callable[[str], Range | None]) 
     return list(_bounds(view, cond, range_of))
 
 
-def _bounds(view: BlockView, cond: str, range_of: Callable[[str], Range | None]) -> Iterator[Bound]:
+def _bounds(
+    view: BlockView, cond: str, range_of: Callable[[str], Range | None]
+) -> Iterator[VariableBounds]:
     node = view.producer.get(source(view, cond))
     if node is None:
         return
@@ -61,11 +65,11 @@ def _bounds(view: BlockView, cond: str, range_of: Callable[[str], Range | None])
 
 def _compared(
     vid: str, other: Range | None, above: int | None, below: int | None
-) -> Iterator[Bound]:
+) -> Iterator[VariableBounds]:
     if other is not None:
         lower = None if below is None else other[0] + below
         upper = None if above is None else other[1] + above
-        yield Bound(vid, lower, upper)
+        yield VariableBounds(vid, lower, upper)
 
 
 def source(view: BlockView, vid: str) -> str:

@@ -28,7 +28,7 @@ _LIST_UNPACKING = frozenset({"builtin.split", "builtin.slice"})
 
 
 @dataclass(eq=False)
-class Step:
+class MemoryStep:
     """The memory use of an operator, or of a recompute of one.
 
     Attributes:
@@ -51,7 +51,7 @@ class Step:
     is_recompute: bool = False
     substitutes: Mapping[str, str] = field(default_factory=dict)
 
-    def with_reads(self, names: Mapping[str, str]) -> Step:
+    def with_reads(self, names: Mapping[str, str]) -> MemoryStep:
         """A copy of this step that reads other buffers."""
         changed = {old: new for old, new in names.items() if old in self.reads and old != new}
         if not changed:
@@ -73,7 +73,7 @@ class Lifetimes:
     """
 
     view: BlockView
-    steps: list[Step] = field(default_factory=list)
+    steps: list[MemoryStep] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     live_out: set[str] = field(default_factory=set)
     values: dict[str, int] = field(default_factory=dict)
@@ -117,11 +117,11 @@ class Lifetimes:
         """The bytes of some buffers."""
         return sum(self.sizes[buffer] for buffer in buffers)
 
-    def usage(self, order: Sequence[Step]) -> list[int]:
+    def usage(self, order: Sequence[MemoryStep]) -> list[int]:
         """The live bytes during each step."""
         return usage(order, self.sizes, self.live_out)
 
-    def peak(self, order: Sequence[Step]) -> int:
+    def peak(self, order: Sequence[MemoryStep]) -> int:
         """The peak memory in bytes."""
         return max(self.usage(order), default=0)
 
@@ -152,11 +152,11 @@ class Lifetimes:
                 self.values[buffer] = self.values.get(buffer, 0) + 1
         read, others = frozenset(reads), frozenset(indirect)
         self.steps.append(
-            Step(node, tuple(allocates), read, node.has_in_place_form, inside, others)
+            MemoryStep(node, tuple(allocates), read, node.has_in_place_form, inside, others)
         )
 
 
-def usage(steps: Sequence[Step], sizes: Mapping[str, int], live_out: set[str]) -> list[int]:
+def usage(steps: Sequence[MemoryStep], sizes: Mapping[str, int], live_out: set[str]) -> list[int]:
     """The live bytes during each step, including its own results."""
     last: dict[str, int] = {}
     for position, step in enumerate(steps):
@@ -174,7 +174,7 @@ def usage(steps: Sequence[Step], sizes: Mapping[str, int], live_out: set[str]) -
     return found
 
 
-def reused(step: Step, ending: set[str], sizes: Mapping[str, int]) -> int:
+def reused(step: MemoryStep, ending: set[str], sizes: Mapping[str, int]) -> int:
     """The bytes that a step saves by writing over an operand whose lifetime ends."""
     if not step.in_place or not step.allocates:
         return 0

@@ -15,7 +15,7 @@ from paddle_ngraph.ops.normalization import uses_running_statistics
 from paddle_ngraph.partitioning.analysis.block_view import OpNode
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.transpiler.memory import liveness
-from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step
+from paddle_ngraph.transpiler.memory.liveness import Lifetimes, MemoryStep
 
 # Prefixes of operators that take longer than their savings are worth.
 _MATMUL_PREFIXES = (
@@ -66,13 +66,13 @@ class _Recompute:
     """
 
     buffer: str
-    before: Step
-    again: list[Step] = field(default_factory=list)
+    before: MemoryStep
+    again: list[MemoryStep] = field(default_factory=list)
     saved: int = 0
     us: float = 0.0
 
 
-def recompute(steps: list[Step], lifetimes: Lifetimes, budget: int) -> list[Step]:
+def recompute(steps: list[MemoryStep], lifetimes: Lifetimes, budget: int) -> list[MemoryStep]:
     """The steps, with recompute steps inserted.
 
     Args:
@@ -80,7 +80,7 @@ def recompute(steps: list[Step], lifetimes: Lifetimes, budget: int) -> list[Step
         lifetimes: Their buffers; buffers of recomputed results are added.
         budget: The peak memory to reach, in bytes.
     """
-    return _Planner(steps, lifetimes).run(budget)
+    return _RecomputeSearch(steps, lifetimes).run(budget)
 
 
 def can_run_again(node: OpNode) -> bool:
@@ -106,10 +106,10 @@ def _is_expensive(name: str) -> bool:
     return name in _EXPENSIVE or name.startswith(_MATMUL_PREFIXES)
 
 
-class _Planner:
+class _RecomputeSearch:
     """The greedy search of :func:`recompute`."""
 
-    def __init__(self, steps: list[Step], lifetimes: Lifetimes) -> None:
+    def __init__(self, steps: list[MemoryStep], lifetimes: Lifetimes) -> None:
         self._steps = steps
         self._lifetimes = lifetimes
         self._sizes = lifetimes.sizes
@@ -120,7 +120,7 @@ class _Planner:
             for vid in [*(operand for operand, _ in node.overwrites), *node.outer_writes]:
                 self._writers.setdefault(lifetimes.view.root(vid), []).append(node)
 
-    def run(self, budget: int) -> list[Step]:
+    def run(self, budget: int) -> list[MemoryStep]:
         tried: set[str] = set()
         gained = False
         while True:
@@ -223,7 +223,7 @@ class _Planner:
         """Whether a buffer with later readers is live at the peak."""
         return self._position[self._producer[buffer]] <= self._peak
 
-    def _is_overwritten(self, producer: Step, at: int) -> bool:
+    def _is_overwritten(self, producer: MemoryStep, at: int) -> bool:
         """Whether an operand of a step is overwritten between the step and index ``at``."""
         node, begin = producer.node, self._position[producer]
         for name, value in zip(node.op.get_input_names(), node.op.operands_source()):
@@ -258,7 +258,7 @@ class _Planner:
         """Whether memory at the peak decreases, and no other step exceeds the old peak."""
         return max(after) <= max(before) and after[self._peak] < before[self._peak]
 
-    def _recompute_steps(self, choice: _Recompute) -> Iterator[Step]:
+    def _recompute_steps(self, choice: _Recompute) -> Iterator[MemoryStep]:
         at = self._position[choice.before]
         for producer in choice.again:
             number = next(self._numbers)
@@ -274,7 +274,7 @@ class _Planner:
             yield again
 
 
-def us_of(step: Step, lifetimes: Lifetimes) -> float:
+def us_of(step: MemoryStep, lifetimes: Lifetimes) -> float:
     """The estimated time of an operator, in microseconds."""
     passes = _MEMORY_PASSES.get(step.node.type.removeprefix("pd_op."), 1)
     elements = lifetimes.total([*step.allocates, *step.reads]) / _BYTES_PER_ELEMENT

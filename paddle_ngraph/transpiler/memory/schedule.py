@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from paddle_ngraph.partitioning.analysis import dependencies
 from paddle_ngraph.transpiler.memory import liveness
-from paddle_ngraph.transpiler.memory.liveness import Lifetimes, Step
+from paddle_ngraph.transpiler.memory.liveness import Lifetimes, MemoryStep
 
-Edges = Mapping[Step, Sequence[Step]]
+Edges = Mapping[MemoryStep, Sequence[MemoryStep]]
 
 
-def schedule(lifetimes: Lifetimes) -> list[Step]:
+def schedule(lifetimes: Lifetimes) -> list[MemoryStep]:
     """The steps in the best order found; its peak does not exceed that of program order."""
     edges = edges_of(lifetimes)
     late = _defer_allocations(lifetimes, edges)
-    orders: tuple[list[Step], ...] = (
+    orders: tuple[list[MemoryStep], ...] = (
         _advance_releases(late, edges, lifetimes),
         _advance_releases(lifetimes.steps, edges, lifetimes),
         lifetimes.steps,
@@ -28,7 +28,7 @@ def edges_of(lifetimes: Lifetimes) -> Edges:
     view = lifetimes.view
     steps = {step.node: step for step in lifetimes.steps}
     others = dependencies.memory_and_effect_dependencies(view, lambda node: True)
-    found: dict[Step, list[Step]] = {}
+    found: dict[MemoryStep, list[MemoryStep]] = {}
     for step in lifetimes.steps:
         producers = (view.producer.get(vid) for vid in step.node.reads)
         before = [producer for producer in producers if producer is not None] + list(
@@ -39,27 +39,29 @@ def edges_of(lifetimes: Lifetimes) -> Edges:
     return found
 
 
-def _move_sinks_last(steps: Sequence[Step], edges: dict[Step, list[Step]]) -> None:
+def _move_sinks_last(
+    steps: Sequence[MemoryStep], edges: dict[MemoryStep, list[MemoryStep]]
+) -> None:
     """Moves the terminator to the end of its block."""
     for step in steps:
         if step.node.type == "cf.yield":
             edges[step] = [other for other in steps if other is not step]
 
 
-def _defer_allocations(lifetimes: Lifetimes, edges: Edges) -> list[Step]:
+def _defer_allocations(lifetimes: Lifetimes, edges: Edges) -> list[MemoryStep]:
     """Program order, but steps that allocate more than they free run at their first reader."""
     steps = lifetimes.steps
-    last: dict[str, Step] = {}
+    last: dict[str, MemoryStep] = {}
     for step in steps:
         last.update(dict.fromkeys((*step.allocates, *step.reads), step))
     position = {step: number for number, step in enumerate(steps)}
-    found: dict[Step, None] = {}
+    found: dict[MemoryStep, None] = {}
 
-    def grows(step: Step) -> int:
+    def grows(step: MemoryStep) -> int:
         ending = {b for b in (*step.allocates, *step.reads) if last[b] is step} - lifetimes.live_out
         return lifetimes.total(step.allocates) - lifetimes.total(ending)
 
-    def emit(wanted: Step) -> None:
+    def emit(wanted: MemoryStep) -> None:
         pending = [wanted]
         while pending:
             step = pending[-1]
@@ -80,10 +82,12 @@ def _defer_allocations(lifetimes: Lifetimes, edges: Edges) -> list[Step]:
     return list(found)
 
 
-def _advance_releases(order: Sequence[Step], edges: Edges, lifetimes: Lifetimes) -> list[Step]:
+def _advance_releases(
+    order: Sequence[MemoryStep], edges: Edges, lifetimes: Lifetimes
+) -> list[MemoryStep]:
     """``order``, but a memory-neutral step runs as soon as its predecessors have run."""
     remaining = _PendingSteps(order, edges, lifetimes)
-    found: dict[Step, None] = {}
+    found: dict[MemoryStep, None] = {}
     small = [
         step for step in order if remaining.is_ready(step) and remaining.is_memory_neutral(step)
     ]
@@ -106,18 +110,18 @@ class _PendingSteps:
         lifetimes: Their buffers.
     """
 
-    def __init__(self, order: Sequence[Step], edges: Edges, lifetimes: Lifetimes) -> None:
+    def __init__(self, order: Sequence[MemoryStep], edges: Edges, lifetimes: Lifetimes) -> None:
         self._lifetimes = lifetimes
         self._dependencies = {step: set(edges[step]) for step in order}
-        self._followers: dict[Step, list[Step]] = {step: [] for step in order}
-        self._users: dict[str, dict[Step, None]] = {buffer: {} for buffer in lifetimes.sizes}
+        self._followers: dict[MemoryStep, list[MemoryStep]] = {step: [] for step in order}
+        self._users: dict[str, dict[MemoryStep, None]] = {buffer: {} for buffer in lifetimes.sizes}
         for step in order:
             for before in edges[step]:
                 self._followers[before].append(step)
             for buffer in (*step.allocates, *step.reads):
                 self._users[buffer][step] = None
 
-    def after(self, step: Step) -> Iterator[Step]:
+    def after(self, step: MemoryStep) -> Iterator[MemoryStep]:
         """Removes a step; returns the ready steps among its followers and last readers."""
         touched = dict.fromkeys(self._followers[step])
         for follower in touched:
@@ -130,11 +134,11 @@ class _PendingSteps:
                 touched.update(self._users[buffer])
         return (each for each in touched if not self._dependencies[each])
 
-    def is_ready(self, step: Step) -> bool:
+    def is_ready(self, step: MemoryStep) -> bool:
         """Whether a step has no pending predecessor."""
         return not self._dependencies[step]
 
-    def is_memory_neutral(self, step: Step) -> bool:
+    def is_memory_neutral(self, step: MemoryStep) -> bool:
         """Whether a step, run next, does not increase the live memory noticeably."""
         buffers = {*step.allocates, *step.reads} - self._lifetimes.live_out
         ending = (buffer for buffer in buffers if len(self._users[buffer]) == 1)

@@ -13,7 +13,8 @@ from paddle.tensor import array_length, array_write, create_array
 from paddle.tensor.manipulation import tensor_array_to_tensor
 
 import paddle_ngraph
-from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
+from paddle_ngraph.conversion.bridge import element_type
+from paddle_ngraph.conversion.function_builder import FunctionBuilder
 from tests.ops.test_control_flow import agree, graph_of
 from tests.programs import Program, counted, fed_limit, floats, parameter
 from tests.zips import zip_equal
@@ -150,9 +151,9 @@ def inside(build: Callable) -> Counter[str]:
         (element_type(spec.dtype).get_type_name(), [4 if size < 0 else size for size in spec.shape])
         for spec in [*graph.inputs, *graph.states]
     ]
-    bridge = NgraphBridge(graph, border)
-    bridge.build()
-    nodes = (node for model in bridge.inner_models() for node in model.get_ordered_ops())
+    builder = FunctionBuilder(graph, border)
+    builder.build()
+    nodes = (node for model in builder.inner_models() for node in model.get_ordered_ops())
     return Counter(node.get_type_name() for node in nodes)
 
 

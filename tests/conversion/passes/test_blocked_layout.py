@@ -40,7 +40,7 @@ def built(monkeypatch):
         for node in draft.model.get_ops():
             counts[node.get_type_name()] += 1
 
-    spy = build.Pass("count", "what is compiled is counted", count)
+    spy = build.BuildPass("count", "what is compiled is counted", count)
     monkeypatch.setattr(build, "PASSES", (*build.PASSES, spy))
     return counts
 

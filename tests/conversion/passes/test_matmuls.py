@@ -17,7 +17,7 @@ from paddle_ngraph.conversion import build, processor
 from paddle_ngraph.conversion.draft import Draft
 from paddle_ngraph.conversion.extensions import extension
 from paddle_ngraph.conversion.passes import matmuls
-from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.conversion.settings import RunSettings
 from tests.programs import Program, floats
 
 
@@ -102,11 +102,12 @@ def test_views_of_constants_are_constants(has_avx512):
 @pytest.mark.parametrize("has_avx512", [False], indirect=True)
 def test_other_precisions_are_left_to_the_plugin(has_avx512):
     (step,) = (each for each in build.PASSES if each.name == "products by oneDNN")
-    inference = SimpleNamespace(infers=True, extension=extension)
+    graph, bridge = SimpleNamespace(infers=True), SimpleNamespace(extension=extension)
+    inference = SimpleNamespace(graph=graph, bridge=bridge)
     for precision, expected in (("f32", "Gemm"), ("bf16", "MatMul")):
         a, b = (opset15.parameter([512, 512], Type.f32) for _ in range(2))
         model = ov.Model([opset15.result(opset15.matmul(a, b, False, False))], [a, b], "product")
-        step.run(Draft(model, [], inference, Settings(precision)))
+        step.run(Draft(model, [], inference, RunSettings(precision)))
         kinds = {node.get_type_name() for node in model.get_ops()}
         assert kinds & {"Gemm", "MatMul"} == {expected}
 

@@ -762,7 +762,7 @@ def test_stages_without_engine_operators_leave_it_the_others():
 
 def stages_of(layer: Any) -> list[Any]:
     (graph,) = layer.forward._trace_cache.graphs()
-    return [each for each in graph.stages if isinstance(each, trace_graph.Stage)]
+    return [each for each in graph.stages if isinstance(each, trace_graph.TraceStage)]
 
 
 @pytest.mark.parametrize("act", [lambda out: sum(out).sum(), lambda out: out[0].sum()])

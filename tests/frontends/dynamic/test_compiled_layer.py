@@ -1821,7 +1821,7 @@ def test_threads_train_layers_of_their_own():
 def test_making_graphs_takes_no_names(monkeypatch):
     """Paddle's names are those of all threads, and optimizers know parameters by their names."""
     made_graphs, taken = [], []
-    original, names = trace_graph.Stage._build, paddle.base.unique_name
+    original, names = trace_graph.TraceStage._build, paddle.base.unique_name
 
     def build(*args: Any) -> Any:
         before = names.generator, dict(names.generator.ids)
@@ -1835,7 +1835,7 @@ def test_making_graphs_takes_no_names(monkeypatch):
         taken.append(args)
         return switches(*args)
 
-    monkeypatch.setattr(trace_graph.Stage, "_build", build)
+    monkeypatch.setattr(trace_graph.TraceStage, "_build", build)
     layer = paddle_ngraph.compile(made(mlp))
     agree(trained(layer, mlp, 5), trained(made(mlp), mlp, 5))
     assert paddle_ngraph.stats()["engine_runs"] > 0 and made_graphs and not taken
@@ -1998,9 +1998,9 @@ class InDoubles(nn.Layer):
 @pytest.mark.slow("trains networks, each four times")
 @pytest.mark.parametrize("build", [mlp, InDoubles])
 def test_layers_and_parameters_that_come_and_go_share_a_graph(build, monkeypatch):
-    built, original = [], trace_graph.Stage._build
+    built, original = [], trace_graph.TraceStage._build
     monkeypatch.setattr(
-        trace_graph.Stage, "_build", lambda stage: built.append(stage) or original(stage)
+        trace_graph.TraceStage, "_build", lambda stage: built.append(stage) or original(stage)
     )
     layers, x = [made(build, seed) for seed in range(40)], floats(6, 20)
     compiled = paddle_ngraph.compile(lambda layer, x: layer(x))

@@ -18,7 +18,7 @@ from paddle import inference
 
 import paddle_ngraph
 from paddle_ngraph import _core, flags
-from paddle_ngraph.conversion.settings import Settings
+from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.frontends.predictor import hook as predictor_hook
 from paddle_ngraph.frontends.saved_models import saving
 from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
@@ -1200,7 +1200,7 @@ def test_threads_that_are_asked_for(monkeypatch, tmp_path, asked, granted, copie
             with engine_runs():
                 assert_equal(predict(each, MODELS[perceptron]()), expected)
         assert len(graphs) == 2
-        assert [Settings.of(graph).threads for graph in graphs] == [granted] * 2
+        assert [RunSettings.of(graph).threads for graph in graphs] == [granted] * 2
     finally:
         flags.set("ngraph_num_threads", before)
 

@@ -259,9 +259,7 @@ void Variant::retain(size_t number, Tensor tensor) {
 }
 
 Function::Function(const std::string& folder, const Json& description, Threads threads)
-    : name_(description.at("name").text()),
-      inputs_(texts(description.at("inputs"))),
-      overflow_messages_(texts(description.at("too_wide"))) {
+    : name_(description.at("name").text()), inputs_(texts(description.at("inputs"))) {
   for (const auto& variant : description.at("variants").list()) {
     variants_.emplace_back(folder, variant, threads);
   }
@@ -289,13 +287,9 @@ Tensors Function::run(Variant* variant, const std::vector<const Tensor*>& inputs
     variant->require_int32(inputs, inputs_);
     return variant->run(inputs, stream);
   } catch (const paddle_ngraph::InvalidInput& error) {
-    const std::string message = error.what();
-    for (const auto& sentence : overflow_messages_) {
-      if (message.rfind(sentence, 0) != 0) continue;
-      throw Error(concat(sentence, " A project that is generated with ", kWideIntegers,
-                         " computes it with 64"));
-    }
-    throw;
+    if (error.code() != paddle_ngraph::ErrorCode::kInt32Overflow) throw;
+    throw Error(concat(error.what(), " A project that is generated with ", kWideIntegers,
+                       " computes it with 64"));
   }
 }
 

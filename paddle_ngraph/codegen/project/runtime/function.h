@@ -91,8 +91,6 @@ class Function {
  private:
   std::string name_;
   std::vector<std::string> inputs_;  // names in main.cc
-  std::vector<std::string>
-      overflow_messages_;  // messages of operators whose results overflow int32
   std::deque<Variant> variants_;
 };
 

@@ -102,7 +102,7 @@ class TraceGraph:
     ) -> None:
         self.requested = requested
         self.number_of_calls = len(calls)
-        self.stages: list[Stage | Call] = []
+        self.stages: list[TraceStage | Call] = []
         self.why_native: str | None = None
         self.is_open = bool(examples)
         self._calls, self._metas, self._examples = calls, metas, examples
@@ -117,7 +117,7 @@ class TraceGraph:
 
     def _find_stages(self, non_differentiable: set[Read]) -> None:
         self.stages = [
-            Stage(spec, self._examples) if isinstance(spec, StageSpec) else spec
+            TraceStage(spec, self._examples) if isinstance(spec, StageSpec) else spec
             for spec in partition_stages(
                 self._calls, self._metas, self.requested, non_differentiable
             )
@@ -126,7 +126,7 @@ class TraceGraph:
     @property
     def reports(self) -> list[Report]:
         """Partitioning reports of the stages that were built."""
-        stages = [stage for stage in self.stages if isinstance(stage, Stage)]
+        stages = [stage for stage in self.stages if isinstance(stage, TraceStage)]
         return [stage.report for stage in stages if stage.report is not None]
 
     def __call__(self, given: list[Any]) -> list[Any] | None:
@@ -140,7 +140,7 @@ class TraceGraph:
         """
         if self.why_native is not None:
             return None
-        trains = any(isinstance(stage, Stage) and stage.trains for stage in self.stages)
+        trains = any(isinstance(stage, TraceStage) and stage.trains for stage in self.stages)
         if trains and not _may_train():
             return None
         if self._written_inputs and self._has_aliased_statistics(given):
@@ -179,7 +179,9 @@ class TraceGraph:
             (written if value_id in self._written_inputs else others).append(tensor)
         return _core.is_memory_shared(written, others)
 
-    def _steps(self, values: dict[int, Any]) -> list[tuple[Stage | Call, _Program | None]]:
+    def _steps(
+        self, values: dict[int, Any]
+    ) -> list[tuple[TraceStage | Call, _TraceProgram | None]]:
         """Returns the stages and calls to run, each stage with its program.
 
         The list is local, since other threads may refine the stages concurrently.
@@ -188,10 +190,10 @@ class TraceGraph:
             NgraphError: No operator of any stage can be converted.
         """
         self._refine_stages()
-        steps: list[tuple[Stage | Call, _Program | None]] = []
+        steps: list[tuple[TraceStage | Call, _TraceProgram | None]] = []
         for stage in self.stages:
-            program = stage.program_for(values) if isinstance(stage, Stage) else None
-            if isinstance(stage, Stage) and program is None:
+            program = stage.program_for(values) if isinstance(stage, TraceStage) else None
+            if isinstance(stage, TraceStage) and program is None:
                 steps += [(call, None) for call in stage.calls]  # e.g. sizes next to a network
             else:
                 steps.append((stage, program))
@@ -212,7 +214,7 @@ class TraceGraph:
         """
         if self._has_refined_stages:
             return
-        if sum(isinstance(stage, Stage) and stage.trains for stage in self.stages) > 1:
+        if sum(isinstance(stage, TraceStage) and stage.trains for stage in self.stages) > 1:
             with _tracing(), gradients_enabled(True):
                 non_differentiable = _in_static_mode(
                     non_differentiable_reads, self._calls, self._metas
@@ -301,7 +303,7 @@ class _SharedProgramLayer(PartialProgramLayer):  # type: ignore[misc]
         """Ignores the parameters that Paddle's constructor sets, which are those of this thread."""
 
 
-class Stage:
+class TraceStage:
     """A stage of a trace, with the program that computes it.
 
     Args:
@@ -327,10 +329,10 @@ class Stage:
         self._fed_inputs = self._fed_inputs or self._inputs
         self._parameter_inputs = [value for value in self._inputs if value not in self._fed_inputs]
         self._differentiable_inputs = self._find_differentiable_inputs()
-        self._program: _Program | None = None
+        self._program: _TraceProgram | None = None
         self.report: Report | None = None
 
-    def run(self, program: _Program, values: dict[int, Any]) -> None:
+    def run(self, program: _TraceProgram, values: dict[int, Any]) -> None:
         """Runs the program, and adds its outputs to ``values``."""
         with gradients_enabled(self.trains):  # as where the operators were called
             inputs = [self._input(values, value_id) for value_id in self._fed_inputs]
@@ -350,7 +352,7 @@ class Stage:
     def _parameters_from(self, values: dict[int, Any]) -> list[Any]:
         return [values[value_id] for value_id in self._parameter_inputs]
 
-    def program_for(self, values: dict[int, Any]) -> _Program | None:
+    def program_for(self, values: dict[int, Any]) -> _TraceProgram | None:
         """Returns the program, built at the first call; ``None`` if the operators are to be called.
 
         Raises:
@@ -366,7 +368,7 @@ class Stage:
                         self._program = self._build()
         return self._program
 
-    def _build(self) -> _Program | None:
+    def _build(self) -> _TraceProgram | None:
         if self.trains and next(_training_scope_ids) > SETTINGS.max_training_scopes:
             raise NgraphError(
                 f"{SETTINGS.max_training_scopes} graphs are in training or wait for backward "
@@ -385,12 +387,12 @@ class Stage:
             layer, [[shapes[at] for at in given] for shapes in self._examples]
         )
         if not self.trains:
-            return _Program(layer, None)
+            return _TraceProgram(layer, None)
         # Inputs without a gradient in dynamic mode: the target of expand_as, labels of losses.
         self._differentiable_inputs -= {
             self._fed_inputs[at] for at in gradients.inputs_without(layer)
         }
-        return _Program(layer, self._gradients(layer))
+        return _TraceProgram(layer, self._gradients(layer))
 
     def _gradients(self, layer: Any) -> gradients.Gradients:
         positions = self._index_values()
@@ -476,7 +478,7 @@ def _in_static_mode(build: Callable[..., Any], *args: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Program:
+class _TraceProgram:
     """The program of a stage.
 
     Attributes:

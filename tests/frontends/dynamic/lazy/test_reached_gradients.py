@@ -158,7 +158,7 @@ def test_values_without_gradient_belong_to_the_graph_that_reads_them():
         x.stop_gradient = False
         function(x).backward()
     (graph,) = function._trace_cache.graphs()
-    assert [isinstance(each, trace_graph.Stage) for each in graph.stages] == [True]
+    assert [isinstance(each, trace_graph.TraceStage) for each in graph.stages] == [True]
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
@@ -187,9 +187,9 @@ def test_independent_graphs_sample_in_call_order():
 def test_gradient_flow_is_known_before_graphs_are_built(monkeypatch):
     """Graphs are built once: Paddle retains each program that trains."""
     made_for = []
-    build = trace_graph.Stage._build
+    build = trace_graph.TraceStage._build
     monkeypatch.setattr(
-        trace_graph.Stage, "_build", lambda self: made_for.append(self) or build(self)
+        trace_graph.TraceStage, "_build", lambda self: made_for.append(self) or build(self)
     )
 
     @paddle_ngraph.compile
