@@ -72,7 +72,8 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=0,
         metavar="N",
-        help="start all ranks again so often when one fails or is stuck (default: %(default)s)",
+        help="restart all ranks at most this many times when one fails or is stuck (default: "
+        "%(default)s)",
     )
     launch.add_argument(
         "--checkpoint",
@@ -83,19 +84,19 @@ def _parser() -> argparse.ArgumentParser:
         "--log-dir",
         default="log",
         metavar="DIR",
-        help="all ranks but 0 print to workerlog.RANK in this folder (default: %(default)s)",
+        help="folder of the output of all ranks but 0, workerlog.RANK (default: %(default)s)",
     )
     launch.add_argument(
         "--timeout",
         type=float,
         default=20.0,
         metavar="SECONDS",
-        help="a rank that shows no sign of life for so long is stuck (default: %(default)g)",
+        help="a rank without a heartbeat for this long is stuck (default: %(default)g)",
     )
     launch.add_argument(
         "--port",
         type=int,
-        help="the port at which the ranks meet (default: a free one for each start)",
+        help="the port of the rendezvous (default: a free one for each start)",
     )
     launch.add_argument("script", help="the Python script")
     launch.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
@@ -113,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
 
     save = commands.add_parser(
         "save",
-        help="save a model with engine operators and, if wanted, compiled functions",
+        help="save a model with engine operators and, with --shapes, compiled functions",
         description=_save.__doc__,
         epilog="example: python -m paddle_ngraph save ocr/det served/det --shapes x=1x3x640x640 "
         "--shapes x=1x3x960x960",
@@ -139,7 +140,8 @@ def _parser() -> argparse.ArgumentParser:
 
     transpile = commands.add_parser(
         "transpile",
-        help="make another program of that of a saved model: with engine operators, or for ranks",
+        help="transform the program of a saved model: insert engine operators, or distribute it "
+        "to ranks",
         description=_transpile.__doc__,
     )
     transpile.add_argument(
@@ -156,45 +158,45 @@ def _parser() -> argparse.ArgumentParser:
     transpile.add_argument(
         "--optimize-memory",
         action="store_true",
-        help="bring the operators into an order in which their results take less memory",
+        help="reorder the operators so that their results take less memory",
     )
     transpile.add_argument(
         "--recompute",
         type=float,
         metavar="MB",
-        help="with --optimize-memory: compute results again rather than keep more than so many MB",
+        help="with --optimize-memory: recompute results to keep at most this many MB",
     )
     transpile.add_argument(
         "--open-size",
         type=int,
         metavar="SIZE",
-        help="with --optimize-memory: about how large the dimensions will be that the model leaves "
-        "open, such as the batch (default: 64)",
+        help="with --optimize-memory: typical size of dynamic dimensions, such as the batch "
+        "(default: 64)",
     )
     transpile.add_argument(
         "--shapes",
         metavar="NAME=SIZExSIZE",
         nargs="+",
-        help="with --optimize-memory: the shapes that will be fed, of some inputs or all",
+        help="with --optimize-memory: the shapes of some or all feeds",
     )
-    transpile.add_argument("--force", action="store_true", help="replace a model that is there")
+    transpile.add_argument("--force", action="store_true", help="replace an existing model")
     transpile.add_argument(
         "--ranks",
         type=int,
         metavar="N",
-        help="make the program of each of N processes of a program that trains, instead",
+        help="instead, distribute a training program to N processes",
     )
     transpile.add_argument(
         "--bucket-mb",
         type=float,
         metavar="MB",
-        help="with --ranks: average gradients in buckets of at most so many MB (default: 25)",
+        help="with --ranks: average gradients in buckets of at most this many MB (default: 25)",
     )
     transpile.add_argument(
         "--accumulate",
         type=int,
         metavar="RUNS",
-        help="with --ranks: add up the gradients of so many runs for an update (default: 1)",
+        help="with --ranks: accumulate the gradients of this many runs for an update (default: 1)",
     )
     transpile.add_argument(
         "--overlap",
@@ -222,18 +224,18 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         action="append",
         default=[],
-        help="generate functions for these shapes, a size of -1 being left open. May be repeated "
-        "for other shapes (default: whatever the model leaves open stays open)",
+        help="generate functions for these shapes, with -1 for a dynamic dimension. May be "
+        "repeated for other shapes (default: dynamic dimensions of the model stay dynamic)",
     )
     codegen.add_argument(
         "--train",
         action="store_true",
-        help="the model is a program that trains, saved with skip_prune_program=True",
+        help="the model is a training program, saved with skip_prune_program=True",
     )
     codegen.add_argument(
         "--processor",
         default="any",
-        help="any, avx2, avx512, or native: what this one is (default: %(default)s)",
+        help="any, avx2, avx512, or native: this processor (default: %(default)s)",
     )
     codegen.add_argument(
         "--seed", type=int, default=0, help="of the random numbers (default: %(default)s)"
@@ -241,21 +243,21 @@ def _parser() -> argparse.ArgumentParser:
     codegen.add_argument(
         "--wide-integers",
         action="store_true",
-        help="leave int64 that 32 bits may not hold to Paddle's kernels (default: a run in which "
-        "it does not fit ends with an error)",
+        help="let Paddle's kernels compute int64 that may overflow int32 (default: an overflow "
+        "ends the run with an error)",
     )
-    codegen.add_argument("--force", action="store_true", help="replace a project that is there")
+    codegen.add_argument("--force", action="store_true", help="replace an existing project")
     codegen.set_defaults(command=_codegen)
 
     simulate = commands.add_parser(
         "simulate",
-        help="predict the steps of data parallelism on more ranks than there are",
+        help="predict steps of data parallelism on more ranks than this machine has",
         description=_simulate.__doc__,
         epilog="example: python -m paddle_ngraph simulate benchmarks/results/ranks_mlp.json "
-        "--ranks 16 64 256 --network-gbit 25 --svg steps.svg. docs/scaling.md says what is in a "
-        "profile, and how to measure one",
+        "--ranks 16 64 256 --network-gbit 25 --svg steps.svg. docs/scaling.md describes "
+        "profiles, and how to measure one",
     )
-    simulate.add_argument("profile", type=Path, help="a JSON file with what was measured")
+    simulate.add_argument("profile", type=Path, help="a JSON file with the measurements")
     simulate.add_argument(
         "--ranks",
         type=int,
@@ -282,7 +284,7 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=50.0,
         metavar="US",
-        help="what a message between two machines takes besides (default: %(default)g)",
+        help="latency of a message between two machines (default: %(default)g)",
     )
     simulate.add_argument(
         "--spread",
@@ -604,7 +606,7 @@ def _cache(options: argparse.Namespace) -> int:
 
     folder = flags.get("ngraph_cache_dir")
     if not folder:
-        print("FLAGS_ngraph_cache_dir is empty: no functions are kept on disk")
+        print("FLAGS_ngraph_cache_dir is empty: no functions are stored on disk")
         return 0
     files = disk_cache.files()
     megabytes = sum(file.stat().st_size for file in files) / 2**20

@@ -160,8 +160,8 @@ def explain(program: Any) -> Any:
     if to_static_hook.is_static(program):
         return to_static_hook.explain(program)
     others = (
-        ", the Config of a predictor, what paddle.jit.to_static or paddle_ngraph.compile returns, "
-        "or a layer that enable(dynamic=True) has compiled"
+        ", the Config of a predictor, a result of paddle.jit.to_static or "
+        "paddle_ngraph.compile, or a layer that enable(dynamic=True) has compiled"
     )
     given = ngraph_transpiler.static_program(program, "explain", others)
     if isinstance(given, paddle.pir.Program):

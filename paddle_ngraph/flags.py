@@ -123,4 +123,4 @@ def _parse(flag: Flag, text: str) -> bool | int | str:
     try:
         return int(word)
     except ValueError:
-        raise NgraphError(f"{flag.key}={text!r} in the environment: use a whole number") from None
+        raise NgraphError(f"{flag.key}={text!r} in the environment: use an integer") from None

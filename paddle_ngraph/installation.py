@@ -50,7 +50,7 @@ def why_unavailable() -> str | None:
     if reason is not None:
         paddle = f"paddlepaddle=={_build_info.PADDLE_VERSION}"
         return (
-            f"paddle-ngraph does not know this Paddle: {reason}; "
+            f"paddle-ngraph does not support this Paddle: {reason}; "
             f"`pip install --force-reinstall {paddle}`, which it was compiled against."
         )
     return None

@@ -145,7 +145,7 @@ def check(folder: Path, kills: int, seed: int, steps: int) -> list[str]:
         assert job.lines(rank)[-1] == ["end"]
     said = job.output()
     for number, each in enumerate(done, 1):
-        what = "was killed by SIGKILL" if "KILL" in each else "is stuck: it has shown no sign"
+        what = "was killed by SIGKILL" if "KILL" in each else "is stuck: it has had no heartbeat"
         assert f"paddle_ngraph: {' '.join(each.split()[:2])} {what}" in said, said
         assert f"(restart {number} of {kills})" in said
     return done

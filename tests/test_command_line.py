@@ -110,4 +110,4 @@ def test_functions_on_disk_are_counted_and_deleted(tmp_path, capsys):
 
 def test_no_folder_for_functions_is_one_sentence(capsys):
     assert main(["cache"]) == 0
-    assert "no functions are kept on disk" in capsys.readouterr().out
+    assert "no functions are stored on disk" in capsys.readouterr().out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddle_ngraph.paddle_private.patch_table import PATCHES, Moment, PatchGroup
+from paddle_ngraph.paddle_private.patch_table import PATCHES, InstallationPhase, PatchGroup
 
 _INTRODUCTION = """# Patches of Paddle
 
@@ -14,15 +14,15 @@ attribute of a class or module of Paddle by a function that calls the original.
 """
 
 _MOMENTS = {
-    Moment.IMPORT: "Installed by `import paddle_ngraph`: these detect the first use, or record "
+    InstallationPhase.IMPORT: "Installed by `import paddle_ngraph`: these detect the first use, or record "
     "facts that cannot be found later.",
-    Moment.FIRST_USE: "Installed before `FLAGS_use_ngraph` is on, by whichever way it is set, and "
+    InstallationPhase.FIRST_USE: "Installed before `FLAGS_use_ngraph` is on, by whichever way it is set, and "
     "before a program has engine operators: `transpile()`, a pass by name, a saved model that is "
     "opened, `compile()`. Objects that can write weights are then searched for, and calls of "
     "Paddle that run in other threads are treated as writers until they return. Until then "
     "Paddle runs as without the package; in particular, it reads damaged parameter files, and "
     "crashes where the reasons below say so.",
-    Moment.DYNAMIC: "Installed by the first call of a function of `paddle_ngraph.compile()`, and "
+    InstallationPhase.DYNAMIC: "Installed by the first call of a function of `paddle_ngraph.compile()`, and "
     "of `enable(dynamic=...)`.",
 }
 
@@ -38,10 +38,10 @@ covered, too. `eager_functions()`, `collective_functions()` and the other genera
 def markdown() -> str:
     """The page."""
     sections = [_INTRODUCTION]
-    for moment, explanation in _MOMENTS.items():
-        groups = [group for group in PATCHES if group.moment is moment]
+    for phase, explanation in _MOMENTS.items():
+        groups = [group for group in PATCHES if group.phase is phase]
         count = sum(len(group.targets) for group in groups)
-        sections.append(f"## {moment.value.capitalize()}: {count} names\n\n{explanation}\n")
+        sections.append(f"## {phase.value.capitalize()}: {count} names\n\n{explanation}\n")
         sections.append("| names | reason |\n| --- | --- |\n" + "".join(map(_row, groups)))
     return "\n".join([*sections, _INTERCEPTION])
 

@@ -273,8 +273,8 @@ class _ShapePropagation:
         if any(shape != result and _count(shape) != 1 for shape in shapes):
             given = " and ".join(str([size.hint for size in shape]) for shape in shapes)
             raise NgraphError(
-                f"{statement.description} has no form in C++: its operands have the shapes "
-                f"{given}, and what the engine leaves to Paddle takes equal shapes, or one element"
+                f"{statement.description} is not supported in C++: its operands have the shapes "
+                f"{given}, and operators that fall back need equal shapes, or one element"
             )
         return result
 
@@ -283,7 +283,7 @@ class _ShapePropagation:
         try:
             at_hints = kernels.inferred(call.op, [[_hints_of(s) for s in row] for row in given])
         except NgraphError as error:
-            raise NgraphError(f"{call.description} refuses its operands: {error}") from error
+            raise NgraphError(f"{call.description} rejects its operands: {error}") from error
         try:
             dynamic = kernels.inferred(call.op, [[_dynamic_shape(s) for s in row] for row in given])
         except NgraphError:  # only a run shows whether the kernel accepts dynamic sizes
@@ -315,8 +315,8 @@ class _ShapePropagation:
         for variable, start, end in zip(loop.body.arguments, starts, ends):
             if start != end:
                 raise NgraphError(
-                    f"a loop (block {loop.body.number}) changes the shape of {variable.name}: that "
-                    "has no form in C++"
+                    f"a loop (block {loop.body.number}) changes the shape of {variable.name}: "
+                    "that is not supported in C++"
                 )
         self._set(loop.results, ends)
 
@@ -324,8 +324,8 @@ class _ShapePropagation:
         first, second = (self.block(branch) for branch in statement.branches)
         if first != second:
             raise NgraphError(
-                f"the two branches of block {statement.branches[0].number} return other shapes: "
-                "that has no form in C++"
+                f"the two branches of block {statement.branches[0].number} return different "
+                "shapes: that is not supported in C++"
             )
         self._set(statement.results, first)
 
@@ -374,7 +374,7 @@ def _built(
     description = f"interval {interval.number} ({interval.description})"
     if interval.graph.value_inputs:
         raise NgraphError(
-            f"{description} reads the contents of an input while it is built: a shape, say"
+            f"{description} reads the contents of an input while it is built, such as a shape"
         )
     views = {position: array.data.cast("B") for position, array in constants.items()}
     rows, hints = _with_symbols(given)
@@ -423,15 +423,15 @@ def _dynamic_variant(
         draft = build.model_with(opening, interval.text, signature, weights, RunSettings())
         found = dynamic_shapes.dynamic_model_of(opening, draft)
     except Exception as error:  # including OpenVINO's: static shapes may succeed
-        reason = str(error).strip().partition("\n")[0] or "something in it is empty"
-        advice = _overflow_advice(error) or "; give shapes"
-        raise NgraphError(f"{description} needs known shapes: {reason}{advice}") from error
+        reason = str(error).strip().partition("\n")[0] or "it has an empty tensor"
+        remedy = _overflow_advice(error) or "; give shapes"
+        raise NgraphError(f"{description} needs static shapes: {reason}{remedy}") from error
     fixed = sorted(opening.guards.fixed())
     if found is None or fixed:
         sizes = " and ".join(str(hints[number]) for number in fixed)
         raise NgraphError(
-            f"{description} has operators that need known shapes: it would hold for {sizes} only; "
-            "give shapes"
+            f"{description} has operators that need static shapes: it would be valid for {sizes} "
+            "only; give shapes"
         )
     return _variant(interval, draft, rows, found.guards, opening.guards.remaining())
 
@@ -474,8 +474,9 @@ def _reject_empty(interval: EngineCall, model: ov.Model) -> None:
             continue
         if any(size == 0 for output in node.outputs() for size in output.get_partial_shape()):
             raise NgraphError(
-                f"interval {interval.number} ({interval.description}) computes something empty for "
-                f"these shapes ({node.get_type_name()}): that has no form in C++; give other shapes"
+                f"interval {interval.number} ({interval.description}) computes an empty tensor for "
+                f"these shapes ({node.get_type_name()}): that is not supported in C++; give other "
+                "shapes"
             )
 
 
@@ -498,7 +499,8 @@ def _shape_of(output: Any) -> Shape:
 def _known_shape(output: Any) -> Any:
     if output.get_partial_shape().is_dynamic:
         raise NgraphError(
-            "a loop adds to what it hands on as often as only a run tells: that has no form in C++"
+            "a loop appends to a loop-carried value, and the number of iterations is known in a "
+            "run only: that is not supported in C++"
         )
     return output.get_shape()
 

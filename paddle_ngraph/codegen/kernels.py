@@ -26,8 +26,8 @@ from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
 # Reasons to reject an operator, by its ordering effects.
 _EFFECT_REASONS = {
-    DRAW: "it draws random numbers",
-    ACT: "it does more than to compute",
+    DRAW: "it samples random numbers",
+    ACT: "it has side effects",
     COMMUNICATE: "it communicates with other processes",
 }
 # The property that determines data-dependent sizes of results, and its operands; for other
@@ -84,7 +84,7 @@ def kernel_of(op: Operation) -> PhiKernel:
     except Exception as error:  # Paddle's own errors have many types
         raise NgraphError(_first_line(error)) from error
     if not _is_exported(found["infer_meta"]):
-        raise NgraphError("what infers the shapes of its results is not in libphi")
+        raise NgraphError("the function that infers the shapes of its results is not in libphi")
     kernel = PhiKernel(
         found["kernel"],
         found["dtype"],
@@ -169,7 +169,7 @@ def _members(value: Value) -> list[Value]:
         return [value]
     producer = value.get_defining_op()
     if producer is None or producer.name() != "builtin.combine":
-        raise NgraphError("it reads a list that only a run makes")
+        raise NgraphError("it reads a list whose length is known in a run only")
     return producer.operands_source()
 
 

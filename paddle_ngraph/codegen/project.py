@@ -78,7 +78,7 @@ def generate(
     cpp_program = _cpp_program(copy, list(zip(names, values)), scheduled, report)
     if train is not None and train != cpp_program.changes:
         raise NgraphError(
-            "the program changes none of its variables: it does not train"
+            "the program writes none of its variables: it does not train"
             if train
             else "the program trains: give --train (train=True), or save it without its optimizer"
         )
@@ -155,8 +155,8 @@ def _require_files(cpp_program: CppProgram) -> None:
     for each in cpp_program.persistent:
         if each.target.dtype == "bfloat16":
             raise NgraphError(
-                f"the variable {each.name} is bfloat16, which an .npy file cannot hold: keep it as "
-                "float32, and cast it where it is read"
+                f"the variable {each.name} is bfloat16, which .npy files do not support: "
+                "declare it float32, and cast it where it is read"
             )
 
 

@@ -46,7 +46,7 @@ _RUNTIME_OPERATORS = _BINARY_OPERATORS | {
 _RUNTIME_DTYPES = frozenset({"bool", "uint8", "int8", "int16", "int32", "int64", "float32"})
 _SETTERS = frozenset({"builtin.set_parameter", "builtin.shadow_output", "pd_op.shadow_output"})
 
-_LEFT_TO_PADDLE = "the engine leaves it to Paddle, for the reason that follows"
+_LEFT_TO_PADDLE = "it falls back to Paddle in the engine, for the reason that follows"
 
 # C++ keywords and names used in main.cc; a variable of such a name gets a suffix.
 _GENERATED_NAMES = re.compile(r"(block|branch|called|loop|made|popped)_\d+")
@@ -356,7 +356,7 @@ class _CppScope:
         if number in self.variables:
             return self.variables[number]
         if self.outer is None:
-            raise NotExpressible("a variable is read that no operator makes")
+            raise NotExpressible("a variable is read that no operator computes")
         found = self.outer._find(number)
         self.block.captured[found.name] = found
         return found
@@ -412,7 +412,7 @@ class _CppProgramBuilder:
             try:
                 self._operator(scope, op)
             except NotExpressible as reason:
-                raise NgraphError(f"{description} has no form in C++: {reason}") from reason
+                raise NgraphError(f"{description} is not supported in C++: {reason}") from reason
         return scope
 
     # -- operators ---------------------------------------------------------------------------------
@@ -495,7 +495,7 @@ class _CppProgramBuilder:
         if not value.initialized():
             return []
         if value.id not in scope.lists:
-            raise NotExpressible("it reads a list that only a run makes")
+            raise NotExpressible("it reads a list whose length is known in a run only")
         return scope.lists[value.id]
 
     def _interval(self, scope: _CppScope, op: Operation) -> None:
@@ -577,7 +577,7 @@ class _CppProgramBuilder:
         if outliving is None or outliving.target is value:
             return  # the variable has no reader in the program, or is set already
         if scope.outer is not None:
-            raise NotExpressible("it sets a variable inside of control flow")
+            raise NotExpressible("it sets a variable inside control flow")
         outliving.target.used = self._changes = True
         scope.block.statements.append(SetVariable(outliving.target.name, value))
 

@@ -18,7 +18,7 @@ see [adding an operator](adding_an_operator.md).
 `_grad` is the gradient, a trailing `_` the in-place form. *dtypes* are those of the inputs;
 *positions* may be int32 or int64, *known* inputs (axes, shapes) are read while a function is built,
 whatever their dtype. int64 results are computed where they are known to fit into 32 bits or are
-used only as positions. What takes float32 takes bfloat16 as well, unless it draws random numbers
+used only as positions. What takes float32 takes bfloat16 as well, unless it samples random numbers
 or is recurrent: it is computed in float32, and each result rounded, as in Paddle. float16 stays
 native, and so do the casts to it: the CPU plugin keeps such numbers in float32 from operator to
 operator, which omits roundings.

@@ -80,11 +80,11 @@ class Role(Enum):
 
     # Roles of inputs.
     DATA = "computed with: of one of the converter's dtypes"
-    INDEX = "positions or class labels: int32 or int64, beside the converter's dtypes"
-    CONSTANT = "its contents shape the function: known when that is built, of any dtype"
+    INDEX = "indices or class labels: int32 or int64, in addition to the converter's dtypes"
+    CONSTANT = "its contents are known when the function is built; of any dtype"
     SHAPE_ONLY = "used only for its shape and dtype"
     UNUSED = "not used at all: the engine does not get it"
-    SAVED = "what the forward converter saved for this one, in a form of its own"
+    SAVED = "a value that the forward converter saved for this one, in a representation of its own"
     # Roles of outputs.
     RESULT = "made by the converter"
     OMITTED = "not made: where the program uses it, the operator stays native"

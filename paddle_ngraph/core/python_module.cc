@@ -592,19 +592,20 @@ PYBIND11_MODULE(_core, module) {
   module.def(
       "share_tensor",
       [](phi::DenseTensor* target, const phi::DenseTensor& source) { *target = source; },
-      py::arg("target"), py::arg("source"), "Makes `target` all that `source` is, memory and LoD.");
+      py::arg("target"), py::arg("source"), "Makes `target` share memory and LoD of `source`.");
   module.def("view_array", &view_array, py::arg("target"), py::arg("array"), py::arg("dtype"),
-             py::arg("shape"), "Makes a tensor an array that is as declared; whether it is.");
+             py::arg("shape"),
+             "Makes a tensor an array of the declared type; returns whether it has that type.");
   module.def("split_rows", &split_rows, py::arg("tensor"), py::arg("parts"),
-             "Equal parts along axis 0, in the memory of the tensor.");
+             "Equal slices along axis 0, in the memory of the tensor.");
   module.def("share_as_arrays", &share_as_arrays, py::arg("tensors"), "Tensors as arrays.");
   module.def("copy_from_handle", &copy_from_handle, py::arg("handle"), py::arg("shape"),
-             "The contents of a predictor's handle of float32, which has this shape.");
+             "The contents of a predictor's float32 handle of this shape.");
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
   py::class_<ProgramState>(module, "ProgramState", "A program as it was.")
       .def(py::init<const pir::Program&>(), py::arg("program"))
       .def("matches", &ProgramState::matches, py::arg("program"),
-           "Whether it is the same program, and nothing has changed it.");
+           "Whether `program` is the program of the snapshot, unchanged.");
   module.def("num_threads", &num_threads);
   module.def("settings", [](const std::string& graph) {
     const Settings settings = NgraphEngine::of(graph)->settings();
@@ -620,7 +621,7 @@ PYBIND11_MODULE(_core, module) {
              "their loops was divided: the number of tasks, their work in multiplications, and "
              "the largest share of a thread over the mean.");
   module.def("allow_more_threads_than_cores", &allow_more_threads_than_cores, py::arg("allowed"),
-             "For tests: use as many threads as are asked for, even if there are fewer cores.");
+             "For tests: use the requested number of threads, even if there are fewer cores.");
   module.def("root_scope", &root_scope, py::arg("scope"), "Addresses, in and out.");
   module.def("guards_hold", &guards_hold, py::arg("words"), py::arg("sizes"));
   py::class_<OwnedScope>(module, "OwnedScope", "A scope of Paddle's that ends with this object.")
@@ -641,7 +642,7 @@ PYBIND11_MODULE(_core, module) {
       .def("__exit__",
            [](const FlagUse& flag_use, const py::args&) { flag_use.flag->exit(flag_use.use); });
   module.def("observes_operators", &observes_operators,
-             "Whether a profiler or a check wants to see operators.");
+             "Whether a profiler or a check observes operators.");
   py::class_<WholeProgram>(module, "WholeProgram",
                            "A program of nothing but one engine operator, without an interpreter.")
       .def(py::init(&make_whole_program), py::arg("graph"), py::arg("interval"), py::arg("tensors"),
@@ -659,7 +660,7 @@ PYBIND11_MODULE(_core, module) {
       .def("run_into", &WholeProgram::run_into, py::arg("targets"),
            py::call_guard<py::gil_scoped_release>())
       .def("run_on_tensors", &run_on_tensors, py::arg("feeds"), py::arg("names"));
-  py::class_<ConcatRows>(module, "ConcatRows", "Tensors one after the other, along axis 0.")
+  py::class_<ConcatRows>(module, "ConcatRows", "Concatenates tensors along axis 0.")
       .def(py::init([](std::vector<const phi::DenseTensor*> tensors) {
              return ConcatRows{std::move(tensors)};
            }),
@@ -686,7 +687,7 @@ PYBIND11_MODULE(_core, module) {
           py::arg("threads"))
       .def_property_readonly("last_ms", &DataDependencyEngine::last_ms);
   py::class_<SharedParameters>(module, "SharedParameters",
-                               "What a predictor and its clones have in memory once.")
+                               "The parameters that a predictor and its clones share.")
       .def(py::init())
       .def("share", &SharedParameters::share, py::arg("name"), py::arg("tensor"),
            py::call_guard<py::gil_scoped_release>());
@@ -703,29 +704,29 @@ PYBIND11_MODULE(_core, module) {
              "For tests: see core/common/fault_injection.h.");
   module.def(
       "num_blocked_threads", [] { return Fault::instance().blocked_threads.load(); },
-      "How many threads wait at the step that is to wait.");
+      "The number of threads that wait at the selected step.");
   module.def(
       "reset_denylist", [] { ++denylist_version(); },
-      "Gives every refused graph another chance: a converter has changed.");
+      "Clears the failures of all graphs: a converter has changed.");
   module.def("mark_weights_written", &mark_weights_written);
   module.def("live_objects", &live_objects, py::arg("type"),
              "The objects of a class of Paddle's core that Python has.");
   module.def("record_exposure", &record_exposure, py::arg("tensor"),
-             "Records that Python has an object of the tensor; the number of the object.");
+             "Records that Python has an object of the tensor; returns the id of the object.");
   module.def("exposure_end_callback", &exposure_end_callback, py::arg("references"),
              "What references call when their object is gone: takes back their `number`, and them "
              "from the table, in which each has a `key`.");
   module.def("record_address_escape", &record_address_escape, py::arg("tensor"),
-             "Records that somebody may write the memory of the tensor at any time.");
+             "Records that the memory of the tensor may be written at any time.");
   module.def("is_memory_shared", &is_memory_shared, py::arg("written"), py::arg("others"),
-             "Whether tensors that are written share memory with each other, or with others.");
+             "Whether written tensors share memory with each other, or with others.");
   module.def("record_memory_escape", &record_memory_escape, py::arg("tensor"),
-             "Records that the memory of the tensor was passed on to something that may keep it.");
-  py::enum_<WriteEffect>(module, "WriteEffect", "What a function of Paddle's may write.")
+             "Records that the memory of the tensor was passed to code that may retain it.");
+  py::enum_<WriteEffect>(module, "WriteEffect", "The possible writes of one of Paddle's functions.")
       .value("ARGUMENTS", WriteEffect::kArguments)
       .value("ANY_TENSOR", WriteEffect::kAnyTensor)
       .value("PROGRAM", WriteEffect::kProgram);
-  py::enum_<CallEffect>(module, "CallEffect", "What a call of a function means to a capture.")
+  py::enum_<CallEffect>(module, "CallEffect", "The effect of a call on a capture.")
       .value("GRAPH_BREAK", CallEffect::kGraphBreak)
       .value("DEFERRABLE", CallEffect::kDeferrable)
       .value("METADATA_ONLY", CallEffect::kMetadataOnly)
@@ -747,7 +748,7 @@ PYBIND11_MODULE(_core, module) {
       .value("SUBSCRIPT", ValueRule::Kind::kSubscript)
       .value("NONZERO_DIVISOR", ValueRule::Kind::kNonzeroDivisor)
       .value("SLICE_ASSIGNMENT", ValueRule::Kind::kSliceAssignment);
-  py::class_<ValueRule>(module, "ValueRule", "The values that an operator asks of whole numbers.")
+  py::class_<ValueRule>(module, "ValueRule", "The required range of an operator's integers.")
       .def(py::init([](ValueRule::Kind kind, size_t index_argument, size_t indexed_argument,
                        int axis_argument, int axis, bool from_end, int ignored_argument) {
              return ValueRule{kind, index_argument, indexed_argument, axis_argument,
@@ -768,17 +769,18 @@ PYBIND11_MODULE(_core, module) {
       .value("QUOTIENT", RangeRule::Kind::kQuotient)
       .value("REMAINDER", RangeRule::Kind::kRemainder)
       .value("CLIPPED", RangeRule::Kind::kClipped);
-  py::class_<RangeRule>(module, "RangeRule", "What is known of numbers that an operator makes.")
+  py::class_<RangeRule>(module, "RangeRule", "The range of an operator's integer results.")
       .def(py::init([](RangeRule::Kind kind, std::vector<size_t> sources, size_t axis_argument) {
              return RangeRule{kind, std::move(sources), axis_argument};
            }),
            py::arg("kind") = RangeRule::Kind::kUnknown, py::arg("sources") = std::vector<size_t>(),
            py::arg("axis_argument") = 1);
-  py::enum_<Mutation>(module, "Mutation", "What a method changes of its tensor.")
+  py::enum_<Mutation>(module, "Mutation", "The part of its tensor that a method mutates.")
       .value("NONE", Mutation::kNone)
       .value("VALUES", Mutation::kValues)
       .value("STOP_GRADIENT", Mutation::kStopGradient);
-  py::class_<DeferralRule>(module, "DeferralRule", "When a call of an operator may wait.")
+  py::class_<DeferralRule>(module, "DeferralRule",
+                           "The conditions under which a call may be deferred.")
       .def(py::init([](size_t max_tensor_arguments, bool requires_floats,
                        std::vector<std::pair<size_t, py::object>> required_arguments,
                        std::vector<std::pair<size_t, py::object>> required_with_gradient,
@@ -815,7 +817,7 @@ PYBIND11_MODULE(_core, module) {
   module.attr("END_OF_FUNCTION") = kEndOfFunction;
   module.attr("MAX_TRACES") = TraceCache::kMaxTraces;
   py::class_<ExclusiveSectionScope>(module, "ExclusiveSection",
-                                    "Inside of `with`, no other thread calls operators.")
+                                    "Inside `with`, no other thread calls operators.")
       .def(py::init<>())
       .def("__enter__",
            [](ExclusiveSectionScope& scope) {
@@ -824,7 +826,7 @@ PYBIND11_MODULE(_core, module) {
            })
       .def("__exit__",
            [](ExclusiveSectionScope& scope, const py::args&) { scope.section.reset(); });
-  py::class_<GradientMode>(module, "GradientMode", "Inside of `with`, operators have gradients.")
+  py::class_<GradientMode>(module, "GradientMode", "Inside `with`, operators have gradients.")
       .def(py::init<py::object, py::object, bool>(), py::arg("is_on"), py::arg("set"),
            py::arg("on"))
       .def("__enter__", &GradientMode::enter)
@@ -841,28 +843,28 @@ PYBIND11_MODULE(_core, module) {
   });
   py::class_<TracedValue>(module, "TracedValue", "A tensor of a path, by its number.")
       .def_readonly("index", &TracedValue::index);
-  py::class_<TraceCache, std::shared_ptr<TraceCache>>(
-      module, "TraceCache", "The operators that a function was seen to call.")
+  py::class_<TraceCache, std::shared_ptr<TraceCache>>(module, "TraceCache",
+                                                      "The traces of a function.")
       .def(py::init<py::object, bool>(), py::arg("make_graph"), py::arg("trains"))
       .def("ends", &TraceCache::ends);
-  py::class_<CaptureScope>(module, "Capture", "Inside of `with`, this thread captures operators.")
+  py::class_<CaptureScope>(module, "Capture", "Inside `with`, this thread captures operators.")
       .def(py::init<std::shared_ptr<TraceCache>, py::object>(), py::arg("trace_cache"),
            py::arg("tracer"))
       .def("__enter__", &CaptureScope::enter)
       .def("__exit__", [](CaptureScope& scope, const py::args&) { scope.exit(); });
   module.def("intercept_calls", &intercept_calls, py::arg("function"), py::arg("effect"),
-             "Has calls of a function in C count as writes of the weights within its reach.");
+             "Treats calls of a C function as writes of the weights that it can reach.");
   module.def("are_calls_intercepted", &are_calls_intercepted, py::arg("function"));
   module.def("replace_optimizer_kernel", &replace_optimizer_kernel, py::arg("function"),
              py::arg("name"), py::arg("tracer"),
-             "Has an operator that optimizers of dynamic mode call computed on all threads.");
+             "Computes an operator of dynamic-mode optimizers on all threads.");
   py::class_<ReadOnlyRun>(module, "ReadOnlyRun",
-                          "Inside of `with`, the next program of this thread writes no argument.")
+                          "Inside `with`, the next program of this thread writes no argument.")
       .def(py::init())
       .def("__enter__", [](const ReadOnlyRun&) { set_next_program_read_only(true); })
       .def("__exit__",
            [](const ReadOnlyRun&, const py::args&) { set_next_program_read_only(false); });
-  py::class_<ProgramRunScope>(module, "ProgramRun", "Inside of `with`, a run of a program.")
+  py::class_<ProgramRunScope>(module, "ProgramRun", "Inside `with`, a run of a program.")
       .def(py::init([](bool may_write) { return ProgramRunScope{may_write, nullptr}; }),
            py::arg("may_write"))
       .def(
@@ -876,10 +878,10 @@ PYBIND11_MODULE(_core, module) {
       },
       py::arg("graph"), py::arg("environment"), "Whether a function of the graph is on disk.");
   module.def("add_model_folder", &add_model_folder, py::arg("folder"), py::arg("owner"),
-             "Looks for functions in this folder, too, as far as it and they belong to this user.");
-  module.def("clear_cache", &clear_cache, "Gives back what is kept from run to run.");
+             "Also looks for functions in this folder, if folder and files belong to this user.");
+  module.def("clear_cache", &clear_cache, "Releases the memory that is retained between runs.");
   module.def("caches", &declared_caches, "The caches of the core: docs/caches.md.");
-  module.def("table_sizes", &table_sizes, "How much is kept, by what it is.");
+  module.def("table_sizes", &table_sizes, "The sizes of the caches, by name.");
 
   auto packed = module.def_submodule("mkl_packed", "Packed recurrent layers.");
   packed.def("pack_count", &mkl_packed::pack_count);
@@ -898,7 +900,7 @@ PYBIND11_MODULE(_core, module) {
 
   const auto release = py::call_guard<py::gil_scoped_release>();
   py::class_<NgraphEngine, std::shared_ptr<NgraphEngine>>(
-      module, "NgraphEngine", "Runs one graph string; the operator ngraph_engine holds one.")
+      module, "NgraphEngine", "Runs one graph string, for an operator ngraph_engine.")
       .def(py::init([](const std::string& graph) {
              const py::gil_scoped_release released;  // only here: pybind11 registers the object
              return NgraphEngine::of(graph);

@@ -308,8 +308,8 @@ def _pir(program: Any) -> Any:
 
     if not isinstance(program, paddle.pir.Program):
         raise NgraphError(
-            "checkpoints are of static PIR programs: paddle_ngraph.distribute() makes one of an "
-            "old-style program, and paddle.save() keeps the state of a dynamic layer"
+            "checkpoints are of static PIR programs: paddle_ngraph.distribute() converts a "
+            "ProgramDesc program, and paddle.save() stores the state of a dynamic layer"
         )
     return program
 
@@ -318,7 +318,7 @@ def _integer(step: Any) -> int:
     try:
         return operator.index(step)  # integers of NumPy, too
     except TypeError as error:
-        raise NgraphError(f"step={step!r}: give the number of steps that are done") from error
+        raise NgraphError(f"step={step!r}: give the number of completed steps") from error
 
 
 def _scope(given: Any) -> Any:

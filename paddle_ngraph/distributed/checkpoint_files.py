@@ -119,7 +119,7 @@ class Folder:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 raise
             raise NgraphError(
-                f"another job keeps its checkpoints in {path}: give each job a folder of its own"
+                f"another job has its checkpoints in {path}: give each job a folder of its own"
             ) from error
         for rest in path.glob(f"{_UNFINISHED}*"):
             _remove(rest)
@@ -211,7 +211,7 @@ class Folder:
             target = self.path / f"{_DAMAGED}{path.name}-{number}"
         path.rename(target)
         warnings.warn(
-            f"{path} is damaged ({why}): it is called {target.name} now, and the job continues "
+            f"{path} is damaged ({why}): it is renamed to {target.name}, and the job continues "
             "from an earlier checkpoint",
             stacklevel=2,
         )
@@ -302,7 +302,7 @@ def _verified(folder: Path, step: int) -> Checkpoint:
             raise
         raise _Damaged(f"{Path(error.filename or path).name}: {error.strerror}") from error
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise _Damaged(f"{_MANIFEST} makes no sense") from error
+        raise _Damaged(f"{_MANIFEST} is invalid") from error
 
 
 def _encoded(content: Any) -> bytes:
@@ -315,7 +315,7 @@ def _decoded(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _Damaged("a file is no JSON") from error
     if not isinstance(content, dict) or _encoded(content) != data:
-        raise _Damaged("a file is not as it was written")
+        raise _Damaged("the digest of a file is wrong")
     return content
 
 

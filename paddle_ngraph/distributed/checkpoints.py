@@ -72,7 +72,7 @@ class Checkpoints:
 
         def collect() -> str:
             if not 0 <= step <= checkpoint_files.LAST_STEP:
-                raise NgraphError(f"step={step}: give the number of steps that are done")
+                raise NgraphError(f"step={step}: give the number of completed steps")
             variables.update(_read(program, scope))
             record.update(_record(program))
             return f"step {step} of program {digest}"
@@ -231,7 +231,7 @@ def _record(program: Program) -> dict[str, Any]:
         schedule = json.loads(json.dumps(_state(scheduler), default=_plain))
     except (TypeError, ValueError) as error:
         raise NgraphError(
-            f"the state of {type(scheduler).__name__} cannot be kept: its state_dict() "
+            f"the state of {type(scheduler).__name__} cannot be saved: its state_dict() "
             f"has to consist of numbers and text ({error})"
         ) from error
     return {"schedule": schedule, "random": _random_streams()}

@@ -185,8 +185,8 @@ class DistributedJob:
             raise
         except Exception as error:  # Paddle's errors have many types
             raise NgraphError(
-                f"rank {self.placement.rank} waits in vain for the other ranks: rank 0 has gone, "
-                f"or another one has not come ({last_line(error)})"
+                f"rank {self.placement.rank} timed out waiting for the other ranks: rank 0 has "
+                f"ended, or another one has not joined ({last_line(error)})"
             ) from error
 
     def barrier(self) -> None:

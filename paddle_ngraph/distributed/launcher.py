@@ -406,7 +406,7 @@ class _Start:
         if rank.silent >= limit:
             return _Evidence(
                 time.monotonic() - rank.silent,
-                f"is stuck: it has shown no sign of life for {rank.silent:.0f} seconds",
+                f"is stuck: it has had no heartbeat for {rank.silent:.0f} seconds",
             )
         return None
 

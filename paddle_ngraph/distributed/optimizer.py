@@ -41,8 +41,8 @@ class DistributedOptimizer:
         """
         if not isinstance(loss, paddle.pir.Value):
             raise NgraphError(
-                "distributed_optimizer() minimizes losses of static PIR programs: give an "
-                "old-style program to paddle_ngraph.distribute(), and a dynamic layer to "
+                "distributed_optimizer() minimizes losses of static PIR programs: pass a "
+                "ProgramDesc program to paddle_ngraph.distribute(), and a dynamic layer to "
                 "paddle.DataParallel"
             )
         main: Any = paddle.static.default_main_program()

@@ -65,7 +65,7 @@ class Rendezvous:
                 then.
         """
         if not self._peers:
-            raise ConnectionError("this process is not connected with the other ranks any more")
+            raise ConnectionError("this process is no longer connected to the other ranks")
         try:
             return self._lead(text) if self._rank == 0 else self._follow(text)
         except BaseException:
@@ -124,7 +124,7 @@ class Rendezvous:
                 if not ready:
                     late = min(self._peers.keys() - texts.keys())
                     raise TimeoutError(
-                        f"rank {late} has not come for {RENDEZVOUS_TIMEOUT_SECONDS:.0f} seconds"
+                        f"rank {late} has not joined for {RENDEZVOUS_TIMEOUT_SECONDS:.0f} seconds"
                     )
                 for key, _ in ready:
                     texts[key.data] = self._receive(key.data)

@@ -88,4 +88,4 @@ def report_meeting(number: int) -> None:
 
 def _last_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else "it says nothing more"
+    return lines[-1] if lines else "it sends no further report"

@@ -322,7 +322,7 @@ class Trainer:
 
     def _ask(self, message: Message) -> Arrays:
         if not self._is_open:
-            raise NgraphError("this trainer is closed: make another one, with a server")
+            raise NgraphError("this trainer is closed: create another one, with a server")
         self._requests.put(message)
         answer = self._answers.get()
         if answer.kind == MessageKind.FAILURE:
@@ -355,8 +355,8 @@ def _row_ids(table: Table, feed: Mapping[str, Any]) -> np.ndarray:
     found = np.unique(np.concatenate(looked_up)).astype("int64")
     if len(found) and not 0 <= found[0] <= found[-1] < table.length:
         raise NgraphError(
-            f"rows {found[0]} to {found[-1]} of the table {table.name!r} are looked up, which has "
-            f"{table.length}"
+            f"rows {found[0]} to {found[-1]} of the table {table.name!r} are looked up, which "
+            f"has {table.length} rows"
         )
     rest = found[~np.isin(found, table.paddings)]
     return np.concatenate([np.array(table.paddings, "int64"), rest])

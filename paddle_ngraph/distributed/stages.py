@@ -142,7 +142,7 @@ class PipelineStage:
                 different sizes; another rank is lost or has failed.
         """
         if not self._is_open:
-            raise NgraphError("this pipeline is closed: make another one, on all ranks")
+            raise NgraphError("this pipeline is closed: create another one, on all ranks")
         begin, self._waiting = time.monotonic(), 0.0
         try:
             self._divide(feed)

@@ -41,7 +41,7 @@ def _mismatch(location: str, value: Any, expected: str) -> Malformed:
 def _non_negative(value: Any, location: str) -> None:
     # type(), since bool is a subclass of int.
     if type(value) is not int or not 0 <= value < _MAX_INDEX:
-        raise _mismatch(location, value, "a whole number from 0 on")
+        raise _mismatch(location, value, "an integer of at least 0")
 
 
 def _boolean(value: Any, location: str) -> None:
@@ -66,7 +66,7 @@ def _shape(value: Any, location: str) -> None:
     elements = 1
     for dim in value:
         if type(dim) is not int or dim < -1:
-            raise _mismatch(location, value, "a list of sizes, -1 where they are open")
+            raise _mismatch(location, value, "a list of sizes, -1 for dynamic ones")
         elements *= max(dim, 1)
         if elements > _MAX_ELEMENTS:
             raise _mismatch(location, value, "a shape that fits into memory")
@@ -198,7 +198,7 @@ def check(data: Any) -> None:
 def _check_tensors(data: dict[str, Any]) -> set[int]:
     known = {row[0] for row in data["tensors"]}
     if len(known) != len(data["tensors"]):
-        raise Malformed("two tensors have the same number")
+        raise Malformed("two tensors have the same id")
     return known
 
 
@@ -210,14 +210,14 @@ def _check_boundary(data: dict[str, Any], known: set[int]) -> None:
         raise Malformed("states and their new values differ in number")
     for field, end in (("value_inputs", len(read)), ("weights", len(data["inputs"]))):
         positions = data[field]
-        if len(set(positions)) != len(positions) or any(position >= end for position in positions):
-            raise Malformed(f"{field} names a position twice, or one beyond the {end} there are")
+        if len(set(positions)) != len(positions) or any(index >= end for index in positions):
+            raise Malformed(f"{field} has an index twice, or one beyond the {end} there are")
     dtype_of = {number: dtype for number, dtype, _ in data["tensors"]}
     for field in ("inputs", "states", "outputs", "state_outputs"):
         _require(data[field], known, f"graph.{field}")
         for dtype in {dtype_of[number] for number in data[field]} - dtypes.DTYPES.keys():
             name = "a TensorArray" if dtype in _ARRAYS else f"a tensor of {dtype}"
-            raise Malformed(f"graph.{field}: {name} has no form outside of an interval")
+            raise Malformed(f"graph.{field}: {name} has no representation outside an interval")
 
 
 def _check_blocks(op: dict[str, Any], tensors: dict[int, list[Any]]) -> None:
@@ -233,13 +233,13 @@ def _check_blocks(op: dict[str, Any], tensors: dict[int, list[Any]]) -> None:
     starts, produced = inputs["inputs"], form[4].get("out", op["outputs"]["out"])
     is_loop = op_type == "pd_op.while"
     if len(inputs["cond"]) != 1 or len(starts) != (len(produced) if is_loop else 0):
-        raise Malformed(f"{op_type} does not end with as much as it starts from")
+        raise Malformed(f"{op_type} yields another number of values than its initial values")
     for block in blocks:
         known = _check_tensors(block)
         own = {row[0]: row for row in block["tensors"]}
-        _require(block["inputs"], known, f"an input inside of {op_type}")
+        _require(block["inputs"], known, f"an input inside {op_type}")
         if len(set(block["inputs"])) != len(block["inputs"]):
-            raise Malformed(f"inside of {op_type}, a tensor is an input twice")
+            raise Malformed(f"inside {op_type}, a tensor is an input twice")
         _check_flow({"states": [], "state_outputs": [], **block}, known)
         read = [*starts, *inputs["captured"]]
         results = [*(inputs["cond"] if is_loop else ()), *produced]
@@ -247,7 +247,7 @@ def _check_blocks(op: dict[str, Any], tensors: dict[int, list[Any]]) -> None:
             if [tensors[n][1] for n in theirs if n is not None] != [
                 own[n][1] for n, other in zip(mine, theirs) if other is not None
             ] or len(mine) != len(theirs):
-                raise Malformed(f"what is inside of {op_type} reads or makes something else")
+                raise Malformed(f"the blocks of {op_type} have other inputs or outputs")
 
 
 def _check_flow(data: dict[str, Any], known: set[int]) -> None:

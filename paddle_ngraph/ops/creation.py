@@ -20,7 +20,7 @@ _FITS_INT32 = Limit(
     lambda op: op.attr("dtype") != "int64" or all(abs(v) < 2**31 for v in op.attr("values")),
 )
 _RANGE_FITS_INT32 = Limit(
-    "it begins or ends where an int64 needs 64 bits",
+    "its begin or end overflows int32",
     lambda op: (
         op.output("out").dtype != "int64"
         or all(abs(op.constants.get(name, [0])[0]) < 2**31 for name in ("start", "end"))
@@ -28,7 +28,7 @@ _RANGE_FITS_INT32 = Limit(
 )
 
 _VALUE_FITS_INT32 = Limit(
-    "an int64 must be a constant of the program that fits into 32 bits",
+    "an int64 must be a constant of the program that is representable in int32",
     lambda op: (
         op.output("out").dtype != "int64"
         or all(abs(v) < 2**31 for v in op.constants.get("value", [2**31]))
@@ -137,7 +137,7 @@ def arange(bridge: NgraphBridge, op: Op) -> None:
     dtype = element_type(op.output("out").dtype)
     start, end, step = (known_number(bridge, op, name) for name in ("start", "end", "step"))
     if dtype == Type.i64 and max(abs(start), abs(end)) >= 2**31:
-        raise NgraphError("it begins or ends where an int64 needs 64 bits")
+        raise NgraphError("its begin or end overflows int32")
     if is_symbolic((start, end, step)) and _counts_exactly(dtype, start, end, step):
         numbers = (bridge.full(each, Type.i64) for each in (start, end, step))
         bridge.set_output_node(op, "out", opset15.range(*numbers, output_type=dtype))

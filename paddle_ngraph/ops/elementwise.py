@@ -150,7 +150,7 @@ def _convert_floored(bridge: NgraphBridge, op: Op, name: str, of_known: Binary) 
         out = _floored(bridge, name, x, y)
     elif bridge.is_known(op, "x") and bridge.is_known(op, "y"):
         if not bridge.constant(op, "y").all():
-            raise NgraphError("a whole number is divided by zero")
+            raise NgraphError("an integer is divided by zero")
         out = of_known(x, y)
     else:
         operands = (opset15.convert(operand, Type.i32) for operand in (x, y))

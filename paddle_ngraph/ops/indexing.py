@@ -159,7 +159,7 @@ def _added_rows(bridge: NgraphBridge, shape: Sequence[int], ids: Any, rows: Node
 # -- single elements -------------------------------------------------------------------------------
 
 _HAS_POSITIONS = Limit(
-    "index must hold at least one number for each element",
+    "index must have at least one value for each element",
     lambda op: op.input("index").shape[-1] != 0,
 )
 

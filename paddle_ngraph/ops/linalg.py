@@ -239,7 +239,7 @@ _UNIQUE_OPERAND_INDICES = Limit(
     "an operand names an index twice",
     lambda op: all(len(set(indices)) == len(indices) for indices in _operands(op)),
 )
-_NO_ELLIPSIS = Limit("the equation leaves indices open", lambda op: "." not in op.attr("equation"))
+_NO_ELLIPSIS = Limit("the equation has an ellipsis", lambda op: "." not in op.attr("equation"))
 
 
 def _operands(op: Op) -> list[str]:

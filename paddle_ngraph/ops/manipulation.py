@@ -105,7 +105,7 @@ def _has_static_unit_dimensions(op: Op) -> bool:
 
 
 _STATIC_UNIT_DIMENSIONS = Limit(
-    "a dimension that it adds or removes is open", _has_static_unit_dimensions
+    "a dimension that it adds or removes is dynamic", _has_static_unit_dimensions
 )
 
 

@@ -18,11 +18,11 @@ from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant
 
 _SINGLE_PRECISION = Limit(
-    "its multi-precision form keeps a second copy of the parameter",
+    "its multi-precision variant has a master copy of the parameter",
     lambda op: not op.attr("multi_precision") and not op.has_input("master_param"),
 )
 _NO_SKIPPED_UPDATE = Limit(
-    "it may be told to skip an update", lambda op: not op.has_input("skip_update")
+    "it has an input that skips updates", lambda op: not op.has_input("skip_update")
 )
 _OWN_BETA_POWERS = Limit(
     "its powers of beta are shared by all parameters",

@@ -398,7 +398,7 @@ def lp_pool_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 _FIXED_WINDOWS = Limit(
-    "the windows are drawn at random in every run",
+    "the windows are sampled in every run",
     lambda op: bool(op.attr("random_u")),
 )
 

@@ -29,7 +29,7 @@ _MIN_SCALE = 1e-30
 _EPSILON = 1e-6
 
 _IS_INFERENCE = Limit("it updates its scale: in training", lambda op: bool(op.attr("is_test")))
-_IS_INTEGER = Limit("its numbers are float8", lambda op: op.attr("qmax") not in (448, 57344))
+_IS_INTEGER = Limit("its values are float8", lambda op: op.attr("qmax") not in (448, 57344))
 
 
 def _largest(bits: int) -> int:

@@ -34,7 +34,7 @@ def _has_all_weights(op: Op) -> bool:
 
 _LIMITS = (
     Limit(
-        "input 'weight_list' does not hold two weights and two biases per layer", _has_all_weights
+        "input 'weight_list' does not have two weights and two biases per layer", _has_all_weights
     ),
     Limit("attribute 'mode' is none of " + ", ".join(_MODES), lambda op: op.attr("mode") in _MODES),
     Limit(

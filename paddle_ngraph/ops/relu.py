@@ -171,7 +171,7 @@ def _slopes(bridge: NgraphBridge, op: Op) -> Node:
     return reshaped(bridge, bridge.get_input_node(op, "alpha"), shape)
 
 
-@converter("pd_op.rrelu", limits=[Limit("it draws random slopes", lambda op: op.attr("is_test"))])
+@converter("pd_op.rrelu", limits=[Limit("it samples random slopes", lambda op: op.attr("is_test"))])
 def rrelu(bridge: NgraphBridge, op: Op) -> None:
     """``noise * x``; without training ``noise`` is the mean slope where ``x < 0``, else 1."""
     x = bridge.get_input_node(op, "x")

@@ -35,7 +35,7 @@ def _has_short_axis(op: Op) -> bool:
 
 
 _SHORT_AXIS = Limit(
-    f"its axis is open or longer than {_MAX_PRODUCT_AXIS}",
+    f"its axis is dynamic or longer than {_MAX_PRODUCT_AXIS}",
     _has_short_axis,
 )
 _NOT_EXCLUSIVE = Limit(

@@ -323,7 +323,7 @@ def _is_mask(op: Op) -> bool:
 
 
 _ONE_MASK = Limit(
-    "a mask must be the only index, and the value it writes a single number",
+    "a mask must be the only index, and the written value a scalar",
     lambda op: (
         all(spec.dtype != "bool" for spec in op.inputs["indices"])
         or (len(op.inputs["indices"]) == 1 and set(op.input("value").shape) <= {1})
@@ -348,7 +348,7 @@ def index_put(bridge: NgraphBridge, op: Op) -> None:
     x, value = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "value")
     if _is_mask(op):
         if any(size != 1 for size in bridge.shape(value)):  # the program may declare another shape
-            raise NgraphError("a mask writes more than a single number")
+            raise NgraphError("a mask writes more than a scalar")
         put = opset15.add(x, value) if op.attr("accumulate") else value
         put = reshaped(bridge, put, []) if bridge.shape(put) == [1] else put
         bridge.set_output_node(op, "out", select(_mask(bridge, op, x), put, x))

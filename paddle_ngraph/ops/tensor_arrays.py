@@ -32,7 +32,7 @@ def array_write_(bridge: NgraphBridge, op: Op) -> None:
     """
     array = bridge.arrays[op.input("array")]
     if not _is_always(bridge, op, "i", bridge.arrays.length(array)):
-        raise NgraphError("it may write elsewhere than behind the last element")
+        raise NgraphError("its index may differ from the length")
     element = opset15.unsqueeze(bridge.get_input_node(op, "x"), bridge.ints([0]))
     bridge.arrays.append(array, element)
     bridge.arrays[op.output("out")] = array

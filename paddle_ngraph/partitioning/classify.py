@@ -61,7 +61,7 @@ def fixpoint(candidates: Candidates) -> Capability:
 def _outputs_read_natively(candidates: Candidates) -> dict[OpNode, str]:
     """Operators with an output that Paddle's interpreter reads, but their converter omits."""
     return {
-        node: "a native operator uses an output that the engine does not make"
+        node: "a native operator uses an output that the engine does not compute"
         for node, readers in candidates.unused_by.items()
         if candidates.can_convert(node) and not all(map(candidates.can_convert, readers))
     }
@@ -153,7 +153,7 @@ class _Classifier:
             return reason
         if entry.draws(op) and not op.outputs_used():
             # Without the operator, the random stream would not advance.
-            return "nothing reads its random numbers"
+            return "its random numbers have no reader"
         return op
 
     def _with_bodies(self, node: OpNode, op: Op) -> Op | str:
@@ -165,7 +165,7 @@ class _Classifier:
             inner = _Classifier(BlockView(block))
             body = inner.body(block.args(), [self._view.values[vid] for vid in node.captured])
             if isinstance(body, str):
-                return f"inside of it, {body}"
+                return f"inside, {body}"
             bodies.append(body)
             op.blocks.append(graph_of(body))
         self._bodies[node] = bodies
@@ -180,13 +180,13 @@ class _Classifier:
         """
         names = {vid: name for name, vid in self._slots[node] if vid in self._empty}
         if not names.keys().isdisjoint(node.initial_values):
-            return "it starts from an empty tensor, with which nGraph does not compute"
+            return "its initial value is an empty tensor, which nGraph does not support"
         # Converters may support empty index tensors.
         if any(entry.role(name) not in (Role.UNUSED, Role.INDEX) for name in names.values()):
-            return "it reads an empty tensor, with which nGraph does not compute"
+            return "it reads an empty tensor, which nGraph does not support"
         used = {spec.id for spec in op.outputs_used()}
         if any(self._tensor_ids[vid] in used for vid in node.writes if vid in self._empty):
-            return "it makes an empty tensor, with which nGraph does not compute"
+            return "it computes an empty tensor, which nGraph does not support"
         return None
 
     def _reason_in_blocks(self, node: OpNode) -> str | None:
@@ -211,14 +211,14 @@ class _Classifier:
         """
         view = self._view
         if not view.nodes or view.nodes[-1].type != YIELD:
-            return "a block hands nothing on"
+            return "a block yields no values"
         *nodes, end = view.nodes
         if not all(map(view.is_tensor, end.reads)):
-            return "something is handed on that is not a dense tensor"
+            return "a yielded value is not a dense tensor"
         given = [view.known(value) for value in (*args, *captured)]
         arrays = {vid for vid in given[len(args) :] if view.is_array(vid)}
         if not all(map(view.is_tensor, {*given} - arrays)):
-            return "something is handed on that is not a dense tensor"
+            return "a yielded value is not a dense tensor"
         for vid in given:
             self._tensor_ids.setdefault(vid, len(self._tensor_ids))
         candidates = self.candidates()
@@ -236,10 +236,10 @@ class _Classifier:
             return "it overwrites a variable of an outer block"
         if any(view.is_named(operand) for operand, _ in node.overwrites):
             # Paddle's ``set_parameter`` would name a variable without a writer.
-            return "it overwrites what the program names afterwards"
+            return "it overwrites a variable that the program names afterwards"
         if not self._is_fed and any(map(view.is_named, node.writes)):
             # An initial value: Paddle writes into the variable's memory, which others may read.
-            return "it writes a variable of the scope, which others may hold"
+            return "it writes a variable of the scope, which may have other users"
         if any(map(view.has_aliased_name, node.writes)):
             return "it writes a variable that the program also has under another value"
         return None
@@ -302,7 +302,7 @@ def _reason_inside(candidates: Candidates, node: OpNode) -> str | None:
     if node.device:
         return "it is placed on a device"
     if node.type.rstrip("_").endswith("_grad"):
-        return "gradients inside of loops and branches are Paddle's"
+        return "gradients inside loops and branches fall back"
     return None
 
 

@@ -320,7 +320,7 @@ def _placeholder(block: Block, dtype: str, values: dict[int, Value]) -> TensorSp
 def _append(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -> None:
     form = op.form
     if form is None:
-        raise NgraphError(f"the graph does not say how Paddle runs {op.type}")
+        raise NgraphError(f"the graph lacks Paddle's attributes of {op.type}")
     input_lists, output_lists = form.lists
     if op.blocks:
         _append_region(block, op, form, values, as_declared)

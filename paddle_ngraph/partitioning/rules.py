@@ -37,7 +37,7 @@ def illegal_operators(
             yield producers[spec.id], f"its interval has more than {_MAX_OUTPUTS} outputs"
     elif stochastic := list(_unused_random_operators(capable, subgraph)):
         for node in stochastic:
-            yield node, "nothing in its interval reads its random numbers"
+            yield node, "its random numbers have no reader in its interval"
     elif (reason := denylist.subgraph_denial_reason(subgraph.graph)) is not None:
         yield from ((node, reason) for node in interval.nodes)
     elif (found := fallback.reason_against(subgraph.graph)) is not None:

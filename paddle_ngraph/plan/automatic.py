@@ -171,7 +171,7 @@ class AutomaticPlan:
 
 def _sentence(option: Option) -> str:
     if option.reason:
-        return f"{option.name}: left out: {option.reason}"
+        return f"{option.name}: excluded: {option.reason}"
     predicted = "" if option.predicted_ms is None else f"predicted {option.predicted_ms:.3g} ms, "
     if option.measured_ms is None:
         measured = "which is too far from the best to be measured"
@@ -259,7 +259,7 @@ class _PlanSelection:
 
     def _check_divisible(self, count: int) -> None:
         if all(value.ndim == 0 or value.shape[0] % count for value in self._feed.values()):
-            raise NgraphError(f"the batch does not divide into {count} slices")
+            raise NgraphError(f"the batch is not divisible into {count} slices")
 
     def _pipeline(self, name: str, count: int, slices: int) -> _Planned:
         """Builds a pipeline whose stages are balanced by measured times."""
@@ -285,7 +285,7 @@ class _PlanSelection:
     def _groups(self, count: int) -> _Planned:
         plan = ExecutionPlan(self._program, _core_groups(count), self._wanted)
         if len({op.device for op in plan.operators}) < count:
-            raise NgraphError(f"the program has no {count} parts that do not depend on each other")
+            raise NgraphError(f"the program has no {count} independent branches")
         return plan.program, plan.fetches
 
     def _try(
@@ -306,7 +306,7 @@ class _PlanSelection:
         if _is_equivalent(computed, expected, gradients):
             self._plans[name] = candidate
         else:
-            self._skipped[name] = "it computes other numbers than the serial plan"
+            self._skipped[name] = "its results differ from those of the serial plan"
 
     def _candidate(self, name: str, program: PirProgram, fetches: list[Value]) -> CandidatePlan:
         schedule = schedule_of(program)

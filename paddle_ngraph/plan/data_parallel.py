@@ -82,7 +82,8 @@ def check_divisible(name: str, size: int, parts: int, what: str) -> None:
     """
     if size == 0 or size % parts != 0:
         raise NgraphError(
-            f"the batch of {name!r} has {size} samples, which do not divide among {parts} {what}: "
+            f"the batch of {name!r} has {size} samples, which are not divisible among {parts} "
+            f"{what}: "
             "feed a multiple, for example with drop_last of a DataLoader"
         )
 
@@ -134,7 +135,7 @@ def _in_slices(program: Any, places: int, wanted: Sequence[Any], placing: _Placi
     given = ngraph_transpiler.static_program(program, "data_parallel")
     is_integer = isinstance(places, int) and not isinstance(places, bool)
     if not is_integer or not 1 <= places <= _MAX_SLICES:
-        raise NgraphError(f"places is {places!r}: give a whole number from 1 to {_MAX_SLICES}")
+        raise NgraphError(f"places is {places!r}: give an integer from 1 to {_MAX_SLICES}")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
     with packed_layers.disabled():  # the operators on the data have to be one subgraph
         program_pass.canonicalize(copy)
@@ -208,9 +209,7 @@ class _Slices:
         view = BlockView(self._block)
         computing = [node for node in view.nodes if can_be_placed(node.op)]
         if any(node.is_engine for node in computing):
-            raise NgraphError(
-                "the program has engine operators already: pass the program that they were made of"
-            )
+            raise NgraphError("the program has engine operators already: pass the original program")
         local = self._data_dependent(view)
         placed = self._placing(view, [node for node in computing if node in local])
         for node in computing:
@@ -224,12 +223,12 @@ class _Slices:
         graphs = [Graph.from_string(op.attrs()["graph"]) for op in engines]
         if len(set(placed.values())) <= 1 and len(engines) != 1:
             raise NgraphError(
-                f"what the program computes of its data makes {len(engines)} intervals, not one: "
+                f"the operators on the data form {len(engines)} intervals, not one: "
                 "such a program cannot be computed in slices"
             )
         if any(graph.states for graph in graphs):
             raise NgraphError(
-                "the program updates variables while it computes gradients or results: such a "
+                "the program updates variables in the forward or backward pass: such a "
                 "program cannot be computed in slices"
             )
         return engines
@@ -252,7 +251,7 @@ class _Slices:
         data = {node.writes[0] for node in sources if _is_sliced(node.op.result(0))}
         if not data:
             raise NgraphError(
-                "no feed of the program has an open first dimension, the samples of a batch: "
+                "no feed of the program has a dynamic first dimension, the samples of a batch: "
                 "declare it as in paddle.static.data('x', [-1, ...])"
             )
         found = set()
@@ -307,6 +306,6 @@ def _reject_native(report: Report, local: set[int]) -> None:
         for op in block.native:
             if op.index in local:
                 raise NgraphError(
-                    f"{op.type} (operator {op.index}) is computed of the data and stays native "
+                    f"{op.type} (operator {op.index}) computes on the data and stays native "
                     f"({op.reason}): such a program cannot be computed in slices"
                 )

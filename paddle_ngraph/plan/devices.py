@@ -52,7 +52,8 @@ def known_device(name: Any) -> str:
     others = "".join(f"{device}, " for device in accelerators.available())
     raise NgraphError(
         f"there is no device {name!r}: take {CPU}, a group of its cores ({usable} or some of "
-        f"these), {others}or {NATIVE}; paddle_ngraph.automatic_plan() finds out what is fastest"
+        f"these), {others}or {NATIVE}; paddle_ngraph.automatic_plan() measures which plan is "
+        "fastest"
     )
 
 

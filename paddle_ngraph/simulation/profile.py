@@ -184,7 +184,7 @@ class _Fields:
     def list(self, name: str) -> list[Any]:
         found = self.get(name)
         if not isinstance(found, list) or not found:
-            raise NgraphError(f"{self._where}: {name!r} has to be a list, and not empty")
+            raise NgraphError(f"{self._where}: {name!r} has to be a list with at least one element")
         return found
 
     def number(self, name: str, above: bool = False) -> float:
@@ -194,7 +194,7 @@ class _Fields:
     def integer(self, name: str) -> int:
         found = self.get(name)
         if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-            raise NgraphError(f"{self._where}: {name!r} has to be a whole number of 1 or more")
+            raise NgraphError(f"{self._where}: {name!r} has to be an integer of 1 or more")
         return found
 
     def by_count(self, name: str) -> dict[int, float]:

@@ -44,7 +44,9 @@ def last_of_backward(training: TrainingProgram, fetching: Sequence[Operation]) -
             there are no gradients.
     """
     if not training.gradients:
-        raise NgraphError("no gradient depends on what is fed: there is nothing to add up or send")
+        raise NgraphError(
+            "no gradient depends on the feeds: there is nothing to accumulate or send"
+        )
     last = max(gradient.index for gradient in training.gradients)
     _reject_updates_before(last, training.gradients)
     _reject_update_fetches(fetching, training.gradients)
@@ -55,7 +57,8 @@ def _reject_updates_before(last: int, gradients: Sequence[ParameterGradient]) ->
     for gradient in gradients:
         if gradient.first_reader <= last:
             raise NgraphError(
-                f"the parameter {gradient.parameter!r} is updated before all gradients are there: "
+                f"the parameter {gradient.parameter!r} is updated before all gradients are "
+                "available: "
                 "gradients cannot be separated from updates"
             )
 
@@ -68,7 +71,7 @@ def _reject_update_fetches(
         if op.id() in after:
             raise NgraphError(
                 f"fetch_list[{number}] is computed with the updates, which are not part of each "
-                "run: fetch what the forward and backward pass compute"
+                "run: fetch variables of the forward or backward pass"
             )
 
 

@@ -45,6 +45,6 @@ def save(files: Mapping[Path, Program]) -> None:
         for path, program in zip(written, files.values()):
             serialize_program(program, f"{path}.json", True, False, True)
             if not Path(f"{path}.json").is_file():
-                raise NgraphError(f"Paddle could not write a program in {folder}")
+                raise NgraphError(f"Paddle could not write a program to {folder}")
         for path, target in zip(written, files):
             os.replace(f"{path}.json", target)

@@ -42,9 +42,9 @@ class Limits:
     def check(self) -> None:
         """Raises NgraphError if an option is invalid."""
         if isinstance(self.open_size, bool) or not isinstance(self.open_size, int):
-            raise NgraphError(f"open_size is {self.open_size!r}: give a whole number, 1 or more")
+            raise NgraphError(f"open_size is {self.open_size!r}: give an integer, 1 or more")
         if self.open_size < 1:
-            raise NgraphError(f"open_size is {self.open_size}: give a whole number, 1 or more")
+            raise NgraphError(f"open_size is {self.open_size}: give an integer, 1 or more")
         budget = self.recompute
         is_number = isinstance(budget, (int, float)) and not isinstance(budget, bool)
         if budget is not None and not (is_number and 0 <= budget < math.inf):
@@ -97,17 +97,17 @@ class MemoryReport:
         lines = [
             "Results of operators take at most "
             f"{_megabytes(self.before)} before, {_megabytes(self.after)} after "
-            f"(predicted; open dimensions are {self.open_size})."
+            f"(predicted; dynamic dimensions are {self.open_size})."
         ]
         for number, block in enumerate(self.blocks):
             title = f"block {number}" if number else "global block"
             peaks = f"{_megabytes(block.before)} before, {_megabytes(block.after)} after"
             lines.append(f"{title}: {peaks}, {block.moved} operators moved")
             if block.sums:
-                lines.append(f"  {block.sums} sums are taken step by step")
+                lines.append(f"  {block.sums} sums are split into sums of two")
             if block.again:
                 lines.append(
-                    f"  {len(block.again)} operators are called again, for about "
+                    f"  {len(block.again)} operators are recomputed, for about "
                     f"{block.again_us / 1000:.1f} ms: {summary(block.again)}"
                 )
         return "\n".join(lines)

@@ -151,13 +151,11 @@ class PipelineOptions:
             number = getattr(self, name)
             is_number = isinstance(number, int) and not isinstance(number, bool)
             if not is_number or not 1 <= number <= _MAX_PARTS:
-                raise NgraphError(
-                    f"{name} is {number!r}: give a whole number from 1 to {_MAX_PARTS}"
-                )
+                raise NgraphError(f"{name} is {number!r}: give an integer from 1 to {_MAX_PARTS}")
         if self.cuts is not None and len(self.cuts) != self.stages - 1:
             raise NgraphError(
                 f"cuts has {len(self.cuts)} places for {self.stages} stages: give "
-                f"{self.stages - 1}, for each stage but the last the variables that it ends with"
+                f"{self.stages - 1}, for each stage but the last its last variables"
             )
 
     @property
@@ -284,7 +282,7 @@ class _StageBuilder:
         found = {scope_name(op) for op in feeds if list(op.result(0).shape)[:1] == [-1]}
         if not found and self._options.micro_batches > 1:
             raise NgraphError(
-                "no feed of the program has an open first dimension, the samples of a batch: "
+                "no feed of the program has a dynamic first dimension, the samples of a batch: "
                 "declare it as in paddle.static.data('x', [-1, ...])"
             )
         return frozenset(found)
@@ -303,7 +301,8 @@ class _StageBuilder:
         if self._options.micro_batches > 1 and not dtype.startswith(("float", "bfloat")):
             raise NgraphError(
                 f"fetch_list[{number}] of dtype {dtype} is neither a mean over samples nor one for "
-                "each sample, so that micro-batches do not have it: fetch what it is computed of"
+                "each sample, so that micro-batches do not have it: fetch the variable from "
+                "which it is computed"
             )
         return False
 
@@ -403,8 +402,8 @@ class _StageBuilder:
             if vid in overwritten:
                 raise NgraphError(
                     f"what {producer.type} (operator {producer.index}) computes is overwritten "
-                    "later, and crosses from one stage to another or to a gradient: use the form "
-                    "of the operator without '_'"
+                    "later, and crosses from one stage to another or to a gradient: use the "
+                    "operator without '_'"
                 )
             copy.feed(self._name(vid), view.values[vid])
 

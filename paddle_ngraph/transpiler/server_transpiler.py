@@ -138,7 +138,7 @@ def _require_float32(parameter: str, value: Value) -> None:
     dtype = dtype_name(value.dtype)
     if dtype != "float32":
         raise NgraphError(
-            f"the parameter {parameter!r} is {dtype}: a parameter server keeps float32"
+            f"the parameter {parameter!r} is {dtype}: a parameter server supports float32"
         )
 
 
@@ -253,8 +253,8 @@ def _table(name: str, weight: Value, readers: Sequence[Operation]) -> Table:
         producer = op.operand_source(0).get_defining_op()
         if producer is None or producer.name() != "pd_op.data":
             raise NgraphError(
-                f"the table {name!r} is looked up by what the program computes: feed the numbers "
-                "of the rows, or give its embedding sparse=False"
+                f"the table {name!r} is looked up by computed indices: feed the indices of the "
+                "rows, or give its embedding sparse=False"
             )
         fed = str(producer.attrs()["name"])
         lookups[fed] = f"{fed}@{name}"
@@ -321,7 +321,7 @@ def _repeat(
     for value in (m for each in op.operands_source() for m in _members(each)):
         if value.id not in now and list(value.shape) == whole:
             raise NgraphError(
-                f"{op.name()} adds something to the gradient of all rows of the table "
+                f"{op.name()} adds to the gradient of all rows of the table "
                 f"{table.name!r}: train it without decay, or give its embedding sparse=False"
             )
     build = Builder(block, before=op)

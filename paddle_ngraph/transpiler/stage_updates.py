@@ -126,7 +126,7 @@ class StageUpdates:
         if prod(self._staging.view.values[vid].shape) != 1:
             raise NgraphError(
                 f"{node.type} (operator {node.index}) needs tensors of several stages for an "
-                "update, of which only single numbers are sent: such a program cannot be cut there"
+                "update, of which only scalars are sent: such a program cannot be cut there"
             )
 
     def _reject_chains(self) -> None:
@@ -135,7 +135,8 @@ class StageUpdates:
             for node in self._with_producers([producer] if producer is not None else [], ()):
                 if any(read in self.sent for read in self._staging.reads(node)):
                     raise NgraphError(
-                        f"{node.type} (operator {node.index}) needs numbers of all stages before "
-                        "others are there, more than one round of messages: such a program cannot "
+                        f"{node.type} (operator {node.index}) needs scalars of all stages that "
+                        "depend on each other, more than one round of messages: such a program "
+                        "cannot "
                         "be cut there"
                     )

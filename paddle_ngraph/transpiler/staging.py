@@ -247,7 +247,7 @@ class Staging:
             for producer in producers:
                 if producer not in forward:
                     raise NgraphError(
-                        f"cuts[{number}] is nothing that the forward pass computes of parameters: "
+                        f"cuts[{number}] is not computed from parameters by the forward pass: "
                         "give a variable that the next stage begins with, such as the result of a "
                         "layer"
                     )
@@ -261,7 +261,8 @@ class Staging:
             taken |= found
         if len(taken) == len(forward) and self._stages > 1:
             raise NgraphError(
-                f"nothing of the forward pass comes after cuts[{len(cuts) - 1}]: the last stage "
+                f"no operator of the forward pass comes after cuts[{len(cuts) - 1}]: the last "
+                "stage "
                 "would have no operators"
             )
         self._keep_lists_together(stage)
@@ -392,6 +393,6 @@ class Staging:
             or self.stage[producer] < home
         ):
             raise NgraphError(
-                f"the gradient of the parameter {gradient.parameter!r} is computed by a stage "
-                "before that which has the parameter: such a program cannot be cut there"
+                f"the gradient of the parameter {gradient.parameter!r} is computed by an "
+                "earlier stage than the one with the parameter: such a program cannot be cut there"
             )

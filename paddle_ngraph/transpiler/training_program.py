@@ -105,13 +105,13 @@ class TrainingProgram:
         updates = [node for node in self._view.nodes if is_update(node.op)]
         if any(node.is_engine for node in self._view.nodes):
             raise NgraphError(
-                "the program has engine operators already: distribute it first, and transpile what "
-                "comes of it"
+                "the program has engine operators already: distribute it first, and transpile "
+                "the result"
             )
         if not updates:
             raise NgraphError(
-                "the program updates no parameters: distribute the program that an optimizer's "
-                "minimize() has been applied to"
+                "the program updates no parameters: distribute a program after an optimizer's "
+                "minimize()"
             )
         self.gradients = [found for node in updates if (found := self._gradient(node))]
         self._reject_other_differences(updates)
@@ -194,7 +194,7 @@ class TrainingProgram:
             if node.type.removesuffix("_") not in _LINEAR_OPERATORS:
                 raise NgraphError(
                     f"{node.type} (operator {node.index}) is neither the backward pass of "
-                    f"{parameter!r} nor a clipping that is known: such a program cannot be "
+                    f"{parameter!r} nor a known clipping: such a program cannot be "
                     "distributed"
                 )
             pending += node.reads
@@ -250,7 +250,7 @@ class TrainingProgram:
                     raise NgraphError(
                         f"{node.type} (operator {node.index}) updates "
                         f"{self._variable(node.op.operand_source(names.index('param')))!r} with a "
-                        f"{name!r} that depends on the data by more than the gradient: such a "
+                        f"{name!r} that depends on the data other than by the gradient: such a "
                         "program cannot be distributed"
                     )
 
@@ -305,6 +305,6 @@ def _reject_inner_updates(program: Program) -> None:
         for op in block.ops:
             if is_update(op):
                 raise NgraphError(
-                    f"{op.name()} updates parameters inside of a branch or loop: such a program "
+                    f"{op.name()} updates parameters inside a branch or loop: such a program "
                     "cannot be distributed; update them in the outermost block"
                 )

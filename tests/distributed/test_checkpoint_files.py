@@ -260,7 +260,7 @@ def test_leftovers_are_deleted_by_the_next_job(tmp_path):
     )
     try:
         assert job.stdout.readline() == "['.lock', 'mine']\n"
-        with pytest.raises(NgraphError, match="another job keeps its checkpoints in "):
+        with pytest.raises(NgraphError, match="another job has its checkpoints in "):
             Folder(tmp_path)
     finally:
         job.kill()

@@ -196,7 +196,7 @@ def test_a_later_checkpoint_is_not_written_over(tmp_path):
 @pytest.mark.parametrize("step", [-1, 10**18, 1.5, "2", None])
 def test_a_step_is_a_number_of_steps(tmp_path, step):
     training = Training()
-    with pytest.raises(NgraphError, match=f"step={step!r}: give the number of steps"):
+    with pytest.raises(NgraphError, match=f"step={step!r}: give the number of completed steps"):
         distributed.checkpoint(training.main, step, tmp_path, training.scope)
 
 
@@ -225,7 +225,7 @@ def test_a_state_that_is_no_number_is_one_sentence(tmp_path):
             return {**super().state_dict(), "odd": object()}
 
     training = Training(rate=Odd(0.1, 3))
-    with pytest.raises(NgraphError, match=r"the state of Odd cannot be kept: .*object is neither"):
+    with pytest.raises(NgraphError, match=r"the state of Odd cannot be saved: .*object is neither"):
         distributed.checkpoint(training.main, 1, tmp_path, training.scope)
 
 
@@ -289,7 +289,7 @@ def test_all_ranks_raise_the_same_sentence(tmp_path):
     first, second = (json.loads(re.search("told(.*)", each.output)[1]) for each in ended)
     assert first == second
     (steps, negative, odd, missing, fine, resumed), is_same = first
-    assert negative == "step=-1: give the number of steps that are done"
+    assert negative == "step=-1: give the number of completed steps"
     assert odd == "the checkpoint of step 1 cannot be written: MemoryError: no room"
     assert "rank 0 is about to write a checkpoint of step 1 of program" in steps
     assert "and rank 1 of step 2 of program" in steps

@@ -271,7 +271,7 @@ def test_a_trainer_that_fails_or_is_killed_is_named(tmp_path):
     server, first, second = ((tmp_path / f"{rank}.json").read_text() for rank in range(3))
     assert [each.status for each in ended] == [0, 0, -9], "\n".join(e.output for e in ended)
     raised, gone = json.loads(server)
-    own = "the batch of 'x' has 5 samples, which do not divide among 2 ranks"
+    own = "the batch of 'x' has 5 samples, which are not divisible among 2 ranks"
     assert raised.startswith(f"trainer 2 has failed: NgraphError: {own}")
     assert gone.startswith("trainer 2 has failed: it has gone (")
     raised_on_failure, raised_on_kill = json.loads(first)
@@ -477,5 +477,5 @@ def test_an_old_style_loss_is_refused():
         paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()),
     ):
         loss = paddle.mean(paddle.static.data("x", [4]))
-        with pytest.raises(NgraphError, match=r"give an old-style program to .*distribute\(\)"):
+        with pytest.raises(NgraphError, match=r"pass a ProgramDesc program to .*distribute\(\)"):
             optimizer.minimize(loss)

@@ -197,7 +197,7 @@ def test_a_stopped_rank_is_stuck(run, nothing_follows, killed_soon):
     )
     assert status == 1 and 2 < seconds < LONG
     (sentence,) = said_by(out.err)
-    assert re.match(r"rank 1 is stuck: it has shown no sign of life for \d+ seconds", sentence)
+    assert re.match(r"rank 1 is stuck: it has had no heartbeat for \d+ seconds", sentence)
 
 
 def test_a_rank_that_is_stopped_before_it_joins_is_stuck(run, nothing_follows, killed_soon):

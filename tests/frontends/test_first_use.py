@@ -134,7 +134,7 @@ def test_the_flag_in_the_environment_installs_the_patches() -> None:
 
 
 # Weights whose memory the user got before the first use, and that change after it.
-HANDED_OUT = """
+EXPOSED = """
 paddle.disable_static()
 before = sys.argv[1]
 network = paddle.nn.Sequential(paddle.nn.Linear(4, 8), paddle.nn.ReLU(), paddle.nn.Linear(8, 3))
@@ -181,8 +181,8 @@ assert np.abs(found - first).max() > 0.01
 
 @pytest.mark.slow("starts a process for each case")
 @pytest.mark.parametrize("before", ["nothing", "address", "address of a DenseTensor", "capsule"])
-def test_weights_handed_out_before_may_be_written_later(before: str) -> None:
-    run(MODEL + HANDED_OUT, before)
+def test_weights_exposed_before_the_first_use_may_be_written_later(before: str) -> None:
+    run(MODEL + EXPOSED, before)
 
 
 class Recorder:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paddle_ngraph.paddle_private import patch_table, replaced
-from paddle_ngraph.paddle_private.patch_table import PATCHES, Moment
+from paddle_ngraph.paddle_private.patch_table import PATCHES, InstallationPhase
 from tools import patches
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ def test_the_page_is_up_to_date() -> None:
 def test_every_patch_target_is_in_one_group() -> None:
     listed = [target for group in PATCHES for target in group.targets]
     assert sorted(listed) == sorted(replaced.patch_targets())
-    assert list(patches._MOMENTS) == list(Moment)
+    assert list(patches._MOMENTS) == list(InstallationPhase)
 
 
 @pytest.mark.pure
@@ -92,7 +92,12 @@ def test_a_new_process_patches_the_names_of_each_moment() -> None:
         env={**os.environ, "FLAGS_use_ngraph": "0", "GLOG_minloglevel": "2"},
     )
     patched = json.loads(found.stdout.splitlines()[-1])
-    moments = (Moment.IMPORT, Moment.IMPORT, Moment.FIRST_USE, Moment.DYNAMIC)
-    for names, moment in zip(patched, moments):
-        expected = {(t.owner, t.name) for t in patch_table.targets_until(moment)}
-        assert set(map(tuple, names)) == expected, moment
+    phases = (
+        InstallationPhase.IMPORT,
+        InstallationPhase.IMPORT,
+        InstallationPhase.FIRST_USE,
+        InstallationPhase.DYNAMIC,
+    )
+    for names, phase in zip(patched, phases):
+        expected = {(t.owner, t.name) for t in patch_table.targets_until(phase)}
+        assert set(map(tuple, names)) == expected, phase

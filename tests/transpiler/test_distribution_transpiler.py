@@ -362,14 +362,14 @@ def test_numbers_out_of_range_are_refused():
 
 
 def test_updates_that_cannot_be_accumulated_are_rejected():
-    refused(two_optimizers(1.0), "is updated before all gradients are there", accumulate=2)
+    refused(two_optimizers(1.0), "is updated before all gradients are available", accumulate=2)
 
     def decays():
         loss = paddle.mean(paddle.create_parameter([4], "float32") ** 2)
         paddle.optimizer.SGD(0.1).minimize(loss)
         return [loss + paddle.mean(paddle.static.data("x", [-1, 4], "float32"))]
 
-    refused(decays, "no gradient depends on what is fed", accumulate=2)
+    refused(decays, "no gradient depends on the feeds", accumulate=2)
 
 
 def test_an_unknown_fetch_is_refused():
@@ -409,7 +409,7 @@ def test_an_update_that_differs_by_more_than_its_gradient_is_refused():
     )
     refused(
         of_the_data(lambda g, rate, loss: (paddle.tanh(g), rate)),
-        r"tanh \(operator \d+\) is neither the backward pass .* nor a clipping that is known",
+        r"tanh \(operator \d+\) is neither the backward pass .* nor a known clipping",
     )
     refused(
         of_the_data(lambda g, rate, loss: (g * loss, rate)),
@@ -430,7 +430,7 @@ def test_an_update_in_a_branch_is_refused():
         )
         return [loss]
 
-    refused(build, "pd_op.sgd_ updates parameters inside of a branch or loop")
+    refused(build, "pd_op.sgd_ updates parameters inside a branch or loop")
 
 
 # -- the command line ----------------------------------------------------------------------------

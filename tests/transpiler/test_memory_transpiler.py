@@ -477,7 +477,7 @@ def test_sums_of_many_gradients_are_taken_step_by_step():
     native, scoped = ScopedProgram(build), ScopedProgram(build)
     report = paddle_ngraph.explain_memory(scoped.program, scoped.fetches, open_size=3)
     assert report.before > steps * size * size * 4 > 4 * report.after
-    assert report.blocks[0].sums == 2 and "2 sums are taken step by step" in str(report)
+    assert report.blocks[0].sums == 2 and "2 sums are split into sums of two" in str(report)
     for results, others in zip(optimized(scoped).steps(), native.steps(in_order=True)):
         assert_same(results, others)
     assert_same_states(scoped, native)
@@ -583,7 +583,7 @@ def test_the_report_is_readable():
     scoped = ScopedProgram(loop)
     report = paddle_ngraph.explain_memory(scoped.program, scoped.fetches, open_size=3)
     first, *blocks = str(report).splitlines()
-    assert first.endswith("(predicted; open dimensions are 3).")
+    assert first.endswith("(predicted; dynamic dimensions are 3).")
     assert [line.partition(":")[0] for line in blocks] == ["global block", "block 1"]
 
 
@@ -647,7 +647,7 @@ def test_a_saved_model_is_optimized(tmp_path, capsys, form, options):
     new = str(tmp_path / "new" / "net")
     assert command_line(["transpile", prefix, "-o", new, "--optimize-memory", *options]) == 0
     printed = capsys.readouterr().out
-    assert f"(predicted; open dimensions are {6 if options else 64})" in printed
+    assert f"(predicted; dynamic dimensions are {6 if options else 64})" in printed
     assert "in 2 intervals" in printed
     with paddle.static.scope_guard(paddle.static.Scope()):
         program, _, fetches = paddle.static.load_inference_model(new, native.executor)
@@ -669,7 +669,7 @@ def test_a_saved_model_is_optimized(tmp_path, capsys, form, options):
             "input_shapes names y, and the program is fed",
         ),
         (["--optimize-memory", "--recompute=-1"], "recompute is -1.0: give a number of MB"),
-        (["--optimize-memory", "--open-size", "0"], "open_size is 0: give a whole number"),
+        (["--optimize-memory", "--open-size", "0"], "open_size is 0: give an integer"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(tmp_path, capsys, options, message):
@@ -715,7 +715,7 @@ def test_shapes_of_no_feed_are_refused(shapes, message):
 def test_a_size_that_means_nothing_is_refused(size):
     scoped = ScopedProgram(momentum)
     before = text_of(scoped.program)
-    with pytest.raises(paddle_ngraph.NgraphError, match=r"open_size is .*: give a whole number"):
+    with pytest.raises(paddle_ngraph.NgraphError, match=r"open_size is .*: give an integer"):
         paddle_ngraph.optimize_memory(scoped.program, scoped.fetches, open_size=size)
     assert text_of(scoped.program) == before
 

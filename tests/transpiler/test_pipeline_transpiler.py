@@ -339,9 +339,9 @@ def test_norms_and_updates_of_sums_need_little_memory():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"stages": 0}, "stages is 0: give a whole number from 1"),
-        ({"stages": 2.0}, "stages is 2.0: give a whole number"),
-        ({"micro_batches": -1}, "micro_batches is -1: give a whole number"),
+        ({"stages": 0}, "stages is 0: give an integer from 1"),
+        ({"stages": 2.0}, "stages is 2.0: give an integer"),
+        ({"micro_batches": -1}, "micro_batches is -1: give an integer"),
         ({"cuts": []}, "cuts has 0 places for 2 stages: give 1"),
         ({"cuts": ["nothing"]}, "cuts: variable 0"),
     ],
@@ -375,8 +375,8 @@ def test_batches_that_do_not_fit_fail_on_all_stages():
     together = Together(mlp, micro_batches=4)
     found = together.run(*batches("mlp", size=10, steps=1))
     assert all(isinstance(error, NgraphError) for error in found)
-    assert "10 samples, which do not divide among 4 micro-batches" in str(found[0])
-    with pytest.raises(NgraphError, match="closed: make another one"):
+    assert "10 samples, which are not divisible among 4 micro-batches" in str(found[0])
+    with pytest.raises(NgraphError, match="closed: create another one"):
         together.stages[0].run({})
     together = Together(mlp)
     found = together.run(*(next(batches("mlp", size=size)) for size in (12, 8)))

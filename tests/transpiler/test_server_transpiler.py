@@ -300,11 +300,11 @@ def test_programs_that_cannot_be_served_are_rejected():
 
     decay = {"weight_decay": 0.1}
     decaying = looked_up(lambda: paddle.optimizer.SGD(0.1, **decay))
-    refused(computed, "table '.*' is looked up by what the program computes: feed the numbers")
+    refused(computed, "table '.*' is looked up by computed indices: feed the indices")
     refused(tied, r"table '.*' is read by pd_op.matmul\S*: give its embedding sparse=False")
-    refused(two_optimizers, "'.*' is updated before all gradients are there")
+    refused(two_optimizers, "'.*' is updated before all gradients are available")
     refused(fetches_an_update, r"fetch_list\[1\] is computed with the updates")
-    refused(decaying, "adds something to the gradient of all rows of the table .* without decay")
+    refused(decaying, "adds to the gradient of all rows of the table .* without decay")
 
 
 @pytest.mark.parametrize(("rank", "ranks"), [(0, 1), (1, 2), (0, 2)])

@@ -12,7 +12,7 @@ namespace paddle_ngraph {
 
 class CompileJob;
 
-// What a run does that lacks its function: it waits for the build, or it may fall back while the
+// The choice of a run without a function: waiting for the build, or falling back while the
 // function is built in the background.
 enum class MissingFunction { kWait, kMayFallBack };
 

@@ -76,7 +76,7 @@ void FlooredDivision::compute_each(const ov::TensorVector& inputs, ov::TensorVec
     report_error(
         attributes().deferred_errors_id,
         InvalidInput(concat(get_type_name(),
-                            ": a whole number is divided by zero; the divisor must not be 0.")));
+                            ": an integer is divided by zero; the divisor must not be 0.")));
   }
   for_each<int32_t>(inputs, outputs,
                     [&](int32_t a, int32_t b) { return b == 0 ? 0 : of_integers(a, b); });

@@ -358,7 +358,7 @@ class _TrainingTuner(_InferenceTuner):
         result = signature.profiler.run(sizes, layer, call)
         if signature.profiler.are_inner_layers_better and not self.traces.graphs():
             self.is_given_up = True
-            self.why_native = "layers that it calls have fewer kinds of inputs"
+            self.why_native = "layers that it calls have fewer input signatures"
         return result
 
     def _compiles_trial(self, signature: _SignatureTuner, trial: _Trial) -> bool:

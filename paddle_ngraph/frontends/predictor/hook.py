@@ -73,7 +73,7 @@ _UNSUPPORTED_GETTERS = {
 # Options in the summary of a configuration that the engine does not support; these have no getter.
 _UNSUPPORTED_OPTIONS = {
     "use_cinn_compiler": "it is compiled by CINN",
-    "save_optimized_model": "it saves the program that Paddle makes of it",
+    "save_optimized_model": "it saves the program that Paddle has optimized",
     "use_optimized_model": "its program is one that Paddle has optimized",
 }
 # Setters of unsupported settings that cannot be read.
@@ -246,10 +246,10 @@ def reason_against_engine(report: Report, changes_parameters: bool, has_onednn: 
     if changes_parameters:
         return "it changes its parameters"
     if any(interval.draws for interval in report.intervals):
-        return "it draws random numbers"
+        return "it samples random numbers"
     if not report.changes:
         return (
-            "none of its intervals is worth it"
+            "none of its intervals pays off"
             if report.has_small_interval
             else "nothing is converted"
         )
@@ -409,8 +409,8 @@ class _Model:
 
 
 _FILES_CHANGED = (
-    "the files of a model are not what they were when its predictor was made, which therefore can "
-    "be neither switched nor cloned: make another"
+    "the files of a model have changed since its predictor was created, which therefore can be "
+    "neither switched nor cloned: create another"
 )
 
 
@@ -761,7 +761,7 @@ def _on_plain_predictor(original: Callable[..., Any]) -> Callable[..., Any]:
     def register(self: Predictor, *args: Any) -> Any:
         switch = _switches.get(self)
         if switch is not None:
-            self = switch.fall_back_permanently("something hooks its operators", self)
+            self = switch.fall_back_permanently("its operators have hooks", self)
         return original(self, *args)
 
     return register
@@ -828,7 +828,7 @@ class PredictorPool:
 
     def __init__(self, config: Config, size: int) -> None:
         if size < 1:
-            raise ValueError(f"a predictor pool holds at least one predictor, not {size}")
+            raise ValueError(f"a predictor pool has at least one predictor, not {size}")
         first = create_predictor(config)
         self._predictors = [first, *(first.clone() for _ in range(size - 1))]
 

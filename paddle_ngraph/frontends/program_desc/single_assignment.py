@@ -336,7 +336,7 @@ def _rename_slots(
 
 def _insert_assign(block: LegacyBlock, position: int, source: str, target: str) -> None:
     if _type_of(block, source) != VarType.DENSE_TENSOR:
-        raise NotTranslatable(f"'{target}' is written in a form that the translation loses")
+        raise NotTranslatable(f"'{target}' is written by an operator that the translation loses")
     op = insert_operator(block, position)
     op.set_type("assign")
     op.set_input("X", [source])

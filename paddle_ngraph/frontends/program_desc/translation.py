@@ -83,7 +83,7 @@ def translate(description: LegacyProgramDesc) -> Program:
     if not _persistent_in(description.block(0)) <= _scope_names(program):  # PIR has no XShape
         raise NotTranslatable("the translation loses a variable that outlives a run")
     if not _can_run(program):
-        raise NotTranslatable("Paddle cannot run what the translation makes of it")
+        raise NotTranslatable("Paddle cannot run its translation")
     _sort_feeds(program.global_block())
     _fetch_each_column_once(program.global_block())
     return program
@@ -218,7 +218,7 @@ def _restore_shapes(
         for op in unwritten:
             found = values.get(shape_sources.get(op.attrs()["name"], ""))
             if not found:
-                raise NotTranslatable("it would read something that nothing writes")
+                raise NotTranslatable("it would read a variable that no operator writes")
             op.result(0).replace_all_uses_with(found[0])
             block.remove_op(op)
 

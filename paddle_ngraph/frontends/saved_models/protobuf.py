@@ -28,7 +28,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int, Any]]:
         elif wire_type in _FIXED:
             length = _FIXED[wire_type]
         else:
-            raise ValueError("an unknown kind of field")
+            raise ValueError("an unknown type of field")
         if number == 0 or offset + length > len(message):
             raise ValueError("a truncated field")
         yield number, wire_type, message[offset : offset + length]

@@ -143,7 +143,7 @@ class SavedModel:
         if not self.is_pir:
             if not _is_program_desc(_read(self.program)):
                 raise NgraphError(
-                    f"{self.program} is not a program: it is damaged, or another kind of file"
+                    f"{self.program} is not a program: it is damaged, or another type of file"
                 )
             if self.has_separate_parameters:
                 _check_files(os.path.dirname(self.program), _persistable_in(self.description))
@@ -387,7 +387,7 @@ def _with_functions_folder(original: Callable[..., bool]) -> Callable[..., bool]
             use_functions_folder(path)
             if not path.endswith(ENDINGS[0]) and _is_program_desc(_read(path)):
                 raise NgraphError(
-                    f"{path} is an old-style program: load and run it in the context "
+                    f"{path} is a ProgramDesc program: load and run it in the context "
                     "paddle.pir_utils.OldIrGuard()"
                 )
         is_trainable = original(path, program, *args)

@@ -47,7 +47,9 @@ def save_inference_model(
 ) -> Report:
     """See :func:`paddle_ngraph.save_inference_model`."""
     if kwargs.get("separate_parameters"):
-        raise NgraphError("separate_parameters=True: an engine program has one file for them")
+        raise NgraphError(
+            "separate_parameters=True: a program with engine operators has one file of parameters"
+        )
     paddle.static.save_inference_model(
         path_prefix, feed_vars, fetch_vars, executor, program=program, **kwargs
     )

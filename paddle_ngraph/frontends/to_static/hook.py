@@ -86,7 +86,7 @@ _READING = _core.ReadOnlyRun()
 _random = Random(__name__)
 # Paddle loads .pdmodel files with FLAGS_enable_pir_api=0 only; else paddle.jit.load finds none.
 _PROGRAM_DESC_REASON = (
-    "paddle.jit.load runs a .pdmodel as an old-style program; create_predictor and "
+    "paddle.jit.load runs a .pdmodel as a ProgramDesc program; create_predictor and "
     "paddle.static.load_inference_model run it through the engine"
 )
 _rewrite_lock = new_lock()
@@ -240,7 +240,10 @@ def _latest_layer(target: Any) -> StaticLayer:
     else:
         function = getattr(target, "forward", target)
         if not isinstance(function, ASTStaticFunction):
-            raise NgraphError("SOT keeps its graphs to itself: explain what full_graph=True makes")
+            raise NgraphError(
+                "the graphs of SOT are not accessible: explain a layer of "
+                "to_static with full_graph=True"
+            )
         is_training = is_train_mode(function)
         programs = reversed(list(layers_in(function.program_cache).items()))
         layers = [layer for key, (_, layer) in programs if layer.training == is_training]

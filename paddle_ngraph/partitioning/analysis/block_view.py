@@ -738,7 +738,7 @@ def describe(
     states = {result for _, result in node.overwrites}
     for name, value in zip(output_names, node.op.results()):
         if not value.initialized() and not value.use_empty():
-            return f"output '{name}' is absent, but still handed on"
+            return f"output '{name}' is absent, but still used"
         if not value.initialized():
             op.outputs[name] = ()
             continue
@@ -784,7 +784,7 @@ def _describe_region(view: BlockView, node: OpNode, tensor_ids: dict[str, int]) 
 
     arrays = {vid for vid in node.captured if view.is_array(vid)}
     if not all(map(view.is_tensor, {*node.reads, *node.writes} - arrays)):
-        return "it hands on what is not a dense tensor"
+        return "it yields a value that is not a dense tensor"
     op = Op(type=node.type, index=node.index)
     op.inputs = {COND: (), INITIAL_VALUES: (), CAPTURED: ()}
     for name, vid in slots(view, node):

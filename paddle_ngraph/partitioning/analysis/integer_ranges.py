@@ -620,9 +620,9 @@ class Integers:
             for vid in self._candidates.inputs_of(node, Role.CONSTANT):
                 if not self.is_known_to(node, vid) and not self._reads_only_slice_starts(node):
                     op_type = node.type.removeprefix("pd_op.")
-                    return f"inside of it, {op_type} reads by value what only a run tells"
+                    return f"inside, {op_type} reads by value an input that is known in a run only"
         for node, reason in self.wide_operators().items():
-            return f"inside of it, {node.type.removeprefix('pd_op.')} stays native: {reason}"
+            return f"inside, {node.type.removeprefix('pd_op.')} stays native: {reason}"
         return None
 
     def _reads_only_slice_starts(self, node: OpNode) -> bool:

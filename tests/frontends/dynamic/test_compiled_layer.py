@@ -1899,7 +1899,7 @@ def test_graphs_that_train_are_bounded(monkeypatch):
             agree(gradients(layer), gradients(native))
     graphs = paddle_ngraph.explain(compiled).graphs
     refused = [graph.why_native for graph in graphs if graph.why_native is not None]
-    assert len(graphs) == 6 and len(refused) == 3 and "3 graphs train already" in refused[0]
+    assert len(graphs) == 6 and len(refused) == 3 and "3 graphs are in training" in refused[0]
 
 
 @pytest.mark.slow("calls a function until its records are full")

@@ -107,7 +107,7 @@ def check_dynamic_sizes(calls: list[TracedCall]) -> None:
     """
     for call in calls:
         if call.has_effect or call.has_gradient:
-            raise StayEager(f"{call.name} does more than to compute results")
+            raise StayEager(f"{call.name} has side effects")
 
 
 def _check_writes(calls: list[TracedCall]) -> None:
@@ -115,7 +115,7 @@ def _check_writes(calls: list[TracedCall]) -> None:
     for call in calls:
         written = set(call.views.values()) | set(call.views) if call.writes else set()
         if any(not written.isdisjoint(other.reads) for other in calls if other is not call):
-            raise StayEager(f"what {call.name} writes is used by another operator")
+            raise StayEager(f"the variable that {call.name} writes is used by another operator")
 
 
 def _check_flags(calls: list[TracedCall], eager: list[TracedCall], level: list[int]) -> None:
@@ -158,7 +158,7 @@ def _check_sampling_order(stages: list[StageSpec | TracedCall]) -> None:
     calls = [call for stage in stages if isinstance(stage, StageSpec) for call in stage.calls]
     stochastic = [call.first_value for call in calls if call.is_stochastic]
     if stochastic != sorted(stochastic):
-        raise StayEager("random numbers would be drawn in another order")
+        raise StayEager("random numbers would be sampled in another order")
 
 
 class _GradientFlow:
@@ -333,7 +333,7 @@ def _topological_order(
             if (read - own) & of_all <= computed:
                 break
         else:
-            raise StayEager("its stages depend on each other, or draw random numbers in turn")
+            raise StayEager("its stages depend on each other, or sample random numbers alternately")
         call_groups.remove(group)
         computed |= own
         later = [call for other in call_groups for call in other]
@@ -360,7 +360,7 @@ def _eager_views(
         if call is None or value not in call.views or call in eager:
             continue
         if call.writes:
-            raise StayEager(f"what {call.name} writes is looked at")
+            raise StayEager(f"the variable that {call.name} writes is read")
         eager.append(call)
         new = set(call.reads) | set(call.results)
         pending += new - needed

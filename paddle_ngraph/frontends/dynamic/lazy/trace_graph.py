@@ -199,8 +199,8 @@ class TraceGraph:
             else:
                 steps.append((stage, program))
         if all(program is None for _, program in steps):
-            raise NgraphError("the engine takes nothing of it")
-        self.stages = [stage for stage, _ in steps]  # the next run begins with these
+            raise NgraphError("the engine converts none of its operators")
+        self.stages = [stage for stage, _ in steps]  # for the next run
         return steps
 
     def _refine_stages(self) -> None:
@@ -372,9 +372,10 @@ class TraceStage:
     def _build(self) -> _TraceProgram | None:
         if self.trains and next(_training_scope_ids) > SETTINGS.max_training_scopes:
             raise NgraphError(
-                f"{SETTINGS.max_training_scopes} graphs train already or wait for backward passes, "
-                "of which "
-                "Paddle keeps threads: give it batches of fewer shapes, or call backward() earlier"
+                f"{SETTINGS.max_training_scopes} graphs are in training or wait for backward "
+                "passes, "
+                "for which Paddle keeps threads: use batches of fewer shapes, or call "
+                "backward() earlier"
             )
         layer = _in_static_mode(self._layer)
         set_training(layer, self.trains)
