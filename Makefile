@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-STEP := $(PYTHON) tools/step.py
+# The shell gives its place to the step, so that a signal which make passes on reaches it.
+STEP := exec $(PYTHON) tools/step.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 RUN := GLOG_minloglevel=2 $(BIN)/python -W ignore
 PROGRAMS ?= 10000
@@ -105,9 +106,10 @@ bench: $(VENV)/.built  ## Measure inference, training and overhead against other
 packed: $(VENV)/.built  ## Measure the packed recurrent layers against Paddle's and PyTorch's.
 	$(RUN) benchmarks/mkl_packed.py
 
-docs: $(VENV)/.built  ## Write docs/operators.md from the registry, and docs/caches.md from the declarations.
+docs: $(VENV)/.built  ## Write docs/operators.md, docs/caches.md and docs/patches.md from the code.
 	$(RUN) -m paddle_ngraph operators > docs/operators.md
 	$(RUN) -m tools.caches > docs/caches.md
+	$(RUN) -m tools.patches > docs/patches.md
 
 build-times:  ## Show what took the compiler longest.
 	@awk 'NR > 1 { printf "%6.1f s  %s\n", ($$2 - $$1) / 1000, $$4 }' build/core/.ninja_log | sort -rn | head -40
@@ -131,7 +133,10 @@ $(VENV)/.paddleocr: $(VENV)/.built requirements/paddleocr.txt
 	@$(STEP) "Installing PaddleOCR" $(PIP) -r requirements/paddleocr.txt
 	@touch $@
 
-# Compiles only what has changed.
+# Compiles only what has changed. A core that was removed is made again.
+ifeq ($(wildcard paddle_ngraph/_core.so),)
+.PHONY: $(VENV)/.built
+endif
 $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 	@$(STEP) "Compiling the C++ core" $(BIN)/python setup.py --quiet build_ext --inplace
 	@$(STEP) "Installing the package" $(PIP) --no-build-isolation --no-deps --editable .

@@ -104,10 +104,17 @@ class BuildCore(build_ext):
         for ext in self.extensions:
             target = Path(self.get_ext_fullpath(ext.name))
             target.parent.mkdir(parents=True, exist_ok=True)
-            self.copy_file(str(folder / self.get_ext_filename(ext.name)), str(target))
+            _replace(folder / self.get_ext_filename(ext.name), target)
 
     def get_ext_filename(self, fullname: str) -> str:
         return os.path.join(*fullname.split(".")) + ".so"
+
+
+def _replace(source: Path, target: Path) -> None:
+    """Copies a library: an interruption leaves the old one, and no newer file is kept."""
+    unfinished = target.with_name(f"{target.stem}.part.so")
+    shutil.copy2(source, unfinished)
+    unfinished.replace(target)
 
 
 class NinjaFile:
@@ -334,11 +341,18 @@ def _onednn_headers(folder: Path) -> Path:
         return installed.parents[2]
     target = folder / package
     if not target.is_dir():
-        target.mkdir(parents=True)
+        unfinished = folder / f"{package}.part"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-        subprocess.run([*pip, "--dest", str(target), ONEDNN_HEADERS], check=True)
-        for wheel in target.glob("*.whl"):
-            zipfile.ZipFile(wheel).extractall(target)
+        if subprocess.run([*pip, "--dest", str(unfinished), ONEDNN_HEADERS]).returncode:
+            raise SystemExit(
+                "The headers of oneDNN could not be downloaded, see above: check the network, or "
+                f"run `pip install --no-deps {ONEDNN_HEADERS}`, and build again."
+            )
+        for wheel in unfinished.glob("*.whl"):
+            zipfile.ZipFile(wheel).extractall(unfinished)
+        unfinished.rename(target)
     return next(target.glob("*.data/data/include"))
 
 

@@ -50,10 +50,10 @@ class NgraphError(RuntimeError):
 
 
 def outcome(error: BaseException) -> tuple[ErrorCode, int]:
-    """Returns code and operator of any exception; called by the C++ core, too.
+    """Returns error code and operator id of any exception; the C++ core calls this function, too.
 
-    The core's ``ValueError`` has both attributes; other libraries may use the name ``code`` for
-    something else.
+    The attribute ``code`` is used only if it is an :class:`ErrorCode`, as in the core's
+    ``ValueError``; other libraries may use the name for something else.
     """
     code = getattr(error, "code", None)
     if not isinstance(code, ErrorCode):

@@ -7,15 +7,19 @@ The core defines and exports the flags (core/paddle/flags.h), for ``paddle.set_f
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any
 
 import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import flag_values
 from paddle_ngraph.settings import SETTINGS, PolicySettings
+from paddle_ngraph.utils import first_use
 
 _PATH_FLAGS = frozenset({"ngraph_cache_dir"})
 
@@ -73,6 +77,21 @@ def settings() -> PolicySettings:
 def set(name: str, value: bool | int | str) -> None:
     """Sets a flag from the next run on."""
     paddle.set_flags({FLAGS[name].key: value})
+
+
+def install() -> None:
+    """Patches the setting of flags: all other patches are installed before the engine is on."""
+    replaced.SET_FLAG.replace(_beginning_first_use)
+
+
+def _beginning_first_use(original: Callable[..., None]) -> Callable[..., None]:
+    @wraps(original)
+    def __setitem__(self: Any, name: str, value: Any) -> None:
+        if name == FLAGS["use_ngraph"].key and value:
+            first_use.begin()
+        original(self, name, value)
+
+    return __setitem__
 
 
 def read_environment() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import warnings
 from importlib import metadata
+from importlib.util import find_spec
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.utils.once import once
 
 try:
     from paddle_ngraph import _build_info
-except ImportError:  # a source tree that was never built
+except ImportError:  # the package is a source tree that was never built
     _build_info = None  # type: ignore[assignment]
 
 _UNCHECKED = "PADDLE_NGRAPH_UNCHECKED"
@@ -21,7 +22,8 @@ _REBUILD = "run `pip install --no-build-isolation --force-reinstall --no-deps .`
 @once
 def why_unavailable() -> str | None:
     """Returns the reason why the engine cannot be used, with the remedy; ``None`` if it can."""
-    if _build_info is None:
+    core = "paddle_ngraph._core"
+    if _build_info is None or (_build_info.WITH_NGRAPH and find_spec(core) is None):
         return "paddle-ngraph was not built: run `pip install .` in its source tree."
     if not _build_info.WITH_NGRAPH:
         return (

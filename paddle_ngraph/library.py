@@ -12,24 +12,34 @@ from paddle_ngraph.utils.once import once
 
 @once
 def load() -> None:
-    """Loads the core into Paddle, once per process: operators, flags and patches of frontends."""
+    """Loads the core into Paddle, once per process: operators, flags, and patches.
+
+    Most patches are only registered: the first use of the engine installs them.
+    """
     installation.require()
     _preload_openvino()
     from paddle.utils import cpp_extension
 
     from paddle_ngraph import _core, flags
     from paddle_ngraph.frontends.executor import hook as executor_hook
+    from paddle_ngraph.frontends.executor import weight_writes
     from paddle_ngraph.frontends.predictor import hook as predictor_hook
     from paddle_ngraph.frontends.saved_models import saved_model
+    from paddle_ngraph.frontends.to_static import gradients
     from paddle_ngraph.frontends.to_static import hook as to_static_hook
     from paddle_ngraph.paddle_private import block_values
+    from paddle_ngraph.utils import first_use
 
     cpp_extension.load_op_meta_info_and_register_op(str(Path(_core.__file__)))
-    block_values.install()
+    first_use.register(
+        block_values.install, weight_writes.install, to_static_hook.install, saved_model.install
+    )
+    flags.install()
+    weight_writes.install_at_import()
     executor_hook.install()
     predictor_hook.install()
-    to_static_hook.install()
-    saved_model.install()
+    gradients.install()
+    saved_model.install_at_import()
     flags.read_environment()
 
 

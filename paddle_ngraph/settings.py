@@ -49,8 +49,8 @@ class PolicySettings:
             available: consecutive compiled calls are faster than one after calls by Paddle, which
             leave threads and caches cold.
         build_seconds_per_program: Expected seconds until a program has run for the first time.
-        build_seconds_per_operator: The same per operator of a program for inference.
-        build_seconds_per_trained_operator: The same per operator with its gradient.
+        build_seconds_per_operator: Expected seconds per operator of a program for inference.
+        build_seconds_per_trained_operator: Expected seconds per operator with its gradient.
         min_profiled_shapes: Calls of a layer are profiled once it was trained with this many
             shapes.
         profiled_calls: The number of calls that are profiled.
@@ -76,7 +76,7 @@ class PolicySettings:
             unlike with a dynamic batch size: on one thread, 4 images by MobileNetV2 take 0.65 times
             as long (Zen 4).
         max_static_batches: Batch sizes that have functions in which all but the batch is dynamic.
-        max_unsplit_tries: Such functions that are tried for a graph none of which splits the batch.
+        max_unsplit_tries: Builds of such functions for a graph, none of which splits the batch.
         max_dynamic_tries: Attempts at dynamic shapes for a graph: if each function's guards hold
             for few shapes only, the graph would get one function after another.
         max_value_input_elements: Longer inputs that are read by value contain no indices or sizes.
@@ -107,7 +107,7 @@ class PolicySettings:
         min_busy_thread_share: The share of the threads that have a chunk to compute, on average.
         min_bfloat16_multiplications: Below this a matmul gains less from bfloat16 than rounding its
             operands costs.
-        min_bfloat16_dimension_size: The same for rows, columns and the summed dimension. Matmuls
+        min_bfloat16_dimension_size: Minimum of rows, columns and the summed dimension. Matmuls
             with a dimension of one to four are part of norms and of positions, and lose no bits.
         assumed_bfloat16_dimension_size: Assumed size of a dynamic dimension in these two rules.
     """

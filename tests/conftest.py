@@ -1,7 +1,9 @@
 """Every test starts in static mode, with the engine disabled.
 
-Counters are 0 then, and no state remains of rejected operators, or of threads that competed.
-Decisions that depend on time read a clock of the tests.
+Counters are 0 then, and no state remains of rejected operators, of measured builds, or of threads
+that competed. Flags that a test has set are restored, and its compile jobs are canceled; a test
+fails that has disabled background compilation. Decisions that depend on time read a clock of the
+tests.
 """
 
 from __future__ import annotations
@@ -19,15 +21,19 @@ import pytest
 
 import paddle_ngraph
 from benchmarks import report
-from paddle_ngraph import _core
+from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import build, denylist, registry
 from paddle_ngraph.conversion.draft import Draft
 from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 from paddle_ngraph.paddle_private import call_stacks
-from paddle_ngraph.utils import clock
+from paddle_ngraph.partitioning import background_compile
+from paddle_ngraph.settings import SETTINGS
+from paddle_ngraph.utils import clock, first_use
 from tests import tiers
 from tests.clocks import Clock
 from tests.dynamic import dynamic_mode
+
+SECONDS_FOR_A_BUILD = 120
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,6 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Lets tests run as many threads as they request, on few cores too."""
     _core.allow_more_threads_than_cores(True)
+    first_use.begin()  # so that no test depends on the order of the tests
     _free_call_stacks()
 
 
@@ -86,9 +93,17 @@ def static_mode() -> Iterator[None]:
     paddle_ngraph.reset_stats()
     denylist.clear()
     trace_graph._exclusive_retry_at = 0.0
+    background_compile._queue.us_per_operator = SETTINGS.initial_build_us_per_operator
+    before = {name: flags.get(name) for name in flags.FLAGS}
     yield
     _core.fail_at("")
     paddle_ngraph.disable()
+    for name in flags.FLAGS:
+        if flags.get(name) != before[name]:
+            flags.set(name, before[name])
+    background_compile.cancel()
+    assert paddle_ngraph.wait_for_compiles(SECONDS_FOR_A_BUILD), "a compile job does not end"
+    assert background_compile._queue.is_accepting(), "later tests could not compile in background"
 
 
 @pytest.fixture

@@ -58,6 +58,12 @@ def test_a_source_tree_that_was_never_built(monkeypatch, build_info):
         paddle_ngraph.stats()
 
 
+def test_a_core_that_was_removed(monkeypatch, build_info):
+    monkeypatch.setattr(installation, "find_spec", lambda name: None)
+    with pytest.raises(paddle_ngraph.NgraphError, match="was not built: run `pip install"):
+        paddle_ngraph.stats()
+
+
 def test_the_package_imports_without_a_core(tmp_path):
     script = tmp_path / "without_core.py"
     script.write_text(

@@ -47,10 +47,13 @@ class Step(NamedTuple):
 def newest(package: str) -> str:
     """Returns the newest release of a package for this Python."""
     command = [sys.executable, "-m", "pip", "index", "versions", package]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = subprocess.run(command, capture_output=True, text=True)
     match = re.search(rf"^{package} \((.+?)\)", found.stdout, re.MULTILINE)
     if match is None:
-        raise SystemExit(f"pip names no release of {package}; give one")
+        raise SystemExit(
+            f"{found.stderr}pip names no release of {package}: check the network, or name both "
+            "releases (make canary PADDLE=... OPENVINO=...)."
+        )
     return match[1]
 
 
@@ -81,6 +84,8 @@ def copy_sources(tree: Path, releases: Releases) -> None:
     for name in set(before) - set(names):
         (tree / name).unlink(missing_ok=True)
     tree.mkdir(parents=True, exist_ok=True)
+    # Tests of tools list the files of their repository; this one ignores the folder of the copy.
+    subprocess.run(["git", "init", "--quiet"], cwd=tree, check=True)
     listing.write_text("\n".join(names))
     for name in names:
         _update(ROOT / name, tree / name, releases if name in PINNED else None)
@@ -129,7 +134,8 @@ def _run(
         except FileNotFoundError as error:  # there is no environment
             file.write(str(error).encode())
             status = 127
-    return Step(name, status, time.monotonic() - start, log.read_text(errors="replace"))
+    output = log.read_text(errors="replace").replace(f"{tree}/", "")
+    return Step(name, status, time.monotonic() - start, output)
 
 
 def _environment(tree: Path, extra: Mapping[str, str]) -> dict[str, str]:
@@ -186,15 +192,19 @@ def _name(test: str) -> str:
 
 
 def _messages(output: str) -> dict[tuple[str, str], list[str]]:
-    """Returns the first two lines of the last exception of each failure, by kind and name."""
+    """Returns the first two lines of the last exception of each failure, by kind and name.
+
+    The expected regular expression is left out, since the message that it does not match follows.
+    """
     heading = r"^_{3,} (ERROR (?:collecting|at \w+ of) )?(\S.*?) _{3,}$"
     parts = re.split(heading, output, flags=re.MULTILINE)[1:]
     found: dict[tuple[str, str], list[str]] = {}
     for error, name, traceback in zip(parts[::3], parts[1::3], parts[2::3]):
         exceptions = re.findall(r"(?:^E\b.*\n)+", traceback, re.MULTILINE) or [""]
-        lines = filter(None, (line[1:].strip() for line in exceptions[-1].splitlines()))
+        lines = [line[1:].strip() for line in exceptions[-1].splitlines()]
+        shown = [line for line in lines if line and not line.startswith("Expected regex:")]
         key = ("ERROR" if error else "FAILED", name.replace("::", "."))
-        found.setdefault(key, []).append(" ".join(list(lines)[:2]))
+        found.setdefault(key, []).append(" ".join(shown[:2]))
     return found
 
 

@@ -47,7 +47,7 @@ CAUSES = {
     OTHER_ERRORS: "",
 }
 SECONDS_TO_END = 10
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def main(sentence: str, *command: str) -> int:
@@ -57,15 +57,16 @@ def main(sentence: str, *command: str) -> int:
         return 1
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    for number in SIGNALS[1:]:
-        signal.signal(number, _exit)
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _exit)
     print(sentence, "...", flush=True)
     lines: list[str] = []
     try:
         code = run(command, lines)
-    except KeyboardInterrupt:
+    except SystemExit:  # a signal
         print("Interrupted: the next make goes on from here.")
-        return 1
+        raise
     except OSError as error:  # there is no such command
         code = 1
         lines.append(f"{error}\n")

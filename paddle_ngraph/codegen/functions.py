@@ -48,7 +48,7 @@ _SIZE_HINTS = (8, 128, 320, 448, 576, 704, 832, 960, 1088)
 _SMALL_SIZE_HINTS = (3, 10, 32, 48, 64, 80, 96, 112, 144)
 # Distance between further hints, for data-dependent sizes.
 _HINT_STEPS: Mapping[tuple[int, ...], int] = {_SIZE_HINTS: 128, _SMALL_SIZE_HINTS: 16}
-_ALIGNMENT = 64  # of constants in their file
+_ALIGNMENT = 64  # bytes: alignment of the constants in their file
 
 
 class DimensionSize(NamedTuple):
@@ -130,7 +130,7 @@ class Variant:
 def variants_of(
     program: CppProgram, sets: Sequence[Shapes] | None, weights: Callable[[str], np.ndarray]
 ) -> list[list[Variant]]:
-    """The functions of every subgraph.
+    """Builds the functions of every subgraph.
 
     Args:
         program: The program.
@@ -267,7 +267,7 @@ class _ShapePropagation:
         if not statement.operands:
             return tuple(DimensionSize(size) for size in statement.target.shape)
         shapes = self._of(statement.operands)
-        if statement.operator == "scale":  # by one element, of any shape
+        if statement.operator == "scale":  # the scale is one element, of any shape
             return shapes[0]
         result = max(shapes, key=lambda shape: (_count(shape), len(shape)))
         if any(shape != result and _count(shape) != 1 for shape in shapes):
@@ -286,7 +286,7 @@ class _ShapePropagation:
             raise NgraphError(f"{call.description} refuses its operands: {error}") from error
         try:
             dynamic = kernels.inferred(call.op, [[_dynamic_shape(s) for s in row] for row in given])
-        except NgraphError:  # whether it accepts dynamic sizes is decided in a run
+        except NgraphError:  # only a run shows whether the kernel accepts dynamic sizes
             dynamic = [result.shape for result in call.results]
         for number, result in enumerate(call.results):
             self._shapes[result] = tuple(
@@ -399,7 +399,7 @@ def _overflow_advice(error: Exception) -> str:
 
 
 def _indices_without_weights(positions: Sequence[int], interval: EngineCall) -> list[int]:
-    """Indices of inputs, counted without weights."""
+    """The indices of inputs when the inputs that are weights are not counted."""
     return [
         position - sum(weight < position for weight in interval.weights) for position in positions
     ]
@@ -446,7 +446,7 @@ def _variant(
     for model in draft.models():
         _reject_empty(interval, model)
 
-    def without(sources: Sequence[int]) -> list[int]:  # negative: results
+    def without(sources: Sequence[int]) -> list[int]:  # a negative source is a result
         return [_indices_without_weights([n], interval)[0] if n >= 0 else n for n in sources]
 
     updates = [

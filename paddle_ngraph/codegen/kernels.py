@@ -47,7 +47,7 @@ class PhiKernel:
     """A kernel of PHI, with the arguments of one operator.
 
     Attributes:
-        name: Its name.
+        name: The name of the kernel.
         dtype: The dtype that selects it.
         infer_meta: The function of PHI that computes dtypes and shapes of the results.
         lists: The indices of the operands that are lists.

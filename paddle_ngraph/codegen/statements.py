@@ -71,7 +71,7 @@ class CppVariable:
     """A variable of the program in C++.
 
     Attributes:
-        name: Its name in C++.
+        name: The name of the variable in C++.
         dtype: Paddle's name of its dtype; empty for a stack.
         shape: The declared shape; -1 for dynamic dimensions.
         used: Whether a statement reads or writes it.
@@ -105,10 +105,10 @@ class Compute:
 
     Attributes:
         target: The variable that it creates, or overwrites.
-        operator: Its name in run.h.
+        operator: The name of the runtime's function in run.h.
         operands: The variables that it reads.
         attributes: Other arguments, as C++.
-        in_place: Whether it overwrites a variable.
+        in_place: Whether the operator overwrites a variable.
         description: A readable description of its place in the program.
     """
 
@@ -125,7 +125,7 @@ class KernelCall:
     """An operator that one of Paddle's kernels computes.
 
     Attributes:
-        number: Its index among kernel calls.
+        number: The index among kernel calls.
         op: Paddle's operator.
         kernel: The kernel, and its arguments.
         description: A readable description of the operator and its place in the program.
@@ -144,11 +144,11 @@ class KernelCall:
 
     @property
     def function(self) -> str:
-        """The name of its function in kernels.h."""
+        """The name of the function that calls the kernel, in kernels.h."""
         return f"{self.op.name().removeprefix('pd_op.').rstrip('_')}_{self.number}"
 
     def written(self) -> list[CppVariable]:
-        """The existing variables that the operator overwrites."""
+        """The existing variables that the kernel overwrites."""
         return [each for operand in self.overwrites.values() for each in self.operands[operand]]
 
 
@@ -157,8 +157,8 @@ class EngineCall:
     """An engine operator.
 
     Attributes:
-        number: Its index in the program.
-        graph: Its graph.
+        number: The index of the operator in the program.
+        graph: The graph of the subgraph.
         text: The graph string.
         description: A readable description of its operators.
         inputs, states: The input variables, in the order of the graph, without the weights.
@@ -275,7 +275,7 @@ class CppBlock:
     """A block.
 
     Attributes:
-        number: Its index; the program itself is block 0.
+        number: The index of the block; the program itself is block 0.
         role: A readable description.
         arguments: The loop-carried variables.
         statements: The statements, in order.
@@ -342,9 +342,10 @@ class _CppScope:
     def __init__(self, block: CppBlock, outer: _CppScope | None) -> None:
         self.block = block
         self.outer = outer
-        self.variables: dict[int, CppVariable] = {}  # by the id of the value
-        self.lists: dict[int, list[Value]] = {}  # the members of values that are lists
-        self.made_lists: dict[int, list[CppVariable]] = {}  # members of a kernel's lists
+        self.variables: dict[int, CppVariable] = {}  # the C++ variables of values, by value id
+        self.lists: dict[int, list[Value]] = {}  # the members of values that are lists, by value id
+        # C++ variables of the members of lists that kernels return, by value id.
+        self.made_lists: dict[int, list[CppVariable]] = {}
 
     def find(self, value: Value) -> CppVariable:
         found = self._find(value.id)
@@ -500,7 +501,7 @@ class _CppProgramBuilder:
     def _interval(self, scope: _CppScope, op: Operation) -> None:
         text = str(op.attrs()["graph"])
         graph = Graph.from_string(text)
-        if graph.compiled_for != CPU:  # the only device of a project
+        if graph.compiled_for != CPU:  # a project runs on CPUs only
             graph = replace(graph, device=CPU)
             text = graph.to_string()
         read, written = (self._members(scope, value) for value in op.operands_source())
@@ -551,7 +552,7 @@ class _CppProgramBuilder:
 
     def _stack(self, scope: _CppScope, op: Operation) -> None:
         stack = CppVariable(self._unused_name("stack"))
-        for value in op.results():  # the stack, and its two ends
+        for value in op.results():  # the results: the stack, and its two ends
             scope.variables[value.id] = stack
         scope.block.statements.append(MakeStack(stack))
 
@@ -574,7 +575,7 @@ class _CppProgramBuilder:
         value = scope.find(op.operand_source(0))
         outliving = self._persistent.get(name)
         if outliving is None or outliving.target is value:
-            return  # without a reader in the program, or set already
+            return  # the variable has no reader in the program, or is set already
         if scope.outer is not None:
             raise NotExpressible("it sets a variable inside of control flow")
         outliving.target.used = self._changes = True

@@ -12,7 +12,7 @@ from paddle_ngraph.errors import NgraphError
 
 # The release of oneDNN's headers that matches the library in Paddle's wheel.
 HEADERS = "onednn-devel==2025.0.0"
-KERNELS = "kernels.cc"  # in projects that call Paddle's kernels
+KERNELS = "kernels.cc"  # the file of projects that call Paddle's kernels
 
 
 def options(project: Path) -> dict[str, Path]:

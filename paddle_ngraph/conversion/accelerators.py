@@ -22,8 +22,8 @@ class Accelerator:
 
     Attributes:
         device: OpenVINO's name for it.
-        identity: Its full name and its driver.
-        has_float32: Whether it computes in float32.
+        identity: The full name and the driver of the device.
+        has_float32: Whether the device computes in float32.
     """
 
     device: str

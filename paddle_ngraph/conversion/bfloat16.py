@@ -25,7 +25,7 @@ _NAMES = """
     StridedSlice Tile Transpose Unsqueeze VariadicSplit
 """
 _VALUE_PRESERVING = frozenset(_NAMES.split())
-_MAX_SEARCH_DEPTH = 32  # in a chain of such nodes
+_MAX_SEARCH_DEPTH = 32  # longest chain of such nodes that is searched
 _MAX_CONSTANT_ELEMENTS = 1 << 10  # elements of a constant to check
 
 

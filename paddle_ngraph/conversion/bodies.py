@@ -142,7 +142,7 @@ class BodyBuilder:
         self._outer = outer
         self._block = block
         outer_shapes = outer.sizes.shapes
-        # The symbols that are known outside.
+        # Symbols of sizes that are known outside the loop.
         self._outer_symbols = set() if outer_shapes is None else set(outer_shapes.guards.numbers())
         self._args = args
         self._growth = growth
@@ -158,12 +158,13 @@ class BodyBuilder:
             if counters is not None and written[block.inputs[index].id]
         }
         self._used_arrays = used_arrays
-        self._appended: dict[int, TensorArray] = {}  # elements of this iteration, by source
+        # Elements appended in this iteration, by source.
+        self._appended: dict[int, TensorArray] = {}
         self._has_iteration_sizes = (
             _has_growth(growth) or self._shapes_slices or bool(self._appends)
         )
-        self._iteration_check: Node | None = None  # checks the next iteration index
-        self._next_iteration: Node | None = None  # the next index
+        self._iteration_check: Node | None = None  # the node that checks the next iteration index
+        self._next_iteration: Node | None = None  # the node of the next iteration index
         sizes = outer.sizes.of_block()
         read = [self._source(index, each) for index, each in enumerate(sources)]
         self.inputs = BodyInputs(read, args, sizes, outer.sizes)
@@ -254,7 +255,8 @@ class BodyBuilder:
         """The value that the block gets for a source."""
         if not isinstance(source, TensorArray):
             return source
-        if index in self._appends:  # an unused value
+        # An array that is only appended to: the block reads no element of it.
+        if index in self._appends:
             return opset15.constant(np.int64(0)).output(0)
         return self._outer.arrays.elements(source)
 
@@ -349,7 +351,7 @@ class BodyBuilder:
             node.set_partial_shape(ov.PartialShape(dims))
 
     def _model_of(self, results: Sequence[Output], late: Sequence[Node] = ()) -> ov.Model:
-        """A model of all nodes so far, with all parameters."""
+        """The model that computes these results, with all parameters of the body."""
         yielded = [opset15.result(result) for result in results]
         parameters = [*self.inputs.parameters, *self.inputs.index_parameters()]
         return ov.Model(yielded, [*parameters, *late])
@@ -480,7 +482,7 @@ def _growth_between(
 
 
 def _is_growth(added: Number) -> bool:
-    """Whether adding this size is growth."""
+    """Whether a dimension to which an iteration adds this size grows."""
     return not is_same_shape([added], [0])
 
 
@@ -492,7 +494,7 @@ def _has_growth(growth: ShapeGrowth) -> bool:
 def _shapes_after(
     shapes: Sequence[Sequence[Number]], growth: ShapeGrowth, iterations: SymbolicSize
 ) -> list[list[Number]]:
-    """Shapes after ``iterations`` iterations."""
+    """The shapes of loop-carried values after ``iterations`` iterations."""
     return [
         [size + added * iterations for size, added in zip(*pair)] for pair in zip(shapes, growth)
     ]

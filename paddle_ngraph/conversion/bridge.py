@@ -122,7 +122,7 @@ class NgraphBridge:
         # Tensors of bfloat16, which converters see as float32.
         specs = (spec for op in graph.ops for spec in op.output_specs())
         self._rounded_ids = {spec.id for spec in specs if spec.dtype == BFLOAT16}
-        self._inlined = 0  # tensors of inlined blocks
+        self._inlined = 0  # number of tensors of inlined blocks, for new tensor ids
         self.materialize: Callable[[Output], Output] = lambda output: output
         self.shared: dict[Any, Any] = {}
 

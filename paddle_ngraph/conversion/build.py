@@ -46,7 +46,7 @@ class BuildPass(NamedTuple):
     """One pass of a build.
 
     Attributes:
-        name: Its name.
+        name: The name of the pass.
         reason: The reason for the pass and for its place.
         run: The function of the pass.
         is_cpu_only: Whether other devices, which have neither the core's operators nor the plugin
@@ -72,7 +72,7 @@ def _use_bfloat16_matmuls(draft: Draft) -> None:
 
 
 def _use_onednn_matmuls(draft: Draft) -> None:
-    # Otherwise the plugin rounds.
+    # Otherwise the plugin rounds the operands of its matmuls.
     if draft.settings.precision == "f32" or not draft.builder.graph.infers:
         matmuls.use_onednn_matmuls(draft.model, draft.bridge.extension)
 
@@ -370,7 +370,7 @@ def conversion_error(graph: Graph, text: str) -> ConversionError | None:
 
     Args:
         graph: The subgraph.
-        text: Its graph string.
+        text: The graph string of the subgraph.
     """
     border = [*graph.inputs, *graph.states]
     if graph.value_inputs or any(-1 in spec.shape for spec in border):
@@ -436,7 +436,7 @@ def model_with(
         ConversionError: As in :func:`make_model`.
         NgraphError: The graph has a stochastic operator.
     """
-    for position in weights:  # constants have static shapes
+    for position in weights:  # a weight becomes a constant, which has a static shape
         symbolic_dims.fix(position)
     builder = FunctionBuilder(Graph.from_string(text), signature, contents, symbolic_dims)
     builder.bridge.convert()

@@ -27,7 +27,7 @@ class ConstantFolding:
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
-        self._unknown: set[str] = set()  # nodes whose contents only a run computes
+        self._unknown: set[str] = set()  # names of the nodes whose contents only a run computes
 
     def contents(self, node: Output) -> np.ndarray | None:
         """The contents of a node, with Sizes where they follow from symbolic sizes."""
@@ -45,7 +45,8 @@ class ConstantFolding:
 
     def size_behind(self, value: Output) -> SymbolicSize | None:
         """The symbolic size that ``value``, one float32 element, was converted from."""
-        if value.get_element_type() != Type.f32:  # other dtypes: see contents()
+        # Only float32 is handled here; for other dtypes see contents().
+        if value.get_element_type() != Type.f32:
             return None
         node = value.get_node()
         while node.get_type_name() in VALUE_PRESERVING:

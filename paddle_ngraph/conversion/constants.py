@@ -111,7 +111,8 @@ def _determined(model: Model) -> Iterator[Output]:
     Of outputs that the plugin certainly folds, only packed ones that are more than a view of a
     constant.
     """
-    unfolded: dict[str, bool] = {}  # of the nodes that constants alone determine
+    # Whether the plugin may leave a node unfolded, for nodes that depend on constants alone.
+    unfolded: dict[str, bool] = {}
     read: dict[Key, Output] = {}
     for node in model.get_ordered_ops():
         type_name, values = node.get_type_name(), node.input_values()
@@ -252,5 +253,6 @@ def _copy(source: Node, path: Sequence[Node], index: int) -> Node:
         shape = tuple(node.get_output_shape(0))
         data = data.transpose(_order(node)) if is_transpose else data.reshape(shape)
     copy = opset15.constant(np.array(data, order="C"))
-    copy.set_friendly_name(f"{source.get_friendly_name()}_read_{index}")  # still a weight by name
+    # The prefix of the name marks the copy as a weight, too.
+    copy.set_friendly_name(f"{source.get_friendly_name()}_read_{index}")
     return copy

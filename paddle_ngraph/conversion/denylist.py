@@ -23,7 +23,7 @@ from paddle_ngraph.ir.graph import CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
-# Evicted entries are tried again.
+# Number of entries per table; an evicted operator or subgraph is tried again.
 _MAX_ENTRIES = 1024
 _OPERATOR_KEY = "type, digest of attributes and specs, and device of the operator"
 
@@ -72,7 +72,7 @@ _TABLES: tuple[LRUCache, ...] = (
 )
 
 _lock = new_lock()
-_denials_in_runs = 0  # number of entries that runs have added
+_denials_in_runs = 0  # number of denylist entries that runs have added
 
 
 def denial_reason(op: Op, device: str = CPU) -> str | None:
@@ -161,7 +161,7 @@ class DenialWatcher:
         self._has_new_denials = False
 
     def has_new_denials(self) -> bool:
-        """Whether a run has denied one of them."""
+        """Whether a run has denied one of these subgraphs."""
         if self._denials_seen != _denials_in_runs:
             self._denials_seen = _denials_in_runs
             self._has_new_denials = any(name in _reasons_by_graph for name in self._names)

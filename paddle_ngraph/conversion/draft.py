@@ -1,4 +1,4 @@
-"""A model during the passes of a build."""
+"""The draft of a function: a model and its bridge, which the passes of a build modify."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Update(NamedTuple):
 
     Attributes:
         optimizer: The id of the optimizer.
-        attributes: Its attributes, in their order.
+        attributes: The attributes of the optimizer, in the order of the core.
         states: The states that it writes, the parameter first.
         gradients: The operands whose sum (empty to fill a state),
         factors: multiplied by each of these, is the gradient.
-        parameters: Its scalar operands.
+        parameters: The scalar operands of the optimizer.
     """
 
     optimizer: int

@@ -40,7 +40,7 @@ from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
 Shape = tuple[int, ...]
 Signature = tuple[tuple[str, Shape], ...]
-Contents = Mapping[int, np.ndarray]  # of inputs read by value, by input index
+Contents = Mapping[int, np.ndarray]  # contents of inputs that are read by value, by input index
 
 
 FIXED = -1
@@ -82,12 +82,12 @@ class SymbolicDims:
         classes: For each dimension of each input, then for each element of ``contents``, its
             symbol, or ``None``.
         contents: The integers in the inputs that are read by value, by input index.
-        distances: For some symbols another symbol, and the difference between the two.
+        distances: Symbols that are defined by another symbol, and the difference between the two.
 
     Attributes:
         symbols: For each dimension of each input, its symbol, or ``None``.
         contents: For each element of inputs that are read by value, its symbol, or ``None``.
-        distances: Those entries of which both symbols are in use here.
+        distances: Those of the given distances whose two symbols are in use here.
         guards: The symbols, and the decisions that depend on them.
     """
 
@@ -121,7 +121,7 @@ class SymbolicDims:
         self.guards = Guards({n: hint for n, hint in hints.items() if n not in self.distances})
 
     def size(self, symbol: int) -> Number:
-        """The symbolic size of a symbol."""
+        """The size of a dimension with this symbol, perhaps as another symbol plus a constant."""
         if symbol not in self.distances:
             return self.guards.size(symbol)
         other, distance = self.distances[symbol]
@@ -161,7 +161,7 @@ class EmptyTensorFound(Exception):
 class _SeenShapes:
     """The shapes with which a graph has run, for one list of dtypes and ranks."""
 
-    # Some of these shapes, to count them.
+    # A sample of the shapes, which counts them up to a limit.
     seen: list[Signature] = field(default_factory=list)
     # For each dimension of each input a symbol, shared by dimensions that were always equal.
     classes: list[list[int]] = field(default_factory=list)
@@ -214,7 +214,8 @@ class _SeenShapes:
             if symbol in self.varied
         }
         found: dict[int, tuple[int, int]] = {}
-        bases: list[int] = []  # symbols without a base of their own, so that no chains arise
+        # Symbols that are not defined by another one, so that no chains arise.
+        bases: list[int] = []
         for symbol, values in seen.items():
             for other in bases if locations[symbol][0] >= inputs else ():
                 distances = {mine - its for mine, its in zip(values, seen[other])}
@@ -228,14 +229,15 @@ class _SeenShapes:
 
 @dataclass
 class _GraphShapes:
-    """The record of a graph."""
+    """The shapes with which a graph has run, and the outcomes of its builds with dynamic shapes."""
 
     seen: dict[tuple[tuple[str, int], ...], _SeenShapes] = field(default_factory=dict)
     tries: int = 0
-    has_dynamic_function: bool = False  # there is a function with dynamic shapes
-    splits_batch: bool = False  # a function computes its batch in chunks
-    batches: set[int] = field(default_factory=set)  # of functions with all else dynamic
-    unsplit_tries: int = 0  # such functions without a split
+    has_dynamic_function: bool = False  # whether a function with dynamic shapes was built
+    splits_batch: bool = False  # whether a function computes its batch in chunks
+    # Batches of the functions in which all other dimensions are dynamic.
+    batches: set[int] = field(default_factory=set)
+    unsplit_tries: int = 0  # number of builds with a static batch that did not split it
     is_given_up: bool = False
 
     def should_fix_batch(self, symbolic_dims: SymbolicDims) -> bool:

@@ -31,8 +31,8 @@ def extension(name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
 
     Args:
         name: The class of the operator, e.g. ``"PaddleMaxPoolGrad"``.
-        inputs: Its inputs in order: nodes or outputs.
-        attributes: Its attributes: numbers, bools, or lists of these.
+        inputs: The operands of the operator in order: nodes or outputs.
+        attributes: The attributes of the operator: numbers, bools, or lists of these.
 
     Raises:
         NgraphError: There is no such operator, or it rejects the inputs or attributes.
@@ -47,7 +47,7 @@ def extension_for(device: str, name: str, inputs: Sequence[Any], /, **attributes
     """See :func:`extension`, in a function for a device; symbolic sizes in attributes are fixed.
 
     Raises:
-        NgraphError: As there, and if the function is not for the CPU.
+        NgraphError: As for :func:`extension`, and if the function is not for the CPU.
     """
     if device != CPU:
         raise NgraphError(f"{device} has no {name}, an operator of the engine for CPUs")
@@ -69,7 +69,7 @@ def evaluate(node: Node, results: Sequence[ov.Tensor], inputs: Sequence[ov.Tenso
     """
     try:
         return bool(node.evaluate(results, inputs))
-    except RuntimeError as error:  # of the bindings, with the operator's error in its message
+    except RuntimeError as error:  # raised by the bindings, with the operator's error as text
         core = import_module("paddle_ngraph._core")
         if (found := core.operator_error(str(error))) is None:
             raise

@@ -33,7 +33,7 @@ class FunctionBuilder:
 
     Attributes:
         graph: The subgraph.
-        inputs: Its inputs, as parameters of the model.
+        inputs: The inputs of the subgraph, as parameters of the model.
         bridge: The bridge that converts its operators.
 
     Raises:

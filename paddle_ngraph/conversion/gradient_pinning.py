@@ -95,7 +95,7 @@ def _independent_of(gradients: Sequence[Output], others: Sequence[Output]) -> li
 
 
 def _renumbered(update: Update, renumbering: dict[int, int]) -> Update:
-    def all_of(sources: Iterable[int]) -> list[int]:  # inputs keep their index
+    def all_of(sources: Iterable[int]) -> list[int]:  # the index of an input stays
         return [renumbering.get(source, source) for source in sources]
 
     return Update(

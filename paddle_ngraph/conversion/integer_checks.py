@@ -85,8 +85,8 @@ class IntegerChecks:
         self._folding = folding
         self._input_position = input_position
         self._device = device
-        self._required: set[tuple[Any, ...]] = set()  # tensor ids and bounds
-        self._deferred: dict[int, DeferredCheck] = {}  # by tensor id
+        self._required: set[tuple[Any, ...]] = set()  # checks that exist: tensor id and bounds
+        self._deferred: dict[int, DeferredCheck] = {}  # deferred checks, by tensor id
         self.checks: list[RangeCheck] = []
 
     def in_range(self, values: Any, least: int, end: int, error: RunError) -> Node:
@@ -131,7 +131,7 @@ class IntegerChecks:
             low: The minimum; a list gives one for each index of the last axis.
             high: One more than the maximum, likewise.
             ignored: A value that is allowed as well.
-            position: Index of the tensor, if the input is a list.
+            position: The index of the tensor, if the input is a list.
         """
         spec = op.inputs[name][position]
         bounds = (tuple(np.atleast_1d(low)), tuple(np.atleast_1d(high)), ignored)

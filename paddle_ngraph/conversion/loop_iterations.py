@@ -27,7 +27,7 @@ class LoopIterations:
     Args:
         counters: The induction variables; ``None`` in a branch.
         specs: The inputs of the block.
-        sources: Their values in the surrounding block: initial values, then invariant inputs.
+        sources: The loop's inputs in the surrounding block: initial values, then invariant inputs.
         outer_shapes: The shapes of the surrounding block; ``None`` if every size is static.
 
     Attributes:

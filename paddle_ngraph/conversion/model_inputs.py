@@ -30,7 +30,7 @@ class Draw(NamedTuple):
     shape: list[int]
 
 
-# In the order of core/common/random_numbers.h: the element type, by name.
+# Element types of random numbers by distribution, in the order of core/common/random_numbers.h.
 _DISTRIBUTIONS = {"keep": Type.u8, "uniform": Type.f32, "normal": Type.f32}
 
 
@@ -41,16 +41,16 @@ class ModelInputs(ABC):
         sizes: The sizes of the model's block.
 
     Attributes:
-        parameters: Their parameters, in the order of their creation.
+        parameters: The parameters of the model, in the order of their creation.
     """
 
     def __init__(self, sizes: Sizes) -> None:
         self.parameters: list[Node] = []
         self._sizes = sizes
-        self._positions: dict[str, int] = {}  # by name of the parameter
+        self._positions: dict[str, int] = {}  # index of the input, by name of its parameter
 
     def position(self, parameter: Node) -> int:
-        """The index of the input that a parameter is."""
+        """The index of the input for which a parameter was added."""
         return self._positions[parameter.get_friendly_name()]
 
     def indexed(self) -> list[tuple[Node, int]]:
@@ -103,7 +103,7 @@ class FunctionInputs(ModelInputs):
         self.value_constants: dict[int, Node] = {}
 
     def add(self, position: int, dtype: Type, shape: Sequence[int]) -> Output:
-        """A parameter for an input."""
+        """Adds a parameter for an input, and returns its output."""
         node = opset15.parameter(list(shape), dtype, name=f"input_{position}")
         self._register(position, node)
         if self._sizes.shapes is not None and self._symbolic_dims is not None:
@@ -126,7 +126,7 @@ class FunctionInputs(ModelInputs):
         ):
             return constant_of(value, dtype).output(0)
         self.value_constants[position] = opset15.constant(value, dtype)
-        # A Convert between them: converters would treat the constant itself as known contents.
+        # Converters get a Convert: they would treat the constant itself as known contents.
         node = opset15.convert(self.value_constants[position], dtype).output(0)
         contents = [
             each if symbol is None else symbolic_dims.size(symbol)
@@ -213,7 +213,7 @@ class BodyInputs(ModelInputs):
         self._hints: list[tuple[Node, Output]] = []
 
     def add(self, position: int) -> Output:
-        """A parameter for a source."""
+        """Adds a parameter for a source, and returns its output."""
         source = self.sources[position]
         is_arg = position < self._args
         sizes = self.arg_shapes[position] if is_arg else self._outer_sizes.of(source)
@@ -277,7 +277,7 @@ class BodyInputs(ModelInputs):
         dtype = parameter.get_element_type()
         values = np.array(list(map(hint_of, sizes)), dtype.to_dtype())
         constant = opset15.constant(values.reshape(tuple(parameter.get_shape())))
-        # A Convert between them: converters would treat the constant itself as known contents.
+        # Converters get a Convert: they would treat the constant itself as known contents.
         node = opset15.convert(constant, dtype)
         self._sizes.shapes.declare_contents(node.output(0), sizes)
         self._hints.append((node, parameter))

@@ -59,7 +59,7 @@ def read_by(results: Iterable[Output]) -> set[str]:
     return found
 
 
-# Types that change every element.
+# Types of nodes that compute a new value of every element.
 _ARITHMETIC_TYPES = frozenset(
     {"Abs", "Convolution", "Erf", "Exp", "GroupConvolution", "Log", "LogicalNot", "MatMul"}
     | {"Negative", "Relu", "Sigmoid", "SoftPlus", "Sqrt", "Tanh"}
@@ -95,7 +95,7 @@ def forwarded_parameters(result: Output, through_joined: bool = True) -> set[str
 
 
 def key_of(output: Output) -> Key:
-    """The key that identifies an output."""
+    """The hashable key of an output: two objects may stand for one output."""
     return output.get_node().get_name(), output.get_index()
 
 

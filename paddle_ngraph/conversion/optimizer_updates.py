@@ -55,10 +55,10 @@ class _RemovableUpdate(NamedTuple):
 
     Attributes:
         optimizer: The id of the optimizer, ``ADD_TO_STATE`` or ``FILL_STATE``.
-        attributes: Its attributes.
+        attributes: The attributes of the optimizer.
         states: The states that it writes.
         gradient: The gradient, or the added value; ``None`` for ``FILL_STATE``.
-        parameters: Its inputs with one element each.
+        parameters: The inputs of the update with one element each.
     """
 
     optimizer: int
@@ -218,7 +218,7 @@ class _Sources:
     ) -> None:
         self._draft = draft
         self._feeds = feeds
-        # Fills come after all updates that read.
+        # Updates that fill states run after every read, so their states are not excluded.
         overwritten = {
             state for update in found for state in update.states if update.optimizer != FILL_STATE
         }

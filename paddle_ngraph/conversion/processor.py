@@ -1,4 +1,4 @@
-"""Name and instruction sets of the processor."""
+"""Vendor and instruction sets of the processor, by which builds choose kernels."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def withheld() -> frozenset[str]:
     """The units that ONEDNN_MAX_CPU_ISA withholds, as the system names them."""
     most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     names = [name for name, _ in _LEVELS]
-    if most not in (*names, "SSE41", "AVX"):  # all
+    if most not in (*names, "SSE41", "AVX"):  # no known limit: oneDNN uses all units
         return frozenset()
     above = _LEVELS[names.index(most) + 1 if most in names else 0 :]
     return frozenset(unit for _, units in above for unit in units.split())

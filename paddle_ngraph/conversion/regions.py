@@ -32,7 +32,7 @@ class RegionBody:
         regions: The loops and branches inside.
         update_trip_count_check: Applies the limits of the complete model to the check of the
             iteration index.
-        reads_iteration: Whether it has one more parameter, the last one: the iteration index.
+        reads_iteration: Whether the last parameter, beyond ``reads``, is the iteration index.
         collected: The indices of sources that are TensorArrays. The last results are appended to
             these, those of all iterations in order, along axis 0.
     """
@@ -46,11 +46,11 @@ class RegionBody:
     collected: Sequence[int] = ()
 
     def results(self) -> list[Output]:
-        """The outputs that its results return."""
+        """The values that the results of the body return."""
         return [result.input_value(0) for result in self.model.get_results()]
 
     def inline_constants(self, constants: dict[int, Node]) -> None:
-        """Replaces parameters of these sources by constants."""
+        """Replaces the parameters of these sources by constants."""
         parameters = list(zip(self.model.get_parameters(), self.reads))
         for parameter, index in parameters:
             if index in constants:
@@ -73,13 +73,13 @@ class Region(ABC):
         node: The node.
     """
 
-    _FIRST_SOURCE_INPUT = 1  # the node's input with the first source
+    _FIRST_SOURCE_INPUT = 1  # index of the node's input with the first source
 
     def __init__(
         self, condition: Output, sources: Sequence[Output], bodies: Sequence[RegionBody]
     ) -> None:
         self.bodies = list(bodies)
-        self._num_loop_carried = 0  # of the sources, the first ones
+        self._num_loop_carried = 0  # number of loop-carried sources, which come first
         self._parameter_order: list[int] = []  # the source of each input of the node
         self._condition = condition
         self._sources = list(sources)
@@ -179,7 +179,8 @@ class Regions:
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
         self._regions: list[tuple[Region, Sequence[Sequence[Number]]]] = []
-        self._placeholders: list[tuple[Node, Region, int]] = []  # each with the result's index
+        # A placeholder, its region, and the index of the region's result.
+        self._placeholders: list[tuple[Node, Region, int]] = []
 
     def add(self, region: Region, shapes: Sequence[Sequence[Number]]) -> list[Output]:
         """Adds a loop or branch, whose results have these shapes, and returns its outputs."""

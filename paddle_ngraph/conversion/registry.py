@@ -28,7 +28,7 @@ INT32 = frozenset({"int32"})
 INTEGER = frozenset({"int32", "int64"})
 BOOL = frozenset({"bool"})
 ANY = frozenset({"float32", "int32", "int64", "bool"})
-# Dtypes of TensorArrays.
+# Dtypes of TensorArrays, by the dtype of their elements.
 ARRAYS = frozenset(name + ARRAY_SUFFIX for name in ANY)
 # Dtypes of tensors used for their shape, or for contents that shape the function.
 KNOWN = frozenset(DTYPES)
@@ -57,7 +57,7 @@ ABSENT: Mapping[str, str] = {
 def range_of(values: Iterable[float]) -> Range | None:
     """Lower and upper bound of values; ``None`` if one of them is not a 64-bit integer."""
     known = list(values)
-    if not all(abs(value) < 2**63 for value in known):  # false for NaN
+    if not all(abs(value) < 2**63 for value in known):  # the comparison is false for NaN, too
         return None
     return int(min(known, default=0)), int(max(known, default=0))
 
@@ -78,14 +78,14 @@ class Limit:
 class Role(Enum):
     """The use of an operand by its converter; docs/adding_an_operator.md describes each role."""
 
-    # Of inputs.
+    # Roles of inputs.
     DATA = "computed with: of one of the converter's dtypes"
     INDEX = "positions or class labels: int32 or int64, beside the converter's dtypes"
     CONSTANT = "its contents shape the function: known when that is built, of any dtype"
     SHAPE_ONLY = "used only for its shape and dtype"
     UNUSED = "not used at all: the engine does not get it"
     SAVED = "what the forward converter saved for this one, in a form of its own"
-    # Of outputs.
+    # Roles of outputs.
     RESULT = "made by the converter"
     OMITTED = "not made: where the program uses it, the operator stays native"
     WORKSPACE = "without contents, of any dtype: the bridge makes it"

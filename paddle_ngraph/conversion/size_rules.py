@@ -91,9 +91,10 @@ class Shapes:
         self._sources: dict[str, str] = {}
         self._size_locations: dict[
             Terms, tuple[Output, int, bool]
-        ] = {}  # output, axis or index, whether in its contents
+        ] = {}  # where a size is found: the output, the axis or index, and whether in its contents
         self._size_nodes: dict[Terms, Output] = {}
-        self._trip_counts: dict[Terms, Number] = {}  # trip count: the initial size
+        # Trip counts of loops: the initial size, by trip count.
+        self._trip_counts: dict[Terms, Number] = {}
 
     def declare(self, parameter: Output, sizes: Sequence[SymbolicSize | None]) -> None:
         """Declares a parameter: for each dimension its symbolic size, or ``None``."""
@@ -130,7 +131,7 @@ class Shapes:
             self._dims[key_of(output)] = list(dims)
 
     def of(self, output: Output) -> Dims:
-        """The shape of ``output``."""
+        """The shape of ``output``, with symbolic sizes where dimensions are dynamic."""
         key = key_of(output)
         if key not in self._dims:
             self._infer(output.get_node())
@@ -802,7 +803,7 @@ _BY_VALUES: dict[str, Rule] = {
 
 # -- rules: contents of the outputs from contents of the inputs ------------------------------------
 
-Values = list[Any]  # an array of objects for each input or output
+Values = list[Any]  # the elements of each input or output, as an array of objects
 
 
 def _each(function: Callable[..., Any]) -> Callable[[Node, Values], Values]:
@@ -820,7 +821,7 @@ def _as_array(found: Any) -> np.ndarray:
 
 def _divided(node: Node, values: Values) -> Values:
     def quotient(x: Number, y: Number) -> Number:
-        if x < 0 or y <= 0:  # where rounding differs
+        if x < 0 or y <= 0:  # the node may round other quotients differently
             raise _NoRule
         return x // y
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from paddle_ngraph.errors import NgraphError
 
-# (0, symbol) or (1, dividend, divisor)
+# A symbol is (0, symbol), a floor division (1, dividend, divisor).
 Atom = tuple[Any, ...]
 Monomial = tuple[Atom, ...]  # factors in order; () for the constant term
 Terms = tuple[tuple[Monomial, int], ...]  # a polynomial: terms in order, no coefficient 0
@@ -121,7 +121,8 @@ def _floor_quotient(a: Terms, b: Terms) -> Terms:
     if divisor == 1:
         return _sum(quotient, remainder)
     inner = _as_quotient(rest)
-    if inner is not None and (by := _number(inner[1])) is not None:  # the floor of a floor
+    # The dividend is a floor itself.
+    if inner is not None and (by := _number(inner[1])) is not None:
         dividend = _sum(inner[0], _constant(constant // common * by))
         return _sum(quotient, _floor_quotient(dividend, _constant(divisor * by)))
     return _sum(quotient, ((((1, remainder, _constant(divisor)),), 1),))
@@ -253,8 +254,10 @@ class Guards:
         self._lower_bounds: dict[Terms, int] = {}
         self._unequal: set[Terms] = set()
         self._guards: dict[tuple[int, Terms], Guard] = {}
-        self._iteration_symbols: list[int] = []  # negative ids
-        self._last_iterations: dict[int, Terms] = {}  # upper bounds of these
+        # Symbols of iteration indices, whose ids are negative.
+        self._iteration_symbols: list[int] = []
+        # Upper bounds of the iteration indices, by symbol.
+        self._last_iterations: dict[int, Terms] = {}
         # Symbols that each iteration checks, as no known size bounds them, with all of their loop.
         self._checked: dict[int, list[int]] = {}
         self._values = dict(hints)
@@ -272,7 +275,7 @@ class Guards:
         """A new symbol for an iteration index or count, at least 0.
 
         Args:
-            hint: Its value, only for current shapes.
+            hint: The value of the symbol, only for current shapes.
             last: Its upper bound, at least 0; ``None`` if unknown, so that each iteration of the
                 loop checks it.
             like: Another symbol of the same loop, checked too.
@@ -329,7 +332,7 @@ class Guards:
         return any(symbol < 0 for symbol in _symbols_in(terms))
 
     def value(self, terms: Terms) -> int:
-        """The current value of ``terms``."""
+        """The value of ``terms`` if the symbols have the values of their hints."""
         return evaluate(terms, self._values)
 
     def of(self, terms: Terms) -> Number:
@@ -470,7 +473,7 @@ class Guards:
     # -- bounds and results ----------------------------------------------------------------------
 
     def bounds(self, terms: Terms) -> tuple[int, int]:
-        """Bounds of a polynomial."""
+        """A lower and an upper bound of a polynomial."""
         rest, constant = _split_constant(terms)
         if not rest:
             return constant, constant
@@ -537,7 +540,7 @@ class Guards:
         return {symbol: lower for symbol, (lower, upper) in bounds.items() if lower == upper}
 
     def remaining(self) -> list[Guard]:
-        """The guards on symbols that are not fixed, each once, sorted."""
+        """The guards that are left once fixed symbols are constants, each guard once, sorted."""
         fixed = {symbol: _constant(value) for symbol, value in self.fixed().items()}
         found: dict[Guard, None] = {}
         for guard in self._guards.values():

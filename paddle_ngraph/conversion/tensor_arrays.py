@@ -33,7 +33,7 @@ class TensorArray:
         chunks: Tensors with elements along axis 0.
         before: The number of further elements before those: elements that earlier iterations of a
             loop have appended, and elements from before the loop; none of them has a reader.
-        is_read: Whether it belongs to a surrounding block, and is only read in this one.
+        is_read: Whether the array is one of a surrounding block, and only read in this one.
     """
 
     chunks: list[Output] = field(default_factory=list)
@@ -50,7 +50,7 @@ class TensorArrays:
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
-        self._arrays: dict[int, TensorArray] = {}  # by tensor id
+        self._arrays: dict[int, TensorArray] = {}  # TensorArrays, by tensor id
 
     def __contains__(self, spec: TensorSpec) -> bool:
         return spec.id in self._arrays
@@ -69,7 +69,7 @@ class TensorArrays:
             elements: A tensor with the elements along axis 0.
 
         Raises:
-            NgraphError: Their shape differs from that of other elements.
+            NgraphError: The shape of the elements differs from that of other elements.
         """
         if array.is_read:
             raise NgraphError("a TensorArray of an outer block is written to")

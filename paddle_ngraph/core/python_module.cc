@@ -23,6 +23,8 @@
 #include "core/common/threads.h"
 #include "core/engine/compile_job.h"
 #include "core/engine/disk_cache.h"
+#include "core/engine/engine_settings.h"
+#include "core/engine/engine_stats.h"
 #include "core/engine/engines.h"
 #include "core/engine/function_cache.h"
 #include "core/engine/model_builder.h"
@@ -77,7 +79,7 @@ struct ProgramRunScope {
   std::unique_ptr<ProgramRun> run;
 };
 
-// Context manager, see set_next_program_read_only.
+// A context manager: see set_next_program_read_only.
 struct ReadOnlyRun {};
 
 // NumPy's names of the dtypes that Paddle has too.
@@ -330,7 +332,7 @@ class ArrayIO {
 
   const NgraphIO& io() const { return io_; }
 
-  // The outputs, then the present states.
+  // The outputs, then the current contents of the states, as arrays.
   std::vector<py::array> results() const {
     std::vector<py::array> arrays;
     for (const auto& output : outputs_) arrays.push_back(to_numpy(output));
@@ -431,14 +433,14 @@ py::cpp_function exposure_end_callback(py::dict references) {
   });
 }
 
-// Live Python objects of tensors.
-py::list live_tensor_objects() {
+// The objects of a class of Paddle that Python has.
+py::list live_objects(const py::type& type) {
   py::list found;
-  const auto* type = py::detail::get_type_info(typeid(phi::DenseTensor));
-  if (type == nullptr) return found;
   for (const auto& [address, instance] : py::detail::get_internals().registered_instances) {
     auto* object = reinterpret_cast<PyObject*>(instance);
-    if (Py_TYPE(object) == type->type) found.append(py::reinterpret_borrow<py::object>(object));
+    if (py::type::handle_of(object).is(type)) {
+      found.append(py::reinterpret_borrow<py::object>(object));
+    }
   }
   return found;
 }
@@ -491,7 +493,7 @@ void set_python_error(const py::handle& type, const NgraphError& error) {
   PyErr_SetObject(type.ptr(), value.ptr());
 }
 
-// By the names of Python.
+// The error codes, by their names in Python.
 std::map<std::string, int> error_codes() {
   return {{"GENERAL", static_cast<int>(ErrorCode::kGeneral)},
           {"INT32_OVERFLOW", static_cast<int>(ErrorCode::kInt32Overflow)},
@@ -529,7 +531,7 @@ PYBIND11_MODULE(_core, module) {
       set_python_error(py::handle(PyExc_ValueError), error);
     } catch (const NgraphError& error) {
       set_python_error(callback(PythonCallback::kError), error);
-    } catch (const std::exception& error) {  // from Paddle's functions too
+    } catch (const std::exception& error) {  // an exception of Paddle's functions, too
       if (!restore_interruption(error.what())) throw;
     }
   });
@@ -692,8 +694,8 @@ PYBIND11_MODULE(_core, module) {
       "reset_denylist", [] { ++denylist_version(); },
       "Gives every refused graph another chance: a converter has changed.");
   module.def("mark_weights_written", &mark_weights_written);
-  module.def("live_tensor_objects", &live_tensor_objects,
-             "The objects that Python has of Paddle's tensors.");
+  module.def("live_objects", &live_objects, py::arg("type"),
+             "The objects of a class of Paddle's core that Python has.");
   module.def("record_exposure", &record_exposure, py::arg("tensor"),
              "Records that Python has an object of the tensor; the number of the object.");
   module.def("exposure_end_callback", &exposure_end_callback, py::arg("references"),
@@ -902,18 +904,14 @@ PYBIND11_MODULE(_core, module) {
           "Tensors for one run: the inputs, then the states, copied from arrays.")
       .def(
           "get_ng_function",
-          [](const NgraphEngine& engine, const ArrayIO& io) {
-            return engine.get_ng_function(io.io());
-          },
+          [](NgraphEngine& engine, const ArrayIO& io) { return engine.get_ng_function(io.io()); },
           py::arg("io"), release, "The function for these shapes and dtypes, cached or built.")
       .def(
           "build_ng_function",
-          [](const NgraphEngine& engine, const ArrayIO& io) {
-            return engine.build_ng_function(io.io());
-          },
+          [](NgraphEngine& engine, const ArrayIO& io) { return engine.build_ng_function(io.io()); },
           py::arg("io"), release, "A newly built function; the cache is left alone.")
       .def(
-          "run", [](const NgraphEngine& engine, const ArrayIO& io) { engine.run(io.io()); },
+          "run", [](NgraphEngine& engine, const ArrayIO& io) { engine.run(io.io()); },
           py::arg("io"), release, "Gets the function and executes it.");
 
   py::class_<CompileJob, std::shared_ptr<CompileJob>>(

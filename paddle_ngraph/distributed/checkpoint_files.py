@@ -64,7 +64,7 @@ class Checkpoint(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """The folder of its files."""
+        """The folder of the checkpoint's files."""
         return self.folder / _name(self.step)
 
     def part(self, rank: int) -> tuple[Record, list[np.ndarray]]:
@@ -138,7 +138,7 @@ class Folder:
                 f"step {step}: begin with resume(), or give another folder"
             )
         unfinished = self.path / f"{_UNFINISHED}{step}"
-        _remove(unfinished)  # of a failed attempt
+        _remove(unfinished)  # left by a failed attempt
         unfinished.mkdir()
         return unfinished
 

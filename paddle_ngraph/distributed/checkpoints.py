@@ -59,8 +59,8 @@ class Checkpoints:
     def __init__(self, job: DistributedJob, path: Path) -> None:
         self._job = job
         self._path = path
-        self._folder: Folder | None = None  # of rank 0
-        self._step: int | None = None  # of the checkpoint written or read last
+        self._folder: Folder | None = None  # only rank 0 opens the folder
+        self._step: int | None = None  # step of the checkpoint that was written or read last
         self._stage(f"{path} cannot be used", of_first=self._open)
 
     def save(self, program: Program, step: int, scope: Scope) -> None:
@@ -139,7 +139,7 @@ class Checkpoints:
             why = f"{failure}: {error.strerror or error}"
             if error.filename is not None:
                 why += f" ({error.filename})"
-        except Exception as error:  # else the other ranks would hang
+        except Exception as error:  # without an answer, the other ranks would hang
             why = f"{failure}: {type(error).__name__}: {last_line(error)}"
         replies = [json.loads(each) for each in self._job.exchange(json.dumps([result, why]))]
         for _, reason in replies:
@@ -262,7 +262,7 @@ def _state(scheduler: Any) -> dict[str, Any] | None:
 
 
 def _keys(state: Any) -> Any:
-    """The nested keys of a state."""
+    """The keys of a nested state, without the values."""
     return {key: _keys(state[key]) for key in state} if isinstance(state, dict) else None
 
 

@@ -112,7 +112,8 @@ class DistributedJob:
         self.placement = placement
         self._number = next(_link_ids)
         self.num_exchanges = 0
-        self.checkpoints: dict[Path, Any] = {}  # see checkpoints.of_job
+        # Checkpoints of the job by folder, see checkpoints.of_job.
+        self.checkpoints: dict[Path, Any] = {}
 
     @cached_property
     def store(self) -> Store:
@@ -142,7 +143,7 @@ class DistributedJob:
         return _FIRST_LINK_ID + self.num_exchanges * 2 * self.placement.ranks + number
 
     def new_store(self, name: str, opens: bool) -> Store:
-        """Another key-value store, which one rank opens and another one uses.
+        """Another key-value store, for two ranks: one opens it, and the other one connects to it.
 
         Args:
             name: The unique name of the store, equal on both ranks.
@@ -163,8 +164,8 @@ class DistributedJob:
         """Creates the gloo context for collective operators of static programs."""
         if self.placement.ranks == 1:
             return
-        self.barrier()  # with a longer timeout than gloo's
-        if not paddle.distributed.is_initialized():  # else init_parallel_env() has created it
+        self.barrier()  # the barrier has a longer timeout than gloo's
+        if not paddle.distributed.is_initialized():  # else the context exists
             make_gloo_context(self.store, str(RING), self.placement.rank, self.placement.ranks)
 
     def exchange(self, text: str) -> list[str]:

@@ -25,7 +25,7 @@ from typing import IO, Any, NamedTuple
 from paddle_ngraph.distributed import checkpoint_files, reports
 from paddle_ngraph.errors import NgraphError
 
-_POLL_SECONDS = 0.05  # seconds, as all times here
+_POLL_SECONDS = 0.05  # all times here are in seconds
 # Maximal silence counted per poll: a stopped launcher has not received heartbeats either.
 _MAX_POLL_SECONDS = 1.0
 # Wait after a failure for its consequences, to distinguish these from the cause.
@@ -49,7 +49,7 @@ class LauncherOptions:
 
     Attributes:
         script: The Python script.
-        arguments: Its arguments.
+        arguments: The arguments of the script.
         ranks: The number of processes.
         max_restarts: The maximal number of restarts of all ranks.
         checkpoint: The folder for checkpoints, if any.
@@ -119,7 +119,7 @@ class _Failure(NamedTuple):
 
     when: float
     what: str
-    refuses: bool  # raised NgraphError
+    refuses: bool  # whether the rank raised NgraphError
 
 
 class _Evidence(NamedTuple):
@@ -148,8 +148,8 @@ class _Rank:
 
     Args:
         number: The rank.
-        command: Its command line.
-        variables: Its environment.
+        command: The command line of the process.
+        variables: The environment of the process.
         log: The file of its output; ``None``: that of the launcher.
     """
 
@@ -213,7 +213,8 @@ class _Rank:
             self.meetings = report.get("meetings", self.meetings)
             self._ending_since = report.get("ends", self._ending_since)
             if "failure" in report and self.failure is None:
-                when = report.get("when", time.monotonic())  # one clock for all processes
+                # All processes read the same monotonic clock.
+                when = report.get("when", time.monotonic())
                 self.failure = _Failure(when, report["failure"], report["refuses"])
         return bool(data)
 
@@ -255,7 +256,7 @@ class _Rank:
         os.close(self._pipe)
 
     def last_lines(self) -> list[str]:
-        """The last lines of its output since its start."""
+        """The last lines of the process's output since its last start."""
         if self.log is None:
             return []
         with open(self.log.name, "rb") as file:
@@ -286,7 +287,7 @@ def _is_runnable(pid: int) -> bool:
 
 
 class _Start:
-    """All ranks, from their start to their end.
+    """One attempt of a job: all its ranks, from their start to their end.
 
     Args:
         options: The options of the launcher.
@@ -346,7 +347,7 @@ class _Start:
             rank.poll(elapsed)
 
     def _verdict(self) -> _End:
-        """Determines the cause of the end, after a wait for its consequences."""
+        """Determines why the job ends, after a wait for failures that follow from the first one."""
         begun = time.monotonic()
         while not self._signals:
             limit = (
@@ -526,7 +527,7 @@ def _signals() -> Iterator[list[int]]:
     got: list[int] = []
     before = {}
     for number in _STOPPING:
-        if signal.getsignal(number) != signal.SIG_IGN:  # as set by nohup
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores the signal
             before[number] = signal.signal(number, lambda number, frame: got.append(number))
     try:
         yield got

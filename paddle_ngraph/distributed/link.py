@@ -32,7 +32,7 @@ _DTYPES: tuple[str, ...] = (
     "int8",
 )
 _DTYPES += ("int16", "complex64", "complex128")
-_MAX_AXES = 9  # as in Paddle
+_MAX_AXES = 9  # Paddle's limit
 _HEARTBEAT_SECONDS = 5.0
 
 
@@ -40,13 +40,13 @@ class MessageKind(IntEnum):
     """The type of a message."""
 
     WAIT = 0  # heartbeat: another message will follow
-    GET = 1  # parameters, and these rows of the tables
-    PUSH = 2  # gradients
-    DONE = 3  # no message will follow
+    GET = 1  # requests parameters, and these rows of the tables
+    PUSH = 2  # sends gradients
+    DONE = 3  # ends the link: no message will follow
     ANSWER = 4
     FAILURE = 5  # one array: an error message in UTF-8
-    START = 6  # variables of which each process has a copy
-    VALUES = 7  # values that cross stages of a pipeline
+    START = 6  # sends variables of which each process has a copy
+    VALUES = 7  # sends values that cross stages of a pipeline
 
 
 class Message(NamedTuple):

@@ -24,7 +24,7 @@ RENDEZVOUS_TIMEOUT_SECONDS = 900.0  # seconds
 _INTRODUCTION_TIMEOUT_SECONDS = 10.0
 _LENGTH = struct.Struct(">Q")  # length prefix of a text, in bytes
 _TOKEN_BYTES = 16  # bytes
-_HEARTBEAT = ""  # first text of rank 0: from now on it waits, too
+_HEARTBEAT = ""  # the first text of rank 0: from now on rank 0 waits, too
 
 _open_rendezvous: WeakSet[Rendezvous] = WeakSet()
 
@@ -69,7 +69,7 @@ class Rendezvous:
         try:
             return self._lead(text) if self._rank == 0 else self._follow(text)
         except BaseException:
-            self.close()  # so that the others notice, even if this process continues
+            self.close()  # the other ranks notice, even if this process continues
             raise
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class Rendezvous:
                     peer.settimeout(RENDEZVOUS_TIMEOUT_SECONDS)
                     self._peers[rank] = _without_delay(peer)
                 else:
-                    peer.close()  # not a rank of this job
+                    peer.close()  # the process is no rank of this job
 
     def _connect(self, store: Store, key: str, host: str) -> None:
         port, token = store.get(key).decode().split()

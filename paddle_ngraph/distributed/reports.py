@@ -73,7 +73,7 @@ class _Sender:
 
 def connect(variables: MutableMapping[str, str]) -> None:
     """Starts reports, if the launcher has requested them."""
-    # Child processes do not have this pipe.
+    # The variable is removed, since child processes do not have this pipe.
     number = variables.pop(VARIABLE, "")
     with _lock:
         if number.isdecimal() and not _senders:

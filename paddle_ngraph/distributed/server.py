@@ -45,7 +45,7 @@ def _check_same_program(job: DistributedJob, form: ServerForm, serves: bool) -> 
 
 
 def _link(job: DistributedJob, number: int) -> ProcessLink:
-    """A link between a trainer and the server, which opens the store of the link."""
+    """Connects a trainer and the server by a link; the server opens the store of the link."""
     is_server = job.placement.rank == 0
     return ProcessLink(
         job.new_store(f"ngraph/link/{number}", is_server), number, int(not is_server)
@@ -89,7 +89,7 @@ class Server:
         }
         self._linking = new_lock()  # the store serves one thread at a time
         self._pushed: dict[int, Arrays] = {}
-        self._parameters: np.ndarray | None = None  # as they are sent
+        self._parameters: np.ndarray | None = None  # the parameters as one array, as they are sent
         self._updates = 0
 
     def run(self) -> int:
@@ -123,7 +123,7 @@ class Server:
 
     def _exchange(self, trainer: int, number: int) -> None:
         """Exchanges messages over link ``number``, in a thread for each trainer."""
-        paddle.disable_static()  # in this thread
+        paddle.disable_static()  # the mode is that of this thread
         try:
             with self._linking:
                 link = _link(self._job, number)
@@ -166,7 +166,7 @@ class Server:
         return [np.frombuffer(array.tobytes(), "uint8") for array in arrays]
 
     def _read(self, row_ids: Arrays) -> list[np.ndarray]:
-        """The parameters, and rows of the tables."""
+        """Reads the parameters, and these rows of the tables."""
         found = []
         send, sent = self._form.send
         if sent:
@@ -205,7 +205,7 @@ class Server:
 
 
 def _added(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """The unique indices of rows, and the sums of their gradients."""
+    """Adds gradients of equal rows; returns the indices of the rows, and the sums."""
     row_ids = np.concatenate([each for each, _ in pairs])
     gradients = np.concatenate([each for _, each in pairs])
     rows, inverse = np.unique(row_ids, return_inverse=True)
@@ -332,7 +332,7 @@ class Trainer:
 
     def _exchange(self, number: int) -> None:
         """Exchanges messages over link ``number``, in a thread."""
-        paddle.disable_static()  # in this thread
+        paddle.disable_static()  # the mode is that of this thread
         try:
             link = _link(self._job, number)
             kind = MessageKind.GET
@@ -363,7 +363,7 @@ def _row_ids(table: Table, feed: Mapping[str, Any]) -> np.ndarray:
 
 
 def _row_positions(looked_up: np.ndarray, row_ids: np.ndarray) -> np.ndarray:
-    """For each index of a row its index among the rows that were sent."""
+    """Maps the indices of rows to positions among the rows that were sent."""
     order = np.argsort(row_ids)
     return order[np.searchsorted(row_ids, looked_up, sorter=order)].astype(looked_up.dtype)
 

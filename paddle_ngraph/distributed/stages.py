@@ -35,7 +35,7 @@ Inbox = queue.SimpleQueue[tuple[int, Message]]
 
 
 class Outbox(Protocol):
-    """A queue of messages to another stage."""
+    """The queue of the messages to one other stage."""
 
     def put(self, message: Message) -> None: ...
 
@@ -110,14 +110,16 @@ class PipelineStage:
         self._inbox = inbox
         self._outboxes = outboxes
         self._is_open = True
-        self._failed_stage = ""  # the failure of another stage
+        self._failed_stage = ""  # the failure that another stage reported
         self._received: dict[int, deque[Sequence[np.ndarray]]] = defaultdict(deque)
-        self._steps: list[tuple[float, float]] = []  # seconds in total, and seconds of waiting
+        # For each step: seconds in total, and seconds of waiting.
+        self._steps: list[tuple[float, float]] = []
         self._waiting = 0.0
-        # State of the current batch:
+        # Members below: state of the current batch.
         self._feeds: list[dict[str, Any]] = []
         self._sizes = np.zeros(0, "int64")
-        self._saved: dict[int, dict[str, np.ndarray]] = {}  # by micro-batch
+        # Values that the backward pass reads, by micro-batch.
+        self._saved: dict[int, dict[str, np.ndarray]] = {}
         self._results: dict[int, list[np.ndarray]] = defaultdict(list)
 
     @property
@@ -204,7 +206,7 @@ class PipelineStage:
         self._results.clear()
 
     def _run_micro_batches(self) -> None:
-        """The one-forward-one-backward schedule."""
+        """Runs the micro-batches in the one-forward-one-backward schedule."""
         count = self._form.micro_batches
         ahead = min(self._last - self.number, count)
         for number in range(ahead):
@@ -298,7 +300,7 @@ class PipelineStage:
         self._outboxes[stage].put(Message(MessageKind.VALUES, arrays))
 
     def _receive(self, stage: int) -> Sequence[np.ndarray]:
-        """The next values from another stage."""
+        """Waits for the next values from another stage."""
         begin = time.monotonic()
         while not self._received[stage]:
             sender, message = self._inbox.get()
@@ -373,7 +375,7 @@ class LinkedStage(PipelineStage):
         number = self._job.link_number(2 * min(other, self.number) + is_upward)
 
         def talk() -> None:
-            paddle.disable_static()  # in this thread
+            paddle.disable_static()  # the mode is that of this thread
             try:
                 store = self._job.new_store(f"ngraph/link/{number}", self.number < other)
                 link = ProcessLink(store, number, int(self.number > other))

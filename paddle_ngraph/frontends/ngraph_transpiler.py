@@ -183,7 +183,7 @@ class UnknownFetch(NgraphError):
     """An element of the fetch list is no variable of the program.
 
     Attributes:
-        index: Its index in the fetch list.
+        index: The index of the element in the fetch list.
         shown: The element, as the message names it.
     """
 

@@ -101,7 +101,7 @@ class Op:
 
     Attributes:
         type: The operator's name, e.g. ``"pd_op.matmul"``.
-        index: Its index in the operator list of its block.
+        index: The index in the operator list of the operator's block.
         inputs: Tensors by Paddle's input name; an absent optional input is an empty tuple.
         outputs: Tensors by Paddle's output name; an unused output is ``None``, an absent optional
             output (the gradient of a tensor that is not trained) an empty tuple.

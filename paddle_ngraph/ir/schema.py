@@ -14,7 +14,7 @@ from paddle_ngraph.utils import dtypes
 
 # The maximum rank of a tensor of Paddle (phi::DDim).
 MAX_RANK = 9
-# Above the number of elements that fit into memory.
+# A bound above the number of elements that fit into memory.
 _MAX_ELEMENTS = 2**48
 _MAX_NAME_LENGTH = 256
 _MAX_INDEX = 2**31
@@ -158,7 +158,7 @@ _OPERATOR: dict[str, Check] = {
 
 _check_operator = _record(_OPERATOR, optional=frozenset({"form", "blocks", "checked"}))
 
-# A block of an operator.
+# Fields of a block of an operator.
 _BLOCK: dict[str, Check] = {
     "tensors": _list_of(_row(_non_negative, _dtype, _shape)),
     "inputs": _list_of(_non_negative),
@@ -253,8 +253,10 @@ def _check_blocks(op: dict[str, Any], tensors: dict[int, list[Any]]) -> None:
 def _check_flow(data: dict[str, Any], known: set[int]) -> None:
     """Checks that every tensor is computed once, before it is read."""
     tensors = {row[0]: row for row in data["tensors"]}
-    defined = {*data["inputs"], *data["states"]}  # to converters
-    defined_by_paddle = set(defined)  # with outputs that have no reader, or that converters ignore
+    # Ids of the tensors that converters have computed so far.
+    defined = {*data["inputs"], *data["states"]}
+    # Ids that Paddle has computed: outputs without a reader, or that converters omit, too.
+    defined_by_paddle = set(defined)
     for op in data["ops"]:
         for name, ids in op["inputs"].items():
             _require(ids, defined, f"input '{name}' of {op['type']}")

@@ -22,14 +22,14 @@ constexpr int64_t num_gates(Mode mode) {
 struct ForwardChunk {
   int64_t hidden;
   int64_t count;
-  float* gates;            // W x; replaced by the gates after activation
-  const float* bias;       // b + d; the third gate of GRU: b
-  const float* recurrent;  // R h
-  const float* new_bias;   // GRU: d of the third gate
+  float* gates;            // W x at first; replaced by the gates after activation
+  const float* bias;       // biases b + d; for the third gate of GRU: b
+  const float* recurrent;  // the product R h
+  const float* new_bias;   // GRU: the bias d of the third gate
   float* recurrent_new;    // GRU: the third gate of R h + d, saved for the gradient
-  const float* h_before;   // GRU
-  const float* c_before;   // LSTM
-  float* c;                // LSTM; may alias c_before
+  const float* h_before;   // GRU: h of the preceding step
+  const float* c_before;   // LSTM: c of the preceding step
+  float* c;                // LSTM: the new c; may alias c_before
   float* c_active;         // LSTM: tanh(c), saved for the gradient
   float* h;
 };
@@ -40,16 +40,16 @@ void forward_chunk(Mode mode, const ForwardChunk& chunk);
 struct BackwardChunk {
   int64_t hidden;
   int64_t count;
-  const float* gates;          // after activation
-  const float* h;              // plain networks
-  const float* h_before;       // GRU
-  const float* recurrent_new;  // GRU
-  const float* c_before;       // LSTM
-  const float* c_active;       // LSTM
+  const float* gates;          // the gates after activation
+  const float* h;              // plain networks: h of this step
+  const float* h_before;       // GRU: h of the preceding step
+  const float* recurrent_new;  // GRU: as saved by the forward pass
+  const float* c_before;       // LSTM: c of the preceding step
+  const float* c_active;       // LSTM: tanh(c)
   const float* out_grad;
   const float* through_gates;  // gradient of h through the gates of the following step
-  float* carried;              // other gradient of h; replaced by that of the preceding step
-  float* c_grad;               // LSTM; replaced by that of the preceding step
+  float* carried;              // remaining gradient of h; replaced by that of the preceding step
+  float* c_grad;               // LSTM: gradient of c; replaced by that of the preceding step
   float* gate_grads;           // gradient of R h + d (for all but GRU, of W x + b as well)
   float* input_gate_grads;     // GRU: gradient of W x + b
 };

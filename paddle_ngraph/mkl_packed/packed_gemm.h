@@ -32,7 +32,7 @@ struct MatmulShape {
   int64_t m;
   int64_t lda;
   int64_t ldc;
-  bool accumulate;  // adds to the contents of c
+  bool accumulate;  // whether the product is added to the contents of c
 };
 
 // A packed right operand; its memory is freed with the object, which must outlive its matmuls.
@@ -44,7 +44,7 @@ class PackedMatrix {
   virtual bool fits(int64_t /*m*/) const { return true; }
 };
 
-// A library that packs and multiplies.
+// A matmul library that can pack the right operand once.
 class GemmProvider {
  public:
   virtual ~GemmProvider() = default;
@@ -80,9 +80,9 @@ const GemmProvider& provider();
 std::string why_unavailable(const std::string& name);
 
 const GemmProvider& onednn_provider();
-// Null if the processor has no units for bfloat16.
+// The provider of bfloat16 matmuls; null if the processor has no units for bfloat16.
 const GemmProvider* bfloat16_provider();
-// Throws NgraphError if MKL is not installed.
+// The provider of MKL. Throws NgraphError if MKL is not installed.
 const GemmProvider& mkl_provider();
 
 }  // namespace paddle_ngraph::mkl_packed

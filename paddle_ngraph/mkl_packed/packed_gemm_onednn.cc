@@ -60,7 +60,7 @@ dnnl::primitive_attr attributes_of(bool accumulate) {
   return attributes;
 }
 
-// Both operands have the type of `b`.
+// The matmul of a packed `b`; the left operand has the type of `b`.
 matmul::primitive_desc describe(const MatmulShape& shape, const memory::desc& b) {
   const int64_t k = b.get_dims()[0], n = b.get_dims()[1];
   return {cpu(), rows(shape.m, k, shape.lda, b.get_data_type()), b, rows(shape.m, n, shape.ldc),
@@ -128,7 +128,7 @@ class Primitives {
   }
 
  private:
-  static constexpr size_t kMaxPrimitives = 64;  // inputs may have any length
+  static constexpr size_t kMaxPrimitives = 64;  // the maximum, since inputs may have any length
   using Key = std::tuple<int64_t, int64_t, int64_t, bool, int>;
   struct Made {
     Key key;
@@ -147,7 +147,7 @@ struct Part {
   std::shared_ptr<Buffer> owned;
 };
 
-// One primitive for each range of k, with its arguments.
+// A matmul by one primitive for each range of k.
 class OnednnMatmul : public Matmul {
  public:
   OnednnMatmul() : stream_(cpu()) {}
@@ -170,7 +170,7 @@ class OnednnMatmul : public Matmul {
     compute_from(a, c);
   }
 
-  // `a` has the type of the operands.
+  // Computes the product of `a`, whose elements have the type of the packed operand.
   template <typename Number>
   void compute_from(const Number* a, float* c) {
     for (auto& call : calls_) {
@@ -215,8 +215,8 @@ class OnednnMatrix : public PackedMatrix {
   Primitives primitives_;
 };
 
-// For multiplications of one row, for which oneDNN has no fast kernel; batches use another matrix
-// (packed_weights.cc).
+// A packed matrix for multiplications of one row, for which oneDNN has no fast kernel; batches use
+// another matrix (packed_weights.cc).
 class OnednnRowMatrix : public PackedMatrix {
  public:
   OnednnRowMatrix(const Matrix& b, int64_t n, int64_t k)
@@ -240,7 +240,7 @@ class OnednnRowMatrix : public PackedMatrix {
 // each compiled as a whole.
 void compile_sgemm() {
   const ForkBlocker fork_blocker;
-  const OmpThreads one(1);  // no parallel region
+  const OmpThreads one(1);  // without a parallel region
   constexpr int64_t kSizes[][3] = {{1, 1, 1}, {16, 16, 1}, {8, 17, 200}};
   const std::vector<float> a(17 * 200), b(17 * 200);
   std::vector<float> c(17 * 17);
@@ -355,7 +355,7 @@ class Bfloat16Matrix : public PackedMatrix {
     return std::make_unique<Bfloat16Matmul>(matrix_, shape, k_);
   }
 
-  // A single row is multiplied in float32.
+  // Whether `m` rows fit: a single row is multiplied in float32.
   bool fits(int64_t m) const override { return m > 1; }
 
  private:
@@ -418,7 +418,7 @@ class Bfloat16Provider : public GemmProvider {
   }
 
  private:
-  static constexpr int64_t kMinSize = 16;  // as in mixed_precision.py
+  static constexpr int64_t kMinSize = 16;  // the minimum of mixed_precision.py
 };
 
 }  // namespace

@@ -37,7 +37,7 @@ int threads_for(const Network& net) {
 // The floating-point operations of a step that the threads share.
 int64_t work_of_step(const Network& net) { return 2 * net.batch * net.gates() * net.hidden; }
 
-// One layer in one direction.
+// One layer in one direction: its weights, and its place in the output.
 struct Cell {
   Cell(const Network& net, int64_t layer, int64_t direction)
       : index(layer * net.directions + direction),
@@ -53,8 +53,8 @@ struct Cell {
 
   int64_t index;
   bool backwards;
-  int64_t input;   // features of its input
-  int64_t offset;  // of its h in a row of the output
+  int64_t input;   // number of features of the layer's input
+  int64_t offset;  // offset of the cell's h in a row of the output
   const float* w_ih;
   const phi::DenseTensor* w_hh;
   const float* b_ih;
@@ -188,7 +188,8 @@ class ForwardCell {
         from_out->compute(before + rows.first * net_.width(), recurrent_values);
       }
       run_step(i, step, rows);
-      if (timer.has_straggler()) {  // matmuls are created for a number of threads
+      // A straggler changes the number of threads, for which matmuls are created.
+      if (timer.has_straggler()) {
         from_state = make_step_matmul(net_.hidden);
         from_out = make_step_matmul(net_.width());
       }
@@ -306,7 +307,7 @@ void add(const float* __restrict__ from, int64_t count, float* __restrict__ sums
 // the caches.
 class GateGrads {
  public:
-  // Empty unless used.
+  // Has no memory unless `is_used`.
   GateGrads(const Network& net, int64_t num_shards, bool is_used)
       : gates_(is_used ? net.gates() : 0),
         stride_(unaliased_stride(gates_)),
@@ -319,7 +320,7 @@ class GateGrads {
   float* at(int64_t row) { return floats_.data() + row * stride_; }
   const uint16_t* rounded_at(int64_t row) { return rounds_ ? rounded_.at(row) : nullptr; }
 
-  // All gradients from a row on.
+  // The gradients of all rows from `row` on.
   Matrix from(int64_t row, bool transposed = false) {
     return {at(row), stride_, transposed, rounded_at(row)};
   }
@@ -339,11 +340,12 @@ class GateGrads {
 
  private:
   int64_t gates_;
-  int64_t stride_;  // between rows, which the weight gradients read as columns
+  int64_t stride_;  // distance of rows, which the weight gradients read as columns
   bool rounds_;
   Buffer floats_;
-  Rounded rounded_;                       // with the same stride
-  std::vector<std::vector<float>> sums_;  // of each shard
+  Rounded rounded_;  // the gradients in bfloat16, with the same stride
+  // Sums of the gates' gradients over the rows of each shard.
+  std::vector<std::vector<float>> sums_;
 };
 
 class BackwardCell {

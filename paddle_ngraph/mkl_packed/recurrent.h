@@ -25,9 +25,9 @@ struct Network {
   int64_t layers;
   int64_t directions;
   bool is_test;
-  float dropout;  // between layers
+  float dropout;  // probability of dropout between layers
   std::vector<const phi::DenseTensor*> weights;
-  std::vector<int64_t> lengths;  // of each sequence; empty: all of `steps`
+  std::vector<int64_t> lengths;  // length of each sequence; empty: all have `steps`
 
   int64_t gates() const { return num_gates(mode) * hidden; }
   int64_t width() const { return directions * hidden; }
@@ -42,13 +42,13 @@ struct Network {
 
 struct ForwardData {
   const float* x;
-  const float* h_before;  // [cells, batch, hidden], as the following three
-  const float* c_before;  // LSTM
+  const float* h_before;  // initial states: [cells, batch, hidden], as h_last and c_last
+  const float* c_before;  // LSTM only
   float* out;
   float* h_last;
-  float* c_last;        // LSTM
-  float* reserve;       // null when is_test
-  const uint8_t* mask;  // dropout mask, the same between any two layers
+  float* c_last;        // LSTM only
+  float* reserve;       // values saved for the gradient; null when is_test
+  const uint8_t* mask;  // mask of dropout, the same between any two layers
 };
 
 void forward(const Network& network, const ForwardData& data);

@@ -28,7 +28,7 @@ class Rounded {
     });
   }
 
-  // Rounds the whole matrix and returns it.
+  // Rounds the whole matrix, and returns the rounded elements.
   const uint16_t* of(const float* data, int64_t ld) {
     round(data, ld, 0, rows_);
     return at(0);

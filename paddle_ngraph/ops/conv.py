@@ -49,7 +49,7 @@ class _Geometry:
         return (self.out[axis] - 1) * self.strides[axis] + self.extent(axis)
 
     def extent(self, axis: int) -> int:
-        """The size of the dilated kernel."""
+        """The number of input elements along an axis that the dilated kernel spans."""
         return (self.kernel[axis] - 1) * self.dilations[axis] + 1
 
     def excess(self, axis: int) -> int:
@@ -61,7 +61,7 @@ class _Geometry:
         return [max(0, end - self.excess(axis)) for axis, end in enumerate(self.end)]
 
     def sees_only_padding(self) -> bool:
-        """Whether no output depends on the data."""
+        """Whether every window covers padding only, so that no output depends on the data."""
         return any(self.reach(axis) <= self.begin[axis] for axis in range(len(self.size)))
 
     def is_full(self, axis: int) -> bool:
@@ -83,7 +83,7 @@ class _Geometry:
         return self.groups == 1 and {*self.kernel} == {1} and not any(self.begin + self.end)
 
     def along(self, axis: int) -> _Geometry:
-        """The geometry of this axis alone."""
+        """The geometry reduced to one axis."""
         picked: dict[str, Any] = {
             name: [getattr(self, name)[axis]]
             for name in ("size", "kernel", "out", "strides", "dilations", "begin", "end")
@@ -98,7 +98,7 @@ def _geometry(op: Op, data: list[int], filter_shape: list[int]) -> _Geometry:
     dilations = [int(d) for d in op.attr("dilations")]
     begin, end = padding(op, size, kernel, strides)
     if op.attr("padding_algorithm") == "SAME":
-        dilations = [1] * len(size)  # as in plain Paddle
+        dilations = [1] * len(size)  # plain Paddle ignores the dilations, too
     out = [
         (size[i] + begin[i] + end[i] - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1
         for i in range(len(size))
@@ -201,7 +201,7 @@ class _Convolution:
         return _convolution(self._g)(data, filter_, strides, begin, end, dilations)
 
     def _rows(self, node: Output) -> Output:
-        """One row with all elements of each sample or filter."""
+        """Reshapes to one row for each sample or filter."""
         return reshaped(self._bridge, node, [self._bridge.shape(node)[0], -1])
 
     def _pointwise(self, data: Output, grad: Output) -> Output:
@@ -339,7 +339,10 @@ class _Blocks:
     def of(
         bridge: NgraphBridge, geometry: _Geometry, data: list[int], filter_: list[int]
     ) -> _Blocks | None:
-        """For data and filter of these shapes, when training on CPU and the layout is suitable."""
+        """The blocked convolution of these shapes.
+
+        ``None`` unless the program trains on CPU and the layout is suitable.
+        """
         trains = bridge.trains("pd_op.conv2d_grad", "pd_op.depthwise_conv2d_grad")
         if not bridge.on_cpu or not trains or len(data) != 4 or geometry.sees_only_padding():
             return None
@@ -373,7 +376,7 @@ class _Blocks:
         return found
 
     def _image_filter_gradient(self, data: Output, grad: Output, shape: list[int]) -> Output | None:
-        """For images with fewer channels than oneDNN's kernel requires: zeros pad them."""
+        """The filter gradient of an image, with channels padded by zeros as oneDNN requires."""
         bridge = self._bridge
         before, after = bridge.ints([0] * 4), bridge.ints([0, _IMAGE_CHANNELS - shape[1], 0, 0])
         data = opset15.pad(data, before, after, "constant").output(0)

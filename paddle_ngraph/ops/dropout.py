@@ -77,7 +77,7 @@ def dropout_grad(bridge: NgraphBridge, op: Op) -> None:
 
 def _mask(bridge: NgraphBridge, op: Op, p: np.float32) -> Any:
     shape = bridge.shape(bridge.get_input_node(op, "x"))
-    if op.attr("is_test") or p == 1:  # Paddle samples nothing then
+    if op.attr("is_test") or p == 1:  # Paddle does not sample
         return bridge.full(0, "uint8", shape)
     if op.has_input("seed_tensor"):
         seed = bridge.constant(op, "seed_tensor").item()

@@ -353,7 +353,7 @@ def scale(bridge: NgraphBridge, op: Op) -> None:
             pair = (bridge.rounded(op, "out", each) for each in (out, operand))
             out = in_32_bits(bridge, op, function, *pair)
         elif function is opset15.add and dtype == Type.f32:  # adding 0 turns -0 into 0
-            if is_product:  # marked, so that passes recognize the addition of 0
+            if is_product:  # the mark lets passes recognize the addition of 0
                 as_output(out).get_node().get_rt_info()[ADD_ZERO_MARK] = True
             else:
                 out = opset15.add(out, bias)
@@ -404,7 +404,7 @@ def _has_valid_bounds(op: Op) -> bool:
     return not low or not high or low[0] <= high[0]
 
 
-# Paddle raises an error.
+# Paddle raises an error for such bounds.
 _VALID_BOUNDS = Limit("its minimum is above its maximum", _has_valid_bounds)
 
 

@@ -43,7 +43,8 @@ def embedding(bridge: NgraphBridge, op: Op) -> None:
     ids = bridge.get_input_node(op, "x")
     out = gathered_slices(bridge, weight, ids, 0)
     if padding is not None:
-        # Not by an index for which Gather returns zeros: the engine moves its consumers before it.
+        # Select sets the zeros, not an index for which Gather returns zeros: the engine moves the
+        # consumers of Gather before it.
         is_padding = opset15.equal(ids, bridge.full(padding, ids.get_element_type()))
         is_padding = opset15.unsqueeze(is_padding, bridge.ints([-1]))
         out = opset15.select(is_padding, bridge.full(0.0, "float32"), out)

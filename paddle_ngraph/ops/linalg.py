@@ -243,7 +243,7 @@ _NO_ELLIPSIS = Limit("the equation leaves indices open", lambda op: "." not in o
 
 
 def _operands(op: Op) -> list[str]:
-    """The indices of each operand."""
+    """The index letters of each operand in the equation of ``einsum``."""
     return str(op.attr("equation")).partition("->")[0].split(",")
 
 
@@ -348,7 +348,7 @@ class _Matmul:
         self._x, self._y = reshaped(bridge, x, x_matrix), reshaped(bridge, y, y_matrix)
 
     def value(self) -> Any:
-        """The matmul, in Paddle's shape."""
+        """The product in the shape that Paddle declares."""
         matmul = opset15.matmul(self._x, self._y, self._transpose_x, self._transpose_y)
         shape = [*self._batch]
         if len(self._x_shape) > 1:

@@ -43,7 +43,7 @@ _NUMERIC_DTYPES = FLOAT | INTEGER
 
 
 def _are_known(x: NodeInput, y: NodeInput) -> bool:
-    """Whether the bridge compares both, exactly, at build time."""
+    """Whether ``x`` and ``y`` are constants, which a build compares exactly."""
     return all(value.get_node().get_type_name() == "Constant" for value in (x, y))
 
 
@@ -221,7 +221,7 @@ def where(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.where_grad", dtypes=FLOAT | BOOL, inputs={"x": Role.SHAPE_ONLY, "y": Role.SHAPE_ONLY}
 )
 def where_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` goes to the input that was taken, 0 to the other (Paddle ``where_grad``)."""
+    """``out_grad`` where an input was selected, 0 elsewhere (Paddle ``where_grad``)."""
     condition = bridge.get_input_node(op, "condition")
     grad = bridge.get_input_node(op, "out_grad")
     zero = bridge.full(0.0, "float32")

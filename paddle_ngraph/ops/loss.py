@@ -24,7 +24,7 @@ _MAX_CACHED_ROW = 4096
 # Elements of a row per register of Paddle's vectorised softmax.
 _REGISTER_FLOATS = 8
 _FLOAT32_MIN = float(np.finfo("float32").min)
-# Paddle's cross entropy replaces infinity by this.
+# The finite value by which Paddle's cross entropy replaces infinity.
 _MASK_MAGNITUDE = 1e20
 
 
@@ -295,7 +295,7 @@ def _picked_by_label(bridge: NgraphBridge, op: Op, x: NodeInput, axis: int) -> t
     classes = bridge.shape(x)[axis]
     bridge.integers.require_range(op, "label", 0, classes, ignored=op.attr("ignore_index"))
     label = _label(bridge, op, bridge.shape(x), axis, Type.i32)
-    # An ignored label is not an index.
+    # An ignored label is not a valid index, so the index is clamped.
     position = opset15.maximum(label, bridge.full(0, "int32"))
     position = opset15.minimum(position, bridge.full(classes - 1, "int32"))
     ignored = opset15.equal(label, bridge.full(op.attr("ignore_index"), "int32"))

@@ -60,7 +60,7 @@ class _Channels:
         return reshaped(self._bridge, node, self._spread)
 
     def flat(self, node: NodeInput) -> Any:
-        """The inverse of :meth:`spread`."""
+        """Reverts :meth:`spread`: reshapes to [channels]."""
         return reshaped(self._bridge, node, [self.size])
 
     def rows(self, node: NodeInput) -> Any:
@@ -77,14 +77,14 @@ class _Channels:
         return reshaped(self._bridge, node, [self._shape[0], self.size, spatial_size, 1])
 
     def like(self, rows: NodeInput, node: NodeInput) -> Any:
-        """``node`` in the layout of ``rows``."""
+        """Converts ``node`` to the layout of ``rows``."""
         dims = self._bridge.shape(rows)
         if len(dims) == 5:
             return Blocked.of(self._bridge).reordered(node, dims[4])
         return reshaped(self._bridge, node, dims)
 
     def unlike(self, rows: NodeInput) -> Any:
-        """The inverse of :meth:`rows`."""
+        """Reverts :meth:`rows`: converts to the layout of the input."""
         if len(self._bridge.shape(rows)) == 5:
             return Blocked.of(self._bridge).plain(rows, self.size)
         return reshaped(self._bridge, rows, self._shape)
@@ -98,14 +98,14 @@ class _Channels:
         return opset15.pad(node, bridge.ints([0]), bridge.ints([extra]), "constant")
 
     def cropped(self, node: NodeInput) -> Any:
-        """The inverse of :meth:`padded`."""
+        """Reverts :meth:`padded`: removes the padding channels."""
         bridge = self._bridge
         if bridge.shape(node) == [self.size]:
             return node
         return opset15.slice(node, *(bridge.ints([value]) for value in (0, self.size, 1)))
 
     def constant(self, value: float) -> Any:
-        """``value`` for each channel."""
+        """A tensor with ``value`` for each channel."""
         return opset15.constant(np.full(self._spread, value, np.float32))
 
 

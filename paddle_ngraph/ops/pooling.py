@@ -317,7 +317,7 @@ class _Rows:
         return AxisMap(position.reshape(-1, 1)).apply(bridge, node, 2)
 
     def back(self, bridge: NgraphBridge, rows: NodeInput) -> Output:
-        """The gradient of ``of``, along one axis after the other."""
+        """The gradient of :meth:`of`: [N, C, rows, W] -> [N, C, D, H, W], axis by axis."""
         (planes, deep), (lines, high) = (taken.shape for taken in self._taken)
         depth, height, width = self._pooling.size
         batch, channels, *_ = bridge.shape(rows)
@@ -415,7 +415,7 @@ def max_pool_with_index(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _indexed(bridge: NgraphBridge, x: NodeInput, pooling: _Pooling) -> tuple[Any, Any]:
-    """The maxima and their indices, -1 where there is none.
+    """The maxima of the windows and their indices, -1 where a window has no maximum.
 
     Over three axes: over the planes first, then over the depth, so that the first of equal maxima
     remains the first.

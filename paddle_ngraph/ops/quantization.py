@@ -51,7 +51,7 @@ def _inverse(scale: Output) -> Any:
 
 
 def _quantized(x: Output, scale: Output, qmax: int, round_type: int) -> Any:
-    """Quantized integers, in float32; NaN stays."""
+    """``x`` quantized to integers, which are float32 values; NaN stays."""
     factor = opset15.multiply(constant(qmax), _inverse(scale))
     low, mode, inside = -qmax - 1, "half_to_even", x
     if round_type != _ROUND_TO_EVEN:

@@ -64,7 +64,7 @@ class _TensorIteratorBuilder:
 
     def __init__(self, bridge: NgraphBridge, backwards: bool) -> None:
         self._bridge = bridge
-        # start, stride, slice size, end, axis
+        # Arguments of a sliced input: start, stride, slice size, end, axis.
         self._steps = (-1, -1, 1, 0, 0) if backwards else (0, 1, 1, -1, 0)
         self._slices: list[tuple[Node, Output]] = []
         self._invariants: list[tuple[Node, Output]] = []
@@ -75,7 +75,7 @@ class _TensorIteratorBuilder:
         return self._parameter(self._slices, source, [1, *self._bridge.shape(source)[1:]])
 
     def invariant(self, source: Value) -> Node:
-        """``source`` as an invariant input."""
+        """Adds ``source`` to the loop as an invariant input."""
         return self._parameter(self._invariants, source, self._bridge.shape(source))
 
     def state(self, initial: Value) -> Node:
@@ -163,8 +163,8 @@ class _Network:
     mask: Value | None  # [steps, batch, 1]: 1 before the end of a sequence, then 0
     cells: list[_Cell]
     passes: list[_CellResults]
-    inputs: list[Value]  # of each layer; the last is the output
-    kept: Value | None  # [steps, batch, directions * hidden]: the factors of dropout
+    inputs: list[Value]  # input of each layer, and the output of the last one
+    kept: Value | None  # factors of dropout: [steps, batch, directions * hidden]
 
 
 def _network(bridge: NgraphBridge, op: Op, dropout: Output) -> _Network:

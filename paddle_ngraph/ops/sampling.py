@@ -74,7 +74,7 @@ class _Neighbour:
 
     Attributes:
         is_inside: Whether the element is in the image, [N, P].
-        position: Its index, int32; meaningless outside the image.
+        position: The index of the element, int32; meaningless outside the image.
         weight: The interpolation weight, ``None`` if there is only one neighbour.
         sign: The derivative of the weight by the point's coordinate.
     """
@@ -283,7 +283,8 @@ def _points_gradient(bridge: NgraphBridge, op: Op, sampling: _Sampling, grad: Ou
         for corner, shared in zip(corners, products):
             term = opset15.multiply(sampling.weight(corner, without=axis), shared)
             if total is None:
-                total = opset15.negative(term)  # the first corner is the lower one of every axis
+                # The first corner has the lower index along every axis.
+                total = opset15.negative(term)
             elif corner[axis].sign > 0:
                 total = opset15.add(total, term)
             else:

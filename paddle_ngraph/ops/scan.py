@@ -95,7 +95,8 @@ def _running_sum(bridge: NgraphBridge, op: Op, x: NodeInput, reverse: bool) -> A
         raise NgraphError("sums along such a long axis need 64 bits")
     known = _known_sums(x, axis, exclusive, reverse)
     if known is not None and known.size and np.abs(known).max() >= 2**31:
-        sums = opset15.constant(known)  # the engine's own operator is 32-bit
+        # The sums need 64 bits; the engine's own operator has 32.
+        sums = opset15.constant(known)
     else:
         sums = opset15.cum_sum(x, bridge.full(axis, "int64"), exclusive=exclusive, reverse=reverse)
     if shape or bridge.shape(sums) == list(op.outputs_used()[0].shape):

@@ -122,7 +122,7 @@ class Positions:
 
     @property
     def stop(self) -> Number:
-        """The index after the last one."""
+        """The end of the range, like that of ``range``: one step after the last index."""
         return self.start + self.count * self.step
 
     def are_all(self, size: Number) -> bool:
@@ -148,7 +148,7 @@ class Positions:
         return is_dynamic_start and is_static and self.step == 1
 
     def node(self, bridge: NgraphBridge) -> Node | Output:
-        """The indices as a tensor, if :meth:`has_dynamic_start`."""
+        """The indices as a tensor; requires :meth:`has_dynamic_start`."""
         first = bridge.ints([self.start]) if self.read is None else self.read
         return first if self.count == 1 else opset15.add(first, bridge.ints(range(self.count)))
 
@@ -159,7 +159,7 @@ class Positions:
 
 
 def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[Positions]:
-    """The indices taken along every axis."""
+    """The indices that a slice takes along each axis."""
     if not bridge.is_known(op, "starts") or not bridge.is_known(op, "ends"):
         return _runtime_ranges(bridge, op, dims)
     ranges = [Positions(0, dim) for dim in dims]

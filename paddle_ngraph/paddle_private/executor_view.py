@@ -36,7 +36,8 @@ class ExecutorView(Generic[R]):
 
     def __init__(self, executor: Any, request: R) -> None:
         attributes = self.__dict__
-        attributes.update(executor.__dict__)  # found at once, unlike by __getattr__
+        # Copied attributes are found faster than by __getattr__.
+        attributes.update(executor.__dict__)
         attributes["viewed"] = executor
         attributes["request"] = attributes["enable_job_schedule_profiler"] = request
 

@@ -54,6 +54,7 @@ StandaloneExecutor = _read(_CORE, "StandaloneExecutor")
 PaddlePlan = _read(_CORE, "Plan")
 PaddleJob = _read(_CORE, "Job")
 DenseTensor = _read(_CORE, "DenseTensor")
+TrainerBase = _read(_CORE, "TrainerBase")
 PaddleDType = _read(_CORE, "PaddleDType")
 ProgramDesc = _read(_CORE, "ProgramDesc")
 VarType = _read(f"{_CORE}:VarDesc", "VarType")
@@ -71,7 +72,7 @@ PartialProgramLayer: Any = resolve(_LAYER)
 #
 # # The store of this job; its server is rank 0, according to PADDLE_MASTER and PADDLE_TRAINER_ID.
 global_store: Callable[[], Store] = _read(_CORE, "create_or_get_global_tcp_store", "() -> Store")
-# Another store: host, port, whether this process is the server, number of processes to wait for.
+# Creates a store: host, port, whether this process is its server, processes to wait for.
 new_store: Callable[[str, int, bool, int], Store] = _read(_CORE, "TCPStore")
 make_gloo_context: Callable[[Store, str, int, int], None] = _read(
     f"{_CORE}:CommContextManager",
@@ -149,12 +150,12 @@ convert_dtype: Callable[[Any], str] = _read("paddle.base.data_feeder", "convert_
 operators: Any = resolve("paddle._C_ops")
 # The tracer of this thread; ``None`` while the thread builds a program.
 dynamic_tracer: Callable[[], Any] = _read("paddle.base.framework", "_dygraph_tracer", "()")
-TRACER = "_dygraph_tracer_"  # the attribute in which Paddle stores it
+TRACER = "_dygraph_tracer_"  # the attribute in which Paddle stores the tracer
 switch_tracer: Callable[[Any], None] = _read(_CORE, "_switch_tracer", "(arg0) -> None")
 _Tracer: Callable[[], Any] = _read("paddle.base.dygraph.base", "Tracer")
 has_gradients: Callable[[], bool] = _read(_CORE, "_has_grad", "() -> bool")
 set_gradients: Callable[[bool], None] = _read(_CORE, "_set_has_grad", "(arg0) -> None")
-# A decorator: the function builds programs.
+# A decorator, under which a function builds programs instead of running operators.
 in_static_mode: Callable[[T], T] = _read(
     "paddle.base.dygraph.base", "switch_to_static_graph", "(func)"
 )
@@ -234,7 +235,7 @@ layers_of = _attribute(
 layers_in = _attribute("paddle.jit.dy2static.program_translator:ProgramCache", "_caches")
 outputs_of = _attribute(_LAYER, "_outputs")
 weights_of = _attribute("paddle.nn.layer.rnn:RNNBase", "_all_weights")
-# Names that are used unchanged.
+# Names of Paddle that the package reads, and never replaces.
 READ_TARGETS += [
     PatchTarget(f"{_LIBRARY}:_Scope", "_can_reused"),
     PatchTarget("paddle.base.executor:Executor", "plan", ATTRIBUTE),
@@ -254,7 +255,7 @@ READ_TARGETS += [
     PatchTarget(f"{_TRACES}:ParametersRecorder", "params_dict", ATTRIBUTE),
     PatchTarget(f"{_TRACES}:ParametersRecorder", "tensor2value", ATTRIBUTE),
     PatchTarget(f"{_TRACES}:InplaceMap", "params_dict", ATTRIBUTE),
-    # A layer overrides it.
+    # A method of Paddle's RNNs that packed layers override.
     PatchTarget(
         "paddle.nn.layer.rnn:RNNBase",
         "_cudnn_impl",
@@ -332,7 +333,8 @@ def clear_trace(key: int) -> None:
 
 def make_persistable(value: Value) -> None:
     """Makes the variable of a value outlive a run."""
-    for result in producer_of(value).results():  # all, or the operator's attributes cannot be read
+    # All results, or the operator's attributes cannot be read.
+    for result in producer_of(value).results():
         is_this = result.initialized() and result.id == value.id
         result.persistable = is_this or (result.initialized() and result.persistable)
 
@@ -368,7 +370,7 @@ def stream_to_plain(stream: Any) -> list[Any]:
 
 
 def stream_from_plain(plain: list[Any]) -> Any:
-    """The inverse of :func:`stream_to_plain`."""
+    """Restores a random stream from the result of :func:`stream_to_plain`."""
     *numbers, text = plain
     stream = _GeneratorState.__new__(_GeneratorState)
     _set_generator_state(stream, (*numbers, list(text.encode("ascii"))))

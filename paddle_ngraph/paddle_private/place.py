@@ -10,7 +10,7 @@ from importlib import import_module
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-# In place of a signature: an attribute that methods of the class set on their object.
+# The signature of an attribute that methods of the class set on their object.
 ATTRIBUTE = "attribute"
 MISSING = object()
 
@@ -38,7 +38,7 @@ class PatchTarget(NamedTuple):
         return getattr(resolve(self.owner), self.name, MISSING)
 
     def why_unfit(self) -> str | None:
-        """A description of the mismatch, or ``None``."""
+        """The mismatch between the name and its record, or ``None``."""
         found = self.current
         if self.signature == ATTRIBUTE:
             exists = found is not MISSING or self.name in _attributes_of(resolve(self.owner))

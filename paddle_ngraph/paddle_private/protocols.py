@@ -191,7 +191,7 @@ class Scope(Protocol):
 
 
 class Job(Protocol):
-    """One step of a plan."""
+    """One job of Paddle's plan: runs one of its programs."""
 
     def type(self) -> str: ...
 

@@ -17,6 +17,12 @@ def _targets(owner: str, **signatures: str | None) -> tuple[PatchTarget, ...]:
     return tuple(PatchTarget(owner, name, signature) for name, signature in signatures.items())
 
 
+# -- flags ---------------------------------------------------------------------------------------
+
+(SET_FLAG,) = _targets(
+    f"{_LIBRARY}:GlobalVarGetterSetterRegistry", __setitem__="(self, arg0, arg1) -> None"
+)
+
 # -- programs that Executor runs -----------------------------------------------------------------
 
 CREATE_EXECUTOR, RUN_EXECUTOR = _targets(
@@ -62,7 +68,7 @@ UNWRAP, UNWRAP_CALLED = (
 RUN_BACKWARD, RUN_PARTIAL_GRAD = _targets(
     f"{_LIBRARY}:eager", run_backward=None, run_partial_grad=None
 )
-# Each thread's mode of Paddle; new threads start with the mode that was set last.
+# Sets each thread's mode of Paddle; new threads start with the mode that was set last.
 (SET_MODE,) = _targets("paddle.base.framework:GlobalThreadLocal", __setattr__="(self, name, val)")
 # The default programs of the process.
 DEFAULT_PROGRAMS = _targets(
@@ -128,7 +134,7 @@ GET_HANDLES = _targets(
     get_output_handle="(self, arg0) -> Tensor",
 )
 (COPY_RESULT,) = _targets(f"{_LIBRARY}:PaddleInferTensor", copy_to_cpu="(self) -> ndarray")
-# To be replaced in all modules that refer to them.
+# Functions that are replaced in all modules that refer to them.
 CREATE_PREDICTOR, PREDICTOR_POOL = _targets(
     "paddle.base.core", create_predictor="(arg0) -> PaddleInferPredictor", PredictorPool=None
 )
@@ -363,7 +369,7 @@ def other_functions_of_tensors() -> Iterator[tuple[str, Any]]:
 def setting_functions() -> Iterator[tuple[str, Any]]:
     """(name, function) of the C function that sets flags of Paddle's core."""
     flags = type(resolve(_LIBRARY).globals())
-    yield "set_flags", vars(flags)["__setitem__"]
+    yield "set_flags", _unwrapped(vars(flags)["__setitem__"])
 
 
 def methods_of_tensors() -> Iterator[tuple[str, Any]]:

@@ -41,7 +41,7 @@ class _GraphFacts:
         graph: The graph.
         interval: Key of the subgraph, the same for every set of requested outputs.
         can_fall_back: Whether Paddle may run it instead of the engine.
-        trains: Whether it updates states, or belongs to a program that trains.
+        trains: Whether the graph updates states, or belongs to a program that trains.
     """
 
     graph: Graph
@@ -51,7 +51,7 @@ class _GraphFacts:
 
     @classmethod
     def of(cls, text: str) -> _GraphFacts:
-        """Returns the facts about a graph string."""
+        """Determines the facts about a graph string."""
         graph = Graph.from_string(text)
         can_fall_back = not any(
             # Paddle's few kernels of bfloat16 are oneDNN's, with other results or errors.
@@ -157,8 +157,8 @@ class _CompileQueue:
         """Joins the thread, even after Ctrl-C has interrupted Python's join at exit."""
         if (thread := self._thread) is None:
             return
-        with suppress(ValueError):  # not in the main thread
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it would break a join permanently
+        with suppress(ValueError):  # raised if this is not the main thread
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C would break the join permanently
         thread.join()
 
     def stop(self) -> None:
@@ -215,7 +215,7 @@ class _CompileQueue:
             del job
 
     def _next(self) -> _core.CompileJob | None:
-        """The next job; ``None`` ends the thread."""
+        """Takes the next job from the queue; ``None`` ends the thread."""
         with self._changed:
             self._building = None
             if not threading.main_thread().is_alive():  # the process is exiting
@@ -294,7 +294,7 @@ def wait(timeout: float | None = None) -> bool:
     """Waits until background compilation is idle, at most ``timeout`` seconds.
 
     Returns:
-        Whether it is idle.
+        Whether the compiler is idle.
     """
     return _queue.wait(timeout)
 

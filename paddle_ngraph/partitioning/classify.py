@@ -41,7 +41,7 @@ def classify(view: BlockView) -> Capability:
 
 
 def fixpoint(candidates: Candidates) -> Capability:
-    """Rejects operators until the others are consistent: each rejection may rule out others.
+    """Rejects operators until the rest is consistent: each rejection may rule out more operators.
 
     The iteration terminates: each round rejects at least one operator, or adds an overflow check
     to at least one more, and neither is undone.

@@ -187,7 +187,7 @@ def _with_own_memory(tensor: Tensor) -> Tensor:
 
 # Excluded from the search for empty tensors: a list of axes may well be empty.
 _CONSTANT_TYPES = CONSTANTS | {"builtin.parameter"}
-# Added to a size, this exceeds any window of a convolution or pooling.
+# An increment of sizes, larger than any window of a convolution or pooling.
 _LARGE_DIMENSION = 1 << 12
 
 
@@ -445,7 +445,7 @@ def _input_name(index: int) -> str:
     return f"input_{index}"
 
 
-# Each idle program is used by one run at a time.
+# Idle programs of a graph; each is used by one run at a time.
 _idle_programs: LRUCache[tuple[str, tuple[str | None, ...]], list[FallbackProgram]] = process_cache(
     __name__,
     "idle_fallback_programs",

@@ -67,7 +67,7 @@ def _saves_all_for_backward(op: Operation) -> bool:
 
 
 def _apply(ops: list[Operation], other: Block | None = None) -> int:
-    """Replaces layers and their gradients.
+    """Replaces recurrent layers, and their gradients, by packed layers.
 
     Args:
         ops: The operators to search for layers.
@@ -140,7 +140,7 @@ def _replace(op: Operation, gradients: list[Operation]) -> None:
     reserve = _result(op, "reserve")
     attributes = _attributes(attrs)
     if not gradients and not _has_dropout(attrs):
-        attributes["is_test"] = True  # equal results, and no saved state for a gradient
+        attributes["is_test"] = True  # computes equal results, but saves nothing for a gradient
     out, *others = _core.insert_operator(
         op,
         name,

@@ -44,7 +44,7 @@ class Interval:
 @dataclass
 class _Edge:
     source: OpNode
-    must_separate: bool = False  # the two operators may not share a subgraph
+    must_separate: bool = False  # whether the two operators may not share a subgraph
 
 
 class Partition(NamedTuple):
@@ -80,7 +80,8 @@ def _levels(capable: Capability) -> dict[OpNode, int]:
         if node.device == LINK_DEVICE:
             first = max(first, level + 1)
     if not any(node.device for node in capable.ops):
-        _delay_operators(capable, edges, levels)  # with devices it would delay other devices
+        # With devices, a delay on one would delay the others.
+        _delay_operators(capable, edges, levels)
     return levels
 
 

@@ -38,7 +38,7 @@ from paddle_ngraph.partitioning.report import BlockReport, IntervalReport, Nativ
 from paddle_ngraph.partitioning.rewrite import rewrite
 from paddle_ngraph.partitioning.subgraph import Subgraph, SubgraphSettings, subgraph_of
 from paddle_ngraph.partitioning.whole_program import Whole, find_whole_program
-from paddle_ngraph.utils import signals
+from paddle_ngraph.utils import first_use, signals
 
 T = TypeVar("T")
 
@@ -71,6 +71,7 @@ def apply(
     Returns:
         A report of converted subgraphs, and of fallbacks with their reasons.
     """
+    first_use.begin()
     if (programs := _rewritten.get()) is not None:
         programs.append(program)
     packed = canonicalize(program)
@@ -198,7 +199,7 @@ def _apply_to_block(block: Any, settings: SubgraphSettings) -> BlockReport:
 
 
 class _BlockPartition(NamedTuple):
-    """The result of partitioning a block."""
+    """The subgraphs into which a block is partitioned, with the reasons for a report."""
 
     capable: Capability
     levels: Mapping[OpNode, int]

@@ -26,10 +26,10 @@ class IntervalReport:
     Attributes:
         first, last: Indices of its first and last operator in the block.
         types: The types of all its operators.
-        draws: Whether it samples random numbers.
+        draws: Whether the subgraph samples random numbers.
         device: The chosen device; empty if none was chosen.
         indices: The indices of all its operators.
-        graph: Its graph.
+        graph: The graph of the subgraph.
     """
 
     first: int
@@ -42,7 +42,7 @@ class IntervalReport:
 
     @property
     def runs_while_compiling(self) -> int | None:
-        """Number of runs by Paddle during background compilation of its functions so far.
+        """Number of runs by Paddle so far while functions of the subgraph were compiled.
 
         ``None`` if no function was compiled in the background.
         """

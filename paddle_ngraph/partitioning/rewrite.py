@@ -38,7 +38,7 @@ class _Rewriter:
         for subgraph in subgraphs:
             self._subgraphs.setdefault(subgraph.interval.level, []).append(subgraph)
         self._levels = levels
-        self._replacements = dict(capable.view.values)  # variable -> its current value
+        self._replacements = dict(capable.view.values)  # the current value of each variable
 
     def run(self) -> None:
         subgraphs = self._subgraphs

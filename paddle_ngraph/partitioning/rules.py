@@ -43,9 +43,9 @@ def illegal_operators(
     elif (found := fallback.reason_against(subgraph.graph)) is not None:
         yield next(n for n in interval.nodes if n.index == found[0].index), found[1]
     elif disk_cache.is_stored(subgraph.text):
-        return  # converted before
+        return  # the subgraph was converted before
     elif not tries and background_compile.wants(subgraph.text):
-        return  # no run waits for the conversion: the background thread tries it
+        return  # the background thread tries the conversion, for which no run waits
     elif error := conversion_error(subgraph.graph, subgraph.text):
         failing = next(n for n in interval.nodes if n.index == error.op.index)
         yield failing, denylist.deny_operator(error)

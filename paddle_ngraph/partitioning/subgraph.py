@@ -41,7 +41,7 @@ class Subgraph:
     inputs: list[str]
     states: list[str]
     outputs: list[str]
-    replaced_by: dict[str, tuple[str, int]]  # variable -> ("output" or "state", index)
+    replaced_by: dict[str, tuple[str, int]]  # by variable: "output" or "state", and the index
 
     @cached_property
     def text(self) -> str:
@@ -70,12 +70,13 @@ class _GraphBuilder:
         self._candidates = candidates
         self._view = candidates.view
         self._names = {number: vid for vid, number in candidates.tensor_ids.items()}
-        self._content: dict[str, str] = {}  # memory -> the variable of its current contents
+        self._content: dict[str, str] = {}  # the variable with the current contents of each memory
         self._external: list[str] = []  # memory of external variables, in order of first use
         self._external_names: dict[str, str] = {}
-        self._overwritten: dict[str, None] = {}  # external memory, in order of the last writes
+        self._overwritten: dict[str, None] = {}  # memory of written ones, in order of last writes
         self._ops: list[Op] = []
-        self._produced: set[int] = set()  # tensor ids, including outputs that converters omit
+        # Ids of the tensors produced so far, including outputs that converters omit.
+        self._produced: set[int] = set()
 
     def _add(self, node: OpNode) -> None:
         op = self._candidates.ops[node]

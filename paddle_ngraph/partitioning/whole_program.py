@@ -24,7 +24,7 @@ class Source(NamedTuple):
     """A variable of the scope that the operator reads.
 
     Attributes:
-        name: Its name in the scope.
+        name: The name of the variable in the scope.
         is_fed: Whether each run feeds it.
         dtype, shape: As the program declares them; -1 is a dynamic dimension.
     """
@@ -40,9 +40,9 @@ class Target(NamedTuple):
 
     Attributes:
         name: Name of the variable of the scope, or of the fetch.
-        column: Index in the fetch list; 0 for a variable of the scope.
-        output: Index of the result.
-        dtype: As the program declares it.
+        column: The index in the fetch list; 0 for a variable of the scope.
+        output: The index of the result.
+        dtype: The dtype that the program declares.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Whole(NamedTuple):
 
     Attributes:
         graph, interval: The attributes of the operator.
-        sources: Its inputs, in operand order.
+        sources: The inputs of the engine operator, in operand order.
         targets: The targets of its results, sorted by fetch column.
         fed: The names of all feeds.
     """

@@ -65,8 +65,8 @@ class SubgraphTimes(NamedTuple):
     """Measured times of the subgraphs of a plan, in milliseconds.
 
     Attributes:
-        alone: Of each subgraph in program order, when they run one at a time.
-        concurrent: Of each subgraph, when they run concurrently, and share memory and caches.
+        alone: Times of the subgraphs in program order, when they run one at a time.
+        concurrent: Times of the subgraphs when they run concurrently, and share memory and caches.
         besides: Overhead of ``Executor.run`` in addition to its subgraphs.
     """
 
@@ -97,9 +97,9 @@ class CandidatePlan:
     """A candidate plan of the program.
 
     Attributes:
-        name: Its name, as in :class:`Option`.
+        name: The name of the plan, as in :class:`Option`.
         program: The planned program.
-        fetches: Its variables that correspond to those in the ``fetch_list``.
+        fetches: Variables of the planned program that correspond to those in the ``fetch_list``.
         schedule: The schedule of its subgraphs; ``None`` if Paddle's executor runs them.
         feed: The feed of measured runs.
         scope: The scope of the variables.
@@ -113,7 +113,7 @@ class CandidatePlan:
     scope: Scope
 
     def tasks(self, ms: Sequence[float]) -> dict[int, Task]:
-        """The subgraphs as tasks of the simulation, given the milliseconds of each."""
+        """The subgraphs as tasks of the simulation, which take ``ms`` milliseconds."""
         assert self.schedule is not None
         return {
             index: Task(each, sorted(step.after), step.groups)
@@ -153,7 +153,7 @@ class AutomaticPlan:
 
     Attributes:
         program: The program for ``Executor.run``, with the engine switched on or off.
-        fetches: Its variables that correspond to those in the ``fetch_list``.
+        fetches: Variables of the planned program that correspond to those in the ``fetch_list``.
         chosen: The name of the chosen plan.
         options: All candidate plans.
     """
@@ -378,7 +378,7 @@ def _root(array: np.ndarray, power: float) -> np.ndarray:
 
 
 def _is_close(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether every element is as expected."""
+    """Whether every element of an array is close to the expected one."""
     return one.shape == other.shape and np.allclose(
         one, other, _TOLERANCE, _TOLERANCE * _largest(other), equal_nan=True
     )

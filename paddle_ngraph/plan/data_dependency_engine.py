@@ -109,7 +109,7 @@ class Schedule:
     """A program as steps.
 
     Attributes:
-        steps: Its engine operators, collectives, and concatenations of rows, in program order.
+        steps: The engine operators, collectives, and concatenations of rows, in program order.
         sources: The names of the scope variables that they read, by id.
         rows: Slices of feeds that are read in place: equal slices along axis 0, by id.
         fed: The ids of the sources that a run consumes.
@@ -191,7 +191,8 @@ def _steps(
     for node in nodes:
         graph = graphs.get(node)
         is_native = graph is None and node.device != LINK_DEVICE
-        operands = node.reads[:1] if is_native else node.reads  # concat: the list, without the axis
+        # For concat, only the list is an operand, not the axis.
+        operands = node.reads[:1] if is_native else node.reads
         members = [m for vid in operands for m in view.members(vid)]
         producers = [view.producer.get(view.root(member)) for member in members]
         after = {indices[m] for m in [*producers, *others[node]] if m in indices and m is not node}

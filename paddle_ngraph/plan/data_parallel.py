@@ -47,7 +47,7 @@ from paddle_ngraph.plan.pipelining import staged
 from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.transpiler.training_program import TrainingProgram, is_update
 
-# More than the cores of any machine.
+# Maximum number of slices: more than the cores of any machine.
 _MAX_SLICES = 1024
 # The devices of operators of a block, in program order.
 _Placing = Callable[[BlockView, Sequence[OpNode]], dict[OpNode, str]]
@@ -59,7 +59,7 @@ class DataParallel:
 
     Attributes:
         program: The program for ``Executor.run``, with the engine switched on or off.
-        fetches: Its variables that correspond to those in the ``fetch_list``.
+        fetches: Variables of the program that correspond to those in the ``fetch_list``.
         places: The number of slices.
     """
 
@@ -73,7 +73,7 @@ def check_divisible(name: str, size: int, num_slices: int, what: str) -> None:
 
     Args:
         name: The name of the feed.
-        size: Its number of samples.
+        size: The number of samples of the batch.
         num_slices: The number of equal slices.
         what: The noun for these in the message.
 
@@ -157,7 +157,8 @@ class _Slices:
         self._block = program.global_block()
         self._places = places
         self._placing = placing
-        self._slices: dict[str, list[Value]] = {}  # of feeds and results, by id
+        # The slices of feeds and results, by id of the whole value.
+        self._slices: dict[str, list[Value]] = {}
 
     def apply(self) -> None:
         """Replaces the operators that depend on the data with one engine operator for each slice.
@@ -168,7 +169,7 @@ class _Slices:
         engines = self._convert_to_engines()
         for engine in engines:
             self._insert_slices(engine)
-        for engine in reversed(engines):  # readers in later stages are already removed
+        for engine in reversed(engines):  # last first, since readers have to be removed before
             self._replace(engine)
 
     def _insert_slices(self, engine: Operation) -> None:

@@ -40,9 +40,9 @@ class PlacedOperator:
     """An operator of the planned program.
 
     Attributes:
-        index: Its index in the operator list, copies included.
-        type: Its type.
-        device: Its device.
+        index: The index in the operator list, copies included.
+        type: The type of the operator.
+        device: The device of the operator.
         interval: The index of its subgraph; ``None`` if Paddle's own kernel runs it.
         reason: The reason for a run by Paddle's kernel, else empty.
         copied_from: The source device, if it is a copy.
@@ -271,7 +271,7 @@ def _insert_copies_of(view: BlockView, vid: str, source: str) -> None:
 
 
 def _device_of_results(view: BlockView, node: OpNode) -> str:
-    """The device of an operator; for a list operator, that of the first producer of the list."""
+    """The device of an operator; a list operator has the device that computes its first member."""
     if node.type not in LISTS:
         return node.device
     return next((producer.device for producer in producers_of(view, node)), "")
@@ -330,7 +330,7 @@ def _grouped_by_interval(operators: Sequence[PlacedOperator]) -> dict[int, list[
 
 
 def _ranges(numbers: Sequence[int]) -> Iterator[str]:
-    """Yields indices as ranges: ``3-7``."""
+    """Yields consecutive indices as ranges such as ``3-7``."""
     first = last = None
     for index in [*sorted(numbers), None]:
         if first is not None and last is not None and index != last + 1:

@@ -40,7 +40,7 @@ def staged(
 
 
 class _Stages:
-    """See :func:`staged`."""
+    """Cuts a block into stages of similar duration; see :func:`staged`."""
 
     def __init__(self, view: BlockView, nodes: Sequence[OpNode], stages: int) -> None:
         self._view = view

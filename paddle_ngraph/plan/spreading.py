@@ -60,7 +60,7 @@ def assign_devices(
 
 
 def leading_operators(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, OpNode]:
-    """For operators of the backward pass and updates: the operator to place each of them with."""
+    """Maps operators of the backward pass, and updates, to the operators they are placed with."""
     found: dict[OpNode, OpNode] = {}
     users: dict[str, list[OpNode]] = {}
     for node in nodes:

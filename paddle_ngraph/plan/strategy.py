@@ -39,7 +39,7 @@ class PlannedStrategy:
 
     Args:
         schedule: The device schedule, if the programs are one program that has one.
-        slices: The number of slices, and the names of the feeds that are divided into so many.
+        slices: The number of slices, and the names of the feeds that are divided.
     """
 
     def __init__(self, schedule: Schedule | None, slices: Iterable[tuple[int, list[str]]]) -> None:

@@ -19,7 +19,7 @@ from paddle_ngraph.simulation.training import (
     step_ms,
 )
 
-ETHERNET = SimulatedLink(50.0, 1.25)  # of 10 Gbit/s
+ETHERNET = SimulatedLink(50.0, 1.25)  # the link of a network of 10 Gbit/s
 RANKS = tuple(2**power for power in range(3, 13))
 
 
@@ -83,7 +83,7 @@ class Predicted(NamedTuple):
 
 def checked(profile: Profile) -> list[Checked]:
     """The steps measured on one machine, and their predictions."""
-    alone = SimulatedLink(0.0, 1.0)  # there is no second machine
+    alone = SimulatedLink(0.0, 1.0)  # a link that no step uses: there is no second machine
     return [
         Checked(ranks, ms, step_ms(profile, Cluster(ranks, ranks, alone), PRESENT))
         for ranks, ms in sorted(profile.measured.items())

@@ -20,7 +20,7 @@ class ProfileSegment:
     """A segment of the forward and backward pass.
 
     Attributes:
-        name: Its name.
+        name: The name of the segment.
         ms: Its milliseconds by the number of cores of a rank, while ranks compute on all cores of
             the machine.
         bucket_bytes: The bytes of the gradient bucket that is complete after it; 0: none.

@@ -34,7 +34,7 @@ class Builder:
         """Adds an operator.
 
         Args:
-            name: Its name.
+            name: The name of the operator.
             operands: Values, lists of values, ``None`` for absent ones.
             attributes: Scalars, strings and lists; a pair contains the type of attribute for
                 ``_core.append_operator``, and the value.

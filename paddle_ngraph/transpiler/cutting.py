@@ -18,7 +18,7 @@ def remove_updates(
 
     Args:
         program: The program.
-        training: Its analysis.
+        training: The analysis of the program.
         fetching: The fetch operators at its end.
 
     Raises:

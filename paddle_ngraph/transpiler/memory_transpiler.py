@@ -25,6 +25,7 @@ from paddle_ngraph.transpiler.memory import shapes
 from paddle_ngraph.transpiler.memory.liveness import Lifetimes, MemoryStep
 from paddle_ngraph.transpiler.memory.recompute import STATISTICS, is_batch_norm, recompute, us_of
 from paddle_ngraph.transpiler.memory.schedule import schedule
+from paddle_ngraph.utils import first_use
 
 _MB = 2**20
 _SUM = "pd_op.add_n"
@@ -52,7 +53,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class BlockMemory:
-    """The changes to a block.
+    """The changes of the transpiler to a block, and the memory before and after.
 
     Attributes:
         before, after: The predicted peak of the memory of results, in bytes.
@@ -144,6 +145,7 @@ def rewrite(program: Program, limits: Limits) -> MemoryReport:
     shapes.check(program, limits.input_shapes)
     found: dict[int, BlockMemory] = {}
     order = _rewrite_block(program.global_block(), limits, found)
+    first_use.begin()  # the hooks run it in its order
     mark_sequential(program)
     return MemoryReport([found[number] for number in order], limits.open_size)
 

@@ -44,8 +44,8 @@ from paddle_ngraph.transpiler.stage_updates import StageUpdates
 from paddle_ngraph.transpiler.staging import Staging
 from paddle_ngraph.transpiler.training_program import TrainingProgram
 
-_MAX_PARTS = 4096  # stages, or micro-batches
-_BYTES_PER_ELEMENT = 4  # of an element, approximately
+_MAX_PARTS = 4096  # maximum number of stages, and of micro-batches
+_BYTES_PER_ELEMENT = 4  # approximate size of an element
 # Functions need no extra memory for these updates (conversion/optimizer_updates.py).
 _IN_PLACE = frozenset({"pd_op.adam_", "pd_op.adamw_", "pd_op.momentum_", "pd_op.sgd_"})
 
@@ -58,8 +58,8 @@ class StageProgram:
         program: The program.
         feeds: The feeds of the user that it reads.
         takes: Names of its other feeds, which are fetches of other programs.
-        gives: Its fetches for other programs, by name.
-        results: Its fetches for the user, by index in the ``fetch_list``.
+        gives: The fetches for other programs, by name.
+        results: The fetches for the user, by index in the ``fetch_list``.
     """
 
     program: Program
@@ -70,7 +70,7 @@ class StageProgram:
 
     @property
     def fetches(self) -> list[Value]:
-        """All fetches: ``gives``, then ``results``."""
+        """All values that the program fetches: ``gives``, followed by ``results``."""
         return [*self.gives.values(), *self.results.values()]
 
 
@@ -101,7 +101,7 @@ class StagePrograms:
 
     @property
     def programs(self) -> list[StageProgram]:
-        """The existing programs except ``startup``."""
+        """The programs that the stage has, except ``startup``."""
         each = [self.forward, self.backward, self.norms, self.update]
         return [stage_program for stage_program in each if stage_program is not None]
 
@@ -123,7 +123,7 @@ class Pipeline(NamedTuple):
     """The result of :func:`transpile`.
 
     Attributes:
-        stages: In the order of data flow.
+        stages: The stages, in the order of data flow.
         micro_batches: The number of micro-batches of a batch.
         sliced: The feeds that are split into micro-batches; other feeds are passed unchanged.
         together: For each result whether those of the micro-batches are concatenated; otherwise
@@ -178,7 +178,7 @@ def transpile(
         program: A static training program, PIR or ProgramDesc; not modified.
         wanted: The fetch list: variables, or names of variables.
         options: Number of stages or cuts, and micro-batches.
-        startup: Its startup program, which is split into those of the stages.
+        startup: The startup program of the training program; split into those of the stages.
 
     Raises:
         NgraphError: As :func:`distribution_transpiler.transpile`; the program cannot be cut there;
@@ -211,9 +211,9 @@ class _StageOperators:
 
     Attributes:
         stage: The stage.
-        is_backward: Whether it is the backward program.
-        nodes: Its operators.
-        kept: Its operators, including those that belong to no stage.
+        is_backward: Whether the operators are those of the backward program.
+        nodes: The operators of the program.
+        kept: ``nodes``, and needed operators that belong to no stage.
         takes: The variables that other programs compute.
     """
 
@@ -229,8 +229,8 @@ class _StageBuilder:
 
     Args:
         whole: A copy of the user's program.
-        staging: Its stages.
-        fetching: Its fetch operators.
+        staging: The stages of the operators.
+        fetching: The fetch operators of the program.
         options: The options of the pipeline.
     """
 
@@ -426,7 +426,7 @@ class _StageBuilder:
         stage_program = copy.stage_program(kept=nodes, takes=[], gives=gives, results={})
         # A function would need memory for all sums again in its first run: OpenVINO allocates
         # its inputs.
-        if not has_bfloat16(stage_program.program):  # for which Paddle has few kernels
+        if not has_bfloat16(stage_program.program):  # Paddle has few kernels for bfloat16
             _place_on_paddle(stage_program.program)
         return stage_program
 
@@ -487,7 +487,7 @@ class _ProgramCopy:
         self._fed: dict[int, Value] = {}
 
     def value(self, of_whole: Value) -> Value:
-        """The counterpart in this copy of a variable of the whole program."""
+        """The value in this copy of the program for a value of the whole program."""
         found: Value = self._mapping.look_up(of_whole)
         return self._fed.get(found.id, found)
 
@@ -530,10 +530,10 @@ def _place_on_paddle(program: Program) -> None:
 
 
 def _startup(given: Any, variables: Mapping[str, Value]) -> Program:
-    """The startup program of a stage: its sums of gradients, and its variables from ``given``.
+    """The startup program of a stage: initializes its variables and its sums of gradients.
 
     Args:
-        given: The startup program of all stages, or ``None``.
+        given: The startup program of all stages; ``None``: only sums of gradients are initialized.
         variables: The variables of the stage.
     """
     program: Program
@@ -556,7 +556,7 @@ def _keep_startup(block: Block, variables: Mapping[str, Value]) -> None:
     stochastic = [node.op for node in nodes if DRAW in node.effects]
     keep(block, ancestors([*kept, *stochastic]))
     for sampled in (value for op in stochastic for value in op.results() if value.initialized()):
-        if sampled.use_empty():  # for another stage
+        if sampled.use_empty():  # the samples are for another stage
             make_temporary(sampled)
 
 

@@ -43,7 +43,7 @@ class Table:
     """A parameter of which trainers receive only the rows that they look up.
 
     Attributes:
-        name: Its name in the scope of the server.
+        name: The name of the parameter in the scope of the server.
         length: The number of rows.
         width: The number of columns.
         lookups: Feeds of the trainer's program: the user's feed of row indices -> the feed of their
@@ -170,7 +170,7 @@ class _TrainerBuilder:
 
     Args:
         program: A copy of the user's program.
-        fetching: Its fetch operators.
+        fetching: The fetch operators of the program.
 
     Attributes:
         dense: Names and shapes of dense parameters, and of other variables that trainers read and
@@ -276,7 +276,7 @@ def _make_server(program: Program, tables: Sequence[Table]) -> None:
     named = {table.name: table for table in tables}
     training = TrainingProgram(program)
     others = [g for g in training.gradients if g.parameter not in named]
-    # Some optimizers update states by separate operators.
+    # Some optimizers update states by operators of their own.
     last = max(gradient.index for gradient in training.gradients)
     updates = [op for op in training.operators[last + 1 :] if list(overwritten(op))]
     _feed_gradients(block, others)
@@ -406,5 +406,5 @@ def _size(value: Value) -> int:
 
 
 def _first_operator(block: Block) -> Operation:
-    """The first operator that is not a source."""
+    """The first operator of a block that is not a source of variables."""
     return next(op for op in block.ops if op.name() not in SOURCES)

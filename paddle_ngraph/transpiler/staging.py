@@ -63,7 +63,7 @@ def best_ends(
     """
     until, count = [0.0, *accumulate(us)], len(us)
     sent = [0.0, *sent[1:count], 0.0]  # no messages before the first stage or after the last
-    # For each place: the longest stage up to it, the time of all messages, the ends of the stages.
+    # The best cut up to each place: its longest stage, time of all messages, and ends of stages.
     best: dict[int, tuple[float, float, list[int]]] = {0: (0.0, 0.0, [])}
     for number in range(stages):
         is_last = number == stages - 1
@@ -238,7 +238,7 @@ class Staging:
     # -- the forward pass ------------------------------------------------------------------------
 
     def _by_cuts(self, cuts: Sequence[Sequence[str]]) -> dict[OpNode, int]:
-        """The stages of forward operators, with given final variables."""
+        """The stages of forward operators; ``cuts`` are the variables with which stages end."""
         forward = set(self._forward)
         stage = dict.fromkeys(self._forward, self._stages - 1)
         taken: set[OpNode] = set()

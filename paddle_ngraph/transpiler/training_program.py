@@ -40,7 +40,7 @@ _GRADIENT_POSTPROCESSING = frozenset(
         "pd_op.subtract",
     }
 )
-# Their first operand is the gradient; the other one is the factor that clips it.
+# Operators that clip a gradient: the first operand is the gradient, the other one is a factor.
 _SCALING = frozenset({"pd_op.multiply", "pd_op.divide"})
 # A backward pass may end in linear operators, which commute with the average.
 _LINEAR_OPERATORS = frozenset(
@@ -118,7 +118,7 @@ class TrainingProgram:
 
     @property
     def view(self) -> BlockView:
-        """The analysis of the block: reads, writes and memory."""
+        """The view of the block: reads, writes and memory of its operators."""
         return self._view
 
     @property

@@ -14,14 +14,15 @@ class Dtype(NamedTuple):
 
     Attributes:
         element: The name of its OpenVINO element type, also in signatures.
-        range: Its range of values, for integers of less than 64 bits.
+        range: The range of values, for integers of less than 64 bits.
     """
 
     element: str
     range: Range | None = None
 
 
-# By Paddle's name. core/paddle/tensors.cc has the same pairs for the C++ types on both sides.
+# The dtypes by Paddle's name. core/paddle/tensors.cc has the same pairs for the C++ types on both
+# sides.
 DTYPES: Mapping[str, Dtype] = {
     "bool": Dtype("boolean", (0, 1)),
     "int8": Dtype("i8", (-(2**7), 2**7 - 1)),

@@ -30,7 +30,7 @@ def new_condition() -> threading.Condition:
 
 def _reset_after_fork() -> None:
     for lock in _locks:
-        if lock.acquire(blocking=False):  # free, or this thread's own
+        if lock.acquire(blocking=False):  # the lock is free, or this thread's own
             lock.release()
         else:
             lock._at_fork_reinit()

@@ -72,7 +72,7 @@ class LRUCache(Generic[K, T]):
         """Drops every value."""
         with self._lock:
             dropped, self._entries = self._entries, OrderedDict()
-        del dropped  # not cleared in place: an interrupted use continues with the old table
+        del dropped  # the old table is not cleared: an interrupted use continues with it
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,8 @@ class deferred_signals(contextlib.ContextDecorator):
         """Restores the handlers. Returns whether a signal arrived in the section."""
         try:
             for number, substitute in reversed(list(self._deferring_handlers.items())):
-                if getsignal(number) is substitute:  # else the section's code has set another
+                # Otherwise the section's code has set another handler.
+                if getsignal(number) is substitute:
                     _core.set_signal_handler(number, substitute.handler)
                 substitute.has_ended = True
                 del self._deferring_handlers[number]
@@ -130,7 +131,8 @@ class deferred_signals(contextlib.ContextDecorator):
             if self._pending:
                 self.handle()
 
-    def _recreate_cm(self) -> deferred_signals:  # for each call of a decorated function
+    # Python calls this in each call of a decorated function.
+    def _recreate_cm(self) -> deferred_signals:
         return deferred_signals(self._except_ctrl_c)
 
 

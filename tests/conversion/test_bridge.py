@@ -48,7 +48,7 @@ def test_input_and_output_nodes(register):
 
 
 def test_a_bridge_is_freed_with_its_last_reference(register):
-    """Nodes of a bridge reference the memory of weights, which would wait for the garbage collector."""
+    """Nodes of a bridge reference the memory of weights until the garbage collector frees them."""
     register(lambda b, op: b.set_output_node(op, "out", opset15.relu(b.get_input_node(op, "x"))))
     builder = bridge()
     builder.build()

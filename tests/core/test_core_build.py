@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,16 +84,51 @@ def test_a_missing_command_is_in_the_log(tmp_path):
     assert "no-such-command" in (tmp_path / "build" / "step.log").read_text()
 
 
-def test_a_signal_that_ends_a_step_ends_its_processes(tmp_path):
-    """The command starts a child process, as setup.py starts Ninja."""
+def started(tmp_path: Path, *prefix: str) -> subprocess.Popen[str]:
+    """Starts a step whose command starts a child process, as setup.py starts Ninja."""
     code = "sleep 60 & echo $! > pid; touch begun; wait"
     command = [sys.executable, str(ROOT / "tools" / "step.py"), "Working", "sh", "-c", code]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
-        wait_until((tmp_path / "begun").exists)
-        process.terminate()
-        assert process.wait(30) == 128 + signal.SIGTERM
+    process = subprocess.Popen(
+        [*prefix, *command], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    wait_until((tmp_path / "begun").exists)
+    return process
+
+
+def wait_for_its_end(tmp_path: Path) -> None:
     status = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
     wait_until(lambda: not status.exists() or ") Z " in status.read_text())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_that_ends_a_step_ends_its_processes(tmp_path, number):
+    process = started(tmp_path)
+    process.send_signal(number)
+    shown, _ = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert shown == "Working ...\nInterrupted: the next make goes on from here.\n"
+    wait_for_its_end(tmp_path)
+
+
+def test_nohup_keeps_a_step_alive(tmp_path):
+    process = started(tmp_path, "nohup")
+    process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    process.terminate()
+    assert process.wait(30) == 128 + signal.SIGTERM
+
+
+def test_make_passes_a_signal_on_to_a_step(tmp_path):
+    line = next(x for x in (ROOT / "Makefile").read_text().splitlines() if x.startswith("STEP"))
+    code = "echo $$$$ > pid; touch begun; sleep 60"
+    text = f"PYTHON := {sys.executable}\n{line}\nall:\n\t@$(STEP) \"Working\" sh -c '{code}'\n"
+    (tmp_path / "Makefile").write_text(text.replace("tools/step.py", str(ROOT / "tools/step.py")))
+    with subprocess.Popen(["make"], cwd=tmp_path, start_new_session=True) as process:
+        wait_until((tmp_path / "begun").exists)
+        process.terminate()
+        assert process.wait(30) != 0
+    wait_for_its_end(tmp_path)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -107,13 +143,19 @@ def test_warnings_of_tools_are_not_on_the_screen(tmp_path):
     assert (run.returncode, run.stdout, run.stderr) == (0, "Working ...\n", "")
 
 
-@pytest.fixture
-def setup(tmp_path, monkeypatch):
-    """Loads the module setup.py, in an empty folder."""
+def loaded_setup(monkeypatch):
+    """Loads the module setup.py."""
     monkeypatch.setattr(setuptools, "setup", lambda **options: None)
     specification = importlib.util.spec_from_file_location("setup_of_core", ROOT / "setup.py")
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def setup(tmp_path, monkeypatch):
+    """Loads the module setup.py, in an empty folder."""
+    module = loaded_setup(monkeypatch)
     monkeypatch.setattr(module, "_onednn_headers", lambda folder: folder)
     monkeypatch.chdir(tmp_path)
     return module
@@ -159,6 +201,43 @@ def test_a_file_in_the_way_of_the_build_is_named(setup):
         setup.NinjaFile(Path("build", "core"))
 
 
+def test_an_interrupted_download_of_headers_is_repeated(tmp_path, monkeypatch):
+    module = loaded_setup(monkeypatch)
+    monkeypatch.setattr(module, "_file_of", lambda package, name: None)
+    header = "onednn_devel.data/data/include/oneapi/dnnl/dnnl.hpp"
+
+    def download(command, status):
+        folder = Path(command[command.index("--dest") + 1])
+        with zipfile.ZipFile(folder / "onednn_devel.whl", "w") as wheel:
+            wheel.writestr(header, "")
+        return subprocess.CompletedProcess(command, status)
+
+    monkeypatch.setattr(module.subprocess, "run", lambda command: download(command, 1))
+    with pytest.raises(SystemExit, match="check the network, or run `pip install"):
+        module._onednn_headers(tmp_path)
+    monkeypatch.setattr(module.subprocess, "run", lambda command: download(command, 0))
+    for _ in range(2):
+        assert (module._onednn_headers(tmp_path) / "oneapi/dnnl/dnnl.hpp").is_file()
+
+
+def test_a_copy_that_was_interrupted_is_repeated(setup, monkeypatch):
+    """The damaged copy is newer than the library."""
+    built, target = Path("built.so"), Path("_core.so")
+    built.write_text("whole")
+    target.write_text("wh")
+    setup._replace(built, target)
+    assert target.read_text() == "whole"
+
+    def full(source, unfinished):
+        unfinished.write_text("wh")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(setup.shutil, "copy2", full)
+    with pytest.raises(OSError, match="No space"):
+        setup._replace(built, target)
+    assert target.read_text() == "whole"
+
+
 def test_headers_include_no_large_headers():
     """Each large header would cost every source that includes it seconds."""
     large = re.compile(r"#include .(paddle/extension|paddle/utils/pybind|pybind11/(?!pytypes))")
@@ -168,3 +247,12 @@ def test_headers_include_no_large_headers():
     assert {name: names for name, names in found.items() if names} == {
         "python_casts.h": ["pybind11/"]
     }
+
+
+def test_tests_that_a_sanitizer_leaves_out_exist():
+    """The script names them by parts of their names, which would match nothing after a renaming."""
+    script = (ROOT / "tests" / "sanitize" / "run").read_text()
+    (measures,) = re.findall(r'^measures="(.*)"$', script, re.MULTILINE)
+    texts = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
+    for name in measures.split(" or "):
+        assert any(re.search(rf"^ *def test_\w*{name}", text, re.MULTILINE) for text in texts), name

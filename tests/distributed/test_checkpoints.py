@@ -21,9 +21,8 @@ from tests import jobs
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch, small_intervals_pay):
+def alone(no_job, small_intervals_pay):
     """This process is a job: a new one for each test, and for each call of ``begin``."""
-    monkeypatch.setattr(job, "_jobs", [])
     begin()
     yield
     leave()

@@ -424,8 +424,8 @@ def test_a_batch_has_to_divide():
             job.share_of("x", bad, RankPlacement(0, 4))
 
 
-def test_a_job_has_to_be_joined(monkeypatch):
-    monkeypatch.setattr(job, "_jobs", [])
+@pytest.mark.usefixtures("no_job")
+def test_a_job_has_to_be_joined():
     optimizer = paddle.optimizer.SGD(0.1)
     for call in (
         distributed.rank,
@@ -439,9 +439,9 @@ def test_a_job_has_to_be_joined(monkeypatch):
             call()
 
 
+@pytest.mark.usefixtures("no_job")
 def test_one_rank_is_a_job_too(monkeypatch):
     """Without a store, nothing is opened."""
-    monkeypatch.setattr(job, "_jobs", [])
     monkeypatch.setattr(job, "global_store", None)
     distributed.init()
     training = Training("mlp", wrap=distributed.distributed_optimizer)
@@ -456,8 +456,8 @@ def test_one_rank_is_a_job_too(monkeypatch):
     assert (distributed.rank(), distributed.ranks()) == (0, 1)
 
 
-def test_variables_have_to_be_there(monkeypatch):
-    monkeypatch.setattr(job, "_jobs", [])
+@pytest.mark.usefixtures("no_job")
+def test_variables_have_to_be_there():
     distributed.init()
     training = Training("mlp", wrap=distributed.distributed_optimizer)
     feed = next(batches("mlp"))
@@ -468,8 +468,8 @@ def test_variables_have_to_be_there(monkeypatch):
         distributed.prepare(training.executor, training.main, feed, [training.loss])
 
 
-def test_an_old_style_loss_is_refused(monkeypatch):
-    monkeypatch.setattr(job, "_jobs", [])
+@pytest.mark.usefixtures("no_job")
+def test_an_old_style_loss_is_refused():
     distributed.init()
     optimizer = distributed.distributed_optimizer(paddle.optimizer.SGD(0.1))
     with (

@@ -92,6 +92,12 @@ def nothing_follows(monkeypatch):
     monkeypatch.setattr(launcher, "_JUDGEMENT_DELAY_SECONDS", 0.0)
 
 
+@pytest.fixture
+def killed_soon(monkeypatch):
+    """A stopped rank does not react to SIGTERM: the launcher need not wait for it."""
+    monkeypatch.setattr(launcher, "_KILL_TIMEOUT_SECONDS", 0.1)
+
+
 def processes(folder: Path) -> list[int]:
     """The process ids of all ranks that have run in ``folder``."""
     lines = [line for each in folder.glob("*.starts") for line in each.read_text().splitlines()]
@@ -179,7 +185,7 @@ def test_the_cause_is_named_and_not_its_consequences(run, all_are_heard):
     assert said_by(run(script)[1].err) == ["rank 0 has failed: ValueError: 0"]
 
 
-def test_a_stopped_rank_is_stuck(run, nothing_follows):
+def test_a_stopped_rank_is_stuck(run, nothing_follows, killed_soon):
     status, out, seconds = run(
         """
         join()
@@ -194,7 +200,7 @@ def test_a_stopped_rank_is_stuck(run, nothing_follows):
     assert re.match(r"rank 1 is stuck: it has shown no sign of life for \d+ seconds", sentence)
 
 
-def test_a_rank_that_is_stopped_before_it_joins_is_stuck(run, nothing_follows):
+def test_a_rank_that_is_stopped_before_it_joins_is_stuck(run, nothing_follows, killed_soon):
     script = "if rank == 0: os.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(900)"
     status, out, _ = run(script, timeout=2)
     assert status == 1 and said_by(out.err)[0].startswith("rank 0 is stuck")
@@ -221,7 +227,7 @@ def test_a_rank_that_computes_waits_or_prepares_is_not_stuck(run):
     assert status == 0
 
 
-def test_the_others_of_a_rank_that_is_silent_are_not_blamed(run, monkeypatch):
+def test_the_others_of_a_rank_that_is_silent_are_not_blamed(run, monkeypatch, killed_soon):
     """The others notice before the time limit."""
     monkeypatch.setattr(launcher, "_SILENCE_SECONDS", 0.5)
     count = launcher._Rank._count_silence

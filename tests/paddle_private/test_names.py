@@ -35,6 +35,7 @@ PUBLIC = {"paddle", "paddle.inference", "paddle.nn", "paddle.pir", "paddle.stati
 OF_OTHERS = {
     "_asdict": "Python's",
     "_at_fork_reinit": "Python's",
+    "_current_frames": "Python's",
     "_Model__model": "OpenVINO's",
 }
 # Targets of assignments in addition to objects of the package.

@@ -23,7 +23,6 @@ from paddle_ngraph.conversion import build, denylist
 from paddle_ngraph.conversion.draft import Draft
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import background_compile, fallback
-from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock
 from tests.clocks import Clock
 from tests.dynamic import dynamic_mode, twice
@@ -290,17 +289,6 @@ def test_runs_wait_inside_compile_synchronously(gate):
     assert counts()[1] == 2
 
 
-@pytest.fixture
-def no_build_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drops measurements of other tests, which may have been quick."""
-    monkeypatch.setattr(
-        background_compile._queue,
-        "us_per_operator",
-        SETTINGS.initial_build_us_per_operator,
-    )
-
-
-@pytest.mark.usefixtures("no_build_was_measured")
 def test_auto_compiles_long_builds_in_the_background():
     def deep() -> Any:
         x = paddle.static.data("x", [-1, 4], "float32")
@@ -316,7 +304,6 @@ def test_auto_compiles_long_builds_in_the_background():
     assert counts() == (1, 1, 1)
 
 
-@pytest.mark.usefixtures("no_build_was_measured")
 def test_auto_uses_measured_times():
     graph, texts = Graph([], [], [], [], []), []
     flags.set("ngraph_background_compile", "auto")
@@ -337,7 +324,6 @@ def test_auto_uses_measured_times():
     assert not background_compile.wants(texts[-1], [(3, 4)], int(expected / 15))
 
 
-@pytest.mark.usefixtures("no_build_was_measured")
 @pytest.mark.parametrize(("builds", "seconds", "waits"), [(1, 1.0, False), (8, 0.0, True)])
 def test_auto_estimates_builds_from_earlier_ones(builds, seconds, waits, monkeypatch):
     time = Clock()

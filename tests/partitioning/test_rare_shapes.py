@@ -13,7 +13,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import _core
-from paddle_ngraph.partitioning import background_compile, fallback
+from paddle_ngraph.partitioning import fallback
 from tests.programs import Program, at_once, counted, fed_limit, floats, parameter, strict_runs
 from tests.zips import zip_equal
 
@@ -22,9 +22,7 @@ OWN = 16  # number of first shapes that get functions
 
 
 @pytest.fixture(autouse=True)
-def fresh(small_intervals_pay: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    # A rank of a job, which other tests make of this process, never falls back.
-    monkeypatch.setattr(background_compile, "_queue", background_compile._CompileQueue())
+def fresh(small_intervals_pay: None) -> Iterator[None]:
     paddle_ngraph.clear_cache()
     yield
     paddle_ngraph.clear_cache()

@@ -37,6 +37,9 @@ def test_a_copy_is_updated_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert run.read_bytes() == (canary.ROOT / sources[1]).read_bytes()
     assert (tree / sources[0]).stat().st_mtime_ns == times[sources[0]]
     assert not (tree / ".ci/run").exists()
+    listed = ["git", "ls-files", "--others"]
+    output = subprocess.run(listed, cwd=tree, capture_output=True, text=True, check=True).stdout
+    assert output.splitlines() == sorted(sources)
 
 
 NAMES = """\
@@ -63,9 +66,10 @@ E       ValueError: earlier
 
 >       compare()
 E       AssertionError:
-E       Not equal to 3e-5
+E         Expected regex: 'x'
+E         Actual message: 3e-5
 E
-E       Mismatched
+E       More
 FAILED tests/a.py::test_one[x] - AssertionError: 0.5 is not 1e-07
 FAILED tests/a.py::test_two - AssertionError: 0.25 is not 3
 FAILED tests/a.py::A::test_far[x::y] - AssertionError:
@@ -87,7 +91,7 @@ def test_of_each_error_the_first() -> None:
 def test_failures_are_grouped_by_reason() -> None:
     assert canary.failures(TESTS) == {
         "AssertionError: 0.5 is not 1e-07": ["tests/a.py::test_one[x]", "tests/a.py::test_two"],
-        "AssertionError: Not equal to 3e-5": ["tests/a.py::A::test_far[x::y]"],
+        "AssertionError: Actual message: 3e-5": ["tests/a.py::A::test_far[x::y]"],
         "ImportError: no y": ["tests/b.py"],
         "no reason given": ["tests/test_c.py::test_silent"],
     }  # fmt: skip
@@ -176,6 +180,24 @@ def test_a_step_that_cannot_start_is_a_result(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     step = canary._run("private names", [".venv/bin/python"], tmp_path / "tree")
     assert step.status == 127 and ".venv/bin/python" in step.output
+
+
+def test_a_step_names_files_by_their_path_in_the_copy(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    step = canary._run("build", ["echo", f"{tmp_path}/tree/a.cc:3: error"], tmp_path / "tree")
+    assert step.output == "a.cc:3: error\n"
+
+
+def test_the_newest_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(stdout: str, stderr: str) -> None:
+        found = subprocess.CompletedProcess[str]([], bool(stderr), stdout, stderr)
+        monkeypatch.setattr(subprocess, "run", lambda command, **options: found)
+
+    answer("paddlepaddle (9.8.7)\nAvailable versions: 9.8.7, 9.8.6\n", "")
+    assert canary.newest("paddlepaddle") == "9.8.7"
+    answer("", "ERROR: no route\n")
+    with pytest.raises(SystemExit, match=r"ERROR: no route\npip .*check the network, or name both"):
+        canary.newest("paddlepaddle")
 
 
 def test_a_step_does_not_inherit_make_and_reports_why_tests_fail(

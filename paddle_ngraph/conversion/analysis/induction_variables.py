@@ -13,7 +13,7 @@ from paddle_ngraph.conversion.analysis.offsets import VALUE_PRESERVING, Offset, 
 from paddle_ngraph.conversion.symbolic_sizes import Number
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 
-# Slices of any length.
+# Operators that take slices of any length.
 SLICES = ("pd_op.slice", "pd_op.strided_slice")
 # Types that are true where both operands are.
 CONJUNCTIONS = ("pd_op.logical_and", "pd_op.bitwise_and")

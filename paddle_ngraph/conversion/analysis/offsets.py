@@ -28,7 +28,7 @@ _TERMS: Mapping[str, Sequence[str]] = {
     "pd_op.subtract": ("x",),
 }
 _INTEGER_DTYPES = ("int32", "int64")
-# Lists of indices are not longer.
+# Maximum number of elements analysed: lists of indices are not longer.
 _MAX_ELEMENTS = 16
 
 
@@ -61,7 +61,7 @@ class Offsets:
     """The integers in the short tensors of a block.
 
     Args:
-        ops: Its operators, in order.
+        ops: The operators of the block, in order.
         changing: The tensors that other operators overwrite after their producer.
     """
 
@@ -116,7 +116,7 @@ class Offsets:
         return found
 
     def scalar(self, tensor: TensorSpec) -> Offset | None:
-        """The only integer in a tensor."""
+        """The offset of the only integer in a tensor; ``None`` if there is no such integer."""
         if (
             tensor.id in self._changing
             or _count(tensor) != 1

@@ -84,8 +84,8 @@ class _Magnitudes(NamedTuple):
     """Bounds of the absolute values of an array.
 
     Attributes:
-        smallest, largest: Of all values.
-        smallest_nonzero: Of values other than 0.
+        smallest, largest: The bounds of all absolute values.
+        smallest_nonzero: The lower bound of the absolute values other than 0.
     """
 
     smallest: float
@@ -97,7 +97,7 @@ class _Magnitudes(NamedTuple):
         return _Magnitudes(*(mine * its for mine, its in zip(self, other)))
 
     def inverse(self) -> _Magnitudes:
-        """The bounds of the reciprocals."""
+        """The bounds of the reciprocals of the values."""
         if not self.smallest:
             return _UNBOUNDED_MAGNITUDES
         return _Magnitudes(1.0 / self.largest, 1.0 / self.smallest, 1.0 / self.largest)
@@ -121,7 +121,7 @@ class _Magnitudes(NamedTuple):
 
 _UNIT_MAGNITUDE = _Magnitudes(1.0, 1.0, 1.0)
 _UNBOUNDED_MAGNITUDES = _Magnitudes(0.0, np.inf, 0.0)  # merges with factors of 1 only
-# Of a computed factor. Attention scales it, by no less than this.
+# The bounds of a factor that runs compute. Attention scales it, by no less than this.
 _COMPUTED_MAGNITUDES = _Magnitudes(0.0, _FLOAT32_MAX, _FLOAT32_TINY * 2.0**10)
 
 
@@ -204,7 +204,7 @@ def _add_factor(node: Node, multiplied: dict[Key, _Multiplied]) -> None:
         return
     index, factor = found
     before = _Multiplied()
-    if not is_divide or index == 0:  # else a constant times a reciprocal
+    if not is_divide or index == 0:  # otherwise the node is a constant times a reciprocal
         before = multiplied.get(key_of(node.input_value(index)), before)
     if is_divide and index == 0:
         factor = factor.inverse()
@@ -263,7 +263,7 @@ def _weight_magnitudes(matmul: Node) -> _Magnitudes:
     if data is None:
         return (
             _COMPUTED_MAGNITUDES if type_name == "MatMul" else _UNIT_MAGNITUDE
-        )  # computed weights stay
+        )  # the plugin does not scale computed weights of convolutions
     shape = matmul.get_input_partial_shape(1)
     if shape.is_dynamic or data.shape != tuple(matmul.get_input_shape(1)):
         return _magnitudes(data)

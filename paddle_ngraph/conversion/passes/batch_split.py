@@ -214,11 +214,11 @@ def _elementwise(batch: _Batch, node: Node) -> int | None:
 
 
 def _broadcast(batch: _Batch, node: Node) -> int | None:
-    """For operands with aligned last axes."""
+    """The batch axis of a node whose operands are broadcast with aligned last axes."""
     values = node.input_values()
     axes = [batch.axis(value) for value in values]
     offsets = {axis - len(v.get_shape()) for v, axis in zip(values, axes) if axis is not None}
-    index = offsets.pop()  # negative
+    index = offsets.pop()  # counted from the last axis, so negative
     for value, axis in zip(values, axes):
         shape = value.get_shape()
         if axis is None and len(shape) >= -index and shape[index] != 1:
@@ -237,7 +237,8 @@ def _matmul(batch: _Batch, node: Node) -> int | None:
     if min(len(left.get_shape()), len(right.get_shape())) < 2:
         return None
     axis = batch.only_first_axis(node)
-    if axis is not None and axis == len(left.get_shape()) - 2:  # rows, times one matrix
+    # The batch is the rows of the left matrix.
+    if axis is not None and axis == len(left.get_shape()) - 2:
         is_independent = not node.get_attributes()["transpose_a"] and len(right.get_shape()) == 2
         return axis if is_independent else None
     found = _broadcast(batch, node)
@@ -254,7 +255,7 @@ def _rows(batch: _Batch, node: Node) -> int | None:
 
 
 def _along_axes(batch: _Batch, node: Node) -> int | None:
-    """For a node that computes along axes other than the batch's."""
+    """The batch axis of a node that computes along other axes."""
     axis, axes = batch.only_first_axis(node), _reduced_axes(node)
     return None if axes is None or axis in axes else axis
 

@@ -24,10 +24,10 @@ from paddle_ngraph.conversion.bfloat16 import ROUNDING
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.node_tools import ELEMENTWISE, Key, as_output, key_of
 
-_MAX_SEARCH_DEPTH = 32  # in a chain of elementwise operators
+_MAX_SEARCH_DEPTH = 32  # longest chain of elementwise operators that is searched
 _NARROW_BLOCK = 8  # the block for a count of channels that no block divides
 _MAX_PADDING_RATIO = 1.5  # maximal ratio of channels with padding to channels
-_MAX_UNBLOCKED_CHANNELS = 4  # an image's: kernels read these from the plain layout
+_MAX_UNBLOCKED_CHANNELS = 4  # channels of an image: kernels read these from the plain layout
 # Permutations of the axes of [N, C / block, block, H, W] for blocks, and back.
 TO_BLOCKS, FROM_BLOCKS = [0, 1, 3, 4, 2], [0, 1, 4, 2, 3]
 
@@ -46,7 +46,7 @@ def block_of(*channels: int) -> int:
 
 
 def padded_block_of(*channels: int) -> int:
-    """As :func:`block_of`; if no block divides them, a padded one, if that adds little."""
+    """The block of :func:`block_of`; if none divides the channels, one that adds few lanes."""
     block = block_of(*channels)
     if (
         block == 1
@@ -82,12 +82,13 @@ class Blocked:
     def __init__(self, bridge: NgraphBridge) -> None:
         self._bridge = bridge
         self._found: dict[Key, Output | None] = {}
-        self._padding: dict[Key, np.ndarray] = {}  # of blocked values, 0 by default
+        # Contents of the padded lanes of blocked values, 0 by default.
+        self._padding: dict[Key, np.ndarray] = {}
         bridge.materialize = self._materialized
 
     @staticmethod
     def of(bridge: NgraphBridge) -> Blocked:
-        """The instance of this build."""
+        """The instance that all converters and passes of this build share."""
         if Blocked not in bridge.shared:
             bridge.shared[Blocked] = Blocked(bridge)
         found: Blocked = bridge.shared[Blocked]
@@ -132,7 +133,7 @@ class Blocked:
         return node.output(0)
 
     def _any(self, output: Output) -> Output | None:
-        """As :meth:`find`, with any padding."""
+        """The blocked layout as in :meth:`find`, whatever the padding contains."""
         return (
             self._search(output, _MAX_SEARCH_DEPTH)
             if len(self._bridge.shape(output)) == 4
@@ -200,7 +201,7 @@ class Blocked:
     def _created(
         self, type_name: str, operands: Sequence[Any], attributes: dict[str, Any]
     ) -> Output:
-        """The output of an elementwise node."""
+        """Creates an elementwise node, and returns its output."""
         if type_name == ROUNDING:
             return self._bridge.extension(type_name, operands).output(0)
         return NodeFactory("opset15").create(type_name, operands, attributes).output(0)
@@ -229,7 +230,7 @@ class Blocked:
         return None
 
     def _per_channel(self, source: Output, dims: Sequence[int], block: int) -> Output | None:
-        """One element per channel, where ``dims`` is [N or 1, C], padded by zeros."""
+        """A blocked operand with one element per channel: ``dims`` is [N or 1, C], padded by 0."""
         bridge, padded = self._bridge, _padded(dims[1], block)
         node: Any = source
         if padded > dims[1]:

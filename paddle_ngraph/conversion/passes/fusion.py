@@ -1,4 +1,4 @@
-"""Operators of the core that fuse their neighbours.
+"""Fusion of nodes into the operators of the core before or after them.
 
 Batch normalization fuses the ReLU after it; optimizer updates fuse the sum of their gradients.
 """
@@ -196,5 +196,5 @@ def _has_shape(output: Output, shape: PartialShape) -> bool:
 
 
 def have_same_shape(*outputs: Output) -> bool:
-    """Whether all certainly have the same shape, and are float32."""
+    """Whether all outputs certainly have one shape, and are float32."""
     return all(_has_shape(output, outputs[0].get_partial_shape()) for output in outputs)

@@ -105,7 +105,7 @@ class _Quantized:
                 self._visit(node)
 
     def read(self) -> dict[Key, Output]:
-        """The constants whose contents are needed."""
+        """The constants whose contents the pass has to read."""
         steps = [step for weights in self.matmuls for step in weights.steps]
         steps += [step for t in self.tensors for _, path in t.readers for step in path]
         needed = [step.input_value(1) for step in steps if step.get_type_name() in _SCALINGS]
@@ -131,7 +131,7 @@ class _Quantized:
             self.matmuls.append(_Weights(node, *self._steps(node.input_value(1))))
 
     def _is_constant(self, value: Output) -> bool:
-        """Whether constants alone determine ``value``."""
+        """Whether ``value`` is computed from constants alone."""
         return value.get_node().get_name() in self._constant
 
     def _is_scalar_constant(self, value: Output) -> bool:
@@ -189,7 +189,7 @@ class _Quantized:
 
 
 def _constant_nodes(model: Model) -> set[str]:
-    """The nodes that constants alone determine."""
+    """Names of the nodes that are computed from constants alone."""
     found: set[str] = set()
     for node in model.get_ordered_ops():
         sources = {value.get_node().get_name() for value in node.input_values()}
@@ -223,7 +223,7 @@ def _applied(steps: Sequence[Node], values: Array, known: Contents) -> Array:
 
 
 def _quantize_weights(weights: _Weights, known: Contents) -> bool:
-    """Quantizes weights that are integers times a scale per channel. Returns whether they are."""
+    """Quantizes weights; returns ``False`` if they are not integers times a scale per channel."""
     codes = known[key_of(weights.source)]
     is_integer = np.isin(codes, np.arange(_LOWEST, _HIGHEST + 1)).all()
     if not is_integer or codes.dtype != np.float32:
@@ -364,7 +364,7 @@ def _without_nan(value: Output) -> Output:
 
 
 def _range(node: Node) -> tuple[float, float]:
-    """Bounds of an activation's results."""
+    """The bounds of an activation's results."""
     type_name, attributes = node.get_type_name(), node.get_attributes()
     if type_name == "Clamp":
         return attributes["min"], attributes["max"]

@@ -11,7 +11,7 @@ from openvino.utils import replace_node
 
 from paddle_ngraph.conversion import constants, processor
 
-MIN_DIMENSION = 64  # of rows, columns and the summed dimension
+MIN_DIMENSION = 64  # minimum of the numbers of rows and columns, and of the summed dimension
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class OneDnnThresholds:
     measured: tuple[str, ...]
 
 
-# By the widest instruction set, and the vendor where it matters. `python -m benchmarks products`
-# measures the effect of the thresholds on the current processor, next to results for others
-# (benchmarks/results/products.md).
+# Thresholds by the widest instruction set, and the vendor where it matters. `python -m benchmarks
+# products` measures the effect of the thresholds on the current processor, next to results for
+# others (benchmarks/results/products.md).
 ONEDNN_THRESHOLDS = {
     "avx2": OneDnnThresholds(
         min_multiplications=1 << 26,
@@ -43,7 +43,7 @@ ONEDNN_THRESHOLDS = {
         measured=("Zen 3: oneDNN ahead by 1.2 to 1.4 times, 1024 rows and the weights of BERT",),
     ),
     "avx512": OneDnnThresholds(
-        min_multiplications=9 << 26,  # 1024 x 768 x 768
+        min_multiplications=9 << 26,  # the product of 1024 x 768 x 768
         min_multiplications_packed=1 << 28,
         min_summed_size=2048,
         measured=(
@@ -68,7 +68,7 @@ ONEDNN_THRESHOLDS = {
 
 
 def thresholds() -> OneDnnThresholds:
-    """The thresholds for the processor that functions are built for."""
+    """The sizes from which oneDNN multiplies, on the processor that functions are built for."""
     if not processor.has_avx512():
         return ONEDNN_THRESHOLDS["avx2"]
     return ONEDNN_THRESHOLDS["avx512, Intel" if processor.is_of_intel() else "avx512"]

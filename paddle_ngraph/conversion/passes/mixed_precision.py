@@ -152,12 +152,13 @@ def _round_convolution(node: Node, rounded: _Rounded, extension: Callable[..., N
     for index in _CONVOLUTIONS[type_name]:
         value = operands[index]
         operands[index] = rounded.channels_last(value) if channels_last else rounded.of(value)
-    with suppress(NgraphError):  # oneDNN has no kernel; without AMX, for blocks of 16 only
+    # Fails where oneDNN has no kernel; without AMX, kernels exist for blocks of 16 only.
+    with suppress(NgraphError):
         replace_node(node, extension(type_name, operands, **attributes))
 
 
 class _Rounded:
-    """The rounded values of one model."""
+    """The values of one model that are rounded to bfloat16, each rounded once."""
 
     def __init__(self, extension: Callable[..., Node]) -> None:
         self._extension = extension

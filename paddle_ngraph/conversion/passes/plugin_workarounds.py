@@ -45,8 +45,8 @@ _UNIT_PRESERVING = ELEMENTWISE | {
     "Unsqueeze",
 }
 _SUMS = frozenset({"ReduceMax", "ReduceMean", "ReduceSum"})
-_MAX_RANK_OF_LAYERS = 2  # of both factors
-_RANK_OF_GROUPS = 3  # when they are normalized
+_MAX_RANK_OF_LAYERS = 2  # maximum rank of the data and the weights of a layer
+_RANK_OF_GROUPS = 3  # rank of the data when groups of channels are normalized
 RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 # Types before which the plugin moves a mean, or with which it merges one.
 _MOVABLE_BEHIND_REDUCTION = RESHAPES | {"ReduceMean", "Transpose"}
@@ -284,9 +284,9 @@ def _traits(node: Node, known: dict[str, frozenset[str]]) -> frozenset[str]:
         before |= {"normalized"}
     if type_name == "Transpose":
         before |= {"transposed"}
-    if type_name in RESHAPES and _changes_rank(node):  # not removed: readers read no unit
+    if type_name in RESHAPES and _changes_rank(node):  # the reshape stays: readers read no unit
         before -= {"unit"}
-    if type_name == "Reshape" and "normalized" in before:  # of groups, back to channels
+    if type_name == "Reshape" and "normalized" in before:  # the reshape of groups back to channels
         before |= {"unit"}
     return before
 

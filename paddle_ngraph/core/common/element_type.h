@@ -11,7 +11,7 @@ struct ElementNames {
   ElementType element;
   const char* ngraph;
   const char* paddle;
-  bool has_numpy_name = true;  // under the name in Paddle
+  bool has_numpy_name = true;  // whether NumPy has a type with the name in `paddle`
 };
 
 constexpr std::array<ElementNames, 10> kElementTypes{{

@@ -28,7 +28,7 @@ struct Exponential {
 
 constexpr float kMaxExponent = 87.0f;
 
-// For |x| <= kMaxExponent. NaN stays NaN.
+// e^x for |x| <= kMaxExponent; NaN for NaN.
 NGRAPH_INLINE inline Exponential exponential_within(float x) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   const float rounded = x * 1.44269504f + kRound;

@@ -54,7 +54,8 @@ void after_fork_in_child() {
 
 void register_fork_handlers() {
   static const int registered = pthread_atfork(lock_all, after_fork_in_parent, after_fork_in_child);
-  static_cast<void>(registered);  // fails only if no memory is left; forks then do not wait
+  // The registration fails only without memory; forks then do not wait.
+  static_cast<void>(registered);
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ class MemoryPool::Memory final : public phi::Allocation {
 };
 
 MemoryPool& MemoryPool::instance() {
-  // Never destroyed: tensors may outlive every other global.
+  // The pool is never destroyed: tensors may outlive every other global.
   static MemoryPool* const pool = std::make_unique<MemoryPool>().release();
   return *pool;
 }

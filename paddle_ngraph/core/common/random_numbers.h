@@ -10,7 +10,7 @@
 namespace paddle_ngraph {
 
 enum class Distribution : int {
-  dropout_mask,  // 0 with probability a, else 1 (uint8)
+  dropout_mask,  // 0 with probability a, otherwise 1 (uint8)
   uniform,       // a <= value < b (float32)
   normal,        // mean a, standard deviation b (float32)
 };
@@ -20,7 +20,7 @@ struct RandomSample {
   Distribution distribution;
   float a;
   float b;
-  int64_t seed;  // of a separate stream; 0: the stream set by paddle.seed
+  int64_t seed;  // seed of a stream of its own; 0: the stream set by paddle.seed
   std::vector<size_t> shape;
 
   size_t count() const;

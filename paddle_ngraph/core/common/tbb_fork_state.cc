@@ -15,7 +15,7 @@ void mark_tbb_threads_lost() { are_lost = true; }
 }  // namespace
 
 void mark_tbb_started() {
-  // Fails only if no memory is left.
+  // The registration fails only if no memory is left.
   static const int registered = pthread_atfork(nullptr, nullptr, mark_tbb_threads_lost);
   static_cast<void>(registered);
 }

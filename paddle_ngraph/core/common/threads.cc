@@ -22,7 +22,7 @@ double ratio(double quota, double period) {
 // Quota of one control group, in cores.
 double quota_of(const std::string& folder) {
   double quota = 0, period = 0;
-  // "max 100000" means no limit.
+  // Version 2 of control groups writes "max 100000" if there is no limit: no number is read.
   if (std::ifstream file(folder + "/cpu.max"); file >> quota >> period) return ratio(quota, period);
   std::ifstream(folder + "/cpu.cfs_quota_us") >> quota;
   std::ifstream(folder + "/cpu.cfs_period_us") >> period;
@@ -54,7 +54,7 @@ int granted_cores() {
   return cores;
 }
 
-// Quotas are read once.
+// The cores that the quotas allow, read once per process.
 int granted_once() {
   static const int granted = granted_cores();
   return granted;

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "core/common/error.h"
+#include "core/engine/background_compiler.h"
+#include "core/engine/engine_stats.h"
+#include "core/engine/function_store.h"
 #include "core/engine/model_builder.h"
-#include "core/engine/ngraph_engine.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/interruption.h"
 
@@ -21,26 +23,28 @@ std::atomic<size_t>& total_snapshot_bytes() {
 
 }  // namespace
 
-CompileJob::CompileJob(std::shared_ptr<const NgraphEngine> engine, Signature key,
-                       std::shared_ptr<const Snapshot> snapshot, const Settings& settings)
-    : engine_(std::move(engine)),
+CompileJob::CompileJob(std::shared_ptr<FunctionStore> functions, BackgroundCompiler* background,
+                       Signature key, std::shared_ptr<const Snapshot> snapshot,
+                       const Settings& settings)
+    : functions_(std::move(functions)),
+      background_(background),
       key_(std::move(key)),
       snapshot_(std::move(snapshot)),
       settings_(settings),
       num_bytes_(snapshot_->num_bytes()) {
   total_snapshot_bytes() += num_bytes_;
-  engine_->pending_job_ = this;
+  background_->begin(*this);
 }
 
 CompileJob::~CompileJob() { free(); }
 
 void CompileJob::build() {
   try {
-    engine_->build_and_cache(key_, *snapshot_, settings_, &is_active_);
+    functions_->build_and_cache(key_, *snapshot_, settings_, &is_active_);
     ++EngineStats::instance().functions_built_in_background;
   } catch (const InvalidInput&) {  // possibly an invalid input of this key alone
     record_failure(false);
-  } catch (const PythonInterrupt&) {  // unrelated to the function; the next run resubmits
+  } catch (const PythonInterrupt&) {  // the next run submits the job again
   } catch (...) {
     record_failure(fallback_succeeded_ && !creates_empty_tensor(graph(), shapes()));
   }
@@ -49,12 +53,11 @@ void CompileJob::build() {
 
 void CompileJob::cancel() {
   is_active_ = false;
-  const CompileJob* this_job = this;
-  engine_->pending_job_.compare_exchange_strong(this_job, nullptr);
+  background_->end(*this);
 }
 
 void CompileJob::record_failure(bool is_for_all) const {
-  if (is_active_) engine_->record_failure(key_, std::current_exception(), is_for_all);
+  if (is_active_) background_->failures().record(key_, std::current_exception(), is_for_all);
 }
 
 NgraphIO CompileJob::shapes() const {
@@ -63,9 +66,9 @@ NgraphIO CompileJob::shapes() const {
   return io;
 }
 
-const std::string& CompileJob::graph() const { return engine_->graph(); }
+const std::string& CompileJob::graph() const { return functions_->graph().text(); }
 
-int64_t CompileJob::fallback_runs() const { return engine_->fallback_runs_; }
+int64_t CompileJob::fallback_runs() const { return background_->fallback_runs(); }
 
 bool CompileJob::has_capacity_for(size_t bytes) {
   const size_t pending_bytes = total_snapshot_bytes();

@@ -13,15 +13,17 @@
 
 namespace paddle_ngraph {
 
-class NgraphEngine;
+class BackgroundCompiler;
+class FunctionStore;
 struct NgraphIO;
 
 // All inputs of a build, so that the job outlives the run that submitted it. An engine has at most
 // one job that is neither built nor cancelled. Thread-safe.
 class CompileJob {
  public:
-  CompileJob(std::shared_ptr<const NgraphEngine> engine, Signature key,
-             std::shared_ptr<const Snapshot> snapshot, const Settings& settings);
+  // `functions` shares the ownership of the engine, which owns `background` too.
+  CompileJob(std::shared_ptr<FunctionStore> functions, BackgroundCompiler* background,
+             Signature key, std::shared_ptr<const Snapshot> snapshot, const Settings& settings);
   ~CompileJob();
   CompileJob(const CompileJob&) = delete;
   CompileJob& operator=(const CompileJob&) = delete;
@@ -40,7 +42,7 @@ class CompileJob {
   // submit.
   void cancel();
 
-  // The graph string.
+  // The graph string of the subgraph that the job compiles.
   const std::string& graph() const;
 
   // Number of runs of the engine that fell back to Paddle while functions were built.
@@ -55,7 +57,8 @@ class CompileJob {
   NgraphIO shapes() const;
   void free();
 
-  std::shared_ptr<const NgraphEngine> engine_;
+  std::shared_ptr<FunctionStore> functions_;
+  BackgroundCompiler* background_;
   Signature key_;
   std::shared_ptr<const Snapshot> snapshot_;
   Settings settings_;

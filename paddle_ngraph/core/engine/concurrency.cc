@@ -23,7 +23,7 @@ Concurrency::Run::Run(Concurrency* owner) : owner_(owner) {
 Concurrency::Run::~Run() { --owner_->running_; }
 
 int Concurrency::Run::streams(int threads) const {
-  // The average, rounded half up.
+  // The average number of concurrent runs, rounded half up.
   const int runs =
       (owner_->average_.load(std::memory_order_relaxed) + kAverageScale / 2) / kAverageScale;
   int streams = 1;

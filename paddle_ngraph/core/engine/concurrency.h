@@ -11,7 +11,7 @@ namespace paddle_ngraph {
 // Only speed depends on the average, so races may lose a run of it.
 class Concurrency {
  public:
-  // One run, from construction to destruction.
+  // A run in progress, from construction to destruction.
   class Run {
    public:
     explicit Run(Concurrency* owner);

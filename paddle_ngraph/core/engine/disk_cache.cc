@@ -37,7 +37,7 @@ struct Footer {
   uint64_t num_words;
   uint64_t key_bytes;
   uint64_t blob_hash;
-  uint64_t metadata_hash;  // of words and key
+  uint64_t metadata_hash;  // hash of the words and the key
   char magic[sizeof(kMagic)];
 };
 
@@ -76,7 +76,7 @@ class ModelFolders {
  public:
   static ModelFolders& instance() {
     static ModelFolders* const folders =
-        std::make_unique<ModelFolders>().release();  // outlives every engine
+        std::make_unique<ModelFolders>().release();  // never destroyed: outlives every engine
     return *folders;
   }
 
@@ -88,7 +88,7 @@ class ModelFolders {
     if (folders_.size() > kMaxModelFolders) folders_.pop_back();
   }
 
-  // Most recent first.
+  // The folders, most recently added first.
   std::deque<ModelFolder> all() const {
     std::lock_guard<std::mutex> lock(mutex_);
     return folders_;

@@ -26,11 +26,11 @@ namespace paddle_ngraph {
 
 // Key of a stored function; `graph` alone identifies all functions of a graph.
 struct DiskKey {
-  std::string graph;     // the graph and the environment of the build
-  std::string instance;  // the inputs and the weights
+  std::string graph;     // environment of the build, and the graph's first line
+  std::string instance;  // signature of the inputs, fingerprint of the weights
 };
 
-// DiskKey::graph of a graph string.
+// The `graph` of the DiskKey of a graph string.
 std::string disk_key_of_graph(const std::string& graph, const std::string& environment);
 
 // A function read from disk, with verified checksums.

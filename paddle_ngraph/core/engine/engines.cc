@@ -8,7 +8,7 @@
 namespace paddle_ngraph {
 
 Engines& Engines::instance() {
-  // Never destroyed, like the functions of the engines.
+  // The table is never destroyed, like the functions of the engines.
   static Engines* const engines = std::make_unique<Engines>().release();
   return *engines;
 }

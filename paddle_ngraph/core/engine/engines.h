@@ -42,7 +42,7 @@ class Engines {
   using RecentList = std::list<std::pair<std::string, std::shared_ptr<NgraphEngine>>>;
   struct Entry {
     std::weak_ptr<NgraphEngine> engine;
-    std::optional<RecentList::iterator> recent;  // set if retained
+    std::optional<RecentList::iterator> recent;  // position in recent_, if the engine is retained
   };
 
   std::shared_ptr<NgraphEngine> find(const std::string& key, const std::string& graph);
@@ -52,7 +52,7 @@ class Engines {
                    Entry* entry, RecentList* evicted);
 
   mutable ForkSafeMutex mutex_;
-  RecentList recent_;  // most recently used in front
+  RecentList recent_;  // retained engines, the most recently used first
   std::unordered_map<std::string, Entry> entries_;
 };
 

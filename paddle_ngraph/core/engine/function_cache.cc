@@ -19,7 +19,8 @@ size_t SignatureHash::operator()(const Signature& signature) const {
 
 namespace {
 
-constexpr int64_t kUnknown = -1;  // no size is negative
+// Placeholder of a symbolic size without a value: no size is negative.
+constexpr int64_t kUnknown = -1;
 
 // Maximum number of remembered evictions of graphs with weights.
 constexpr size_t kMaxEvictedHashes = 4096;
@@ -60,8 +61,8 @@ bool SymbolicSignature::fits(const Signature& signature) const {
 }
 
 FunctionCache& FunctionCache::instance() {
-  // Never destroyed: freeing some hundred functions one by one at the end of a process takes
-  // seconds, and Paddle's and OpenVINO's own globals may be gone by then.
+  // The cache is never destroyed: freeing some hundred functions one by one at the end of a process
+  // takes seconds, and Paddle's and OpenVINO's own globals may be gone by then.
   static FunctionCache* const cache = std::make_unique<FunctionCache>().release();
   return *cache;
 }

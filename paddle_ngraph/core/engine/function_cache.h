@@ -37,8 +37,8 @@ struct Signature {
 // integer elements of inputs that are read by value.
 struct SymbolicSignature {
   Signature example;
-  std::vector<int> symbols;     // for each word: index of its symbolic size, or kFixed
-  std::vector<int64_t> guards;  // on the symbolic sizes: see size_guards.h
+  std::vector<int> symbols;     // index of the symbolic size of each word, or kFixed
+  std::vector<int64_t> guards;  // conditions on the symbolic sizes: see size_guards.h
 
   static constexpr int kFixed = -1;
 
@@ -111,9 +111,9 @@ class FunctionCache {
   struct Entry {
     Signature signature;
     std::shared_ptr<NgraphFunction> function;
-    size_t weight_bytes;  // of weights retained as constants
+    size_t weight_bytes;  // bytes of the weights that the function retains as constants
     std::optional<SymbolicSignature> symbolic;
-    int64_t last_lookup;  // value of lookups_ at the last hit
+    int64_t last_lookup;  // value of lookups_ when the function was last found
   };
   using Entries = std::list<Entry>;
 

@@ -50,7 +50,7 @@ class HeaderReader {
     return positions;
   }
 
-  // A list of `count` dtype names.
+  // Reads a list of `count` dtype names.
   std::vector<phi::DataType> dtypes(size_t count) {
     std::vector<phi::DataType> dtypes;
     for (const std::string& name : list()) dtypes.push_back(dtype_named(name));
@@ -79,7 +79,7 @@ class HeaderReader {
     return number;
   }
 
-  // A list of words; "-" if empty.
+  // Reads a list of words; "-" is an empty list.
   std::vector<std::string> list() {
     std::vector<std::string> items;
     const std::string text = word();
@@ -101,7 +101,7 @@ class HeaderReader {
 GraphHeader read_header(const std::string& graph) {
   HeaderReader reader(graph);
   if (reader.word() != kMagic || reader.number(kFormat) != kFormat) HeaderReader::reject();
-  reader.word();  // the digest
+  reader.word();  // skips the digest
   GraphHeader header;
   header.num_inputs = reader.number(kMaxVariables);
   header.num_states = reader.number(header.num_inputs);

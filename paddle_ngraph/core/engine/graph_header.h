@@ -11,20 +11,22 @@
 namespace paddle_ngraph {
 
 struct GraphHeader {
-  size_t num_inputs = 0;  // states included
+  size_t num_inputs = 0;  // number of inputs, states included
   size_t num_states = 0;
   size_t num_outputs = 0;
   std::vector<size_t> value_inputs;   // inputs whose contents shape the function
   std::vector<size_t> weights;        // inputs that may become constants of functions
-  std::vector<phi::DataType> dtypes;  // of all inputs, as declared by the program
+  std::vector<phi::DataType> dtypes;  // dtypes of all inputs, as declared by the program
   bool has_eager_weights = false;
   bool trains = false;
-  int max_threads = 0;      // of a run; 0: as set by the flags
-  int concurrent_runs = 1;  // with `max_threads` threads each
+  int max_threads = 0;      // threads of a run; 0: as set by the flags
+  int concurrent_runs = 1;  // number of concurrent runs, with `max_threads` threads each
   std::string device;
 
   size_t num_read_only() const { return num_inputs - num_states; }  // inputs other than states
   bool is_on_cpu() const { return device == "CPU"; }
+  // Whether weights become constants of functions: no program of a run writes them.
+  bool has_frozen_weights() const { return !weights.empty() && !trains; }
 };
 
 // Parses the first line. Throws NgraphError if the string is not a graph of this release.

@@ -14,7 +14,7 @@
 #include "core/common/float_environment.h"
 #include "core/common/python_callbacks.h"
 #include "core/engine/compile_job.h"
-#include "core/engine/ngraph_engine.h"
+#include "core/engine/engine_settings.h"
 #include "core/paddle/interruption.h"
 #include "core/paddle/tensors.h"
 
@@ -148,7 +148,7 @@ common::enforce::EnforceNotMet paddle_error(const py::error_already_set& error) 
     text.erase(0, end + 2);
   }
   const size_t summary =
-      text.find("Error: ");  // after the user's source lines, which a graph does not record
+      text.find("Error: ");  // follows the user's source lines, which a graph does not record
   if (text.compare(0, 12, "In user code") == 0 && summary != std::string::npos) {
     text.erase(0, summary + 7);
   }

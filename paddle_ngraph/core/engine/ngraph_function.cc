@@ -250,7 +250,8 @@ std::vector<phi::DenseTensor> NgraphFunction::sample_random_inputs(const NgraphI
 void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTensor> fresh) const {
   const auto states = io.inputs.end() - static_cast<std::ptrdiff_t>(io.num_states);
   for (auto* output : io.state_outputs) {
-    if (output != nullptr) *output = phi::DenseTensor();  // the operator's output of the state
+    // Clears the tensor that the operator returned for the state.
+    if (output != nullptr) *output = phi::DenseTensor();
   }
   // Old buffer of a state: kNone (the new value is copied into it or was written there), kInUse
   // (others may still read it), or kFree (reusable).
@@ -273,7 +274,7 @@ void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTe
   }
   for (size_t i = 0; i < io.num_states; ++i) {
     if (state_result_indices_[i] == kNoResult) {
-      // Written by an optimizer update.
+      // An optimizer update has written the state.
     } else if (old_buffers[i] == OldBuffer::kNone) {
       // In place, as Paddle's own kernels write: tensors that share the memory get the new
       // contents.
@@ -305,7 +306,8 @@ phi::DenseTensor SpareTensors::take(size_t slot, const ResultType& type) {
 }
 
 void SpareTensors::give(size_t slot, phi::DenseTensor tensor) {
-  if (!is_paddle_allocated(tensor)) return;  // memory of the user's array
+  // Paddle did not allocate it: memory of the user's array.
+  if (!is_paddle_allocated(tensor)) return;
   std::lock_guard<std::mutex> lock(mutex_);
   if (slot >= tensors_.size()) tensors_.resize(slot + 1);
   auto& slot_tensors = tensors_[slot];

@@ -27,7 +27,7 @@ struct NgraphIO {
   size_t num_states = 0;
   std::vector<phi::DenseTensor*> outputs;
   std::vector<phi::DenseTensor*> state_outputs;
-  std::deque<phi::DenseTensor> row_major_copies;  // of inputs that are not row-major
+  std::deque<phi::DenseTensor> row_major_copies;  // copies of inputs that are not row-major
 
   // Adds an input. A state that is not row-major is converted to row-major in place.
   void append_input(phi::DenseTensor* tensor, bool is_state);
@@ -58,24 +58,24 @@ class SpareTensors {
 // devices without the plugin's own check operator (core/ov/check_range_op.h).
 struct RangeCheck {
   size_t input;
-  // One per index of the last axis, or one for all.
+  // Bounds low <= index < high: one per index of the last axis, or one for all.
   std::vector<int64_t> low, high;
-  std::vector<int64_t> ignored;  // values that are also allowed
+  std::vector<int64_t> ignored;  // values that are valid although out of range
   std::string message;
   ErrorCode code;
-  int64_t op_id;  // see NgraphError
+  int64_t op_id;  // id of the operator, see NgraphError
 };
 
 struct BuiltFunction;
 
-// The compiled function of one signature. Safe to run from several threads.
+// The compiled function of one signature. Thread-safe.
 class NgraphFunction {
  public:
   // An output of at most this many bytes is retained for the next run: for a small output,
   // allocation and the change of the function's output address take longer than the computation.
   static constexpr size_t kMaxRecycledOutputBytes = 65536;
 
-  // `num_outputs`, `num_states`: of the graph.
+  // `num_outputs` and `num_states` are those of the graph.
   NgraphFunction(BuiltFunction built, size_t num_outputs, size_t num_states,
                  std::shared_ptr<SpareTensors> spare_tensors);
 
@@ -129,10 +129,12 @@ class NgraphFunction {
   std::vector<RandomSample> samples_;
   std::vector<RangeCheck> checks_;
   bool is_symbolic_;
-  std::unique_ptr<Updater> updater_;             // nullptr if there are no optimizer updates
-  std::vector<size_t> state_result_indices_;     // see optimizer_updates.h
-  std::vector<size_t> spare_slots_;              // of results after the outputs, in spare_tensors_
-  std::shared_ptr<SpareTensors> spare_tensors_;  // of the graph: states, random inputs, gradients
+  std::unique_ptr<Updater> updater_;  // nullptr if there are no optimizer updates
+  // Index of each state's new value, see optimizer_updates.h.
+  std::vector<size_t> state_result_indices_;
+  std::vector<size_t> spare_slots_;  // slots in spare_tensors_ of the results after the outputs
+  // For states, random inputs and gradients of the graph.
+  std::shared_ptr<SpareTensors> spare_tensors_;
   mutable SpareTensors spare_outputs_;
   std::unique_ptr<WeightsInPlace> weights_in_place_;
 };

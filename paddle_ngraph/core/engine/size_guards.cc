@@ -8,7 +8,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Encoding of symbolic_sizes.py.
+// Operations of a guard, encoded as in symbolic_sizes.py.
 enum Operation : int64_t { kConstant, kSymbol, kAdd, kMultiply, kFloorDivide };
 enum Kind : int64_t { kAtLeastZero, kZero, kNotZero };
 
@@ -25,7 +25,7 @@ std::optional<int64_t> combined(int64_t operation, int64_t a, int64_t b) {
       if (__builtin_mul_overflow(a, b, &result)) return std::nullopt;
       return result;
     case kFloorDivide:
-      if (b <= 0) return std::nullopt;  // another guard requires it to be positive
+      if (b <= 0) return std::nullopt;  // another guard requires a positive divisor
       result = a / b;
       return a % b < 0 ? result - 1 : result;
     default:

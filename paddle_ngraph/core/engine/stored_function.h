@@ -15,7 +15,7 @@ std::optional<BuiltFunction> load_function(const DiskKey& key);
 // Whether a stored function matches its key; called when the file is complete.
 using IsValid = std::function<bool()>;
 
-// Stores a function, if possible.
+// Stores a function in the disk cache, if possible.
 void store_function(const DiskKey& key, const BuiltFunction& built, const IsValid& is_valid = {});
 
 // Stores a function in this folder. Throws on failure.

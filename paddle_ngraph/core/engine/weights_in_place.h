@@ -17,12 +17,12 @@ namespace paddle_ngraph {
 
 class NgraphFunction;
 
-// Thread-safe.
+// The weights that one function reads in place. Thread-safe.
 class WeightsInPlace {
  public:
   using Inputs = std::vector<phi::DenseTensor*>;
 
-  // For a function that was built for these inputs.
+  // Describes the weights of a function that was built for these inputs.
   WeightsInPlace(const WeightWatch& watch, const Inputs& inputs);
 
   // Whether the function is valid for a run with these inputs, whose weights have the fingerprint
@@ -59,13 +59,15 @@ class WeightsInPlace {
   bool begin(const WeightWatch& watch, const Inputs& inputs, const Epoch& since);
   void end(const WeightWatch& watch, const Inputs& inputs, bool has_packed_all);
 
-  std::vector<const void*> addresses_;  // in the order of WeightWatch::inputs()
-  std::atomic<bool> is_packed_{false};  // all weights to pack are, from the right contents
+  // Addresses of the weights, in the order of WeightWatch::inputs().
+  std::vector<const void*> addresses_;
+  // Whether the right contents of all packable weights are packed.
+  std::atomic<bool> is_packed_{false};
   mutable std::mutex mutex_;
-  // Below: guarded by the mutex.
-  bool is_consistent_ = true;  // only the right contents were packed
-  int runs_ = 0;               // in progress that may pack
-  Epoch since_;                // before the first of these runs
+  // Members below: guarded by the mutex.
+  bool is_consistent_ = true;  // whether only the right contents were packed
+  int runs_ = 0;               // number of current runs that may pack weights
+  Epoch since_;                // an epoch before the first of these runs
 };
 
 }  // namespace paddle_ngraph

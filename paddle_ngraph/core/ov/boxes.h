@@ -18,7 +18,7 @@ struct Box {
 // last, [N, H, W, C].
 class BoxedTensor {
  public:
-  // `shape` is [N, C, H, W].
+  // Describes a tensor whose `shape` without blocks is [N, C, H, W].
   BoxedTensor(const ov::Shape& shape, int64_t block, size_t element_size, bool channels_last)
       : samples_(static_cast<int64_t>(shape[0])),
         blocks_(static_cast<int64_t>(shape[1]) / block),

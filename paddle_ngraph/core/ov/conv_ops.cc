@@ -54,8 +54,8 @@ size_t element_size(const ConvProblem& problem, bool is_written) {
   return problem.bfloat16 && !is_written ? sizeof(uint16_t) : sizeof(float);
 }
 
-// Whether the data or the output has channels last in memory: only an input may. Kernels also write
-// with channels last, but such results are copied to blocks.
+// Whether the data or the output has channels last in memory. Only an input may have: kernels can
+// write with channels last, but such results are copied to blocks.
 bool has_channels_last(const ConvProblem& problem, bool is_written) {
   return problem.channels_last && !is_written;
 }
@@ -98,7 +98,7 @@ ConvKernel make_kernel(const ConvProblem& problem, int64_t batch, const Desc* fi
   const Tag out_tag = tag_of(problem, problem.out_block);
   const Desc data(data_dims, type, data_tag), out(out_dims, type, out_tag);
   const Desc filter(filter_dims(problem), type, Tag::any);
-  // Results are float32.
+  // The kernels' results are float32, whatever the type of their operands.
   const Desc to_data(data_dims, kFloat, data_tag), to_out(out_dims, kFloat, out_tag);
   const Desc to_filter(filter_dims(problem), kFloat, Tag::any);
   const auto& a = problem.attributes;
@@ -238,7 +238,7 @@ class ConvDivision {
  private:
   bool is(ConvKind kind) const { return problem_.kind == kind; }
   int64_t stride() const { return problem_.attributes.strides[0]; }
-  // From the first to the last row that a filter covers.
+  // The distance between the first and the last row that a filter covers.
   int64_t reach() const {
     return static_cast<int64_t>(problem_.filter[2] - 1) * problem_.attributes.dilations[0];
   }
@@ -374,10 +374,10 @@ class ConvPlan {
     size_t slice;
   };
 
-  // A slice of the filter.
+  // A slice of the filter, read or computed by one kernel.
   struct Slice {
     Dims dims, offset;
-    Desc filter;  // in the kernels' format
+    Desc filter;  // the slice in the kernels' format
   };
 
   struct Reorder {
@@ -391,7 +391,7 @@ class ConvPlan {
   bool is_gradient() const { return is(ConvKind::filter_gradient); }
   bool is_padded() const { return problem_.given != problem_.filter; }
 
-  // The partial results of a filter gradient.
+  // Number of partial results of a filter gradient, which are summed.
   int64_t partials() const { return grid_.parts(kSamples) * grid_.parts(kRows); }
   int64_t partial_of(int64_t task) const {
     return grid_.part(kSamples, task) * grid_.parts(kRows) + grid_.part(kRows, task);
@@ -469,7 +469,7 @@ class ConvPlan {
                     });
   }
 
-  // The inverse: copies without the padding.
+  // The inverse of pad_filter: copies the filter without the padding.
   void crop_filter(const float* from, float* to) const {
     const int64_t row = elements(problem_.given, 1), whole = elements(problem_.filter, 1);
     parallel_ranges(static_cast<int64_t>(problem_.given[0]), row, [&](int64_t begin, int64_t end) {
@@ -483,7 +483,7 @@ class ConvPlan {
                        : 0;
   }
 
-  // Along the first axis.
+  // The size of the blocks along the first axis of a filter in the kernels' format.
   static int64_t block_of(const Desc& filter) {
     const Dims blocks = filter.get_inner_blks(), axes = filter.get_inner_idxs();
     int64_t block = 1;
@@ -551,7 +551,7 @@ class ConvPlan {
     return copy;
   }
 
-  // The address at this byte offset.
+  // The address `bytes` after `data`.
   static const void* at(const void* data, size_t bytes) {
     return static_cast<const char*>(data) + bytes;
   }
@@ -676,7 +676,7 @@ class ConvPlan {
   size_t filter_floats_ = 0;
   std::vector<Reorder> reorders_;
   size_t scratch_ = 0;  // bytes of scratch memory for the kernel of a task
-  size_t room_ = 0;     // bytes of a task's copies
+  size_t room_ = 0;     // bytes of copies of data and results of a task
 };
 
 namespace {
@@ -689,7 +689,7 @@ bool is_depthwise(const ov::Shape& filter, size_t groups) {
   return groups > 1 && filter[0] == groups && filter[1] == 1;
 }
 
-// The number of channels including padding.
+// The number of channels with the padding to whole blocks.
 size_t whole(size_t channels, int64_t block) {
   return static_cast<size_t>(blocks_of(static_cast<int64_t>(channels), block) * block);
 }

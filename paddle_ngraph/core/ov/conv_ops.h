@@ -27,8 +27,8 @@ struct ConvAttributes {
 };
 
 struct ConvOpAttributes : ConvAttributes {
-  std::vector<int64_t> sizes{0};  // meaning: see each operator
-  bool channels_last = false;     // layout of the inputs
+  std::vector<int64_t> sizes{0};  // sizes that the inputs do not determine: see each operator
+  bool channels_last = false;     // whether the inputs have channels last
 
   template <typename Visit>
   void visit(const Visit& visit) {
@@ -48,14 +48,14 @@ enum class ConvKind { forward, data_gradient, filter_gradient };
 struct ConvProblem {
   ConvKind kind = ConvKind::forward;
   ConvAttributes attributes;
-  bool bfloat16 = false;       // inputs: data, output gradient, and the filter once reordered
-  bool channels_last = false;  // in the inputs, and in the outputs of the kernels
-  bool has_groups = false;     // also true for a chunk of the channels that holds a single group
-  ov::Shape data;              // [N, C, H, W]
-  ov::Shape filter;            // [O, C / groups, KH, KW]
-  ov::Shape out;               // [N, O, OH, OW]
-  ov::Shape given;             // shape of the filter without padding
-  int64_t data_block = 1;      // 1: plain
+  bool bfloat16 = false;       // whether data, output gradient and reordered filter are bfloat16
+  bool channels_last = false;  // whether inputs, and outputs of the kernels, have channels last
+  bool has_groups = false;  // whether there are groups, perhaps a single one in a chunk of channels
+  ov::Shape data;           // [N, C, H, W]
+  ov::Shape filter;         // [O, C / groups, KH, KW]
+  ov::Shape out;            // [N, O, OH, OW]
+  ov::Shape given;          // shape of the filter without padding
+  int64_t data_block = 1;   // channels of a block; 1: plain layout
   int64_t out_block = 8;
 };
 
@@ -76,7 +76,8 @@ class ConvOp : public OperatorWith<ConvOpAttributes> {
   ConvProblem problem() const;
   int64_t read_block(
       const ov::Shape& shape) const;  // block size by which the layout of the inputs is divisible
-  size_t out_size(const ConvProblem& p, size_t axis) const;  // in the forward convolution
+  // Size of the output of the forward convolution.
+  size_t out_size(const ConvProblem& p, size_t axis) const;
 
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const ConvPlan> plan_;

@@ -20,7 +20,7 @@ std::mutex& registry_mutex() {
 }
 
 RegistryById& registry() {
-  // Never destroyed: functions may outlive it.
+  // The table is never destroyed: functions may outlive a static object.
   static RegistryById* const errors_by_id = std::make_unique<RegistryById>().release();
   return *errors_by_id;
 }
@@ -133,7 +133,8 @@ DeferredErrors::ErrorScope::ErrorScope(ProcessState* state)
       reports_before_(state->num_reports) {
   if (!began_alone_) return;
   std::lock_guard<std::mutex> lock(state->report_mutex);
-  state->report.reset();  // of a run that is repeated and will report its errors again
+  // Drops the report of a run that is repeated and will report its errors again.
+  state->report.reset();
 }
 
 DeferredErrors::ErrorScope::~ErrorScope() { --state_->running; }

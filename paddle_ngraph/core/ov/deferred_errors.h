@@ -39,7 +39,8 @@ class DeferredErrors {
   // kNone.
   static std::shared_ptr<DeferredErrors> of(int64_t id);
 
-  // Called by an operator. Returns whether a run is in progress that will read the report.
+  // Records the error of an operator, which calls this. Returns whether a run is in progress that
+  // will read the report.
   static bool report(int64_t id, const InvalidInput& error);
 
   DeferredErrors();
@@ -77,7 +78,7 @@ class DeferredErrors {
     std::atomic<uint64_t> num_started{0};
     std::atomic<uint64_t> num_reports{0};
     std::mutex report_mutex;
-    std::optional<InvalidInput> report;  // the first one, until a run has read it
+    std::optional<InvalidInput> report;  // the first reported error; none once a run has read it
   };
 
   // Scope of a run, from its beginning to its end.
@@ -120,7 +121,7 @@ struct ErrorAttributes {
     visit("op_id", op_id);
   }
 
-  // `details`: follow the message.
+  // `details` are appended to the message.
   InvalidInput error(const std::string& details = {}) const {
     return InvalidInput(message + details, static_cast<ErrorCode>(code), op_id);
   }

@@ -27,7 +27,7 @@ float quotient_of(float x, float y) {
   return quotient - floored > 0.5f ? floored + 1.0f : floored;
 }
 
-// In int64: INT32_MIN / -1 overflows int32; the conversion to int32 wraps around.
+// Python's remainder, in int64: INT32_MIN / -1 overflows int32; the conversion wraps around.
 int32_t remainder_of(int32_t x, int32_t y) {
   const int64_t rest = int64_t{x} % y;
   return static_cast<int32_t>(rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest);

@@ -23,12 +23,12 @@ constexpr int64_t kUnit = 16;
 // transposed bfloat16 matrix as if its elements were contiguous.
 int64_t units_of(int64_t lines) { return std::max<int64_t>(1, (lines + kUnit - 2) / kUnit); }
 
-// A matrix and its layout in memory.
+// A row-major matrix in memory, and whether it is used transposed.
 struct StoredMatrix {
   const float* data;
   int64_t rows, columns;
   bool transposed;
-  int64_t ld = columns;  // floats from one row to the next
+  int64_t ld = columns;  // distance of rows, in floats
 
   // The address of the element at `row` and `column`, after transposition.
   const float* from(int64_t row, int64_t column) const {
@@ -109,7 +109,7 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
   const int64_t k = a.transposed ? a.rows : a.columns;
   float* c = outputs->front().data<float>();
   if (m == 0 || n == 0 || k == 0) {
-    std::fill_n(c, m * n, 0.0F);  // empty sums
+    std::fill_n(c, m * n, 0.0F);  // a sum of no terms is 0
     return;
   }
   // Operands that are read along their columns: a sum over K reads from each of their rows.
@@ -282,7 +282,7 @@ std::shared_ptr<const Bfloat16GemmPlan> Bfloat16Gemm::plan_for(const ov::Shape& 
 void Bfloat16Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   ov::Tensor& out = outputs->front();
   if (inputs[0].get_size() == 0 || inputs[1].get_size() == 0) {
-    std::fill_n(out.data<float>(), out.get_size(), 0.0F);  // empty sums
+    std::fill_n(out.data<float>(), out.get_size(), 0.0F);  // a sum of no terms is 0
     return;
   }
   plan_for(inputs[0].get_shape(), out.get_shape())

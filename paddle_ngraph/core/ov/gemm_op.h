@@ -33,7 +33,7 @@ class Gemm : public ExtensionOpOf<Gemm, GemmAttributes> {
 };
 
 struct Bfloat16GemmAttributes : GemmAttributes {
-  bool rounds = false;  // rounds the sums to bfloat16
+  bool rounds = false;  // whether the sums are rounded to bfloat16
 
   template <typename Visit>
   void visit(const Visit& visit) {

@@ -20,17 +20,18 @@ namespace paddle_ngraph {
 // others) or results of the function (-1 - n; values that it pins follow its results). No update
 // reads a state that another update overwrites, except a state that is filled.
 struct Update {
-  int optimizer = 0;                // see kernels/optimizer.h
-  std::vector<double> attributes;   // in the order of kernels/optimizer.h
-  std::vector<size_t> states;       // the states that it writes, the parameter first
-  std::vector<int64_t> gradients;   // added (none to fill a state),
-  std::vector<int64_t> factors;     // then multiplied by each of these scalars
-  std::vector<int64_t> parameters;  // scalar operands of the optimizer: learning rate, ...
+  int optimizer = 0;  // id of the optimizer, see kernels/optimizer.h
+  // Attributes of the optimizer, in the order of kernels/optimizer.h.
+  std::vector<double> attributes;
+  std::vector<size_t> states;       // indices of the written states, the parameter first
+  std::vector<int64_t> gradients;   // operands whose sum (empty to fill a state),
+  std::vector<int64_t> factors;     // multiplied by each of these scalars, is the gradient
+  std::vector<int64_t> parameters;  // scalar operands of the optimizer, such as the learning rate
 };
 
 struct Updates {
   std::vector<Update> steps;
-  int num_threads = 0;  // 0: every core the process may use
+  int num_threads = 0;  // threads of an update; 0: every core the process may use
 
   // Whether an update writes the state.
   bool write(size_t state) const;
@@ -74,7 +75,7 @@ class LoopThreads {
 
 class Updater {
  public:
-  // The writes of one run.
+  // The updates of one run, prepared before anything is written.
   class Run {
    public:
     explicit Run(const Updater& updater);

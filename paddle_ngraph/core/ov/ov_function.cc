@@ -26,6 +26,7 @@
 #include "core/ov/first_run_trim.h"
 #include "core/ov/pin_values_op.h"
 #include "core/ov/plugin_errors.h"
+#include "core/ov/trim_memory.h"
 #include "core/ov/work_estimate.h"
 #include "core/ov/workspace.h"
 
@@ -49,7 +50,7 @@ ElementType element_type(const ov::element::Type& type) {
 ov::Core create_core() {
   mark_tbb_started();
   ov::Core made;
-  made.add_extension(extension_ops());  // for functions read from files
+  made.add_extension(extension_ops());  // models in files may contain the core's operators
   for (const char* device : {"CPU", "BATCH"}) {
     made.get_property(device, ov::supported_properties);
   }
@@ -200,7 +201,7 @@ std::optional<ov::CompiledModel> compile_with_pinning(ov::Model* model, Settings
     found.num_pinned = PinValues::of(*model)->count();
     *settings = found;
     return compiled;
-  } catch (const std::exception&) {  // compiles without pinning instead
+  } catch (const std::exception&) {  // the caller compiles without pinning instead
     return std::nullopt;
   }
 }
@@ -327,7 +328,7 @@ class BoundRequest {
   std::vector<Binding> inputs_, outputs_;
 };
 
-// A compiled model and its requests.
+// A compiled model and its infer requests.
 class Requests {
  public:
   explicit Requests(ov::CompiledModel model) : model_(std::move(model)) {}
@@ -557,14 +558,14 @@ class OvFunction::Implementation {
   Requests* remainder_requests() {
     if (settings_.remainder() == 0 || runs_.fetch_add(1) == 0) return nullptr;
     std::unique_lock<std::mutex> lock(remainder_mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return nullptr;  // another run compiles them
+    if (!lock.owns_lock()) return nullptr;  // another run compiles the requests
     if (!std::exchange(has_tried_, true)) {
       Settings settings = settings_;
       settings.streams = settings_.remainder();
       try {
         auto model = source_ ? compile(source_.get(), &settings) : import(blob_, &settings);
         remainder_ = std::make_unique<Requests>(std::move(model));
-      } catch (const std::exception&) {  // continues without them
+      } catch (const std::exception&) {  // runs continue without these requests
       }
       source_ = nullptr;
       has_compiled_remainder_ = true;
@@ -574,17 +575,18 @@ class OvFunction::Implementation {
 
   Settings settings_;
   std::string empty_tensor_error_;
-  Blob blob_;  // the models read their constants from it
+  Blob blob_;  // memory in which the models read their constants
   std::unique_ptr<Requests> requests_;
   bool has_dynamic_shapes_ = false;
   std::vector<ResultType> results_;
   std::shared_ptr<DeferredErrors> deferred_errors_;  // nullptr: operators throw their errors
   ExclusiveRuns exclusive_runs_;
-  std::atomic<bool> frees_inputs_{false};  // whether the next run frees them
+  std::atomic<bool> frees_inputs_{false};  // whether the next run frees the inputs
   std::atomic<int64_t> runs_{0};
   std::mutex remainder_mutex_;
   bool has_tried_ = false;
-  std::atomic<bool> has_compiled_remainder_{false};  // or compilation failed
+  std::atomic<bool> has_compiled_remainder_{
+      false};                          // whether compilation was tried, successfully or not
   std::shared_ptr<ov::Model> source_;  // until the requests for the remaining chunks are compiled
   std::unique_ptr<Requests> remainder_;
 };
@@ -602,7 +604,8 @@ OvFunction::OvFunction(Blob blob, const Settings& settings) {
   implementation_ = std::make_unique<Implementation>(std::move(blob), settings);
 }
 
-OvFunction::~OvFunction() = default;
+// The plugin trims the heap whenever it destroys a compiled model.
+OvFunction::~OvFunction() { sort_free_memory(); }
 
 void OvFunction::require_elements() const { implementation_->require_elements(); }
 

@@ -28,12 +28,12 @@ struct Input {
 // The type in which a device computes float32.
 enum class Precision : int {
   kFloat32,
-  kBfloat16,  // where the processor has units for it
-  kFloat16,   // on devices other than the CPU
+  kBfloat16,  // for processors with bfloat16 units
+  kFloat16,   // for devices other than the CPU
 };
 
 struct Settings {
-  int num_threads = 0;  // 0: every core the process may use
+  int num_threads = 0;  // threads of a run; 0: every core the process may use
   Precision precision = Precision::kFloat32;
   bool fuses_loops = true;
   int parts = 1;  // the model computes one of this number of chunks of a batch: see batch_split.py
@@ -92,7 +92,7 @@ class OvFunction {
   // Throws InvalidInput if the model has an empty tensor.
   void require_elements() const;
 
-  // Without the pinned values.
+  // The types and shapes of the results, without the pinned values.
   const std::vector<ResultType>& results() const;
 
   // The settings it was compiled with: one thread for little work, no fused loops if they do not

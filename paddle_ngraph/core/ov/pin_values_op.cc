@@ -69,7 +69,7 @@ void PinValues::infer() {
             get_input_element_type(i), ", not f32");
   }
   set_output_type(0, ov::element::u8, ov::Shape{count() * sizeof(FloatSpan)});
-  set_friendly_name(kName);  // also where it was read from a file
+  set_friendly_name(kName);  // the name is set for operators read from files, too
 }
 
 void PinValues::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {

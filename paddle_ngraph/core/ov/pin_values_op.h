@@ -32,8 +32,7 @@ class PinValues : public ExtensionOpOf<PinValues, PinValuesAttributes> {
   // The PinValues before the last result of a model; nullptr if there is none.
   static std::shared_ptr<PinValues> of(const ov::Model& model);
 
-  // Removes the operator from the model, and makes its pinned values results, which become the last
-  // ones.
+  // Replaces the operator in the model by its pinned values: these become the last results.
   static void remove_from(ov::Model* model);
 
   // Whether a compiled model that ends with a PinValues executes it last, and no other node
@@ -42,7 +41,7 @@ class PinValues : public ExtensionOpOf<PinValues, PinValuesAttributes> {
 
   size_t count() const { return static_cast<size_t>(attributes().count); }
 
-  // Addresses are valid for one run only.
+  // The addresses differ from run to run, so the output is never a constant.
   bool can_constant_fold(const ov::OutputVector&) const override { return false; }
   bool constant_fold(ov::OutputVector&, const ov::OutputVector&) override { return false; }
 

@@ -11,7 +11,7 @@
 
 namespace paddle_ngraph {
 
-// An array of floats.
+// The address and length of an array of floats.
 struct FloatSpan {
   float* data;
   size_t size;

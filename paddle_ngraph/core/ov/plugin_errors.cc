@@ -8,7 +8,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Tagged message: "<InvalidInput code op_id>message</InvalidInput>".
+// Tags around the message of an error: "<InvalidInput code op_id>message</InvalidInput>".
 constexpr char kTagBegin[] = "<InvalidInput ";
 constexpr char kTagEnd[] = "</InvalidInput>";
 

@@ -11,15 +11,16 @@
 
 namespace paddle_ngraph {
 
-// Attributes of pooling along height and width.
+// Attributes of a 2-D pooling: values for height and width.
 struct PoolAttributes {
   std::vector<int64_t> kernel{1, 1};
   std::vector<int64_t> strides{1, 1};
-  std::vector<int64_t> pads{0, 0};  // top and left; the output size implies bottom and right
+  // Padding at top and left; the output size implies bottom and right.
+  std::vector<int64_t> pads{0, 0};
   std::vector<int64_t> output{1, 1};
-  bool adaptive = false;             // windows are determined by input and output size alone
-  bool exclusive = true;             // averages exclude padding
-  std::vector<int64_t> input{1, 1};  // height and width, for gradients that cannot infer them
+  bool adaptive = false;             // whether input and output size alone determine the windows
+  bool exclusive = true;             // whether averages exclude padding
+  std::vector<int64_t> input{1, 1};  // size of the input, for gradients that cannot infer it
 
   template <typename Visit>
   void visit(const Visit& visit) {

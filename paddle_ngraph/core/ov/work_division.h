@@ -25,7 +25,7 @@ struct Range {
 // The chunks of each axis; every combination of them is a task. The last axis varies fastest.
 class Grid {
  public:
-  // Undivided axes.
+  // A grid whose axes are undivided.
   explicit Grid(std::vector<int64_t> units) : Grid(units, std::vector(units.size(), int64_t{1})) {}
   Grid(std::vector<int64_t> units, std::vector<int64_t> parts)
       : units_(std::move(units)), parts_(std::move(parts)) {}
@@ -48,20 +48,20 @@ class Grid {
 
 constexpr int kNone = -1, kAlways = -2;
 
-// A divisible axis of a work.
+// An axis along which a work may be divided among threads.
 struct Axis {
-  int64_t units = 1;          // indivisible
-  bool is_summed = false;     // each chunk gives a partial result, and these are summed
-  int needs = kNone;          // the axis that must be divided into its units before this one is
+  int64_t units = 1;          // number of indivisible units
+  bool is_summed = false;     // whether chunks give partial results, which are summed
+  int needs = kNone;          // an axis that has to be divided into its units before this one is
   int copied_unless = kNone;  // unless that axis is divided into units, chunks are not contiguous
-  double overlap = 0;         // units of its neighbours that a chunk also reads
+  double overlap = 0;         // units of neighbouring chunks that a chunk also reads
 };
 
 // An input or output of a work. Every task needs all of it along axes that are not in `axes`.
 struct WorkOperand {
   double elements = 0;
-  uint32_t axes = 0;      // bit mask
-  bool is_copied = true;  // where its chunks are not contiguous
+  uint32_t axes = 0;      // bit mask of the axes along which the operand is divided
+  bool is_copied = true;  // whether tasks copy chunks that are not contiguous
 };
 
 constexpr uint32_t along(std::initializer_list<int> axes) {

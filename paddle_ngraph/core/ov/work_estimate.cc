@@ -13,7 +13,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-constexpr double kNsPerElement = 1.0;  // per element read or written, whichever is more
+constexpr double kNsPerElement = 1.0;  // nanoseconds per element read or written, whichever is more
 constexpr double kNsPerMultiply = 1.0 / 30;
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 

@@ -39,7 +39,7 @@ class Workspace {
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  // Releases the memory that no operator uses.
+  // Releases the memory of the pool that is not in use by any operator.
   static void clear() {
     std::lock_guard<std::mutex> lock(pool().mutex);
     pool().idle.clear();

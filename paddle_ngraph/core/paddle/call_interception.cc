@@ -97,7 +97,7 @@ PyObject* call_original(const InterceptedFunction& function, PyObject* self, PyO
     PyObject* const result = function.call(self, args, kwargs);
     if (result == nullptr) restore_interruption();
     return result;
-  } catch (pybind11::error_already_set& error) {  // for example Ctrl-C
+  } catch (pybind11::error_already_set& error) {  // an interruption, for example by Ctrl-C
     error.restore();
     return nullptr;
   } catch (const std::exception& error) {
@@ -308,7 +308,7 @@ PyObject* stop_gradient_of(PyObject* self, PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
-// `self.stop_gradient = True`
+// Sets `self.stop_gradient = True` under capture.
 int switch_gradient_off(Capture* capture, PyObject* self) {
   static auto* const function = [] {
     auto* made = new InterceptedFunction();
@@ -335,7 +335,7 @@ int set_intercepted(PyObject* self, PyObject* value, void* closure) {
     const auto now =
         pybind11::reinterpret_steal<pybind11::object>(intercepted.get(self, intercepted.closure));
     if (!now) return -1;
-    if (now.ptr() == value) return 0;  // already set
+    if (now.ptr() == value) return 0;  // the property has this value already
   }
   Capture* capture = Capture::current();
   if (&intercepted == stop_gradient && value == Py_True && capture != nullptr) {
@@ -423,7 +423,7 @@ PyObject* call_now(const InterceptedFunction& function, PyObject* self, PyObject
 
 void set_call_effect(const pybind11::object& function, const std::string& name, CallEffect effect,
                      const DeferralRule& rule) {
-  // Fails only if out of memory.
+  // The registration fails only if no memory is left.
   static const int registered = pthread_atfork(nullptr, nullptr, reset_after_fork);
   static_cast<void>(registered);
   PyMethodDef* definition = method_definition(function.ptr());

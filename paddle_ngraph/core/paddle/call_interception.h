@@ -31,12 +31,12 @@ enum class CallEffect {
   kDeferrable,           // may be deferred itself
   kMetadataOnly,         // metadata access: needs no memory of tensors
   kBreakIfLazyArgument,  // needs no memory, unless an argument is a lazy tensor
-  kEagerOperator,        // kBreakIfLazyArgument, of an operator
+  kEagerOperator,        // kBreakIfLazyArgument for an operator, whose result is noted
   kShapeQuery,           // needs no memory, and its result depends on shapes only
   kDataAccess,           // a graph break, unless its tensors are all sizes or materialized
   kReadOnlyDataAccess,   // kDataAccess whose result gives no write access
   kSavedTensorHooksOn,   // autograd passes each tensor it saves to the user from now on
-  kSavedTensorHooksOff,  // ends kSavedTensorHooksOn
+  kSavedTensorHooksOff,  // autograd no longer passes tensors to the user
   kTracerSwitch,         // switches between dynamic and static mode, by the tracer passed to it
   kFlagChange,           // sets a flag that operators may depend on
 };
@@ -45,17 +45,18 @@ enum class CallEffect {
 // then on.
 enum class Mutation {
   kNone,
-  kValues,        // and thereby whether the tensor has a gradient
-  kStopGradient,  // is switched on
+  kValues,        // the values, and thereby whether the tensor has a gradient
+  kStopGradient,  // stop_gradient, which becomes true
 };
 
 // The conditions under which a call of an operator may be deferred.
 struct DeferralRule {
   size_t max_tensor_arguments = 0;  // at most N leading arguments may contain tensors
-  bool requires_floats = false;     // all tensors have to be floating-point
-  // (argument index, required value).
+  bool requires_floats = false;     // whether all tensors have to be floating-point
+  // Arguments that need a value: (argument index, required value).
   std::vector<std::pair<size_t, pybind11::object>> required_arguments;
-  std::vector<std::pair<size_t, pybind11::object>> required_with_gradient;  // with gradients on
+  // Arguments that need a value while gradients are enabled.
+  std::vector<std::pair<size_t, pybind11::object>> required_with_gradient;
   // The required values of integer operands, and the known range of integer results.
   ValueRule value_rule;
   RangeRule range_rule;
@@ -63,7 +64,7 @@ struct DeferralRule {
   int unread_argument = -1;
   // A result without elements is used only by the gradient of the operator.
   bool has_reserve_space = false;
-  bool is_stochastic = false;  // generates random numbers
+  bool is_stochastic = false;  // whether the operator generates random numbers
   // NumPy scalars are treated as tensors of the dtype of the other operand.
   bool is_arithmetic = false;
   Mutation mutation = Mutation::kNone;
@@ -74,7 +75,7 @@ struct DeferralRule {
 // Computes a call instead of Paddle, or returns null without an error to fall back to Paddle.
 using Substitute = PyObject* (*)(PyObject* args, PyObject* kwargs);
 
-// A patched C function.
+// A C function of Paddle that is intercepted.
 struct InterceptedFunction {
   PyCFunctionWithKeywords call = nullptr;
   Substitute substitute = nullptr;
@@ -95,7 +96,7 @@ class ExclusiveSection {
   ExclusiveSection(const ExclusiveSection&) = delete;
   ExclusiveSection& operator=(const ExclusiveSection&) = delete;
 
-  // Whether the other threads have left.
+  // Whether all other threads have left intercepted functions.
   bool is_exclusive() const { return is_exclusive_; }
 
  private:

@@ -29,7 +29,8 @@ constexpr size_t kMaxTraceValues = 4096;
 
 thread_local Capture* current_capture = nullptr;
 thread_local bool saved_tensor_hooks_active = false;
-uint64_t current_settings_version = 0;  // guarded by the GIL
+// Version of the settings that operators depend on; guarded by the GIL.
+uint64_t current_settings_version = 0;
 
 // Lazy tensors, and the captures that compute them. Guarded by the GIL. The capture has a reference
 // to each tensor.
@@ -74,17 +75,17 @@ class GcPause {
   }
 
  private:
-  // Returns whether it was on.
+  // Switches Python's garbage collector, and returns whether it was on.
   static bool set_gc_enabled(bool on) {
 #if PY_VERSION_HEX >= 0x030A0000
     return (on ? PyGC_Enable() : PyGC_Disable()) == 1;
-#else  // lacks a C function for it that may be called after a fork
+#else  // no C function that may be called after a fork switches the collector
     static_cast<void>(on);
     return false;
 #endif
   }
 
-  // Guarded by the GIL.
+  // State of the pauses; guarded by the GIL.
   static inline int num_pauses = 0;
   static inline bool was_enabled = false;
   static inline thread_local int num_thread_pauses = 0;
@@ -117,7 +118,7 @@ const phi::DenseTensor* plain_tensor(PyObject* object) {
 
 // The metadata of an argument or result; nothing if the tensor cannot be part of a graph.
 std::optional<TracedTensorMeta> traced_meta(PyObject* object) {
-  if (is_lazy(object)) return std::nullopt;  // of another thread
+  if (is_lazy(object)) return std::nullopt;  // a lazy tensor of another thread
   const phi::DenseTensor* tensor = plain_tensor(object);
   if (tensor == nullptr || !is_plain(*tensor) || has_escaped(*tensor)) return std::nullopt;
   return TracedTensorMeta{tensor->dtype(),
@@ -891,7 +892,8 @@ bool Capture::satisfies(const ValueRule& rule, const std::vector<PyObject*>& giv
 }
 
 std::optional<IntegerRange> Capture::range_of(int number, Ranges* known) const {
-  if (number < 0 || number >= static_cast<int>(values_.size())) return {};  // of another thread
+  // A value of another thread has no index in values_.
+  if (number < 0 || number >= static_cast<int>(values_.size())) return {};
   const auto found = known->find(number);
   if (found != known->end()) return found->second;
   std::optional<IntegerRange> range;
@@ -923,7 +925,7 @@ static const Argument* argument_of(const TracedCall& call, size_t at, const char
   return nullptr;
 }
 
-// Of indices whose columns were stacked, each column has its own range.
+// The range of a column of a tensor of indices; columns that were stacked have separate ranges.
 std::optional<IntegerRange> Capture::range_of_column(int number, int64_t column, int64_t columns,
                                                      Ranges* known) const {
   if (number >= 0 && number < static_cast<int>(values_.size()) && is_result_[number]) {
@@ -1303,7 +1305,7 @@ bool Capture::has_recurred(const std::vector<int>& outputs) {
 void Capture::compute_outputs() {
   const std::vector<int> numbers = outputs();
   std::unique_ptr<py::error_already_set> raised;
-  py::object graph;  // a reference, since another thread may drop the graph concurrently
+  py::object graph;  // a strong reference, since another thread may drop the graph concurrently
   try {
     const auto found = node_->graphs.find(numbers);
     if (found != node_->graphs.end()) {
@@ -1341,7 +1343,7 @@ void materialize(paddle::Tensor* lazy, const paddle::Tensor& result, const std::
 // The graph of the pattern, or one of this trace alone; null if there is none yet.
 py::object Capture::find_or_make_graph(const std::vector<int>& outputs) {
   const auto pattern = trace_cache_->find_or_make_pattern(
-      *node_);  // a reference, since other threads may drop it concurrently
+      *node_);  // a strong reference, since other threads may drop the pattern
   if (pattern != nullptr) {
     const auto found = pattern->graphs.find(outputs);
     if (found != pattern->graphs.end()) return found->second;
@@ -1362,7 +1364,7 @@ bool Capture::have_shapes(const py::list& results, const std::vector<int>& outpu
   return true;
 }
 
-// Returns false if the graph computed nothing.
+// Computes lazy tensors by a graph. Returns false if the graph computed nothing.
 bool Capture::compute_graph(const py::object& graph, const std::vector<int>& outputs) {
   py::list given;
   for (const auto& value : values_) given.append(is_lazy(value.ptr()) ? py::none() : value);
@@ -1500,7 +1502,8 @@ PyObject* Capture::replay_call(TraceNode& node, PyObject* self, PyObject* args, 
 // Releases materialized values that only this object references: plain Paddle would have freed
 // them.
 void Capture::release_unused() {
-  std::vector<py::object> unused;  // freed last: may call Python, which may call this again
+  // Freed last: a destructor may call Python, which may call this again.
+  std::vector<py::object> unused;
   for (auto& value : values_) {
     if (!value || Py_REFCNT(value.ptr()) > 1) continue;
     value_indices_.erase(value.ptr());
@@ -1696,7 +1699,8 @@ bool Capture::describe_result(PyObject* result, TracedCall& call, Argument& foun
     return !found.empty || found.stop_gradient || call.function->rule.has_reserve_space;
   }
   const auto kind = traced_meta(result);
-  if (!kind || get_flag(result, "persistable")) return false;  // a copy of a parameter
+  // A persistable result is a copy of a parameter.
+  if (!kind || get_flag(result, "persistable")) return false;
   found.kind = Argument::Kind::kValue;
   found.value = static_cast<int>(values_.size() + new_values_.size());
   const auto& memory = plain_tensor(result)->Holder();
@@ -1873,7 +1877,8 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
   if (known == nullptr && !call) return result.release().ptr();
   const auto kind = result ? traced_meta(self) : std::nullopt;
   const bool is_known = known != nullptr && kind && *kind == known->call.metas.back();
-  const bool is_unseen = kind && !gradient && !kind->stop_gradient;  // by autograd, see may_mutate
+  // Autograd does not see the mutation: see may_mutate.
+  const bool is_unseen = kind && !gradient && !kind->stop_gradient;
   if (!kind || is_unseen || (known != nullptr && !is_known)) {
     const py::error_scope saved_error;
     flush(function.name);

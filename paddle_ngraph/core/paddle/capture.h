@@ -44,12 +44,12 @@ struct TracedTensorMeta {
   bool stop_gradient;
   bool is_contiguous;
   bool is_parameter;
-  phi::DDim strides;  // decide which operators share memory
+  phi::DDim strides;  // compared, since strides decide which operators share memory
 
   bool operator==(const TracedTensorMeta& other) const;
 };
 
-// The graph break reason where the function itself ends.
+// The reason of a graph break at the end of the captured function.
 constexpr const char* kEndOfFunction = "the end of the function";
 
 // An argument or result of a call: a value, by its index in the trace; a list, tuple or slice; a
@@ -58,11 +58,11 @@ struct Argument {
   enum class Kind { kValue, kSequence, kConstant, kUninitialized };
   Kind kind = Kind::kConstant;
   int value = -1;
-  PyTypeObject* type = nullptr;  // of kSequence
+  PyTypeObject* type = nullptr;  // the type of a kSequence
   std::vector<Argument> items;
   pybind11::object constant;
-  bool is_any_of_type = false;  // a constant that equals all others of its type
-  // Of kUninitialized, if the tensor has no elements and so needs no memory.
+  bool is_any_of_type = false;  // whether the constant equals all others of its type
+  // Dtype and shape of a kUninitialized tensor without elements, which needs no memory.
   std::shared_ptr<const phi::DenseTensorMeta> empty;
   bool stop_gradient = true;
 };
@@ -77,13 +77,13 @@ struct TracedValue {
 struct TracedCall {
   const InterceptedFunction* function = nullptr;
   bool has_gradient = true;
-  std::vector<Argument> arguments;  // of a method, self first; keywords last
+  std::vector<Argument> arguments;  // a method's self first; keywords last
   std::vector<pybind11::str> keywords;
   Argument result;
   int first_value = 0;
   int first_result = 0;
   std::vector<TracedTensorMeta> metas;
-  std::map<int, int> views;  // results that alias another value, by index
+  std::map<int, int> views;  // aliases: value index of a result -> that of the aliased value
 };
 
 // A call after those of its ancestors, and the graphs of the trace that ends here.
@@ -92,19 +92,19 @@ struct TraceNode {
 
   TraceNode* parent;
   TracedCall call;
-  size_t group_hash = 0;  // equal for traces that differ in sizes only
+  size_t group_hash = 0;  // a hash that is equal for traces which differ in sizes only
   std::vector<std::unique_ptr<TraceNode>> children;
   std::map<std::string, std::string> graph_breaks;      // reason -> reason and source line
-  std::map<std::vector<int>, pybind11::object> graphs;  // by requested values
-  std::set<std::vector<int>> outputs;                   // requested values without a graph so far
+  std::map<std::vector<int>, pybind11::object> graphs;  // by the indices of the requested values
+  std::set<std::vector<int>> outputs;  // sets of requested values without a graph so far
 };
 
 // The common calls of traces that differ in sizes only, and the graphs with dynamic shapes that
 // compute all of them.
 struct TracePattern {
   std::vector<TracedCall> calls;
-  std::vector<phi::DDim> shapes;                        // of all values; -1: dynamic dimension
-  std::map<std::vector<int>, pybind11::object> graphs;  // by requested values
+  std::vector<phi::DDim> shapes;  // shapes of all values; -1: dynamic dimension
+  std::map<std::vector<int>, pybind11::object> graphs;  // by the indices of the requested values
 };
 
 // All traces of a function. Guarded by the GIL.
@@ -141,10 +141,10 @@ class TraceCache {
 
   static constexpr size_t kMaxTraces = 60000;
   static constexpr size_t kMaxGraphs = 256;
-  // At most this many traces of a pattern get graphs of their own, with static shapes.
+  // Maximum number of traces of a pattern that get graphs of their own, with static shapes.
   static constexpr size_t kMaxStaticGraphs = 2;
 
-  // For each node with graphs or graph breaks: (number of calls, graph breaks, graphs).
+  // Lists the nodes with graphs or graph breaks: (number of calls, graph breaks, graphs).
   pybind11::list ends() const;
 
  private:
@@ -154,11 +154,11 @@ class TraceCache {
   void clear_traces();
   void clear();
 
-  // Traces that may differ in sizes only.
+  // Traces with one group hash: they may differ in sizes only.
   struct TraceGroup {
     std::vector<TraceNode*> ends;
     std::vector<std::shared_ptr<TracePattern>> patterns;
-    bool is_specialized = false;  // each trace has its own graph
+    bool is_specialized = false;  // whether each trace has its own graph
   };
   std::unordered_map<size_t, TraceGroup> groups_;
 
@@ -192,7 +192,7 @@ class Capture {
   // Whether the tensors depend on shapes only, and no deferred operator reads their memory.
   bool may_expose_data(const std::array<PyObject*, 3>& arguments) const;
 
-  // Flushes, then calls the function immediately: the trace ends here.
+  // Flushes the deferred calls, which ends the trace here, then calls the function immediately.
   PyObject* call_with_graph_break(const InterceptedFunction& function, PyObject* self,
                                   PyObject* args, PyObject* kwargs);
 
@@ -302,19 +302,19 @@ class Capture {
   pybind11::object tracer_;
   pybind11::object no_amp_;
   TraceNode* node_ = nullptr;
-  bool is_recording_ = false;  // calls are computed immediately
+  bool is_recording_ = false;  // whether calls are computed immediately, and recorded
   bool is_computing_ = false;
-  std::thread::id computing_;  // the computing thread
+  std::thread::id computing_;  // the thread that computes deferred calls
   bool is_dynamic_ = true;
-  std::vector<pybind11::object> values_;  // null: computed and no longer referenced
+  std::vector<pybind11::object> values_;  // all values; null: computed and no longer referenced
   std::vector<bool> is_result_;           // whether the value is the result of a call
-  Ranges released_ranges_;                // of values that were released
+  Ranges released_ranges_;                // ranges of values that were released
   // Memory that deferred calls read. A pin is not counted as a holder: otherwise weights would be
   // treated as exposed.
   std::vector<const phi::Allocation*> read_memory_;
   std::vector<std::unique_ptr<const MemoryPin>> memory_pins_;
   std::unordered_map<PyObject*, int> value_indices_;
-  std::vector<PyObject*> new_values_;  // of the current call
+  std::vector<PyObject*> new_values_;  // values that the current call adds
   std::unordered_map<PyObject*, pybind11::object>
       shape_tensors_;  // tensors that depend on shapes only
   // Tensors that were computed immediately in this call of the function, such as zeros to be

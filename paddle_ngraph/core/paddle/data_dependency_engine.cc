@@ -46,7 +46,7 @@ class WorkerThreads {
   // Requests that `count` threads call `work`. Fewer do if no more threads can be created.
   void request(size_t count, const void* run, const Work& work) {
     const std::lock_guard<ForkSafeMutex> lock(mutex_);
-    if (process_ != getpid()) {  // a forked process has none of the threads, nor their requests
+    if (process_ != getpid()) {  // the threads and their requests do not exist in a forked process
       process_ = getpid();
       pending_.clear();
       num_idle_ = 0;
@@ -93,7 +93,7 @@ class WorkerThreads {
   ForkSafeMutex mutex_;
   pid_t process_ = getpid();
   std::deque<std::pair<const void*, Work>> pending_;
-  size_t num_idle_ = 0;  // including those about to sleep
+  size_t num_idle_ = 0;  // number of idle threads, including those about to sleep
   std::atomic<size_t> changes_{0};
   std::unique_ptr<std::condition_variable_any> wakeup_ =
       std::make_unique<std::condition_variable_any>();
@@ -124,7 +124,7 @@ class DataDependencyEngine::Run {
       std::exception_ptr failure;
       try {
         compute(*step);
-      } catch (...) {  // rethrown by finish()
+      } catch (...) {  // finish() throws the exception again
         failure = std::current_exception();
       }
       free_since = end(*step, std::move(failure));
@@ -185,7 +185,7 @@ class DataDependencyEngine::Run {
     return nullptr;
   }
 
-  // Returns the time.
+  // Ends a step, and returns the time of its end.
   Clock::time_point end(size_t number, std::exception_ptr failure) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto now = Clock::now();
@@ -195,7 +195,8 @@ class DataDependencyEngine::Run {
     if (failure == nullptr) {
       for (size_t follower : engine_.followers_[number]) {
         --missing_[follower];
-        ready_[follower] = now;  // the last predecessor determines the time
+        // Of a step with several predecessors, the last one determines the time.
+        ready_[follower] = now;
       }
     } else {
       failures_[number] = std::move(failure);
@@ -225,7 +226,8 @@ class DataDependencyEngine::Run {
   std::vector<double> ms_;
   std::map<int, Clock::time_point> cores_;  // end of the last step on each core
   std::condition_variable changed_;
-  std::atomic<size_t> changes_{0};  // written with the mutex
+  // Number of changes that idle threads wait for; written with the mutex.
+  std::atomic<size_t> changes_{0};
   size_t num_idle_ = 0;
   std::deque<size_t> pending_;
   std::vector<size_t> missing_;

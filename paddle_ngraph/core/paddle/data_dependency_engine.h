@@ -18,9 +18,10 @@ class DataDependencyEngine {
   struct Step {
     // Called by any thread, without the GIL. Returns the written variables.
     std::function<std::vector<phi::DenseTensor>()> compute;
-    std::vector<size_t> after;          // predecessors, all of them earlier in the list
-    std::vector<Cores> groups;          // a step occupies all cores of a free group, or waits
-    std::vector<size_t> reads, writes;  // variable indices; each once
+    std::vector<size_t> after;  // indices of the predecessors, all of them earlier in the list
+    // Groups of cores: a step occupies all cores of a free group, or waits.
+    std::vector<Cores> groups;
+    std::vector<size_t> reads, writes;  // indices of variables; each once
   };
 
   // variables: the intermediate results of steps; must outlive the engine. Throws NgraphError if a
@@ -44,9 +45,9 @@ class DataDependencyEngine {
 
   std::vector<Step> steps_;
   std::vector<phi::DenseTensor*> variables_;
-  std::vector<std::vector<size_t>> followers_;  // of each step
-  std::vector<size_t> readers_;                 // of each variable: the number of reading steps
-  std::vector<std::vector<size_t>> columns_;    // of each variable: its fetch columns
+  std::vector<std::vector<size_t>> followers_;  // the steps that wait for each step
+  std::vector<size_t> readers_;                 // number of steps that read each variable
+  std::vector<std::vector<size_t>> columns_;    // the fetch columns of each variable
   size_t num_fetches_;
   std::vector<double> last_ms_;
 };

@@ -26,8 +26,8 @@ constexpr size_t kMaxEndedRecords = 8192;
 using Address = const void*;
 
 struct ExposureRecord {
-  int objects = 0;     // Python objects that refer to the address
-  uint64_t ended = 0;  // when the last of them was destroyed
+  int objects = 0;     // number of Python objects that refer to the address
+  uint64_t ended = 0;  // epoch at which the last of these objects was destroyed
 };
 
 Address memory_of(const phi::DenseTensor& tensor) {
@@ -79,7 +79,7 @@ class EscapedMemory {
 
   std::set<std::weak_ptr<phi::Allocation>, std::owner_less<>> own_;
   size_t next_cleanup_ = kFirstCleanup;
-  std::set<uintptr_t> foreign_;  // addresses without their low bits
+  std::set<uintptr_t> foreign_;  // addresses of foreign memory, without their low bits
   int block_bits_ = 0;
 };
 
@@ -110,17 +110,17 @@ class WatchedMemory {
 
 struct ExposureTable {
   ForkSafeMutex mutex;
-  // Below: guarded by the mutex.
+  // Members below: guarded by the mutex.
   int runs = 0;
   std::unordered_map<uint64_t, std::array<Address, 2>>
       objects;  // exposure id -> addresses of the tensor and its memory
   std::unordered_map<Address, ExposureRecord> records;
-  size_t num_exposed = 0;     // addresses that objects refer to
-  uint64_t pruned_until = 0;  // records that ended until then are no longer in the table
+  size_t num_exposed = 0;     // number of addresses that objects refer to
+  uint64_t pruned_until = 0;  // epoch until which ended records have been removed
   EscapedMemory escaped;
   EscapedMemory shared;
   WatchedMemory watched;
-  std::unordered_map<const phi::Allocation*, long> pinned;  // number of pins
+  std::unordered_map<const phi::Allocation*, long> pinned;  // number of pins of each allocation
 
   std::atomic<bool> is_any_pinned{false};
   std::atomic<bool> is_any_watched{false};
@@ -128,7 +128,8 @@ struct ExposureTable {
   std::atomic<uint64_t> writes{1};
   std::atomic<uint64_t> num_exposures{1};
 
-  // Never destroyed: Python's tensor objects are destroyed at the end of the process, too.
+  // The table is never destroyed: Python's tensor objects are destroyed at the end of the process,
+  // too.
   static ExposureTable& instance() {
     static ExposureTable* const table = std::make_unique<ExposureTable>().release();
     return *table;

@@ -46,7 +46,7 @@ class FlagOverride {
 
   FlagOverride(size_t number, const char* name, bool& flag, bool to)
       : number_(number), name_(name), flag_(flag), to_(to) {}
-  Uses& uses_here() const;  // of this thread
+  Uses& uses_here() const;  // the uses by this thread
   bool is_user_value() const { return (users_[kOverridden] > 0 ? before_ : flag_) == to_; }
   bool may_enter(Use use) const;
   void drop_other_threads();
@@ -59,7 +59,7 @@ class FlagOverride {
   std::unique_ptr<std::condition_variable> released_ = std::make_unique<std::condition_variable>();
   Uses users_{};
   Uses waiting_{};
-  Use next_use_ = kOverridden;  // the next use if threads wait for both
+  Use next_use_ = kOverridden;  // the kind of use that begins next if threads wait for both kinds
   bool before_ = false;
 };
 

@@ -45,12 +45,12 @@ NGRAPH_FLAGS(NGRAPH_DECLARE_BOOL, NGRAPH_DECLARE_INT32, NGRAPH_DECLARE_STRING)
 namespace paddle_ngraph {
 
 struct FlagInfo {
-  std::string name;  // without FLAGS_
+  std::string name;  // name of the flag without the prefix FLAGS_
   std::variant<bool, int, std::string> value;
   std::string meaning;
 };
 
-// The table.
+// All flags of the package.
 std::vector<FlagInfo> all_flags();
 
 }  // namespace paddle_ngraph

@@ -24,7 +24,7 @@ struct IntegerRange {
   int64_t upper;
 };
 
-// The smallest range that contains both.
+// The smallest range that contains both ranges.
 inline IntegerRange union_of(const IntegerRange& one, const IntegerRange& other) {
   return {std::min(one.lower, other.lower), std::max(one.upper, other.upper)};
 }
@@ -39,7 +39,7 @@ struct ValueRule {
                        // tensor
     kIndexPerAxis,     // a list of index tensors, one for each of the first axes
     kSubscript,        // a subscript, x[...]
-    kNonzeroDivisor,   // positive, in an integer division
+    kNonzeroDivisor,   // a positive divisor of integers
     kSliceAssignment,  // x[...] = value, without tensors, lists or new axes in the subscript; and
                        // the value there
   };
@@ -68,8 +68,8 @@ struct RangeRule {
     kClipped,
   };
   Kind kind = Kind::kUnknown;
-  std::vector<size_t> sources;  // of kPreserved: the arguments
-  size_t axis_argument = 1;     // of indices: the argument with the axis
+  std::vector<size_t> sources;  // for kPreserved: the arguments whose values are preserved
+  size_t axis_argument = 1;     // for indices: the argument with the axis
 };
 
 // The range of all elements of a tensor, or of one column of its last axis, if there are columns.

@@ -27,7 +27,7 @@ constexpr char kInterruptMarker[] = "<interrupted: paddle_ngraph>";
 class PendingInterrupt {
  public:
   static PendingInterrupt& instance() {
-    // Never destroyed: Python is finalized before static destructors run.
+    // The object is never destroyed: Python is finalized before static destructors run.
     static PendingInterrupt* const hidden = std::make_unique<PendingInterrupt>().release();
     return *hidden;
   }
@@ -80,7 +80,7 @@ DeferredSignals::DeferredSignals(CtrlC ctrl_c)
 DeferredSignals::~DeferredSignals() {
   try {
     if (!deferral_.attr("end")().cast<bool>()) return;
-  } catch (const py::error_already_set& error) {  // to be raised by Python itself
+  } catch (const py::error_already_set& error) {  // a Ctrl-C during end() is raised again
     if (error.matches(PyExc_KeyboardInterrupt)) std::raise(SIGINT);
   }
   Py_AddPendingCall(&handle_signals, deferral_.release().ptr());
@@ -103,7 +103,7 @@ bool restore_interruption(const char* text) {
   if (std::strstr(text, kInterruptMarker) == nullptr) return false;
   if (const auto hidden = PendingInterrupt::instance().take()) {
     hidden->restore();
-  } else {  // another thread has taken it
+  } else {  // another thread has taken the interruption
     PyErr_SetNone(PyExc_KeyboardInterrupt);
   }
   return true;

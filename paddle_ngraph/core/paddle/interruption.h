@@ -52,7 +52,7 @@ void set_signal_handler(int number, const pybind11::object& handler);
 // interruption becomes Python's current error. Needs the GIL.
 bool restore_interruption(const char* text);
 
-// Applies restore_interruption to Python's current error. Needs the GIL.
+// Calls restore_interruption with the text of Python's current error. Needs the GIL.
 void restore_interruption();
 
 }  // namespace paddle_ngraph

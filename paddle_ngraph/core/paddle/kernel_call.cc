@@ -77,7 +77,7 @@ const phi::Kernel& found_kernel(const std::string& name, const phi::KernelKey& k
 struct Attribute {
   std::string kind;
   py::object value;
-  AttributeType type;  // the type of the kernel's parameter
+  AttributeType type;  // the type that the kernel's parameter has
 };
 
 template <typename Item>
@@ -97,7 +97,7 @@ std::vector<std::string> texts_of(const pir::Attribute& attribute) {
   return values;
 }
 
-// (dtype, value).
+// Returns (dtype, value) of a scalar.
 py::object plain_scalar(const phi::Scalar& scalar) {
   const auto dtype = phi::DataTypeToString(scalar.dtype());
   switch (scalar.dtype()) {

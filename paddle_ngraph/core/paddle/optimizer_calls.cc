@@ -27,7 +27,7 @@
 #include "core/paddle/tensors.h"
 #include "core/paddle/whole_program.h"
 
-COMMON_DECLARE_int32(low_precision_op_list);  // Paddle's own
+COMMON_DECLARE_int32(low_precision_op_list);  // a flag of Paddle
 
 namespace paddle_ngraph {
 
@@ -57,7 +57,7 @@ class Arguments {
  public:
   explicit Arguments(PyObject* args) : args_(args) {}
 
-  // Whether all arguments met their requirements.
+  // Whether the arguments met all requirements so far.
   bool fit() const { return fit_; }
 
   void require(bool holds) { fit_ = fit_ && holds; }
@@ -167,7 +167,7 @@ struct ParsedUpdate {
   std::unique_ptr<OptimizerUpdate> step;
   phi::DenseTensor gradient;
   phi::DenseTensor rate;
-  std::vector<phi::DenseTensor> states;  // the parameter first
+  std::vector<phi::DenseTensor> states;  // the parameter, followed by the optimizer states
   // Powers of Adam's betas, each multiplied by its beta after the update.
   std::vector<std::pair<phi::DenseTensor, float>> powers;
   std::vector<size_t> result_arguments;
@@ -336,7 +336,7 @@ PyObject* squared_norm(PyObject* args, PyObject* kwargs) {
 struct Scaling {
   phi::DenseTensor x, y;
 
-  // Returns nothing to fall back to Paddle.
+  // The scaling of a call; nothing if the call has to fall back to Paddle.
   static std::optional<Scaling> of(PyObject* args, PyObject* kwargs) {
     if (must_use_paddle(kwargs)) return std::nullopt;
     Arguments arguments(args);
@@ -350,7 +350,7 @@ struct Scaling {
     return found;
   }
 
-  // `result` may be x.
+  // Writes x * y to `result`, which may be x.
   void write(phi::DenseTensor* result) const {
     const GilRelease released;
     const float factor = *data(y);
@@ -364,7 +364,7 @@ struct Scaling {
   }
 };
 
-// multiply(x, y)
+// Replaces multiply(x, y) where y is a scalar.
 PyObject* scaled(PyObject* args, PyObject* kwargs) {
   const auto scaling = Scaling::of(args, kwargs);
   if (!scaling) return nullptr;
@@ -378,7 +378,7 @@ PyObject* scaled(PyObject* args, PyObject* kwargs) {
   return new_tensor(result);
 }
 
-// multiply_(x, y): in place.
+// Replaces multiply_(x, y), in place, where y is a scalar.
 PyObject* scaled_in_place(PyObject* args, PyObject* kwargs) {
   auto scaling = Scaling::of(args, kwargs);
   if (!scaling ||

@@ -27,8 +27,8 @@ class ProgramState {
   bool matches(const pir::Program& program) const;
 
  private:
-  std::vector<uint64_t> words_;   // all words that were read
-  std::vector<uintptr_t> lines_;  // their addresses, by cache line
+  std::vector<uint64_t> words_;   // all words that the snapshot has read
+  std::vector<uintptr_t> lines_;  // addresses of these words, by cache line
 };
 
 }  // namespace paddle_ngraph

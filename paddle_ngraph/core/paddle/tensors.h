@@ -49,7 +49,7 @@ phi::DenseTensor empty(phi::DenseTensorMeta meta);
 // An uninitialized CPU tensor for a result of the engine.
 phi::DenseTensor allocate(const ResultType& type);
 
-// A copy of the contents in new memory.
+// Returns a copy of the contents in new memory.
 phi::DenseTensor copy_of(const phi::DenseTensor& tensor);
 
 // Whether `tensor` has memory for a result of this dtype and shape.

@@ -35,7 +35,7 @@ class WeightWatch {
   // change too often for a function with constants to pay off.
   std::optional<uint64_t> fingerprint(const std::vector<phi::DenseTensor*>& inputs);
 
-  // The fingerprint of the current bytes.
+  // The fingerprint of the weights' current bytes, whatever was known of them.
   uint64_t fingerprint_now(const std::vector<phi::DenseTensor*>& inputs) const;
 
   // Whether nothing can have written the weights since `epoch`, nor can write them now undetected.
@@ -45,7 +45,7 @@ class WeightWatch {
 
   size_t num_bytes(const std::vector<phi::DenseTensor*>& inputs) const;
 
-  // The weights among the inputs.
+  // The tensors of the weights, among the inputs of a run.
   std::vector<const phi::DenseTensor*> tensors(const std::vector<phi::DenseTensor*>& inputs) const;
 
   // The fingerprint that the last change invalidated; returned once.
@@ -55,12 +55,12 @@ class WeightWatch {
   struct Weight {
     const phi::DenseTensor* variable;
     std::weak_ptr<phi::Allocation>
-        holder;  // distinguishes its memory from later memory at its address
+        holder;  // distinguishes the memory from later memory at its address
     const void* data = nullptr;
-    size_t offset = 0;  // of the tensor in its memory
+    size_t offset = 0;  // byte offset of the tensor in its memory
     size_t num_bytes = 0;
     uint64_t hash = 0;
-    bool is_exposed = true;  // when it was read
+    bool is_exposed = true;  // whether the weight was exposed when it was read
   };
 
   // One set of variables: the same graph may run on several models.
@@ -68,11 +68,11 @@ class WeightWatch {
     std::vector<Weight> weights;
     uint64_t fingerprint = 0;
     bool was_read = false;
-    Epoch epoch;       // just before they were read, or found unchanged
-    int64_t runs = 0;  // runs that found them unchanged since their last change
-    int changes = 0;   // changes before the constants had paid off
+    Epoch epoch;       // an epoch just before the weights were last read, or found unchanged
+    int64_t runs = 0;  // number of runs with unchanged weights since the last change
+    int changes = 0;   // number of changes before the constants had paid off
     int64_t cooldown_runs =
-        0;  // remaining until weights become constants again; 0: constants allowed
+        0;  // number of runs until weights become constants again; 0: constants allowed
   };
 
   Model* find(const std::vector<phi::DenseTensor*>& inputs);

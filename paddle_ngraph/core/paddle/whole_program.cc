@@ -57,7 +57,7 @@ std::optional<std::vector<phi::DenseTensor>> WholeProgram::run_on(
   auto tensors = tensors_;
   for (size_t i = 0; i < fed.size(); ++i) {
     if (!is_as_declared(fed[i], feeds_[i].dtype, feeds_[i].shape)) return std::nullopt;
-    // The operator overwrites its states.
+    // The operator overwrites states, but a feed belongs to the user.
     const bool is_state = feeds_[i].tensor >= tensors_.size() - engine_->num_states();
     if (is_state) fed[i] = copy_of(fed[i]);
     tensors[feeds_[i].tensor] = &fed[i];

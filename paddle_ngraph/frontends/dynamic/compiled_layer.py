@@ -66,7 +66,7 @@ class Compiled:
     def __reduce__(self) -> Any:
         name = getattr(self, "__qualname__", "")
         if getattr(modules.get(self.__module__), name, None) is self:
-            return name  # of a decorated function: unpickling imports it
+            return name  # a decorated function: unpickling imports it by name
         return Compiled, (self._function, self._full_graph)
 
     def __repr__(self) -> str:

@@ -74,7 +74,7 @@ _trains = False  # whether calls with gradients are compiled, too
 _is_in_outermost_layer = ThreadLocal(False)
 _profiler: ThreadLocal[_InnerLayerProfiler | None] = ThreadLocal(
     None
-)  # of the current outermost layer
+)  # the profiler of the current outermost layer
 _calling_layer_id = ThreadLocal(0)  # id() of the innermost layer whose forward is running
 
 
@@ -88,8 +88,6 @@ def switch(on: bool, trains: bool = False) -> None:
     global _is_on, _trains
     if on:
         CALL_LAYER.replace(_tuned_call)
-    if trains:
-        gradients.install()
     _is_on, _trains = on, trains
 
 
@@ -125,7 +123,7 @@ def _tuned_call(original: Callable[..., Any]) -> Callable[..., Any]:
         return _run_outermost(original, self, inputs, kwargs)
 
     codes = __call__.__code__, _run_outermost.__code__  # type: ignore[attr-defined]
-    exempt_from_sot_fallback(codes)  # as Paddle does for its own __call__
+    exempt_from_sot_fallback(codes)  # Paddle exempts its own __call__, too
     return __call__
 
 
@@ -294,7 +292,7 @@ class _InferenceTuner:
             overhead = seconds - call.signature.native_seconds(trial)
             self._tuning_seconds = max(0.0, self._tuning_seconds + overhead)
             if call.signature.owner(trial).deferred_build_seconds > 0.0:
-                return  # its operators were called one by one
+                return  # the layer's operators were called one by one
         else:
             self._native_seconds += seconds
         call.signature.add(trial, call.is_compiled, seconds)
@@ -384,7 +382,8 @@ class _TuningSlot:
     def __init__(self) -> None:
         self._holder: ref[_TrainingTuner] | None = None
         self._calls_waited = 0
-        self._num_compiled = 0  # shapes of all layers that were decided to be compiled
+        # Number of shapes, over all layers, that were decided to be compiled.
+        self._num_compiled = 0
 
     def discard_stale_times(self, layer: _TrainingTuner, trial: _Trial) -> None:
         """Resets a trial whose times are from before another layer was compiled."""
@@ -401,7 +400,7 @@ class _TuningSlot:
                 self._calls_waited = 0
                 return True
             if self._calls_waited > 0 and layer.undecided:
-                return False  # another layer is next
+                return False  # another layer gets the slot next
         elif (
             holder is not None
             and holder.undecided
@@ -484,7 +483,7 @@ class _Trial:
         return min(native[-calls:]), min(compiled[-calls:])
 
     def decide(self, native: float, compiled: float) -> None:
-        """Decides by the seconds of a call by Paddle and compiled."""
+        """Decides whether calls are compiled, by the seconds of a native and a compiled call."""
         self.is_compiled = compiled <= SETTINGS.max_compiled_time_ratio * native
         if not self.is_compiled:
             self.why_native = (
@@ -505,11 +504,11 @@ class _InnerLayerProfiler:
     def __init__(self, now: Clock = clock.now) -> None:
         self._now = now
         self.calls = 0
-        self._outermost = 0  # id() of the layer
+        self._outermost = 0  # id() of the outermost layer
         self._seconds = 0.0
         self._shapes: set[tuple[int, ...]] = set()
-        # By id(): signatures and shapes of each inner layer; for each calling layer, the seconds
-        # of the layers that it calls.
+        # Keyed by id() of layers: the signatures and shapes of inner layers, and for each calling
+        # layer, the seconds in the layers that it calls.
         self._inner_shapes: dict[int, set[Hashable]] = {}
         self._inner_seconds: dict[int, dict[int, float]] = {}
 
@@ -526,7 +525,7 @@ class _InnerLayerProfiler:
             self._seconds += self._now() - start
 
     def run_inner(self, original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
-        """Calls an inner layer."""
+        """Calls an inner layer, and adds its time to that of its caller."""
         sizes: list[int] = []
         signature = _signature_of(inputs, sizes), _signature_of(kwargs, sizes)
         self._inner_shapes.setdefault(id(layer), set()).add((signature, tuple(sizes)))
@@ -550,7 +549,7 @@ class _InnerLayerProfiler:
             for inner, seconds in list(self._inner_seconds.get(pending.pop(), {}).items()):
                 if 2 * len(self._inner_shapes[inner]) <= len(self._shapes):
                     spent += seconds
-                elif inner not in known:  # its own inner layers may have fewer shapes
+                elif inner not in known:  # inner layers of this one may have fewer shapes
                     known.add(inner)
                     pending.append(inner)
         return spent > 0.0 and spent >= SETTINGS.min_inner_time_share * self._seconds
@@ -572,7 +571,7 @@ class _SignatureTuner:
         self.profiler = _InnerLayerProfiler(now)
         self._is_trained = is_trained
         self._trials: LRUCache[tuple[int, ...], _Trial] = LRUCache(_SHAPE_TRIALS.bound)
-        self._pooled = _Trial()  # of all shapes together, which decides rare ones
+        self._pooled = _Trial()  # times of all shapes together, which decide rare shapes
         self._measured: set[_Trial] = set()
         self._native_seconds = 0.0
         self._shapes_faster_natively: list[tuple[int, ...]] = []

@@ -154,7 +154,7 @@ def _prepared_run(
     original: Callable[..., Any], executor: Any, run: Run, args: Any, call: dict[str, Any]
 ) -> Any:
     """A run that Paddle prepares; ``run`` records the prepared program and its switch."""
-    is_cpu = executor.place.is_cpu_place()  # elsewhere there is no switch
+    is_cpu = executor.place.is_cpu_place()  # on other devices there is no switch
     return original(_Preparation(executor, run) if is_cpu else executor, *args, **call)
 
 
@@ -243,7 +243,7 @@ def _set_learning_rate(program: Any, call: dict[str, Any]) -> None:
     else:
         tensor = variable_tensor(_scope(call), rate_name_of(scheduler))
     if not is_initialized(tensor):
-        return  # the run reports it
+        return  # the run reports the missing variable
     before = np.asarray(tensor)
     rate = np.array([scheduler()]).astype(before.dtype)
     if not np.array_equal(before.reshape(-1), rate):  # setting the rate is treated as a write

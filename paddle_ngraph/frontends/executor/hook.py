@@ -19,7 +19,6 @@ from paddle_ngraph.frontends.executor import (
     interpreter,
     program_key,
     scope_tracking,
-    weight_writes,
 )
 from paddle_ngraph.frontends.executor.run import Run, of_argument
 from paddle_ngraph.frontends.executor.switch import SwitchedExecutor
@@ -43,7 +42,6 @@ T = TypeVar("T")
 
 def install() -> None:
     """Installs the hook; a second call changes nothing."""
-    weight_writes.install()
     scope_tracking.install()
     program_key.install()
     call_cache.install()

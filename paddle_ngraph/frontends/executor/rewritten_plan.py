@@ -122,7 +122,7 @@ class RewrittenPlan:
         """Raises an error for feeds that an extension does not accept.
 
         Args:
-            feed: By name, as for ``Executor.run``; ``None``: the contents of the scope.
+            feed: Feeds by name, as for ``Executor.run``; ``None``: the contents of the scope.
         """
         for each in self._extensions:
             each.check_feeds(

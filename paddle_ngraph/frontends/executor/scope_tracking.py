@@ -55,7 +55,7 @@ class Binding:
 
     Attributes:
         root: The address of the outermost scope around ``scope``.
-        names: As given.
+        names: The names of the variables.
         is_broken: Whether one of the variables has disappeared since.
     """
 

@@ -65,7 +65,7 @@ class SwitchedExecutor:
         self._paddle_plan = plan
         self._scope = scope
         self.is_legacy = any(t not in plan.job_types() for t in paddle_plans.job_types(plan))
-        self._is_unused = executor is None  # no run yet
+        self._is_unused = executor is None  # whether there was no run yet
         self._paddle_executor = scope_tracking.ScopeBound(
             scope, self._names, self._create_paddle_executor, executor
         )
@@ -75,10 +75,11 @@ class SwitchedExecutor:
         self._rewrite_lock = new_lock()
         self._is_rewritten = False
         self._dynamic_axes: list[tuple[str, int]] = []
-        self._rewritten_size = 0  # of feeds, for which the programs were rewritten; 0: any
-        self._small_runs = 0  # of programs that are too small for the cost model
-        self._may_write: bool | None = None  # not yet known
-        self._persistable: frozenset[str] | None = None  # of a ProgramDesc plan; not yet known
+        self._rewritten_size = 0  # size of the feeds for which the programs were rewritten; 0: any
+        self._small_runs = 0  # number of runs of programs that are too small for the cost model
+        self._may_write: bool | None = None  # whether a run may write; None: not yet known
+        # Persistable variables of a ProgramDesc plan; None: not yet known.
+        self._persistable: frozenset[str] | None = None
         # A function of py_func may run a program, during which this run must not override the flag.
         self._paddle_flag = (
             nullcontext() if paddle_plans.runs_python(plan) else interpreter.PIR_IN_EXECUTOR_AS_SET
@@ -135,7 +136,7 @@ class SwitchedExecutor:
         """Repeats the last run, on other feeds.
 
         Args:
-            feed: By name, as for ``Executor.run``.
+            feed: The feeds by name, as for ``Executor.run``.
             prepare: Called before the run.
             is_on: The flag.
 
@@ -235,7 +236,7 @@ class SwitchedExecutor:
             and self._rewritten is not None
             and self._rewritten.has_missing_variable()
         ):
-            return None  # Paddle reports it
+            return None  # Paddle reports the missing variable
         return self._rewritten
 
     def _transpiled_plan(self) -> RewrittenPlan | None:
@@ -310,7 +311,7 @@ class SwitchedExecutor:
 
     def _variable(self, name: str) -> Variable:
         found = self._scope.find_var(name)
-        assert found is not None  # it was fed, or Paddle has just written it
+        assert found is not None  # the variable was fed, or Paddle has just written it
         return found
 
     def _clear_feeds(self, names: Sequence[str]) -> None:

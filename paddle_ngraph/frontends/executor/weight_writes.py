@@ -28,8 +28,10 @@ from functools import partial, wraps
 from typing import Any, TypeVar
 
 from paddle_ngraph import _core
+from paddle_ngraph.frontends.executor import calls_in_flight
 from paddle_ngraph.paddle_private import replaced
-from paddle_ngraph.paddle_private.names import DenseTensor, dynamic_tracer
+from paddle_ngraph.paddle_private.names import DenseTensor, TrainerBase, dynamic_tracer
+from paddle_ngraph.paddle_private.place import PatchTarget
 from paddle_ngraph.paddle_private.protocols import Tensor, Variable
 from paddle_ngraph.utils.once import once
 from paddle_ngraph.utils.thread_local import ThreadLocal
@@ -38,23 +40,38 @@ _may_write = ThreadLocal(True)
 T = TypeVar("T")
 
 
-@once
-def install() -> None:
-    """Patches Paddle's core, and registers the tensors that it exposed before."""
-    for targets, patch in (
-        (replaced.EXPOSE_TENSORS, _exposing_tensors),
+def install_at_import() -> None:
+    """Patches the functions whose earlier calls :func:`install` could not find."""
+    _replace(
         (replaced.EXPOSE_ADDRESSES, _exposing_address),
         (replaced.SHARE_MEMORY, _sharing_memory),
         (replaced.RETAIN_ADDRESSES, _retaining_address),
+    )
+
+
+@once
+def install() -> None:
+    """Patches Paddle's core, and registers earlier exposures, trainers, and calls in flight."""
+    _replace(
+        (replaced.EXPOSE_TENSORS, _exposing_tensors),
         (replaced.RUN_PROGRAMS, _declaring_run),
         (replaced.START_TRAINER, _declaring_trainer),
         (replaced.END_TRAINER, _ending_trainer),
-    ):
+    )
+    for tensor in _core.live_objects(DenseTensor):
+        _track_exposure(tensor)
+    for trainer in _core.live_objects(TrainerBase):
+        may_write_during_lifetime(trainer)
+    _intercept_eager_writes()
+    calls_in_flight.treat_as_writers()
+
+
+def _replace(
+    *patches: tuple[tuple[PatchTarget, ...], Callable[[Callable[..., Any]], Callable[..., Any]]],
+) -> None:
+    for targets, patch in patches:
         for target in targets:
             target.replace(patch)
-    for tensor in _core.live_tensor_objects():
-        _track_exposure(tensor)
-    _intercept_eager_writes()
 
 
 def run_of(may_write: bool) -> AbstractContextManager[None]:
@@ -91,7 +108,7 @@ class _TensorRef(weakref.ref[Tensor]):
     number: int
 
 
-_live_tensors: dict[int, _TensorRef] = {}  # by id()
+_live_tensors: dict[int, _TensorRef] = {}  # the live tensor objects, by id()
 _exposure_ended = _core.exposure_end_callback(_live_tensors)
 
 
@@ -208,6 +225,6 @@ def _ending_trainer(original: Callable[..., T]) -> Callable[..., T]:
         try:
             return original(*args)
         finally:
-            _writers.pop(id(args[-1]), None)  # the trainer
+            _writers.pop(id(args[-1]), None)  # the last argument is the trainer
 
     return end

@@ -44,7 +44,7 @@ from paddle_ngraph.partitioning.analysis.block_view import changes_parameters
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.partitioning.whole_program import Whole
 from paddle_ngraph.settings import SETTINGS
-from paddle_ngraph.utils import signals
+from paddle_ngraph.utils import first_use, signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 PASS = "ngraph_pass"
@@ -389,7 +389,7 @@ class _Model:
         return clone
 
     def create_counterpart(self, engine: bool) -> Predictor | None:
-        """A predictor of the kind that the first one is not; ``None`` if there is none."""
+        """Creates a predictor by the engine, or one by Paddle alone; ``None`` if impossible."""
         with self._lock:
             if not self.has_its_files():
                 warnings.warn(_FILES_CHANGED, stacklevel=2)
@@ -511,7 +511,7 @@ class _PredictorSwitch:
 
     @property
     def _counterpart(self) -> Predictor:
-        """The counterpart of the user's predictor, which must exist."""
+        """The counterpart of the user's predictor: one is the engine's, the other one Paddle's."""
         assert self.other is not None
         return self.other
 
@@ -588,7 +588,7 @@ def _contiguous_tensor(tensor: Any) -> Any:
 
 
 def _show_inputs(predictor: Predictor, other: Predictor, tensors: Any) -> list[Any]:
-    """Makes a predictor's handles show the input tensors of the counterpart's run.
+    """Makes a predictor's handles show the input tensors of a run of its counterpart.
 
     Handles do so after a run by Paddle, too: a later run without tensors computes on them again, on
     their contents at that time.
@@ -613,17 +613,17 @@ def _show_inputs(predictor: Predictor, other: Predictor, tensors: Any) -> list[A
 
 
 def _copy_inputs(predictor: Predictor, other: Predictor) -> list[Tensor] | None:
-    """Copies a predictor's inputs to the counterpart.
+    """Copies the inputs of ``predictor`` to ``other``, its counterpart.
 
     Returns:
-        References to their memory. ``None`` if an input could not be read.
+        The copies, which own the new memory. ``None`` if an input could not be read.
     """
     copies = []
     for name in predictor.get_input_names():
         source = predictor.get_input_handle(name)
         try:
             copies.append(_copy_to_variable(source, other, name))
-        except Exception:  # there is no input
+        except Exception:  # the input does not exist
             return None
     return copies
 
@@ -710,6 +710,7 @@ def _model_of(args: tuple[Any, ...]) -> _Model | None:
     saved = SavedModel.of(args[0])
     if saved.has_engines:  # whether the flag is on or off
         saved.check()
+        first_use.begin()
         saved_model.use_functions_folder(saved.program)
         return None
     if why_native(args[0]) is not None:
@@ -828,7 +829,7 @@ class PredictorPool:
         self._predictors = [first, *(first.clone() for _ in range(size - 1))]
 
     def retrieve(self, index: int) -> Predictor:
-        """The predictor with this index."""
+        """The predictor at an index of the pool."""
         if not 0 <= index < len(self._predictors):
             raise ValueError(f"the pool has {len(self._predictors)} predictors: none is {index}")
         return self._predictors[index]

@@ -111,7 +111,7 @@ _IRRELEVANT_ATTRIBUTES = frozenset(
         "workspace_size_MB",
     }
 )
-# Names of attributes in PIR.
+# Names of attributes in PIR that differ from those in ProgramDesc.
 _ALIASES = {
     "axes": ("axis",),
     "axis": ("perm",),
@@ -200,12 +200,12 @@ class _Flattening(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether the reshape changes the shape."""
+        """Whether the flattening needs a reshape operator."""
         return len(self.matrix) != len(self.whole)
 
     @property
     def target(self) -> list[int]:
-        """The target of the reshape."""
+        """The target shape of the flattening; 0 copies a dimension."""
         return [*self.kept, *self.matrix[len(self.kept) :]]
 
 
@@ -400,7 +400,7 @@ def _signature(block: LegacyBlock, op: LegacyOperator) -> tuple[Any, ...]:
         found = block.find_var_recursive(name.encode())
         if found is None:
             return (index,)
-        if found.type() not in _TENSORS:  # Paddle has neither dtype nor shape of others
+        if found.type() not in _TENSORS:  # for other types, Paddle has neither dtype nor shape
             return index, int(found.type())
         return index, int(found.type()), int(found.dtype()), tuple(found.shape())
 
@@ -501,7 +501,7 @@ class _TranslatedOperator:
                 continue
             declared_shape, shape = list(variable.shape()), list(found[-1].shape)
             if not declared_shape:
-                continue  # unknown shape, or rank 0
+                continue  # the shape is unknown, or the rank is 0
             fits = len(declared_shape) == len(shape) and all(
                 a == b or a < 0 or b < 0 for a, b in zip(declared_shape, shape)
             )
@@ -524,7 +524,7 @@ class _TranslatedOperator:
             raise self._loss_error(f"{name} = {value}")
 
     def _is_tensor_input(self, name: str) -> bool:
-        """Whether an input replaces the attribute."""
+        """Whether an input of the operator replaces the attribute."""
         stem = name.replace("_", "").lower()
         slots = (s for s in self._op.input_names() if self._op.input(s))
         return any(slot.lower().startswith(stem) and "tensor" in slot.lower() for slot in slots)
@@ -547,7 +547,7 @@ class _TranslatedOperator:
                     found[name].append(producer.attrs()["value"])
         return found
 
-        # Equivalences of attributes; see _ACCEPTED.
+        # Predicates of attribute values that are equivalent to a default; see _ACCEPTED.
 
     def is_broadcast_axis(self, axis: int) -> bool:
         """``axis`` of an elementwise operator: whether it aligns the operands' last axes."""

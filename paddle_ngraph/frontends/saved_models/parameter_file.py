@@ -65,7 +65,7 @@ def _header(file: BinaryIO) -> tuple[Shape, int]:
     version, levels = _read(file, "<IQ")
     if version != 0 or levels > _MAX_HEADER_BYTES:
         raise ValueError
-    for _ in range(levels):  # of the LoD
+    for _ in range(levels):  # skips the levels of the LoD
         file.seek(_read(file, "<Q")[0], os.SEEK_CUR)
     version, length = _read(file, "<Ii")
     if version != 0 or not 0 < length <= _MAX_HEADER_BYTES:

@@ -30,7 +30,12 @@ from paddle_ngraph.paddle_private.names import (
     serialize_program,
 )
 from paddle_ngraph.paddle_private.protocols import Config, LegacyProgramDesc, Program, Scope
-from paddle_ngraph.partitioning.analysis.block_view import scope_name
+from paddle_ngraph.partitioning.analysis.block_view import (
+    has_engines,
+    is_sequential,
+    scope_name,
+)
+from paddle_ngraph.utils import first_use
 
 # File extensions of the two formats: PIR, and ProgramDesc.
 ENDINGS = (".json", ".pdmodel")
@@ -134,7 +139,7 @@ class SavedModel:
                 ``trainable=False``, or the parameter file is missing or truncated.
         """
         if not os.path.isfile(self.program):
-            return  # Paddle reports it
+            return  # Paddle reports the missing file
         if not self.is_pir:
             if not _is_program_desc(_read(self.program)):
                 raise NgraphError(
@@ -192,7 +197,7 @@ class SavedModel:
 
     def parameters_among(self, names: Iterable[str]) -> frozenset[str]:
         """The names among those of inputs and outputs that are parameters."""
-        # PIR uses the prefix for computed results.
+        # In PIR, the prefix marks computed results, which are no parameters.
         candidates = [
             name for name in names if not (self.is_pir and name.startswith("fetch_name_"))
         ]
@@ -359,18 +364,25 @@ def use_functions_folder(program: str) -> None:
         _core.add_model_folder(str(folder), os.stat(program).st_uid)
 
 
-def install() -> None:
-    """Patches the opening of models: finds functions next to a model, rejects damaged files."""
+def install_at_import() -> None:
+    """Patches the opening of models, which detects engine operators and finds their functions."""
     replaced.OPEN_PROGRAM.replace(_with_functions_folder)
+
+
+def install() -> None:
+    """Patches the loading of parameters, which rejects damaged files."""
     replaced.LOAD_VARIABLES.replace(_checking_files)
     replaced.LOAD_COMBINED.replace(_checking_file)
 
 
 def _with_functions_folder(original: Callable[..., bool]) -> Callable[..., bool]:
-    """Rejects a ProgramDesc opened as PIR, for which Paddle only reports a non-UTF-8 byte."""
+    """Prepares the process for a program with engine operators, or of a given order.
+
+    Rejects a ProgramDesc opened as PIR, for which Paddle only reports a non-UTF-8 byte.
+    """
 
     @wraps(original)
-    def deserialize_pir_program(path: str, *args: Any) -> bool:
+    def deserialize_pir_program(path: str, program: Program, *args: Any) -> bool:
         if os.path.isfile(path):
             use_functions_folder(path)
             if not path.endswith(ENDINGS[0]) and _is_program_desc(_read(path)):
@@ -378,7 +390,10 @@ def _with_functions_folder(original: Callable[..., bool]) -> Callable[..., bool]
                     f"{path} is an old-style program: load and run it in the context "
                     "paddle.pir_utils.OldIrGuard()"
                 )
-        return original(path, *args)
+        is_trainable = original(path, program, *args)
+        if is_sequential(program) or has_engines(program):
+            first_use.begin()
+        return is_trainable
 
     return deserialize_pir_program
 

@@ -130,7 +130,7 @@ def _publish(model: SavedModel, compiled: Path, prefix: str) -> None:
         functions.rmdir()
     for file in new:
         os.replace(file, functions / file.name)
-    if os.path.isfile(model.parameters):  # may be the final path already
+    if os.path.isfile(model.parameters):  # otherwise the file is at its final path already
         os.replace(model.parameters, prefix + saved_model.PARAMETERS)
     os.replace(model.program, prefix + ".json")
 

@@ -276,7 +276,7 @@ class _BackwardGuard:
         if self._saved is not None:
             self._saved.restore()
         elif _backward.retains and self._claim is not None:
-            with suppress(Exception):  # a repeated pass reports it
+            with suppress(Exception):  # a repeated backward pass reports the error
                 self._saved = self._save(self._claim.scope)
         self.is_done = True
         _backward.latest = self
@@ -290,7 +290,7 @@ class _BackwardGuard:
         claim = self._claim if self._saved is None else self._saved.latest_claim
         has_run = claim is None or claim.is_over()
         if self._saved is None:
-            self.is_done = has_run  # else an error was raised before the graph ran
+            self.is_done = has_run  # otherwise an error was raised before the graph ran
         elif not has_run and self._saved not in _backward.saved_states:
             _backward.saved_states.append(self._saved)
         if has_run and not (_backward.retains and self._saved is not None):
@@ -300,7 +300,7 @@ class _BackwardGuard:
         """Pins the saved state, and returns ``True``, unless a pass has reached the graph."""
         if self.is_done or self._claim is None or self._claim.is_over():
             return False
-        with suppress(Exception):  # a pass that needs the state reports it
+        with suppress(Exception):  # a backward pass that needs the state reports the error
             self._pins.append(scope_pool.PinnedState(self._claim.scope, self._saved_names))
             return True
         return False

@@ -26,7 +26,7 @@ from paddle_ngraph.conversion import denylist
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.executor import interpreter, whole_program
-from paddle_ngraph.frontends.to_static import gradients, scope_pool
+from paddle_ngraph.frontends.to_static import scope_pool
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
     ASTStaticFunction,
@@ -75,7 +75,7 @@ from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
-_SWITCHES_ATTRIBUTE = "_ngraph_switches"  # of a layer: its ``_LayerSwitch`` objects
+_SWITCHES_ATTRIBUTE = "_ngraph_switches"  # attribute of a layer: its ``_LayerSwitch`` objects
 
 # Declares that a run writes to none of its input tensors.
 _READING = _core.ReadOnlyRun()
@@ -90,9 +90,10 @@ _PROGRAM_DESC_REASON = (
     "paddle.static.load_inference_model run it through the engine"
 )
 _rewrite_lock = new_lock()
-_is_switched_on = ThreadLocal(False)  # by a function that was compiled by name
-_acquired_scope: ThreadLocal[Scope | None] = ThreadLocal(None)  # of this thread's current run
-# The program that was traced last, by Paddle's hash of programs (their address).
+_is_switched_on = ThreadLocal(False)  # whether a function that was compiled by name is running
+# The scope of this thread's current run.
+_acquired_scope: ThreadLocal[Scope | None] = ThreadLocal(None)
+# A reference to the program that was traced last, by Paddle's hash of programs (their address).
 _traced: dict[int, ref[Program]] = {}
 
 
@@ -102,7 +103,6 @@ def install() -> None:
     replaced.GET_SCOPE.replace(_acquiring_scope)
     replaced.KEY_OF_TRACE.replace(_clearing_stale_trace)
     skip_frames_of((f"{Path(paddle_ngraph.__file__).parent}{os.sep}",))
-    gradients.install()
 
 
 def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -182,7 +182,7 @@ def _clearing_stale_trace(original: Callable[[Program], int]) -> Callable[[Progr
         key = original(program)
         last = _traced.get(key)
         if last is None or last() is not program:
-            if last is not None:  # else it may be older than this hook
+            if last is not None:  # without an entry, the trace may be older than this hook
                 clear_trace(key)
             _traced[key] = ref(program)  # no other thread has a program there now
         return key
@@ -281,7 +281,7 @@ class _LayerSwitch:
         )
         self._fallback_reason = _fallback_reason(layer)
         self._dynamic_axes = self._source.dynamic_axes()
-        self._rewritten_size = 0  # for which the programs were rewritten; 0: any
+        self._rewritten_size = 0  # size of the inputs for which the programs were rewritten; 0: any
         self._is_rewritten = self._fallback_reason is not None
         self._programs: _Programs | None = None
         self._report: Report | None = None
@@ -354,7 +354,7 @@ def _fallback_reason(layer: StaticLayer) -> str | None:
 
 @dataclass
 class _Programs:
-    """Rewritten programs.
+    """The rewritten programs of a layer, forward and backward.
 
     Attributes:
         attributes: The attributes of Paddle's ``run_program``: programs, names of values, program

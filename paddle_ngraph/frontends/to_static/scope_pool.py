@@ -79,7 +79,7 @@ def latest() -> Scope | None:
 
 
 class Claim:
-    """The latest acquisition of a scope."""
+    """An acquisition of a scope, which is over once the scope is released or acquired again."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -199,7 +199,7 @@ class _ScopeSnapshot:
         self._tensors = _core.SavedTensors([tensors[name] for name in self._names], user_tensors)
 
     def restore(self) -> None:
-        """Restores the tensors to the variables."""
+        """Gives the variables the tensors of the snapshot again."""
         self._tensors.restore_to([self._current_tensor(name) for name in self._names])
 
     def _current_tensor(self, name: str) -> Tensor:

@@ -104,7 +104,7 @@ _SCOPE_WRITERS = frozenset(
 _IMPLICIT_WRITERS = frozenset({"pd_op.load", "pd_op.load_combine", "pd_op.py_func"})
 # Attribute of operators that send or receive: the id of a process group.
 RING_ATTRIBUTE = "ring_id"
-# Communicating operators without that attribute.
+# Operators that communicate, but lack that attribute.
 _COMMUNICATION = frozenset(
     {
         "pd_op.barrier",
@@ -137,8 +137,8 @@ class OpNode:
 
     Attributes:
         op: Paddle's operator.
-        index: Its index in the operator list.
-        type: Its type, e.g. ``pd_op.add``.
+        index: The index in the operator list of the block.
+        type: The type of the operator, e.g. ``pd_op.add``.
         reads: Ids of the variables that it reads, variables captured by its sub-blocks included.
         writes: Ids of its results.
         overwrites: (operand id, result id) of every output that is written over an input.
@@ -196,7 +196,7 @@ class OpNode:
 
     @property
     def may_overwrite_variables(self) -> bool:
-        """As ``may_write_variables``, if the scope variables that sinks name do not exist yet."""
+        """Whether the operator may overwrite variables, other than new ones that sinks name."""
         if self.writes_variables or self.type == "builtin.set_parameter":
             return True
         if len(self.outer_writes) > len(self.initial_values):
@@ -273,7 +273,8 @@ class BlockView:
         self.readers: dict[str, list[OpNode]] = {}
         self._root: dict[str, str] = {}
         self._types: dict[str, tuple[str, tuple[int, ...]]] = {}
-        self._variables: dict[str, str] = {}  # name in the scope -> its first value
+        # The first value of a variable, by its name in the scope.
+        self._variables: dict[str, str] = {}
         self._aliased_names = _aliased_names(block)
         self._has_sinks = any(op.name() in SINKS for op in block.ops)
         self.nodes = [self._node(op, index) for index, op in enumerate(block.ops)]

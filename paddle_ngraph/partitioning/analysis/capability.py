@@ -15,7 +15,7 @@ class ConvertibleBlock:
     """The body of a loop or branch, all of whose operators can be converted.
 
     Attributes:
-        candidates: Its operators.
+        candidates: The operators of the body.
         args: Loop-carried inputs of the body; none for a branch.
         captured: Variables of outer blocks that it or its sibling block reads.
         results: The yielded values; for a loop, the first one is the loop condition.
@@ -35,7 +35,7 @@ class Candidates:
         view: The block.
         slots: (input name, variable id) of every tensor that an operator reads.
         ops: The convertible operators as converters see them.
-        converters: Their converters.
+        converters: The converters of the operators.
         reasons: Why each other compute operator falls back to Paddle.
         tensor_ids: The id of each variable in graphs.
         constants: Constant operators, copied into every subgraph that reads them.

@@ -122,7 +122,7 @@ def _inferred(op: Operation) -> Iterator[Sequence[int]]:
     """
     try:
         types = _core.inferred_types(op)
-    except Exception:  # no shape inference, or any error of it
+    except Exception:  # the operator has no shape inference, or its inference fails
         types = [None] * len(op.results())
     for type in types:
         yield type[1] if isinstance(type, tuple) else ()

@@ -369,7 +369,8 @@ class Integers:
             integers = RANGES.get(dtype_name(self._view.values[vid].dtype))
             if integers is None or node is None or self._view.is_overwritten(vid):
                 return integers
-            produced = self._produced_range(node, vid)  # outside the range of the dtype, it wraps
+            # Outside the range of its dtype, a value wraps.
+            produced = self._produced_range(node, vid)
             return (
                 produced
                 if produced and integers[0] <= produced[0] and produced[1] <= integers[1]
@@ -452,7 +453,7 @@ class Integers:
     # -- loops and branches ------------------------------------------------------------------------
 
     def _region_ranges_of(self, node: OpNode) -> RegionRanges:
-        """The analysis of the bodies of a loop or branch."""
+        """The integer ranges inside the bodies of a loop or branch, computed once."""
         if node not in self._region_ranges:
             bodies = self._candidates.bodies[node]
             if node.type == WHILE:
@@ -505,7 +506,7 @@ class Integers:
     def _iteration(
         self, node: OpNode, body: ConvertibleBlock, args: list[Range | None]
     ) -> Integers:
-        """The analysis of an iteration whose inputs have these ranges."""
+        """The integer ranges inside a loop body, for an iteration whose inputs have ``args``."""
         return Integers(body.candidates, OuterScope(self, node, dict(zip(body.args, args))))
 
     def _iteration_inputs(

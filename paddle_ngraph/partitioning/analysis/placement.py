@@ -20,7 +20,7 @@ _MARK = re.compile(r"^/(device|copy_to)=([\w:,.-]+)")
 _CORE_GROUP = re.compile(r"^CPU:(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)$")
 # One of N equal core groups, whichever is idle.
 _CORE_SHARE = re.compile(r"^CPU:one-of-(\d{1,4})$")
-# Maximum CPU count of Linux.
+# The largest number of CPUs that Linux supports.
 _MAX_CORES = 8192
 
 

@@ -112,7 +112,7 @@ class _Survey:
 
     def __init__(self, program: Program | Block) -> None:
         self._homes: dict[str, tuple[Block, tuple[tuple[Operation, int], ...]]] = {}
-        self._variables: dict[str, Value] = {}  # by the id of each alias
+        self._variables: dict[str, Value] = {}  # the variable of each alias, by the alias's id
         self._writes: dict[str, list[_Write]] = {}
         self._look_at(next(iter(blocks_outermost_first(program))), ())
 
@@ -308,7 +308,7 @@ def _use_versions(block: Block, versions: dict[str, Value], carried: Value | Non
     """Rewrites operators to read the current version of a variable, or to create the next one.
 
     Args:
-        block: Its operators are rewritten, and those in their bodies.
+        block: The block of the operators; bodies of loops and branches in it are included.
         versions: The first version of each variable by its id; updated to the last one.
         carried: The variable, if loops and branches overwrite it.
     """

@@ -38,7 +38,7 @@ class MemoryStep:
         in_place: Whether Paddle may write its result over an operand without later readers.
         inner_bytes: The peak memory of its sub-blocks, in bytes.
         indirect: The buffers that it reads as members of a list, or in a sub-block.
-        is_recompute: Whether it recomputes results of an earlier step.
+        is_recompute: Whether the step recomputes results of an earlier step.
         substitutes: Buffers of the program -> the buffers that it reads instead.
     """
 
@@ -66,7 +66,7 @@ class Lifetimes:
 
     Attributes:
         view: The block.
-        steps: Its operators in program order.
+        steps: The operators of the block as steps, in program order.
         sizes: The bytes of each buffer.
         live_out: Buffers with readers after the block.
         values: The number of variables in each buffer.
@@ -114,11 +114,11 @@ class Lifetimes:
         return sorted(found, key=self._creation_order.__getitem__)
 
     def total(self, buffers: Iterable[str]) -> int:
-        """The bytes of some buffers."""
+        """The total size of these buffers in bytes."""
         return sum(self.sizes[buffer] for buffer in buffers)
 
     def usage(self, order: Sequence[MemoryStep]) -> list[int]:
-        """The live bytes during each step."""
+        """The number of live bytes during each step."""
         return usage(order, self.sizes, self.live_out)
 
     def peak(self, order: Sequence[MemoryStep]) -> int:

@@ -49,7 +49,8 @@ _MEMORY_PASSES = {
 _BYTES_PER_ELEMENT = 4
 # Maximal number of recomputed operators for one result.
 _MAX_STEPS_PER_RECOMPUTE = 12
-# Running statistics: a recomputed operator receives substitutes.
+# Inputs with running statistics, which batch norm overwrites: a recomputed operator gets
+# substitutes.
 STATISTICS = ("mean", "variance")
 
 
@@ -77,7 +78,7 @@ def recompute(steps: list[MemoryStep], lifetimes: Lifetimes, budget: int) -> lis
 
     Args:
         steps: All steps of a block, in order.
-        lifetimes: Their buffers; buffers of recomputed results are added.
+        lifetimes: The buffers of the steps; buffers of recomputed results are added.
         budget: The peak memory to reach, in bytes.
     """
     return _RecomputeSearch(steps, lifetimes).run(budget)
@@ -107,13 +108,13 @@ def _is_expensive(name: str) -> bool:
 
 
 class _RecomputeSearch:
-    """The greedy search of :func:`recompute`."""
+    """Selects results to recompute by greedy search; see :func:`recompute`."""
 
     def __init__(self, steps: list[MemoryStep], lifetimes: Lifetimes) -> None:
         self._steps = steps
         self._lifetimes = lifetimes
         self._sizes = lifetimes.sizes
-        self._recomputed: dict[str, str] = {}  # buffer -> its recomputed copy
+        self._recomputed: dict[str, str] = {}  # the recomputed copy of each buffer
         self._numbers = count()
         self._writers: dict[str, list[OpNode]] = {}
         for node in lifetimes.view.nodes:
@@ -133,7 +134,7 @@ class _RecomputeSearch:
             if not choices:
                 if not gained:
                     return self._steps
-                tried, gained = set(), False  # candidates may have become possible
+                tried, gained = set(), False  # candidates that failed may have become possible
                 continue
             choice = max(choices, key=lambda each: each.saved / each.us)
             tried.add(choice.buffer)

@@ -107,7 +107,7 @@ class _PendingSteps:
     Args:
         order: All steps.
         edges: The predecessors of each step.
-        lifetimes: Their buffers.
+        lifetimes: The buffers of the steps.
     """
 
     def __init__(self, order: Sequence[MemoryStep], edges: Edges, lifetimes: Lifetimes) -> None:

@@ -66,7 +66,7 @@ class _Inference:
         self._open_size = open_size
         self._program: Program = paddle.pir.Program()
         self._block = self._program.global_block()
-        self._values: dict[int, Any] = {}  # a Python list for a list
+        self._values: dict[int, Any] = {}  # values by id; a Python list for a value that is a list
 
     def run(self, block: Block) -> dict[int, list[Type]]:
         found = {}

@@ -15,7 +15,7 @@
 namespace {
 
 constexpr int kThreads = 8;
-constexpr size_t kOpenSize = 2;  // of each dynamic dimension
+constexpr size_t kOpenSize = 2;  // the size given to each dynamic dimension
 
 struct Input {
   ngraph_array array{};

@@ -110,7 +110,7 @@ phi::CPUContext* context() {
     if (!phi::DeviceContextPool::IsInitialized()) {
       phi::MemoryUtils::Instance().Init(memory_interface());
       phi::DeviceContextPool::Init({phi::CPUPlace()});
-      paddle::platform::SetNumThreads(1);  // as in Paddle's executor
+      paddle::platform::SetNumThreads(1);  // Paddle's executor does so, too
     }
     return new_context();
   }();
@@ -154,7 +154,7 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 // The operands and results of a call, as tensors of PHI.
 struct Call {
   std::vector<std::deque<Dense>> operands;
-  std::vector<std::deque<Dense>> own;  // results with separate memory
+  std::vector<std::deque<Dense>> own;  // results that have memory of their own
   std::vector<std::vector<Dense*>> results;
 };
 

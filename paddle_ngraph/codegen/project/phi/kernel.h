@@ -24,7 +24,7 @@ struct FromOperand {
 
 // Arguments of a kernel, or of its InferMeta function.
 struct Arguments {
-  std::vector<size_t> inputs;  // indices of operands
+  std::vector<size_t> inputs;  // indices of the operands that the kernel reads
   std::vector<std::variant<phi::Attribute, FromOperand>> attributes;
 };
 
@@ -33,10 +33,10 @@ struct Result {
   static constexpr size_t kNone = static_cast<size_t>(-1);
   size_t size = 1;
   bool is_list = false;
-  size_t overwrites = kNone;  // the operand that shares its memory
+  size_t overwrites = kNone;  // the operand whose memory the result uses
 };
 
-// A kernel for CPU. Thread-safe.
+// A kernel of Paddle for the CPU. Thread-safe.
 class Kernel {
  public:
   // `lists` are the operands that are lists. Throws Error if PHI has no such kernel.

@@ -44,7 +44,7 @@ constexpr char kUsage[] =
     "  --log N            print the loss of every N-th step (default: 1)\n"
     "  --save DIR         write the variables to DIR/NAME.npy at the end\n";
 
-constexpr size_t kShown = 8;  // elements of a result that are printed
+constexpr size_t kShown = 8;  // number of elements printed of a result
 constexpr uint64_t kMaxThreads = 65536;
 
 using Clock = std::chrono::steady_clock;
@@ -55,7 +55,7 @@ double ms_since(Clock::time_point start) {
 
 struct Arguments {
   std::string model, output, load, save;
-  std::vector<std::string> inputs, shapes;  // NAME=...
+  std::vector<std::string> inputs, shapes;  // arguments NAME=FILE and NAME=SIZES
   bool trains = false;
   size_t threads = 0, repeat = 0, batch = 0, epochs = 1, steps = 0, log = 1;
   std::optional<uint64_t> seed;
@@ -178,7 +178,8 @@ void print(const std::string& name, const Tensor& value) {
   std::cout << name << ": " << name_of(value.type) << " " << text_of(value.shape) << ":";
   with_type(value.type, [&](auto* kind) {
     using T = std::remove_pointer_t<decltype(kind)>;
-    using Shown = std::conditional_t<std::is_integral_v<T>, int64_t, double>;  // all digits
+    // Types that print all digits.
+    using Shown = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
     for (size_t i = 0; i < std::min(kShown, value.count()); ++i) {
       std::cout << " " << static_cast<Shown>(value.data<T>()[i]);
     }
@@ -274,8 +275,8 @@ class Source {
 
  private:
   NpyFile file_;
-  size_t rows_ = 0;     // per batch
-  size_t entries_ = 0;  // or batches; 0: every step is fed the whole file
+  size_t rows_ = 0;     // rows of the file per batch; 0: not read by rows
+  size_t entries_ = 0;  // entries or batches in the file; 0: every step is fed the whole file
 };
 
 // The number of steps of an epoch: the batches of files that are read by rows, or else the entries

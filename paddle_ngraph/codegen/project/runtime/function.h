@@ -20,7 +20,8 @@ using Stream = std::mt19937_64;
 
 // Threads of compiled functions.
 struct Threads {
-  int per_run = 0;  // 0: all cores available to the process; 1: the calling thread
+  // Threads of a run; 0: all cores available to the process; 1: the calling thread.
+  int per_run = 0;
   int streams = 1;  // concurrent runs, if a run has several threads
 };
 
@@ -60,11 +61,13 @@ class Variant {
   void retain(size_t number, Tensor tensor);
   Tensor take(size_t number, const paddle_ngraph::ResultType& type);
 
-  std::string model_, constants_;             // files
-  std::vector<std::vector<int64_t>> shapes_;  // of the inputs: a size, or -1 - index of a symbol
-  std::vector<int64_t> guards_;               // on symbolic sizes
+  std::string model_, constants_;  // paths of the files of the model and its constants
+  // Shapes of the inputs: a size, or -1 - index of a symbol.
+  std::vector<std::vector<int64_t>> shapes_;
+  std::vector<int64_t> guards_;  // conditions on the symbolic sizes
   size_t num_symbols_ = 0;
-  std::vector<size_t> parameters_;  // for each its input, or its random tensor after the inputs
+  // For each parameter of the model: its input, or its random tensor after the inputs.
+  std::vector<size_t> parameters_;
   std::vector<paddle_ngraph::RandomSample> random_samples_;
   paddle_ngraph::Updates updates_;
   size_t num_outputs_ = 0;
@@ -73,7 +76,7 @@ class Variant {
   std::mutex mutex_;
   std::unique_ptr<paddle_ngraph::OvFunction> function_;
   std::unique_ptr<paddle_ngraph::Updater> updater_;
-  Tensors reusable_;  // reusable memory of results of the function
+  Tensors reusable_;  // memory of former results, for new ones
 };
 
 class Function {
@@ -90,7 +93,7 @@ class Function {
 
  private:
   std::string name_;
-  std::vector<std::string> inputs_;  // names in main.cc
+  std::vector<std::string> inputs_;  // names of the inputs in main.cc
   std::deque<Variant> variants_;
 };
 

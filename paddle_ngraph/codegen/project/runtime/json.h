@@ -13,7 +13,7 @@ class Json {
   // Throws Error, with the position, if the text is not JSON.
   static Json parsed(const std::string& text);
 
-  // Each throws Error if the value has another type.
+  // The value as a C++ type: each function throws Error if the value has another type.
   const std::string& text() const;
   double number() const;
   int64_t integer() const;

@@ -26,7 +26,7 @@ struct Declared {
 
 struct Options {
   Threads threads;
-  std::optional<uint64_t> seed;  // otherwise that of the manifest
+  std::optional<uint64_t> seed;  // seed of random numbers; absent: the manifest's
 };
 
 class Model {
@@ -56,7 +56,7 @@ class Model {
 
   std::string folder_;
   std::vector<Declared> inputs_, results_, variables_;
-  std::map<std::string, Tensor> values_;  // of the variables
+  std::map<std::string, Tensor> values_;  // values of the variables, by name
   std::deque<Function> functions_;
   Stream stream_;
   bool has_state_ = false;

@@ -17,7 +17,7 @@ constexpr char kMagic[] = "\x93NUMPY";
 constexpr size_t kMagicBytes = 6;
 constexpr int kLastVersion = 3;
 constexpr uint32_t kLongestHeader = 65536;
-constexpr size_t kAlignment = 64;  // of the data, as NumPy writes it
+constexpr size_t kAlignment = 64;  // bytes: alignment of the data, as NumPy writes it
 
 // NumPy's names of element types, without their byte order.
 constexpr std::array<std::pair<ElementType, const char*>, 9> kTypes{{
@@ -42,7 +42,7 @@ std::string field(const std::string& header, const std::string& key, const char*
   return end == std::string::npos ? "" : header.substr(begin, end - begin);
 }
 
-Shape parsed_shape(const std::string& text) {  // "(2, 3"
+Shape parsed_shape(const std::string& text) {  // text: "(2, 3", without the closing parenthesis
   Shape shape;
   std::istringstream numbers(text.substr(1));
   for (std::string number; std::getline(numbers, number, ',');) {

@@ -32,7 +32,7 @@ class NpyFile {
   std::ifstream file_;
   ElementType type_ = ElementType::f32;
   Shape shape_;
-  uint64_t begin_ = 0;  // of the data
+  uint64_t begin_ = 0;  // byte offset of the data in the file
 };
 
 // Writes each array to FOLDER/NAME.npy; existing files are replaced once all are written. Throws

@@ -30,7 +30,7 @@ class Run {
 
   void fetch(const std::string& name, const Tensor& value);
 
-  // In the order of the manifest.
+  // Returns the results in the order of the manifest.
   Tensors take_results();
 
  private:
@@ -39,7 +39,7 @@ class Run {
   std::map<std::string, Tensor> results_;
 };
 
-// Written by the generator, in main.cc.
+// The generated program, defined in main.cc.
 void program(Run& run);
 std::string program_id();
 

@@ -59,7 +59,7 @@ NGRAPH_INLINE inline void with_width(const ChannelRows& rows, const Function& fu
   }
 }
 
-// The mean, and the sum of squared distances from it, for each lane.
+// For each lane of the rows, computes the mean, and the sum of squared distances from the mean.
 template <int64_t kBlock>
 NGRAPH_INLINE inline void moments_of(const float* x, const ChannelRows& rows, float* mean,
                                      float* square) {

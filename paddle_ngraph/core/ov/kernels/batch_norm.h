@@ -15,7 +15,7 @@ struct Bounds {
 // The gradient of the input of the ReLU: that of y, multiplied by one or zero.
 struct ReluGradient {
   const float* grad;
-  const float* y;  // nullptr: no ReLU
+  const float* y;  // the output of the ReLU; nullptr: no ReLU
   Bounds bounds;
 
   ReluGradient at(int64_t offset) const {
@@ -23,7 +23,7 @@ struct ReluGradient {
   }
 };
 
-// Number of sums that fit in registers.
+// Number of channels whose sums fit in registers.
 constexpr int64_t kWidestRows = 64;
 
 // Rows of `width` floats, one for each channel of a block, `stride` floats apart.
@@ -35,7 +35,7 @@ struct ChannelRows {
 
 // Mean and sum of squared distances from it, of each channel of a chunk.
 void chunk_moments(const float* x, const ChannelRows& rows, float* mean, float* square);
-// The overload for a single channel.
+// chunk_moments for a single channel.
 void row_moments(const float* x, int64_t pixels, float* mean, float* square);
 
 // y = x * factor + offset, followed by the ReLU.
@@ -45,7 +45,7 @@ void scale_rows(const float* x, const ChannelRows& rows, const float* factor, co
 // The sums of grad and of grad * (x - mean), of each channel of a chunk.
 void chunk_products(const float* x, const ReluGradient& g, const ChannelRows& rows,
                     const float* mean, float* sum, float* product);
-// The overload for a single channel.
+// chunk_products for a single channel.
 void row_products(const float* x, const ReluGradient& g, int64_t pixels, float mean, float* sum,
                   float* product);
 

@@ -1,4 +1,4 @@
-// Loops of clipping by a norm.
+// Loops over elements that clip by a norm.
 #pragma once
 
 #include <cstdint>

@@ -117,13 +117,13 @@ NGRAPH_INLINE inline void find_stripe(const float* x, const Stripe& stripe, int6
   const auto end = static_cast<int32_t>(stripe.end);
   for (auto j = static_cast<int32_t>(stripe.begin); j < end; ++j) {
     const float next = x[int64_t{j} * step];
-    const bool larger = out[j] < next;  // false for NaN
+    const bool larger = out[j] < next;  // the comparison is false for NaN
     out[j] = larger ? next : out[j];
     mask[j] = larger ? position + j * step : mask[j];
   }
 }
 
-// find_maximum for a row of outputs.
+// find_maximum along a row of outputs: one offset within the windows at a time.
 NGRAPH_VECTORIZED void find_row(const float* x, int64_t width, const PoolWindow& rows,
                                 const std::vector<Stripe>& columns, int64_t stride,
                                 int64_t out_width, float* out, int32_t* mask) {
@@ -199,7 +199,7 @@ NGRAPH_VECTORIZED void max_lanes(const float* x, const Plane& plane, const Windo
         for (int64_t w = column->begin; w < column->end; ++w) {
           const auto* from = x + (h * plane.width + w) * plane.block;
           const FloatLanes next = *reinterpret_cast<const FloatLanes*>(from);
-          maximum = maximum > next ? maximum : next;  // as later_max
+          maximum = maximum > next ? maximum : next;  // the NaN rule of later_max
         }
       }
       *reinterpret_cast<FloatLanes*>(out) = maximum;
@@ -208,7 +208,7 @@ NGRAPH_VECTORIZED void max_lanes(const float* x, const Plane& plane, const Windo
   }
 }
 
-// Backwards, as match_row.
+// Goes backwards as match_row does, so that the first match is stored last.
 NGRAPH_VECTORIZED void match_lanes(const float* x, const Plane& plane, const Windows& rows,
                                    const Windows& columns, const float* out, const float* grad,
                                    const Range& own, float* x_grad) {

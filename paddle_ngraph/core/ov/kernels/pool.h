@@ -16,13 +16,13 @@ struct PoolWindow {
   int64_t divisor = 0;  // divisor of an average
 };
 
-// Sizes of one plane.
+// Sizes of one plane of the input and of the output.
 struct Plane {
   int64_t height = 0;
   int64_t width = 0;
   int64_t out_height = 0;
   int64_t out_width = 0;
-  int64_t block = 1;  // adjacent channels
+  int64_t block = 1;  // number of adjacent channels in memory
 
   int64_t size() const { return height * width * block; }
   int64_t out_size() const { return out_height * out_width * block; }
@@ -48,7 +48,7 @@ struct Pooling {
   Plane plane;
   std::vector<PoolWindow> rows, columns;
   bool along_rows;  // whether a row of outputs is computed one offset of the window at a time
-  int64_t stride;   // along a row
+  int64_t stride;   // distance of windows along a row
   std::vector<Stripe> stripes;
 };
 

@@ -60,7 +60,7 @@ struct ElementStrides {
   NGRAPH_INLINE int64_t row() const { return pixel * channel; }
 };
 
-// The axis that is contiguous on one side is not contiguous on the other.
+// Copies between layouts in which different axes are contiguous.
 NGRAPH_INLINE inline void transpose_blocks(const float* from, const ElementStrides& given,
                                            const ChannelBlock& size, float* to,
                                            const ElementStrides& made) {

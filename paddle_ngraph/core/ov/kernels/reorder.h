@@ -19,8 +19,8 @@ void gather_channels(const float* from, const ChannelBlock& size, float* to);
 // to[channel][pixel] = from[pixel][channel].
 void scatter_channels(const float* from, const ChannelBlock& size, float* to);
 
-// Both sides in blocks; those of `from` have `from_block` lanes. `count` is at most the number of
-// lanes of the wider block; other lanes are not written.
+// Copies from blocks of `from_block` lanes to blocks of `size.block` lanes. `count` is at most the
+// number of lanes of the wider block; other lanes are not written.
 void regroup_channels(const float* from, int64_t from_block, const ChannelBlock& size, float* to);
 
 }  // namespace paddle_ngraph

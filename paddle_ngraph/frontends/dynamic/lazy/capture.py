@@ -25,9 +25,6 @@ from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import (
     SETTABLE_METADATA,
     SHAPE_QUERIES,
 )
-from paddle_ngraph.frontends.executor import weight_writes
-from paddle_ngraph.frontends.to_static import gradients
-from paddle_ngraph.frontends.to_static import hook as to_static_hook
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
     dynamic_tracer,
@@ -35,6 +32,7 @@ from paddle_ngraph.paddle_private.names import (
     set_frame_callback,
     switch_tracer,
 )
+from paddle_ngraph.utils import first_use
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.once import once
 
@@ -50,9 +48,7 @@ def install() -> None:
 @once
 def _install() -> None:
     """Patches Paddle, and registers its functions."""
-    to_static_hook.install()
-    weight_writes.install()
-    gradients.install()
+    first_use.begin()
     trace_isolation.install()
     for name, function in replaced.functions_of_tensors():
         _register_call(function, name, OPERATORS.get(name))

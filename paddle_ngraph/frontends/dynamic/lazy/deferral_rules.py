@@ -202,7 +202,7 @@ METHODS: dict[str, _core.DeferralRule] = {
     ),
 }
 
-# Methods that need no data: metadata accesses.
+# Methods that only access metadata of a tensor.
 _TYPE_PREDICATES = (
     "element_size is_dense is_dist is_same_shape is_selected_rows is_sparse is_sparse_coo "
     "is_sparse_csr"

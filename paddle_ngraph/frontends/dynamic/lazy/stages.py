@@ -45,7 +45,7 @@ class StageSpec(NamedTuple):
     """Calls that become one program.
 
     Attributes:
-        calls: In order of the trace.
+        calls: The calls, in order of the trace.
         metas: Metadata of all values of the trace, by id.
         outputs: Ids of the values that the program has to compute.
         gradient_outputs: Ids of the values that get gradients from outside the program.
@@ -211,7 +211,7 @@ def non_differentiable_reads(calls: Sequence[TracedCall], metas: Sequence[Tensor
     once.
     """
     computed: set[int] = set()
-    known: dict[str, set[int]] = {}  # indices into the reads, by call
+    known: dict[str, set[int]] = {}  # indices of non-differentiable reads, by call
     non_differentiable: set[Read] = set()
     for call in calls:
         reads = [value for value in dict.fromkeys(call.reads) if not metas[value].stop_gradient]
@@ -272,7 +272,7 @@ def _stages_of_level(
 
 
 def _stage_keys(calls: list[TracedCall], reach: list[frozenset[int]]) -> list[_StageKey]:
-    """Returns the key of the stage of each call."""
+    """Returns a key for each call; calls with equal keys form one stage of the trace."""
     keys: list[_StageKey] = []
     of_value: dict[int, _StageKey] = {}
     for call, own in zip(calls, reach):
@@ -346,7 +346,11 @@ def _topological_order(
 def _eager_views(
     producer: dict[int, TracedCall], requested: list[int]
 ) -> tuple[list[TracedCall], set[int]]:
-    """Returns the calls that create views for the user, and all values needed outside of stages."""
+    """Returns the calls that create views for the user, and all values needed outside of stages.
+
+    These calls stay eager. The values are the requested ones, and those that these calls read or
+    compute.
+    """
     eager: list[TracedCall] = []
     needed = set(requested)
     pending = list(requested)

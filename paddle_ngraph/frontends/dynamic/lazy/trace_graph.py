@@ -90,7 +90,7 @@ class TraceGraph:
     Attributes:
         is_open: Whether the graph has dynamic shapes, for a trace group.
         why_native: Reason why its operators are called one by one instead, or ``None``.
-        stages: Its programs and calls of dynamic mode, in execution order.
+        stages: The programs and calls of dynamic mode, in execution order.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class TraceGraph:
         except StayEager as reason:
             self.why_native = str(reason)
             return None
-        except Exception as error:  # any build failure: Paddle can run the operators
+        except Exception as error:  # whatever the build fails of, Paddle can run the operators
             if flags.get("ngraph_strict"):
                 raise
             self.why_native = f"{type(error).__name__}: {error}"
@@ -194,12 +194,13 @@ class TraceGraph:
         for stage in self.stages:
             program = stage.program_for(values) if isinstance(stage, TraceStage) else None
             if isinstance(stage, TraceStage) and program is None:
-                steps += [(call, None) for call in stage.calls]  # e.g. sizes next to a network
+                # The stage is not converted, e.g. sizes next to a network.
+                steps += [(call, None) for call in stage.calls]
             else:
                 steps.append((stage, program))
         if all(program is None for _, program in steps):
             raise NgraphError("the engine takes nothing of it")
-        self.stages = [stage for stage, _ in steps]  # for the next run
+        self.stages = [stage for stage, _ in steps]  # the next run begins with these
         return steps
 
     def _refine_stages(self) -> None:
@@ -254,7 +255,7 @@ def compile_budget_set(compile_budget: Callable[[int], bool]) -> AbstractContext
     return _compile_budget.overridden(compile_budget)
 
 
-_exclusive_retry_at = 0.0  # guarded by the lock
+_exclusive_retry_at = 0.0  # time of the next attempt to run alone; guarded by the lock
 
 
 @contextmanager
@@ -334,7 +335,7 @@ class TraceStage:
 
     def run(self, program: _TraceProgram, values: dict[int, Any]) -> None:
         """Runs the program, and adds its outputs to ``values``."""
-        with gradients_enabled(self.trains):  # as where the operators were called
+        with gradients_enabled(self.trains):  # the mode in which the operators were called
             inputs = [self._input(values, value_id) for value_id in self._fed_inputs]
             with _run_parameters.overridden(self._parameters_from(values)):
                 results = program.layer.sot_call(inputs)

@@ -1,0 +1,59 @@
+// Background compilation of an engine: its job, and what its runs by Paddle took meanwhile.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "core/engine/build_failures.h"
+#include "core/engine/engine_graph.h"
+
+namespace paddle_ngraph {
+
+class CompileJob;
+
+// What a run does that lacks its function: it waits for the build, or it may fall back while the
+// function is built in the background.
+enum class MissingFunction { kWait, kMayFallBack };
+
+// Thread-safe. Python has one queue of jobs for all engines, and the thread that builds them
+// (partitioning/background_compile.py).
+class BackgroundCompiler {
+ public:
+  explicit BackgroundCompiler(const EngineGraph& graph) : graph_(graph) {}
+
+  // According to the flag. Throws InvalidInput for an unknown value.
+  static MissingFunction missing_function();
+
+  // Returns true if no job of the engine is pending, for kWait after waiting for the jobs.
+  bool is_idle(MissingFunction missing) const;
+
+  // Whether a run on these inputs that lacks its function should fall back. Takes the GIL.
+  bool should_compile(const EngineGraph::Inputs& inputs) const;
+
+  // Submits a job, after the run that created it: during the run, Python creates the fallback
+  // program of the subgraph. Throws nothing.
+  static void submit(const std::shared_ptr<CompileJob>& job);
+
+  // Records a run by Paddle while a function was built.
+  void note_fallback_run(int64_t us);
+
+  // Number of these runs.
+  int64_t fallback_runs() const { return fallback_runs_; }
+
+  // Called by the job; an engine has at most one that is neither built nor cancelled. Neither takes
+  // a lock.
+  void begin(const CompileJob& job) { pending_job_ = &job; }
+  void end(const CompileJob& job);
+
+  BuildFailures& failures() { return failures_; }
+
+ private:
+  const EngineGraph& graph_;
+  BuildFailures failures_;
+  std::atomic<const CompileJob*> pending_job_{nullptr};
+  std::atomic<int64_t> min_fallback_us_{0};  // 0: not measured
+  std::atomic<int64_t> fallback_runs_{0};
+};
+
+}  // namespace paddle_ngraph

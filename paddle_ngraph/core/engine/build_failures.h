@@ -1,0 +1,40 @@
+// Failures of builds in the background, until a run raises them.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <vector>
+
+#include "core/engine/function_cache.h"
+
+namespace paddle_ngraph {
+
+// Thread-safe.
+class BuildFailures {
+ public:
+  // Records that the function for this key cannot be built, nor any other function of the graph if
+  // `is_for_all`.
+  void record(const Signature& key, const std::exception_ptr& reason, bool is_for_all);
+
+  // Throws the failure recorded for this key or for all keys, once. A failure from before a change
+  // of the denylist is dropped.
+  void rethrow(const Signature& key);
+
+ private:
+  struct Failure {
+    Signature key;
+    std::exception_ptr reason;
+    uint64_t version;  // see denylist_version()
+    bool is_for_all;   // for any key
+  };
+
+  std::mutex mutex_;
+  // CACHE failures: errors of builds in the background, until a run raises them
+  // key: signature
+  // bound: 16 for each engine; the oldest is dropped
+  // cleared: a change of the denylist, or the end of the engine
+  std::vector<Failure> failures_;
+};
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,58 @@
+#include "core/engine/engine_settings.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "core/common/error.h"
+#include "core/common/threads.h"
+#include "core/paddle/flags.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+// Flag values, in the order of enum Precision.
+constexpr std::array<const char*, 3> kPrecisions = {"f32", "bf16", "f16"};
+
+Precision wanted_precision() {
+  const std::string& wanted = FLAGS_ngraph_precision;
+  const auto* const found = std::find(kPrecisions.begin(), kPrecisions.end(), wanted);
+  if (found == kPrecisions.end()) {
+    throw InvalidInput(concat("FLAGS_ngraph_precision=", wanted, ": use f32, bf16 or f16"));
+  }
+  return static_cast<Precision>(found - kPrecisions.begin());
+}
+
+}  // namespace
+
+Settings settings_of(const GraphHeader& header) {
+  const Precision precision = wanted_precision();
+  Settings settings;
+  if (!header.is_on_cpu()) {
+    settings.num_threads = 1;
+    // Gradients would underflow in float16.
+    if (precision == Precision::kFloat16 && header.has_frozen_weights()) {
+      settings.precision = precision;
+    }
+    return settings;
+  }
+  if (precision == Precision::kBfloat16) settings.precision = precision;
+  settings.num_threads = engine_threads();
+  if (header.max_threads == 0) return settings;
+  const int64_t most = num_threads(), wanted = int64_t{header.max_threads} * header.concurrent_runs;
+  if (wanted < most) settings.num_threads = static_cast<int>(wanted);
+  settings.streams =
+      static_cast<int>(std::min<int64_t>(header.concurrent_runs, std::min(wanted, most)));
+  settings.concurrent_runs = settings.streams;
+  return settings;
+}
+
+int threads_of(const Settings& settings) {
+  return settings.num_threads > 0 ? settings.num_threads : num_threads();
+}
+
+const char* name_of(Precision precision) { return kPrecisions.at(static_cast<size_t>(precision)); }
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,77 @@
+#include "core/engine/fallback_policy.h"
+
+#include "core/common/error.h"
+#include "core/engine/engine_stats.h"
+#include "core/engine/model_builder.h"
+#include "core/paddle/random.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+// After this number of runs in a row whose integers overflow int32 in the engine, the operator that
+// computes them permanently falls back to Paddle.
+constexpr int kMaxOverflowRuns = 8;
+
+// The message of a failure, with its code and operator if it is an error of the plugin.
+NgraphError as_ngraph_error(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const NgraphError& error) {
+    return error;
+  } catch (const std::exception& error) {
+    return NgraphError(error.what());
+  }
+}
+
+}  // namespace
+
+bool FallbackPolicy::is_denied() const { return denied_at_ == denylist_version(); }
+
+void FallbackPolicy::run(const NgraphIO& io) const {
+  run_fallback(graph_.text(), io);
+  ++EngineStats::instance().native_runs;
+}
+
+bool FallbackPolicy::try_run(const NgraphIO& io) const {
+  const bool has_states = graph_.header().num_states > 0;
+  StreamGuard stream(!has_states);
+  try {
+    run(io);
+    stream.used();
+    return true;
+  } catch (const NgraphError&) {     // the fallback is unavailable
+  } catch (const std::exception&) {  // states that were written keep their new values
+    if (has_states) throw;
+  }
+  return false;
+}
+
+void FallbackPolicy::run_after_failure(const NgraphIO& io, const std::exception_ptr& failure,
+                                       bool is_deniable) {
+  const uint64_t version = denylist_version();
+  const NgraphError error = as_ngraph_error(failure);
+  const bool is_overflow = error.code() == ErrorCode::kInt32Overflow;
+  try {
+    run(io);
+  } catch (const NgraphError&) {  // the fallback is unavailable
+    clear_failure(graph_.text());
+    std::rethrow_exception(failure);
+  } catch (...) {
+    clear_failure(graph_.text());
+    throw;
+  }
+  if (is_overflow && ++overflow_runs_ < kMaxOverflowRuns) return clear_failure(graph_.text());
+  if (is_overflow) {
+    overflow_runs_ = 0;
+  } else if (!is_deniable) {
+    return;
+  } else if (creates_empty_tensor(graph_.text(), io)) {
+    // A failure with an empty tensor does not apply to other sizes.
+    return clear_failure(graph_.text());
+  }
+  deny_graph(graph_.text(), error);
+  denied_at_ = version;
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,41 @@
+#include "core/engine/function_collection.h"
+
+#include <exception>
+#include <utility>
+
+#include "core/common/error.h"
+
+namespace paddle_ngraph {
+
+void FunctionCollection::begin(const std::string& folder) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!folder_.empty()) throw NgraphError("another thread saves a model of the same graph");
+  folder_ = folder;
+  failure_.clear();
+}
+
+std::string FunctionCollection::end() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  folder_.clear();
+  return std::exchange(failure_, {});
+}
+
+bool FunctionCollection::is_active() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return !folder_.empty();
+}
+
+bool FunctionCollection::add(const std::optional<DiskKey>& key, const BuiltFunction& built,
+                             const IsValid& is_valid) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (folder_.empty()) return false;
+  try {
+    if (!key) throw NgraphError("it involves a converter from outside the package");
+    store_function_in(folder_, *key, built, is_valid);
+  } catch (const std::exception& error) {  // the run itself goes on
+    failure_ = error.what();
+  }
+  return true;
+}
+
+}  // namespace paddle_ngraph

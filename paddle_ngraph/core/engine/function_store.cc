@@ -1,0 +1,256 @@
+#include "core/engine/function_store.h"
+
+#include <chrono>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "core/engine/engine_stats.h"
+#include "core/engine/stored_function.h"
+#include "core/ov/trim_memory.h"
+#include "core/paddle/flags.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+// A build of at most this size frees a few megabytes, which the next build reuses: returning them
+// to the system costs milliseconds.
+constexpr size_t kSmallWeightBytes = size_t{1} << 20;
+constexpr size_t kSmallGraphBytes = size_t{64} << 10;
+
+// `key` describes `num_inputs` inputs, followed by the contents of inputs that are read by value.
+SymbolicSignature symbolic_signature(const Signature& key, size_t num_inputs,
+                                     const BuiltFunction& built) {
+  SymbolicSignature symbolic{key, std::vector<int>(key.words.size(), SymbolicSignature::kFixed),
+                             built.guards};
+  size_t number = 0, word = 0;
+  const auto next_symbol = [&] { symbolic.symbols.at(word++) = built.symbolic_dims.at(number++); };
+  for (size_t input = 0; input < num_inputs; ++input) {
+    const int64_t rank = key.words.at(word + 1);
+    word += 2;
+    for (int64_t i = 0; i < rank; ++i) next_symbol();
+  }
+  while (number < built.symbolic_dims.size()) next_symbol();
+  return symbolic;
+}
+
+// Whether a function stored under this key is valid for it.
+bool is_for(const BuiltFunction& built, const Signature& key, size_t num_inputs) {
+  return !built.is_symbolic() || symbolic_signature(key, num_inputs, built).fits(key);
+}
+
+}  // namespace
+
+FunctionStore::FunctionStore(const EngineGraph& graph)
+    : graph_(graph), weights_(graph.header().weights, graph.header().has_eager_weights) {}
+
+FunctionStore::~FunctionStore() { drop(); }
+
+FunctionStore::Request FunctionStore::request(const NgraphIO& io, const Settings& settings) {
+  Request request{io, settings, graph_.signature(io.inputs, settings)};
+  request.key.weights = weights_.fingerprint(io.inputs);
+  return request;
+}
+
+void FunctionStore::drop_outdated() {
+  const auto outdated = weights_.take_outdated();
+  if (!outdated) return;
+  FunctionCache::instance().drop(graph_.id(), *outdated);
+  shapes_.forget_built();
+}
+
+FunctionStore::FunctionPtr FunctionStore::find(Request* request) {
+  const auto& cache = FunctionCache::instance();
+  const bool was_evicted = cache.was_evicted_for_capacity(request->key);
+  auto function = find_valid(*request, was_evicted);
+  if (!function && was_evicted && !cache.has_capacity_for(weights_.num_bytes(request->io.inputs))) {
+    request->key.weights.reset();
+    function = find_valid(*request, false);
+  }
+  if (function) ++EngineStats::instance().functions_reused;
+  return function;
+}
+
+FunctionStore::FunctionPtr FunctionStore::find_valid(const Request& request, bool is_retry) {
+  auto& cache = FunctionCache::instance();
+  auto function = cache.find(request.key, is_retry);
+  if (!function || is_valid_for(*function, request.io)) return function;
+  copied_weights_version_ = denylist_version().load();
+  shapes_.forget(request.key);
+  cache.drop(*function);
+  return nullptr;
+}
+
+bool FunctionStore::is_valid_for(const NgraphFunction& function, const NgraphIO& io) const {
+  const auto* const in_place = function.weights_in_place();
+  return in_place == nullptr || in_place->is_valid_for(weights_, io.inputs);
+}
+
+bool FunctionStore::should_skip(const Request& request) {
+  if (FLAGS_ngraph_strict || is_collecting()) return false;
+  const auto frequency = shapes_.count_miss(request.key);
+  if (frequency == ShapeStatistics::Frequency::kFrequent) return false;
+  if (!may_skip_compile(graph_.text())) return false;
+  // Possibly on disk, but evicted for lack of capacity.
+  if (frequency == ShapeStatistics::Frequency::kSeldom) return true;
+  const auto on_disk = disk_key(request.key, request.settings);
+  return !on_disk || !find_file(*on_disk);
+}
+
+void FunctionStore::mark_frequent(const NgraphIO& io, const Settings& settings) {
+  shapes_.mark_frequent(graph_.signature(io.inputs, settings));
+}
+
+size_t FunctionStore::num_constant_bytes(const Request& request) const {
+  return request.has_constant_weights() ? weights_.num_bytes(request.io.inputs) : 0;
+}
+
+bool FunctionStore::may_use_weights_in_place(const Request& request, const Epoch& since) const {
+  return request.has_constant_weights() && graph_.header().is_on_cpu() && !is_collecting() &&
+         copied_weights_version_ != denylist_version() &&
+         weights_.are_untouched_since(since, request.io.inputs);
+}
+
+std::optional<FunctionStore::FrozenInputs> FunctionStore::freeze(Request* request,
+                                                                 const Epoch* in_place) const {
+  const Inputs& inputs = request->io.inputs;
+  const bool constant_weights = request->has_constant_weights();
+  std::optional<FrozenInputs> frozen(std::in_place);
+  if (in_place != nullptr)
+    frozen->variables = std::make_unique<Variables>(inputs, *in_place, weights_);
+  frozen->snapshot =
+      std::make_shared<const Snapshot>(snapshot(inputs, constant_weights, in_place != nullptr));
+  // The memory in the snapshot is pinned, unless the variables got other memory in between.
+  if (in_place != nullptr && !weights_.are_untouched_since(*in_place, inputs)) return std::nullopt;
+  const Inputs& copies = frozen->snapshot->inputs();
+  const Signature wanted = std::exchange(request->key, graph_.signature(copies, request->settings));
+  request->key.weights = wanted.weights;
+  if (constant_weights && in_place == nullptr) {
+    request->key.weights = weights_.fingerprint_now(copies);
+  }
+  frozen->key_has_changed = !(request->key == wanted);
+  return frozen;
+}
+
+FunctionStore::FunctionPtr FunctionStore::load(const Request& request, const FrozenInputs& frozen) {
+  const auto on_disk = disk_key(request.key, request.settings);
+  if (!on_disk || is_collecting()) return nullptr;
+  auto loaded = load_function(*on_disk);
+  if (!loaded || !is_for(*loaded, request.key, graph_.header().num_inputs)) return nullptr;
+  ++EngineStats::instance().functions_loaded;
+  if (request.has_constant_weights()) ++EngineStats::instance().functions_with_weights;
+  remember_shapes(graph_.text(), frozen.snapshot->inputs(), graph_.header().value_inputs,
+                  loaded->function->settings().parts);
+  return add_to_cache(request.key, *frozen.snapshot, std::move(*loaded));
+}
+
+FunctionStore::FunctionPtr FunctionStore::build_and_cache(const Signature& key,
+                                                          const Snapshot& snapshot,
+                                                          const Settings& settings,
+                                                          const std::atomic<bool>* is_active,
+                                                          Variables* in_place) {
+  const auto on_disk = disk_key(key, settings);
+  const auto start = std::chrono::steady_clock::now();
+  BuiltFunction built = build(snapshot, key.weights.has_value(), settings);
+  const auto time = std::chrono::steady_clock::now() - start;
+  const auto is_valid = [&] {
+    return in_place == nullptr || weights_.are_untouched_since(in_place->since, in_place->inputs);
+  };
+  const std::chrono::milliseconds least(FLAGS_ngraph_cache_min_ms);
+  if (!collection_.add(on_disk, built, is_valid) && on_disk && time >= least) {
+    store_function(*on_disk, built, is_valid);
+  }
+  if (in_place != nullptr) in_place->pin.reset();
+  const size_t weight_bytes = key.weights.has_value() ? weights_.num_bytes(snapshot.inputs()) : 0;
+  if (weight_bytes > kSmallWeightBytes || graph_.text().size() > kSmallGraphBytes) {
+    trim_free_memory();
+  }
+  if (!is_valid()) return nullptr;
+  return add_to_cache(key, snapshot, std::move(built), is_active, in_place);
+}
+
+FunctionStore::FunctionPtr FunctionStore::add_to_cache(const Signature& key,
+                                                       const Snapshot& snapshot,
+                                                       BuiltFunction built,
+                                                       const std::atomic<bool>* is_active,
+                                                       const Variables* in_place) {
+  std::optional<SymbolicSignature> symbolic;
+  if (built.is_symbolic()) {
+    symbolic = symbolic_signature(key, graph_.header().num_inputs, built);
+  } else {
+    shapes_.count_function(key);
+  }
+  size_t bytes = key.weights.has_value() ? weights_.num_bytes(snapshot.inputs()) : 0;
+  if (built.function->settings().remainder() > 0) {
+    bytes *= 2;  // the model of the remainder is compiled too
+  }
+  auto function = wrap(std::move(built));
+  if (in_place != nullptr) {
+    function->use_weights_in_place(std::make_unique<WeightsInPlace>(weights_, in_place->inputs));
+    ++EngineStats::instance().functions_with_weights_in_place;
+  }
+  return FunctionCache::instance().insert(key, std::move(function), bytes, std::move(symbolic),
+                                          is_active);
+}
+
+FunctionStore::FunctionPtr FunctionStore::build_uncached(const NgraphIO& io,
+                                                         const Settings& settings) {
+  const bool constant_weights = weights_.fingerprint(io.inputs).has_value();
+  return wrap(build(snapshot(io.inputs, constant_weights), constant_weights, settings));
+}
+
+BuiltFunction FunctionStore::build(const Snapshot& snapshot, bool constant_weights,
+                                   const Settings& settings) const {
+  BuiltFunction built = build_function(
+      graph_.text(), snapshot.inputs(), graph_.header().value_inputs,
+      constant_weights ? weights_.inputs() : std::vector<size_t>{}, snapshot.copies(), settings);
+  ++EngineStats::instance().functions_built;
+  if (constant_weights) ++EngineStats::instance().functions_with_weights;
+  return built;
+}
+
+FunctionStore::FunctionPtr FunctionStore::wrap(BuiltFunction built) {
+  const auto& header = graph_.header();
+  return std::make_shared<NgraphFunction>(std::move(built), header.num_outputs, header.num_states,
+                                          spare_tensors());
+}
+
+Snapshot FunctionStore::snapshot(const Inputs& inputs, bool constant_weights, bool in_place) const {
+  return {inputs, graph_.header().value_inputs,
+          constant_weights ? weights_.inputs() : std::vector<size_t>{}, in_place};
+}
+
+std::optional<DiskKey> FunctionStore::disk_key(const Signature& key,
+                                               const Settings& settings) const {
+  if (!has_cache_folder() && !is_collecting()) return std::nullopt;
+  const std::string environment = build_environment(graph_.text(), settings);
+  if (environment.empty()) return std::nullopt;
+  std::ostringstream instance;
+  if (symbolic_sizes_disabled_) instance << "closed ";
+  if (key.weights) instance << "weights " << *key.weights << ' ';
+  for (int64_t word : key.words) instance << word << ' ';
+  return DiskKey{disk_key_of_graph(graph_.text(), environment), instance.str()};
+}
+
+void FunctionStore::drop() { FunctionCache::instance().drop(graph_.id()); }
+
+void FunctionStore::disable_symbolic_sizes() {
+  disable_dynamic_shapes(graph_.text());
+  symbolic_sizes_disabled_ = true;
+  FunctionCache::instance().drop_symbolic(graph_.id());
+}
+
+void FunctionStore::begin_collection(const std::string& folder) {
+  collection_.begin(folder);
+  drop();
+}
+
+std::shared_ptr<SpareTensors> FunctionStore::spare_tensors() {
+  std::lock_guard<std::mutex> lock(spare_tensors_mutex_);
+  auto shared = spare_tensors_.lock();
+  if (shared == nullptr) spare_tensors_ = shared = std::make_shared<SpareTensors>();
+  return shared;
+}
+
+}  // namespace paddle_ngraph

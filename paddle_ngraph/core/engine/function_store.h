@@ -1,0 +1,150 @@
+// Function store of an engine: finds, loads, builds and caches the functions of one graph.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "core/engine/disk_cache.h"
+#include "core/engine/engine_graph.h"
+#include "core/engine/function_cache.h"
+#include "core/engine/function_collection.h"
+#include "core/engine/model_builder.h"
+#include "core/engine/ngraph_function.h"
+#include "core/engine/shape_statistics.h"
+#include "core/engine/snapshot.h"
+#include "core/paddle/weights.h"
+
+namespace paddle_ngraph {
+
+// Thread-safe, except that one thread at a time builds for a graph.
+class FunctionStore {
+ public:
+  using Inputs = EngineGraph::Inputs;
+  using FunctionPtr = std::shared_ptr<NgraphFunction>;
+
+  explicit FunctionStore(const EngineGraph& graph);
+  // Drops the functions.
+  ~FunctionStore();
+  FunctionStore(const FunctionStore&) = delete;
+  FunctionStore& operator=(const FunctionStore&) = delete;
+
+  const EngineGraph& graph() const { return graph_; }
+  const WeightWatch& weights() const { return weights_; }
+
+  // The function that a run needs.
+  struct Request {
+    const NgraphIO& io;
+    const Settings& settings;
+    Signature key;
+
+    bool has_constant_weights() const { return key.weights.has_value(); }
+  };
+  Request request(const NgraphIO& io, const Settings& settings);
+
+  // Drops functions for weights that have changed since.
+  void drop_outdated();
+
+  // The cached function. If functions with its weights were evicted for lack of capacity and there
+  // is none now, the weights become inputs and the key loses its fingerprint: otherwise several
+  // functions would evict each other and be built again and again.
+  FunctionPtr find(Request* request);
+
+  // A function that was cached since find(); counts neither as hit nor as miss.
+  FunctionPtr find_again(const Request& request) { return find_valid(request, true); }
+
+  // Whether the function may run on these inputs, whose weights have its fingerprint.
+  bool is_valid_for(const NgraphFunction& function, const NgraphIO& io) const;
+
+  // Whether a run that lacks its function falls back to Paddle, since there would be too many
+  // functions.
+  bool should_skip(const Request& request);
+
+  // The shape is worth a function from now on.
+  void mark_frequent(const NgraphIO& io, const Settings& settings);
+
+  // Number of bytes of the weights that become constants of the function.
+  size_t num_constant_bytes(const Request& request) const;
+
+  // The variables of a run, not written since an epoch, and a pin of their memory.
+  struct Variables {
+    Variables(const Inputs& inputs, const Epoch& since, const WeightWatch& weights)
+        : inputs(inputs), since(since) {
+      pin.emplace(weights.tensors(inputs));
+    }
+
+    const Inputs& inputs;
+    const Epoch since;
+    std::optional<MemoryPin> pin;
+  };
+
+  // The inputs of a build, which no thread can change undetected.
+  struct FrozenInputs {
+    std::shared_ptr<const Snapshot> snapshot;
+    // The variables whose weights the snapshot refers to, if it has no copies.
+    std::unique_ptr<Variables> variables;
+    bool key_has_changed = false;  // an input was written since the request
+  };
+
+  // Whether a function may read its weights in place, which nothing has written since this epoch.
+  bool may_use_weights_in_place(const Request& request, const Epoch& since) const;
+
+  // Freezes the inputs, and sets the key to that of the frozen inputs. `in_place`: see
+  // may_use_weights_in_place(); nullptr: weights are copied. Returns nothing if weights may have
+  // been written in place.
+  std::optional<FrozenInputs> freeze(Request* request, const Epoch* in_place) const;
+
+  // The function stored on disk; nullptr if there is none.
+  FunctionPtr load(const Request& request, const FrozenInputs& frozen);
+
+  // Builds a function and caches it. `in_place`: the variables whose weights the snapshot refers
+  // to, if it has no copies; their memory is unpinned when the function is built. If they may have
+  // been written during the build, nullptr is returned and nothing cached. `is_active`: see
+  // FunctionCache::insert().
+  FunctionPtr build_and_cache(const Signature& key, const Snapshot& snapshot,
+                              const Settings& settings, const std::atomic<bool>* is_active,
+                              Variables* in_place = nullptr);
+
+  // Builds a function without any cache.
+  FunctionPtr build_uncached(const NgraphIO& io, const Settings& settings);
+
+  // After the failure of a run: drops the functions of the graph.
+  void drop();
+
+  // After the failure of a function with symbolic sizes: builds none any more.
+  void disable_symbolic_sizes();
+
+  // See NgraphEngine.
+  void begin_collection(const std::string& folder);
+  std::string end_collection() { return collection_.end(); }
+  bool is_collecting() const { return collection_.is_active(); }
+
+ private:
+  // The cached function, if valid for the inputs. If not, the function is dropped, and new
+  // functions of this graph copy their weights.
+  FunctionPtr find_valid(const Request& request, bool is_retry);
+  FunctionPtr add_to_cache(const Signature& key, const Snapshot& snapshot, BuiltFunction built,
+                           const std::atomic<bool>* is_active = nullptr,
+                           const Variables* in_place = nullptr);
+  BuiltFunction build(const Snapshot& snapshot, bool constant_weights,
+                      const Settings& settings) const;
+  FunctionPtr wrap(BuiltFunction built);
+  Snapshot snapshot(const Inputs& inputs, bool constant_weights, bool in_place = false) const;
+  std::optional<DiskKey> disk_key(const Signature& key, const Settings& settings) const;
+  std::shared_ptr<SpareTensors> spare_tensors();
+
+  const EngineGraph& graph_;
+  WeightWatch weights_;
+  ShapeStatistics shapes_;
+  FunctionCollection collection_;
+  std::atomic<uint64_t> copied_weights_version_{0};   // see find_valid()
+  std::atomic<bool> symbolic_sizes_disabled_{false};  // a function with symbolic sizes failed
+  // Shared by the functions of the graph, and destroyed with the last of them.
+  std::mutex spare_tensors_mutex_;
+  std::weak_ptr<SpareTensors> spare_tensors_;
+};
+
+}  // namespace paddle_ngraph

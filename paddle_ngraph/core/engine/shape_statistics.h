@@ -1,0 +1,64 @@
+// Statistics of the shapes that an engine runs with: which are worth a function of their own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/engine/function_cache.h"
+
+namespace paddle_ngraph {
+
+// The first kMaxStaticShapes shapes of a graph get a function at their first run. Further shapes,
+// as in a Paddle loop whose subgraph has another shape in each iteration, must occur once per
+// kFunctionsPerMiss functions built so far. Functions with symbolic sizes do not count. A change of
+// the denylist version resets the statistics. Thread-safe.
+class ShapeStatistics {
+ public:
+  enum class Frequency {
+    kFrequent,
+    kSeldom,
+    kSeldomAndNew  // no function for it was built in this process; one may be on disk
+  };
+
+  // Counts a run that lacks the function for this key, and returns the frequency of its shape.
+  Frequency count_miss(const Signature& key);
+
+  // Counts a function that was built or loaded.
+  void count_function(const Signature& key);
+
+  // Treats the shape as frequent: its next run gets a function.
+  void mark_frequent(const Signature& key);
+
+  // Forgets that the function for this key was built, since it was not evicted for lack of
+  // capacity, and treats its shape as frequent.
+  void forget(const Signature& key);
+
+  // Forgets which functions were built: none of them was evicted for lack of capacity.
+  void forget_built();
+
+ private:
+  // All by hash.
+  struct Counts {
+    uint64_t version = 0;  // see denylist_version()
+    size_t count = 0;      // of all functions
+    std::unordered_set<uint64_t> built;
+    std::set<uint64_t> first_shapes;
+    std::unordered_map<uint64_t, size_t> misses;  // of other shapes, since their last function
+  };
+
+  // The counts since the last change of the denylist version; requires mutex_.
+  Counts& counts();
+
+  std::mutex mutex_;
+  // CACHE static_functions: counts of functions for one shape
+  // key: hash of the signature
+  // bound: 16 first shapes, 4,096 functions and 4,096 missed shapes for each engine
+  // cleared: a change of the denylist, or the end of the engine
+  Counts counts_;
+};
+
+}  // namespace paddle_ngraph

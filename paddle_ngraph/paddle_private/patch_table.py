@@ -1,0 +1,235 @@
+"""The table of all patches of Paddle: targets, when they are installed, and why each is needed.
+
+docs/patches.md is written from it. The patches are defined by the hooks of the frontends; a test
+compares the table with the names that are patched in a new process.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from paddle_ngraph.paddle_private import replaced as r
+from paddle_ngraph.paddle_private.place import PatchTarget
+
+
+class Moment(Enum):
+    """The moment at which patches are installed; each also installs those before it."""
+
+    IMPORT = "import"
+    FIRST_USE = "first use"
+    DYNAMIC = "dynamic mode"
+
+
+class PatchGroup(NamedTuple):
+    """Patches that are installed together, for one reason.
+
+    Attributes:
+        targets: The names that are patched.
+        moment: The moment of installation.
+        reason: The reason why the package works only with these patches, in one sentence.
+    """
+
+    targets: tuple[PatchTarget, ...]
+    moment: Moment
+    reason: str
+
+
+PATCHES = (
+    PatchGroup(
+        (r.SET_FLAG,),
+        Moment.IMPORT,
+        "The patches of the first use are installed before the flag is on.",
+    ),
+    # -- memory -----------------------------------------------------------------------------------
+    PatchGroup(
+        r.EXPOSE_ADDRESSES,
+        Moment.IMPORT,
+        "Memory whose address was handed out may be written at any time, and nothing records it "
+        "but these patches.",
+    ),
+    PatchGroup(
+        r.SHARE_MEMORY,
+        Moment.IMPORT,
+        "A capsule or slice may write the memory of a tensor, and cannot be told from a view "
+        "later.",
+    ),
+    PatchGroup(
+        r.RETAIN_ADDRESSES,
+        Moment.IMPORT,
+        "A handle of a predictor retains the address of a tensor's memory without holding it.",
+    ),
+    PatchGroup(
+        r.EXPOSE_TENSORS,
+        Moment.FIRST_USE,
+        "Python can write a weight through the object of its tensor, so weights are constants "
+        "only while no such object lives.",
+    ),
+    PatchGroup(
+        r.RUN_PROGRAMS,
+        Moment.FIRST_USE,
+        "A program that runs on a scope may write weights that a function contains as constants.",
+    ),
+    PatchGroup(
+        (*r.START_TRAINER, *r.END_TRAINER),
+        Moment.FIRST_USE,
+        "A trainer writes weights in threads of its own, from its start to its end.",
+    ),
+    PatchGroup(
+        r.ERASE_VARIABLES,
+        Moment.IMPORT,
+        "Executors, those created before the first use too, keep addresses of variables, and are "
+        "rebuilt after one of these has erased a variable.",
+    ),
+    # -- programs that Executor runs --------------------------------------------------------------
+    PatchGroup(
+        (r.CREATE_EXECUTOR, r.RUN_EXECUTOR),
+        Moment.IMPORT,
+        "A run of `Executor` chooses between Paddle's program and the rewritten one, and any "
+        "executor may have to be rebuilt.",
+    ),
+    PatchGroup(
+        (r.RUN_PIR, r.RUN_LEGACY),
+        Moment.IMPORT,
+        "A call that equals an earlier one skips Paddle's preparation, which takes longer than a "
+        "small network.",
+    ),
+    PatchGroup(
+        (r.KEY_OF_CALL,),
+        Moment.IMPORT,
+        "Paddle prints the whole program in each run to find its executor; a fingerprint finds it "
+        "in microseconds.",
+    ),
+    PatchGroup(
+        (r.CREATE_PLAN,),
+        Moment.IMPORT,
+        "The plan of a ProgramDesc program depends on a flag that is overridden while the engine "
+        "feeds it.",
+    ),
+    PatchGroup(
+        (r.ADD_FETCHES, r.ADD_FETCH),
+        Moment.IMPORT,
+        "Paddle's insertion point is global, so two threads that prepare programs need a lock.",
+    ),
+    # -- programs of dynamic mode -----------------------------------------------------------------
+    PatchGroup(
+        (r.RUN_STATIC,),
+        Moment.FIRST_USE,
+        "A call of a function or layer of `to_static` chooses between Paddle's programs and the "
+        "rewritten ones.",
+    ),
+    PatchGroup(
+        (r.GET_SCOPE,),
+        Moment.FIRST_USE,
+        "Threads that call one layer concurrently each need a scope of their own.",
+    ),
+    PatchGroup(
+        (r.RUN_BACKWARD, r.RUN_PARTIAL_GRAD),
+        Moment.IMPORT,
+        "Options of a backward pass decide what a graph keeps for it, and whether layers may be "
+        "compiled for training.",
+    ),
+    PatchGroup(
+        (r.KEY_OF_TRACE,),
+        Moment.FIRST_USE,
+        "Paddle keeps values of a failed trace under an address, and crashes when a program is "
+        "created there.",
+    ),
+    PatchGroup(
+        (r.ARGUMENTS, r.KEYWORD_ARGUMENTS),
+        Moment.FIRST_USE,
+        "Paddle keeps references into blocks of destroyed programs, and crashes on them.",
+    ),
+    PatchGroup(
+        (r.UNWRAP, r.UNWRAP_CALLED),
+        Moment.DYNAMIC,
+        "`to_static` has to see the original of a function that `compile()` has replaced.",
+    ),
+    PatchGroup(
+        (r.CALL_LAYER,),
+        Moment.DYNAMIC,
+        "`enable(dynamic=...)` compiles the outermost layers, whatever their class.",
+    ),
+    PatchGroup(
+        (r.CREATE_TENSOR,),
+        Moment.DYNAMIC,
+        "A tensor that is constructed from lazy ones needs their data.",
+    ),
+    PatchGroup(
+        (r.SET_MODE, *r.DEFAULT_PROGRAMS),
+        Moment.DYNAMIC,
+        "A thread that builds a graph switches the mode and the default programs, which other "
+        "threads read.",
+    ),
+    PatchGroup(
+        (r.SET_PRECISION,),
+        Moment.DYNAMIC,
+        "Gradients of a graph are built without the mixed precision of the thread.",
+    ),
+    PatchGroup(
+        (r.PLACE_OF_VALUE,),
+        Moment.DYNAMIC,
+        "Paddle warns of each value whose device it reads while it builds gradients.",
+    ),
+    # -- predictors -------------------------------------------------------------------------------
+    PatchGroup(
+        (
+            r.CREATE_PREDICTOR,
+            r.PREDICTOR_POOL,
+            r.INIT_PREDICTOR,
+            r.RUN_PREDICTOR,
+            r.CLONE_PREDICTOR,
+        ),
+        Moment.IMPORT,
+        "A run of a predictor chooses between Paddle's predictor and the engine's.",
+    ),
+    PatchGroup(
+        (r.CREATE_CONFIG, r.ENABLE_PASSES, r.SET_THREADS, *r.CONFIG_SETTERS),
+        Moment.IMPORT,
+        "These settings of a configuration have no getter, and the engine's predictor needs them.",
+    ),
+    PatchGroup(
+        (r.SET_MODEL_BUFFER, r.MODEL_FROM_MEMORY),
+        Moment.IMPORT,
+        "Paddle crashes on a PIR program in a buffer, so buffers become files in memory.",
+    ),
+    PatchGroup(
+        r.FREE_MEMORY,
+        Moment.IMPORT,
+        "Memory is freed in both predictors.",
+    ),
+    PatchGroup(
+        r.HOOK_OPERATORS,
+        Moment.IMPORT,
+        "A hook on single operators needs Paddle's predictor from then on.",
+    ),
+    PatchGroup(
+        r.GET_HANDLES,
+        Moment.IMPORT,
+        "A handle of a parameter can write it, so weights are no constants while it lives.",
+    ),
+    PatchGroup(
+        (r.COPY_RESULT,),
+        Moment.IMPORT,
+        "Large results are copied to pooled memory, without page faults.",
+    ),
+    # -- files of models --------------------------------------------------------------------------
+    PatchGroup(
+        (r.OPEN_PROGRAM,),
+        Moment.IMPORT,
+        "A saved model may have engine operators, which run with the flag off, and functions "
+        "beside it.",
+    ),
+    PatchGroup(
+        (r.LOAD_COMBINED, r.LOAD_VARIABLES),
+        Moment.FIRST_USE,
+        "Paddle reads arbitrary values from a damaged parameter file, without an error.",
+    ),
+)
+
+
+def targets_until(moment: Moment) -> list[PatchTarget]:
+    """The names that are patched once patches of a moment are installed."""
+    moments = list(Moment)
+    reached = moments[: moments.index(moment) + 1]
+    return [target for group in PATCHES if group.moment in reached for target in group.targets]

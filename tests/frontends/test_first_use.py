@@ -1,0 +1,243 @@
+"""The first use of the engine: whatever leads to it, and whatever the process did before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddle_ngraph import _core
+from paddle_ngraph.frontends.executor import calls_in_flight
+
+ROOT = Path(__file__).parents[2]
+
+MODEL = """
+import ctypes
+import sys
+
+import numpy as np
+import paddle
+import paddle_ngraph
+from paddle.base import core
+from paddle_ngraph.utils import first_use
+
+folder = sys.argv[1]
+paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})
+assert not first_use._has_begun and not hasattr(core.Variable.get_tensor, "__wrapped__")
+X = np.ones((2, 4), "float32")
+paddle.enable_static()
+main, start = paddle.static.Program(), paddle.static.Program()
+with paddle.static.program_guard(main, start):
+    x = paddle.static.data("x", [2, 4])
+    layer = paddle.nn.Linear(4, 3)
+    y = paddle.nn.functional.relu(layer(x) + 1.0)
+executor = paddle.static.Executor()
+executor.run(start)
+
+
+def run(program=main, fetch=y):
+    return executor.run(program, feed={"x": X}, fetch_list=[fetch])[0]
+
+
+def engine_runs():
+    return paddle_ngraph.stats()["engine_runs"]
+
+
+expected = run()
+assert engine_runs() == 0 and not first_use._has_begun
+"""
+
+WAYS = {
+    "set_flags": """
+paddle.set_flags({"FLAGS_use_ngraph": True})
+found = run()
+""",
+    "enable": """
+paddle_ngraph.enable()
+found = run()
+""",
+    "transpile": """
+program, [fetch] = paddle_ngraph.transpile(main, fetch_list=[y])
+found = run(program, fetch)
+""",
+    "saved model": """
+if folder.endswith("made"):
+    paddle.static.save_inference_model(folder + "/m", [x], [y], executor, program=main)
+    paddle_ngraph.save_inference_model(folder + "/e", [x], [y], executor, program=main)
+    np.save(folder + "/expected.npy", expected)
+    found, first_use._has_begun = expected, True
+else:
+    program, feeds, fetches = paddle.static.load_inference_model(folder + "/made/e", executor)
+    expected = np.load(folder + "/made/expected.npy")
+    found = executor.run(program, feed={feeds[0]: X}, fetch_list=fetches)[0]
+""",
+    "predictor of a saved model": """
+expected = np.load(folder + "/made/expected.npy")
+config = paddle.inference.Config(folder + "/made/e.json", folder + "/made/e.pdiparams")
+paddle.disable_static()
+found = paddle.inference.create_predictor(config).run([paddle.to_tensor(X)])[0].numpy()
+""",
+    "pass by name": """
+expected = np.load(folder + "/made/expected.npy")
+config = paddle.inference.Config(folder + "/made/m.json", folder + "/made/m.pdiparams")
+config.enable_custom_passes(["ngraph_pass"])
+config.disable_onednn()
+paddle.disable_static()
+found = paddle.inference.create_predictor(config).run([paddle.to_tensor(X)])[0].numpy()
+""",
+    "compile": """
+paddle.disable_static()
+function = paddle_ngraph.compile(lambda x: paddle.nn.functional.relu(x * 2.0) + 1.0)
+results = [function(paddle.to_tensor(X)).numpy() for _ in range(3)]
+expected, found = np.full((2, 4), 3.0, "float32"), results[-1]
+""",
+}
+
+CHECK = """
+np.testing.assert_allclose(found, expected, rtol=1e-5)
+assert first_use._has_begun and hasattr(core.Variable.get_tensor, "__wrapped__")
+print("engine runs", engine_runs())
+"""
+
+
+def run(script: str, *arguments: Any, **extra: str) -> str:
+    environment = {**os.environ, "FLAGS_use_ngraph": "0", "GLOG_minloglevel": "2", **extra}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.slow("starts a process for each way")
+def test_every_way_to_the_engine_installs_the_patches(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+    run(MODEL + WAYS["saved model"] + CHECK, made)
+    for way, steps in WAYS.items():
+        assert int(run(MODEL + steps + CHECK, tmp_path).split()[-1]) > 0, way
+
+
+@pytest.mark.slow("starts a process")
+def test_the_flag_in_the_environment_installs_the_patches() -> None:
+    script = "import paddle_ngraph\nfrom paddle_ngraph.utils import first_use\n"
+    assert run(script + "print(first_use._has_begun)", FLAGS_use_ngraph="1").split() == ["True"]
+
+
+# Weights whose memory the user got before the first use, and that change after it.
+HANDED_OUT = """
+paddle.disable_static()
+before = sys.argv[1]
+network = paddle.nn.Sequential(paddle.nn.Linear(4, 8), paddle.nn.ReLU(), paddle.nn.Linear(8, 3))
+weight = network[0].weight
+optimizer = paddle.optimizer.SGD(0.1, parameters=network.parameters())
+for _ in range(3):  # trained and read by Paddle
+    network(paddle.to_tensor(X)).sum().backward()
+    optimizer.step()
+    optimizer.clear_grad()
+weight.numpy()
+if before == "address":
+    address = weight.data_ptr()
+    view = np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), (4, 8))
+elif before == "address of a DenseTensor":
+    address = weight.get_tensor()._ptr()
+    view = np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), (4, 8))
+elif before == "capsule":
+    view = np.from_dlpack(weight.detach())
+network.eval()
+static = paddle.jit.to_static(network, full_graph=True)
+
+
+def call():
+    with paddle.no_grad():
+        return static(paddle.to_tensor(X)).numpy()
+
+
+call()
+paddle_ngraph.enable()
+for _ in range(20):
+    first = call()
+if before == "nothing":
+    stats = paddle_ngraph.stats()
+    assert stats["functions_with_weights"] + stats["functions_with_weights_in_place"] > 0, stats
+    weight.set_value(weight.numpy() * 2 + 1)
+else:
+    view[:] = view * 2 + 1
+found = call()
+paddle_ngraph.disable()
+np.testing.assert_allclose(found, call(), rtol=1e-5)
+assert np.abs(found - first).max() > 0.01
+"""
+
+
+@pytest.mark.slow("starts a process for each case")
+@pytest.mark.parametrize("before", ["nothing", "address", "address of a DenseTensor", "capsule"])
+def test_weights_handed_out_before_may_be_written_later(before: str) -> None:
+    run(MODEL + HANDED_OUT, before)
+
+
+class Recorder:
+    """A run in the place of ``_core.ProgramRun``."""
+
+    def __init__(self, may_write: bool) -> None:
+        assert may_write
+        self.is_active, self.ended = False, threading.Event()
+        runs.append(self)
+
+    def __enter__(self) -> None:
+        self.is_active = True
+
+    def __exit__(self, *args: Any) -> None:
+        self.is_active = False
+        self.ended.set()
+
+
+runs: list[Recorder] = []
+
+
+class Core:
+    """A core that is running a program: the call blocks in C."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.run = self.lock.acquire
+        self.wait = self.lock.acquire
+
+
+@pytest.mark.parametrize("name", ["run", "wait"])
+def test_calls_of_the_core_in_other_threads_are_writers(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs.clear()
+    monkeypatch.setattr(_core, "ProgramRun", Recorder)
+    core, is_started = Core(), threading.Event()
+    script = f"def call(core, is_started):\n    is_started.set()\n    core.{name}()"
+    namespace: dict[str, Any] = {}
+    exec(script, namespace)
+    thread = threading.Thread(target=namespace["call"], args=(core, is_started))
+    thread.start()
+    is_started.wait()
+    while not is_blocked(thread):
+        pass
+    calls_in_flight.treat_as_writers()
+    assert [run.is_active for run in runs] == ([True] if name == "run" else [])
+    core.lock.release()
+    thread.join()
+    for each in runs:
+        assert each.ended.wait(10)
+
+
+def is_blocked(thread: threading.Thread) -> bool:
+    """Whether the thread has reached its last call."""
+    frame = sys._current_frames()[thread.ident or 0]
+    return frame.f_code.co_name == "call"

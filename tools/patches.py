@@ -1,0 +1,59 @@
+"""``python -m tools.patches``: writes docs/patches.md, the table of all patches of Paddle."""
+
+from __future__ import annotations
+
+from paddle_ngraph.paddle_private.patch_table import PATCHES, Moment, PatchGroup
+
+_INTRODUCTION = """# Patches of Paddle
+
+Written by `make docs` from `paddle_ngraph/paddle_private/patch_table.py`; a test fails when this
+page is out of date, and when a new process patches other names than these. A *patch* replaces an
+attribute of a class or module of Paddle by a function that calls the original.
+[porting.md](porting.md) explains how the names are checked before any is patched. `libpaddle` and
+`executor` are modules in `paddle.base`.
+"""
+
+_MOMENTS = {
+    Moment.IMPORT: "Installed by `import paddle_ngraph`: these detect the first use, or record "
+    "facts that cannot be found later.",
+    Moment.FIRST_USE: "Installed before `FLAGS_use_ngraph` is on, by whichever way it is set, and "
+    "before a program has engine operators: `transpile()`, a pass by name, a saved model that is "
+    "opened, `compile()`. Objects that can write weights are then searched for, and calls of "
+    "Paddle that run in other threads are treated as writers until they return. Until then "
+    "Paddle runs as without the package; in particular, it reads damaged parameter files, and "
+    "crashes where the reasons below say so.",
+    Moment.DYNAMIC: "Installed by the first call of a function of `paddle_ngraph.compile()`, and "
+    "of `enable(dynamic=...)`.",
+}
+
+_INTERCEPTION = """## Intercepted in place
+
+C functions of dynamic mode that can write a tensor are no patches: the core changes the function
+beneath the object (`core/paddle/call_interception.h`), where references that were taken before are
+covered, too. `eager_functions()`, `collective_functions()` and the other generators of
+`paddle_private/replaced.py` list them.
+"""
+
+
+def markdown() -> str:
+    """The page."""
+    sections = [_INTRODUCTION]
+    for moment, explanation in _MOMENTS.items():
+        groups = [group for group in PATCHES if group.moment is moment]
+        count = sum(len(group.targets) for group in groups)
+        sections.append(f"## {moment.value.capitalize()}: {count} names\n\n{explanation}\n")
+        sections.append("| names | reason |\n| --- | --- |\n" + "".join(map(_row, groups)))
+    return "\n".join([*sections, _INTERCEPTION])
+
+
+def _row(group: PatchGroup) -> str:
+    owners: dict[str, list[str]] = {}
+    for target in group.targets:
+        owner = target.owner.replace(":", ".").removeprefix("paddle.base.")
+        owners.setdefault(owner, []).append(f"`{target.name}`")
+    names = "; ".join(f"`{owner}`: {', '.join(each)}" for owner, each in owners.items())
+    return f"| {names} | {group.reason} |\n"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")
