@@ -13,17 +13,18 @@ attribute of a class or module of Paddle by a function that calls the original.
 `executor` are modules in `paddle.base`.
 """
 
-_MOMENTS = {
-    InstallationPhase.IMPORT: "Installed by `import paddle_ngraph`: these detect the first use, or record "
-    "facts that cannot be found later.",
-    InstallationPhase.FIRST_USE: "Installed before `FLAGS_use_ngraph` is on, by whichever way it is set, and "
-    "before a program has engine operators: `transpile()`, a pass by name, a saved model that is "
-    "opened, `compile()`. Objects that can write weights are then searched for, and calls of "
+_PHASES = {
+    InstallationPhase.IMPORT: "Installed by `import paddle_ngraph`: these detect the first use, or "
+    "record facts that cannot be found later.",
+    InstallationPhase.FIRST_USE: "Installed before `FLAGS_use_ngraph` is on, by whichever way it "
+    "is set, and before a program has engine operators: `transpile()`, a pass by name, a saved "
+    "model that is opened, `compile()`. Objects that can write weights are then searched for, and "
+    "calls of "
     "Paddle that run in other threads are treated as writers until they return. Until then "
     "Paddle runs as without the package; in particular, it reads damaged parameter files, and "
     "crashes where the reasons below say so.",
-    InstallationPhase.DYNAMIC: "Installed by the first call of a function of `paddle_ngraph.compile()`, and "
-    "of `enable(dynamic=...)`.",
+    InstallationPhase.DYNAMIC: "Installed by the first call of a function of "
+    "`paddle_ngraph.compile()`, and of `enable(dynamic=...)`.",
 }
 
 _INTERCEPTION = """## Intercepted in place
@@ -38,7 +39,7 @@ covered, too. `eager_functions()`, `collective_functions()` and the other genera
 def markdown() -> str:
     """The page."""
     sections = [_INTRODUCTION]
-    for phase, explanation in _MOMENTS.items():
+    for phase, explanation in _PHASES.items():
         groups = [group for group in PATCHES if group.phase is phase]
         count = sum(len(group.targets) for group in groups)
         sections.append(f"## {phase.value.capitalize()}: {count} names\n\n{explanation}\n")

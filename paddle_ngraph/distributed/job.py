@@ -210,18 +210,18 @@ def _reject_used_port(master: str) -> None:
 
 
 def share_of(name: str, batch: Any, placement: RankPlacement) -> Any:
-    """The share of an array that a rank computes; see :func:`part_of`."""
-    return part_of(name, batch, placement.rank, placement.ranks, "ranks")
+    """The share of an array that a rank computes; see :func:`slice_of`."""
+    return slice_of(name, batch, placement.rank, placement.ranks, "ranks")
 
 
-def part_of(name: str, batch: Any, number: int, parts: int, what: str) -> Any:
-    """One of ``parts`` equal slices of an array along axis 0.
+def slice_of(name: str, batch: Any, number: int, num_slices: int, what: str) -> Any:
+    """One of ``num_slices`` equal slices of an array along axis 0.
 
     Args:
         name: The name of the feed.
         batch: The array.
         number: The index of the slice.
-        parts: The number of slices.
+        num_slices: The number of slices.
         what: The name of the slices in the error message.
 
     Raises:
@@ -229,8 +229,8 @@ def part_of(name: str, batch: Any, number: int, parts: int, what: str) -> Any:
     """
     batch = batch if hasattr(batch, "shape") else np.asarray(batch)
     size = batch.shape[0] if len(batch.shape) > 0 else 0
-    check_divisible(name, size, parts, what)
-    size //= parts
+    check_divisible(name, size, num_slices, what)
+    size //= num_slices
     return batch[number * size : (number + 1) * size]
 
 

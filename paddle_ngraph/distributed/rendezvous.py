@@ -178,10 +178,10 @@ def _read(peer: socket.socket, length: int) -> bytes:
     """Reads ``length`` bytes. Raises EOFError if the peer closes the connection before."""
     data = bytearray()
     while len(data) < length:
-        part = peer.recv(min(length - len(data), 1 << 20))
-        if not part:
+        chunk = peer.recv(min(length - len(data), 1 << 20))
+        if not chunk:
             raise EOFError
-        data += part
+        data += chunk
     return bytes(data)
 
 

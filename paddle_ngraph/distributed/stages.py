@@ -20,7 +20,7 @@ import numpy as np
 import paddle
 
 from paddle_ngraph.distributed import first_run
-from paddle_ngraph.distributed.job import DistributedJob, part_of
+from paddle_ngraph.distributed.job import DistributedJob, slice_of
 from paddle_ngraph.distributed.link import Message, MessageKind, ProcessLink, failure, sentence_of
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.saved_model import last_line
@@ -185,13 +185,15 @@ class PipelineStage:
     def _divide(self, feed: Mapping[str, Any]) -> None:
         """Splits a batch into micro-batches."""
         count, sliced = self._form.micro_batches, self._form.sliced
-        read = sorted({name for part in self._stage.parts for name in part.feeds})
+        read = sorted(
+            {name for stage_program in self._stage.programs for name in stage_program.feeds}
+        )
         for name in read:
             if name not in feed:
                 raise NgraphError(f"{name!r} is not fed, which stage {self.number} reads")
         self._feeds = [
             {
-                name: part_of(name, feed[name], number, count, "micro-batches")
+                name: slice_of(name, feed[name], number, count, "micro-batches")
                 if name in sliced
                 else feed[name]
                 for name in read
@@ -280,15 +282,17 @@ class PipelineStage:
             self._send(self.number - 1, found)
         return found
 
-    def _run(self, part: StageProgram, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _run(self, stage_program: StageProgram, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Runs a program; returns its values for other programs."""
-        feed = {name: given[name] for name in (*part.feeds, *part.takes)}
+        feed = {name: given[name] for name in (*stage_program.feeds, *stage_program.takes)}
         with paddle.static.scope_guard(self._scope):  # the only scope that a schedule uses
-            found = self._executor.run(part.program, feed=feed, fetch_list=part.fetches)
-        count = len(part.gives)
-        for number, result in zip(part.results, found[count:]):
+            found = self._executor.run(
+                stage_program.program, feed=feed, fetch_list=stage_program.fetches
+            )
+        count = len(stage_program.gives)
+        for number, result in zip(stage_program.results, found[count:]):
             self._results[number].append(result)
-        return dict(zip(part.gives, found))
+        return dict(zip(stage_program.gives, found))
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -345,9 +349,13 @@ class LinkedStage(PipelineStage):
                 f"the job has {ranks} ranks and the pipeline {len(form.stages)} stages: start one "
                 "rank for each stage"
             )
-        for part in form.stages[rank].parts:
-            variables_of(part.program, scope)
-        first_run.agree(job, [part.program for stage in form.stages for part in stage.parts], {})
+        for stage_program in form.stages[rank].programs:
+            variables_of(stage_program.program, scope)
+        first_run.agree(
+            job,
+            [stage_program.program for stage in form.stages for stage_program in stage.programs],
+            {},
+        )
         inbox: Inbox = queue.SimpleQueue()
         near = [other for other in (rank - 1, rank + 1) if 0 <= other < ranks]
         queues: dict[int, queue.SimpleQueue[Message]] = {o: queue.SimpleQueue() for o in near}

@@ -165,7 +165,7 @@ def concat_grad(bridge: NgraphBridge, op: Op) -> None:
     shapes = [bridge.shape(node) for node in bridge.get_input_nodes(op, "x")]
     axis = axis_of(known_int(bridge, op, "axis"), len(shapes[0]))
     out_grad = bridge.get_input_node(op, "out_grad")
-    _set_parts(bridge, op, "x_grad", out_grad, axis, [shape[axis] for shape in shapes])
+    _set_slices(bridge, op, "x_grad", out_grad, axis, [shape[axis] for shape in shapes])
 
 
 @converter("pd_op.stack", dtypes=ANY, moves=True)
@@ -212,7 +212,7 @@ def _unbind(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None:
     dims = bridge.shape(x)
     axis = axis_of(op.attr("axis"), len(dims))
     shape = [*dims[:axis], *dims[axis + 1 :]]
-    _set_parts(bridge, op, name_out, x, axis, [1] * dims[axis], shape)
+    _set_slices(bridge, op, name_out, x, axis, [1] * dims[axis], shape)
 
 
 @converter(
@@ -227,7 +227,7 @@ def split(bridge: NgraphBridge, op: Op) -> None:
     if -1 in lengths:
         rest = dims[axis] - sum(length for length in lengths if length != -1)
         lengths[lengths.index(-1)] = rest
-    _set_parts(bridge, op, "out", x, axis, lengths)
+    _set_slices(bridge, op, "out", x, axis, lengths)
 
 
 @converter("pd_op.split_with_num", dtypes=ANY, inputs={"axis": Role.CONSTANT}, moves=True)
@@ -237,10 +237,10 @@ def split_with_num(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(x)
     axis = axis_of(known_int(bridge, op, "axis"), len(dims))
     num = op.attr("num")
-    _set_parts(bridge, op, "out", x, axis, [dims[axis] // num] * num)
+    _set_slices(bridge, op, "out", x, axis, [dims[axis] // num] * num)
 
 
-def _set_parts(
+def _set_slices(
     bridge: NgraphBridge,
     op: Op,
     name: str,
@@ -250,9 +250,9 @@ def _set_parts(
     shape: Sequence[Number] | None = None,
 ) -> None:
     """Sets the output list ``name``: slices of ``node`` along ``axis``, each in ``shape``."""
-    parts = opset15.variadic_split(node, axis, bridge.ints(lengths)).outputs()
-    for position, part in enumerate(parts):
-        value = part if shape is None else reshaped(bridge, part, shape)
+    slices = opset15.variadic_split(node, axis, bridge.ints(lengths)).outputs()
+    for position, taken in enumerate(slices):
+        value = taken if shape is None else reshaped(bridge, taken, shape)
         bridge.set_output_node(op, name, value, position)
 
 

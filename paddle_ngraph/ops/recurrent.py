@@ -94,36 +94,36 @@ class _TensorIteratorBuilder:
         Returns:
             The states after the last step, and the collected nodes of all steps, joined.
         """
-        parts = [*self._slices, *self._invariants, *self._states]
+        parameters = [*self._slices, *self._invariants, *self._states]
         after, every = (
             [as_output(value) for value in carried],
             [as_output(value) for value in collected],
         )
         loop = opset15.tensor_iterator()
-        loop.set_function(ov.Model([*after, *every], [part for part, _ in parts]))
-        for part, source in self._slices:
-            loop.set_sliced_input(part, source, *self._steps)
-        for part, source in self._invariants:
-            loop.set_invariant_input(part, source)
-        for (part, initial), new in zip(self._states, after):
-            loop.set_merged_input(part, initial, new)
+        loop.set_function(ov.Model([*after, *every], [parameter for parameter, _ in parameters]))
+        for parameter, source in self._slices:
+            loop.set_sliced_input(parameter, source, *self._steps)
+        for parameter, source in self._invariants:
+            loop.set_invariant_input(parameter, source)
+        for (parameter, initial), new in zip(self._states, after):
+            loop.set_merged_input(parameter, initial, new)
         last = [loop.get_iter_value(new, -1) for new in after]
         steps = [loop.get_concatenated_slices(output, *self._steps) for output in every]
         count = self._bridge.shape(self._slices[0][1])[0]
-        for output, part in zip(last, after):
-            self._bridge.sizes.set(output, self._bridge.shape(part))
-        for output, part in zip(steps, every):
-            self._bridge.sizes.set(output, [count, *self._bridge.shape(part)[1:]])
+        for output, parameter in zip(last, after):
+            self._bridge.sizes.set(output, self._bridge.shape(parameter))
+        for output, parameter in zip(steps, every):
+            self._bridge.sizes.set(output, [count, *self._bridge.shape(parameter)[1:]])
         return last, steps
 
     @staticmethod
     def _parameter(
-        parts: list[tuple[Node, Output]], source: Value, shape: Sequence[Number]
+        parameters: list[tuple[Node, Output]], source: Value, shape: Sequence[Number]
     ) -> Node:
         output = as_output(source)
-        part = opset15.parameter([int(size) for size in shape], output.get_element_type())
-        parts.append((part, output))
-        return part
+        parameter = opset15.parameter([int(size) for size in shape], output.get_element_type())
+        parameters.append((parameter, output))
+        return parameter
 
 
 @dataclass(frozen=True)
@@ -369,9 +369,9 @@ def rnn_grad(bridge: NgraphBridge, op: Op) -> None:
     for layer in reversed(range(op.attr("num_layers"))):
         x = network.inputs[layer]
         x_grads = []
-        for direction, part in enumerate(_split(out_grad, network.directions, 2)):
+        for direction, direction_grad in enumerate(_split(out_grad, network.directions, 2)):
             i = layer * network.directions + direction
-            gates = _backward(network, i, part, [grads[i] for grads in last_grads])
+            gates = _backward(network, i, direction_grad, [grads[i] for grads in last_grads])
             x_grads.append(opset15.matmul(gates.of_input, network.cells[i].weight_ih, False, False))
             state_grads[i] = gates.of_states
             _set_weight_grads(bridge, op, network, i, gates, x)

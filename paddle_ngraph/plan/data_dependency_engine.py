@@ -141,8 +141,8 @@ def schedule_of(program: Program) -> Schedule | None:
     if any(node.type not in SOURCES | LISTS | {FETCH} for node in others):
         return None
     read = {vid for step in steps for vid in step.reads}
-    parts = {vid: part for vid, part in row_slices(view).items() if vid in read}
-    read |= {part.whole for part in parts.values()}
+    slices = {vid: row_slice for vid, row_slice in row_slices(view).items() if vid in read}
+    read |= {row_slice.whole for row_slice in slices.values()}
     sources = {n.writes[0]: n for n in others if n.is_source and n.writes[0] in read}
     if any(node.type == "builtin.constant" for node in sources.values()):
         return None
@@ -153,19 +153,19 @@ def schedule_of(program: Program) -> Schedule | None:
         return None
     if not (computed - communicated).issuperset(fetches.values()):
         return None
-    if not read <= computed | sources.keys() | parts.keys():
+    if not read <= computed | sources.keys() | slices.keys():
         return None
     fed = {vid: node.op.result(0) for vid, node in sources.items() if is_fed(node.op)}
     overwritten = {vid for step in steps for vid in step.states}
-    wholes = {part.whole for part in parts.values()}
-    if not wholes <= fed.keys() or not overwritten.isdisjoint(wholes | parts.keys()):
+    wholes = {row_slice.whole for row_slice in slices.values()}
+    if not wholes <= fed.keys() or not overwritten.isdisjoint(wholes | slices.keys()):
         return None  # overwritten variables need their own memory
     crossing = [*fed.values(), *(view.values[vid] for vid in fetches.values())]
     fits = all(dtype_name(value.dtype) in NUMPY_DTYPES for value in crossing)
     return Schedule(
         steps=steps,
         sources={vid: scope_name(node.op) for vid, node in sources.items()},
-        rows=parts,
+        rows=slices,
         fed=set(fed),
         declared={vid: (dtype_name(v.dtype), list(v.shape)) for vid, v in fed.items()},
         takes_arrays=fits and overwritten.isdisjoint(fed),
@@ -358,11 +358,11 @@ class PlannedProgram:
             return fetched
 
     def _split_feeds(self) -> None:
-        parts: dict[tuple[str, int], list[Tensor]] = {}
+        slices: dict[tuple[str, int], list[Tensor]] = {}
         for vid, (whole, index, count) in self._schedule.rows.items():
-            if (whole, count) not in parts:
-                parts[whole, count] = _core.split_rows(self._slots[whole], count)
-            _core.share_tensor(self._slots[vid], parts[whole, count][index])
+            if (whole, count) not in slices:
+                slices[whole, count] = _core.split_rows(self._slots[whole], count)
+            _core.share_tensor(self._slots[vid], slices[whole, count][index])
 
     def _run_steps(self) -> list[Tensor]:
         self._split_feeds()

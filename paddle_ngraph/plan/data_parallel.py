@@ -68,23 +68,22 @@ class DataParallel:
     places: int
 
 
-def check_divisible(name: str, size: int, parts: int, what: str) -> None:
+def check_divisible(name: str, size: int, num_slices: int, what: str) -> None:
     """Rejects a batch that does not divide evenly.
 
     Args:
         name: The name of the feed.
         size: The number of samples of the batch.
-        parts: The number of equal slices.
+        num_slices: The number of equal slices.
         what: The noun for these in the message.
 
     Raises:
-        NgraphError: The batch is empty or does not divide into ``parts`` slices.
+        NgraphError: The batch is empty or does not divide into ``num_slices`` slices.
     """
-    if size == 0 or size % parts != 0:
+    if size == 0 or size % num_slices != 0:
         raise NgraphError(
-            f"the batch of {name!r} has {size} samples, which are not divisible among {parts} "
-            f"{what}: "
-            "feed a multiple, for example with drop_last of a DataLoader"
+            f"the batch of {name!r} has {size} samples, which are not divisible among "
+            f"{num_slices} {what}: feed a multiple, for example with drop_last of a DataLoader"
         )
 
 
@@ -95,8 +94,8 @@ def feeds_in_slices(program: Program) -> tuple[int, list[str]]:
         1 and no names for a program that this module has not built.
     """
     view = BlockView(program.global_block())
-    parts = rows.split_feeds(view)
-    return max(parts.values(), default=1), [scope_name(node.op) for node in parts]
+    counts = rows.split_feeds(view)
+    return max(counts.values(), default=1), [scope_name(node.op) for node in counts]
 
 
 def data_parallel(program: Any, places: int, wanted: Sequence[Any]) -> DataParallel:
@@ -177,13 +176,13 @@ class _Slices:
         """Inserts an engine operator for each slice before that for the batch."""
         graph = Graph.from_string(engine.attrs()["graph"])
         before = Builder(self._block, engine)
-        parts = [self._sliced_input(before, value) for value in _members(engine.operand_source(0))]
+        slices = [self._sliced_input(before, value) for value in _members(engine.operand_source(0))]
         outputs = list(engine.results()[: len(graph.outputs)])
         results = [
             _core.insert_ngraph_engine(
                 self._block,
                 engine,
-                [part[index] for part in parts],
+                [of_input[index] for of_input in slices],
                 [],
                 outputs,
                 engine.attrs()["graph"],
@@ -268,8 +267,8 @@ class _Slices:
         vid = value_id(value)
         if vid not in self._slices:
             is_divided = self._places > 1 and is_fed(producer_of(value)) and _is_sliced(value)
-            parts = rows.split_rows(build, value, self._places) if is_divided else None
-            self._slices[vid] = parts or [value] * self._places
+            slices = rows.split_rows(build, value, self._places) if is_divided else None
+            self._slices[vid] = slices or [value] * self._places
         return self._slices[vid]
 
     def _concatenated(self, build: Builder, slices: list[Value]) -> Value:

@@ -25,24 +25,24 @@ class RowSlice(NamedTuple):
     Attributes:
         whole: The id of the variable.
         number: The index of the slice.
-        parts: The number of equal slices.
+        num_slices: The number of equal slices.
     """
 
     whole: str
     number: int
-    parts: int
+    num_slices: int
 
 
-def split_rows(build: Builder, whole: Value, parts: int) -> list[Value]:
+def split_rows(build: Builder, whole: Value, num_slices: int) -> list[Value]:
     """Appends a split of a variable into equal slices of rows."""
-    (found,) = build.results(_SPLIT, [whole, build.number(0, "int32")], num=parts)
+    (found,) = build.results(_SPLIT, [whole, build.number(0, "int32")], num=num_slices)
     place_on(producer_of(producer_of(found[0]).operand_source(0)), NATIVE)
     return list(found)
 
 
-def concat_rows(build: Builder, parts: Sequence[Value]) -> Value:
+def concat_rows(build: Builder, slices: Sequence[Value]) -> Value:
     """Appends a concatenation of the rows of variables."""
-    whole: Value = build(_CONCAT, [list(parts), build.number(0, "int32")])
+    whole: Value = build(_CONCAT, [list(slices), build.number(0, "int32")])
     place_on(producer_of(whole), NATIVE)
     return whole
 
@@ -57,9 +57,9 @@ def row_slices(view: BlockView) -> dict[str, RowSlice]:
     found: dict[str, RowSlice] = {}
     for node in view.nodes:
         if node.type == _SPLIT and _is_along_rows(view, node):
-            parts = node.op.attrs()["num"]
+            num_slices = node.op.attrs()["num"]
             for index, vid in _members(view, node):
-                found[vid] = RowSlice(view.root(node.reads[0]), index, parts)
+                found[vid] = RowSlice(view.root(node.reads[0]), index, num_slices)
     return found
 
 

@@ -42,7 +42,7 @@ class Checkpointing(NamedTuple):
     useful: float
 
 
-def useful_part(
+def useful_fraction(
     interval_s: float, checkpoint_s: float, restart_s: float, failures_every_s: float
 ) -> float:
     """The fraction of the time that is useful work, with failures at a constant rate.
@@ -76,14 +76,14 @@ def best_checkpointing(
     x) exp(x + c) = 1, with x the interval and c the checkpoint, both divided by the mean time
     between failures.
     """
-    part = checkpoint_s / failures_every_s
+    ratio = checkpoint_s / failures_every_s
     low, high = 0.0, 1.0
     for _ in range(100):
         middle = (low + high) / 2
-        if math.log1p(-middle) + middle + part > 0:
+        if math.log1p(-middle) + middle + ratio > 0:
             low = middle
         else:
             high = middle
     interval = low * failures_every_s
-    useful = useful_part(interval, checkpoint_s, restart_s, failures_every_s)
+    useful = useful_fraction(interval, checkpoint_s, restart_s, failures_every_s)
     return Checkpointing(interval, useful)

@@ -100,20 +100,22 @@ class StagePrograms:
     gradients: Sequence[str]
 
     @property
-    def parts(self) -> list[StageProgram]:
+    def programs(self) -> list[StageProgram]:
         """The programs that the stage has, except ``startup``."""
         each = [self.forward, self.backward, self.norms, self.update]
-        return [part for part in each if part is not None]
+        return [stage_program for stage_program in each if stage_program is not None]
 
     @property
     def results(self) -> list[int]:
         """The indices in the ``fetch_list`` of the results of this stage."""
-        return sorted(number for part in self.parts for number in part.results)
+        return sorted(number for stage_program in self.programs for number in stage_program.results)
 
     @property
     def variables(self) -> dict[str, Value]:
         """The variables of the stage in the scope: parameters, states, sums of gradients."""
-        found = (training_program.variables(part.program) for part in self.parts)
+        found = (
+            training_program.variables(stage_program.program) for stage_program in self.programs
+        )
         return {name: value for each in found for name, value in each.items()}
 
 
@@ -262,8 +264,12 @@ class _StageBuilder:
         )
         assert backward is not None
         norms, update = self._norms(number), self._update(number)
-        parts = [part for part in (forward, backward, norms, update) if part is not None]
-        found = (training_program.variables(part.program) for part in parts)
+        programs = [
+            stage_program
+            for stage_program in (forward, backward, norms, update)
+            if stage_program is not None
+        ]
+        found = (training_program.variables(stage_program.program) for stage_program in programs)
         variables = {name: value for each in found for name, value in each.items()}
         return StagePrograms(
             forward=forward,
@@ -376,7 +382,7 @@ class _StageBuilder:
                 copy.after("pd_op.add_", [total, value])
         computed = {vid for node in own.nodes for vid in node.writes}
         given = {vid for other in self._passes if other is not own for vid in other.takes}
-        return copy.part(
+        return copy.stage_program(
             kept=own.kept,
             takes=[self._name(vid) for vid in own.takes],
             gives={self._name(vid): self._staging.view.values[vid] for vid in computed & given},
@@ -416,12 +422,12 @@ class _StageBuilder:
         copy = _ProgramCopy(self._whole)
         self._average(copy, stage)
         gives = {self._name(vid): self._staging.view.values[vid] for vid in sent}
-        part = copy.part(kept=nodes, takes=[], gives=gives, results={})
+        stage_program = copy.stage_program(kept=nodes, takes=[], gives=gives, results={})
         # A function would need memory for all sums again in its first run: OpenVINO allocates
         # its inputs.
-        if not has_bfloat16(part.program):  # Paddle has few kernels for bfloat16
-            _place_on_paddle(part.program)
-        return part
+        if not has_bfloat16(stage_program.program):  # Paddle has few kernels for bfloat16
+            _place_on_paddle(stage_program.program)
+        return stage_program
 
     def _update(self, stage: int) -> StageProgram:
         copy = _ProgramCopy(self._whole, is_update=True)
@@ -432,11 +438,11 @@ class _StageBuilder:
             copy.after("pd_op.assign_out_", [zeros, total])
         takes = [self._name(vid) for vid in sent]
         nodes = self._updates.of_stage(stage)
-        part = copy.part(kept=nodes, takes=takes, gives={}, results={})
+        stage_program = copy.stage_program(kept=nodes, takes=takes, gives={}, results={})
         if any(node.overwrites and node.type not in _IN_PLACE for node in nodes):
             # A function would need memory for new and old parameters and states at once.
-            _place_on_paddle(part.program)
-        return part
+            _place_on_paddle(stage_program.program)
+        return stage_program
 
     def _sum(self, copy: _ProgramCopy, vid: str) -> tuple[Value, Value]:
         """The variable that accumulates a gradient, and the gradient."""
@@ -491,7 +497,7 @@ class _ProgramCopy:
         value.replace_all_uses_with(fed)
         self._fed[value.id] = fed
 
-    def part(
+    def stage_program(
         self,
         kept: Iterable[OpNode],
         takes: Sequence[str],
@@ -554,8 +560,12 @@ def _keep_startup(block: Block, variables: Mapping[str, Value]) -> None:
 
 
 def _described(number: int, stage: StagePrograms) -> str:
-    parts = [part for part in (stage.forward, stage.backward) if part is not None]
-    operators = sum(len(part.program.global_block().ops) for part in parts)
+    programs = [
+        stage_program
+        for stage_program in (stage.forward, stage.backward)
+        if stage_program is not None
+    ]
+    operators = sum(len(stage_program.program.global_block().ops) for stage_program in programs)
     variables = [v for n, v in stage.variables.items() if not n.startswith(ACCUMULATED)]
     megabytes = sum(prod(v.shape) * _BYTES_PER_ELEMENT for v in variables) / 2**20
     return (

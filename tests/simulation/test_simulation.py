@@ -321,7 +321,7 @@ def test_failures_against_samples(every, restart):
             next_failure = time + draw.expovariate(1 / every)
             needed = restart + interval + checkpoint  # a restart may fail, too
         time += needed
-    found = reliability.useful_part(interval, checkpoint, restart, every)
+    found = reliability.useful_fraction(interval, checkpoint, restart, every)
     assert found == pytest.approx(pieces * interval / time, rel=0.02)
 
 
@@ -329,11 +329,11 @@ def test_the_best_checkpoint_interval():
     for checkpoint, every in ((1.0, 10000.0), (60.0, 3600.0), (100.0, 50.0)):
         best = reliability.best_checkpointing(checkpoint, 30.0, every)
         for factor in (0.5, 0.9, 1.1, 2.0):
-            other = reliability.useful_part(best.interval_s * factor, checkpoint, 30.0, every)
+            other = reliability.useful_fraction(best.interval_s * factor, checkpoint, 30.0, every)
             assert other < best.useful < 1
     rare = reliability.best_checkpointing(1.0, 30.0, 1e6)
     assert rare.interval_s == pytest.approx(math.sqrt(2 * 1.0 * 1e6), rel=0.01)
-    assert reliability.useful_part(1e9, 1.0, 1.0, 1.0) == 0
+    assert reliability.useful_fraction(1e9, 1.0, 1.0, 1.0) == 0
 
 
 # -- profiles ------------------------------------------------------------------------------------

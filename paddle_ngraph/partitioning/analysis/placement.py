@@ -66,8 +66,8 @@ def cores_of(device: str) -> tuple[int, ...]:
     if found is None:
         return ()
     cores: set[int] = set()
-    for part in found[1].split(","):
-        first, _, last = part.partition("-")
+    for core_range in found[1].split(","):
+        first, _, last = core_range.partition("-")
         begin, end = int(first), int(last or first)
         if not begin <= end < _MAX_CORES:
             return ()
@@ -75,9 +75,9 @@ def cores_of(device: str) -> tuple[int, ...]:
     return tuple(sorted(cores))
 
 
-def core_share(parts: int) -> str:
-    """Device name of one of ``parts`` equal core groups, whichever is idle."""
-    return f"CPU:one-of-{parts}"
+def core_share(count: int) -> str:
+    """Device name of one of ``count`` equal core groups, whichever is idle."""
+    return f"CPU:one-of-{count}"
 
 
 def share_count(device: str) -> int:
@@ -88,16 +88,16 @@ def share_count(device: str) -> int:
 
 def threads_of(device: str, cores: int) -> int:
     """The number of threads of a device on ``cores`` cores; 0 if the device sets no limit."""
-    parts = share_count(device)
-    return max(1, cores // parts) if parts else len(cores_of(device))
+    count = share_count(device)
+    return max(1, cores // count) if count else len(cores_of(device))
 
 
 def core_group(cores: tuple[int, ...]) -> str:
     """The name of a core group: ``CPU:0-3`` for the cores 0, 1, 2 and 3."""
-    parts: list[list[int]] = []
+    ranges: list[list[int]] = []
     for core in sorted(set(cores)):
-        if parts and core == parts[-1][1] + 1:
-            parts[-1][1] = core
+        if ranges and core == ranges[-1][1] + 1:
+            ranges[-1][1] = core
         else:
-            parts.append([core, core])
-    return "CPU:" + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+            ranges.append([core, core])
+    return "CPU:" + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
