@@ -57,7 +57,7 @@ def _with_body(change: str, to: str) -> str:
         ("[-1,3,8,8]", f"[{'1,' * 99}1]", "at most 9 dimensions"),
         ("[-1,3,8,8]", "[-1,3,8,true]", "sizes"),
         ('"inputs":[0', '"inputs":[1000', "is not there"),
-        ('"inputs":[0', '"inputs":[-1', "whole number"),
+        ('"inputs":[0', '"inputs":[-1', "an integer of at least 0"),
         ('"weights"', '"weight"', "lacks or should not have"),
         ('"input":[0]', '"input":[12]', "is not there"),
         ('"out":[2]', '"out":[0]', "computed twice"),

@@ -20,6 +20,7 @@ CPP_CLASS = re.compile(r"^(?:enum )?(?:class|struct) (\w+)(?= final| :(?!:)| \{)
 
 # Public classes that have one name in Python and in the core, since they are one thing in both.
 SHARED_BY_LANGUAGES = {
+    "CacheDeclaration": "a cache declares itself in the language that has it, for one list of both",
     "CacheInfo": "the statistics of the function cache, which Python reads from the core",
     "Dtype": "the columns of one table of dtypes, each language has those that it needs",
     "ErrorCode": "the codes are equal: tests/core/test_error_codes.py",

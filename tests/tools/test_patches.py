@@ -27,7 +27,7 @@ def test_the_page_is_up_to_date() -> None:
 def test_every_patch_target_is_in_one_group() -> None:
     listed = [target for group in PATCHES for target in group.targets]
     assert sorted(listed) == sorted(replaced.patch_targets())
-    assert list(patches._MOMENTS) == list(InstallationPhase)
+    assert list(patches._PHASES) == list(InstallationPhase)
 
 
 @pytest.mark.pure

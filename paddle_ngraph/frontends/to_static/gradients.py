@@ -56,11 +56,11 @@ _has_differentiated_twice = False  # whether any backward pass had create_graph=
 _UNCOMPILED_ADVICE = 'uncompiled (with enable(dynamic="training"): use enable(dynamic=True))'
 _NO_SECOND_DERIVATIVE = (
     "a compiled function has no second derivative (create_graph=True): leave functions that are "
-    "differentiated twice {_UNCOMPILED_ADVICE}"
+    f"differentiated twice {_UNCOMPILED_ADVICE}"
 )
 _NO_SECOND_PASS = (
     "the saved tensors of a compiled function could not be retained for another backward pass "
-    "(retain_graph=True): call it again, add the losses up, or leave it {_UNCOMPILED_ADVICE}"
+    f"(retain_graph=True): call it again, add the losses up, or leave it {_UNCOMPILED_ADVICE}"
 )
 _OVERWRITTEN = (
     "a saved tensor of a compiled function was written by an in-place operation after the "
