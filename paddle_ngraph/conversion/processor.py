@@ -106,8 +106,9 @@ def has_amx() -> bool:
 @once
 def has_bfloat16() -> bool:
     """Whether the engine can compute in bfloat16 on this processor."""
-    import openvino as ov  # absent without the engine, unlike this module
+    # OpenVINO is absent without the engine, unlike this module.
+    from paddle_ngraph.conversion.openvino_core import core
 
     if "avx512_bf16" in withheld():
         return False
-    return "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return "BF16" in core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
