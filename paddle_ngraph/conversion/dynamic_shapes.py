@@ -199,10 +199,15 @@ class _SeenShapes:
         return SymbolicDims(signature, rows, contents, self._distances(len(signature)))
 
     def _distances(self, inputs: int) -> dict[int, tuple[int, int]]:
-        """The symbols in contents at a constant distance from another symbol, with both.
+        """Finds symbols that were another symbol plus a constant in all recorded runs.
+
+        Only symbols that occur in the contents of inputs and in no shape are considered.
 
         Args:
-            inputs: The number of rows that are shapes.
+            inputs: The number of rows of ``classes`` that are shapes; the rows of contents follow.
+
+        Returns:
+            For each symbol found, the other symbol and the constant.
         """
         locations: dict[int, tuple[int, int]] = {}
         for row, symbols in enumerate(self.classes):

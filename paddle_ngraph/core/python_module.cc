@@ -250,8 +250,8 @@ struct ConcatRows {
   std::vector<const phi::DenseTensor*> tensors;
 };
 
-// Function that computes a step: empty for None, else run by an object of the core or by the method
-// `run` of a Python object.
+// The function that computes a step: for None one that does nothing and returns no tensors, else
+// one that calls an object of the core, or the method `run` of a Python object.
 std::function<std::vector<phi::DenseTensor>()> step_of(const py::object& object) {
   using Tensors = std::vector<phi::DenseTensor>;
   if (object.is_none()) return [] { return Tensors(); };

@@ -142,7 +142,11 @@ class Positions:
         return Positions(self.start + (self.count - 1) * self.step, self.count, -self.step)
 
     def has_dynamic_start(self) -> bool:
-        """Whether only the first index is dynamic: a slice of static shape."""
+        """Whether the indices are consecutive, static in number, and begin at a dynamic index.
+
+        That is: ``start`` is symbolic or ``read`` is given, ``count`` is static and positive, and
+        ``step`` is 1. The slice then has a static shape along the axis.
+        """
         is_dynamic_start = self.read is not None or isinstance(self.start, SymbolicSize)
         is_static = not isinstance(self.count, SymbolicSize) and self.count > 0
         return is_dynamic_start and is_static and self.step == 1

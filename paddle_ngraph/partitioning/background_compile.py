@@ -215,7 +215,10 @@ class _CompileQueue:
             del job
 
     def _next(self) -> _core.CompileJob | None:
-        """Takes the next job from the queue; ``None`` ends the thread."""
+        """Takes the next job from the queue, or ``None`` if the queue is empty; never waits.
+
+        The thread ends after ``None``; the next submitted job starts another thread.
+        """
         with self._changed:
             self._building = None
             if not threading.main_thread().is_alive():  # the process is exiting

@@ -300,7 +300,11 @@ class Staging:
         return stage
 
     def _uses(self) -> dict[str, tuple[int, int]]:
-        """The first and last reader in the forward pass of each written variable."""
+        """The indices of the first and last forward operator that use each variable in ``written``.
+
+        No cut may lie between the two operators, because a variable that the program writes
+        belongs to one stage.
+        """
         found: dict[str, tuple[int, int]] = {}
         for position, node in enumerate(self._forward):
             for name in self.variables(node):

@@ -339,7 +339,11 @@ def _window(x: Output) -> dict[str, list[int]] | None:
 
 
 def _bounded(x: Output, tensor: _QuantizedTensor, factor: Array) -> Output:
-    """``x``, clamped where the range of FakeQuantize, all of int8, exceeds the tensor's."""
+    """``x``, clamped to the tensor's range if FakeQuantize alone would leave values outside.
+
+    FakeQuantize clamps to the range of int8, -128 to 127. A clamp is added if the tensor's range
+    ends earlier on one side, and the activation that computes ``x`` may exceed that end.
+    """
     least, most = _range(x.get_node())
     low, high = (float(np.float32(bound) / factor) for bound in (tensor.low, tensor.high))
     starts = tensor.low == _LOWEST or low <= least

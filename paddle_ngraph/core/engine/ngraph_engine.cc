@@ -138,7 +138,8 @@ NgraphEngine::Lookup NgraphEngine::find_or_build(const NgraphIO& io, const Setti
     if (found.function == nullptr) {
       return unshared ? Lookup{unshared, false, std::move(found.job)} : std::move(found);
     }
-    // With capacity for only one of the two, they would evict each other alternately.
+    // If building the shared function has evicted the unshared one, the cache has no room for both,
+    // and the two functions would evict each other in turn.
     if (unshared && !find(io, settings)) sharing_.disable();
     return found;
   } catch (const InvalidInput&) {  // the unshared function shows whether the input is the cause

@@ -747,8 +747,10 @@ static std::vector<PyObject*> arguments_of(const InterceptedFunction& function, 
   return arguments;
 }
 
-// Whether a tensor has escaped memory, such as a batch that DataLoader processes pass in shared
-// memory. The copy belongs to one call: the next call with the tensor gets another copy.
+// Whether a captured call gets a copy of a tensor argument: other code may write the memory of the
+// tensor (has_escaped), such as a batch that DataLoader processes pass in shared memory. Each call
+// with the tensor gets another copy. Large tensors, parameters, and tensors that require a gradient
+// are not copied.
 static bool is_copied_on_capture(PyObject* object) {
   constexpr size_t kMaxCopiedBytes = size_t{64} << 20;
   if (!is_tensor(object) || is_lazy(object)) return false;
@@ -1124,7 +1126,7 @@ bool Capture::has_only_materialized_tensors(const std::array<PyObject*, 3>& argu
   return !exposes_memory || owner_of(arguments, true) == nullptr;
 }
 
-// The result may give write access to the memory.
+// Calls owner_of() as for a write: the result of the call may give write access to the memory.
 bool Capture::may_expose_data(const std::array<PyObject*, 3>& arguments) const {
   return has_only_shape_tensors(arguments) && owner_of(arguments, true) == nullptr;
 }

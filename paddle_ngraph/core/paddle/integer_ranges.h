@@ -33,7 +33,7 @@ inline IntegerRange union_of(const IntegerRange& one, const IntegerRange& other)
 struct ValueRule {
   enum class Kind {
     kNone,
-    kAlongAxis,        // indices along an axis of a tensor
+    kAlongAxis,        // valid indices along one axis of the indexed tensor
     kClassIds,         // class ids below a bound
     kCoordinates,      // coordinates (as of gather_nd): the last axis indexes the first axes of a
                        // tensor

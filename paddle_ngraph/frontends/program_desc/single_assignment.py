@@ -97,7 +97,7 @@ class _Renaming:
         self._writes: Counter[str] = Counter()
         self._written: set[str] = set()
         self._read_before_write: set[str] = set()  # variables that have a value before a run
-        self._initialized: set[str] = set()  # names that have been written so far
+        self._initialized: set[str] = set()  # names that the operators renamed so far write
         self._branch_results: set[str] = set()
         self._num_versions = 0
         self._collect_writes(description.block(0))

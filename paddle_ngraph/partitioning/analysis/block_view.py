@@ -546,7 +546,10 @@ _STATISTICS = {"pd_op.batch_norm_": [("mean", "mean_out"), ("variance", "varianc
 
 
 def ordering_effects(op: Operation) -> frozenset[str]:
-    """The ordering effects of an operator, see :class:`OpNode`."""
+    """The effects of an operator: some of ``DRAW``, ``ACT`` and ``COMMUNICATE``.
+
+    Operators that share an effect keep their order; see ``effects`` in :class:`OpNode`.
+    """
     name = op.name()
     if op.has_attr(RING_ATTRIBUTE) or name.removesuffix("_") in _COMMUNICATION:
         return frozenset({COMMUNICATE})
