@@ -482,7 +482,8 @@ void clear_cache() {
   for (; each != nullptr; each = each->next) {
     if (each->clear != nullptr) each->clear();
   }
-  MemoryPool::instance().clear();  // memory released above may have returned to the pool since
+  // Cleared last: the other caches may have returned memory to the pool.
+  MemoryPool::instance().clear();
   trim_free_memory();
 }
 
@@ -902,7 +903,9 @@ PYBIND11_MODULE(_core, module) {
   py::class_<NgraphEngine, std::shared_ptr<NgraphEngine>>(
       module, "NgraphEngine", "Runs one graph string, for an operator ngraph_engine.")
       .def(py::init([](const std::string& graph) {
-             const py::gil_scoped_release released;  // only here: pybind11 registers the object
+             // The GIL is released here only, not by a call guard: pybind11 then registers the
+             // object.
+             const py::gil_scoped_release released;
              return NgraphEngine::of(graph);
            }),
            py::arg("graph"))

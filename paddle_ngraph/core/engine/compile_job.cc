@@ -44,7 +44,7 @@ void CompileJob::build() {
     ++EngineStats::instance().functions_built_in_background;
   } catch (const InvalidInput&) {  // possibly an invalid input of this key alone
     record_failure(false);
-  } catch (const PythonInterrupt&) {  // the next run submits the job again
+  } catch (const PythonInterrupt&) {  // nothing is recorded: the next run submits another job
   } catch (...) {
     record_failure(fallback_succeeded_ && !creates_empty_tensor(graph(), shapes()));
   }

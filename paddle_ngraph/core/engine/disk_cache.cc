@@ -79,7 +79,7 @@ struct ModelFolder {
   uid_t owner;
 };
 
-// The folders that came with models.
+// The folders of saved models that contain functions, see add_model_folder().
 class ModelFolders {
  public:
   static ModelFolders& instance() {
@@ -314,7 +314,8 @@ std::optional<StoredFunction> find_in(const ModelFolder& folder, const DiskKey& 
 }  // namespace
 
 std::string disk_key_of_graph(const std::string& graph, const std::string& environment) {
-  // The first line contains a digest of the rest.
+  // The key contains only the first line of the graph string, because that line has a digest of the
+  // rest.
   return environment + "\n" + graph.substr(0, graph.find('\n'));
 }
 
@@ -360,7 +361,7 @@ void store_file(const DiskKey& key, const std::vector<int64_t>& words,
     TemporaryFile file(where);
     write_function(file, key, words, write_blob);
     if (evict_to_fit(where, file.size())) file.move_to(where + "/" + file_name(key));
-  } catch (const std::exception&) {  // a failure only means that nothing is cached
+  } catch (const std::exception&) {  // the function is not cached on disk, and the run continues
   }
 }
 

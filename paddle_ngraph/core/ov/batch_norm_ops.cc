@@ -42,7 +42,8 @@ struct View {
   int64_t width(int64_t block_index) const {
     return std::min(block, channels - block_index * block);
   }
-  // The pixels of one chunk of a block of channels: the start of their data, and their rows.
+  // The range of the data for one chunk of a block of channels: the index of its first element, and
+  // its number of pixels.
   int64_t begin(int64_t block_index, int64_t chunk) const {
     const int64_t sample = chunk / chunks_per_sample();
     if (is_side_by_side) {
@@ -216,7 +217,8 @@ void BatchNorm::compute(const ov::TensorVector& inputs, ov::TensorVector* output
   const auto finish = [&](int64_t b, const std::vector<Moments>& parts) {
     Moments all(v.block);
     for (const auto& part : parts) all.add(part.count, part.mean.data(), part.square.data());
-    const bool is_empty = v.count() == 0;  // leaves the statistics as they are, as in Paddle
+    // Without elements, the running statistics stay as they are, as in Paddle.
+    const bool is_empty = v.count() == 0;
     const float decay = is_empty ? 1.0F : static_cast<float>(attributes().momentum),
                 update_rate = 1.0F - decay;
     const auto count = static_cast<double>(std::max<int64_t>(1, v.count()));

@@ -200,7 +200,8 @@ class ConvDivision {
         data_(data_of(problem)),
         out_(out_of(problem)),
         grid_(divide(work(by_channels, by_rows), threads)) {
-    // A result that is copied is a single sample, which is still in the cache then.
+    // With channels last, each task computes a single sample: its result, which is copied to
+    // blocks, is then still in the cache.
     if (problem.channels_last && !is(ConvKind::filter_gradient)) {
       grid_ = grid_.in_units(kSamples);
     }
@@ -309,7 +310,8 @@ class ConvDivision {
     }
   }
 
-  // The rows of the other side are those that the filter connects with these rows.
+  // Chooses the rows of a part for these rows of the grid: the rows of the data and of the output
+  // that the filter connects.
   void choose_rows(const Range& rows, ConvPart* part) const {
     int64_t& pad = part->problem.attributes.pads_begin[0];
     const auto height = static_cast<int64_t>(problem_.data[2]);

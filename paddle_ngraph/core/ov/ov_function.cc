@@ -56,7 +56,8 @@ ElementType element_type(const ov::element::Type& type) {
 ov::Core create_core() {
   mark_tbb_started();
   ov::Core made;
-  made.add_extension(extension_ops());  // models in files may contain the core's operators
+  // Models that are read from files may contain the core's operators.
+  made.add_extension(extension_ops());
   for (const char* device : {"CPU", "BATCH"}) {
     made.get_property(device, ov::supported_properties);
   }
@@ -325,7 +326,8 @@ class BoundRequest {
   }
 
   static ov::Tensor view(ov::element::Type type, const ov::Shape& shape, void* data, size_t part) {
-    static char nothing[64];  // an empty tensor has no memory, but ov::Tensor requires an address
+    // Address for empty tensors: ov::Tensor does not accept a null pointer.
+    static char nothing[64];
     const size_t begin = part * ov::shape_size(shape) * type.size();
     return ov::Tensor(type, shape, data ? static_cast<char*>(data) + begin : nothing);
   }
@@ -478,7 +480,7 @@ class OvFunction::Implementation {
       std::vector<char*> memory;
       return run_parts(
           [&](BoundRequest* request, size_t part) { request->bind(inputs, part, num_parts()); },
-          [&](BoundRequest* request, size_t part) {  // while other chunks are computed
+          [&](BoundRequest* request, size_t part) {  // copies a chunk while others are computed
             for (size_t i = 0; i < results_.size(); ++i) {
               const ov::Tensor result = request->infer.get_output_tensor(i);
               if (memory.size() == i) {
@@ -571,7 +573,8 @@ class OvFunction::Implementation {
       try {
         auto model = source_ ? compile(source_.get(), &settings) : import(blob_, &settings);
         remainder_ = std::make_unique<Requests>(std::move(model));
-      } catch (const std::exception&) {  // runs continue without these requests
+      } catch (const std::exception&) {
+        // Without these requests, the remaining chunks are computed like all others.
       }
       source_ = nullptr;
       has_compiled_remainder_ = true;
@@ -592,8 +595,9 @@ class OvFunction::Implementation {
   std::mutex remainder_mutex_;
   bool has_tried_ = false;
   std::atomic<bool> has_compiled_remainder_{
-      false};                          // whether compilation was tried, successfully or not
-  std::shared_ptr<ov::Model> source_;  // until the requests for the remaining chunks are compiled
+      false};  // whether compilation was tried, successfully or not
+  // the model, until the requests for the remaining chunks are compiled
+  std::shared_ptr<ov::Model> source_;
   std::unique_ptr<Requests> remainder_;
 };
 
@@ -610,7 +614,7 @@ OvFunction::OvFunction(Blob blob, const Settings& settings) {
   implementation_ = std::make_unique<Implementation>(std::move(blob), settings);
 }
 
-// The plugin trims the heap whenever it destroys a compiled model.
+// Sorts the free memory first: the plugin trims the heap whenever it destroys a compiled model.
 OvFunction::~OvFunction() { sort_free_memory(); }
 
 void OvFunction::require_elements() const { implementation_->require_elements(); }

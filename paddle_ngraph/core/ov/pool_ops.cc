@@ -230,7 +230,8 @@ void MaxPoolWithIndexGrad::compute(const ov::TensorVector& inputs,
       x_grad[mask[i]] += grad[i];
     }
   };
-  // The indices in a row of the mask are unknown before it is read.
+  // Divides whole planes only, not rows: which elements of the input a row of the mask addresses is
+  // unknown before it is read.
   each_part(inputs[1].get_shape(), 1, plane.size() + plane.out_size(), spread_plane);
 }
 

@@ -10,9 +10,10 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Costs in multiplications. Starting a task takes some microseconds.
+// Cost of starting a task, some microseconds, in multiplications.
 constexpr double kTaskCostMultiplies = 1 << 16;
-// A copy adds one read and one write.
+// Factor for the elements of an operand that tasks copy: besides the kernel's access, the copy
+// reads and writes each element once.
 constexpr double kCopyCostFactor = 3;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

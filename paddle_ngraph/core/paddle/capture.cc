@@ -342,7 +342,8 @@ void TraceCache::count_graph() {
   if (++graphs_ == kMaxGraphs) clear();
 }
 
-// Active calls retain their nodes. Patterns stay, for recurring traces.
+// Drops all traces, for new ones to be recorded. Calls in progress retain their nodes; the groups
+// keep their patterns, for traces that recur.
 void TraceCache::clear_traces() {
   num_traces_ = 0;
   for (auto& [number, group] : groups_) group.ends.clear();
@@ -352,7 +353,9 @@ void TraceCache::clear_traces() {
 void TraceCache::clear() {
   clear_traces();
   graphs_ = 0;
-  const auto freed = std::exchange(groups_, {});  // released last: may call Python
+  // Destroyed at the end of the scope, when all members are consistent: a destructor may call
+  // Python.
+  const auto freed = std::exchange(groups_, {});
 }
 
 namespace {
@@ -566,7 +569,8 @@ Capture* capture_of_lazy(PyObject* argument) {
   return found == lazy_tensors().end() ? nullptr : found->second;
 }
 
-// Looks up by memory, so views of a tensor are found, too.
+// The first capture whose deferred calls read the memory of a tensor; null if there is none. Looked
+// up by memory, so that views of a tensor are found, too.
 Capture* reader_of(PyObject* argument) {
   if (readers().empty() || !is_tensor(argument)) return nullptr;
   const phi::DenseTensor* tensor = plain_tensor(argument);
@@ -650,7 +654,8 @@ Capture::~Capture() {
 Capture* Capture::current() { return current_capture; }
 
 void Capture::begin() {
-  // Released objects may call Python, which may call this function again.
+  // The old members are exchanged first and destroyed last: their destructors may call Python,
+  // which may call this function again.
   const auto root = std::exchange(root_, trace_cache_->root());
   node_ = root_.get();
   is_recording_ = false;
@@ -1300,8 +1305,9 @@ bool Capture::compute() {
   return false;
 }
 
-// Whether a graph of these values may be reused. The requested values may differ from call to call,
-// so only the first graph of a trace is created immediately.
+// Whether a graph for these requested values is created immediately: the first graph of a trace, or
+// values that were requested before. Requested values may differ from call to call, so a graph for
+// other values might never be used again.
 bool Capture::has_recurred(const std::vector<int>& outputs) {
   constexpr size_t kMaxOutputSets = 256;
   if (node_->graphs.empty() || node_->outputs.erase(outputs) > 0) return true;
@@ -1310,7 +1316,9 @@ bool Capture::has_recurred(const std::vector<int>& outputs) {
   return false;
 }
 
-// Throws Python's exceptions. A graph that raises has no effects: its operators are called instead.
+// Computes the requested lazy tensors, by a graph if there is one, else by the operators. If the
+// graph raises, it has had no effects, and the operators are called instead. Throws Python's
+// exceptions.
 void Capture::compute_outputs() {
   const std::vector<int> numbers = outputs();
   std::unique_ptr<py::error_already_set> raised;
@@ -1349,7 +1357,8 @@ void materialize(paddle::Tensor* lazy, const paddle::Tensor& result, const std::
 
 }  // namespace
 
-// The graph of the pattern, or one of this trace alone; null if there is none yet.
+// Finds or creates the graph for these requested values: that of the pattern of the trace, or one
+// for this trace alone. Null if no graph is worth creating yet.
 py::object Capture::find_or_make_graph(const std::vector<int>& outputs) {
   const auto pattern = trace_cache_->find_or_make_pattern(
       *node_);  // a strong reference, since other threads may drop the pattern
@@ -1373,7 +1382,7 @@ bool Capture::have_shapes(const py::list& results, const std::vector<int>& outpu
   return true;
 }
 
-// Computes lazy tensors by a graph. Returns false if the graph computed nothing.
+// Computes the requested lazy tensors by a graph. Returns false if the graph has not computed them.
 bool Capture::compute_graph(const py::object& graph, const std::vector<int>& outputs) {
   py::list given;
   for (const auto& value : values_) given.append(is_lazy(value.ptr()) ? py::none() : value);
@@ -1495,7 +1504,8 @@ static size_t trace_group_hash(const TraceNode& node) {
   return before ^ (number + 0x9e3779b97f4a7c15 + (before << 6) + (before >> 2));
 }
 
-// Calls a known call immediately, after an unknown one.
+// Computes a call that has a recorded node immediately, as an unknown call before it was, and
+// checks the result.
 PyObject* Capture::replay_call(TraceNode& node, PyObject* self, PyObject* args, PyObject* kwargs) {
   release_unused();
   const NoCapture none;
@@ -1523,7 +1533,8 @@ void Capture::release_unused() {
   }
 }
 
-// Adds the tensors of a result; returns false if their metadata differs from the recorded metadata.
+// Compares the result of a call with the recorded one, and adds its tensors to the values of the
+// trace. Returns false if kind or metadata differ.
 bool Capture::match_result(const Argument& expected, PyObject* result, const TracedCall& call) {
   if (expected.kind == Argument::Kind::kConstant) return expected.constant.ptr() == result;
   if (expected.kind == Argument::Kind::kUninitialized) return is_uninitialized(result);
@@ -1658,7 +1669,8 @@ bool Capture::may_defer(const TracedCall& call) const {
           has_double_constants || static_cast<double>(static_cast<float>(number)) != number;
     }
   }
-  if (has_doubles && has_double_constants) return false;  // programs store scalars in 32 bits
+  // Programs store scalars in 32 bits: a double constant would lose digits.
+  if (has_doubles && has_double_constants) return false;
   const auto has = [&](const auto& needed) {
     return call.arguments.size() > needed.first &&
            call.arguments[needed.first].kind == Argument::Kind::kConstant &&
@@ -1683,7 +1695,8 @@ bool Capture::may_defer(const TracedCall& call) const {
   return true;
 }
 
-// Returns false if the call cannot be deferred next time: its results are not new tensors.
+// Describes the result of a call for the trace. Returns false if the call cannot be deferred next
+// time, because its results are not new tensors.
 bool Capture::describe_result(PyObject* result, TracedCall& call, Argument& found) {
   if (!is_tensor(result)) {
     if (result == Py_None) {
@@ -1704,11 +1717,12 @@ bool Capture::describe_result(PyObject* result, TracedCall& call, Argument& foun
     found.kind = Argument::Kind::kUninitialized;
     found.empty = empty_meta(result);
     found.stop_gradient = stops_gradient(result);
-    // A gradient, if only of zeros, would pass through an empty result.
+    // An empty result may be deferred only if no gradient, not even of zeros, would pass through
+    // it, or if it is a reserve space.
     return !found.empty || found.stop_gradient || call.function->rule.has_reserve_space;
   }
   const auto kind = traced_meta(result);
-  // A persistable result is a copy of a parameter.
+  // A persistable result is a copy of a parameter, and is not deferred.
   if (!kind || get_flag(result, "persistable")) return false;
   found.kind = Argument::Kind::kValue;
   found.value = static_cast<int>(values_.size() + new_values_.size());
@@ -1769,7 +1783,8 @@ bool Capture::may_mutate_eagerly(const InterceptedFunction& function, PyObject* 
          owner_of({self, nullptr, nullptr}, true) == nullptr;
 }
 
-// Whether a tensor may be mutated as part of the trace: aliases would observe the write.
+// Whether a tensor may be mutated as part of the trace. Not if it has aliases, which would observe
+// the write.
 bool Capture::may_mutate(const InterceptedFunction& function, PyObject* tensor) const {
   const int number = value_index(tensor);
   if (number < 0) return function.rule.mutation == Mutation::kValues && owns_memory(tensor);
@@ -1779,7 +1794,8 @@ bool Capture::may_mutate(const InterceptedFunction& function, PyObject* tensor) 
   // gradient pass again.
   if (call_of(number).function->rule.mutation == Mutation::kStopGradient) return false;
   const TracedTensorMeta& kind = known_meta(number);
-  // With gradients off, autograd still treats the tensor as its former value.
+  // If gradients are off, autograd treats the tensor as its former value even after the write: the
+  // mutation must not be deferred where the tensor has a gradient.
   return kind.is_contiguous && (kind.stop_gradient || has_gradient()) && !is_aliased(number);
 }
 
@@ -1847,7 +1863,8 @@ void Capture::defer_mutation(const TraceNode& node, PyObject* tensor) {
   auto other = make_tensor({changed.dtype(), changed.dims()}, stops_gradient(tensor));
   if (is_lazy(tensor)) {
     lazy_tensors().emplace(other.ptr(), this);
-  } else {  // the memory belongs to the former value
+    // The memory belongs to the former value: `other` gets it, and the tensor becomes lazy.
+  } else {
     std::swap(changed, tensor_of(other.ptr()));
     changed.set_name(tensor_of(other.ptr()).name());
     lazy_tensors().emplace(tensor, this);
@@ -1857,7 +1874,8 @@ void Capture::defer_mutation(const TraceNode& node, PyObject* tensor) {
   if (stops != stops_gradient(tensor)) set_stop_gradient(tensor, stops);
 }
 
-// Rebinds a tensor to the next value; `former` takes over the former value, if it is lazy.
+// Makes a Python tensor denote the next value of the trace. `former`: the tensor that denotes its
+// former value from now on; null if none has to.
 void Capture::rebind_to_next_value(PyObject* tensor, py::object former) {
   const int before = value_indices_.at(tensor);
   value_indices_.erase(tensor);
@@ -1886,7 +1904,8 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
   if (known == nullptr && !call) return result.release().ptr();
   const auto kind = result ? traced_meta(self) : std::nullopt;
   const bool is_known = known != nullptr && kind && *kind == known->call.metas.back();
-  // Autograd does not see the mutation: see may_mutate.
+  // Whether the tensor has a gradient although gradients are off: autograd does not see the
+  // mutation, see may_mutate().
   const bool is_unseen = kind && !gradient && !kind->stop_gradient;
   if (!kind || is_unseen || (known != nullptr && !is_known)) {
     const py::error_scope saved_error;
@@ -1900,7 +1919,8 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
     call->result.kind = Argument::Kind::kValue;
     call->result.value = call->first_result;
     call->metas.push_back(*kind);
-    // Where inspected, the tensor retains its grad node, for when the switch is off again.
+    // The new value is recorded as a view of the former one: setting stop_gradient keeps the memory
+    // and the grad node, which counts if stop_gradient is reset.
     if (function.rule.mutation == Mutation::kStopGradient) call->views[call->first_result] = number;
     node_->children.push_back(std::make_unique<TraceNode>(node_));
     known = node_->children.back().get();

@@ -50,7 +50,8 @@ class WorkerThreads {
       process_ = getpid();
       pending_.clear();
       num_idle_ = 0;
-      // Leaked: its waiters are threads that do not exist in the fork.
+      // The condition variable is leaked: threads that do not exist in this process wait for it,
+      // and its destructor would wait for them.
       static_cast<void>(wakeup_.release());
       wakeup_ = std::make_unique<std::condition_variable_any>();
     }

@@ -25,7 +25,8 @@ const std::array<FlagOverride*, FlagOverride::kFlags>& FlagOverride::all() {
       make(1, "enable_pir_in_executor_trace_run", FLAGS_enable_pir_in_executor_trace_run, true),
       make(2, "new_executor_sequential_run", FLAGS_new_executor_sequential_run, true),
       make(3, "pir_apply_inplace_pass", FLAGS_pir_apply_inplace_pass, false)};
-  // After the fork handlers of the mutexes, which are free then.
+  // Registered after the fork handlers of the mutexes: in the child, the mutexes are unlocked
+  // before reset_after_fork() runs.
   static const int registered = pthread_atfork(nullptr, nullptr, reset_after_fork);
   static_cast<void>(registered);
   return flags;

@@ -187,7 +187,8 @@ pir::Operation* add_carried_value(pir::Operation* op, pir::Value value) {
 pir::Operation* drop_carried_value(pir::Operation* loop, uint32_t index) {
   auto* context = pir::IrContext::Instance();
   std::vector<pir::Value> operands = loop->operands_source();
-  operands.erase(operands.begin() + 1 + index);  // the first is the condition
+  // The operand at index 0 is the condition of the loop.
+  operands.erase(operands.begin() + 1 + index);
   std::vector<pir::Value> results = loop->results();
   results.erase(results.begin() + index);
   pir::AttributeMap attributes = loop->attributes();

@@ -62,7 +62,8 @@ class Fingerprint {
   void begin_operator(const pir::Operation& /*op*/) {}
   void word(uint64_t word) { value_ = mix(value_ * 31 + word); }
 
-  // The order of the map does not matter.
+  // Adds the items of a map to the hash. Their hashes are summed, so that the order of the map does
+  // not matter.
   template <typename Map, typename Word>
   void named(const Map& map, Word of) {
     uint64_t sum = map.size();
