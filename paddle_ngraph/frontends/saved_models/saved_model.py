@@ -45,7 +45,8 @@ OLD_PROGRAM, OLD_PARAMETERS = "__model__", "__params__"
 # Compiled functions, in a folder next to the program.
 FUNCTIONS_GLOB = "*.ngraph"
 
-# Paddle's framework.proto: the fields of a ProgramDesc, which must include blocks.
+# The field ids of a ProgramDesc in Paddle's framework.proto; a program must have the field of
+# blocks.
 _BLOCKS = 1
 _FIELDS = frozenset({_BLOCKS, 2, 3, 4, 5})
 # Text that a PIR program with an engine operator contains.
@@ -139,7 +140,7 @@ class SavedModel:
                 ``trainable=False``, or the parameter file is missing or truncated.
         """
         if not os.path.isfile(self.program):
-            return  # Paddle reports the missing file
+            return  # nothing to check: Paddle reports the missing file
         if not self.is_pir:
             if not _is_program_desc(_read(self.program)):
                 raise NgraphError(
@@ -233,7 +234,8 @@ class SavedModel:
         program = self.as_pir()
         serialize_program(program, folder / "model.json")
         config.set_model(folder / "model.json", self._in_one_file(program, folder))
-        config.set_model("")  # else the folder of a ProgramDesc model remains set
+        # Resets the folder of a ProgramDesc model, which would otherwise remain set.
+        config.set_model("")
         return folder
 
     def _in_one_file(self, program: Program, folder: TemporaryFolder) -> str:
@@ -292,7 +294,9 @@ class SavedModel:
         """Loads the parameters of a PIR program into a scope."""
         names = sorted(_parameters_of(self.as_pir()))
         tensors = [scope.var(name).get_tensor() for name in names]
-        for tensor in tensors:  # Paddle reads each tensor's device before it loads the data
+        # Each tensor gets memory first: Paddle reads the device of a tensor before it loads the
+        # data.
+        for tensor in tensors:
             tensor.set(np.zeros(1, "float32"), paddle.CPUPlace())
         if names:
             load = replaced.LOAD_COMBINED.current
@@ -322,7 +326,8 @@ class TemporaryFolder:
 def _remove(path: str, descriptors: list[int], process_id: int) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
-    if os.getpid() == process_id:  # after a fork, the parent owns the folder
+    # Not in a forked process: the folder belongs to the parent.
+    if os.getpid() == process_id:
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -417,7 +422,8 @@ def _checking_files(original: Callable[..., None]) -> Callable[..., None]:
         predicate: Any = None,
         filename: Any = None,
     ) -> None:
-        if vars is not None and dirname is not None:  # load_vars calls itself with these
+        # The arguments with which ``load_vars`` calls itself, once they are resolved.
+        if vars is not None and dirname is not None:
             vars = list(vars)
             if filename:
                 _check_file(os.path.join(dirname, filename))
@@ -462,7 +468,7 @@ def find(path: str) -> list[Path]:
         found = sorted(file for file in given.iterdir() if file.suffix in ENDINGS)
         if (given / OLD_PROGRAM).is_file():
             found.append(given / OLD_PROGRAM)
-        # A model that exists in both formats is included once, as PIR.
+        # Of a model that exists in both formats, only the PIR file is included.
         found = [f for f in found if f.suffix != ".pdmodel" or f.with_suffix(".json") not in found]
         found = [file for file in found if file.suffix != ".json" or _is_program(file)]
     else:

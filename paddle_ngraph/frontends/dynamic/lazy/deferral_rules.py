@@ -217,7 +217,8 @@ SETTABLE_METADATA = frozenset({"name"})
 # Operators that mutate an argument, and stochastic operators.
 STATISTICS_WRITERS = frozenset({"batch_norm"})
 STOCHASTIC = frozenset({"dropout", "uniform"})
-# Arguments, by position, with which these operators do neither. Each of them has an entry.
+# Values of arguments, by position, for which an operator has no effect: it then neither mutates an
+# argument nor samples. Each operator of the two sets above has an entry.
 EVALUATION_ARGUMENTS: dict[str, dict[int, Any]] = {
     "batch_norm": {5: True, 10: False},
     "dropout": {3: True},
@@ -240,7 +241,8 @@ def _with_stopped_gradient(x: Any) -> Any:
 
 
 def _copy_with_item(x: Any, index: Any, value: Any) -> Any:
-    y = x.clone()  # deferred readers of the former value may run later
+    # Writes to a copy: deferred operators that read the former value may run later.
+    y = x.clone()
     getattr(y, _SET_ITEM)(index, value)
     return y
 
@@ -297,7 +299,8 @@ def _as_program_index(x: Any, index: Any) -> Any:
             row = _C_ops.gather(x, _C_ops.reshape(items.pop(axis), [1]), axis)
             x = _C_ops.squeeze(row, [axis])
     if len({each.dtype for each in items if isinstance(each, paddle.pir.Value)}) > 1:
-        items = [  # index tensors of a program need one dtype
+        # In a program, all index tensors must have the same dtype.
+        items = [
             _C_ops.cast(each, paddle.int64) if isinstance(each, paddle.pir.Value) else each
             for each in items
         ]
@@ -324,7 +327,8 @@ def _with_assigned_item(x: Any, index: Any, value: Any) -> Any:
     return _C_ops.set_value_with_tensor(x, value, *where)
 
 
-_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1  # bounds beyond any axis
+# Ends of slices that are beyond any axis.
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
 def _range(item: Any) -> tuple[int, int, int]:
