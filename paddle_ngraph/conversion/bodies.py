@@ -151,14 +151,15 @@ class BodyBuilder:
             n: each for n, each in enumerate(sources) if isinstance(each, TensorArray)
         }
         written = appended_by(block)
-        # The number of elements that an iteration appends to each outer TensorArray.
+        # For each TensorArray of the surrounding block, by its index among the sources: the number
+        # of elements that an iteration appends.
         self._appends = {
             index: written[block.inputs[index].id]
             for index in self._outer_arrays
             if counters is not None and written[block.inputs[index].id]
         }
         self._used_arrays = used_arrays
-        # Elements appended in this iteration, by source.
+        # The elements that this iteration has appended, by the index of the source.
         self._appended: dict[int, TensorArray] = {}
         self._has_iteration_sizes = (
             _has_growth(growth) or self._shapes_slices or bool(self._appends)
@@ -255,7 +256,7 @@ class BodyBuilder:
         """The value that the block gets for a source."""
         if not isinstance(source, TensorArray):
             return source
-        # An array that is only appended to: the block reads no element of it.
+        # No element is passed: the block only appends to this array.
         if index in self._appends:
             return opset15.constant(np.int64(0)).output(0)
         return self._outer.arrays.elements(source)
@@ -314,7 +315,7 @@ class BodyBuilder:
         return results
 
     def _yielded(self, spec: TensorSpec) -> Output:
-        """The value that an iteration or a branch yields."""
+        """The value that the body returns for a yielded tensor or TensorArray."""
         arrays = self.bridge.arrays
         if spec in arrays:
             return arrays.elements(arrays[spec])
@@ -409,7 +410,7 @@ class BodyBuilder:
         return self.bridge.integers.in_range(self._next_iteration, 0, most, error)
 
     def _update_trip_count_check(self) -> None:
-        """Applies the limits of the complete model to the check of the iteration index."""
+        """Replaces the check of the iteration index by one with the complete model's limits."""
         if self._iteration_check is not None:
             replace_node(self._iteration_check, self._trip_count_check())
 

@@ -45,7 +45,7 @@ class ConstantFolding:
 
     def size_behind(self, value: Output) -> SymbolicSize | None:
         """The symbolic size that ``value``, one float32 element, was converted from."""
-        # Only float32 is handled here; for other dtypes see contents().
+        # Other dtypes than float32 are handled by contents().
         if value.get_element_type() != Type.f32:
             return None
         node = value.get_node()
@@ -96,7 +96,8 @@ class ConstantFolding:
         if node.get_type_name() == "ShapeOf":
             dtype = output.get_element_type().to_dtype()
             return np.array(list(node.input_value(0).get_shape()), dtype=dtype)
-        # Called for each output of a node, of which there may be thousands.
+        # Remembers nodes whose contents only a run computes: this function is called for each
+        # output of a node, of which there may be thousands.
         if node.get_name() in self._unknown:
             return None
         results = self._evaluated(node)

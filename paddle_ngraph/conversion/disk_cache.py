@@ -54,7 +54,8 @@ def is_stored(graph: str) -> bool:
         return False
     try:
         settings = RunSettings.of(graph)
-    except ValueError:  # a bad flag, which the run will report
+    except ValueError:
+        # The run will report the invalid flag.
         return False
     environment = build_environment(
         graph, settings.precision, settings.threads * settings.runs_at_once
