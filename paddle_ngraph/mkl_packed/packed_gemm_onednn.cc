@@ -67,8 +67,8 @@ matmul::primitive_desc describe(const MatmulShape& shape, const memory::desc& b)
           attributes_of(shape.accumulate)};
 }
 
-// Returns make(), a call of oneDNN that acquires oneDNN's internal locks; no fork happens during
-// it.
+// Returns make(), a call of oneDNN that acquires internal locks of the library; forks wait
+// meanwhile.
 template <typename Make>
 auto made_by_library(const Make& make) {
   const ForkBlocker fork_blocker;
@@ -114,7 +114,7 @@ using Primitive = std::pair<matmul, matmul::primitive_desc>;
 class Primitives {
  public:
   Primitive find(const MatmulShape& shape, const memory::desc& b) const {
-    // A primitive is created for a fixed number of threads.
+    // The key contains the number of threads, for which a primitive is created.
     const Key key{shape.m, shape.lda, shape.ldc, shape.accumulate, num_omp_threads()};
     const ForkBlocker fork_blocker;
     std::lock_guard<std::mutex> lock(mutex_);
@@ -128,7 +128,8 @@ class Primitives {
   }
 
  private:
-  static constexpr size_t kMaxPrimitives = 64;  // the maximum, since inputs may have any length
+  // Limited, since inputs may have any length, and each length needs primitives of its own.
+  static constexpr size_t kMaxPrimitives = 64;
   using Key = std::tuple<int64_t, int64_t, int64_t, bool, int>;
   struct Made {
     Key key;
@@ -240,7 +241,8 @@ class OnednnRowMatrix : public PackedMatrix {
 // each compiled as a whole.
 void compile_sgemm() {
   const ForkBlocker fork_blocker;
-  const OmpThreads one(1);  // without a parallel region
+  // The calls run on the calling thread alone.
+  const OmpThreads one(1);
   constexpr int64_t kSizes[][3] = {{1, 1, 1}, {16, 16, 1}, {8, 17, 200}};
   const std::vector<float> a(17 * 200), b(17 * 200);
   std::vector<float> c(17 * 17);
@@ -418,7 +420,8 @@ class Bfloat16Provider : public GemmProvider {
   }
 
  private:
-  static constexpr int64_t kMinSize = 16;  // the minimum of mixed_precision.py
+  // The smallest dimension for bfloat16, as in mixed_precision.py.
+  static constexpr int64_t kMinSize = 16;
 };
 
 }  // namespace

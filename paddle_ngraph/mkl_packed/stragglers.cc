@@ -19,9 +19,9 @@ using std::chrono::nanoseconds;
 constexpr int64_t kMinLateNs = 500'000;
 constexpr int64_t kLateFactor = 8;
 
-// A single thread computes for kSingleThreadFactor times the duration of the late step, for at
-// least twice the previous time if threads are late again soon after, and for kMaxSingleThreadNs at
-// most.
+// After a late step, a single thread computes for kSingleThreadFactor times the duration of that
+// step; if threads are late again soon after, for at least twice the previous time; but for
+// kMaxSingleThreadNs at most.
 constexpr int64_t kSingleThreadFactor = 2, kMaxSingleThreadNs = 1'600'000'000;
 
 int64_t now() { return nanoseconds(Clock::now().time_since_epoch()).count(); }

@@ -106,7 +106,7 @@ def _matmul_us(op_type: str, read: Sequence[int], written: Sequence[int]) -> flo
     """
     if not _is_matmul_type(op_type) or len(read) < 2 or not written:
         return 0.0
-    # With [M, K], [K, N] and [M, N] this is MKN.
+    # The number of multiplications: for [M, K], [K, N] and [M, N] the root of their product is MKN.
     return math.sqrt(read[0] * read[1] * max(written)) / SETTINGS.multiplications_per_us
 
 

@@ -98,7 +98,7 @@ def _can_be_replaced(op: Operation) -> bool:
 
 
 def _private_results(op: Operation) -> list[Value]:
-    """The results with saved state for the operator's own gradient."""
+    """The results that only the gradient of this operator may read: its saved state."""
     return [_result(op, "reserve"), _result(op, "dropout_state_out")]
 
 
@@ -140,7 +140,8 @@ def _replace(op: Operation, gradients: list[Operation]) -> None:
     reserve = _result(op, "reserve")
     attributes = _attributes(attrs)
     if not gradients and not _has_dropout(attrs):
-        attributes["is_test"] = True  # computes equal results, but saves nothing for a gradient
+        # The results are equal, but nothing is saved for a gradient.
+        attributes["is_test"] = True
     out, *others = _core.insert_operator(
         op,
         name,

@@ -124,7 +124,7 @@ def _accumulating(
 
 
 def _sum(build: Builder, number: int, flat: Value) -> Value:
-    """The variable that accumulates the gradients of a bucket over several runs."""
+    """The scope variable that accumulates the gradients of bucket ``number`` over several runs."""
     return build.variable(f"{ACCUMULATED}{number}", list(flat.shape), dtype_name(flat.dtype))
 
 
@@ -172,7 +172,8 @@ def _buckets(values: Iterable[Value], options: DistributionOptions) -> Iterator[
     limit = options.bucket_mb * 2**20
     pending: dict[str, list[Value]] = {}
     for value in values:
-        if 0 in value.shape:  # as in recurrent layers; Paddle cannot send it
+        # Skips empty tensors, which Paddle cannot send; recurrent layers have some.
+        if 0 in value.shape:
             continue
         dtype = dtype_name(value.dtype)
         bucket = pending.setdefault(dtype, [])

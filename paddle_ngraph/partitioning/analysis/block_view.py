@@ -100,7 +100,7 @@ _SIDE_EFFECTS = frozenset({"pd_op.print", "pd_op.assert"})
 _SCOPE_WRITERS = frozenset(
     {"pd_op.shadow_output", "builtin.shadow_output", "builtin.set_parameter"}
 )
-# Operators that write variables other than their results.
+# Operators that write variables which are not their results.
 _IMPLICIT_WRITERS = frozenset({"pd_op.load", "pd_op.load_combine", "pd_op.py_func"})
 # Attribute of operators that send or receive: the id of a process group.
 RING_ATTRIBUTE = "ring_id"
@@ -273,7 +273,7 @@ class BlockView:
         self.readers: dict[str, list[OpNode]] = {}
         self._root: dict[str, str] = {}
         self._types: dict[str, tuple[str, tuple[int, ...]]] = {}
-        # The first value of a variable, by its name in the scope.
+        # For each name in the scope, the id of the first value in the block that has this name.
         self._variables: dict[str, str] = {}
         self._aliased_names = _aliased_names(block)
         self._has_sinks = any(op.name() in SINKS for op in block.ops)
@@ -324,7 +324,10 @@ class BlockView:
         return TensorSpec(number, *self._types[vid])
 
     def unpacked(self, value: Value) -> list[str] | None:
-        """The variables in ``value``: itself, or the members of a list; ``None`` if unknown."""
+        """The ids of the variables in ``value``: its own, or those of the members of a list.
+
+        ``None`` if the members of a list are unknown; empty for an absent value.
+        """
         if not value.initialized():
             return []
         if _is_variable(value):
@@ -513,7 +516,7 @@ def put_before(op: Operation, name: str, operands: list[Any], attributes: list[A
 
 
 def is_overwritten(value: Value) -> bool:
-    """Whether an operator writes over ``value``."""
+    """Whether an operator that reads ``value`` writes its result over it."""
     targets = (operand for op in value.all_used_ops() for operand, _ in overwritten(op))
     return any(operand.is_same(value) for operand in targets)
 
@@ -747,7 +750,8 @@ def describe(
             continue
         results = view.result_members(value)
         if results is None and value.use_empty() and not view.is_result(node):
-            results = []  # a list without a reader
+            # A list that nothing reads: its members need not be known.
+            results = []
         if results is None:
             return f"output '{name}' is not a dense tensor"
         wanted = view.is_result(node) and name not in omitted
@@ -757,7 +761,8 @@ def describe(
         )
     try:
         _describe_form(view, node, op, tensor_ids)
-    except NgraphError as error:  # e.g. complex dtypes
+    except NgraphError as error:
+        # The reason why the graph cannot describe the operator for Paddle, such as a complex dtype.
         return str(error)
     return op
 
@@ -773,7 +778,7 @@ def slots(view: BlockView, node: OpNode) -> list[tuple[str, str]]:
         ]
     try:
         names = node.op.get_input_names()
-    except ValueError:  # an operator without input names falls back
+    except ValueError:  # no names: the operator has none, and falls back
         return []
     inputs = zip(names, node.op.operands_source())
     return [(name, vid) for name, value in inputs for vid in view.unpacked(value) or ()]
