@@ -231,7 +231,8 @@ def _write(
     target: str,
     seed: int,
 ) -> None:
-    # Only projects with kernel calls contain the code that calls Paddle's kernels.
+    # The folder ``phi``, with the code that calls Paddle's kernels, is only copied for programs
+    # with such calls.
     apart = None if cpp_program.kernel_calls else shutil.ignore_patterns("phi")
     shutil.copytree(_TEMPLATE, folder, dirs_exist_ok=True, ignore=apart)
     for name in core_files():

@@ -169,7 +169,8 @@ class BodyBuilder:
         sizes = outer.sizes.of_block()
         read = [self._source(index, each) for index, each in enumerate(sources)]
         self.inputs = BodyInputs(read, args, sizes, outer.sizes)
-        # Paddle declares shapes that follow from those of the first iteration.
+        # Declared shapes do not bind a body with sizes that vary: Paddle infers them from the first
+        # iteration.
         as_declared = outer.as_declared and not self._has_iteration_sizes
         self._iterations = LoopIterations(counters, block.inputs, self.inputs.sources, outer_shapes)
         induction = InductionValues(block.ops, self._iterations.value)
@@ -306,6 +307,7 @@ class BodyBuilder:
         """The results of an iteration or a branch, each computed by a node of its own."""
         results: list[Output] = []
         for output in (*map(self._yielded, self._block.outputs), *self._appended_elements()):
+            # A parameter, a constant, or a result that occurs twice is reshaped to its own shape:
             # nGraph identifies a result by the node that computes it.
             is_made = output.get_node().get_type_name() not in ("Parameter", "Constant")
             if not is_made or key_of(output) in map(key_of, results):

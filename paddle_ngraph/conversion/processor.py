@@ -95,7 +95,7 @@ def has_int8() -> bool:
 
     Before VNNI and AMX two products are summed in 16 bits, which is not enough for both.
     """
-    # Where there is AVX-512, oneDNN has no kernels with VNNI of 256 bits.
+    # With AVX-512, the VNNI units of 256 bits do not count: oneDNN then has no kernels for them.
     units = {"avx512_vnni", "amx_int8"} if "avx512f" in _units() else {"avx_vnni"}
     return _target.get() is None and not units.isdisjoint(_units())
 

@@ -36,7 +36,8 @@ from paddle_ngraph.ir.graph import MAX_FOLDED_ELEMENTS
 
 Dims = list[Number]
 
-# The engine computes integers in int32, and may divide them in float32.
+# Bounds beyond which the engine's results differ: it computes integers in int32, and may divide
+# them in float32.
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _MAX_EXACT_FLOAT32_INTEGER = 2**24
 
@@ -146,7 +147,8 @@ class Shapes:
             found = known
         for output, dims in zip(node.outputs(), found):
             for dim in dims:
-                # Empty tensors are special, and often computed by other nodes.
+                # Fixes a size that may be 0: empty tensors have rules of their own, and other nodes
+                # often compute them.
                 if isinstance(dim, SymbolicSize) and not dim >= 1:
                     int(dim)
             self._dims[key_of(output)] = dims

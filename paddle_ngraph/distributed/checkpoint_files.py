@@ -109,8 +109,8 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         os.makedirs(path, exist_ok=True)
-        # Locked until this process ends. A lock of this type is not inherited by forked processes,
-        # which may live longer.
+        # The lock file, which stays locked until this process ends. A lock of this type is not
+        # inherited by forked processes, which may live longer.
         self._lock = open(path / _LOCK, "ab")  # noqa: SIM115
         try:
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -36,8 +36,8 @@ memory::desc rows(int64_t count, int64_t size, int64_t ld, Type type = Type::f32
 }
 
 memory::desc plain(const Matrix& b, int64_t n, int64_t k, Type type = Type::f32) {
-  // With k = 1, a column of single elements is also a row; oneDNN computes wrong results for it as
-  // a column.
+  // With k = 1, a column of single elements is described as a row, which it also is: oneDNN
+  // computes wrong results for it as a column.
   const bool is_row = !b.transposed || (k == 1 && b.ld == 1);
   const memory::dims strides = is_row ? memory::dims{std::max(b.ld, n), 1} : memory::dims{1, b.ld};
   return memory::desc({k, n}, type, strides);
@@ -254,7 +254,8 @@ void compile_sgemm() {
   }
 }
 
-// Created while the GIL is held, so that no fork sees a partially created one.
+// The oneDNN provider. The only object is created while the GIL is held, so that no fork sees a
+// partially created one.
 class OnednnProvider : public GemmProvider {
  public:
   OnednnProvider() { compile_sgemm(); }
@@ -283,7 +284,7 @@ class OnednnProvider : public GemmProvider {
 
   void gemm(const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k, float* c,
             int64_t ldc, bool accumulate) const override {
-    // With few rows sgemm does not use all of its threads.
+    // Uses a matmul primitive for few rows, for which sgemm does not use all of its threads.
     if (!a.transposed && m >= kMinRows && m <= kMaxRows && has_avx512_matmul()) {
       OnednnMatmul product;
       const memory whole(plain(b, n, k), cpu(), const_cast<float*>(b.data));
@@ -334,7 +335,8 @@ class Bfloat16Matmul : public Matmul {
   }
 
  private:
-  // Created on first use: most matmuls get either only rounded or only float32 operands.
+  // Returns `product`, created on first use: most matmuls get either only rounded or only float32
+  // operands.
   OnednnMatmul& with(std::unique_ptr<OnednnMatmul>& product, int64_t lda) const {
     if (product == nullptr) {
       product = matrix_.onednn_matmul({shape_.m, lda, shape_.ldc, shape_.accumulate});

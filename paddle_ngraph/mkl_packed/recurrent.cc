@@ -254,7 +254,7 @@ class ForwardCell {
     return out_of(cell_.step(net_, i - 1)) + row * net_.width();
   }
 
-  // If no gradient follows, c is updated in place.
+  // The c before the `i`-th step. If no gradient follows, c is updated in place in c_last.
   const float* c_before(int64_t i) {
     if (net_.is_test) return c_last_;
     return i == 0 ? c_before_ : c_of(cell_.step(net_, i - 1));
@@ -328,7 +328,7 @@ class GateGrads {
     return {at(row), stride_, transposed, rounded_at(row)};
   }
 
-  // Called after a shard has written the rows of a step.
+  // Sums and rounds the gradients of a step, once a shard has written the rows of the step.
   void finish(int64_t shard, int64_t row, int64_t count) {
     std::vector<float> of_step(gates_, 0.0f);
     for (int64_t i = row; i < row + count; ++i) add(at(i), gates_, of_step.data());
@@ -543,7 +543,8 @@ void forward(const Network& net, const ForwardData& data) {
   const DefaultFloatEnvironment environment;
   const OmpThreads threads(threads_for(net));
   const int64_t size = net.rows() * net.width();
-  // If no gradient follows, layers write alternately to `ping_pong` and to the output.
+  // Without a gradient, the gates are not saved, and layers write alternately to `ping_pong` and to
+  // the output.
   Buffer gates(net.is_test ? net.rows() * net.gates() : 0);
   Buffer ping_pong(net.is_test && net.layers > 1 ? size : 0);
   Buffer dropped(net.has_dropout() ? size : 0);

@@ -54,7 +54,8 @@ class _GraphFacts:
         """Determines the facts about a graph string."""
         graph = Graph.from_string(text)
         can_fall_back = not any(
-            # Paddle's few kernels of bfloat16 are oneDNN's, with other results or errors.
+            # Operators of bfloat16 cannot fall back: Paddle's few kernels for the type are
+            # oneDNN's, with other results or errors.
             op.form is None or _is_unchecked(op) or op.has_bfloat16()
             for op in graph.all_ops()
         )
@@ -132,7 +133,8 @@ class _CompileQueue:
                 return False
             self._pending.append(job)
             if self._thread is None:
-                # Not a daemon thread: exit of the process during a compilation would crash.
+                # The thread is no daemon, because the exit of the process during a compilation
+                # would crash: the exit joins the thread first.
                 self._thread = threading.Thread(
                     target=self._build_all, name="paddle_ngraph compiles"
                 )

@@ -234,7 +234,8 @@ class _Classifier:
         view = self._view
         written = [operand for operand, _ in node.overwrites if not view.is_array(operand)]
         if any(map(view.is_outer, written)):
-            # Paddle would not see the write, and run other users of the variable concurrently.
+            # The write has to remain an operator of Paddle: of an engine operator, Paddle would not
+            # see the write, and would run other users of the variable concurrently.
             return "it overwrites a variable of an outer block"
         if any(view.is_named(operand) for operand, _ in node.overwrites):
             # Converted, it would leave ``set_parameter`` of Paddle with a variable that no operator

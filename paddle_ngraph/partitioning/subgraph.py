@@ -174,7 +174,8 @@ class _IntervalBuilder(_GraphBuilder):
                     self._view.root(v) for v in self._capable.read_by_value(node)
                 }
                 self._add(node)
-        # nGraph computes results in their order: memory written early can be freed early.
+        # The states are in the order of their last writes: nGraph computes results in order, and
+        # memory that is written early can be freed early.
         states = list(self._overwritten)
         inputs = [root for root in self._external if root not in self._overwritten]
         replaced, outputs = self._outputs(states)

@@ -249,7 +249,7 @@ class _CollectiveInserter:
 
     def _averaged(self, build: Builder, flat: Value, runs: int = 1) -> Value:
         """The average over ``runs`` runs and all ranks, from the sum over these runs."""
-        # Divided before the summation, which might overflow otherwise.
+        # Divides before the all-reduce, because the sum over the ranks might overflow.
         flat = build.scaled(flat, 1 / (self._ranks * runs))
         if self._ranks == 1:
             return flat

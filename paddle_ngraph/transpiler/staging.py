@@ -38,7 +38,7 @@ _US_PER_MESSAGE = 50.0
 _SENT_ELEMENTS_PER_US = 200.0
 # The time of a forward operator counts three times: its gradient takes twice as long.
 _PASSES_PER_OPERATOR = 3
-# Reads and writes of an update per element of a parameter and of its states.
+# The number of reads and writes by an update for each element of a parameter and of its states.
 _ACCESSES_PER_UPDATE = 8
 # A partition is rejected if one stage has a larger share of the time.
 _MAX_STAGE_SHARE = 0.9

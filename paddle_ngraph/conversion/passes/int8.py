@@ -240,7 +240,8 @@ def _quantize_weights(weights: _Weights, known: Contents) -> bool:
     scale = scales[tuple(slice(None if i in channels else 1) for i in range(scales.ndim))]
     if not (scale >= 0).all() or (scales != scale).any():
         return False
-    # Where all weights of a channel are 0, so is their scale, but FakeQuantize needs another one.
+    # If all weights of a channel are 0, their scale is 0; 1 replaces it, because FakeQuantize needs
+    # a positive scale.
     values = np.where(scales == 0, 0, _applied(weights.steps, codes, known))
     scale = np.where(scale == 0, 1, scale)
     values = opset15.constant(np.ascontiguousarray(values, np.float32))

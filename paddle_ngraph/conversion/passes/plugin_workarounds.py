@@ -64,7 +64,8 @@ _REDUCTIONS = {
     "ReduceProd": opset15.reduce_prod,
     "ReduceSum": opset15.reduce_sum,
 }
-# The plugin computes a parameter read by these in no separate loop, as it may for a - b.
+# Types of nodes for which the plugin computes a parameter in no separate loop, whichever operand it
+# is; for others, such as a - b, it may.
 _COMMUTATIVE = frozenset({"Add", "Maximum", "Minimum", "Multiply"})
 
 

@@ -42,8 +42,8 @@ class BackgroundCompiler {
   // Number of runs recorded by note_fallback_run().
   int64_t fallback_runs() const { return fallback_runs_; }
 
-  // Called by the job; an engine has at most one that is neither built nor cancelled. Neither takes
-  // a lock.
+  // Begin and end of the engine's pending job, called by the job itself. An engine has at most one
+  // job that is neither built nor cancelled. Neither function takes a lock.
   void begin(const CompileJob& job) { pending_job_ = &job; }
   void end(const CompileJob& job);
 

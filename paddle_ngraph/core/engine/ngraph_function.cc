@@ -18,7 +18,8 @@ namespace {
 // A state of at most this many bytes is copied back: cheaper than exchanging buffers.
 constexpr size_t kMaxCopiedStateBytes = 4096;
 
-// The engine computes the int64 indices of a subgraph in int32.
+// Throws InvalidInput unless int32 represents all elements of an int64 input: the engine computes
+// indices in int32.
 void require_int32_range(const phi::DenseTensor& tensor, size_t input) {
   if (tensor.dtype() != paddle::DataType::INT64) return;
   const auto* values = static_cast<const int64_t*>(memory(tensor));

@@ -100,7 +100,8 @@ void reduce_and_apply(const View& v, const Reduce& reduce, const Finish& finish,
   const double multiplies =
       static_cast<double>(v.count() * v.channels) * kPasses * kMultipliesPerStep;
   const Grid grid = grid_of(v, multiplies);
-  // Without elements there is one empty chunk to finish; without blocks, nothing.
+  // Clips the ranges of blocks and chunks of a task, since the grid has at least one of each:
+  // without elements there is one empty chunk to finish, without blocks nothing.
   const auto blocks_of = [&](int64_t task) {
     const Range blocks = grid.range(kBlocks, task);
     return Range{std::min(blocks.begin, v.blocks), std::min(blocks.end, v.blocks)};

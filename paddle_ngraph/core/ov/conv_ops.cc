@@ -159,8 +159,9 @@ bool is_fast(const ConvKernel& kernel, bool channels_last) {
   return kernel.name.find("jit") == 0 || kernel.name.find("brg") == 0;
 }
 
-// oneDNN's bfloat16 gradient of a filter reads uninitialized scratch memory where a row is shorter
-// than a stride, and multiplies it by zeros: the result is NaN if that memory happens to hold NaN.
+// Whether oneDNN's kernel would read uninitialized scratch memory: the bfloat16 gradient of a
+// filter, where a row is shorter than a stride. It multiplies the memory by zeros, so the result is
+// NaN if the memory happens to contain NaN.
 bool reads_uninitialized_padding(const ConvProblem& problem) {
   return problem.bfloat16 && problem.kind == ConvKind::filter_gradient &&
          static_cast<int64_t>(problem.data[3]) < problem.attributes.strides[1];

@@ -69,7 +69,8 @@ class DeferredErrors {
   }
 
  private:
-  // A forked process has its own state: threads of the parent do not exist there to end their runs.
+  // The state of the runs in one process. A forked process gets its own: the threads of the parent
+  // do not exist there to end their runs.
   struct ProcessState {
     const pid_t process = getpid();
     std::mutex gate;  // no run begins while another thread waits for all running ones

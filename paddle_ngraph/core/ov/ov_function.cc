@@ -64,7 +64,8 @@ ov::Core create_core() {
   return made;
 }
 
-// If a process forks while another thread loads a library, the child cannot load any library.
+// Returns the core of the process, which is created at the first call. Forks wait meanwhile: if a
+// process forks while another thread loads a library, the child cannot load any library.
 ov::Core& core() {
   const ForkBlocker fork_blocker;
   static ov::Core core = create_core();
@@ -79,10 +80,11 @@ constexpr size_t kLargeInputBytes = size_t{16} << 20;
 // again is cheap.
 constexpr int kKernelCacheSize = 200;
 
-// Set by plugin_workarounds.py on models for which the plugin would crash in the fusion of loops.
+// The key in a model's runtime information that turns fused loops off. Set by plugin_workarounds.py
+// where the plugin would crash while it fuses loops.
 constexpr char kNoLoopFusionKey[] = "ngraph_loops_apart";
-// Set by mixed_precision.py: the model itself specifies which nodes are bfloat16, and the rest is
-// float32.
+// The key in a model's runtime information for mixed precision. Set by mixed_precision.py: the
+// model itself specifies which nodes are bfloat16, and the rest is float32.
 constexpr char kMixedPrecisionKey[] = "ngraph_mixed_precision";
 
 std::string device_of(const Settings& settings) {
@@ -311,7 +313,8 @@ class BoundRequest {
     bool operator==(const Binding& other) const { return data == other.data && part == other.part; }
   };
 
-  // If the plugin rejects the memory, its current binding is unknown.
+  // Binds a request to other memory, unless `known` is that memory already. `known` is cleared
+  // first: if the plugin rejects the memory, the current binding is unknown.
   template <typename Set>
   static void rebind(const Binding& binding, Binding* known, const Set& set) {
     if (*known == binding && binding.data != nullptr) return;
@@ -505,8 +508,8 @@ class OvFunction::Implementation {
     const auto is_dynamic = [](const auto& port) { return port.get_partial_shape().is_dynamic(); };
     const auto inputs = requests_->model().inputs();
     const auto outputs = requests_->model().outputs();
-    // If the shape of a result depends on the value of an input, results are dynamic though no
-    // input is.
+    // Results are checked too: a result whose shape depends on the value of an input is dynamic,
+    // even if all inputs are static.
     has_dynamic_shapes_ = std::any_of(inputs.begin(), inputs.end(), is_dynamic) ||
                           std::any_of(outputs.begin(), outputs.end(), is_dynamic);
     frees_inputs_ = !has_dynamic_shapes_ && num_bytes(inputs) >= kLargeInputBytes;

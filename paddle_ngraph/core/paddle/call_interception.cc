@@ -149,7 +149,7 @@ void sleep_without_gil() {
   std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
-// A forked process has only the thread that forked it.
+// Resets the state of calls in a forked process, where only the thread that called fork() exists.
 void reset_after_fork() {
   active_calls = active_calls_in_thread;
   if (exclusive_thread != std::this_thread::get_id()) exclusive_thread = std::thread::id();

@@ -75,7 +75,8 @@ class GcPause {
   GcPause(const GcPause&) = delete;
   GcPause& operator=(const GcPause&) = delete;
 
-  // A forked process has only the thread that forked it.
+  // Ends the pauses of other threads in a forked process, where only the thread that called fork()
+  // exists.
   static void reset_after_fork() {
     if (num_pauses > 0 && num_thread_pauses == 0 && was_enabled) set_gc_enabled(true);
     num_pauses = num_thread_pauses;
@@ -247,7 +248,7 @@ bool is_sequence(PyObject* object) {
   return PyList_Check(object) || PyTuple_Check(object) || is_slice(object);
 }
 
-// Paddle's `Size` (a shape) is treated as a list.
+// The type of a list, tuple or slice in a trace; list for Paddle's `Size`, a shape.
 PyTypeObject* sequence_type(PyObject* items) {
   return is_of_type(items, "libpaddle.Size") ? &PyList_Type : Py_TYPE(items);
 }
@@ -862,7 +863,8 @@ PyObject* Capture::snapshot_argument(PyObject* argument, const InterceptedFuncti
     const NoCapture none;
     return own(import_module("paddle").attr("to_tensor")(py::handle(argument)));
   }
-  // Paddle treats an array as a list, but not a 0-D array as a scalar.
+  // Operators other than arithmetic ones get a list in place of a 1-D array, as in Paddle, but no
+  // scalar in place of a 0-D array.
   const bool is_list = !function.rule.is_arithmetic && is_integer_array(argument, 1, 1);
   return is_list ? own(py::handle(argument).attr("tolist")()) : argument;
 }
@@ -1521,7 +1523,8 @@ PyObject* Capture::replay_call(TraceNode& node, PyObject* self, PyObject* args, 
 // Releases materialized values that only this object references: plain Paddle would have freed
 // them.
 void Capture::release_unused() {
-  // Freed last: a destructor may call Python, which may call this again.
+  // Destroyed at the end of the scope: a destructor may call Python, which may call this function
+  // again.
   std::vector<py::object> unused;
   for (auto& value : values_) {
     if (!value || Py_REFCNT(value.ptr()) > 1) continue;

@@ -72,7 +72,8 @@ void FlagOverride::reset_after_fork() {
 }
 
 void FlagOverride::drop_other_threads() {
-  // Leaked: the condition variable counts waiting threads, and its destructor would wait for them.
+  // The condition variable is leaked: it counts the waiting threads of the parent process, and its
+  // destructor would wait for them.
   static_cast<void>(released_.release());
   released_ = std::make_unique<std::condition_variable>();
   const bool was_switched = users_[kOverridden] > 0;

@@ -174,7 +174,8 @@ class ValueCheck {
       items.assign(PySequence_Fast_ITEMS(index),
                    PySequence_Fast_ITEMS(index) + PyTuple_GET_SIZE(index));
     }
-    // Paddle counts a new axis in the subscript, but not where it then resolves the indices.
+    // Rejects new axes: Paddle counts them in the subscript, but not where it then resolves the
+    // indices.
     if (std::find(items.begin(), items.end(), Py_None) != items.end()) return false;
     const auto takes_axis = [](PyObject* item) { return item != Py_Ellipsis; };
     const auto taken = std::count_if(items.begin(), items.end(), takes_axis);

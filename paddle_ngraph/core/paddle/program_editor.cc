@@ -79,7 +79,7 @@ std::vector<std::pair<std::string, std::string>> inplace_pairs(const pir::Operat
   auto interface = op.dyn_cast<paddle::dialect::OpYamlInfoInterface>();
   if (!interface) return pairs;
   const auto info = interface.GetOpInfo();
-  // Paddle's pairs list the output before the input.
+  // Swaps each pair: Paddle lists the output before the input.
   for (const auto& [output, input] : std::get<3>(info).inplace) {
     pairs.emplace_back(input, output);
   }

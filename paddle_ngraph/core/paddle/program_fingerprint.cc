@@ -19,7 +19,7 @@ namespace {
 
 uint64_t word_of(const void* address) { return reinterpret_cast<uintptr_t>(address); }
 
-// Paddle uniques types and attributes: equal ones are one object.
+// Words that identify a type or an attribute: in Paddle, equal ones are one object.
 uint64_t word_of(const pir::Type& type) { return word_of(type.storage()); }
 uint64_t word_of(const pir::Attribute& attribute) { return attribute.hash(); }
 

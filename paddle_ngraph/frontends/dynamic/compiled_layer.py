@@ -36,7 +36,8 @@ class Compiled:
         update_wrapper(self, function)
         self._function = function
         self._is_forward = _is_forward(function)
-        # Paddle inspects the signature of a layer's forward with ``self``.
+        # For the ``forward`` of a layer, the signature includes ``self``: Paddle expects that when
+        # it inspects it.
         named = function.__func__ if isinstance(function, MethodType) else function
         # Some C functions have no signature: then this object gets none either.
         with suppress(TypeError, ValueError):

@@ -104,7 +104,7 @@ class _CallCache(LRUCache[str, _CachedCall]):
             return last
         if not len(self) or not _is_cacheable(call):
             return None
-        # Another thread may set self._last between two reads.
+        # Returns the local variable, since another thread may set ``self._last`` between two reads.
         self._last = found = self.get(_key(call))
         return found
 

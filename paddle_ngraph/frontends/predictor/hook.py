@@ -657,7 +657,8 @@ def _copy_to_variable(source: Handle, predictor: Predictor, name: str) -> Tensor
         data = data.ravel().view(np.uint16)[: data.size].reshape(data.shape)
     # Handles can copy only data of these two dtypes, not share it.
     is_byte = data.dtype in (np.int8, np.uint8)
-    # Paddle's branches read the first element even of empty tensors.
+    # An empty tensor is given one element of memory, because Paddle's branches read the first
+    # element even of empty tensors.
     source_data = data if data.size > 0 else np.zeros(1, data.dtype)
     tensor = DenseTensor()
     tensor.set(

@@ -40,7 +40,8 @@ from paddle_ngraph.utils import first_use
 # File extensions of the two formats: PIR, and ProgramDesc.
 ENDINGS = (".json", ".pdmodel")
 PARAMETERS = ".pdiparams"
-# Paddle 1 used one file name for all programs, and one for all files of parameters.
+# The file names of Paddle 1, equal for all models: of the program, and of a file with all
+# parameters.
 OLD_PROGRAM, OLD_PARAMETERS = "__model__", "__params__"
 # Compiled functions, in a folder next to the program.
 FUNCTIONS_GLOB = "*.ngraph"
@@ -159,7 +160,8 @@ class SavedModel:
                 f"{self.program} was saved with trainable=False: Paddle crashes on such "
                 "parameters in a predictor; save it without"
             )
-        # Without the file, Paddle leaves the parameters of a PIR program uninitialized.
+        # Raises an error for a missing file: Paddle would leave the parameters of a PIR program
+        # uninitialized.
         if not os.path.isfile(self.parameters) and self._has_parameters:
             raise self._missing_parameters()
         _check_file(self.parameters)

@@ -81,11 +81,12 @@ _SWITCHES_ATTRIBUTE = "_ngraph_switches"
 # Entered by runs that write to none of their input tensors.
 _READING = _core.ReadOnlyRun()
 
-# Paddle caches its interpreters permanently by program id. The key is a linear sum of the id and
-# the address of the scope: ids 4 apart collide with scopes 1040 bytes apart, and Paddle then runs
-# the interpreter of another program. So ids are random.
+# Generates random ids for programs. Paddle caches its interpreters permanently, by a linear sum of
+# the program's id and the address of the scope: ids 4 apart collide with scopes 1040 bytes apart,
+# and Paddle then runs the interpreter of another program.
 _random = Random(__name__)
-# Paddle loads .pdmodel files with FLAGS_enable_pir_api=0 only; else paddle.jit.load finds none.
+# The reason why the programs of a .pdmodel fall back. Paddle loads such files with
+# FLAGS_enable_pir_api=0 only; else paddle.jit.load finds none.
 _PROGRAM_DESC_REASON = (
     "paddle.jit.load runs a .pdmodel as a ProgramDesc program; create_predictor and "
     "paddle.static.load_inference_model run it through the engine"

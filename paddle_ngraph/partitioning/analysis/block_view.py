@@ -391,7 +391,8 @@ class BlockView:
                     (node.outer_writes if is_written else node.reads).append(self._variables[name])
         node.writes_inside = list(node.outer_writes)
         if node.type == WHILE:
-            # Paddle's ``while`` consumes its initial values.
+            # The initial values count as written: Paddle's ``while`` moves them out of their
+            # variables.
             node.initial_values = [self.known(value) for value in _operands(op)[1:]]
             node.outer_writes += node.initial_values
         node.effects = ordering_effects(op)
@@ -685,11 +686,13 @@ def must_run_sequentially(nodes: Collection[OpNode], drawing: int) -> bool:
         nodes: All operators.
         drawing: The number of engine operators that sample random numbers.
     """
-    # Paddle keeps the order of its own stochastic operators, but not of engine operators.
+    # With an engine operator that samples, and another one, the order has to be enforced: Paddle
+    # keeps the order of its own stochastic operators only.
     native = sum(not node.is_engine and DRAW in node.effects for node in nodes)
     if drawing > 0 and drawing + native > 1:
         return True
-    # Paddle ignores writes of sub-blocks too, and the order that other processes expect.
+    # The order also has to be enforced for writes of sub-blocks, and for operators that
+    # communicate: Paddle ignores both.
     return any(node.writes_outer_variables or COMMUNICATE in node.effects for node in nodes)
 
 
@@ -832,7 +835,8 @@ def _describe_form(view: BlockView, node: OpNode, op: Op, tensor_ids: dict[str, 
 
 
 def _with_unknown_dims(shape: Sequence[int]) -> tuple[int, ...]:
-    # Paddle multiplies dynamic dimensions: four instances of -1 become -4.
+    # Every negative dimension becomes -1: Paddle multiplies dynamic dimensions, so that four
+    # instances of -1 become -4.
     return tuple(max(dim, -1) for dim in shape)
 
 

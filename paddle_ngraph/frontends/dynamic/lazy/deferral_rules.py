@@ -175,8 +175,8 @@ EAGER_OPERATORS = frozenset(_EAGER_OPERATORS.split())
 # Operators that depend on shapes only, which lazy tensors have, are computed at once, too. Values
 # computed from their results are equal for equal shapes, so that reading them is no graph break.
 SHAPE_QUERIES = frozenset({"numel", "shape", "shape64"})
-# Reading materialized data is no graph break. A NumPy array exposes the memory to writes; results
-# of READ_ONLY_DATA_ACCESSES do not.
+# Calls that read the data of a tensor, which is no graph break if the tensor is materialized. The
+# NumPy array of the first set exposes the memory to writes; results of the second set do not.
 DATA_ACCESSES = frozenset({"numpy"})
 READ_ONLY_DATA_ACCESSES = frozenset({"_getitem_from_offset", "_is_initialized"})
 
@@ -320,7 +320,8 @@ def _with_assigned_item(x: Any, index: Any, value: Any) -> Any:
     if not axes:
         where = [], [], [], [], [], []
     if not isinstance(value, paddle.pir.Value):
-        # Paddle's operator for scalars would propagate gradients to the overwritten elements.
+        # Converted to a tensor: Paddle's operator for scalars would propagate gradients to the
+        # overwritten elements.
         value = paddle.full([1], value, x.dtype)
     elif value.dtype != x.dtype:
         value = _C_ops.cast(value, x.dtype)
