@@ -147,7 +147,8 @@ def _reader(scope: Scope) -> Callable[[str], np.ndarray]:
         try:
             if variable is not None:
                 return np.array(variable.get_tensor())
-        except Exception as error:  # Paddle's errors have many types
+        except Exception as error:
+            # Catches all types, since Paddle's own errors have many.
             raise NgraphError(f"the variable {name} cannot be read: {error}") from error
         raise NgraphError(f"there is no variable {name}: run the startup program first")
 

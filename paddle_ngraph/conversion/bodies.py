@@ -490,7 +490,7 @@ def _is_growth(added: Number) -> bool:
 
 
 def _has_growth(growth: ShapeGrowth) -> bool:
-    """Whether any dimension grows."""
+    """Whether an iteration adds to any dimension of the loop-carried values."""
     return any(map(_is_growth, chain(*growth)))
 
 

@@ -64,7 +64,7 @@ def is_stored(graph: str) -> bool:
 
 
 def files() -> list[Path]:
-    """The stored functions."""
+    """The files of all functions that are stored in ``FLAGS_ngraph_cache_dir``."""
     folder = flags.get("ngraph_cache_dir")
     return sorted(Path(folder).glob("*.ngraph")) if folder else []
 

@@ -348,7 +348,8 @@ class Trainer:
                 kind = link.send_next(self._requests).kind
                 if kind != MessageKind.FAILURE:
                     self._answers.put(link.receive())
-        except Exception as error:  # Paddle's errors have many types
+        except Exception as error:
+            # Catches all types, since Paddle's own errors have many.
             self._answers.put(
                 failure(f"the parameter server, rank 0, has gone ({last_line(error)})")
             )

@@ -123,7 +123,7 @@ class _CompileQueue:
         self.us_per_operator = SETTINGS.initial_build_us_per_operator
 
     def is_accepting(self) -> bool:
-        """Whether jobs are accepted."""
+        """Whether the queue accepts jobs: it is not paused, and the process is not exiting."""
         return self._num_paused == 0 and threading.main_thread().is_alive()
 
     def submit(self, job: _core.CompileJob) -> bool:

@@ -183,7 +183,7 @@ class _Classifier:
         names = {vid: name for name, vid in self._slots[node] if vid in self._empty}
         if not names.keys().isdisjoint(node.initial_values):
             return "its initial value is an empty tensor, which nGraph does not support"
-        # Converters may support empty index tensors.
+        # Empty inputs with indices are allowed: converters may support empty index tensors.
         if any(entry.role(name) not in (Role.UNUSED, Role.INDEX) for name in names.values()):
             return "it reads an empty tensor, which nGraph does not support"
         used = {spec.id for spec in op.outputs_used()}

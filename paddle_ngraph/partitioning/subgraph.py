@@ -138,7 +138,7 @@ class _GraphBuilder:
         return self._spec(self._content[root])
 
     def _add_input(self, vid: str) -> None:
-        """Adds a variable as an input."""
+        """Adds a variable from outside the subgraph to the inputs of the graph."""
         root = self._view.root(vid)
         self._external.append(root)
         self._external_names[root] = vid

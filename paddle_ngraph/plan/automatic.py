@@ -89,7 +89,7 @@ class Stopwatch(Protocol):
         """Times the subgraphs of a plan that has a schedule."""
 
     def run(self, candidate: CandidatePlan) -> float:
-        """The milliseconds of ``Executor.run``."""
+        """Times ``Executor.run`` on a candidate plan; returns milliseconds."""
 
 
 @dataclass(frozen=True)

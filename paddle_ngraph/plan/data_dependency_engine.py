@@ -407,7 +407,7 @@ class _ThreadCountTuner:
         self._trials: dict[int, list[float]] = {several: [], 1: []}
 
     def run(self, run: Callable[[int], T]) -> T:
-        """Calls ``run`` with a number of threads."""
+        """Calls ``run`` with the number of threads to use now; records its time during a trial."""
         if self._runs_until_retuned > 0:
             self._runs_until_retuned -= 1
             return run(self._threads)

@@ -162,7 +162,7 @@ class PipelineOptions:
 
     @property
     def ends(self) -> list[list[Any]]:
-        """The cuts, each as a list of variables."""
+        """The option ``cuts`` with each cut as a list of variables."""
         lists = (list, tuple)
         return [list(cut) if isinstance(cut, lists) else [cut] for cut in self.cuts or ()]
 
@@ -349,7 +349,7 @@ class _StageBuilder:
         return _StageOperators(stage, is_backward, nodes, kept, takes)
 
     def _sums(self, stage: int) -> list[str]:
-        """The gradients of the parameters of a stage."""
+        """The ids of the gradients of the parameters that belong to a stage."""
         homes = self._staging.variable_stages
         return [vid for vid, name in self._parameters.items() if homes[name] == stage]
 

@@ -27,11 +27,11 @@ class CacheDeclaration {
   const char* const values;
   const char* const key;
   const char* const bound;
-  const char* const cleared;  // how, or by what
-  void (*const clear)();      // nullptr: clear_cache() does not empty it
-  size_t (*const size)();     // nullptr: not reported
+  const char* const cleared;  // how, or by which call, the cache is cleared
+  void (*const clear)();      // nullptr: clear_cache() does not empty the cache
+  size_t (*const size)();     // nullptr: the size is not reported
   const char* const file;
-  const CacheDeclaration* const next;  // in the list of all declarations
+  const CacheDeclaration* const next;  // the next one in the list of all declarations
 
   // The first declaration of the list.
   static const CacheDeclaration* first();

@@ -297,8 +297,9 @@ void run_fallback(const std::string& graph, const NgraphIO& io) {
   }
   for (auto* output : io.outputs) outputs.append(reference_to(output));
   const auto run = [&] { callback(PythonCallback::kRunFallback)(graph, inputs, states, outputs); };
+  // Ctrl-C is deferred, too: it must not interrupt the fallback while states are written.
   with_deferred_signals(DeferredSignals::CtrlC::kDeferred, run,
-                        [](const py::error_already_set& error) {  // deferred: states are written
+                        [](const py::error_already_set& error) {
                           if (error.matches(callback(PythonCallback::kError)))
                             throw NgraphError(message_of(error));
                           throw paddle_error(error);

@@ -87,7 +87,7 @@ class BoxedTensor {
  private:
   // Copies a row of one block, whose source pixels are `step` bytes apart.
   void copy_pixels(const char* from, size_t step, char* to) const {
-    switch (pixel_size_) {  // constant sizes compile to vector moves, not calls
+    switch (pixel_size_) {  // copies of constant sizes compile to vector moves
       case 64:
         return copy_pixels<64>(from, step, to);
       case 32:

@@ -210,7 +210,7 @@ std::optional<ov::CompiledModel> compile_with_pinning(ov::Model* model, Settings
     found.num_pinned = PinValues::of(*model)->count();
     *settings = found;
     return compiled;
-  } catch (const std::exception&) {  // the caller compiles without pinning instead
+  } catch (const std::exception&) {  // not pinned: the caller compiles without PinValues
     return std::nullopt;
   }
 }
@@ -569,7 +569,7 @@ class OvFunction::Implementation {
   Requests* remainder_requests() {
     if (settings_.remainder() == 0 || runs_.fetch_add(1) == 0) return nullptr;
     std::unique_lock<std::mutex> lock(remainder_mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return nullptr;  // another run compiles the requests
+    if (!lock.owns_lock()) return nullptr;  // none yet: another run compiles them
     if (!std::exchange(has_tried_, true)) {
       Settings settings = settings_;
       settings.streams = settings_.remainder();

@@ -733,7 +733,8 @@ void Capture::reset_lost_thread() {
 bool Capture::flush_for_other_thread() {
   if (is_computing_) {
     if (computing_ == std::this_thread::get_id()) return wait_for_compute();
-    const py::gil_scoped_release released;  // the capture may be gone after the sleep
+    // From here on, no member is read: another thread may end the capture during the sleep.
+    const py::gil_scoped_release released;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     return true;
   }

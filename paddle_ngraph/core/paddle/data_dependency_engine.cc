@@ -59,7 +59,8 @@ class WorkerThreads {
     ++changes_;
     try {
       for (; num_idle_ < pending_.size(); ++num_idle_) std::thread([this] { serve(); }).detach();
-    } catch (const std::system_error&) {  // the calling thread does the work alone
+    } catch (const std::system_error&) {
+      // No thread is created: the calling thread does the work alone.
     }
     wakeup_->notify_all();
   }
@@ -125,7 +126,7 @@ class DataDependencyEngine::Run {
       std::exception_ptr failure;
       try {
         compute(*step);
-      } catch (...) {  // finish() throws the exception again
+      } catch (...) {  // stored: finish() throws it again
         failure = std::current_exception();
       }
       free_since = end(*step, std::move(failure));

@@ -94,7 +94,7 @@ void run_subgraph(const std::vector<int>& interval, const std::function<void()>&
     function();
   } catch (const PythonInterrupt& interruption) {
     throw_as_paddle_error(interruption);
-  } catch (const common::enforce::EnforceNotMet&) {  // thrown by Paddle itself
+  } catch (const common::enforce::EnforceNotMet&) {  // Paddle's own exception, rethrown unchanged
     throw;
   } catch (const InvalidInput& error) {
     PADDLE_THROW(common::errors::InvalidArgument("%s%s", location_of(interval), error.what()));

@@ -81,7 +81,8 @@ uint64_t content_hash(const void* data, size_t num_bytes, uint64_t seed) {
 
 std::optional<uint64_t> WeightWatch::fingerprint(const std::vector<phi::DenseTensor*>& inputs) {
   if (inputs_.empty()) return std::nullopt;
-  const Epoch now = Epoch::now();  // the epoch precedes every read
+  // An epoch that precedes every read of the weights.
+  const Epoch now = Epoch::now();
   std::lock_guard<std::mutex> lock(mutex_);
   Model* model = find(inputs);
   const bool is_cooling_down = model->cooldown_runs > 0;

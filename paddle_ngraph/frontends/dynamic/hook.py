@@ -459,14 +459,14 @@ class _Trial:
         self.reset()
 
     def reset(self) -> None:
-        """Discards all times."""
+        """Discards all measured times of the shape, and counts its calls anew."""
         self.calls = {False: 0, True: 0}
         self._seconds: dict[bool, deque[float]] = {
             each: deque(maxlen=SETTINGS.max_times_per_shape) for each in self.calls
         }
 
     def add(self, is_compiled: bool, seconds: float) -> None:
-        """Adds the time of a call after warm-up."""
+        """Adds the time of a call of the shape, which is no warm-up call."""
         self._seconds[is_compiled].append(seconds)
 
     @property
@@ -483,7 +483,8 @@ class _Trial:
         """Returns the seconds of a call by Paddle and of a compiled call; infinity if not timed."""
         native, compiled = map(list, self._seconds.values())
         calls = min(len(native), len(compiled))
-        if calls == 0:  # another thread may have called reset()
+        # Times may be missing although they were checked: another thread may have called reset().
+        if calls == 0:
             return inf, inf
         if self._is_trained:
             return fmean(native), fmean(compiled)

@@ -157,7 +157,7 @@ class RewrittenPlan:
         return scope_tracking.names_in(self._programs.values())
 
     def has_new_denials(self) -> bool:
-        """Whether a run has denylisted one of the graphs."""
+        """Whether a run has denylisted the graph of one of this plan's engine operators."""
         return self._denials.has_new_denials()
 
 

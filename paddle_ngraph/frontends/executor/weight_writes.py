@@ -101,7 +101,7 @@ def tensor_of(variable: Variable) -> Tensor:
 
 
 class _TensorRef(weakref.ref[Tensor]):
-    """A reference to Python's object for a tensor."""
+    """A weak reference to Python's object for a tensor, with its key and the id of its exposure."""
 
     __slots__ = ("key", "number")
     key: int

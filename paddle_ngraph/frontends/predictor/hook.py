@@ -355,7 +355,7 @@ class _Model:
 
     @property
     def _passes(self) -> list[str]:
-        """The user's passes, with that of the engine."""
+        """The names of the user's passes, and of the engine's if it is not among them."""
         passes = self._settings.passes
         return passes if PASS in passes else [*passes, PASS]
 

@@ -196,7 +196,7 @@ def _feeds_of(program: Program) -> Iterator[Operation]:
 
 
 def _feed(sources: Mapping[str, Value], inputs: Inputs) -> dict[str, np.ndarray]:
-    """Arrays for a run of the program."""
+    """Creates the arrays that a run of the program is fed, one for each input."""
     if set(inputs) != set(sources):
         raise NgraphError(
             f"input_shapes names {', '.join(sorted(inputs)) or 'nothing'}, and the inputs of the "

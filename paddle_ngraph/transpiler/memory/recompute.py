@@ -134,7 +134,9 @@ class _RecomputeSearch:
             if not choices:
                 if not gained:
                     return self._steps
-                tried, gained = set(), False  # candidates that failed may have become possible
+                # Tries all candidates again: those that failed may have become possible by the
+                # gains.
+                tried, gained = set(), False
                 continue
             choice = max(choices, key=lambda each: each.saved / each.us)
             tried.add(choice.buffer)

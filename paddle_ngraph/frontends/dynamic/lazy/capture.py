@@ -41,7 +41,8 @@ _install_lock = new_lock()
 
 def install() -> None:
     """Intercepts every call of Paddle's core that can reach a tensor."""
-    with _install_lock:  # since several threads at once may call _install()
+    # One call at a time: several threads may run a first function under capture at once.
+    with _install_lock:
         _install()
 
 
