@@ -199,14 +199,14 @@ class If:
 
 @dataclass
 class MakeStack:
-    """A stack of values that a forward pass saves for the backward pass."""
+    """A statement that creates a stack of values that a forward pass saves."""
 
     target: CppVariable
 
 
 @dataclass
 class Push:
-    """Pushes values onto a stack."""
+    """A statement that pushes values onto a stack."""
 
     stack: CppVariable
     values: list[CppVariable]
@@ -214,7 +214,7 @@ class Push:
 
 @dataclass
 class Pop:
-    """Pops the last values from a stack."""
+    """A statement that pops the last values from a stack."""
 
     number: int
     stack: CppVariable
@@ -231,7 +231,7 @@ class HasElements:
 
 @dataclass
 class SetVariable:
-    """Sets the value of a variable that outlives runs."""
+    """A statement that sets the value of a variable that outlives runs."""
 
     name: str
     value: CppVariable
@@ -239,7 +239,7 @@ class SetVariable:
 
 @dataclass
 class Fetch:
-    """Returns a result of the program."""
+    """A statement that returns a result of the program."""
 
     name: str
     value: CppVariable
@@ -247,7 +247,7 @@ class Fetch:
 
 @dataclass
 class Yield:
-    """Returns values from a block."""
+    """A statement that returns values from a block."""
 
     values: list[CppVariable]
 

@@ -254,7 +254,7 @@ class BodyBuilder:
         inputs.add_outer_sizes()
 
     def _source(self, index: int, source: Output | TensorArray) -> Output:
-        """The value that the block gets for a source."""
+        """The node that the block reads for a source: itself, or the elements of a TensorArray."""
         if not isinstance(source, TensorArray):
             return source
         # No element is passed: the block only appends to this array.

@@ -122,7 +122,8 @@ class NgraphBridge:
         # The ids of the tensors that Paddle declares bfloat16: converters see these as float32.
         specs = (spec for op in graph.ops for spec in op.output_specs())
         self._rounded_ids = {spec.id for spec in specs if spec.dtype == BFLOAT16}
-        self._inlined = 0  # number of tensors of inlined blocks, for new tensor ids
+        # The number of tensors of inlined blocks so far, from which their ids in this graph follow.
+        self._inlined = 0
         self.materialize: Callable[[Output], Output] = lambda output: output
         self.shared: dict[Any, Any] = {}
 
@@ -349,7 +350,7 @@ def _reason(error: Exception) -> str:
 
 
 def fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:
-    """Whether a shape agrees with a declared one."""
+    """Whether a shape agrees with one that Paddle declares, in which -1 stands for any size."""
     # Some operators leave an output unchanged, for which Paddle declares a shape with a 0.
     if 0 in declared:
         return True

@@ -44,7 +44,7 @@ _NO_KERNEL = "Paddle has no CPU kernel for it; composed of smaller operators it 
 _USE_SEPARATE_UPDATES = (
     "Paddle's optimizers use one operator for each parameter in programs instead"
 )
-# Reasons for the lack of a converter, where there is more to say.
+# The reason why an operator has no converter, by its type, if the report should say more than that.
 ABSENT: Mapping[str, str] = {
     "pd_op.fused_rotary_position_embedding": _NO_KERNEL,
     "pd_op.fused_rotary_position_embedding_grad": _NO_KERNEL,

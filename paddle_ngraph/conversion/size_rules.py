@@ -45,7 +45,7 @@ _INTEGERS = frozenset({"i8", "u8", "i16", "i32", "i64", "boolean"})
 
 
 class _NoRule(Exception):
-    """A rule does not cover a node."""
+    """Raised by a rule that does not cover a node."""
 
 
 def is_same_shape(a: Sequence[Number], b: Sequence[Number]) -> bool:

@@ -551,8 +551,8 @@ PYBIND11_MODULE(_core, module) {
     }
   });
 
-  // pybind11 initializes its NumPy API at first use, under a lock, and the GIL may be released
-  // during that: two concurrent first uses would deadlock.
+  // Initializes pybind11's NumPy API now. At its first use, pybind11 would do so under a lock,
+  // during which the GIL may be released: two concurrent first uses would deadlock.
   py::detail::npy_api::get();
 
   py::list flags;

@@ -36,8 +36,8 @@ _JUDGEMENT_DELAY_SECONDS = 2.0
 # The wait for the exit of a rank that has reported its end: its exit status may be the cause of a
 # failure.
 _ENDING_TIMEOUT_SECONDS = 15.0
-# The peers of a process that ends notice slightly earlier than its parent; and much earlier than a
-# launcher that waits for a core.
+# The seconds by which the peers of a process may notice its end earlier than the launcher does. If
+# the launcher waits for a core, they notice it much earlier.
 _HEAD_START_SECONDS = 0.25
 # After a failure, a rank that has been silent for this long is taken as its cause.
 _SILENCE_SECONDS = 5.0

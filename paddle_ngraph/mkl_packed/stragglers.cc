@@ -39,7 +39,8 @@ std::array<Fastest, 64> all_fastest;
 
 Fastest& fastest_slot(uint64_t step_key) { return all_fastest[step_key >> 58]; }
 
-// A key of steps with equal duration: other numbers of threads, and operands in bfloat16, differ.
+// A key that steps of equal expected duration share: it contains the work, the number of threads,
+// and the library, which differs for operands in bfloat16.
 uint64_t make_step_key(int64_t work, const GemmProvider& gemm) {
   uint64_t step_key = 0;
   const uint64_t library = reinterpret_cast<uintptr_t>(&gemm);

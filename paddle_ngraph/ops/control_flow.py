@@ -119,7 +119,7 @@ def _select_results(
 
 
 def _condition(bridge: NgraphBridge, op: Op) -> Output:
-    """The condition, of rank 0 or 1."""
+    """The condition of a loop or branch, as a node of rank 0 or 1."""
     condition = bridge.get_input_node(op, "cond")
     if len(bridge.shape(condition)) > 1:
         condition = opset15.reshape(condition, bridge.ints([1]), False).output(0)

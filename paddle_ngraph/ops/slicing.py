@@ -212,10 +212,12 @@ def sliced(bridge: NgraphBridge, x: NodeInput, ranges: Sequence[Positions]) -> N
         axes.remove(axis)
         x = gathered(bridge, x, ranges[axis].node(bridge), axis)
     by_gather = last in axes and ranges[last].step != 1 and isinstance(ranges[last].count, int)
-    if by_gather:  # Slice copies elements one by one
+    # A last axis with a step is sliced by Gather, since Slice copies its elements one by one.
+    if by_gather:
         axes.remove(last)
     if axes:
-        # A range that runs down to index 0 stops at -1, which would mean the last index.
+        # An end of -1 would mean the last index: the end of a range that runs down to index 0 is
+        # moved to before the first index instead.
         ends = [ranges[a].stop if ranges[a].stop >= 0 else -dims[a] - 1 for a in axes]
         x = opset15.slice(
             x,

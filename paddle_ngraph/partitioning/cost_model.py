@@ -167,5 +167,5 @@ def _onednn_kernels() -> frozenset[str]:
     """The operators for which Paddle has a oneDNN kernel."""
     registered = registered_kernels("phi")
     found = {name for name, keys in registered.items() if any("[ONEDNN]" in key for key in keys)}
-    # The table has names of ProgramDesc programs for operators that have another name in PIR.
+    # Adds PIR's names of operators that have another name in ProgramDesc: the table has the latter.
     return frozenset(found | {kernel_name(name) for name in found})

@@ -49,7 +49,7 @@ from paddle_ngraph.utils.once import once
 Tensors = Sequence[Tensor]
 
 
-# Executors accept PIR programs, and run them in the calling thread.
+# Under these overrides, executors accept PIR programs, and run them in the calling thread.
 _PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
 _TRACE_RUN = _core.FlagOverride("enable_pir_in_executor_trace_run")
 # Disables the pass that lets the last reader of a value reuse its memory: the pass ignores that a

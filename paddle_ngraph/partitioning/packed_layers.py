@@ -210,7 +210,10 @@ def _lengths(op: Operation) -> Value | None:
 
 
 def _inputs(op: Operation) -> list[Value] | None:
-    """x, the initial states and the weights; ``None`` if a list has no ``combine`` here."""
+    """The operands of a packed layer: x, the initial states and the weights.
+
+    ``None`` if no ``builtin.combine`` of this program produces the list of states or weights.
+    """
     states, weights = _members(_operand(op, "pre_state")), _members(_operand(op, "weight_list"))
     if states is None or weights is None:
         return None

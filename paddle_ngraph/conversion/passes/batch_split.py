@@ -306,7 +306,8 @@ def _reshape(batch: _Batch, node: Node) -> int | None:
         return None
     before, after = batch.shape(node.input_value(0)), batch.shape(node.output(0))
     for index, size in enumerate(after):
-        # The product of sizes before the batch axis is unchanged, and each sample is contiguous.
+        # A possible axis: as many elements lie before it as before the old one, and each sample
+        # stays contiguous.
         if math.prod(after[:index]) == math.prod(before[:axis]) and size % batch.samples == 0:
             batch.targets.append((node, index))
             return index

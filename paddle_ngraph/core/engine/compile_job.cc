@@ -42,7 +42,7 @@ void CompileJob::build() {
   try {
     functions_->build_and_cache(key_, *snapshot_, settings_, &is_active_);
     ++EngineStats::instance().functions_built_in_background;
-  } catch (const InvalidInput&) {  // possibly an invalid input of this key alone
+  } catch (const InvalidInput&) {  // the input may be invalid for this key alone
     record_failure(false);
   } catch (const PythonInterrupt&) {  // nothing is recorded: the next run submits another job
   } catch (...) {

@@ -105,12 +105,14 @@ ConvKernel make_kernel(const ConvProblem& problem, int64_t batch, const Desc* fi
   const Tag out_tag = tag_of(problem, problem.out_block);
   const Desc data(data_dims, type, data_tag), out(out_dims, type, out_tag);
   const Desc filter(filter_dims(problem), type, Tag::any);
-  // The kernels' results are float32, whatever the type of their operands.
+  // The descriptions of results have their own type, since the kernels' results are float32,
+  // whatever the type of the operands.
   const Desc to_data(data_dims, kFloat, data_tag), to_out(out_dims, kFloat, out_tag);
   const Desc to_filter(filter_dims(problem), kFloat, Tag::any);
   const auto& a = problem.attributes;
   const Dims begin = a.pads_begin, strides = a.strides;
-  // The output implies the padding at the end; oneDNN requires exact padding.
+  // Computes the padding at the end from the size of the output: oneDNN requires padding that fits
+  // exactly.
   Dims end(2), dilations(2);
   for (size_t i = 0; i < 2; ++i) {
     dilations[i] = a.dilations[i] - 1;
@@ -345,7 +347,8 @@ class ConvPlan {
  public:
   ConvPlan(const ConvProblem& problem, int64_t threads)
       : problem_(problem), data_(data_of(problem)), out_(out_of(problem)), grid_({1}) {
-    // Chunks for which oneDNN has only reference code are not worth using.
+    // Divides the work only into chunks for which oneDNN has more than reference code; otherwise
+    // not by rows, nor by channels.
     if (!make_tasks(threads, true, true) && !make_tasks(threads, true, false)) {
       make_tasks(threads, false, false);
     }
@@ -357,7 +360,8 @@ class ConvPlan {
     }
   }
 
-  // `first` has the problem's input type, and so has `second` unless it is a filter.
+  // Computes the convolution or gradient. `first` has the problem's input type, and so has `second`
+  // unless it is a filter, which is float32.
   void run(const void* first, const void* second, float* result) const {
     if (problem_.kind == ConvKind::filter_gradient) {
       run_filter_gradient(first, second, result);

@@ -106,7 +106,8 @@ ov::element::Type type_of(Precision precision) {
 ov::AnyMap configuration(const Settings& settings) {
   ov::AnyMap config{
       ov::hint::performance_mode(ov::hint::PerformanceMode::LATENCY),
-      // The default would be bfloat16 on CPUs with units for it, and float16 on GPUs.
+      // Set explicitly: the default would be bfloat16 on CPUs with units for it, and float16 on
+      // GPUs.
       ov::hint::inference_precision(type_of(settings.precision)),
   };
   if (!settings.device.empty()) return config;
@@ -365,7 +366,8 @@ class Requests {
     }
     ~Lease() {
       std::lock_guard<std::mutex> lock(owner_->mutex_);
-      // The first request is returned last: the next run takes it first again, for the same memory.
+      // Returns the requests in reverse order, so that the next run gets the first one first again,
+      // which is bound to the same memory.
       for (; !requests_.empty(); requests_.pop_back()) {
         owner_->idle_.push_back(std::move(requests_.back()));
       }

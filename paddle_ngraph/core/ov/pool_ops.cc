@@ -48,7 +48,8 @@ void each_part(const ov::Shape& shape, int64_t rows, int64_t steps, const Body& 
       [&](int64_t plane, const Range& part, int*) { body(plane, part); });
 }
 
-// The first input of an adaptive window. The quotient is float32, as in plain Paddle.
+// The index of the first input element of an adaptive window. The quotient is float32, as in plain
+// Paddle.
 int64_t adaptive_begin(int64_t index, int64_t input, int64_t output) {
   return static_cast<int64_t>(std::floor(static_cast<float>(index * input) / output));
 }

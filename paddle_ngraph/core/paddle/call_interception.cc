@@ -427,7 +427,8 @@ PyObject* call_now(const InterceptedFunction& function, PyObject* self, PyObject
 
 void set_call_effect(const pybind11::object& function, const std::string& name, CallEffect effect,
                      const DeferralRule& rule) {
-  // The registration fails only if no memory is left.
+  // pthread_atfork() fails only if no memory is left; the state is then not reset in a forked
+  // process.
   static const int registered = pthread_atfork(nullptr, nullptr, reset_after_fork);
   static_cast<void>(registered);
   PyMethodDef* definition = method_definition(function.ptr());

@@ -344,11 +344,13 @@ bool flush_other_threads(PyObject* self, PyObject* args, PyObject* kwargs, bool 
 // The in-place version counters of tensors, as a string for comparison.
 std::string tensor_versions(const pybind11::list& tensors);
 
-// bump: a flag was set, so recorded traces are invalid. version: the number of such changes.
+// bump: records that a flag was set, after which recorded traces are invalid. version: the number
+// of such changes so far.
 void bump_settings_version();
 uint64_t settings_version();
 
-// Sets whether autograd of this thread passes saved tensors to hooks of the user.
+// Sets whether autograd passes saved tensors of this thread to hooks of the user, so that no
+// operator may be deferred.
 void set_saved_tensor_hooks_active(bool on);
 
 }  // namespace paddle_ngraph

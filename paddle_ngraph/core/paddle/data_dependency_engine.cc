@@ -46,7 +46,8 @@ class WorkerThreads {
   // Requests that `count` threads call `work`. Fewer do if no more threads can be created.
   void request(size_t count, const void* run, const Work& work) {
     const std::lock_guard<ForkSafeMutex> lock(mutex_);
-    if (process_ != getpid()) {  // the threads and their requests do not exist in a forked process
+    // In a forked process, neither the threads nor their requests exist.
+    if (process_ != getpid()) {
       process_ = getpid();
       pending_.clear();
       num_idle_ = 0;

@@ -48,7 +48,7 @@ struct ValueRule {
   size_t indexed_argument = 0;  // the indexed tensor, or the bound of kClassIds
   int axis_argument = -1;       // the argument with the axis
   int axis = 0;                 // the axis, if no argument has it
-  bool from_end = false;        // negative indices count from the end
+  bool from_end = false;        // whether negative indices count from the end
   int ignored_argument = -1;    // the argument with the value that is ignored (ignore_index)
 };
 

@@ -35,7 +35,8 @@ void run_ngraph_engine(paddle::CustomOpKernelContext* context) {
   const auto& attributes = context->Attrs();
   const auto& graph = *paddle::any_cast<std::string>(&attributes.at(0));
   const auto& interval = *paddle::any_cast<std::vector<int>>(&attributes.at(1));
-  // The caller may be a Python thread (Paddle Inference) or a worker of the Executor.
+  // Releases the GIL if this thread has it: the caller may be a Python thread (Paddle Inference) or
+  // a worker of the Executor.
   std::optional<GilRelease> released;
   if (PyGILState_Check() != 0) released.emplace();
   run_subgraph(interval, [&] {

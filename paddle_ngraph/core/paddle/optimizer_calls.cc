@@ -84,7 +84,8 @@ class Arguments {
     return fit_ ? PyFloat_AS_DOUBLE(argument) : 0;
   }
 
-  // An integer that overflows int64 falls back to Paddle, which raises its error.
+  // Reads an integer argument. One that overflows int64 makes the call fall back to Paddle, which
+  // raises its error.
   int64_t whole(size_t number) {
     PyObject* const argument = at(number);
     require(is_whole(argument));

@@ -47,7 +47,7 @@ void read(const pir::Block& block, Reader* reader) {
     }
     ++count;
   }
-  reader->word(count);  // marks the end of the block
+  reader->word(count);  // the number of operators, after the last one
 }
 
 // The finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators).

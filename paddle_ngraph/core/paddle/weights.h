@@ -64,7 +64,7 @@ class WeightWatch {
     bool is_exposed = true;  // whether the weight was exposed when it was read
   };
 
-  // One set of variables: the same graph may run on several models.
+  // The weights of one set of variables: one graph may run on several models, each with its own.
   struct Model {
     std::vector<Weight> weights;
     uint64_t fingerprint = 0;

@@ -111,7 +111,7 @@ class SwitchedExecutor:
             run.switch = self
 
     def _strategies(self, run: Run) -> Iterable[dispatcher.Strategy[Run, Any]]:
-        """The strategies of a run, in order."""
+        """The strategies that may handle a run, in the order in which they are tried."""
         rewritten = self._rewritten_for(run.feed_names) if run.is_on else None
         rewritten = rewritten or self._transpiled_plan()
         if rewritten is None:

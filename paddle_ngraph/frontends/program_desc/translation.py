@@ -81,7 +81,8 @@ def translate(description: LegacyProgramDesc) -> Program:
     except Exception as error:
         # Catches all types, since Paddle's own errors have many.
         raise NotTranslatable("Paddle cannot translate it") from error
-    # For example an XShape, which PIR does not have.
+    # Rejects the program if a variable has no counterpart, such as an XShape, which PIR does not
+    # have.
     if not _persistent_in(description.block(0)) <= _scope_names(program):
         raise NotTranslatable("the translation loses a variable that outlives a run")
     if not _can_run(program):

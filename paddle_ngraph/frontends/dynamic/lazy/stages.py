@@ -129,7 +129,8 @@ def _check_flags(calls: list[TracedCall], eager: list[TracedCall], level: list[i
             raise StayEager("a tensor is read whose gradient was switched off")
 
 
-# Positions of the arguments that are parameters, and of those that are statistics.
+# For each normalization, the indices of the arguments that are parameters, and of those that are
+# statistics.
 _NORMALIZATION_ARGUMENTS = {"batch_norm": ((3, 4), (1, 2)), "instance_norm": ((1, 2), ())}
 
 
