@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import openvino as ov
-
+from paddle_ngraph.conversion.openvino_core import core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import is_accelerator
 from paddle_ngraph.utils.once import once
@@ -37,20 +36,19 @@ def available() -> Mapping[str, Accelerator]:
 
     OpenVINO searches for them once per process, at the first call: that loads the plugins.
     """
-    core = ov.Core()
-    names = [name for name in core.available_devices if is_accelerator(name)]
-    return {name: _described(core, name) for name in names}
+    names = [name for name in core().available_devices if is_accelerator(name)]
+    return {name: _described(name) for name in names}
 
 
-def _described(core: ov.Core, name: str) -> Accelerator:
-    identity = " ".join([name, *(str(_property(core, name, key)) for key in _IDENTITY)])
-    capabilities = _property(core, name, "OPTIMIZATION_CAPABILITIES") or ()
+def _described(name: str) -> Accelerator:
+    identity = " ".join([name, *(str(_property(name, key)) for key in _IDENTITY)])
+    capabilities = _property(name, "OPTIMIZATION_CAPABILITIES") or ()
     return Accelerator(name, identity, "FP32" in capabilities)
 
 
-def _property(core: ov.Core, name: str, key: str) -> Any:
+def _property(name: str, key: str) -> Any:
     try:
-        return core.get_property(name, key)
+        return core().get_property(name, key)
     except RuntimeError:  # the plugin lacks the property
         return None
 

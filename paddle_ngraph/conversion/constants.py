@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import openvino as ov
 from openvino import Model, Node, Output, Type, opset15
 from openvino.passes import ConstantFolding, Manager
 
 from paddle_ngraph.conversion.node_tools import Key, constant_of, key_of
+from paddle_ngraph.conversion.openvino_core import core
 from paddle_ngraph.conversion.size_rules import touches_empty_tensor
 
 # Types of nodes that the plugin certainly folds if all inputs are constants.
@@ -103,7 +103,7 @@ def _inferred(model: Model) -> list[np.ndarray]:
     # Without fused loops, which gain nothing in a single run, and on which the plugin may crash
     # (plugin_workarounds.py).
     settings = {"INFERENCE_PRECISION_HINT": "f32", "SNIPPETS_MODE": "DISABLE"}
-    compiled = ov.compile_model(model, "CPU", settings)
+    compiled = core().compile_model(model, "CPU", settings)
     return list(compiled([data for _, data in fed]).values())
 
 

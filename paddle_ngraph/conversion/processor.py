@@ -108,9 +108,9 @@ def has_amx() -> bool:
 @once
 def has_bfloat16() -> bool:
     """Whether the engine can compute in bfloat16 on this processor."""
-    # Imported here, because this module must also work in a package without the engine.
-    import openvino as ov
+    # Imported here, because this module must also work in a package without OpenVINO.
+    from paddle_ngraph.conversion.openvino_core import core
 
     if "avx512_bf16" in withheld():
         return False
-    return "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return "BF16" in core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")

@@ -17,6 +17,7 @@ from paddle_ngraph.conversion import build, dynamic_shapes, processor
 from paddle_ngraph.conversion.build import PASSES
 from paddle_ngraph.conversion.draft import Draft
 from paddle_ngraph.conversion.function_builder import FunctionBuilder
+from paddle_ngraph.conversion.openvino_core import core
 from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import program_pass
@@ -188,7 +189,7 @@ def computed(draft: Draft, given: list[np.ndarray]) -> list[np.ndarray]:
     """Returns the results, with those of the chunks of a batch concatenated."""
     arrays = [given[position] for position in draft.positions]
     settings = {"INFERENCE_PRECISION_HINT": "f32"}
-    compiled = ov.Core().compile_model(draft.model.clone(), "CPU", settings)
+    compiled = core().compile_model(draft.model.clone(), "CPU", settings)
     shares = [np.split(array, draft.parts) for array in arrays] if draft.parts > 1 else None
     runs = [list(each) for each in zip(*shares)] if shares else [arrays]
     results = [list(compiled(each).values()) for each in runs]

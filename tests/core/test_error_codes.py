@@ -14,6 +14,7 @@ from paddle_ngraph.codegen.functions import _overflow_advice
 from paddle_ngraph.conversion import denylist
 from paddle_ngraph.conversion.errors import ConversionError, RunError, overflow_error
 from paddle_ngraph.conversion.function_builder import FunctionBuilder
+from paddle_ngraph.conversion.openvino_core import core
 from paddle_ngraph.errors import ErrorCode, NgraphError
 from paddle_ngraph.frontends.ngraph_transpiler import UnknownFetch
 from paddle_ngraph.ir.graph import Graph, Op
@@ -188,7 +189,7 @@ def test_the_core_s_operators_name_code_and_operator(shape):
     x = opset15.parameter(shape, np.int32)
     error = RunError("a > message.", ErrorCode.OUT_OF_BOUNDS, 7)
     model = ov.Model([opset15.result(bridge.integers.in_range(x, 0, 9, error))], [x], "test")
-    compiled = ov.compile_model(model, "CPU", {"NUM_STREAMS": 0})
+    compiled = core().compile_model(model, "CPU", {"NUM_STREAMS": 0})
     with pytest.raises(RuntimeError) as caught:
         compiled([np.array([0, 1, 9, 2], "int32")])
     message = "a > message. Expected 0 <= value < 9, but got 9."

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import openvino
 import paddle
 import paddle.nn.functional as F
 import pytest
@@ -13,6 +12,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph.conversion.build import make_model
 from paddle_ngraph.conversion.function_builder import FunctionBuilder
+from paddle_ngraph.conversion.openvino_core import core
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 from paddle_ngraph.partitioning.analysis.block_view import BlockView
@@ -239,7 +239,7 @@ def test_batch_norm_is_fused_into_a_convolution():
     graph = Graph([convolution, normalization], sources, [], [out], [])
     values = {spec.id: np.abs(floats(*spec.shape)) for spec in sources[1:]}
     draft = make_model(FunctionBuilder(graph, [("f32", s.shape) for s in sources], values))
-    compiled = openvino.Core().compile_model(draft.model, "CPU")
+    compiled = core().compile_model(draft.model, "CPU")
     kinds = {
         node.get_rt_info()["layerType"].value for node in compiled.get_runtime_model().get_ops()
     }

@@ -144,7 +144,7 @@ def test_properties_of_devices(monkeypatch):
             raise RuntimeError("Property was not found")
 
     monkeypatch.undo()
-    monkeypatch.setattr(accelerators.ov, "Core", Core)
+    monkeypatch.setattr(accelerators, "core", Core)
     found = accelerators.available.__wrapped__()
     assert list(found) == ["GPU.0", "GPU.1", "NPU"]
     assert [each.has_float32 for each in found.values()] == [True, False, False]

@@ -16,6 +16,7 @@ from openvino import Node, Type, opset10, opset15
 import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.conversion import bridge
+from paddle_ngraph.conversion.openvino_core import core
 from paddle_ngraph.conversion.passes import batch_split
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.settings import SETTINGS
@@ -237,7 +238,7 @@ def model_of(shape: Sequence[int], make: Callable[[Any], Node]) -> ov.Model:
 
 
 def compiled(model: ov.Model) -> Callable[[np.ndarray], np.ndarray]:
-    function = ov.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    function = core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     return lambda x: np.array(function([np.ascontiguousarray(x)])[0])
 
 
