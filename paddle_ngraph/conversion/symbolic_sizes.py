@@ -39,8 +39,8 @@ Number = Any  # an int or a SymbolicSize
 MIN_SYMBOLIC_SIZE = 2
 MAX_SYMBOLIC_SIZE = 2**31 - 1
 
-# Iteration counts are less, so exact in float32. Where sizes would overflow int32 within as many
-# iterations, the limit is divided by the factor below, repeatedly.
+# The upper bound of iteration counts: any smaller count is exact in float32. Where sizes would
+# overflow int32 within as many iterations, the limit is divided by the factor below, repeatedly.
 MAX_ITERATIONS = 2**24
 _ITERATION_REDUCTION_FACTOR = 16
 

@@ -128,7 +128,8 @@ class Primitives {
   }
 
  private:
-  // Limited, since inputs may have any length, and each length needs primitives of its own.
+  // The maximum number of cached primitives: inputs may have any length, and each length needs
+  // primitives of its own.
   static constexpr size_t kMaxPrimitives = 64;
   using Key = std::tuple<int64_t, int64_t, int64_t, bool, int>;
   struct Made {

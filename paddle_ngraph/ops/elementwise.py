@@ -122,7 +122,10 @@ def _quotient_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
 
 
 def _remainder_range(op: Op, ranges: Mapping[str, Range]) -> Range:
-    """Sign of the divisor, smaller magnitude; values between 0 and the divisor stay."""
+    """The range of a remainder: the sign of the divisor, and a smaller magnitude.
+
+    Values between 0 and the divisor stay.
+    """
     (least, most), (low, high) = ranges["x"], ranges["y"]
     if (least >= 0 and most < low) or (high < least and most <= 0):
         return least, most

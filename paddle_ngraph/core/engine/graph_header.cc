@@ -16,7 +16,7 @@ namespace {
 constexpr char kMagic[] = "ngraph_engine";
 constexpr size_t kFormat = 8;
 
-// Upper limit; no program reads as many variables.
+// The upper limit of the numbers of variables in a header: no program reads as many.
 constexpr size_t kMaxVariables = size_t{1} << 24;
 
 constexpr size_t kMaxThreads = std::numeric_limits<int>::max();

@@ -26,7 +26,8 @@ std::optional<int64_t> combined(int64_t operation, int64_t a, int64_t b) {
       if (__builtin_mul_overflow(a, b, &result)) return std::nullopt;
       return result;
     case kFloorDivide:
-      // The guard that requires a positive divisor does not hold either.
+      // No value for a divisor that is not positive: the guard that requires a positive one does
+      // not hold either.
       if (b <= 0) return std::nullopt;
       result = a / b;
       return a % b < 0 ? result - 1 : result;

@@ -87,7 +87,7 @@ class GcPause {
   static bool set_gc_enabled(bool on) {
 #if PY_VERSION_HEX >= 0x030A0000
     return (on ? PyGC_Enable() : PyGC_Disable()) == 1;
-#else  // no C function that may be called after a fork switches the collector
+#else  // this Python has no C function for it that may be called after a fork
     static_cast<void>(on);
     return false;
 #endif
@@ -1794,8 +1794,8 @@ bool Capture::may_mutate(const InterceptedFunction& function, PyObject* tensor) 
   if (number < 0) return function.rule.mutation == Mutation::kValues && owns_memory(tensor);
   if (!is_result_[number]) return false;
   if (function.rule.mutation == Mutation::kStopGradient) return true;
-  // Writing values that have a gradient into a tensor whose stop_gradient was set would let the
-  // gradient pass again.
+  // Not if stop_gradient of the tensor was set: values that have a gradient would let the gradient
+  // pass again.
   if (call_of(number).function->rule.mutation == Mutation::kStopGradient) return false;
   const TracedTensorMeta& kind = known_meta(number);
   // If gradients are off, autograd treats the tensor as its former value even after the write: the

@@ -144,7 +144,8 @@ def _run_outermost(original: Callable[..., Any], layer: Any, inputs: Any, kwargs
         tuner = attached_to(layer, _TUNER_ATTRIBUTE, _LayerTuner).tuner(trains)
         if tuner.is_given_up:
             return original(layer, *inputs, **kwargs)
-    _is_in_outermost_layer.value = True  # inner layers are tuned as part of this one
+    # Inner layers, called meanwhile, are tuned as part of this layer.
+    _is_in_outermost_layer.value = True
     try:
         if tuner is None:
             return original(layer, *inputs, **kwargs)

@@ -129,7 +129,7 @@ class SwitchedExecutor:
         """The plan of the last run, if that will surely run others on feeds of equal names."""
         if not is_on:
             return self._transpiled
-        # The execution of a program with small subgraphs depends on the sizes of the feeds.
+        # Not for a program with small subgraphs: its execution depends on the sizes of the feeds.
         return self._rewritten if self._is_rewritten and self._rewritten_size == 0 else None
 
     def repeat(

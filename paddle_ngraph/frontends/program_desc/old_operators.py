@@ -401,7 +401,8 @@ def _signature(block: LegacyBlock, op: LegacyOperator) -> tuple[Any, ...]:
         found = block.find_var_recursive(name.encode())
         if found is None:
             return (index,)
-        # Only the type: Paddle has neither dtype nor shape of a variable that is no tensor.
+        # For a variable that is no tensor, the signature contains only the type: Paddle has neither
+        # its dtype nor its shape.
         if found.type() not in _TENSORS:
             return index, int(found.type())
         return index, int(found.type()), int(found.dtype()), tuple(found.shape())

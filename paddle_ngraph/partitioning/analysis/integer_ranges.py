@@ -71,7 +71,7 @@ class OuterScope:
         return self.args[vid] if vid in self.args else self.integers.range(vid)
 
     def is_static(self, vid: str) -> bool:
-        """Whether the contents are known during the build of the function."""
+        """Whether the contents of an outer variable are known during the build of the function."""
         return vid not in self.args and self.integers.is_known_to(self.node, vid)
 
 

@@ -236,7 +236,8 @@ def eager_function(name: str, is_method: bool) -> Callable[..., Any]:
 
 
 def _with_stopped_gradient(x: Any) -> Any:
-    # Setting Python's attribute would be a graph break, and reads the memory of a view.
+    # Sets the property by the core: setting Python's attribute would be a graph break, and read the
+    # memory of a view.
     _core.set_stop_gradient(x, True)
     return x
 
