@@ -110,7 +110,7 @@ class ConstantFolding:
         """The outputs of a node, if they are small and follow from constants and shapes."""
         if not node.input_values() or touches_empty_tensor(
             node
-        ):  # nGraph would write beyond the outputs
+        ):  # not evaluated: nGraph would write beyond the outputs
             return None
         if any(math.prod(o.get_shape()) > MAX_FOLDED_ELEMENTS for o in node.outputs()):
             return None

@@ -29,10 +29,10 @@ from paddle_ngraph.errors import NgraphError
 
 # A symbol is (0, symbol), a floor division (1, dividend, divisor).
 Atom = tuple[Any, ...]
-Monomial = tuple[Atom, ...]  # factors in order; () for the constant term
+Monomial = tuple[Atom, ...]  # the factors in order; the constant term has none: ()
 Terms = tuple[tuple[Monomial, int], ...]  # a polynomial: terms in order, no coefficient 0
 
-Number = Any  # an int or a SymbolicSize
+Number = Any  # a size: an int or a SymbolicSize
 
 # Dynamic dimensions lie between these. Sizes 0 (nothing to compute) and 1 (repeated along the axis)
 # are special; functions for such shapes have a static dimension.

@@ -340,7 +340,8 @@ class Trainer:
 
     def _exchange(self, number: int) -> None:
         """Exchanges messages over link ``number``, in a thread."""
-        paddle.disable_static()  # the mode is that of this thread
+        # Operators of links need dynamic mode, which is a setting of the thread.
+        paddle.disable_static()
         try:
             link = _link(self._job, number)
             kind = MessageKind.GET

@@ -126,7 +126,8 @@ const phi::DenseTensor* plain_tensor(PyObject* object) {
 
 // The metadata of an argument or result; nothing if the tensor cannot be part of a graph.
 std::optional<TracedTensorMeta> traced_meta(PyObject* object) {
-  if (is_lazy(object)) return std::nullopt;  // a lazy tensor of another thread
+  // Not part of this graph: a lazy tensor of another thread.
+  if (is_lazy(object)) return std::nullopt;
   const phi::DenseTensor* tensor = plain_tensor(object);
   if (tensor == nullptr || !is_plain(*tensor) || has_escaped(*tensor)) return std::nullopt;
   return TracedTensorMeta{tensor->dtype(),

@@ -225,7 +225,7 @@ class DataDependencyEngine::Run {
   std::vector<phi::DenseTensor> fetched_;
   std::vector<std::atomic<size_t>> readers_;
   std::mutex mutex_;                      // guards the members below
-  std::vector<Clock::time_point> ready_;  // when the inputs of each step were complete
+  std::vector<Clock::time_point> ready_;  // time at which the inputs of each step were complete
   std::vector<double> ms_;
   std::map<int, Clock::time_point> cores_;  // end of the last step on each core
   std::condition_variable changed_;
