@@ -43,7 +43,7 @@ struct View {
     return std::min(block, channels - block_index * block);
   }
   // The range of the data for one chunk of a block of channels: the index of its first element, and
-  // its number of pixels.
+  // its extents (pixels, channels and the distance of its rows).
   int64_t begin(int64_t block_index, int64_t chunk) const {
     const int64_t sample = chunk / chunks_per_sample();
     if (is_side_by_side) {
