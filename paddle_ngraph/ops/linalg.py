@@ -169,7 +169,7 @@ def _chain(bridge: NgraphBridge, nodes: Sequence[Any]) -> Any:
 
 def _cheapest_cut(sizes: Sequence[int]) -> int:
     """Where to split a chain of matrices of these sizes for the fewest multiplications."""
-    # For each range of matrices, the number of multiplications and the index of the last cut.
+    # For each range of matrices, the fewest multiplications, and the index at which to split it.
     best = {(first, first + 1): (0, 0) for first in range(len(sizes) - 1)}
     for length in range(2, len(sizes)):
         for first in range(len(sizes) - length):
