@@ -48,7 +48,7 @@ _SIZE_HINTS = (8, 128, 320, 448, 576, 704, 832, 960, 1088)
 _SMALL_SIZE_HINTS = (3, 10, 32, 48, 64, 80, 96, 112, 144)
 # Distance between further hints, for data-dependent sizes.
 _HINT_STEPS: Mapping[tuple[int, ...], int] = {_SIZE_HINTS: 128, _SMALL_SIZE_HINTS: 16}
-_ALIGNMENT = 64  # bytes: alignment of the constants in their file
+_ALIGNMENT = 64  # the alignment of the constants in their file, in bytes
 
 
 class DimensionSize(NamedTuple):
@@ -156,7 +156,8 @@ def variants_of(
     if program.kernel_calls:
         more.append({"single": True})
     for given, options in itertools.product(requested, more):
-        with suppress(NgraphError):  # the sizes are invalid for the program
+        # Skips functions for sizes that are invalid for the program.
+        with suppress(NgraphError):
             _ShapePropagation(program, given, weights, found, **options).block(program.blocks[0])
     for interval, variants in zip(program.intervals, found):
         if not variants:
@@ -177,7 +178,9 @@ def _propagate(
     except NgraphError:
         if not program.kernel_calls:
             raise
-        try:  # masks computed twice may select equally many elements
+        # Tries again with one size for all masks: masks that are computed twice may select equally
+        # many elements.
+        try:
             _ShapePropagation(program, given, weights, found, one_count=True).block(
                 program.blocks[0]
             )
@@ -267,7 +270,8 @@ class _ShapePropagation:
         if not statement.operands:
             return tuple(DimensionSize(size) for size in statement.target.shape)
         shapes = self._of(statement.operands)
-        if statement.operator == "scale":  # the scale is one element, of any shape
+        # The second operand, the scale, has one element, and any shape.
+        if statement.operator == "scale":
             return shapes[0]
         result = max(shapes, key=lambda shape: (_count(shape), len(shape)))
         if any(shape != result and _count(shape) != 1 for shape in shapes):
@@ -286,7 +290,9 @@ class _ShapePropagation:
             raise NgraphError(f"{call.description} rejects its operands: {error}") from error
         try:
             dynamic = kernels.inferred(call.op, [[_dynamic_shape(s) for s in row] for row in given])
-        except NgraphError:  # only a run shows whether the kernel accepts dynamic sizes
+        except NgraphError:
+            # Only a run shows whether the kernel accepts dynamic sizes: the declared shapes are
+            # used.
             dynamic = [result.shape for result in call.results]
         for number, result in enumerate(call.results):
             self._shapes[result] = tuple(
@@ -422,7 +428,8 @@ def _dynamic_variant(
     try:
         draft = build.model_with(opening, interval.text, signature, weights, RunSettings())
         found = dynamic_shapes.dynamic_model_of(opening, draft)
-    except Exception as error:  # including OpenVINO's: static shapes may succeed
+    except Exception as error:
+        # Catches errors of OpenVINO, too: with static shapes, a build may succeed.
         reason = str(error).strip().partition("\n")[0] or "it has an empty tensor"
         remedy = _overflow_advice(error) or "; give shapes"
         raise NgraphError(f"{description} needs static shapes: {reason}{remedy}") from error
@@ -446,7 +453,8 @@ def _variant(
     for model in draft.models():
         _reject_empty(interval, model)
 
-    def without(sources: Sequence[int]) -> list[int]:  # a negative source is a result
+    # A negative source stands for a result of the model, and is not changed.
+    def without(sources: Sequence[int]) -> list[int]:
         return [_indices_without_weights([n], interval)[0] if n >= 0 else n for n in sources]
 
     updates = [

@@ -81,7 +81,8 @@ def kernel_of(op: Operation) -> PhiKernel:
     try:
         program, _ = _single_operator_program(op, lambda _, value: value.shape)
         found = _core.kernel_call(program, op.name())
-    except Exception as error:  # Paddle's own errors have many types
+    except Exception as error:
+        # Catches all types, since Paddle's own errors have many.
         raise NgraphError(_first_line(error)) from error
     if not _is_exported(found["infer_meta"]):
         raise NgraphError("the function that infers the shapes of its results is not in libphi")

@@ -55,7 +55,8 @@ def text_of(program: CppProgram, identity: str) -> str:
         program: The program.
         identity: The id of the program in the manifest.
     """
-    blocks = (_function(block) for block in reversed(program.blocks))  # inner blocks first
+    # Inner blocks come first, since C++ functions have to be defined before their calls.
+    blocks = (_function(block) for block in reversed(program.blocks))
     own = '#include "kernels.h"\n\n' if program.kernel_calls else ""
     parts = [_TOP.format(own=own), *blocks, _BOTTOM.format(identity=cpp.text(identity))]
     return "\n".join(parts)
@@ -128,7 +129,9 @@ def _source(statement: statements.Feed | statements.PersistentVariable) -> Itera
 
 def _compute(statement: statements.Compute) -> Iterator[str]:
     target, operands = statement.target, _names(statement.operands)
-    if not target.used and not operands:  # an operator with operands has to read them
+    # Omitted if nothing reads the result. With operands, the C++ variables of these have to be
+    # read.
+    if not target.used and not operands:
         return
     begin = f"  {'' if statement.in_place else 'Tensor '}{target.name} = "
     if statement.operator == "assign":

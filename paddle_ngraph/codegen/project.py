@@ -62,7 +62,8 @@ def generate(
     force: bool = False,
 ) -> Report:
     """See :func:`paddle_ngraph.transpiler.generate_native`."""
-    target = Path(os.path.realpath(directory))  # a symbolic link to a folder is retained
+    # Resolved, so that a symbolic link to a folder is retained, and its target replaced.
+    target = Path(os.path.realpath(directory))
     _check_directory(target, force)
     target_processor = _processor(processor_name)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < _SEED_LIMIT:
@@ -71,7 +72,8 @@ def generate(
     given = ngraph_transpiler.static_program(program, "generate_native")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
     integer_checks = integer_ranges.without_overflow_checks() if wide_integers else nullcontext()
-    with packed_layers.disabled(), integer_checks:  # packed operators require Paddle
+    # Without packed operators, which need Paddle in each run.
+    with packed_layers.disabled(), integer_checks:
         report = ngraph_transpiler.rewrite(copy, open_size=None)
     values = ngraph_transpiler.remove_fetches(copy, fetching)
     scheduled = program.lr_name if getattr(program, "lr_scheduler", None) is not None else ""
@@ -85,7 +87,8 @@ def generate(
     read = _reader(scope if scope is not None else paddle.static.global_scope())
     variables = {each.name: read(each.name) for each in cpp_program.persistent}
     _require_files(cpp_program)
-    for each in cpp_program.persistent:  # actual shapes may differ from declared ones
+    # The actual shapes in the scope are used, which may differ from the declared ones.
+    for each in cpp_program.persistent:
         each.target.shape = variables[each.name].shape
     with processor.target(target_processor):
         variants = functions.variants_of(cpp_program, _shape_sets(cpp_program, shapes), read)
@@ -144,7 +147,8 @@ def _reader(scope: Scope) -> Callable[[str], np.ndarray]:
         try:
             if variable is not None:
                 return np.array(variable.get_tensor())
-        except Exception as error:  # Paddle's errors have many types
+        except Exception as error:
+            # Catches all types, since Paddle's own errors have many.
             raise NgraphError(f"the variable {name} cannot be read: {error}") from error
         raise NgraphError(f"there is no variable {name}: run the startup program first")
 
@@ -228,7 +232,8 @@ def _write(
     target: str,
     seed: int,
 ) -> None:
-    # Only projects with kernel calls contain the code that calls Paddle's kernels.
+    # The folder ``phi``, with the code that calls Paddle's kernels, is only copied for programs
+    # with such calls.
     apart = None if cpp_program.kernel_calls else shutil.ignore_patterns("phi")
     shutil.copytree(_TEMPLATE, folder, dirs_exist_ok=True, ignore=apart)
     for name in core_files():

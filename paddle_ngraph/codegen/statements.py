@@ -28,8 +28,8 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     scope_name,
 )
 
-# Operators of the runtime (run.h): the bookkeeping of control flow. In the engine these fall back
-# to Paddle, since the engine has no 64-bit arithmetic.
+# Operators that the runtime (run.h) computes: the bookkeeping of control flow, on int64. In the
+# engine these fall back to Paddle, since the engine has no 64-bit arithmetic.
 _BINARY_OPERATORS = frozenset(
     {"add", "subtract", "multiply", "minimum", "maximum"}
     | {"equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal"}
@@ -199,14 +199,14 @@ class If:
 
 @dataclass
 class MakeStack:
-    """A stack of values that a forward pass saves for the backward pass."""
+    """A statement that creates a stack of values that a forward pass saves."""
 
     target: CppVariable
 
 
 @dataclass
 class Push:
-    """Pushes values onto a stack."""
+    """A statement that pushes values onto a stack."""
 
     stack: CppVariable
     values: list[CppVariable]
@@ -214,7 +214,7 @@ class Push:
 
 @dataclass
 class Pop:
-    """Pops the last values from a stack."""
+    """A statement that pops the last values from a stack."""
 
     number: int
     stack: CppVariable
@@ -231,7 +231,7 @@ class HasElements:
 
 @dataclass
 class SetVariable:
-    """Sets the value of a variable that outlives runs."""
+    """A statement that sets the value of a variable that outlives runs."""
 
     name: str
     value: CppVariable
@@ -239,7 +239,7 @@ class SetVariable:
 
 @dataclass
 class Fetch:
-    """Returns a result of the program."""
+    """A statement that returns a result of the program."""
 
     name: str
     value: CppVariable
@@ -247,7 +247,7 @@ class Fetch:
 
 @dataclass
 class Yield:
-    """Returns values from a block."""
+    """A statement that returns values from a block."""
 
     values: list[CppVariable]
 
@@ -342,9 +342,12 @@ class _CppScope:
     def __init__(self, block: CppBlock, outer: _CppScope | None) -> None:
         self.block = block
         self.outer = outer
-        self.variables: dict[int, CppVariable] = {}  # the C++ variables of values, by value id
-        self.lists: dict[int, list[Value]] = {}  # the members of values that are lists, by value id
-        # C++ variables of the members of lists that kernels return, by value id.
+        # The C++ variable of each value in this block, by the id of the value.
+        self.variables: dict[int, CppVariable] = {}
+        # For each value that is a list, by its id: the values that are its members.
+        self.lists: dict[int, list[Value]] = {}
+        # For each list that a kernel returns, by the id of its value: the C++ variables of its
+        # members.
         self.made_lists: dict[int, list[CppVariable]] = {}
 
     def find(self, value: Value) -> CppVariable:
@@ -456,7 +459,7 @@ class _CppProgramBuilder:
         outlives = is_persistent and name != self._scheduled
         known: dict[str, Any] = self._persistent if outlives else self._feeds
         if name not in known:
-            # Visible in every block, as one name is one variable.
+            # Defined in the outermost scope, so that every block sees it: one name is one variable.
             outermost = self._scopes[0]
             create: Any = PersistentVariable if outlives else Feed
             known[name] = create(self._new_variable(outermost, value, name), name)
@@ -501,7 +504,8 @@ class _CppProgramBuilder:
     def _interval(self, scope: _CppScope, op: Operation) -> None:
         text = str(op.attrs()["graph"])
         graph = Graph.from_string(text)
-        if graph.compiled_for != CPU:  # a project runs on CPUs only
+        # Replaces other devices by the CPU: a project runs on CPUs only.
+        if graph.compiled_for != CPU:
             graph = replace(graph, device=CPU)
             text = graph.to_string()
         read, written = (self._members(scope, value) for value in op.operands_source())
@@ -552,7 +556,8 @@ class _CppProgramBuilder:
 
     def _stack(self, scope: _CppScope, op: Operation) -> None:
         stack = CppVariable(self._unused_name("stack"))
-        for value in op.results():  # the results: the stack, and its two ends
+        # The three results, a stack and its two ends, are one C++ variable.
+        for value in op.results():
             scope.variables[value.id] = stack
         scope.block.statements.append(MakeStack(stack))
 
@@ -575,7 +580,9 @@ class _CppProgramBuilder:
         value = scope.find(op.operand_source(0))
         outliving = self._persistent.get(name)
         if outliving is None or outliving.target is value:
-            return  # the variable has no reader in the program, or is set already
+            # Nothing to do: no operator of the program reads the variable, or it has the value
+            # already.
+            return
         if scope.outer is not None:
             raise NotExpressible("it sets a variable inside control flow")
         outliving.target.used = self._changes = True

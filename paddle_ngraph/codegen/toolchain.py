@@ -12,7 +12,8 @@ from paddle_ngraph.errors import NgraphError
 
 # The release of oneDNN's headers that matches the library in Paddle's wheel.
 HEADERS = "onednn-devel==2025.0.0"
-KERNELS = "kernels.cc"  # the file of projects that call Paddle's kernels
+# The file that only projects with calls of Paddle's kernels contain.
+KERNELS = "kernels.cc"
 
 
 def options(project: Path) -> dict[str, Path]:

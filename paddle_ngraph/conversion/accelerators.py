@@ -49,7 +49,7 @@ def _described(name: str) -> Accelerator:
 def _property(name: str, key: str) -> Any:
     try:
         return core().get_property(name, key)
-    except RuntimeError:  # the plugin lacks the property
+    except RuntimeError:  # no value: the plugin lacks the property
         return None
 
 

@@ -25,8 +25,10 @@ _NAMES = """
     StridedSlice Tile Transpose Unsqueeze VariadicSplit
 """
 _VALUE_PRESERVING = frozenset(_NAMES.split())
-_MAX_SEARCH_DEPTH = 32  # longest chain of such nodes that is searched
-_MAX_CONSTANT_ELEMENTS = 1 << 10  # elements of a constant to check
+# The longest chain of value-preserving nodes that is searched for the source of an output.
+_MAX_SEARCH_DEPTH = 32
+# The largest constant whose elements are all checked, in elements.
+_MAX_CONSTANT_ELEMENTS = 1 << 10
 
 
 class Bfloat16Values:

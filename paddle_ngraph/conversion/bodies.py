@@ -151,14 +151,15 @@ class BodyBuilder:
             n: each for n, each in enumerate(sources) if isinstance(each, TensorArray)
         }
         written = appended_by(block)
-        # The number of elements that an iteration appends to each outer TensorArray.
+        # For each TensorArray of the surrounding block, by its index among the sources: the number
+        # of elements that an iteration appends.
         self._appends = {
             index: written[block.inputs[index].id]
             for index in self._outer_arrays
             if counters is not None and written[block.inputs[index].id]
         }
         self._used_arrays = used_arrays
-        # Elements appended in this iteration, by source.
+        # The elements that this iteration has appended, by the index of the source.
         self._appended: dict[int, TensorArray] = {}
         self._has_iteration_sizes = (
             _has_growth(growth) or self._shapes_slices or bool(self._appends)
@@ -168,7 +169,8 @@ class BodyBuilder:
         sizes = outer.sizes.of_block()
         read = [self._source(index, each) for index, each in enumerate(sources)]
         self.inputs = BodyInputs(read, args, sizes, outer.sizes)
-        # Paddle declares shapes that follow from those of the first iteration.
+        # Declared shapes do not bind a body with sizes that vary: Paddle infers them from the first
+        # iteration.
         as_declared = outer.as_declared and not self._has_iteration_sizes
         self._iterations = LoopIterations(counters, block.inputs, self.inputs.sources, outer_shapes)
         induction = InductionValues(block.ops, self._iterations.value)
@@ -252,10 +254,10 @@ class BodyBuilder:
         inputs.add_outer_sizes()
 
     def _source(self, index: int, source: Output | TensorArray) -> Output:
-        """The value that the block gets for a source."""
+        """The node that the block reads for a source: itself, or the elements of a TensorArray."""
         if not isinstance(source, TensorArray):
             return source
-        # An array that is only appended to: the block reads no element of it.
+        # No element is passed: the block only appends to this array.
         if index in self._appends:
             return opset15.constant(np.int64(0)).output(0)
         return self._outer.arrays.elements(source)
@@ -305,6 +307,7 @@ class BodyBuilder:
         """The results of an iteration or a branch, each computed by a node of its own."""
         results: list[Output] = []
         for output in (*map(self._yielded, self._block.outputs), *self._appended_elements()):
+            # A parameter, a constant, or a result that occurs twice is reshaped to its own shape:
             # nGraph identifies a result by the node that computes it.
             is_made = output.get_node().get_type_name() not in ("Parameter", "Constant")
             if not is_made or key_of(output) in map(key_of, results):
@@ -314,7 +317,7 @@ class BodyBuilder:
         return results
 
     def _yielded(self, spec: TensorSpec) -> Output:
-        """The value that an iteration or a branch yields."""
+        """The value that the body returns for a yielded tensor or TensorArray."""
         arrays = self.bridge.arrays
         if spec in arrays:
             return arrays.elements(arrays[spec])
@@ -409,7 +412,7 @@ class BodyBuilder:
         return self.bridge.integers.in_range(self._next_iteration, 0, most, error)
 
     def _update_trip_count_check(self) -> None:
-        """Applies the limits of the complete model to the check of the iteration index."""
+        """Replaces the check of the iteration index by one with the complete model's limits."""
         if self._iteration_check is not None:
             replace_node(self._iteration_check, self._trip_count_check())
 
@@ -487,7 +490,7 @@ def _is_growth(added: Number) -> bool:
 
 
 def _has_growth(growth: ShapeGrowth) -> bool:
-    """Whether any dimension grows."""
+    """Whether an iteration adds to any dimension of the loop-carried values."""
     return any(map(_is_growth, chain(*growth)))
 
 

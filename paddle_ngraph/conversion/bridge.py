@@ -119,10 +119,11 @@ class NgraphBridge:
         self.induction = InductionValues(graph.ops) if induction is None else induction
         self.integers = IntegerChecks(self._nodes, self.folding, inputs.subgraph_input, device)
         self.bfloat16 = Bfloat16Values(extension)
-        # Tensors of bfloat16, which converters see as float32.
+        # The ids of the tensors that Paddle declares bfloat16: converters see these as float32.
         specs = (spec for op in graph.ops for spec in op.output_specs())
         self._rounded_ids = {spec.id for spec in specs if spec.dtype == BFLOAT16}
-        self._inlined = 0  # number of tensors of inlined blocks, for new tensor ids
+        # The number of tensors of inlined blocks so far, from which their ids in this graph follow.
+        self._inlined = 0
         self.materialize: Callable[[Output], Output] = lambda output: output
         self.shared: dict[Any, Any] = {}
 
@@ -182,7 +183,7 @@ class NgraphBridge:
         return self.device == CPU
 
     def trains(self, *gradients: str) -> bool:
-        """Whether one of these gradients (any if none is named) is in the graph, or reads it."""
+        """Whether the graph has one of these gradient operators, or any one if none is named."""
         if gradients:
             return not self._op_types.isdisjoint(gradients)
         return any(type.endswith("_grad") for type in self._op_types)
@@ -330,7 +331,8 @@ class NgraphBridge:
             found = PADDLE_DTYPES.get(output.get_element_type().get_type_name(), "another dtype")
             raise NgraphError(f"output '{name}' became {found}, Paddle's is {spec.dtype}")
         shape = self.shape(output)
-        # Programs saved by Paddle before 2.5 declare [1] for some outputs that are scalars today.
+        # A scalar is accepted where [1] is declared: programs saved by Paddle before 2.5 declare
+        # that shape for some outputs that are scalars today.
         is_scalar = not shape and list(spec.shape) == [1]
         if self.as_declared and not is_scalar and not fits(spec.shape, shape):
             sizes = list(map(hint_of, shape))
@@ -348,8 +350,9 @@ def _reason(error: Exception) -> str:
 
 
 def fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:
-    """Whether a shape agrees with a declared one."""
-    if 0 in declared:  # Paddle's shape of some outputs that an operator leaves unchanged
+    """Whether a shape agrees with one that Paddle declares, in which -1 stands for any size."""
+    # Some operators leave an output unchanged, for which Paddle declares a shape with a 0.
+    if 0 in declared:
         return True
     try:
         return len(actual) == len(declared) and all(d in (-1, a) for d, a in zip(declared, actual))

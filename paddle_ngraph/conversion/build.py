@@ -38,7 +38,7 @@ from paddle_ngraph.ir.graph import CPU, Graph, device_of
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 from paddle_ngraph.utils.once import once
 
-# nGraph element type name and shape of every input.
+# The signature of a function: the nGraph element type name and the shape of every input.
 Signature = Sequence["tuple[str, tuple[int, ...]]"]
 
 
@@ -72,7 +72,7 @@ def _use_bfloat16_matmuls(draft: Draft) -> None:
 
 
 def _use_onednn_matmuls(draft: Draft) -> None:
-    # Otherwise the plugin rounds the operands of its matmuls.
+    # Not in inference with bfloat16, where the plugin's own matmuls round their operands.
     if draft.settings.precision == "f32" or not draft.builder.graph.infers:
         matmuls.use_onednn_matmuls(draft.model, draft.bridge.extension)
 
@@ -302,7 +302,8 @@ def build_model(
     except ConversionError as error:
         denylist.record_provisional_failure(text, error.without_traceback())
         raise
-    except ValueError as error:  # an input differs from the program's declaration
+    except ValueError as error:
+        # The dtype of an input is not the one that the program declares.
         denylist.record_provisional_failure(text, NgraphError(str(error)))
         raise
     pin_gradients(draft)
@@ -436,12 +437,14 @@ def model_with(
         ConversionError: As in :func:`make_model`.
         NgraphError: The graph has a stochastic operator.
     """
-    for position in weights:  # a weight becomes a constant, which has a static shape
+    # Fixed, because a weight becomes a constant, which has a static shape.
+    for position in weights:
         symbolic_dims.fix(position)
     builder = FunctionBuilder(Graph.from_string(text), signature, contents, symbolic_dims)
     builder.bridge.convert()
     if builder.inputs.draws:
         raise NgraphError("how many numbers are drawn depends on sizes")
-    # Symbolic contents become parameters, which are not split into samples.
+    # A batch whose contents are symbolic is not computed in chunks: contents become parameters, and
+    # these are not split into samples.
     splits_batch = splits_batch and not symbolic_dims.has_symbolic_contents()
     return make_model(builder, weights, settings, splits_batch, in_place)

@@ -45,7 +45,7 @@ class ConstantFolding:
 
     def size_behind(self, value: Output) -> SymbolicSize | None:
         """The symbolic size that ``value``, one float32 element, was converted from."""
-        # Only float32 is handled here; for other dtypes see contents().
+        # Other dtypes than float32 are handled by contents().
         if value.get_element_type() != Type.f32:
             return None
         node = value.get_node()
@@ -96,7 +96,8 @@ class ConstantFolding:
         if node.get_type_name() == "ShapeOf":
             dtype = output.get_element_type().to_dtype()
             return np.array(list(node.input_value(0).get_shape()), dtype=dtype)
-        # Called for each output of a node, of which there may be thousands.
+        # Remembers nodes whose contents only a run computes: this function is called for each
+        # output of a node, of which there may be thousands.
         if node.get_name() in self._unknown:
             return None
         results = self._evaluated(node)
@@ -109,7 +110,7 @@ class ConstantFolding:
         """The outputs of a node, if they are small and follow from constants and shapes."""
         if not node.input_values() or touches_empty_tensor(
             node
-        ):  # nGraph would write beyond the outputs
+        ):  # not evaluated: nGraph would write beyond the outputs
             return None
         if any(math.prod(o.get_shape()) > MAX_FOLDED_ELEMENTS for o in node.outputs()):
             return None

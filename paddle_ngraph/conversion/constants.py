@@ -23,7 +23,7 @@ from paddle_ngraph.conversion.node_tools import Key, constant_of, key_of
 from paddle_ngraph.conversion.openvino_core import core
 from paddle_ngraph.conversion.size_rules import touches_empty_tensor
 
-# Types that the plugin certainly folds.
+# Types of nodes that the plugin certainly folds if all inputs are constants.
 _FOLDED = frozenset(
     {"Broadcast", "Convert", "Gather", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
 )
@@ -39,7 +39,8 @@ _WEIGHT_PACKING = frozenset(
 )
 _CONSTANT_OPERAND_TYPES = frozenset({"Interpolate", "Pad", "Range"})
 _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
-# Types that mark a constant as quantized for the plugin (int8.py): its value would not.
+# Types of nodes that tell the plugin that their constant input is quantized (int8.py). The nodes
+# are not folded: their value alone would not tell.
 _QUANTIZING_TYPES = frozenset({"FakeQuantize"})
 # Describes how a node reads weights that it packs.
 PackedForm = tuple[object, ...]
@@ -99,7 +100,8 @@ def _inferred(model: Model) -> list[np.ndarray]:
             if readers:
                 fed.append((parameter, np.array(node.get_data())))
     model.add_parameters([parameter for parameter, _ in fed])
-    # For one run, fused loops gain nothing; the plugin may crash on some (plugin_workarounds.py).
+    # Without fused loops, which gain nothing in a single run, and on which the plugin may crash
+    # (plugin_workarounds.py).
     settings = {"INFERENCE_PRECISION_HINT": "f32", "SNIPPETS_MODE": "DISABLE"}
     compiled = core().compile_model(model, "CPU", settings)
     return list(compiled([data for _, data in fed]).values())
@@ -111,7 +113,8 @@ def _determined(model: Model) -> Iterator[Output]:
     Of outputs that the plugin certainly folds, only packed ones that are more than a view of a
     constant.
     """
-    # Whether the plugin may leave a node unfolded, for nodes that depend on constants alone.
+    # For each node that depends on constants alone, by its name: whether the plugin may leave it
+    # unfolded.
     unfolded: dict[str, bool] = {}
     read: dict[Key, Output] = {}
     for node in model.get_ordered_ops():

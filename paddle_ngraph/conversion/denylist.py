@@ -34,7 +34,8 @@ _denied_operators: LRUCache[tuple[str, str, str], str] = process_cache(
     key=_OPERATOR_KEY,
     bound=_MAX_ENTRIES,
 )
-# The engine still runs these operators where an overflow is ruled out.
+# Operators whose overflow check is denied: the engine still runs them where an overflow is ruled
+# out.
 _denied_checks: LRUCache[tuple[str, str, str], str] = process_cache(
     __name__,
     "denied_overflow_checks",
@@ -138,7 +139,8 @@ def refuse_graph(graph: str, message: str, code: int, op_id: int) -> None:
     global _denials_in_runs
     with _lock:
         _denials_in_runs += 1
-    with suppress(Warning):  # an error by the user's filters: the run has succeeded
+    # If the user's filters turn the warning into an error, it is dropped: the run has succeeded.
+    with suppress(Warning):
         warnings.warn(f"paddle_ngraph: Paddle runs {_described_denial(graph, error)}", stacklevel=2)
 
 
@@ -173,7 +175,7 @@ def _graph_key(graph: str) -> str:
 
 
 def _described_denial(graph: str, error: NgraphError) -> str:
-    """Operators that fall back from now on, and the reason."""
+    """Describes the operators of a denylisted graph that fall back from now on, with the reason."""
     if isinstance(error, ConversionError):
         return f"{error.op.type} (operator {error.op.index}) from now on: {error.reason}"
     types = list(dict.fromkeys(op.type for op in Graph.from_string(graph).ops))
@@ -196,7 +198,7 @@ def clear() -> None:
 
 
 def count() -> int:
-    """Number of entries and provisional failures."""
+    """Number of denylist entries and provisional failures in this process."""
     return sum(map(len, _TABLES))
 
 

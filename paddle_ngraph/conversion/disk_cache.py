@@ -54,7 +54,8 @@ def is_stored(graph: str) -> bool:
         return False
     try:
         settings = RunSettings.of(graph)
-    except ValueError:  # a bad flag, which the run will report
+    except ValueError:
+        # The run will report the invalid flag.
         return False
     environment = build_environment(
         graph, settings.precision, settings.threads * settings.runs_at_once
@@ -63,7 +64,7 @@ def is_stored(graph: str) -> bool:
 
 
 def files() -> list[Path]:
-    """The stored functions."""
+    """The files of all functions that are stored in ``FLAGS_ngraph_cache_dir``."""
     folder = flags.get("ngraph_cache_dir")
     return sorted(Path(folder).glob("*.ngraph")) if folder else []
 

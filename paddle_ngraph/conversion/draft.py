@@ -22,8 +22,9 @@ class Update(NamedTuple):
         optimizer: The id of the optimizer.
         attributes: The attributes of the optimizer, in the order of the core.
         states: The states that it writes, the parameter first.
-        gradients: The operands whose sum (empty to fill a state),
-        factors: multiplied by each of these, is the gradient.
+        gradients: The operands whose sum, multiplied by ``factors``, is the gradient; none for an
+            update that fills a state.
+        factors: The operands, of one element each, by which that sum is multiplied.
         parameters: The scalar operands of the optimizer.
     """
 

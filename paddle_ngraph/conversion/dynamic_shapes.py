@@ -40,12 +40,14 @@ from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
 Shape = tuple[int, ...]
 Signature = tuple[tuple[str, Shape], ...]
-Contents = Mapping[int, np.ndarray]  # contents of inputs that are read by value, by input index
+# The contents of the inputs that are read by value, by the index of the input.
+Contents = Mapping[int, np.ndarray]
 
 
 FIXED = -1
 
-_lock = new_lock()  # guards the records of graphs
+# Guards ``_graphs``, the record of the shapes of each graph.
+_lock = new_lock()
 
 
 class _Splittable(Protocol):
@@ -101,7 +103,7 @@ class SymbolicDims:
         hints: dict[int, int] = {}
         rows: list[list[int | None]] = []
         for sizes, row in zip([*(shape for _, shape in signature), *contents.values()], classes):
-            # A size of 1 (repeated along its axis) or 0 is special, and stays static.
+            # A dimension whose size is 0, 1 (repeated along its axis) or too large stays static.
             rows.append(
                 [
                     symbol if MIN_SYMBOLIC_SIZE <= size <= MAX_SYMBOLIC_SIZE else None
@@ -161,7 +163,8 @@ class EmptyTensorFound(Exception):
 class _SeenShapes:
     """The shapes with which a graph has run, for one list of dtypes and ranks."""
 
-    # A sample of the shapes, which counts them up to a limit.
+    # The first signatures, up to a limit: their number tells with how many shapes the graph has
+    # run.
     seen: list[Signature] = field(default_factory=list)
     # For each dimension of each input a symbol, shared by dimensions that were always equal.
     classes: list[list[int]] = field(default_factory=list)
@@ -173,7 +176,7 @@ class _SeenShapes:
         shapes = [shape for _, shape in signature]
         if not self.seen:
             self.classes = [[0] * len(shape) for shape in shapes]
-        # Dimensions stay in one class as long as they are equal.
+        # Dimensions share a symbol as long as they are equal in every run.
         symbols: dict[tuple[int, int], int] = {}
         varied: set[int] = set()
         first = [shape for _, shape in (self.seen or [signature])[0]]
@@ -199,10 +202,15 @@ class _SeenShapes:
         return SymbolicDims(signature, rows, contents, self._distances(len(signature)))
 
     def _distances(self, inputs: int) -> dict[int, tuple[int, int]]:
-        """The symbols in contents at a constant distance from another symbol, with both.
+        """Finds symbols that were another symbol plus a constant in all recorded runs.
+
+        Only symbols that occur in the contents of inputs and in no shape are considered.
 
         Args:
-            inputs: The number of rows that are shapes.
+            inputs: The number of rows of ``classes`` that are shapes; the rows of contents follow.
+
+        Returns:
+            For each symbol found, the other symbol and the constant.
         """
         locations: dict[int, tuple[int, int]] = {}
         for row, symbols in enumerate(self.classes):
@@ -233,11 +241,14 @@ class _GraphShapes:
 
     seen: dict[tuple[tuple[str, int], ...], _SeenShapes] = field(default_factory=dict)
     tries: int = 0
-    has_dynamic_function: bool = False  # whether a function with dynamic shapes was built
-    splits_batch: bool = False  # whether a function computes its batch in chunks
-    # Batches of the functions in which all other dimensions are dynamic.
+    # Whether a function of the graph with dynamic shapes was built.
+    has_dynamic_function: bool = False
+    # Whether a function of the graph computes its batch in chunks.
+    splits_batch: bool = False
+    # The batch sizes for which there is a function in which all other dimensions are dynamic.
     batches: set[int] = field(default_factory=set)
-    unsplit_tries: int = 0  # number of builds with a static batch that did not split it
+    # Number of builds with a static batch in which the batch was not computed in chunks.
+    unsplit_tries: int = 0
     is_given_up: bool = False
 
     def should_fix_batch(self, symbolic_dims: SymbolicDims) -> bool:
@@ -270,7 +281,8 @@ _graphs: LRUCache[str, _GraphShapes] = process_cache(
 
 
 def _graph(text: str) -> _GraphShapes:
-    key, _, _ = text.partition("\n")  # the first line holds a digest of the rest
+    # The first line identifies the graph: it contains a digest of the rest.
+    key, _, _ = text.partition("\n")
     return _graphs.get_or_create(key, _GraphShapes)
 
 
@@ -316,7 +328,8 @@ def _symbolic_candidates(contents: Contents) -> dict[int, Shape]:
 
 
 def _can_be_symbolic(array: np.ndarray) -> bool:
-    # The input's other elements have to be representable in int32, too.
+    # All elements must be small, also those without a symbol: the input becomes a parameter of
+    # int32.
     is_integer = array.dtype in (np.int32, np.int64)
     fits = bool(((array >= -MAX_SYMBOLIC_SIZE) & (array <= MAX_SYMBOLIC_SIZE)).all())
     return is_integer and array.size <= SETTINGS.max_value_input_elements and fits
@@ -346,7 +359,8 @@ def build_dynamic_model(
         The model; ``None`` if the graph has not run with enough signatures yet, or if there is no
         such model: then another attempt follows only if other shapes may have one.
     """
-    with _lock:  # another thread may give up at any time
+    # Reads the record under the lock: another thread may give up on the graph at any time.
+    with _lock:
         graph = _graph(text)
         integers = _symbolic_candidates(contents)
         seen = _remember(graph, signature, integers)
@@ -369,7 +383,8 @@ def build_dynamic_model(
         if split is not None and split.draft.parts == 1:
             split = None
         found = split or _try_build(symbolic_dims, build)
-    except EmptyTensorFound:  # other shapes may have no empty tensor
+    except EmptyTensorFound:
+        # Another attempt follows: at other shapes, no tensor may be empty.
         return None
     with _lock:
         if split is not None:
@@ -390,7 +405,8 @@ def _try_build(
         draft = build(symbolic_dims)
     except EmptyTensorFound:
         raise
-    except Exception:  # a static shape may succeed, or raise the reason
+    except Exception:
+        # The build with static shapes, which follows, may succeed, or raises the reason.
         return None
     return dynamic_model_of(symbolic_dims, draft)
 

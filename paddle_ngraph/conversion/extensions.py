@@ -21,7 +21,8 @@ from paddle_ngraph.utils.once import once
 def _extension_factory() -> NodeFactory:
     """The factory of the core's operators."""
     factory = NodeFactory("opset15")
-    core = import_module("paddle_ngraph._core")  # absent when built with WITH_NGRAPH=OFF
+    # The import fails in a package that was built with WITH_NGRAPH=OFF.
+    core = import_module("paddle_ngraph._core")
     factory.add_extension(str(core.__file__))
     return factory
 
@@ -69,7 +70,8 @@ def evaluate(node: Node, results: Sequence[ov.Tensor], inputs: Sequence[ov.Tenso
     """
     try:
         return bool(node.evaluate(results, inputs))
-    except RuntimeError as error:  # raised by the bindings, with the operator's error as text
+    except RuntimeError as error:
+        # The bindings raise this type, with the error of the core's operator as text.
         core = import_module("paddle_ngraph._core")
         if (found := core.operator_error(str(error))) is None:
             raise

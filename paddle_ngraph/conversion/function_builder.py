@@ -125,7 +125,10 @@ class FunctionBuilder:
         return self.computed(output)
 
     def computed(self, output: Output) -> Output:
-        """``output``, computed by a node: the engine does not write a result that is an input."""
+        """Returns ``output``; for a parameter, a node that copies it.
+
+        The engine does not write a result that is an input of the model.
+        """
         if output.get_node().get_type_name() != "Parameter":
             return output
         shape = self.bridge.ints(self.bridge.shape(output))
@@ -147,7 +150,7 @@ class FunctionBuilder:
             model.validate_nodes_and_infer_types()
 
     def boundary_sizes(self) -> tuple[int, int]:
-        """Number of the subgraph's inputs, without states, and number of its outputs."""
+        """Number of the subgraph's inputs without states, and number of its outputs."""
         return len(self.graph.inputs), len(self.graph.outputs)
 
     def inner_models(self) -> list[ov.Model]:

@@ -95,7 +95,8 @@ def _independent_of(gradients: Sequence[Output], others: Sequence[Output]) -> li
 
 
 def _renumbered(update: Update, renumbering: dict[int, int]) -> Update:
-    def all_of(sources: Iterable[int]) -> list[int]:  # the index of an input stays
+    # An index that is not in ``renumbering``, such as that of an input, stays.
+    def all_of(sources: Iterable[int]) -> list[int]:
         return [renumbering.get(source, source) for source in sources]
 
     return Update(

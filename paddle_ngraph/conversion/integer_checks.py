@@ -85,8 +85,10 @@ class IntegerChecks:
         self._folding = folding
         self._input_position = input_position
         self._device = device
-        self._required: set[tuple[Any, ...]] = set()  # checks that exist: tensor id and bounds
-        self._deferred: dict[int, DeferredCheck] = {}  # deferred checks, by tensor id
+        # The range checks that were added, by tensor id and bounds: none is added twice.
+        self._required: set[tuple[Any, ...]] = set()
+        # The checks that are deferred to the readers of a tensor, by its id.
+        self._deferred: dict[int, DeferredCheck] = {}
         self.checks: list[RangeCheck] = []
 
     def in_range(self, values: Any, least: int, end: int, error: RunError) -> Node:

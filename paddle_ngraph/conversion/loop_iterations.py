@@ -18,7 +18,8 @@ from paddle_ngraph.conversion.symbolic_sizes import (
 )
 from paddle_ngraph.ir.graph import TensorSpec
 
-_TRACED_ITERATION = 2  # index of the iteration whose shapes are the hints
+# The index of the iteration at which symbolic sizes have their hints.
+_TRACED_ITERATION = 2
 
 
 class LoopIterations:

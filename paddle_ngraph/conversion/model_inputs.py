@@ -47,7 +47,8 @@ class ModelInputs(ABC):
     def __init__(self, sizes: Sizes) -> None:
         self.parameters: list[Node] = []
         self._sizes = sizes
-        self._positions: dict[str, int] = {}  # index of the input, by name of its parameter
+        # The index of the input that each parameter was added for, by the parameter's name.
+        self._positions: dict[str, int] = {}
 
     def position(self, parameter: Node) -> int:
         """The index of the input for which a parameter was added."""
@@ -126,7 +127,8 @@ class FunctionInputs(ModelInputs):
         ):
             return constant_of(value, dtype).output(0)
         self.value_constants[position] = opset15.constant(value, dtype)
-        # Converters get a Convert: they would treat the constant itself as known contents.
+        # Converters get a Convert of the constant: the constant itself would count as known
+        # contents.
         node = opset15.convert(self.value_constants[position], dtype).output(0)
         contents = [
             each if symbol is None else symbolic_dims.size(symbol)
@@ -277,7 +279,8 @@ class BodyInputs(ModelInputs):
         dtype = parameter.get_element_type()
         values = np.array(list(map(hint_of, sizes)), dtype.to_dtype())
         constant = opset15.constant(values.reshape(tuple(parameter.get_shape())))
-        # Converters get a Convert: they would treat the constant itself as known contents.
+        # Converters get a Convert of the constant: the constant itself would count as known
+        # contents.
         node = opset15.convert(constant, dtype)
         self._sizes.shapes.declare_contents(node.output(0), sizes)
         self._hints.append((node, parameter))

@@ -9,7 +9,8 @@ import numpy as np
 from openvino import Node, Output, Tensor, Type, opset15
 from openvino.utils.types import NodeInput
 
-# Identifies an output within a build: the bindings create a new object at each access.
+# The key of an output within a build: name of its node, and index. The outputs themselves are no
+# keys, since the bindings create a new object at each access.
 Key = tuple[str, int]
 
 # Types that compute each element from the elements at the same index.
@@ -115,7 +116,8 @@ def constant_of(array: np.ndarray, dtype: Type) -> Node:
     """A constant of this element type; NumPy arrays hold the bits of bfloat16 as float16."""
     if dtype != Type.bf16:
         return opset15.constant(array, dtype)
-    tensor = Tensor(Type.bf16, array.shape)  # a copy: it would not keep the array alive
+    # The tensor owns its memory: one on the memory of the array would not keep the array alive.
+    tensor = Tensor(Type.bf16, array.shape)
     tensor.data[...] = array
     return opset15.constant(tensor)
 

@@ -88,7 +88,8 @@ def update_in_place(draft: Draft, num_inputs: int, num_outputs: int) -> None:
     found = finder.updates(draft.model)
     if not found:
         return
-    # Results are computed in their order, so each gradient is read early, not all at the end.
+    # In the order of the results: nGraph computes results in their order, so each gradient is read
+    # early, and not all of them at the end.
     found.sort(key=lambda update: max(update.states))
     sources = _Sources(draft, num_inputs, num_outputs, feeds, found)
     draft.updates = [_update(update, sources, finder.readers) for update in found]
@@ -125,14 +126,15 @@ class _Finder:
             update for node in nodes for update in [self._update_of(node)] if update is not None
         ]
         for state, value in enumerate(self._values):
-            # The model does not know a state that it does not read, nor the state's size.
+            # A state that the model does not read is skipped: the model does not know the state's
+            # size.
             update = self._state_change(state, value, values[state]) if state in values else None
             if update is not None:
                 found.append(update)
         return found
 
     def _update_of(self, node: Node) -> _RemovableUpdate | None:
-        """The optimizer update of ``node``, if it is one."""
+        """The update of a parameter by ``node``; ``None`` if it is none, or cannot be taken out."""
         rule = OPTIMIZER_RULES.get(node.get_type_name())
         if rule is None:
             return None
@@ -218,7 +220,8 @@ class _Sources:
     ) -> None:
         self._draft = draft
         self._feeds = feeds
-        # Updates that fill states run after every read, so their states are not excluded.
+        # The states that cannot be operands, since an update overwrites them. States that are
+        # filled can be: fills run after every read.
         overwritten = {
             state for update in found for state in update.states if update.optimizer != FILL_STATE
         }
@@ -230,7 +233,8 @@ class _Sources:
             for state, result in enumerate(draft.model.get_results()[num_outputs:])
             if state in written
         ]
-        # The new value of a state may be swapped with the old one before an update reads it.
+        # Only outputs can serve as operands, and not new values of states: a run may exchange the
+        # buffers of a state before an update reads it.
         self._results: dict[Key, int] = {
             key_of(result.input_value(0)): index
             for index, result in enumerate(draft.model.get_results()[:num_outputs])

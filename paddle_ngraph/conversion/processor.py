@@ -46,8 +46,9 @@ def _fields() -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in lines}
 
 
-# With ONEDNN_MAX_CPU_ISA the user withholds instructions from oneDNN, also from the plugin's copy.
-# Other choices by processor have to agree. Each level is listed with the units that it adds.
+# The levels of ONEDNN_MAX_CPU_ISA, by which the user withholds instructions from oneDNN, also from
+# the plugin's copy of it: other choices by processor have to agree. Each level has the units that
+# it adds to the levels before it.
 _LEVELS = (
     ("AVX2", ""),
     ("AVX2_VNNI", "avx_vnni"),
@@ -65,7 +66,8 @@ def withheld() -> frozenset[str]:
     """The units that ONEDNN_MAX_CPU_ISA withholds, as the system names them."""
     most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     names = [name for name, _ in _LEVELS]
-    if most not in (*names, "SSE41", "AVX"):  # no known limit: oneDNN uses all units
+    # If the variable names no known level, oneDNN uses all units.
+    if most not in (*names, "SSE41", "AVX"):
         return frozenset()
     above = _LEVELS[names.index(most) + 1 if most in names else 0 :]
     return frozenset(unit for _, units in above for unit in units.split())
@@ -93,7 +95,7 @@ def has_int8() -> bool:
 
     Before VNNI and AMX two products are summed in 16 bits, which is not enough for both.
     """
-    # Where there is AVX-512, oneDNN has no kernels with VNNI of 256 bits.
+    # With AVX-512, the VNNI units of 256 bits do not count: oneDNN then has no kernels for them.
     units = {"avx512_vnni", "amx_int8"} if "avx512f" in _units() else {"avx_vnni"}
     return _target.get() is None and not units.isdisjoint(_units())
 
@@ -106,7 +108,7 @@ def has_amx() -> bool:
 @once
 def has_bfloat16() -> bool:
     """Whether the engine can compute in bfloat16 on this processor."""
-    # OpenVINO is absent without the engine, unlike this module.
+    # Imported here, because this module must also work in a package without OpenVINO.
     from paddle_ngraph.conversion.openvino_core import core
 
     if "avx512_bf16" in withheld():

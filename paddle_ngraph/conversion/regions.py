@@ -73,14 +73,17 @@ class Region(ABC):
         node: The node.
     """
 
-    _FIRST_SOURCE_INPUT = 1  # index of the node's input with the first source
+    # The index of the node's input that gets the first source.
+    _FIRST_SOURCE_INPUT = 1
 
     def __init__(
         self, condition: Output, sources: Sequence[Output], bodies: Sequence[RegionBody]
     ) -> None:
         self.bodies = list(bodies)
-        self._num_loop_carried = 0  # number of loop-carried sources, which come first
-        self._parameter_order: list[int] = []  # the source of each input of the node
+        # The number of sources that are loop-carried; these come first.
+        self._num_loop_carried = 0
+        # For each input of the node, the index of its source.
+        self._parameter_order: list[int] = []
         self._condition = condition
         self._sources = list(sources)
         self.node: Node
@@ -179,7 +182,8 @@ class Regions:
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
         self._regions: list[tuple[Region, Sequence[Sequence[Number]]]] = []
-        # A placeholder, its region, and the index of the region's result.
+        # For each placeholder: its node, the region, and the index of the region's result that it
+        # replaces.
         self._placeholders: list[tuple[Node, Region, int]] = []
 
     def add(self, region: Region, shapes: Sequence[Sequence[Number]]) -> list[Output]:

@@ -18,7 +18,8 @@ from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX, DTYPES, Range
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
-# The first argument is the ``NgraphBridge``, whose module imports this one.
+# The first argument of a converter is the ``NgraphBridge``, which cannot be named here: its module
+# imports this one.
 ConverterFunction = Callable[[Any, Op], None]
 RangeRule = Callable[[Op, Mapping[str, Range]], "Range | None"]
 F = TypeVar("F", bound=ConverterFunction)
@@ -43,7 +44,7 @@ _NO_KERNEL = "Paddle has no CPU kernel for it; composed of smaller operators it 
 _USE_SEPARATE_UPDATES = (
     "Paddle's optimizers use one operator for each parameter in programs instead"
 )
-# Reasons for the lack of a converter, where there is more to say.
+# The reason why an operator has no converter, by its type, if the report should say more than that.
 ABSENT: Mapping[str, str] = {
     "pd_op.fused_rotary_position_embedding": _NO_KERNEL,
     "pd_op.fused_rotary_position_embedding_grad": _NO_KERNEL,
@@ -57,7 +58,8 @@ ABSENT: Mapping[str, str] = {
 def range_of(values: Iterable[float]) -> Range | None:
     """Lower and upper bound of values; ``None`` if one of them is not a 64-bit integer."""
     known = list(values)
-    if not all(abs(value) < 2**63 for value in known):  # the comparison is false for NaN, too
+    # Also returns for NaN, for which the comparison is false.
+    if not all(abs(value) < 2**63 for value in known):
         return None
     return int(min(known, default=0)), int(max(known, default=0))
 

@@ -36,7 +36,8 @@ from paddle_ngraph.ir.graph import MAX_FOLDED_ELEMENTS
 
 Dims = list[Number]
 
-# The engine computes integers in int32, and may divide them in float32.
+# Bounds beyond which the engine's results differ: it computes integers in int32, and may divide
+# them in float32.
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _MAX_EXACT_FLOAT32_INTEGER = 2**24
 
@@ -44,7 +45,7 @@ _INTEGERS = frozenset({"i8", "u8", "i16", "i32", "i64", "boolean"})
 
 
 class _NoRule(Exception):
-    """A rule does not cover a node."""
+    """Raised by a rule that does not cover a node."""
 
 
 def is_same_shape(a: Sequence[Number], b: Sequence[Number]) -> bool:
@@ -89,9 +90,9 @@ class Shapes:
         self._dims: dict[Key, Dims] = {}
         self._values: dict[Key, np.ndarray | None] = {}
         self._sources: dict[str, str] = {}
-        self._size_locations: dict[
-            Terms, tuple[Output, int, bool]
-        ] = {}  # where a size is found: the output, the axis or index, and whether in its contents
+        # For each size, an output that shows it, the axis or index there, and whether the size is
+        # in the contents of the output instead of its shape.
+        self._size_locations: dict[Terms, tuple[Output, int, bool]] = {}
         self._size_nodes: dict[Terms, Output] = {}
         # Trip counts of loops: the initial size, by trip count.
         self._trip_counts: dict[Terms, Number] = {}
@@ -125,7 +126,7 @@ class Shapes:
     # -- shapes ----------------------------------------------------------------------------------
 
     def set(self, output: Output, dims: Sequence[Number]) -> None:
-        """Declares the shape of ``output``, whose node has no rule."""
+        """Declares the shape of ``output``, for which there is no rule."""
         is_known = output.get_partial_shape().is_static
         if not is_known or list(map(hint_of, dims)) == list(output.get_shape()):
             self._dims[key_of(output)] = list(dims)
@@ -146,7 +147,8 @@ class Shapes:
             found = known
         for output, dims in zip(node.outputs(), found):
             for dim in dims:
-                # Empty tensors are special, and often computed by other nodes.
+                # Fixes a size that may be 0: empty tensors have rules of their own, and other nodes
+                # often compute them.
                 if isinstance(dim, SymbolicSize) and not dim >= 1:
                     int(dim)
             self._dims[key_of(output)] = dims
@@ -508,7 +510,7 @@ def _pool(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
 
 
 def _windows(attributes: dict[str, Any], sizes: Dims, extents: Sequence[int]) -> Dims:
-    """The number of windows of this extent that fit along each axis."""
+    """The number of windows along each axis, of windows with these extents."""
     if attributes["auto_pad"] not in ("explicit", "valid"):
         raise _NoRule
     names = ("strides", "pads_begin", "pads_end")
@@ -540,7 +542,7 @@ def _einsum(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
 
 
 def _like_input(position: int) -> Rule:
-    """The output has the shape of one of the inputs."""
+    """A rule for nodes whose output has the shape of the input at ``position``."""
     return lambda shapes, node, inputs: [list(inputs[position])]
 
 
@@ -803,7 +805,8 @@ _BY_VALUES: dict[str, Rule] = {
 
 # -- rules: contents of the outputs from contents of the inputs ------------------------------------
 
-Values = list[Any]  # the elements of each input or output, as an array of objects
+# For each input or output its elements, as an array of Python objects.
+Values = list[Any]
 
 
 def _each(function: Callable[..., Any]) -> Callable[[Node, Values], Values]:
@@ -821,7 +824,8 @@ def _as_array(found: Any) -> np.ndarray:
 
 def _divided(node: Node, values: Values) -> Values:
     def quotient(x: Number, y: Number) -> Number:
-        if x < 0 or y <= 0:  # the node may round other quotients differently
+        # Of negative operands, the node may round the quotient differently.
+        if x < 0 or y <= 0:
             raise _NoRule
         return x // y
 

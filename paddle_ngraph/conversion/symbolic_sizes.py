@@ -29,18 +29,18 @@ from paddle_ngraph.errors import NgraphError
 
 # A symbol is (0, symbol), a floor division (1, dividend, divisor).
 Atom = tuple[Any, ...]
-Monomial = tuple[Atom, ...]  # factors in order; () for the constant term
+Monomial = tuple[Atom, ...]  # the factors in order; the constant term has none: ()
 Terms = tuple[tuple[Monomial, int], ...]  # a polynomial: terms in order, no coefficient 0
 
-Number = Any  # an int or a SymbolicSize
+Number = Any  # a size: an int or a SymbolicSize
 
 # Dynamic dimensions lie between these. Sizes 0 (nothing to compute) and 1 (repeated along the axis)
 # are special; functions for such shapes have a static dimension.
 MIN_SYMBOLIC_SIZE = 2
 MAX_SYMBOLIC_SIZE = 2**31 - 1
 
-# Iteration counts are less, so exact in float32. Where sizes would overflow int32 within as many
-# iterations, the limit is divided by the factor below, repeatedly.
+# The upper bound of iteration counts: any smaller count is exact in float32. Where sizes would
+# overflow int32 within as many iterations, the limit is divided by the factor below, repeatedly.
 MAX_ITERATIONS = 2**24
 _ITERATION_REDUCTION_FACTOR = 16
 
@@ -121,7 +121,7 @@ def _floor_quotient(a: Terms, b: Terms) -> Terms:
     if divisor == 1:
         return _sum(quotient, remainder)
     inner = _as_quotient(rest)
-    # The dividend is a floor itself.
+    # Merges nested floors: the dividend is itself the floor of a quotient.
     if inner is not None and (by := _number(inner[1])) is not None:
         dividend = _sum(inner[0], _constant(constant // common * by))
         return _sum(quotient, _floor_quotient(dividend, _constant(divisor * by)))
@@ -201,7 +201,8 @@ class Guard(NamedTuple):
         """Whether the condition holds for these values of the symbols."""
         try:
             value = evaluate(self.terms, values)
-        except ZeroDivisionError:  # another guard requires a positive divisor
+        except ZeroDivisionError:
+            # Not valid: the guard that requires a positive divisor does not hold either.
             return False
         return (value >= 0, value == 0, value != 0)[self.kind]
 
@@ -384,7 +385,8 @@ class Guards:
             raise Undecided
         value = evaluate(terms, self.hints)
         symbols = _symbols_in(terms)
-        # Other values of several dimensions may give the same result, too rarely to be useful.
+        # Fixes each symbol, and not only the result: few other values of several symbols give the
+        # same result.
         for symbol in symbols if len(symbols) > 1 else ():
             self.fix(((((0, symbol),), 1),))
         self.is_zero(_sum(terms, _constant(value), -1))
@@ -461,7 +463,8 @@ class Guards:
             self._guards[NOT_ZERO, guard.terms] = guard
             return
         for bounded, added in [(primitive, constant), (opposite, -constant)]:
-            lower = -(added // divisor)  # bounded * divisor + added >= 0
+            # The least ``bounded`` for which ``bounded * divisor + added >= 0``.
+            lower = -(added // divisor)
             if bounded is primitive or guard.kind == ZERO:
                 self._lower_bounds[bounded] = max(lower, self._lower_bounds.get(bounded, lower))
         if guard.kind == ZERO:

@@ -250,8 +250,8 @@ struct ConcatRows {
   std::vector<const phi::DenseTensor*> tensors;
 };
 
-// Function that computes a step: empty for None, else run by an object of the core or by the method
-// `run` of a Python object.
+// The function that computes a step: for None one that does nothing and returns no tensors, else
+// one that calls an object of the core, or the method `run` of a Python object.
 std::function<std::vector<phi::DenseTensor>()> step_of(const py::object& object) {
   using Tensors = std::vector<phi::DenseTensor>;
   if (object.is_none()) return [] { return Tensors(); };
@@ -482,7 +482,8 @@ void clear_cache() {
   for (; each != nullptr; each = each->next) {
     if (each->clear != nullptr) each->clear();
   }
-  MemoryPool::instance().clear();  // memory released above may have returned to the pool since
+  // Cleared last: the other caches may have returned memory to the pool.
+  MemoryPool::instance().clear();
   trim_free_memory();
 }
 
@@ -550,8 +551,8 @@ PYBIND11_MODULE(_core, module) {
     }
   });
 
-  // pybind11 initializes its NumPy API at first use, under a lock, and the GIL may be released
-  // during that: two concurrent first uses would deadlock.
+  // Initializes pybind11's NumPy API now. At its first use, pybind11 would do so under a lock,
+  // during which the GIL may be released: two concurrent first uses would deadlock.
   py::detail::npy_api::get();
 
   py::list flags;
@@ -902,7 +903,9 @@ PYBIND11_MODULE(_core, module) {
   py::class_<NgraphEngine, std::shared_ptr<NgraphEngine>>(
       module, "NgraphEngine", "Runs one graph string, for an operator ngraph_engine.")
       .def(py::init([](const std::string& graph) {
-             const py::gil_scoped_release released;  // only here: pybind11 registers the object
+             // The GIL is released here only, not by a call guard: pybind11 then registers the
+             // object.
+             const py::gil_scoped_release released;
              return NgraphEngine::of(graph);
            }),
            py::arg("graph"))

@@ -316,7 +316,8 @@ def _pir(program: Any) -> Any:
 
 def _integer(step: Any) -> int:
     try:
-        return operator.index(step)  # integers of NumPy, too
+        # Accepts every type of integer, such as those of NumPy.
+        return operator.index(step)
     except TypeError as error:
         raise NgraphError(f"step={step!r}: give the number of completed steps") from error
 

@@ -21,7 +21,8 @@ def main(parent: int, command: list[str]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) has failed")
-    if os.getppid() == parent:  # the parent may have ended before
+    # If the parent ended before the setting was made, the command is not executed.
+    if os.getppid() == parent:
         os.execv(command[0], command)
 
 

@@ -29,13 +29,13 @@ from paddle_ngraph.errors import NgraphError
 
 # Environment variable in which `python -m paddle_ngraph launch --checkpoint` passes the folder.
 VARIABLE = "PADDLE_NGRAPH_CHECKPOINT_DIR"
-MAX_CHECKPOINTS = 3  # older checkpoints are deleted
+MAX_CHECKPOINTS = 3  # number of checkpoints that are retained
 _NAME = re.compile(r"step-([0-9]{8,18})")
 LAST_STEP = 10**18 - 1
 _MANIFEST = "manifest.json"
 _FORMAT = 1
 _LOCK = ".lock"
-# Prefix of folders that are not complete: not yet, or no longer.
+# The prefix of folders that are no complete checkpoints: still being written, or being deleted.
 _UNFINISHED = ".unfinished-"
 _DAMAGED = "damaged-"
 _MISSING_ERRNOS = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO})
@@ -82,7 +82,7 @@ class Checkpoint(NamedTuple):
             raise NgraphError(f"{self.path} cannot be read: {error}") from error
 
 
-# Errors of NumPy for an invalid npz file.
+# The types of errors that NumPy raises for an invalid npz file.
 _READ_ERRORS = (
     ValueError,
     KeyError,
@@ -109,8 +109,8 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         os.makedirs(path, exist_ok=True)
-        # Locked until this process ends. A lock of this type is not inherited by forked processes,
-        # which may live longer.
+        # The lock file, which stays locked until this process ends. A lock of this type is not
+        # inherited by forked processes, which may live longer.
         self._lock = open(path / _LOCK, "ab")  # noqa: SIM115
         try:
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -138,7 +138,8 @@ class Folder:
                 f"step {step}: begin with resume(), or give another folder"
             )
         unfinished = self.path / f"{_UNFINISHED}{step}"
-        _remove(unfinished)  # left by a failed attempt
+        # Removes what a failed attempt has left.
+        _remove(unfinished)
         unfinished.mkdir()
         return unfinished
 
@@ -192,12 +193,14 @@ class Folder:
         return None
 
     def _delete(self, step: int) -> None:
-        # Renamed first: if this process is killed now, no partial checkpoint is left.
+        # Renames the folder before it is deleted: if this process is killed meanwhile, no partial
+        # checkpoint is left under a valid name.
         doomed = self.path / f"{_UNFINISHED}old-{step}"
         _remove(doomed)
         try:
             (self.path / _name(step)).rename(doomed)
-        except OSError as error:  # an extra checkpoint is no reason to end a training
+        except OSError as error:
+            # Only a warning: an additional checkpoint is no reason to end a training.
             warnings.warn(f"an old checkpoint cannot be deleted: {error}", stacklevel=2)
             return
         _remove(doomed)

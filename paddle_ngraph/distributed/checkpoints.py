@@ -59,8 +59,10 @@ class Checkpoints:
     def __init__(self, job: DistributedJob, path: Path) -> None:
         self._job = job
         self._path = path
-        self._folder: Folder | None = None  # only rank 0 opens the folder
-        self._step: int | None = None  # step of the checkpoint that was written or read last
+        # The opened folder on rank 0; ``None`` on all other ranks.
+        self._folder: Folder | None = None
+        # The step of the checkpoint that was written or read last; ``None`` before the first one.
+        self._step: int | None = None
         self._stage(f"{path} cannot be used", of_first=self._open)
 
     def save(self, program: Program, step: int, scope: Scope) -> None:
@@ -139,7 +141,8 @@ class Checkpoints:
             why = f"{failure}: {error.strerror or error}"
             if error.filename is not None:
                 why += f" ({error.filename})"
-        except Exception as error:  # without an answer, the other ranks would hang
+        except Exception as error:
+            # Catches all errors: without an answer from this rank, the other ranks would hang.
             why = f"{failure}: {type(error).__name__}: {last_line(error)}"
         replies = [json.loads(each) for each in self._job.exchange(json.dumps([result, why]))]
         for _, reason in replies:

@@ -34,7 +34,8 @@ from paddle_ngraph.utils.fork_safe_locks import new_lock
 RING = 0
 # First group id of links between two ranks.
 _FIRST_LINK_ID = 7000
-# Ids of the jobs of a process, which share one store: all ranks create jobs in equal order.
+# Numbers for the jobs of this process, which distinguish their keys in the one store: all ranks
+# create jobs in equal order.
 _link_ids = count()
 
 
@@ -112,7 +113,7 @@ class DistributedJob:
         self.placement = placement
         self._number = next(_link_ids)
         self.num_exchanges = 0
-        # Checkpoints of the job by folder, see checkpoints.of_job.
+        # The checkpoints of the job, by their folder: see checkpoints.of_job.
         self.checkpoints: dict[Path, Any] = {}
 
     @cached_property
@@ -129,7 +130,8 @@ class DistributedJob:
     @cached_property
     def _rendezvous(self) -> Rendezvous:
         placement, name = self.placement, os.environ.get(reports.JOB_VARIABLE, "")
-        # With the job's name in the key, a rank never joins a job whose store has its port.
+        # The key contains the name of the job: if another job's store has the port, this rank never
+        # joins that job.
         key = f"ngraph/meetings/{name}/{self._number}"
         host = placement.master.rpartition(":")[0]
         return Rendezvous(placement.rank, placement.ranks, host, self.store, key)
@@ -150,7 +152,8 @@ class DistributedJob:
             opens: Whether this rank opens the store.
         """
         if opens:
-            with socket.socket() as reserved:  # SO_REUSEADDR: Paddle listens on it, too
+            # Reserves a free port, with SO_REUSEADDR, so that Paddle's store can listen on it, too.
+            with socket.socket() as reserved:
                 reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 reserved.bind(("", 0))
                 port = int(reserved.getsockname()[1])
@@ -164,8 +167,10 @@ class DistributedJob:
         """Creates the gloo context for collective operators of static programs."""
         if self.placement.ranks == 1:
             return
-        self.barrier()  # the barrier has a longer timeout than gloo's
-        if not paddle.distributed.is_initialized():  # else the context exists
+        # All ranks arrive before gloo connects them: the barrier has a longer timeout than gloo's.
+        self.barrier()
+        # If Paddle is initialized, the gloo context exists already.
+        if not paddle.distributed.is_initialized():
             make_gloo_context(self.store, str(RING), self.placement.rank, self.placement.ranks)
 
     def exchange(self, text: str) -> list[str]:
@@ -183,7 +188,8 @@ class DistributedJob:
             return self._rendezvous.exchange(text)
         except NgraphError:
             raise
-        except Exception as error:  # Paddle's errors have many types
+        except Exception as error:
+            # Catches all types, since Paddle's own errors have many.
             raise NgraphError(
                 f"rank {self.placement.rank} timed out waiting for the other ranks: rank 0 has "
                 f"ended, or another one has not joined ({last_line(error)})"
@@ -258,7 +264,7 @@ def pin(placement: RankPlacement) -> list[int]:
     for thread in os.listdir("/proc/self/task"):
         try:
             os.sched_setaffinity(int(thread), cores)
-        except ProcessLookupError:  # the thread has ended
+        except ProcessLookupError:  # nothing to pin: the thread has ended
             continue
     if flags.get("ngraph_num_threads") == 0:
         flags.set("ngraph_num_threads", len(cores))
@@ -279,7 +285,8 @@ def start(seed: int | None, pins_cores: bool) -> DistributedJob:
             placement = RankPlacement.of_environment(os.environ)
             job = DistributedJob(placement)
             job.connect()
-            # All ranks compile before the first step, and compute bitwise equal results.
+            # No rank falls back while it compiles: all ranks compile before the first step, and
+            # compute bitwise equal results.
             background_compile.disable()
             if pins_cores and placement.local_ranks > 1:
                 pin(placement)

@@ -25,15 +25,19 @@ from typing import IO, Any, NamedTuple
 from paddle_ngraph.distributed import checkpoint_files, reports
 from paddle_ngraph.errors import NgraphError
 
-_POLL_SECONDS = 0.05  # all times here are in seconds
-# Maximal silence counted per poll: a stopped launcher has not received heartbeats either.
+# The pause between two polls of the ranks. All times in this file are in seconds.
+_POLL_SECONDS = 0.05
+# The maximal silence of a rank that is counted per poll: if the launcher was stopped, it has not
+# received the heartbeats of that time either.
 _MAX_POLL_SECONDS = 1.0
-# Wait after a failure for its consequences, to distinguish these from the cause.
+# The wait after a failure: failures of other ranks that follow from it arrive meanwhile, and the
+# earliest one is taken as the cause.
 _JUDGEMENT_DELAY_SECONDS = 2.0
-# Wait for a rank that has reported its end: its exit status may be the cause.
+# The wait for the exit of a rank that has reported its end: its exit status may be the cause of a
+# failure.
 _ENDING_TIMEOUT_SECONDS = 15.0
-# The peers of a process that ends notice slightly earlier than its parent; and much earlier than a
-# launcher that waits for a core.
+# The seconds by which the peers of a process may notice its end earlier than the launcher does. If
+# the launcher waits for a core, they notice it much earlier.
 _HEAD_START_SECONDS = 0.25
 # After a failure, a rank that has been silent for this long is taken as its cause.
 _SILENCE_SECONDS = 5.0
@@ -119,7 +123,8 @@ class _Failure(NamedTuple):
 
     when: float
     what: str
-    refuses: bool  # whether the rank raised NgraphError
+    # Whether the rank raised NgraphError: it rejects the job.
+    refuses: bool
 
 
 class _Evidence(NamedTuple):
@@ -163,13 +168,16 @@ class _Rank:
         self.number = number
         self.log = log
         self.log_begins = os.fstat(log.fileno()).st_size if log is not None else 0
-        self.status: int | None = None  # negative: the signal that killed it
+        # The exit status; negative: the number of the signal that killed the process; ``None``: it
+        # runs.
+        self.status: int | None = None
         self.ended = 0.0
         self.meetings = 0
         self.failure: _Failure | None = None
         self.silent = 0.0
         self._ending_since: float | None = None
-        self._last_seen = time.monotonic()  # time of the last poll that found it running
+        # The time of the last poll that found the process running.
+        self._last_seen = time.monotonic()
         self._has_reported = False
         self._spent = -1
         self._pipe, end = os.pipe()
@@ -190,7 +198,8 @@ class _Rank:
         """Updates the status, ``elapsed`` seconds after the previous poll."""
         if self.status is None:
             now = time.monotonic()
-            # Not reaped yet, so that its pid, also that of its group, is not reused.
+            # WNOWAIT: the process is not reaped yet, so that neither its id nor that of its group
+            # is reused.
             found = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if found is None:
                 self._last_seen = now
@@ -309,7 +318,7 @@ class _Start:
         """Starts and monitors the ranks; none of them is alive afterwards."""
         timeout = _KILL_TIMEOUT_SECONDS
         try:
-            # Reserved until the ranks have ended, so that no other process gets these ports.
+            # The ports are reserved until the ranks have ended, so that no other process gets them.
             with _ports(self._options) as ports:
                 for rank, log in enumerate(self._logs):
                     self._ranks.append(self._started(rank, ports, log))
@@ -388,7 +397,8 @@ class _Start:
     def _evidence_against(self, rank: _Rank, limit: float) -> _Evidence | None:
         if rank.status is not None and rank.status < 0:
             number = -rank.status
-            # An abort by Paddle may well be a consequence.
+            # An abort counts from the end of the process, and not from earlier: it may well be
+            # Paddle's reaction to the loss of another rank.
             when = rank.ended if number == signal.SIGABRT else rank.left_at
             return _Evidence(when, f"was killed by {_name_of(number)}{_signal_source(number)}")
         if rank.failure is not None:
@@ -417,7 +427,8 @@ class _Start:
                 rank.signal(signal.SIGTERM)
         until = time.monotonic() + timeout
         while any(r.status is None for r in self._ranks) and time.monotonic() < until:
-            if len(self._signals) > 1:  # the user insists
+            # After a second signal, the launcher does not wait any longer.
+            if len(self._signals) > 1:
                 break
             time.sleep(_POLL_SECONDS)
             self._poll()
@@ -426,7 +437,7 @@ class _Start:
 def _name_of(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # real-time signals have no names
+    except ValueError:  # the number: real-time signals have no names
         return f"signal {number}"
 
 
@@ -462,7 +473,8 @@ def _environment(rank: int, ports: Sequence[int], options: LauncherOptions) -> d
         "PADDLE_DISTRI_BACKEND": "gloo",
         "PADDLE_LOG_DIR": str(Path(options.log_dir).absolute()),
     }
-    variables.setdefault("PYTHONUNBUFFERED", "1")  # else the last lines of a killed rank are lost
+    # Without buffering, so that the last lines of a rank are in its log even if it is killed.
+    variables.setdefault("PYTHONUNBUFFERED", "1")
     if options.checkpoint is not None:
         variables[checkpoint_files.VARIABLE] = str(Path(options.checkpoint).absolute())
     return variables
@@ -527,7 +539,8 @@ def _signals() -> Iterator[list[int]]:
     got: list[int] = []
     before = {}
     for number in _STOPPING:
-        if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores the signal
+        # A signal that is ignored, such as SIGHUP under nohup, stays ignored.
+        if signal.getsignal(number) != signal.SIG_IGN:
             before[number] = signal.signal(number, lambda number, frame: got.append(number))
     try:
         yield got

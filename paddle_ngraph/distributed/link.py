@@ -19,7 +19,8 @@ import paddle
 from paddle_ngraph.paddle_private.names import make_gloo_group
 from paddle_ngraph.paddle_private.protocols import Store
 
-# Arrays are sent as bytes, after a header row for each: dtype, rank, sizes.
+# The dtypes of arrays in messages, by their number in the header row of an array (dtype, rank,
+# sizes), after which the array is sent as bytes.
 _DTYPES: tuple[str, ...] = (
     "float32",
     "int64",

@@ -22,9 +22,10 @@ from paddle_ngraph.paddle_private.protocols import Store
 # Wait of a rank for the others, as long as that of Paddle's store.
 RENDEZVOUS_TIMEOUT_SECONDS = 900.0  # seconds
 _INTRODUCTION_TIMEOUT_SECONDS = 10.0
-_LENGTH = struct.Struct(">Q")  # length prefix of a text, in bytes
+_LENGTH = struct.Struct(">Q")  # the format of the length of a text, which is sent before it
 _TOKEN_BYTES = 16  # bytes
-_HEARTBEAT = ""  # the first text of rank 0: from now on rank 0 waits, too
+# The text that rank 0 sends when it begins to wait, too.
+_HEARTBEAT = ""
 
 _open_rendezvous: WeakSet[Rendezvous] = WeakSet()
 
@@ -69,7 +70,8 @@ class Rendezvous:
         try:
             return self._lead(text) if self._rank == 0 else self._follow(text)
         except BaseException:
-            self.close()  # the other ranks notice, even if this process continues
+            # Closed, so that the other ranks notice the error, even if this process continues.
+            self.close()
             raise
 
     def close(self) -> None:
@@ -93,7 +95,7 @@ class Rendezvous:
                     peer.settimeout(RENDEZVOUS_TIMEOUT_SECONDS)
                     self._peers[rank] = _without_delay(peer)
                 else:
-                    peer.close()  # the process is no rank of this job
+                    peer.close()  # rejected: the process is no rank of this job
 
     def _connect(self, store: Store, key: str, host: str) -> None:
         port, token = store.get(key).decode().split()
@@ -135,7 +137,8 @@ class Rendezvous:
         first.settimeout(RENDEZVOUS_TIMEOUT_SECONDS)
         self._send(0, [text])
         self._receive(0)
-        first.settimeout(2 * RENDEZVOUS_TIMEOUT_SECONDS)  # rank 0 reports the late rank
+        # Twice as long as rank 0 waits: if another rank is late, rank 0 is the one to report it.
+        first.settimeout(2 * RENDEZVOUS_TIMEOUT_SECONDS)
         return [self._receive(0) for _ in range(self._ranks)]
 
     def _send(self, rank: int, texts: Sequence[str]) -> None:

@@ -25,7 +25,8 @@ VARIABLE = "PADDLE_NGRAPH_REPORTS"
 # Environment variable for the id of this start of the job: two jobs may have one port.
 JOB_VARIABLE = "PADDLE_NGRAPH_JOB"
 HEARTBEAT_SECONDS = 1.0
-_MAX_SENTENCE_LENGTH = 500  # writes of up to 4096 bytes are atomic
+# Short enough that a report is written at once: writes of up to 4096 bytes are atomic.
+_MAX_SENTENCE_LENGTH = 500
 
 _lock = new_lock()
 _senders: list[_Sender] = []
@@ -35,15 +36,18 @@ class _Sender:
     """The end of the pipe in this process."""
 
     def __init__(self, pipe: int) -> None:
-        os.set_blocking(pipe, False)  # a launcher that is suspended reads nothing
+        # Writes never block, even if the launcher is suspended and reads nothing.
+        os.set_blocking(pipe, False)
         os.set_inheritable(pipe, False)
         self._pipe = pipe
         if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            # Replaces Paddle's handler, which prints a stack: the launcher sends SIGTERM to ranks.
+            # Python's default replaces Paddle's handler, which would print a stack at each SIGTERM
+            # of the launcher.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._show = sys.excepthook
         sys.excepthook = self._fail
-        # Connections are closed during exit, which may take a while.
+        # The end is reported when the exit begins: connections are closed during the exit, which
+        # may take a while.
         atexit.register(lambda: self.send(ends=time.monotonic()))
         threading.Thread(target=self._send_heartbeats, daemon=True).start()
 
@@ -67,7 +71,8 @@ class _Sender:
         sentence = str(error) if refuses else f"{error_type.__name__}: {_last_line(error)}"
         message = sentence[:_MAX_SENTENCE_LENGTH]
         is_sent = self.send(failure=message, refuses=refuses, when=time.monotonic())
-        if not (refuses and is_sent):  # the launcher prints an NgraphError itself
+        # Not shown here if the launcher has received an NgraphError, which it prints itself.
+        if not (refuses and is_sent):
             self._show(error_type, error, trace)
 
 

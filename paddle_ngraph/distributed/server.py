@@ -26,7 +26,8 @@ from paddle_ngraph.transpiler.scope_copies import variables_of
 from paddle_ngraph.transpiler.server_transpiler import GRADIENTS, PARAMETERS, ServerForm, Table
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
-# Rows are padded to powers of two times this: each number of rows is a shape to compile for.
+# The number of rows that is sent is padded to a power of two times this number: each number of rows
+# is a shape to compile for.
 _MIN_ROWS = 16
 _CPU = paddle.CPUPlace()
 
@@ -87,9 +88,12 @@ class Server:
         self._outboxes: dict[int, queue.SimpleQueue[Message]] = {
             trainer: queue.SimpleQueue() for trainer in self._trainers
         }
-        self._linking = new_lock()  # the store serves one thread at a time
+        # Held while a link is created, since the store serves one thread at a time.
+        self._linking = new_lock()
         self._pushed: dict[int, Arrays] = {}
-        self._parameters: np.ndarray | None = None  # the parameters as one array, as they are sent
+        # All parameters as the one array that is sent; ``None`` after an update, until they are
+        # read again.
+        self._parameters: np.ndarray | None = None
         self._updates = 0
 
     def run(self) -> int:
@@ -123,7 +127,8 @@ class Server:
 
     def _exchange(self, trainer: int, number: int) -> None:
         """Exchanges messages over link ``number``, in a thread for each trainer."""
-        paddle.disable_static()  # the mode is that of this thread
+        # Operators of links need dynamic mode, which is a setting of the thread.
+        paddle.disable_static()
         try:
             with self._linking:
                 link = _link(self._job, number)
@@ -135,7 +140,8 @@ class Server:
                 if kind != MessageKind.FAILURE:
                     sent = link.send_next(self._outboxes[trainer]).kind
                     kind = sent if sent == MessageKind.FAILURE else kind
-        except Exception as error:  # Paddle's errors have many types
+        except Exception as error:
+            # Catches all types, since Paddle's own errors have many.
             self._inbox.put((trainer, failure(f"it has gone ({last_line(error)})")))
 
     def _answer(self, trainer: int, message: Message) -> None:
@@ -172,7 +178,8 @@ class Server:
         if sent:
             if self._parameters is None:
                 (parameters,) = self._run(send, {}, sent)
-                self._parameters = np.array(parameters)  # a copy, which later runs do not overwrite
+                # A copy, so that later runs do not overwrite the array.
+                self._parameters = np.array(parameters)
             found.append(self._parameters)
         if self._form.tables:
             lookup, rows = self._form.lookup
@@ -197,7 +204,8 @@ class Server:
             self._after_update(self._updates)
 
     def _run(self, program: Any, feed: dict[str, Any], fetches: Sequence[Any]) -> list[np.ndarray]:
-        with paddle.static.scope_guard(self._scope):  # the only scope that a schedule uses
+        # A learning rate schedule sets its variable in this scope, whatever ``scope`` a run gets.
+        with paddle.static.scope_guard(self._scope):
             found: list[np.ndarray] = self._executor.run(
                 program, feed=feed, fetch_list=list(fetches)
             )
@@ -332,7 +340,8 @@ class Trainer:
 
     def _exchange(self, number: int) -> None:
         """Exchanges messages over link ``number``, in a thread."""
-        paddle.disable_static()  # the mode is that of this thread
+        # Operators of links need dynamic mode, which is a setting of the thread.
+        paddle.disable_static()
         try:
             link = _link(self._job, number)
             kind = MessageKind.GET
@@ -340,7 +349,8 @@ class Trainer:
                 kind = link.send_next(self._requests).kind
                 if kind != MessageKind.FAILURE:
                     self._answers.put(link.receive())
-        except Exception as error:  # Paddle's errors have many types
+        except Exception as error:
+            # Catches all types, since Paddle's own errors have many.
             self._answers.put(
                 failure(f"the parameter server, rank 0, has gone ({last_line(error)})")
             )

@@ -110,7 +110,8 @@ class PipelineStage:
         self._inbox = inbox
         self._outboxes = outboxes
         self._is_open = True
-        self._failed_stage = ""  # the failure that another stage reported
+        # The error message that another stage has reported; empty if there is none.
+        self._failed_stage = ""
         self._received: dict[int, deque[Sequence[np.ndarray]]] = defaultdict(deque)
         # For each step: seconds in total, and seconds of waiting.
         self._steps: list[tuple[float, float]] = []
@@ -118,7 +119,8 @@ class PipelineStage:
         # Members below: state of the current batch.
         self._feeds: list[dict[str, Any]] = []
         self._sizes = np.zeros(0, "int64")
-        # Values that the backward pass reads, by micro-batch.
+        # For each micro-batch, the values of its forward pass that its backward pass reads, by
+        # name.
         self._saved: dict[int, dict[str, np.ndarray]] = {}
         self._results: dict[int, list[np.ndarray]] = defaultdict(list)
 
@@ -285,7 +287,8 @@ class PipelineStage:
     def _run(self, stage_program: StageProgram, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Runs a program; returns its values for other programs."""
         feed = {name: given[name] for name in (*stage_program.feeds, *stage_program.takes)}
-        with paddle.static.scope_guard(self._scope):  # the only scope that a schedule uses
+        # A learning rate schedule sets its variable in this scope, whatever ``scope`` a run gets.
+        with paddle.static.scope_guard(self._scope):
             found = self._executor.run(
                 stage_program.program, feed=feed, fetch_list=stage_program.fetches
             )
@@ -363,7 +366,8 @@ class LinkedStage(PipelineStage):
         self._job = job
         self._threads: list[threading.Thread] = []
         for other in near:
-            for is_upward in (True, False):  # one link for each direction, created in equal order
+            # One link for each direction; both ranks create the two links in the same order.
+            for is_upward in (True, False):
                 self._start(other, is_upward, inbox, queues[other])
 
     def _start(
@@ -375,7 +379,8 @@ class LinkedStage(PipelineStage):
         number = self._job.link_number(2 * min(other, self.number) + is_upward)
 
         def talk() -> None:
-            paddle.disable_static()  # the mode is that of this thread
+            # Operators of links need dynamic mode, which is a setting of the thread.
+            paddle.disable_static()
             try:
                 store = self._job.new_store(f"ngraph/link/{number}", self.number < other)
                 link = ProcessLink(store, number, int(self.number > other))
@@ -388,7 +393,8 @@ class LinkedStage(PipelineStage):
                         message = link.receive()
                         inbox.put((other, message))
                         kind = message.kind
-            except Exception as error:  # Paddle's errors have many types
+            except Exception as error:
+                # Catches all types, since Paddle's own errors have many.
                 started.put(error)
                 inbox.put((other, failure(f"stage {other} has gone ({last_line(error)})")))
 

@@ -44,7 +44,10 @@ Strategy = Callable[[R], Union[T, NotHandled]]
 
 
 def dispatch(strategies: Iterable[Strategy[R, T]], run: R) -> T:
-    """Runs by the first strategy that handles the run, and returns its result."""
+    """Performs a run by the first strategy that handles it, and returns the result.
+
+    One of the strategies has to handle the run: the last one of each frontend does.
+    """
     for strategy in strategies:
         result = strategy(run)
         if result is not NOT_HANDLED:
@@ -85,7 +88,7 @@ class Extension(Protocol):
         """
 
     def bind(self, scope: Scope) -> DirectProgram | None:
-        """The programs, bound to the variables of a scope; ``None`` if one does not exist."""
+        """Binds the programs to the variables of a scope; ``None`` if a variable does not exist."""
 
 
 _ExtensionFactory = Callable[[Sequence[Program], bool], Union[Extension, None]]

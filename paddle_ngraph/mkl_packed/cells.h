@@ -22,7 +22,7 @@ constexpr int64_t num_gates(Mode mode) {
 struct ForwardChunk {
   int64_t hidden;
   int64_t count;
-  float* gates;            // W x at first; replaced by the gates after activation
+  float* gates;  // the input of the gates, W x; the step replaces it by the gates after activation
   const float* bias;       // biases b + d; for the third gate of GRU: b
   const float* recurrent;  // the product R h
   const float* new_bias;   // GRU: the bias d of the third gate

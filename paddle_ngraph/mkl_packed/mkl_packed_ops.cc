@@ -213,7 +213,7 @@ Tensors run_forward(const Inputs& inputs, const Attributes& attributes, const Ge
   const auto& [x, pre_state, weights] = operands;
   const Network net = network_of(operands, inputs.optional(1), attributes, gemm);
   auto out = allocate({net.steps, net.batch, net.width()});
-  auto reserve = allocate({net.reserve_size()});  // only the gradient reads it
+  auto reserve = allocate({net.reserve_size()});  // saved for the gradient, the only reader
   auto mask = sample_mask(net, attributes.seed);
   Tensors states;
   for (const auto& state : pre_state) states.push_back(allocate(state.shape()));
@@ -263,7 +263,8 @@ Tensor zeros(const Shape& shape) {
   return paddle::zeros(shape, paddle::DataType::FLOAT32, paddle::CPUPlace());
 }
 
-// The gradient of an output; zeros in the shape of `like` if that output was not used.
+// The gradient of an output. If that output was not used, Paddle passes none: zeros in the shape of
+// `like`.
 Tensor given_or_zeros(const Tensor& grad, const Tensor& like) {
   return grad.initialized() ? grad : zeros(like.shape());
 }

@@ -37,7 +37,8 @@ double probe(const GemmProvider& provider) {
   return best;
 }
 
-// MKL takes a slower path on CPUs that are not Intel's; on Intel's, both providers are measured.
+// The faster provider: by measurement on Intel's CPUs; on others oneDNN, since MKL takes a slower
+// path there.
 const GemmProvider& select_fastest() {
   if (!is_intel() || !why_unavailable("mkl").empty()) return onednn_provider();
   return probe(mkl_provider()) < probe(onednn_provider()) ? mkl_provider() : onednn_provider();

@@ -76,7 +76,7 @@ class MklMatrix : public PackedMatrix {
     return std::make_unique<MklMatmul>(operand_, shape, /*is_packed=*/true);
   }
 
-  // MKL packs for a fixed number of rows.
+  // Whether a left operand has as many rows as MKL has packed for.
   bool fits(int64_t m) const override { return m == m_; }
 
  private:

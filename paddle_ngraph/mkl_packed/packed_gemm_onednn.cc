@@ -36,8 +36,8 @@ memory::desc rows(int64_t count, int64_t size, int64_t ld, Type type = Type::f32
 }
 
 memory::desc plain(const Matrix& b, int64_t n, int64_t k, Type type = Type::f32) {
-  // With k = 1, a column of single elements is also a row; oneDNN computes wrong results for it as
-  // a column.
+  // With k = 1, a column of single elements is described as a row, which it also is: oneDNN
+  // computes wrong results for it as a column.
   const bool is_row = !b.transposed || (k == 1 && b.ld == 1);
   const memory::dims strides = is_row ? memory::dims{std::max(b.ld, n), 1} : memory::dims{1, b.ld};
   return memory::desc({k, n}, type, strides);
@@ -67,8 +67,8 @@ matmul::primitive_desc describe(const MatmulShape& shape, const memory::desc& b)
           attributes_of(shape.accumulate)};
 }
 
-// Returns make(), a call of oneDNN that acquires oneDNN's internal locks; no fork happens during
-// it.
+// Returns make(), a call of oneDNN that acquires internal locks of the library; forks wait
+// meanwhile.
 template <typename Make>
 auto made_by_library(const Make& make) {
   const ForkBlocker fork_blocker;
@@ -114,7 +114,7 @@ using Primitive = std::pair<matmul, matmul::primitive_desc>;
 class Primitives {
  public:
   Primitive find(const MatmulShape& shape, const memory::desc& b) const {
-    // A primitive is created for a fixed number of threads.
+    // The key contains the number of threads, for which a primitive is created.
     const Key key{shape.m, shape.lda, shape.ldc, shape.accumulate, num_omp_threads()};
     const ForkBlocker fork_blocker;
     std::lock_guard<std::mutex> lock(mutex_);
@@ -128,7 +128,9 @@ class Primitives {
   }
 
  private:
-  static constexpr size_t kMaxPrimitives = 64;  // the maximum, since inputs may have any length
+  // The maximum number of cached primitives: inputs may have any length, and each length needs
+  // primitives of its own.
+  static constexpr size_t kMaxPrimitives = 64;
   using Key = std::tuple<int64_t, int64_t, int64_t, bool, int>;
   struct Made {
     Key key;
@@ -240,7 +242,8 @@ class OnednnRowMatrix : public PackedMatrix {
 // each compiled as a whole.
 void compile_sgemm() {
   const ForkBlocker fork_blocker;
-  const OmpThreads one(1);  // without a parallel region
+  // The calls run on the calling thread alone.
+  const OmpThreads one(1);
   constexpr int64_t kSizes[][3] = {{1, 1, 1}, {16, 16, 1}, {8, 17, 200}};
   const std::vector<float> a(17 * 200), b(17 * 200);
   std::vector<float> c(17 * 17);
@@ -252,7 +255,8 @@ void compile_sgemm() {
   }
 }
 
-// Created while the GIL is held, so that no fork sees a partially created one.
+// The oneDNN provider. The only object is created while the GIL is held, so that no fork sees a
+// partially created one.
 class OnednnProvider : public GemmProvider {
  public:
   OnednnProvider() { compile_sgemm(); }
@@ -281,7 +285,7 @@ class OnednnProvider : public GemmProvider {
 
   void gemm(const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k, float* c,
             int64_t ldc, bool accumulate) const override {
-    // With few rows sgemm does not use all of its threads.
+    // Uses a matmul primitive for few rows, for which sgemm does not use all of its threads.
     if (!a.transposed && m >= kMinRows && m <= kMaxRows && has_avx512_matmul()) {
       OnednnMatmul product;
       const memory whole(plain(b, n, k), cpu(), const_cast<float*>(b.data));
@@ -332,7 +336,8 @@ class Bfloat16Matmul : public Matmul {
   }
 
  private:
-  // Created on first use: most matmuls get either only rounded or only float32 operands.
+  // Returns `product`, created on first use: most matmuls get either only rounded or only float32
+  // operands.
   OnednnMatmul& with(std::unique_ptr<OnednnMatmul>& product, int64_t lda) const {
     if (product == nullptr) {
       product = matrix_.onednn_matmul({shape_.m, lda, shape_.ldc, shape_.accumulate});
@@ -418,7 +423,8 @@ class Bfloat16Provider : public GemmProvider {
   }
 
  private:
-  static constexpr int64_t kMinSize = 16;  // the minimum of mixed_precision.py
+  // The smallest dimension for bfloat16, as in mixed_precision.py.
+  static constexpr int64_t kMinSize = 16;
 };
 
 }  // namespace

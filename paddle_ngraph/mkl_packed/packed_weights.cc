@@ -21,7 +21,8 @@ std::atomic<bool> packing_enabled{true};
 // A 64-bit hash of the contents of a weight. Paddle counts only some writes (not those of an
 // Executor, for example), so only the contents themselves are reliable.
 uint64_t fingerprint(const float* data, int64_t count) {
-  constexpr int64_t kBlock = int64_t{64} * 1024;  // elements per iteration of the parallel loop
+  // Elements that one iteration of the parallel loop hashes.
+  constexpr int64_t kBlock = int64_t{64} * 1024;
   const int64_t blocks = (count + kBlock - 1) / kBlock;
   std::vector<uint64_t> parts(blocks);
 #pragma omp parallel for schedule(static) if (blocks > 1)

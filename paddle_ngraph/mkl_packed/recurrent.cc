@@ -22,7 +22,8 @@ namespace {
 // time that they save.
 constexpr int64_t kMinParallelFlops = 1'000'000;
 
-// With fewer rows, reading the weight takes as long as multiplying by this number of rows.
+// The least number of rows in the estimate of a step's work: with fewer rows, reading the weight
+// takes as long as multiplying by this number of rows.
 constexpr int64_t kMinRows = 4;
 
 int threads_for(const Network& net) {
@@ -165,7 +166,8 @@ class ForwardCell {
   }
 
  private:
-  // With sequences of different lengths, h_last holds h: out is zero after the end of a sequence.
+  // Whether h is kept in h_last from step to step: with sequences of different lengths, the output
+  // is zero after the end of a sequence.
   bool keeps_h_in_last() const { return !net_.lengths.empty(); }
 
   void run_steps(const PackedMatrix& weight, ShardRows rows) {
@@ -188,7 +190,8 @@ class ForwardCell {
         from_out->compute(before + rows.first * net_.width(), recurrent_values);
       }
       run_step(i, step, rows);
-      // A straggler changes the number of threads, for which matmuls are created.
+      // Creates the matmuls again after a straggler, which changes the number of threads that they
+      // are created for.
       if (timer.has_straggler()) {
         from_state = make_step_matmul(net_.hidden);
         from_out = make_step_matmul(net_.width());
@@ -200,7 +203,7 @@ class ForwardCell {
   float* gates_of(int64_t step) { return gates_ + step * net_.batch * net_.gates(); }
   float* out_of(int64_t step) { return out_ + step * net_.batch * net_.width() + cell_.offset; }
 
-  // b + d, but only b for the third gate of GRU.
+  // Adds the two biases, b + d. For the third gate of GRU the result is b alone.
   void join_biases() {
     const int64_t joined = net_.mode == Mode::gru ? 2 * net_.hidden : net_.gates();
     for (int64_t j = 0; j < net_.gates(); ++j) {
@@ -251,7 +254,7 @@ class ForwardCell {
     return out_of(cell_.step(net_, i - 1)) + row * net_.width();
   }
 
-  // If no gradient follows, c is updated in place.
+  // The c before the `i`-th step. If no gradient follows, c is updated in place in c_last.
   const float* c_before(int64_t i) {
     if (net_.is_test) return c_last_;
     return i == 0 ? c_before_ : c_of(cell_.step(net_, i - 1));
@@ -307,7 +310,7 @@ void add(const float* __restrict__ from, int64_t count, float* __restrict__ sums
 // the caches.
 class GateGrads {
  public:
-  // Has no memory unless `is_used`.
+  // Allocates the memory of the gradients, unless `is_used` is false: then there is none.
   GateGrads(const Network& net, int64_t num_shards, bool is_used)
       : gates_(is_used ? net.gates() : 0),
         stride_(unaliased_stride(gates_)),
@@ -325,7 +328,7 @@ class GateGrads {
     return {at(row), stride_, transposed, rounded_at(row)};
   }
 
-  // Called after a shard has written the rows of a step.
+  // Sums and rounds the gradients of a step, once a shard has written the rows of the step.
   void finish(int64_t shard, int64_t row, int64_t count) {
     std::vector<float> of_step(gates_, 0.0f);
     for (int64_t i = row; i < row + count; ++i) add(at(i), gates_, of_step.data());
@@ -340,7 +343,8 @@ class GateGrads {
 
  private:
   int64_t gates_;
-  int64_t stride_;  // distance of rows, which the weight gradients read as columns
+  // The distance of rows, padded because the weight gradients read the matrix along its columns.
+  int64_t stride_;
   bool rounds_;
   Buffer floats_;
   Rounded rounded_;  // the gradients in bfloat16, with the same stride
@@ -490,7 +494,8 @@ class BackwardCell {
                     result, columns, false);
   }
 
-  // The inputs of the gates in each step, concatenated per row: x, and h before the step.
+  // The vectors that the gates' weights are multiplied by, one row for each step and sequence: x,
+  // followed by h before the step.
   Buffer states_read(int64_t stride) const {
     Buffer read(net_.rows() * stride);
     parallel_chunks(net_.rows(), 1, stride, [&](int64_t row, int64_t, int64_t) {
@@ -501,7 +506,8 @@ class BackwardCell {
     return read;
   }
 
-  // Every step but the first read the output of the preceding one.
+  // The h that a step has read: the output of the step computed before it, or the initial state in
+  // the first step.
   const float* h_before(int64_t row) const {
     const int64_t step = row / net_.batch, of_batch = row % net_.batch;
     if (step == cell_.step(net_, 0)) return h_before_ + of_batch * net_.hidden;
@@ -537,7 +543,8 @@ void forward(const Network& net, const ForwardData& data) {
   const DefaultFloatEnvironment environment;
   const OmpThreads threads(threads_for(net));
   const int64_t size = net.rows() * net.width();
-  // If no gradient follows, layers write alternately to `ping_pong` and to the output.
+  // Without a gradient, the gates are not saved, and layers write alternately to `ping_pong` and to
+  // the output.
   Buffer gates(net.is_test ? net.rows() * net.gates() : 0);
   Buffer ping_pong(net.is_test && net.layers > 1 ? size : 0);
   Buffer dropped(net.has_dropout() ? size : 0);

@@ -16,7 +16,7 @@
 namespace paddle_ngraph::mkl_packed {
 
 struct Network {
-  const GemmProvider* gemm;  // computes the matmuls
+  const GemmProvider* gemm;  // the library that computes the matmuls
   Mode mode;
   int64_t steps;
   int64_t batch;

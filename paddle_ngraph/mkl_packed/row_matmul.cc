@@ -8,7 +8,8 @@ namespace paddle_ngraph::mkl_packed {
 
 namespace {
 
-// Four of them make a block: the number of sums that one core can accumulate at the same time.
+// A vector of 16 sums. Four of them make a block: as many sums as one core can accumulate at the
+// same time.
 using Lanes = float __attribute__((vector_size(64), aligned(4), may_alias));
 constexpr int64_t kLanes = 16;
 static_assert(kRowBlock == 4 * kLanes);

@@ -19,9 +19,9 @@ using std::chrono::nanoseconds;
 constexpr int64_t kMinLateNs = 500'000;
 constexpr int64_t kLateFactor = 8;
 
-// A single thread computes for kSingleThreadFactor times the duration of the late step, for at
-// least twice the previous time if threads are late again soon after, and for kMaxSingleThreadNs at
-// most.
+// After a late step, a single thread computes for kSingleThreadFactor times the duration of that
+// step; if threads are late again soon after, for at least twice the previous time; but for
+// kMaxSingleThreadNs at most.
 constexpr int64_t kSingleThreadFactor = 2, kMaxSingleThreadNs = 1'600'000'000;
 
 int64_t now() { return nanoseconds(Clock::now().time_since_epoch()).count(); }
@@ -39,7 +39,8 @@ std::array<Fastest, 64> all_fastest;
 
 Fastest& fastest_slot(uint64_t step_key) { return all_fastest[step_key >> 58]; }
 
-// A key of steps with equal duration: other numbers of threads, and operands in bfloat16, differ.
+// A key that steps of equal expected duration share: it contains the work, the number of threads,
+// and the library, which differs for operands in bfloat16.
 uint64_t make_step_key(int64_t work, const GemmProvider& gemm) {
   uint64_t step_key = 0;
   const uint64_t library = reinterpret_cast<uintptr_t>(&gemm);

@@ -30,7 +30,8 @@ class OmpThreads {
   bool was_dynamic_;
 };
 
-// With fewer rows in a shard, reading the packed weight takes longer than multiplying.
+// The minimum number of rows in a shard: with fewer, reading the packed weight takes longer than
+// multiplying.
 constexpr int64_t kMinRowsPerShard = 16;
 
 // Number of rows of a batch that one thread computes in all steps. Sequences are independent of
@@ -60,7 +61,8 @@ void parallel_shards(int64_t num_shards, const Body& body) {
   if (thrown) std::rethrow_exception(thrown);
 }
 
-// Work below which a region is not worth its threads: elements times the cost of each.
+// The amount of work, elements times the cost of each, below which a parallel region does not pay
+// off.
 constexpr int64_t kMinParallelElements = 8192;
 
 // Calls `body(row, first, count)` for chunks of a [rows, size] matrix in parallel.

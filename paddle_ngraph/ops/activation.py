@@ -182,7 +182,8 @@ def _hardswish_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     line = opset15.add(opset15.multiply(x, constant(2.0)), constant(3.0))
     line = opset15.multiply(select_number(opset15.greater(shifted, constant(0.0))), line)
     line = opset15.divide(line, constant(6.0))
-    # Paddle multiplies by the masks, too, which turns an infinite x into NaN.
+    # The masks are multiplied, as in Paddle, and not selected by: that turns an infinite x into
+    # NaN.
     slope = opset15.add(opset15.multiply(line, select_number(bent)), select_number(bent, 0.0, 1.0))
     return opset15.multiply(grad, slope)
 
@@ -326,7 +327,7 @@ def _gelu(op: Op, x: NodeInput) -> Node:
     if op.attr("approximate"):
         return opset15.gelu(x, "TANH")
     if processor.has_avx512() or not processor.is_known():
-        # With AVX-512 the plugin's Gelu turns infinity into NaN.
+        # Limits x to finite values: with AVX-512 the plugin's Gelu turns infinity into NaN.
         largest = constant(np.finfo(np.float32).max)
         x = opset15.select(opset15.greater(x, largest), largest, x)
     return opset15.gelu(x, "ERF")

@@ -46,7 +46,7 @@ def cast(bridge: NgraphBridge, op: Op) -> None:
     source, target = x.get_element_type(), element_type(op.output("out").dtype)
     node: Node | Output = x
     if source != target and op.output("out").dtype == "bool":
-        # The engine's own conversion to bool turns NaN into false.
+        # Compares with 0, because the engine's own conversion to bool turns NaN into false.
         node = opset15.not_equal(x, bridge.full(0, source))
     elif source == Type.f32 and target == Type.i64:
         return _truncated(bridge, op, x)

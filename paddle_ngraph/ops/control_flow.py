@@ -29,9 +29,9 @@ def _may_have_same_shapes(one: Sequence[TensorSpec], other: Sequence[TensorSpec]
     )
 
 
-# Checked on declared shapes, before a run: the operators in a rejected branch can still form
-# subgraphs. Loops have no such check, as Paddle declares every size dynamic that an iteration
-# changes.
+# A limit that is checked on declared shapes, before a run: the operators in a rejected branch can
+# still form subgraphs. Loops have no such limit, as Paddle declares every size dynamic that an
+# iteration changes.
 _SAME_SHAPES = Limit(
     "its branches have results of several shapes",
     lambda op: _may_have_same_shapes(op.blocks[0].outputs, op.blocks[1].outputs),
@@ -47,7 +47,8 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     """
     initial_values = bridge.get_input_nodes(op, "inputs")
     condition = _condition(bridge, op)
-    if _is_false(condition):  # OpenVINO's Loop would return empty tensors
+    # No iteration: the results are the initial values. OpenVINO's Loop would return empty tensors.
+    if _is_false(condition):
         for number, value in enumerate(initial_values):
             bridge.set_output_node(op, "out", value, number)
         return
@@ -118,7 +119,7 @@ def _select_results(
 
 
 def _condition(bridge: NgraphBridge, op: Op) -> Output:
-    """The condition, of rank 0 or 1."""
+    """The condition of a loop or branch, as a node of rank 0 or 1."""
     condition = bridge.get_input_node(op, "cond")
     if len(bridge.shape(condition)) > 1:
         condition = opset15.reshape(condition, bridge.ints([1]), False).output(0)

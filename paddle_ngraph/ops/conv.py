@@ -98,7 +98,8 @@ def _geometry(op: Op, data: list[int], filter_shape: list[int]) -> _Geometry:
     dilations = [int(d) for d in op.attr("dilations")]
     begin, end = padding(op, size, kernel, strides)
     if op.attr("padding_algorithm") == "SAME":
-        dilations = [1] * len(size)  # plain Paddle ignores the dilations, too
+        # Plain Paddle ignores the dilations with this algorithm, too.
+        dilations = [1] * len(size)
     out = [
         (size[i] + begin[i] + end[i] - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1
         for i in range(len(size))
@@ -320,7 +321,9 @@ class _Convolution:
 
 # -- in training: oneDNN's kernels ------------------------------------------------------------
 
-_IMAGE_CHANNELS = 3  # required by oneDNN's kernel of the filter gradient
+# The number of channels to which data with fewer ones are padded, as oneDNN's kernel of the filter
+# gradient requires.
+_IMAGE_CHANNELS = 3
 
 
 class _Blocks:

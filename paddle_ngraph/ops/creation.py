@@ -121,7 +121,8 @@ def _counted_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     if not {"start", "end"} <= op.constants.keys():
         return None
     found = range_of([*op.constants["start"], *op.constants["end"]])
-    return found and (found[0] - 1, found[1] + 1)  # fractions are truncated towards 0
+    # The range is widened by 1 on both sides, because fractions are truncated towards 0.
+    return found and (found[0] - 1, found[1] + 1)
 
 
 @converter(
@@ -148,7 +149,7 @@ def arange(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _counts_exactly(dtype: Type, *numbers: Any) -> bool:
-    """Whether a range computed in integers is equal."""
+    """Whether a range that is computed in integers equals one computed in ``dtype``."""
     if dtype in (Type.i32, Type.i64):
         return True
     return dtype == Type.f32 and all(

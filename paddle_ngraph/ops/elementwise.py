@@ -42,7 +42,8 @@ from paddle_ngraph.ops.nodes import (
 
 Binary = Callable[[Any, Any], Node]
 
-# int64 converts where values are known at build time, or surely representable in int32.
+# Arithmetic operators convert int64 only where values are known at build time, or surely
+# representable in int32.
 _NUMERIC_DTYPES = FLOAT | INTEGER
 
 
@@ -105,7 +106,7 @@ def _extremes(function: Callable[[int, int], int]) -> RangeRule:
 _register_arithmetic("add", opset15.add, operator.add, opset15.logical_or)
 _register_arithmetic("subtract", opset15.subtract, operator.sub, None)
 _register_arithmetic("multiply", opset15.multiply, operator.mul, opset15.logical_and)
-# The engine divides int32 in float32, which is not exact.
+# Division is not registered for integers: the engine divides int32 in float32, which is not exact.
 _register_binary("divide", opset15.divide, FLOAT)
 _register_binary("divide_", opset15.divide, FLOAT)
 
@@ -121,7 +122,10 @@ def _quotient_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
 
 
 def _remainder_range(op: Op, ranges: Mapping[str, Range]) -> Range:
-    """Sign of the divisor, smaller magnitude; values between 0 and the divisor stay."""
+    """The range of a remainder: the sign of the divisor, and a smaller magnitude.
+
+    Values between 0 and the divisor stay.
+    """
     (least, most), (low, high) = ranges["x"], ranges["y"]
     if (least >= 0 and most < low) or (high < least and most <= 0):
         return least, most
@@ -248,7 +252,7 @@ def _either(choose: Binary) -> Binary:
     def function(x: NodeInput, y: NodeInput) -> Node:
         if x.get_element_type() != Type.f32:
             return choose(x, y)
-        # The engine's kernels return the second operand where either is NaN.
+        # A NaN of either operand is restored: the engine's kernels return the second operand then.
         return keep_nan(x, keep_nan(y, choose(x, y)))
 
     return function
@@ -305,7 +309,7 @@ def _register_fchoice(name: str, choose: Binary, wins: Binary) -> None:
     converter(f"pd_op.{name}_grad")(gradient)
 
 
-# fmax and fmin ignore NaN; where the inputs are equal, x gets all of the gradient.
+# fmax and fmin ignore NaN. Their gradients go to x alone where the inputs are equal.
 _register_fchoice("fmax", opset15.maximum, opset15.greater_equal)
 _register_fchoice("fmin", opset15.minimum, opset15.less_equal)
 
@@ -404,7 +408,7 @@ def _has_valid_bounds(op: Op) -> bool:
     return not low or not high or low[0] <= high[0]
 
 
-# Paddle raises an error for such bounds.
+# A limit of ``clip``: for such bounds, Paddle raises an error.
 _VALID_BOUNDS = Limit("its minimum is above its maximum", _has_valid_bounds)
 
 

@@ -45,7 +45,7 @@ def _probability(bridge: NgraphBridge, op: Op) -> Node:
     outside = opset15.reduce_sum(select_number(inside, 0.0, 1.0), axes, False)
     reason = "the number of elements of 'input' that are out of range, which is from 0 to 1."
     count = bridge.integers.in_range(opset15.convert(outside, "i32"), 0, 1, RunError.of(op, reason))
-    # The count is 0; adding it keeps the check from being eliminated.
+    # Adds the count, which is 0 in an accepted run: otherwise the check would be eliminated.
     return opset15.add(x, opset15.convert(count, "f32"))
 
 

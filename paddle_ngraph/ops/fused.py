@@ -45,7 +45,7 @@ _RELU = Limit(
     "attribute 'activation_type' is neither relu nor none",
     lambda op: op.attr("activation_type") in ("", "relu"),
 )
-# Extra rows and columns of padded weights, against cache conflicts.
+# The number of rows and columns that Paddle adds to padded weights, to avoid cache conflicts.
 _FC_PADDING = 4
 
 
@@ -108,7 +108,7 @@ _BIAS_OF_RESIDUAL = Limit(
 )
 
 
-# Without a residual Paddle leaves "residual_out" empty, so it has no reader.
+# Output "residual_out" has no reader if there is no residual: Paddle leaves it empty then.
 @converter(
     "pd_op.fused_bias_residual_layernorm",
     outputs={"mean": Role.OMITTED, "variance": Role.OMITTED},

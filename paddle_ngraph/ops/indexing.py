@@ -21,7 +21,8 @@ from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import axis_first, axis_of, known_int, reshaped, transposed
 
 _NO_PADDING = -1
-# The engine compares integers as float32.
+# The largest integer up to which indices are compared exactly: the engine compares integers as
+# float32.
 _MAX_EXACT_FLOAT32_INTEGER = 2**24
 
 # -- rows of a table -------------------------------------------------------------------------------
@@ -43,8 +44,8 @@ def embedding(bridge: NgraphBridge, op: Op) -> None:
     ids = bridge.get_input_node(op, "x")
     out = gathered_slices(bridge, weight, ids, 0)
     if padding is not None:
-        # Select sets the zeros, not an index for which Gather returns zeros: the engine moves the
-        # consumers of Gather before it.
+        # The zeros are set by a Select, and not by an index for which Gather returns zeros, because
+        # the engine moves the consumers of a Gather before it.
         is_padding = opset15.equal(ids, bridge.full(padding, ids.get_element_type()))
         is_padding = opset15.unsqueeze(is_padding, bridge.ints([-1]))
         out = opset15.select(is_padding, bridge.full(0.0, "float32"), out)
@@ -243,7 +244,7 @@ def _elements(bridge: NgraphBridge, x: Output, index: NodeInput, axis: int) -> N
     ends = [full if i == axis else dim for i, (full, dim) in enumerate(zip(bridge.shape(x), dims))]
     begin, step = bridge.ints([0] * len(dims)), bridge.ints([1] * len(dims))
     as_given = [0] * len(dims)
-    # Not Slice: the engine drops one before GatherElements and then rejects the shapes.
+    # By StridedSlice: the engine drops a Slice before GatherElements, and then rejects the shapes.
     part = opset15.strided_slice(x, begin, bridge.ints(ends), step, as_given, as_given)
     return opset15.gather_elements(part, index, axis)
 

@@ -23,8 +23,8 @@ from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
 
 _CUBIC = -0.75  # the parameter of the cubic kernel
 
-# These operators of Paddle read the input's centre for an output of one element; the other ones
-# read its corner.
+# Operators that read the input's centre for an output of one element; Paddle's other operators read
+# its corner.
 _CENTRED_OPERATORS = (
     "pd_op.linear_interp",
     "pd_op.trilinear_interp",
@@ -56,7 +56,8 @@ def _sizes(
 def _ratio(op: Op, size: int, out: int, scale: float) -> np.float32:
     """The distance in the input between neighbours in the output."""
     if out <= 1 and (op.type not in _CENTRED_OPERATORS or op.attr("align_corners")):
-        return np.float32(0)  # the only element is the input's first
+        # The only element of the output is the first one of the input.
+        return np.float32(0)
     if op.attr("align_corners"):
         return np.float32(size - 1) / np.float32(out - 1)
     return np.float32(1.0 / scale) if scale > 0 else np.float32(size) / np.float32(out)

@@ -169,7 +169,8 @@ def _chain(bridge: NgraphBridge, nodes: Sequence[Any]) -> Any:
 
 def _cheapest_cut(sizes: Sequence[int]) -> int:
     """Where to split a chain of matrices of these sizes for the fewest multiplications."""
-    best = {(first, first + 1): (0, 0) for first in range(len(sizes) - 1)}  # cost and cut
+    # For each range of matrices, the fewest multiplications, and the index at which to split it.
+    best = {(first, first + 1): (0, 0) for first in range(len(sizes) - 1)}
     for length in range(2, len(sizes)):
         for first in range(len(sizes) - length):
             last = first + length
@@ -342,7 +343,7 @@ class _Matmul:
         is_one = is_always_at_least(matrices, 1) and is_always_at_least(1 - matrices, 0)
         self._is_flat = is_one and not self._transpose_x
         if self._is_flat:
-            # One large matmul in place of many small ones that share y.
+            # Computes one large matmul in place of many small ones that share y.
             x_matrix = [math.prod(x_matrix[:-1]), x_matrix[-1]]
             y_matrix = y_matrix[-2:]
         self._x, self._y = reshaped(bridge, x, x_matrix), reshaped(bridge, y, y_matrix)

@@ -38,7 +38,7 @@ def _register_unary(name: str, function: Unary, dtypes: frozenset[str]) -> None:
 # -- comparison: the engine compares int32 in float32, which is not exact ------------------------
 
 _INTEGERS = (Type.i32, Type.i64)
-# int64 converts where the values are surely representable in int32.
+# Comparisons convert int64 only where the values are surely representable in int32.
 _NUMERIC_DTYPES = FLOAT | INTEGER
 
 
@@ -165,12 +165,13 @@ _register_with_in_place("logical_xor", _on_booleans(opset15.logical_xor), _NUMER
 
 
 def _is_finite(x: NodeInput) -> Node:
-    # With AVX-512 the plugin's IsFinite is false for the largest finite value.
+    # Compares magnitudes: with AVX-512 the plugin's IsFinite is false for the largest finite value.
     return opset15.less_equal(opset15.abs(x), constant(np.finfo(np.float32).max))
 
 
 def _is_infinite(x: NodeInput) -> Node:
-    # With AVX-512 the plugin's IsInf is always false where it is fused with the producer of x.
+    # Compares magnitudes: with AVX-512 the plugin's IsInf is always false where it is fused with
+    # the producer of x.
     return opset15.equal(opset15.abs(x), constant(np.inf))
 
 
@@ -213,7 +214,8 @@ def where(bridge: NgraphBridge, op: Op) -> None:
     condition = bridge.get_input_node(op, "condition")
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
     if any(list(bridge.shape(each)) != list(bridge.shape(condition)) for each in (x, y)):
-        raise NgraphError("the inputs differ in shape")  # Paddle does not broadcast here
+        # Rejected, since Paddle does not broadcast the inputs of ``where``.
+        raise NgraphError("the inputs differ in shape")
     bridge.set_output_node(op, "out", select(condition, x, y))
 
 

@@ -15,9 +15,10 @@ from paddle_ngraph.conversion.symbolic_sizes import is_always_at_least, may_vary
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, reshaped, select_number, sum_over
 
-# Paddle's softmax clamps exponents from below at this.
+# The lower bound to which Paddle's softmax clamps exponents.
 _MIN_EXPONENT = -64.0
-_MASKED_ROW_SUM = 1e30  # above the length of any axis
+# A number above the length of any axis.
+_MASKED_ROW_SUM = 1e30
 _MIN_VECTORIZED_ROW = 16
 # Longer than rows of attention: rows of many classes, such as characters or words.
 _MAX_CACHED_ROW = 4096
@@ -40,9 +41,10 @@ def softmax(bridge: NgraphBridge, op: Op) -> None:
     padding token, which attends to no token.
     """
     x, axis = bridge.get_input_node(op, "x"), op.attr("axis")
-    # In this order: a comparison of a dynamic size adds a guard to the function.
+    # The order of the conditions matters: the last one may compare a dynamic size, which adds a
+    # guard to the function.
     if not bridge.shape(x):
-        out = bridge.full(1.0, "float32")  # whatever x is, as in Paddle
+        out = bridge.full(1.0, "float32")  # of a 0-D x, whatever its value, as in Paddle
     elif _is_faster_by_rows(bridge, x) and _is_of_rows(bridge, x, axis):
         out = bridge.extension("RowSoftmax", [x])
     else:
@@ -100,7 +102,7 @@ def log_softmax(bridge: NgraphBridge, op: Op) -> None:
     if bridge.shape(x):
         out = Softmax(bridge, x, axis, is_vectorized=False).logarithms()
     else:
-        out = bridge.full(0.0, "float32")  # whatever x is, as in Paddle
+        out = bridge.full(0.0, "float32")  # of a 0-D x, whatever its value, as in Paddle
     bridge.set_output_node(op, "out", out)
 
 
@@ -109,7 +111,7 @@ def log_softmax_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad - exp(out) * sum(out_grad)`` along axis (Paddle ``log_softmax_grad``)."""
     out, out_grad = bridge.get_input_node(op, "out"), bridge.get_input_node(op, "out_grad")
     total = _sum_along(bridge, out_grad, op.attr("axis"))
-    # The engine's exp(NaN) is infinity; this keeps the NaN.
+    # Adds ``out * 0``, which is NaN where ``out`` is: the engine's exp(NaN) is infinity.
     kept = opset15.multiply(out, constant(0.0))
     gradient = opset15.subtract(out_grad, opset15.multiply(opset15.exp(out), total))
     bridge.set_output_node(op, "x_grad", opset15.add(gradient, kept))
@@ -157,11 +159,13 @@ class Softmax:
         if not self._shape:
             return None
         length, *inner = self._shape[axis % len(self._shape) :]
-        if any(not isinstance(size, int) or size != 1 for size in inner):  # a dynamic size is not 1
+        # A dynamic size is never 1.
+        if any(not isinstance(size, int) or size != 1 for size in inner):
             return None
         if isinstance(length, int):
             return None if length % _REGISTER_FLOATS else opset15.constant(True)
-        # In floats, exactly: a comparison of integers would specialize the function.
+        # Tests for divisibility in float32, which is exact: a comparison of integers would
+        # specialize the function.
         filled = opset15.multiply(
             opset15.convert(self._bridge.ints([length]), Type.f32), constant(1.0 / _REGISTER_FLOATS)
         )
@@ -295,7 +299,7 @@ def _picked_by_label(bridge: NgraphBridge, op: Op, x: NodeInput, axis: int) -> t
     classes = bridge.shape(x)[axis]
     bridge.integers.require_range(op, "label", 0, classes, ignored=op.attr("ignore_index"))
     label = _label(bridge, op, bridge.shape(x), axis, Type.i32)
-    # An ignored label is not a valid index, so the index is clamped.
+    # Clamps the labels to valid indices, which an ignored label need not be.
     position = opset15.maximum(label, bridge.full(0, "int32"))
     position = opset15.minimum(position, bridge.full(classes - 1, "int32"))
     ignored = opset15.equal(label, bridge.full(op.attr("ignore_index"), "int32"))
@@ -304,7 +308,7 @@ def _picked_by_label(bridge: NgraphBridge, op: Op, x: NodeInput, axis: int) -> t
 
 def _label_mask(bridge: NgraphBridge, op: Op, shape: list[int], axis: int) -> tuple[Any, Any]:
     """One-hot mask of the labels along ``axis`` of ``shape``, and a mask of ignored labels."""
-    # float32 represents every class index that fits in memory.
+    # Labels are compared as float32, which represents every class index that fits in memory.
     label = _label(bridge, op, shape, axis, Type.f32)
     along = [1] * len(shape)
     along[axis] = shape[axis]
@@ -441,7 +445,8 @@ def sigmoid_cross_entropy_with_logits_grad(bridge: NgraphBridge, op: Op) -> None
 
 
 def _unless_ignored(op: Op, label: NodeInput, node: NodeInput) -> Any:
-    # Paddle truncates the label before the comparison.
+    # Compares with bounds around the index, because Paddle truncates the label before the
+    # comparison.
     index = op.attr("ignore_index")
     low, high = index - (index <= 0), index + (index >= 0)
     above = opset15.greater_equal(label, constant(low))

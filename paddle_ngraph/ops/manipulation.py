@@ -109,7 +109,8 @@ _STATIC_UNIT_DIMENSIONS = Limit(
 )
 
 
-# A ProgramDesc program passes an ``x`` without data and, in part, without a shape.
+# The input ``x`` is unused: a ProgramDesc program passes one without data and, in part, without a
+# shape.
 @converter(
     "pd_op.squeeze_grad",
     "pd_op.squeeze_grad_",

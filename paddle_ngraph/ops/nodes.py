@@ -208,7 +208,7 @@ def transposed(
 def broadcast_to(bridge: NgraphBridge, x: NodeInput, shape: Sequence[Number]) -> Any:
     """``x`` repeated to ``shape``."""
     dims = bridge.shape(x)
-    # OpenVINO's Broadcast of a last axis of 1 copies elements one by one.
+    # Repeats a last axis of 1 by Gather: OpenVINO's Broadcast copies such elements one by one.
     by_gather = (
         bool(dims)
         and is_same_shape(dims[-1:], [1])

@@ -35,7 +35,7 @@ def _moments(bridge: NgraphBridge, x: NodeInput, axes: Sequence[int]) -> tuple[A
 
 
 def _by_core(bridge: NgraphBridge, gradient: str) -> bool:
-    """Whether the core's operator is used: in training, on the CPU."""
+    """Whether an operator of the core computes a normalization: in training, on the CPU."""
     return bridge.on_cpu and bridge.trains(gradient)
 
 
@@ -138,7 +138,8 @@ def batch_norm(bridge: NgraphBridge, op: Op) -> None:
         none = channels.flat(channels.constant(0.0))
         out, statistics = x, [*running, none, none]
     elif not _by_core(bridge, "pd_op.batch_norm_grad") or op.attr("epsilon") == 0:
-        # The core's operator would compute 0 / 0 for padding channels if epsilon is 0.
+        # Computed by nodes if epsilon is 0: the core's operator would compute 0 / 0 for padding
+        # channels.
         mean, _, variance = _moments(bridge, x, channels.axes)
         inverse = _inverse_deviation(variance, op.attr("epsilon"))
         out = _scaled(bridge, op, channels, x, mean, inverse)
@@ -215,7 +216,8 @@ def batch_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     is_global = op.attr("is_test") or op.attr("use_global_stats")
     zeros = channels.flat(channels.constant(0.0))
     if channels.count == 1 and not is_global:
-        # Paddle's kernel returns after the gradient of x, if x_grad is requested.
+        # The gradient of bias is zeros if that of x is requested: Paddle's kernel then returns
+        # before it computes the former.
         bias_grad = zeros if op.outputs["x_grad"] else channels.flat(grad)
         gradients: tuple[Any, ...] = (grad, zeros, bias_grad)
     else:

@@ -50,7 +50,7 @@ def _norm(bridge: NgraphBridge, x: NodeInput, order: float, axes: list[int]) -> 
         return _root(sum_over(bridge, _power(size, order), axes), order)
     if len(axes) > 1:
         size, axes = reshaped(bridge, size, [-1]), [0]
-    # The engine's ReduceMax and ReduceMin of only infinities are finite.
+    # By TopK, because the engine's ReduceMax and ReduceMin of only infinities are finite.
     mode, one = "max" if order > 0 else "min", bridge.full(1, "int64")
     return opset15.topk(size, one, axes[0], mode, "none").output(0)
 

@@ -167,7 +167,8 @@ def adamax(bridge: NgraphBridge, op: Op) -> None:
     moment = _moving_average(bridge.get_input_node(op, "moment"), op.attr("beta1"), grad)
     norm = opset15.multiply(constant(op.attr("beta2")), bridge.get_input_node(op, "inf_norm"))
     norm = opset15.add(norm, constant(op.attr("epsilon")))
-    # As in Paddle, an accumulated NaN is ignored, and a NaN of the gradient stays.
+    # The larger of the two by a Select, as in Paddle: an accumulated NaN is ignored, and a NaN of
+    # the gradient stays.
     size = opset15.abs(grad)
     norm = opset15.select(opset15.greater_equal(norm, size), norm, size)
     step = opset15.multiply(rate, opset15.divide(moment, norm))
@@ -207,7 +208,7 @@ def adadelta(bridge: NgraphBridge, op: Op) -> None:
     update = opset15.multiply(ratio, grad)
     step = opset15.multiply(_learning_rate(bridge, op), update)
     updates = _moving_average(updates, rho, opset15.multiply(update, update))
-    # Paddle gives the outputs these names.
+    # The names of the outputs are Paddle's, although they name other accumulators.
     bridge.set_output_node(op, "moment_out", squares)
     bridge.set_output_node(op, "inf_norm_out", updates)
     bridge.set_output_node(op, "param_out", _minus(bridge.get_input_node(op, "param"), step))
@@ -264,7 +265,7 @@ def _gradient(bridge: NgraphBridge, op: Op) -> Any:
     )
     if bridge.shape(grad) == shape:
         return grad
-    # Gradient clipping reshapes the gradient of a 0-D parameter to [1].
+    # The gradient of a 0-D parameter has shape [1] after gradient clipping.
     return _scalar(bridge, grad)
 
 

@@ -196,7 +196,8 @@ def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
         return opset15.adaptive_avg_pool(x, bridge.ints(pooling.out))
     if pooling.adaptive or not pooling.has_openvino_divisor():
         return _average_by_planes(bridge, x, pooling)
-    if pooling.is_global():  # an equal result, with no size among the attributes
+    # A mean over all axes is equal, and has no size among its attributes.
+    if pooling.is_global():
         return opset15.reduce_mean(x, bridge.ints(range(2, 2 + len(pooling.size))), True)
     end = [pooling.end(axis) for axis in range(len(pooling.size))]
     return opset15.avg_pool(
@@ -434,7 +435,8 @@ def _indexed(bridge: NgraphBridge, x: NodeInput, pooling: _Pooling) -> tuple[Any
     chosen = opset15.maximum(best, none)
     inside = reshaped(bridge, planes.output(1), [batch, channels, deep.size[0] * deep.size[1]])
     inside = opset15.gather_elements(inside, chosen, 2)
-    # The engine divides in float32: at the middle of a row, rounding cannot change the quotient.
+    # The index is moved to the middle of its row before the division: the engine divides in
+    # float32, and there, rounding cannot change the quotient.
     to_middle = opset15.constant(width // 2 - np.arange(width, dtype="int32"))
     middle = opset15.add(reshaped(bridge, chosen, [batch, channels, *deep.out]), to_middle)
     middle = reshaped(bridge, middle, bridge.shape(chosen))

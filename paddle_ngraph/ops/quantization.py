@@ -59,7 +59,7 @@ def _quantized(x: Output, scale: Output, qmax: int, round_type: int) -> Any:
         above = opset15.maximum(x, opset15.negative(scale))
         inside = opset15.minimum(above, scale)
     whole = opset15.round(opset15.multiply(inside, factor), mode)
-    # After the clipping of x the clamp has no effect, but declares the number of levels.
+    # The clamp declares the number of levels for passes; after the clipping of x it has no effect.
     return keep_nan(x, opset15.clamp(whole, float(low), float(qmax)))
 
 
@@ -122,7 +122,8 @@ def fake_quantize_moving_average_abs_max(bridge: NgraphBridge, op: Op) -> None:
     ``fake_quantize_dequantize_moving_average_abs_max``).
     """
     x, scale = (bridge.get_input_node(op, name) for name in ("x", "in_scale"))
-    state = accum = scale  # Paddle writes neither in evaluation
+    # In evaluation, Paddle writes neither of them: the scale takes their place.
+    state = accum = scale
     if not op.attr("is_test"):
         rate = constant(op.attr("moving_rate"))
         state = opset15.multiply(rate, bridge.get_input_node(op, "in_state"))

@@ -25,7 +25,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_int, require_declared, reshaped
 
-# A running product takes one node for each index.
+# The maximum length of the axis of a running product, which takes one node for each index.
 _MAX_PRODUCT_AXIS = 64
 
 

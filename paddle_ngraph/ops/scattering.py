@@ -272,7 +272,8 @@ def put_along_axis_grad(bridge: NgraphBridge, op: Op) -> None:
     if op.attr("reduce") == "assign":
         last = opset15.gather_nd(_last_update(bridge, [math.prod(shape)], indices), indices)
         numbers = opset15.constant(np.arange(count, dtype=np.int32))
-        # The engine compares integers as float32; the difference is exact.
+        # Compares the difference with 0, because the engine compares integers as float32; the
+        # difference is exact.
         stays = opset15.equal(opset15.subtract(last, numbers), opset15.constant(0, Type.i32))
         taken = opset15.select(stays, taken, bridge.full(0.0, Type.f32))
     if op.attr("reduce") == "assign" or not op.attr("include_self"):

@@ -142,7 +142,11 @@ class Positions:
         return Positions(self.start + (self.count - 1) * self.step, self.count, -self.step)
 
     def has_dynamic_start(self) -> bool:
-        """Whether only the first index is dynamic: a slice of static shape."""
+        """Whether the indices are consecutive, static in number, and begin at a dynamic index.
+
+        That is: ``start`` is symbolic or ``read`` is given, ``count`` is static and positive, and
+        ``step`` is 1. The slice then has a static shape along the axis.
+        """
         is_dynamic_start = self.read is not None or isinstance(self.start, SymbolicSize)
         is_static = not isinstance(self.count, SymbolicSize) and self.count > 0
         return is_dynamic_start and is_static and self.step == 1
@@ -208,10 +212,12 @@ def sliced(bridge: NgraphBridge, x: NodeInput, ranges: Sequence[Positions]) -> N
         axes.remove(axis)
         x = gathered(bridge, x, ranges[axis].node(bridge), axis)
     by_gather = last in axes and ranges[last].step != 1 and isinstance(ranges[last].count, int)
-    if by_gather:  # Slice copies elements one by one
+    # A last axis with a step is sliced by Gather, since Slice copies its elements one by one.
+    if by_gather:
         axes.remove(last)
     if axes:
-        # A range that runs down to index 0 stops at -1, which would mean the last index.
+        # An end of -1 would mean the last index: the end of a range that runs down to index 0 is
+        # moved to before the first index instead.
         ends = [ranges[a].stop if ranges[a].stop >= 0 else -dims[a] - 1 for a in axes]
         x = opset15.slice(
             x,

@@ -141,7 +141,7 @@ def _checked_index(bridge: NgraphBridge, op: Op, index: str, least: int, count: 
         position = opset15.select(
             opset15.less(position, zero), opset15.add(position, size), position
         )
-        # An index before the first element means the first.
+        # Clamps to 0: an index before the first element means the first element.
         position = opset15.maximum(position, zero)
     # The limits of a check are constants, so it checks the number of elements before the index and
     # the number after it.

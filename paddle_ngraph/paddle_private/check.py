@@ -24,7 +24,7 @@ def mismatches() -> Iterator[str]:
 
 
 def patch_targets() -> Iterator[PatchTarget]:
-    """All names that are checked."""
+    """All names of Paddle that are checked: those that the package reads, patches or uses."""
     yield from replaced.patch_targets()
     yield from names.READ_TARGETS
     for protocol in protocols.CLASSES:

@@ -315,12 +315,12 @@ def set_stop_gradient(tensor: Any, stop: bool) -> None:
 
 
 def is_reusable(scope: Any) -> bool:
-    """Whether a ``PartialProgramLayer`` may run in a scope that it has run in before."""
+    """Whether a scope is marked as one that a ``PartialProgramLayer`` may run in again."""
     return bool(scope._can_reused)
 
 
 def set_reusable(scope: Any, on: bool) -> None:
-    """Sets whether a ``PartialProgramLayer`` may run in a scope that it has run in before."""
+    """Marks a scope as one that a ``PartialProgramLayer`` may run in again, or removes the mark."""
     scope._can_reused = on
 
 

@@ -200,7 +200,8 @@ SHARE_MEMORY = _targets(
     _to_dlpack="(self, dl_device=..., copy=...) -> capsule",
     _to_dlpack_versioned="(self, dl_device=..., copy=...) -> capsule",
 )
-# Functions that retain the address of an argument's memory, without a reference to the tensor.
+# Methods that make an inference tensor use the memory of an argument by address, without a
+# reference to the argument.
 RETAIN_ADDRESSES = _targets(
     f"{_LIBRARY}:PaddleInferTensor",
     _share_external_data_bind="(self, arg0) -> None",

@@ -54,7 +54,8 @@ class _GraphFacts:
         """Determines the facts about a graph string."""
         graph = Graph.from_string(text)
         can_fall_back = not any(
-            # Paddle's few kernels of bfloat16 are oneDNN's, with other results or errors.
+            # Operators of bfloat16 cannot fall back: Paddle's few kernels for the type are
+            # oneDNN's, with other results or errors.
             op.form is None or _is_unchecked(op) or op.has_bfloat16()
             for op in graph.all_ops()
         )
@@ -80,7 +81,8 @@ def _is_unchecked(op: Op) -> bool:
     return entry is not None and any(op.has_input(name) for name in entry.unchecked)
 
 
-# While the switch interval is shortened: (value to restore, shortened value).
+# The interval of Python's thread switches before a build shortened it, and the shortened one; empty
+# while no build runs.
 _switch_intervals: list[tuple[float, float]] = []
 
 
@@ -98,7 +100,8 @@ def _short_switch_interval() -> Iterator[None]:
 
 def _restore_switch_interval() -> None:
     for before, now in _switch_intervals:
-        if sys.getswitchinterval() == now:  # no other code has set it since
+        # Not restored if other code has set the interval since.
+        if sys.getswitchinterval() == now:
             sys.setswitchinterval(before)
     _switch_intervals.clear()
 
@@ -120,7 +123,7 @@ class _CompileQueue:
         self.us_per_operator = SETTINGS.initial_build_us_per_operator
 
     def is_accepting(self) -> bool:
-        """Whether jobs are accepted."""
+        """Whether the queue accepts jobs: it is not paused, and the process is not exiting."""
         return self._num_paused == 0 and threading.main_thread().is_alive()
 
     def submit(self, job: _core.CompileJob) -> bool:
@@ -130,13 +133,15 @@ class _CompileQueue:
                 return False
             self._pending.append(job)
             if self._thread is None:
-                # Not a daemon thread: exit of the process during a compilation would crash.
+                # The thread is no daemon, because the exit of the process during a compilation
+                # would crash: the exit joins the thread first.
                 self._thread = threading.Thread(
                     target=self._build_all, name="paddle_ngraph compiles"
                 )
                 try:
                     self._thread.start()
-                except BaseException as error:  # no thread can be started, or Ctrl-C
+                except BaseException as error:
+                    # The thread could not be started, or Ctrl-C has interrupted the call.
                     if self._thread.is_alive():
                         raise
                     self._pending.pop()
@@ -157,8 +162,10 @@ class _CompileQueue:
         """Joins the thread, even after Ctrl-C has interrupted Python's join at exit."""
         if (thread := self._thread) is None:
             return
-        with suppress(ValueError):  # raised if this is not the main thread
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C would break the join permanently
+        # In another thread than the main one, Python rejects the call.
+        with suppress(ValueError):
+            # Ignores Ctrl-C from here on: it would break the join permanently.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         thread.join()
 
     def stop(self) -> None:
@@ -175,7 +182,8 @@ class _CompileQueue:
         """Inside the ``with`` block the queue is empty, and rejects new jobs."""
         self._pause()
         try:
-            self.wait()  # Ctrl-C may interrupt it
+            # Inside ``try``, since Ctrl-C may interrupt the wait.
+            self.wait()
             yield
         finally:
             with self._changed:
@@ -215,10 +223,14 @@ class _CompileQueue:
             del job
 
     def _next(self) -> _core.CompileJob | None:
-        """Takes the next job from the queue; ``None`` ends the thread."""
+        """Takes the next job from the queue, or ``None`` if the queue is empty; never waits.
+
+        The thread ends after ``None``; the next submitted job starts another thread.
+        """
         with self._changed:
             self._building = None
-            if not threading.main_thread().is_alive():  # the process is exiting
+            # While the process exits, no further job is built.
+            if not threading.main_thread().is_alive():
                 self.cancel()
             if self._pending:
                 self._building = self._pending.popleft()
@@ -281,7 +293,10 @@ def wants(text: str, shapes: Sequence[Sequence[int]] = (), native_us: int = 0) -
 
 
 def may_leave(text: str) -> bool:
-    """Whether Paddle may do some of the runs of a graph. Called by the C++ engine."""
+    """Whether runs of a graph may fall back to Paddle while a function is built.
+
+    Called by the C++ engine.
+    """
     return _queue.is_accepting() and _facts(text).can_fall_back
 
 

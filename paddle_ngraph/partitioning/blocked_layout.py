@@ -57,7 +57,8 @@ def save_in_blocked_layout(forward: Program, backward: Program, as_it_is: Contai
     forward_indices = _indices(forward_ops)
     backward_indices = _indices(backward_ops)
     blocks = _blocks(forward_ops)
-    blocked: dict[int, Value] = {}  # the blocked values, by the value in the forward program
+    # The value in blocked layout for each value that the forward program saves, by the latter's id.
+    blocked: dict[int, Value] = {}
     for op in [op for op in forward_ops if op.name() == SHADOW_OUTPUT]:
         name, value = scope_name(op), op.operand_source(0)
         if name in as_it_is or name not in arguments or not _is_read_in_blocks(arguments[name]):

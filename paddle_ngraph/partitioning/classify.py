@@ -145,14 +145,16 @@ class _Classifier:
         if self._reads_unwritten_variable(node, entry):
             return "an input has a shape, but no contents"
         self._drop_unused_inputs(node, op, entry)
-        if op.outputs_used():  # an operator without readers is dropped in any case
+        # An operator without readers is not checked, since it is dropped in any case.
+        if op.outputs_used():
             reason = entry.reason_against_roles(op) or entry.reason_against(op)
             if reason is not None:
                 return reason
         if (reason := _denial_reason(node, op)) is not None:
             return reason
         if entry.draws(op) and not op.outputs_used():
-            # Without the operator, the random stream would not advance.
+            # Falls back to Paddle instead of being dropped: without the operator, the random stream
+            # would not advance.
             return "its random numbers have no reader"
         return op
 
@@ -181,7 +183,7 @@ class _Classifier:
         names = {vid: name for name, vid in self._slots[node] if vid in self._empty}
         if not names.keys().isdisjoint(node.initial_values):
             return "its initial value is an empty tensor, which nGraph does not support"
-        # Converters may support empty index tensors.
+        # Empty inputs with indices are allowed: converters may support empty index tensors.
         if any(entry.role(name) not in (Role.UNUSED, Role.INDEX) for name in names.values()):
             return "it reads an empty tensor, which nGraph does not support"
         used = {spec.id for spec in op.outputs_used()}
@@ -232,13 +234,16 @@ class _Classifier:
         view = self._view
         written = [operand for operand, _ in node.overwrites if not view.is_array(operand)]
         if any(map(view.is_outer, written)):
-            # Paddle would not see the write, and run other users of the variable concurrently.
+            # The write has to remain an operator of Paddle: of an engine operator, Paddle would not
+            # see the write, and would run other users of the variable concurrently.
             return "it overwrites a variable of an outer block"
         if any(view.is_named(operand) for operand, _ in node.overwrites):
-            # Paddle's ``set_parameter`` would name a variable without a writer.
+            # Converted, it would leave ``set_parameter`` of Paddle with a variable that no operator
+            # writes.
             return "it overwrites a variable that the program names afterwards"
         if not self._is_fed and any(map(view.is_named, node.writes)):
-            # An initial value: Paddle writes into the variable's memory, which others may read.
+            # The variable gets its initial value here: Paddle writes into its memory, which others
+            # may read.
             return "it writes a variable of the scope, which may have other users"
         if any(map(view.has_aliased_name, node.writes)):
             return "it writes a variable that the program also has under another value"
@@ -280,7 +285,8 @@ class _Classifier:
 
     def _ignores(self, reader: OpNode, vid: str) -> bool:
         entry = find_converter(reader.type)
-        if entry is None:  # operators that only forward a variable have no input names either
+        # Also for operators that only forward a variable, which have no names of inputs.
+        if entry is None:
             return False
         roles = {entry.role(name) for name, v in self._slots[reader] if v == vid}
         return roles == {Role.UNUSED}

@@ -106,7 +106,7 @@ def _matmul_us(op_type: str, read: Sequence[int], written: Sequence[int]) -> flo
     """
     if not _is_matmul_type(op_type) or len(read) < 2 or not written:
         return 0.0
-    # With [M, K], [K, N] and [M, N] this is MKN.
+    # The number of multiplications: for [M, K], [K, N] and [M, N] the root of their product is MKN.
     return math.sqrt(read[0] * read[1] * max(written)) / SETTINGS.multiplications_per_us
 
 
@@ -167,5 +167,5 @@ def _onednn_kernels() -> frozenset[str]:
     """The operators for which Paddle has a oneDNN kernel."""
     registered = registered_kernels("phi")
     found = {name for name, keys in registered.items() if any("[ONEDNN]" in key for key in keys)}
-    # The table has names of ProgramDesc programs for operators that have another name in PIR.
+    # Adds PIR's names of operators that have another name in ProgramDesc: the table has the latter.
     return frozenset(found | {kernel_name(name) for name in found})

@@ -16,7 +16,7 @@ from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first
 
 _EINSUM = "pd_op.einsum"
-_XSHAPE = 2  # index of the result XShape
+_XSHAPE = 2  # the index of the result ``xshape`` of ``einsum``
 
 
 def give_gradients_operands(program: Program) -> None:

@@ -49,7 +49,7 @@ from paddle_ngraph.utils.once import once
 Tensors = Sequence[Tensor]
 
 
-# Executors accept PIR programs, and run them in the calling thread.
+# Under these overrides, executors accept PIR programs, and run them in the calling thread.
 _PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
 _TRACE_RUN = _core.FlagOverride("enable_pir_in_executor_trace_run")
 # Disables the pass that lets the last reader of a value reuse its memory: the pass ignores that a
@@ -151,7 +151,8 @@ class FallbackProgram:
         with _PIR_IN_EXECUTOR, _WITHOUT_INPLACE_PASS:
             plan = PaddlePlan([PaddleJob("default")], {"default": program})
             own_scope.set_user(StandaloneExecutor(paddle.CPUPlace(), plan, scope))
-        self._own_scope = own_scope  # destroyed last: that takes long, and signals may arrive
+        # Set last, so that it is destroyed last: that takes long, and signals may arrive meanwhile.
+        self._own_scope = own_scope
 
     def run(self, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
         """See :func:`run`."""
@@ -165,7 +166,9 @@ class FallbackProgram:
                 clear_tensor(self._own_scope.scope.var(f"output_{index}@fetch").get_tensor())
             for mine, theirs in zip(fetched, outputs):
                 _core.share_tensor(theirs, _with_own_memory(mine))
-        finally:  # a failed kernel may come after writes to states
+        finally:
+            # Returns the states even after an error: the kernel that failed may come after writes
+            # to states.
             for mine, theirs in zip(self._inputs[len(inputs) :], states):
                 _core.share_tensor(theirs, mine)
             for mine in self._inputs:
@@ -185,9 +188,11 @@ def _with_own_memory(tensor: Tensor) -> Tensor:
     return copy
 
 
-# Excluded from the search for empty tensors: a list of axes may well be empty.
+# Operators that are excluded from the search for empty tensors, since their results may be empty
+# lists of axes.
 _CONSTANT_TYPES = CONSTANTS | {"builtin.parameter"}
-# An increment of sizes, larger than any window of a convolution or pooling.
+# The number by which dynamic dimensions are increased: larger than any window of a convolution or
+# pooling.
 _LARGE_DIMENSION = 1 << 12
 
 
@@ -205,13 +210,15 @@ def makes_empty(text: str, given: Sequence[Tensor]) -> bool:
         found = _inferred(graph, dtypes, shapes)
         if any(0 in shape for shape in found):
             return True
-        # For a window larger than its input Paddle infers a negative size, as for unknown sizes.
+        # A negative size is an unknown one, or that of a window larger than its input: only the
+        # latter becomes positive if dynamic dimensions are increased.
         if not any(size < 0 for shape in found for size in shape):
             return False
         larger = _inferred(
             graph, dtypes, list(map(_enlarged, [*graph.inputs, *graph.states], shapes))
         )
-    except Exception:  # any error of Paddle's shape inference
+    except Exception:
+        # Assumes no empty tensor if Paddle's shape inference fails, whatever the error.
         return False
     pairs = ((a, b) for one, other in zip(found, larger) for a, b in zip(one, other))
     return any(size < 0 < grown for size, grown in pairs)
@@ -460,7 +467,8 @@ def _acquire(text: str, dtypes: tuple[str | None, ...]) -> FallbackProgram | Non
     programs = _idle_programs.get((text, dtypes))
     try:
         return programs.pop() if programs else None
-    except IndexError:  # another thread took the last one
+    except IndexError:
+        # Another thread has acquired the last idle program.
         return None
 
 

@@ -98,7 +98,7 @@ def _can_be_replaced(op: Operation) -> bool:
 
 
 def _private_results(op: Operation) -> list[Value]:
-    """The results with saved state for the operator's own gradient."""
+    """The results that only the gradient of this operator may read: its saved state."""
     return [_result(op, "reserve"), _result(op, "dropout_state_out")]
 
 
@@ -140,7 +140,8 @@ def _replace(op: Operation, gradients: list[Operation]) -> None:
     reserve = _result(op, "reserve")
     attributes = _attributes(attrs)
     if not gradients and not _has_dropout(attrs):
-        attributes["is_test"] = True  # computes equal results, but saves nothing for a gradient
+        # The results are equal, but nothing is saved for a gradient.
+        attributes["is_test"] = True
     out, *others = _core.insert_operator(
         op,
         name,
@@ -209,7 +210,10 @@ def _lengths(op: Operation) -> Value | None:
 
 
 def _inputs(op: Operation) -> list[Value] | None:
-    """x, the initial states and the weights; ``None`` if a list has no ``combine`` here."""
+    """The operands of a packed layer: x, the initial states and the weights.
+
+    ``None`` if no ``builtin.combine`` of this program produces the list of states or weights.
+    """
     states, weights = _members(_operand(op, "pre_state")), _members(_operand(op, "weight_list"))
     if states is None or weights is None:
         return None

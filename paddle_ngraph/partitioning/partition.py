@@ -44,7 +44,8 @@ class Interval:
 @dataclass
 class _Edge:
     source: OpNode
-    must_separate: bool = False  # whether the two operators may not share a subgraph
+    # Whether the two operators must be in different subgraphs.
+    must_separate: bool = False
 
 
 class Partition(NamedTuple):
@@ -67,7 +68,8 @@ def partition(capable: Capability) -> Partition:
 def _levels(capable: Capability) -> dict[OpNode, int]:
     edges = _dependencies(capable)
     levels: dict[OpNode, int] = {}
-    first = 0  # the lowest level after the previous collectives
+    # The lowest level of operators after the collectives that are on the link.
+    first = 0
     for node in capable.view.nodes:
         converted = capable.can_convert(node)
         level = first if converted else -1
@@ -80,7 +82,8 @@ def _levels(capable: Capability) -> dict[OpNode, int]:
         if node.device == LINK_DEVICE:
             first = max(first, level + 1)
     if not any(node.device for node in capable.ops):
-        # With devices, a delay on one would delay the others.
+        # Operators are delayed only if none is placed on a device: a delay on one device would
+        # delay the others.
         _delay_operators(capable, edges, levels)
     return levels
 
@@ -97,7 +100,8 @@ def _delay_operators(
                 continue
             bound = levels[node] - (1 if edge.must_separate and capable.can_convert(node) else 0)
             latest[edge.source] = min(latest.get(edge.source, bound), bound)
-    for node in capable.view.nodes:  # list operators follow their members
+    # Operators on lists have the level of the last member of the list.
+    for node in capable.view.nodes:
         if node.type in LISTS:
             levels[node] = max([-1, *(levels[edge.source] for edge in edges[node])])
 

@@ -207,7 +207,7 @@ class _BlockPartition(NamedTuple):
     has_small_interval: bool
 
     def report(self) -> BlockReport:
-        """Returns the result as a report."""
+        """Returns the subgraphs and reasons of the block as a report."""
         capable = self.capable
         intervals = [
             IntervalReport(

@@ -38,7 +38,8 @@ class _Rewriter:
         for subgraph in subgraphs:
             self._subgraphs.setdefault(subgraph.interval.level, []).append(subgraph)
         self._levels = levels
-        self._replacements = dict(capable.view.values)  # the current value of each variable
+        # For each variable, the value that holds its contents after the operators rewritten so far.
+        self._replacements = dict(capable.view.values)
 
     def run(self) -> None:
         subgraphs = self._subgraphs
@@ -75,7 +76,8 @@ class _Rewriter:
             subgraph.interval.range,
         )
         for old, new in zip((self._view.values[v] for v in subgraph.outputs), values):
-            if old.persistable:  # Paddle looks up the variable in the outermost scope
+            # A persistable value stays persistable: Paddle looks it up in the outermost scope.
+            if old.persistable:
                 make_persistable(new)
         offset = {"output": 0, "state": len(subgraph.outputs)}
         for vid, (target, position) in subgraph.replaced_by.items():

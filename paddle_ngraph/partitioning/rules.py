@@ -43,9 +43,9 @@ def illegal_operators(
     elif (found := fallback.reason_against(subgraph.graph)) is not None:
         yield next(n for n in interval.nodes if n.index == found[0].index), found[1]
     elif disk_cache.is_stored(subgraph.text):
-        return  # the subgraph was converted before
+        return  # legal: a function of the subgraph was built before
     elif not tries and background_compile.wants(subgraph.text):
-        return  # the background thread tries the conversion, for which no run waits
+        return  # left to the background thread, for which no run waits
     elif error := conversion_error(subgraph.graph, subgraph.text):
         failing = next(n for n in interval.nodes if n.index == error.op.index)
         yield failing, denylist.deny_operator(error)

@@ -41,7 +41,8 @@ class Subgraph:
     inputs: list[str]
     states: list[str]
     outputs: list[str]
-    replaced_by: dict[str, tuple[str, int]]  # by variable: "output" or "state", and the index
+    # For each variable that a result replaces: "output" or "state", and the index among these.
+    replaced_by: dict[str, tuple[str, int]]
 
     @cached_property
     def text(self) -> str:
@@ -70,10 +71,13 @@ class _GraphBuilder:
         self._candidates = candidates
         self._view = candidates.view
         self._names = {number: vid for vid, number in candidates.tensor_ids.items()}
-        self._content: dict[str, str] = {}  # the variable with the current contents of each memory
-        self._external: list[str] = []  # memory of external variables, in order of first use
+        # For each memory, by its first variable, the variable with its current contents.
+        self._content: dict[str, str] = {}
+        # The memory of variables from outside the subgraph, in the order of first use.
+        self._external: list[str] = []
         self._external_names: dict[str, str] = {}
-        self._overwritten: dict[str, None] = {}  # memory of written ones, in order of last writes
+        # The memory that operators overwrite, in the order of the last writes.
+        self._overwritten: dict[str, None] = {}
         self._ops: list[Op] = []
         # Ids of the tensors produced so far, including outputs that converters omit.
         self._produced: set[int] = set()
@@ -102,7 +106,8 @@ class _GraphBuilder:
         for spec in op.output_specs():
             vid = self._names[spec.id]
             root = self._view.root(vid)
-            if self._view.is_array(root):  # a TensorArray keeps its identity when written
+            # Writes to a TensorArray do not create another variable.
+            if self._view.is_array(root):
                 self._content.setdefault(root, root)
                 continue
             if root != vid and root in self._external_names:
@@ -133,7 +138,7 @@ class _GraphBuilder:
         return self._spec(self._content[root])
 
     def _add_input(self, vid: str) -> None:
-        """Adds a variable as an input."""
+        """Adds a variable from outside the subgraph to the inputs of the graph."""
         root = self._view.root(vid)
         self._external.append(root)
         self._external_names[root] = vid
@@ -169,7 +174,8 @@ class _IntervalBuilder(_GraphBuilder):
                     self._view.root(v) for v in self._capable.read_by_value(node)
                 }
                 self._add(node)
-        # nGraph computes results in their order: memory written early can be freed early.
+        # The states are in the order of their last writes: nGraph computes results in order, and
+        # memory that is written early can be freed early.
         states = list(self._overwritten)
         inputs = [root for root in self._external if root not in self._overwritten]
         replaced, outputs = self._outputs(states)

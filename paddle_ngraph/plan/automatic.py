@@ -89,7 +89,7 @@ class Stopwatch(Protocol):
         """Times the subgraphs of a plan that has a schedule."""
 
     def run(self, candidate: CandidatePlan) -> float:
-        """The milliseconds of ``Executor.run``."""
+        """Times ``Executor.run`` on a candidate plan; returns milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,8 @@ def automatic_plan(
     arrays = {name: np.asarray(value) for name, value in feed.items()}
     random = paddle.get_rng_state("cpu")
     try:
-        with background_compile.compile_synchronously():  # measure the engine, not the fallback
+        # Without a background build, the times are those of the engine, not of the fallback.
+        with background_compile.compile_synchronously():
             return _PlanSelection(program, arrays, wanted, scope, stopwatch, random).select()
     finally:
         paddle.set_rng_state(random, "cpu")
@@ -248,7 +249,8 @@ class _PlanSelection:
                 yield f"{count} slices", partial(self._slices, count)
                 yield f"{count} core groups", partial(self._groups, count)
                 for slices in _PIPELINE_SLICES:
-                    if slices >= count:  # with fewer slices, some stage is always idle
+                    # With fewer slices than stages, some stage would always be idle.
+                    if slices >= count:
                         name = f"pipeline of {count} stages, {slices} slices"
                         yield name, partial(self._pipeline, name, count, slices)
 
@@ -299,7 +301,9 @@ class _PlanSelection:
         try:
             candidate = self._candidate(name, *build())
             computed = self._computed(candidate)
-        except Exception as error:  # Paddle's errors have many classes; the serial plan works
+        except Exception as error:
+            # Rejects the plan for any error: Paddle's errors have many classes, and the serial plan
+            # has run.
             lines = str(error).strip().splitlines() or [type(error).__name__]
             self._skipped[name] = lines[-1].strip()
             return
@@ -321,7 +325,8 @@ class _PlanSelection:
         if candidate.schedule is None:
             return None
         steps = self._stopwatch.steps(candidate)
-        # The engine runs subgraphs in one thread if that is faster.
+        # The time of the sequential run counts if it is shorter: the engine then runs subgraphs in
+        # one thread.
         return min(sum(steps.alone), total_ms(candidate.tasks(steps.concurrent))) + steps.besides
 
 

@@ -61,7 +61,7 @@ from paddle_ngraph.utils.dtypes import NUMPY_DTYPES
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, cache_of_each
 
-# The resource of collectives: none of the cores.
+# The resource that collectives occupy: the link, which is none of the cores.
 _LINK_GROUP = frozenset({-1})
 # The resource id of the first GPU or NPU; further ones have lower ids.
 _FIRST_ACCELERATOR = -2
@@ -159,7 +159,8 @@ def schedule_of(program: Program) -> Schedule | None:
     overwritten = {vid for step in steps for vid in step.states}
     wholes = {row_slice.whole for row_slice in slices.values()}
     if not wholes <= fed.keys() or not overwritten.isdisjoint(wholes | slices.keys()):
-        return None  # overwritten variables need their own memory
+        # Slices are views of a feed, and an overwritten variable needs memory of its own.
+        return None
     crossing = [*fed.values(), *(view.values[vid] for vid in fetches.values())]
     fits = all(dtype_name(value.dtype) in NUMPY_DTYPES for value in crossing)
     return Schedule(
@@ -191,7 +192,7 @@ def _steps(
     for node in nodes:
         graph = graphs.get(node)
         is_native = graph is None and node.device != LINK_DEVICE
-        # For concat, only the list is an operand, not the axis.
+        # Only the list is an operand of a concatenation of rows: the axis is not read.
         operands = node.reads[:1] if is_native else node.reads
         members = [m for vid in operands for m in view.members(vid)]
         producers = [view.producer.get(view.root(member)) for member in members]
@@ -406,7 +407,7 @@ class _ThreadCountTuner:
         self._trials: dict[int, list[float]] = {several: [], 1: []}
 
     def run(self, run: Callable[[int], T]) -> T:
-        """Calls ``run`` with a number of threads."""
+        """Calls ``run`` with the number of threads to use now; records its time during a trial."""
         if self._runs_until_retuned > 0:
             self._runs_until_retuned -= 1
             return run(self._threads)
@@ -417,7 +418,8 @@ class _ThreadCountTuner:
         start = self._now()
         results = run(threads)
         ms = (self._now() - start) * 1e3
-        if _core.engine_stats()["native_runs"] == before:  # else a function is still being compiled
+        # A run that fell back, while a function is still being compiled, is not recorded.
+        if _core.engine_stats()["native_runs"] == before:
             self._record(threads, ms)
         return results
 
@@ -463,5 +465,6 @@ class _CollectiveProgram:
 
 def _tensor(scope: Scope, name: str) -> Tensor:
     variable = scope.find_var(name)
-    assert variable is not None  # checked by the caller of the constructor
+    # The caller of the constructor has checked that the variable exists.
+    assert variable is not None
     return variable.get_tensor()

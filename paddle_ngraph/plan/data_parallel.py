@@ -136,7 +136,8 @@ def _in_slices(program: Any, places: int, wanted: Sequence[Any], placing: _Placi
     if not is_integer or not 1 <= places <= _MAX_SLICES:
         raise NgraphError(f"places is {places!r}: give an integer from 1 to {_MAX_SLICES}")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
-    with packed_layers.disabled():  # the operators on the data have to be one subgraph
+    # Packed layers would split the operators on the data, which have to be one subgraph.
+    with packed_layers.disabled():
         program_pass.canonicalize(copy)
         _Slices(copy, places, placing).apply()
         ngraph_transpiler.rewrite(copy, open_size=None)
@@ -157,7 +158,7 @@ class _Slices:
         self._block = program.global_block()
         self._places = places
         self._placing = placing
-        # The slices of feeds and results, by id of the whole value.
+        # The slices of each feed or result that is divided, by the id of the whole value.
         self._slices: dict[str, list[Value]] = {}
 
     def apply(self) -> None:
@@ -169,7 +170,8 @@ class _Slices:
         engines = self._convert_to_engines()
         for engine in engines:
             self._insert_slices(engine)
-        for engine in reversed(engines):  # last first, since readers have to be removed before
+        # In reverse order: the readers of an operator have to be removed before the operator.
+        for engine in reversed(engines):
             self._replace(engine)
 
     def _insert_slices(self, engine: Operation) -> None:

@@ -60,7 +60,7 @@ class PlacedOperator:
 
 @dataclass(frozen=True)
 class _Planned:
-    """The built program of a plan, with its report."""
+    """The program that a plan has built, with its fetched variables and reports."""
 
     program: Program
     fetches: list[Value]
@@ -81,7 +81,8 @@ class ExecutionPlan:
         self._wanted = wanted
         self._rules: list[tuple[int | str, str]] = []
         self._planned: _Planned | None = None
-        ngraph_transpiler.copied(self._given, wanted)  # raises errors of the program or fetches
+        # Copied only to raise the errors of the program or the fetches here.
+        ngraph_transpiler.copied(self._given, wanted)
 
     def place(self, which: Any, device: str) -> ExecutionPlan:
         """Places operators of the outermost block on a device. Later rules override earlier ones.
@@ -130,7 +131,7 @@ class ExecutionPlan:
 
     @property
     def report(self) -> Report:
-        """The report of the program pass."""
+        """The report of the program pass on the planned program."""
         return self._build().report
 
     def __str__(self) -> str:

@@ -39,7 +39,8 @@ def assign_devices(
     """
     host = next((device for device in devices if device == CPU or cores_of(device)), CPU)
     found: dict[OpNode, str] = {}
-    free: dict[str, float] = {}  # time when each device becomes idle
+    # The time at which each device becomes idle, in microseconds.
+    free: dict[str, float] = {}
     ends: dict[OpNode, float] = {}
     for node in nodes:
         producers = [producer for producer in producers_of(view, node) if producer in ends]

@@ -172,7 +172,9 @@ def _all_reduce(
     for index, phase in enumerate(phases):
         last: Hashable = ("copy", bucket, index)
         tasks[last] = Task(phase.core_ms, after, _resources(_CORE, _NETWORK))
-        if phase.wire_ms:  # an empty task would let the backward pass take the core in between
+        # Omitted if it takes no time: an empty task would let the backward pass take the core in
+        # between.
+        if phase.wire_ms:
             before, last = last, ("wire", bucket, index)
             tasks[last] = Task(phase.wire_ms, [before], _resources(_NETWORK))
         after = [last]

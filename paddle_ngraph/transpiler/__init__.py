@@ -56,7 +56,8 @@ def generate_native(
         NgraphError: The program cannot be converted to C++ (the message lists operators and
             reasons), or the directory is not empty. No file has been written then.
     """
-    installation.require()  # if so, importing the package has loaded the engine
+    # Raises an error if the engine is missing; otherwise the import of the package has loaded it.
+    installation.require()
     from paddle_ngraph.codegen import project
 
     return project.generate(

@@ -82,13 +82,13 @@ class Builder:
         return result
 
     def fed(self, name: str, shape: Sequence[int], dtype: str) -> Value:
-        """The feed of this name."""
+        """A variable of this name that each run feeds."""
         given = {"shape": ("ints", list(shape)), "dtype": ("dtype", dtype)}
         result: Value = self("pd_op.data", [], name=name, **given)
         return result
 
     def variable(self, name: str, shape: Sequence[int], dtype: str) -> Value:
-        """A variable of the scope."""
+        """A variable of the scope, by its name, whose value a run reads and may overwrite."""
         return _core.append_variable(self._block, name, (dtype, list(shape)), before=self._before)
 
     def set_variable(self, name: str, value: Value) -> None:

@@ -124,7 +124,7 @@ def _accumulating(
 
 
 def _sum(build: Builder, number: int, flat: Value) -> Value:
-    """The variable that accumulates the gradients of a bucket over several runs."""
+    """The scope variable that accumulates the gradients of bucket ``number`` over several runs."""
     return build.variable(f"{ACCUMULATED}{number}", list(flat.shape), dtype_name(flat.dtype))
 
 
@@ -172,7 +172,8 @@ def _buckets(values: Iterable[Value], options: DistributionOptions) -> Iterator[
     limit = options.bucket_mb * 2**20
     pending: dict[str, list[Value]] = {}
     for value in values:
-        if 0 in value.shape:  # as in recurrent layers; Paddle cannot send it
+        # Skips empty tensors, which Paddle cannot send; recurrent layers have some.
+        if 0 in value.shape:
             continue
         dtype = dtype_name(value.dtype)
         bucket = pending.setdefault(dtype, [])
@@ -248,7 +249,7 @@ class _CollectiveInserter:
 
     def _averaged(self, build: Builder, flat: Value, runs: int = 1) -> Value:
         """The average over ``runs`` runs and all ranks, from the sum over these runs."""
-        # Divided before the summation, which might overflow otherwise.
+        # Divides before the all-reduce, because the sum over the ranks might overflow.
         flat = build.scaled(flat, 1 / (self._ranks * runs))
         if self._ranks == 1:
             return flat

@@ -45,8 +45,8 @@ from paddle_ngraph.transpiler.staging import Staging
 from paddle_ngraph.transpiler.training_program import TrainingProgram
 
 _MAX_PARTS = 4096  # maximum number of stages, and of micro-batches
-_BYTES_PER_ELEMENT = 4  # approximate size of an element
-# Functions need no extra memory for these updates (conversion/optimizer_updates.py).
+_BYTES_PER_ELEMENT = 4  # assumed size of an element of a sent value
+# Updates that a function computes in place, without extra memory (conversion/optimizer_updates.py).
 _IN_PLACE = frozenset({"pd_op.adam_", "pd_op.adamw_", "pd_op.momentum_", "pd_op.sgd_"})
 
 
@@ -162,7 +162,7 @@ class PipelineOptions:
 
     @property
     def ends(self) -> list[list[Any]]:
-        """The cuts, each as a list of variables."""
+        """The option ``cuts`` with each cut as a list of variables."""
         lists = (list, tuple)
         return [list(cut) if isinstance(cut, lists) else [cut] for cut in self.cuts or ()]
 
@@ -349,12 +349,15 @@ class _StageBuilder:
         return _StageOperators(stage, is_backward, nodes, kept, takes)
 
     def _sums(self, stage: int) -> list[str]:
-        """The gradients of the parameters of a stage."""
+        """The ids of the gradients of the parameters that belong to a stage."""
         homes = self._staging.variable_stages
         return [vid for vid, name in self._parameters.items() if homes[name] == stage]
 
     def _with_dependencies(self, nodes: set[OpNode]) -> tuple[set[OpNode], list[str]]:
-        """``nodes`` with their producers that belong to no stage, and variables to be fed."""
+        """Returns ``nodes`` with producers that belong to no stage, and the variables to be fed.
+
+        A variable is fed if another program computes it.
+        """
         pending, found, outside = list(nodes), set(nodes), set()
         while pending:
             node = pending.pop()
@@ -423,9 +426,10 @@ class _StageBuilder:
         self._average(copy, stage)
         gives = {self._name(vid): self._staging.view.values[vid] for vid in sent}
         stage_program = copy.stage_program(kept=nodes, takes=[], gives=gives, results={})
-        # A function would need memory for all sums again in its first run: OpenVINO allocates
-        # its inputs.
-        if not has_bfloat16(stage_program.program):  # Paddle has few kernels for bfloat16
+        # Paddle's kernels run the program: a function would need memory for all sums again in its
+        # first run, since OpenVINO allocates its inputs. With bfloat16 the engine runs the program
+        # nevertheless, because Paddle has few kernels for that type.
+        if not has_bfloat16(stage_program.program):
             _place_on_paddle(stage_program.program)
         return stage_program
 
@@ -445,7 +449,7 @@ class _StageBuilder:
         return stage_program
 
     def _sum(self, copy: _ProgramCopy, vid: str) -> tuple[Value, Value]:
-        """The variable that accumulates a gradient, and the gradient."""
+        """The variable that accumulates the gradient of a parameter, and the gradient itself."""
         value = copy.value(self._staging.view.values[vid])
         name, dtype = f"{ACCUMULATED}{self._parameters[vid]}", dtype_name(value.dtype)
         return copy.before.variable(name, list(value.shape), dtype), value
@@ -555,7 +559,8 @@ def _keep_startup(block: Block, variables: Mapping[str, Value]) -> None:
     stochastic = [node.op for node in nodes if DRAW in node.effects]
     keep(block, ancestors([*kept, *stochastic]))
     for sampled in (value for op in stochastic for value in op.results() if value.initialized()):
-        if sampled.use_empty():  # the samples are for another stage
+        # Samples that only another stage reads are temporary here: the random stream must advance.
+        if sampled.use_empty():
             make_temporary(sampled)
 
 

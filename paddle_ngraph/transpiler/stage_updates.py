@@ -33,7 +33,7 @@ class StageUpdates:
         self._roots = [node for node in staging.view.nodes if self._is_root(node)]
         found = self._with_producers(self._roots, ())
         self._nodes = [node for node in staging.view.nodes if node in found]
-        # The stage of each operator; ``None``: all stages.
+        # The stage in which each operator after the backward pass runs; ``None``: in all stages.
         self._stage: dict[OpNode, int | None] = {}
         self._variable_stages = dict(staging.variable_stages)
         self.sent: dict[str, int] = {}

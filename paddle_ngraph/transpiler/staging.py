@@ -33,12 +33,12 @@ from paddle_ngraph.transpiler.training_program import (
     is_backward,
 )
 
-# Latency of a message between stages, and throughput.
+# The latency of a message between stages, and the number of elements sent per microsecond.
 _US_PER_MESSAGE = 50.0
 _SENT_ELEMENTS_PER_US = 200.0
-# The backward pass takes twice as long as the forward pass.
+# The time of a forward operator counts three times: its gradient takes twice as long.
 _PASSES_PER_OPERATOR = 3
-# Reads and writes of an update per element of a parameter and of its states.
+# The number of reads and writes by an update for each element of a parameter and of its states.
 _ACCESSES_PER_UPDATE = 8
 # A partition is rejected if one stage has a larger share of the time.
 _MAX_STAGE_SHARE = 0.9
@@ -62,8 +62,10 @@ def best_ends(
         places.
     """
     until, count = [0.0, *accumulate(us)], len(us)
-    sent = [0.0, *sent[1:count], 0.0]  # no messages before the first stage or after the last
-    # The best cut up to each place: its longest stage, time of all messages, and ends of stages.
+    # Nothing is sent to the first stage, nor by the last one.
+    sent = [0.0, *sent[1:count], 0.0]
+    # For each number of operators, the best partition of these: time of its longest stage, time of
+    # all messages, and ends of the stages.
     best: dict[int, tuple[float, float, list[int]]] = {0: (0.0, 0.0, [])}
     for number in range(stages):
         is_last = number == stages - 1
@@ -84,7 +86,7 @@ def best_ends(
 
 
 def elements_between(view: BlockView, nodes: Sequence[OpNode]) -> list[int]:
-    """The number of live elements before each of these operators, read by it or later."""
+    """For each operator, the number of elements of earlier results that it or a later one reads."""
     last: dict[str, int] = {}
     defined: dict[str, int] = {}
     for position, node in enumerate(nodes):
@@ -300,7 +302,11 @@ class Staging:
         return stage
 
     def _uses(self) -> dict[str, tuple[int, int]]:
-        """The first and last reader in the forward pass of each written variable."""
+        """The indices of the first and last forward operator that use each variable in ``written``.
+
+        No cut may lie between the two operators, because a variable that the program writes
+        belongs to one stage.
+        """
         found: dict[str, tuple[int, int]] = {}
         for position, node in enumerate(self._forward):
             for name in self.variables(node):
@@ -342,7 +348,8 @@ class Staging:
     def _stage_backward(self, nodes: Sequence[OpNode]) -> None:
         """Assigns stages so that gradients flow in one direction only, to the first stage."""
         stages = self._stage_of_variables(self._forward)
-        least: dict[str, int] = {}  # the highest stage of the readers of each variable
+        # For each variable the highest stage of its readers: the lowest stage that may compute it.
+        least: dict[str, int] = {}
         anchored = set()
         for node in reversed(nodes):
             given = [
@@ -360,7 +367,8 @@ class Staging:
             producers = [self.producer(vid) for vid in self.reads(node)]
             before = [self.stage[producer] for producer in producers if producer in self.backward]
             if before and node not in anchored:
-                # For example a sum of gradients: the sum crosses stages, not its operands.
+                # Moves the operator to the stage of the producers of its operands: of a sum of
+                # gradients, the sum crosses stages, and not each operand.
                 self.stage[node] = max(self.stage[node], min(before))
         self._keep_lists_together(self.stage)
 

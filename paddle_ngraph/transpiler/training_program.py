@@ -40,9 +40,11 @@ _GRADIENT_POSTPROCESSING = frozenset(
         "pd_op.subtract",
     }
 )
-# Operators that clip a gradient: the first operand is the gradient, the other one is a factor.
+# Operators of clipping that scale a gradient: the first operand is the gradient, the other one a
+# factor.
 _SCALING = frozenset({"pd_op.multiply", "pd_op.divide"})
-# A backward pass may end in linear operators, which commute with the average.
+# Linear operators, in which a backward pass may end: the average over ranks may be computed before
+# or after them.
 _LINEAR_OPERATORS = frozenset(
     {
         "builtin.combine",
@@ -162,7 +164,9 @@ class TrainingProgram:
         if node.index <= end or node.type.removesuffix("_") not in _GRADIENT_POSTPROCESSING:
             return None
         members = [member for read in node.reads for member in self._view.members(read)]
-        size = self._size(vid)  # shapes [] and [1] are equal in size
+        # Sizes are compared instead of shapes: a gradient may have shape [], and the clipped one
+        # [1].
+        size = self._size(vid)
         alike = [m for m in members if m in self._local and self._size(m) == size]
         if node.type.removesuffix("_") in _SCALING:
             return alike[0] if alike else None
@@ -270,7 +274,7 @@ def is_update(op: Operation) -> bool:
 
 
 def _uses(node: OpNode, value: Value) -> list[tuple[Operation, int]]:
-    """An operator with the index of each operand that is this value."""
+    """The operator and the operand's index, for each of its operands that is this value."""
     operands = enumerate(node.op.operands_source())
     return [(node.op, n) for n, each in operands if each.initialized() and each.id == value.id]
 

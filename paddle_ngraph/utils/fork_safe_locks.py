@@ -30,7 +30,8 @@ def new_condition() -> threading.Condition:
 
 def _reset_after_fork() -> None:
     for lock in _locks:
-        if lock.acquire(blocking=False):  # the lock is free, or this thread's own
+        # Succeeds if the lock is free, or held by the thread that has forked.
+        if lock.acquire(blocking=False):
             lock.release()
         else:
             lock._at_fork_reinit()

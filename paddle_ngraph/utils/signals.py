@@ -141,7 +141,8 @@ def _handle(number: int) -> None:
     while frame is not None and frame.f_code.co_filename in (__file__, contextlib.__file__):
         frame = frame.f_back
     handler = getsignal(number)
-    if callable(handler):  # Python ignores signals without a handler, too
+    # Otherwise the handler was removed after the signal arrived: Python ignores such signals, too.
+    if callable(handler):
         handler(number, frame)
 
 

@@ -13,9 +13,9 @@ from paddle_ngraph.conversion.analysis.offsets import VALUE_PRESERVING, Offset, 
 from paddle_ngraph.conversion.symbolic_sizes import Number
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 
-# Operators that take slices of any length.
+# Operators that take slices, whose length the bridge may have to prove.
 SLICES = ("pd_op.slice", "pd_op.strided_slice")
-# Types that are true where both operands are.
+# Operators whose result is true exactly where both operands are.
 CONJUNCTIONS = ("pd_op.logical_and", "pd_op.bitwise_and")
 # Comparisons that are true where the first operand is smaller, or larger; and the minimal
 # difference of the operands then.
@@ -56,7 +56,7 @@ class InductionValues:
 
     @cached_property
     def offsets(self) -> Offsets:
-        """Offsets between integers of the block."""
+        """The integers of the block as other integers plus constants, as far as operators show."""
         return Offsets(self._ops)
 
     def value(self, tensor: TensorSpec) -> Number | None:
@@ -125,7 +125,7 @@ class Counters:
         return offset.added if offset.base is None else tensor
 
     def _source_op(self, tensor: TensorSpec) -> Op | None:
-        """The producer of a tensor, beyond operators that preserve values."""
+        """The operator that computes the elements of a tensor, which others may only pass on."""
         op = self._producers.get(tensor.id)
         while op is not None and op.type in VALUE_PRESERVING:
             op = self._producers.get(op.input("x").id)

@@ -9,8 +9,8 @@ from paddle_ngraph.conversion.registry import Converter, Role, find_converter
 from paddle_ngraph.ir.graph import Graph, Op
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 
-# Operators slow enough to be computed once, with all operators that they need and that depend on
-# them: the keys and values that a decoder attends to, say.
+# Operators slow enough to be moved out of a loop if they are invariant, with all operators that
+# they need and all that depend on them: the keys and values that a decoder attends to, say.
 _EXPENSIVE = frozenset(
     {"pd_op.matmul", "pd_op.bmm", "pd_op.conv2d", "pd_op.depthwise_conv2d", "pd_op.conv3d"}
     | {"pd_op.conv2d_transpose", "pd_op.addmm", "pd_op.einsum"}
@@ -65,7 +65,7 @@ def _invariant_ops(block: Graph, args: int) -> set[int]:
 
 
 def _hoist(op: Op, producers: dict[int, Op], hoisted: set[int]) -> None:
-    """Adds an operator, and all operators that it needs."""
+    """Adds to ``hoisted`` an operator, and all operators that it needs."""
     pending = [op]
     while pending:
         each = pending.pop()
@@ -83,7 +83,8 @@ def _can_be_hoisted(op: Op, producers: Mapping[int, Op]) -> bool:
     entry = find_converter(op.type)
     if entry is None or not _is_plain(op, entry) or _creates_array(op):
         return False
-    # The length of a slice may be certain inside the loop only.
+    # A slice stays if its length may follow from an induction variable, which is certain inside the
+    # loop only.
     return not entry.open_starts or all(
         spec.id in producers and not _reads(producers[spec.id])
         for name, specs in op.inputs.items()

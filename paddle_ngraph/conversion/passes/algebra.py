@@ -19,15 +19,16 @@ from paddle_ngraph.conversion import constants
 from paddle_ngraph.conversion.node_tools import Key, fusion_barrier, key_of
 from paddle_ngraph.conversion.passes.plugin_workarounds import EXACT_DIVIDE, RESHAPES
 
-# Marks a multiplication to whose result Paddle adds 0.
+# The key in a node's runtime information that marks a multiplication to whose result Paddle adds 0.
 ADD_ZERO_MARK = "ngraph_adds_zero"
 
-# The plugin merges two of these in a row, each with a constant, into one node.
+# Types of nodes of which the plugin merges two in a row, each with a constant operand, into one.
 _LINEAR = frozenset({"Add", "Divide", "Multiply", "Subtract"})
 _SUMMING = frozenset({"Add", "Subtract"})
-# Types that the plugin looks through, or moves, when it searches for two nodes in a row.
+# Types of nodes that may be between two such nodes: the plugin looks through them, or moves them.
 _DATA_MOVEMENT = RESHAPES | {"Broadcast", "Transpose"}
-# Types whose weights the plugin multiplies, and the axes of the weights that are channels.
+# Types of nodes whose constant weights the plugin multiplies by a factor that follows, and the axes
+# of the weights that are output channels.
 _OUTPUT_CHANNELS = {
     "Convolution": (0,),
     "ConvolutionBackpropData": (1,),
@@ -120,8 +121,10 @@ class _Magnitudes(NamedTuple):
 
 
 _UNIT_MAGNITUDE = _Magnitudes(1.0, 1.0, 1.0)
-_UNBOUNDED_MAGNITUDES = _Magnitudes(0.0, np.inf, 0.0)  # merges with factors of 1 only
-# The bounds of a factor that runs compute. Attention scales it, by no less than this.
+# For unknown contents: may merge with factors of 1 only.
+_UNBOUNDED_MAGNITUDES = _Magnitudes(0.0, np.inf, 0.0)
+# The assumed bounds of a factor that runs compute. Attention scales such a factor by at least
+# 2**-10, so that the scaled factor is no denormal either.
 _COMPUTED_MAGNITUDES = _Magnitudes(0.0, _FLOAT32_MAX, _FLOAT32_TINY * 2.0**10)
 
 
@@ -129,7 +132,8 @@ def _magnitudes(data: np.ndarray, channels: tuple[int, ...] | None = None) -> _M
     """Bounds of ``data``, or of the maxima of its channels; denormals are treated as 0."""
     if not data.size:
         return _UNBOUNDED_MAGNITUDES
-    if data.dtype.kind != "f":  # other types may lack negative values
+    # Converted, since other types may lack negative values.
+    if data.dtype.kind != "f":
         data = data.astype(np.float32)
     others = tuple(axis for axis in range(data.ndim) if axis not in (channels or ()))
     along = () if channels is None else others
@@ -204,7 +208,8 @@ def _add_factor(node: Node, multiplied: dict[Key, _Multiplied]) -> None:
         return
     index, factor = found
     before = _Multiplied()
-    if not is_divide or index == 0:  # otherwise the node is a constant times a reciprocal
+    # If a constant is divided by a value, the constant factors of that value stay in the divisor.
+    if not is_divide or index == 0:
         before = multiplied.get(key_of(node.input_value(index)), before)
     if is_divide and index == 0:
         factor = factor.inverse()
@@ -350,7 +355,8 @@ def _has_term(node: Node, zero: bool) -> bool:
     if node.get_type_name() not in _SUMMING or node.get_element_type() != Type.f32:
         return False
     data = [constants.values_of(value) for value in node.input_values()]
-    if zero and node.get_type_name() == "Subtract":  # x - 0 is x, with its sign
+    # The result of x - 0 is x, with its sign: only a first operand of 0 counts.
+    if zero and node.get_type_name() == "Subtract":
         data = data[:1]
     return any(each is not None and bool(not each.any() if zero else each.all()) for each in data)
 

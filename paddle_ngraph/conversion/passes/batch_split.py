@@ -125,7 +125,8 @@ def _thread_utilization(chunks: int, threads: int) -> float:
     groups = min(chunks, threads)
     rounds, left = divmod(chunks, groups)
     time = rounds / (threads // groups)
-    if left:  # all threads share leftover chunks (core/ov/ov_function.h)
+    # All threads share the leftover chunks (core/ov/ov_function.h).
+    if left:
         time += 1 / (threads // left)
     return chunks / time / threads
 
@@ -204,7 +205,7 @@ class _Batch:
             self._axes[key_of(output)] = axis
 
 
-# Each rule returns the batch axis of a node's outputs, None if these may not be batched.
+# Rules: each returns the batch axis of the outputs of a node, or ``None`` if it may mix samples.
 
 
 def _elementwise(batch: _Batch, node: Node) -> int | None:
@@ -218,7 +219,8 @@ def _broadcast(batch: _Batch, node: Node) -> int | None:
     values = node.input_values()
     axes = [batch.axis(value) for value in values]
     offsets = {axis - len(v.get_shape()) for v, axis in zip(values, axes) if axis is not None}
-    index = offsets.pop()  # counted from the last axis, so negative
+    # The batch axis, counted from the last axis: a negative index.
+    index = offsets.pop()
     for value, axis in zip(values, axes):
         shape = value.get_shape()
         if axis is None and len(shape) >= -index and shape[index] != 1:
@@ -227,7 +229,8 @@ def _broadcast(batch: _Batch, node: Node) -> int | None:
 
 
 def _prelu(batch: _Batch, node: Node) -> int | None:
-    # A 1-D tensor of slopes applies to axis 1.
+    # The batch axis must be 0: a 1-D tensor of slopes is aligned with axis 1, and not with the last
+    # axis.
     return 0 if _broadcast(batch, node) == 0 else None
 
 
@@ -237,7 +240,8 @@ def _matmul(batch: _Batch, node: Node) -> int | None:
     if min(len(left.get_shape()), len(right.get_shape())) < 2:
         return None
     axis = batch.only_first_axis(node)
-    # The batch is the rows of the left matrix.
+    # If the batch is along the rows of the left matrix, each row of the result belongs to one
+    # sample.
     if axis is not None and axis == len(left.get_shape()) - 2:
         is_independent = not node.get_attributes()["transpose_a"] and len(right.get_shape()) == 2
         return axis if is_independent else None
@@ -302,7 +306,8 @@ def _reshape(batch: _Batch, node: Node) -> int | None:
         return None
     before, after = batch.shape(node.input_value(0)), batch.shape(node.output(0))
     for index, size in enumerate(after):
-        # The product of sizes before the batch axis is unchanged, and each sample is contiguous.
+        # A possible axis: as many elements lie before it as before the old one, and each sample
+        # stays contiguous.
         if math.prod(after[:index]) == math.prod(before[:axis]) and size % batch.samples == 0:
             batch.targets.append((node, index))
             return index

@@ -24,10 +24,14 @@ from paddle_ngraph.conversion.bfloat16 import ROUNDING
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.node_tools import ELEMENTWISE, Key, as_output, key_of
 
-_MAX_SEARCH_DEPTH = 32  # longest chain of elementwise operators that is searched
-_NARROW_BLOCK = 8  # the block for a count of channels that no block divides
-_MAX_PADDING_RATIO = 1.5  # maximal ratio of channels with padding to channels
-_MAX_UNBLOCKED_CHANNELS = 4  # channels of an image: kernels read these from the plain layout
+# The longest chain of elementwise operators that is searched for blocked operands.
+_MAX_SEARCH_DEPTH = 32
+# The block size where no block divides the number of channels.
+_NARROW_BLOCK = 8
+# The maximal ratio of the number of channels with padding to that without.
+_MAX_PADDING_RATIO = 1.5
+# As many channels as an image has: kernels read data of so few from the plain layout.
+_MAX_UNBLOCKED_CHANNELS = 4
 # Permutations of the axes of [N, C / block, block, H, W] for blocks, and back.
 TO_BLOCKS, FROM_BLOCKS = [0, 1, 3, 4, 2], [0, 1, 4, 2, 3]
 
@@ -128,7 +132,7 @@ class Blocked:
         return found if found is not None and self._is_clean(found) else None
 
     def moved(self, source: Output, block: int, channels: int) -> Output:
-        """``source``, in either layout, in blocks of ``block`` channels; 1: plain."""
+        """Reorders ``source``, in either layout, to blocks of ``block`` channels; 1: plain."""
         node = self._bridge.extension("BlockedReorder", [source], block=block, channels=channels)
         return node.output(0)
 
@@ -189,7 +193,7 @@ class Blocked:
         return result
 
     def _computed_padding(self, blocked: Output) -> np.ndarray | None:
-        """The padding of an elementwise operator's result, computed from that of its operands."""
+        """The padding's contents in an elementwise result, computed from those in its operands."""
         node = blocked.get_node()
         values = [self._padding_of(source) for source in node.input_values()]
         known = [opset15.constant(value) for value in values if value is not None]

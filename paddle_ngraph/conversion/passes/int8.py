@@ -29,7 +29,8 @@ Contents = Mapping[Key, Array]
 
 _VIEWS = frozenset({"Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _SCALINGS = frozenset({"Divide", "Multiply"})
-# Types allowed between a quantized tensor and its matmul: the plugin propagates integers.
+# Types of nodes that may be between a quantized tensor and its matmul: the plugin computes these on
+# integers, too.
 _GRID_PRESERVING = _VIEWS | {"MaxPool", "Relu"}
 # The axes of the weights that are output channels; a matrix's depend on attributes.
 _CHANNELS = {"Convolution": (0,), "GroupConvolution": (0, 1), "MatMul": (-1,)}
@@ -143,7 +144,10 @@ class _Quantized:
         return node.get_type_name() in _SCALINGS and self._is_scalar_constant(node.input_value(1))
 
     def _rounding(self, node: Node) -> tuple[Output, Output, Output | None, int, int] | None:
-        """Tensor, factor, limit and bounds, if ``node`` ends an 8-bit quantization."""
+        """Tensor, factor, limit and integer bounds of the 8-bit quantization that ends at ``node``.
+
+        ``None`` if no quantization ends there.
+        """
         if node.get_type_name() != "Select":
             return None
         is_nan, x, bounded = node.input_values()
@@ -167,7 +171,10 @@ class _Quantized:
     def _readers(
         self, value: Output, path: tuple[Node, ...]
     ) -> Iterator[tuple[Input, tuple[Node, ...]]]:
-        """The readers of ``value``, or of it dequantized: multiplied once, and divided once."""
+        """The readers of ``value`` or of its dequantization, each with the scalings in between.
+
+        A dequantization is a multiplication by a scalar, a division by one, or both in this order.
+        """
         for target in value.get_target_inputs():
             node = target.get_node()
             type_names = [step.get_type_name() for step in (*path, node)]
@@ -233,7 +240,8 @@ def _quantize_weights(weights: _Weights, known: Contents) -> bool:
     scale = scales[tuple(slice(None if i in channels else 1) for i in range(scales.ndim))]
     if not (scale >= 0).all() or (scales != scale).any():
         return False
-    # Where all weights of a channel are 0, so is their scale, but FakeQuantize needs another one.
+    # If all weights of a channel are 0, their scale is 0; 1 replaces it, because FakeQuantize needs
+    # a positive scale.
     values = np.where(scales == 0, 0, _applied(weights.steps, codes, known))
     scale = np.where(scale == 0, 1, scale)
     values = opset15.constant(np.ascontiguousarray(values, np.float32))
@@ -339,7 +347,11 @@ def _window(x: Output) -> dict[str, list[int]] | None:
 
 
 def _bounded(x: Output, tensor: _QuantizedTensor, factor: Array) -> Output:
-    """``x``, clamped where the range of FakeQuantize, all of int8, exceeds the tensor's."""
+    """``x``, clamped to the tensor's range if FakeQuantize alone would leave values outside.
+
+    FakeQuantize clamps to the range of int8, -128 to 127. A clamp is added if the tensor's range
+    ends earlier on one side, and the activation that computes ``x`` may exceed that end.
+    """
     least, most = _range(x.get_node())
     low, high = (float(np.float32(bound) / factor) for bound in (tensor.low, tensor.high))
     starts = tensor.low == _LOWEST or low <= least

@@ -11,7 +11,8 @@ from openvino.utils import replace_node
 
 from paddle_ngraph.conversion import constants, processor
 
-MIN_DIMENSION = 64  # minimum of the numbers of rows and columns, and of the summed dimension
+# The minimal number of rows, of columns and of summed terms of a matmul that oneDNN computes.
+MIN_DIMENSION = 64
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ ONEDNN_THRESHOLDS = {
         measured=("Zen 3: oneDNN ahead by 1.2 to 1.4 times, 1024 rows and the weights of BERT",),
     ),
     "avx512": OneDnnThresholds(
-        min_multiplications=9 << 26,  # the product of 1024 x 768 x 768
+        min_multiplications=9 << 26,  # as many as for a matmul of 1024 x 768 by 768 x 768
         min_multiplications_packed=1 << 28,
         min_summed_size=2048,
         measured=(

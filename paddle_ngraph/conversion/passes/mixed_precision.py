@@ -36,7 +36,7 @@ from paddle_ngraph.conversion.node_tools import Key, key_of
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.settings import SETTINGS
 
-# The core compiles a model with this in its runtime information with float32 elsewhere.
+# The key in a model's runtime information that makes the core compile all other nodes in float32.
 _MIXED_PRECISION_MARK = "ngraph_mixed_precision"
 # Indices of a convolution's inputs that are rounded before it.
 _CONVOLUTIONS = {
@@ -59,7 +59,9 @@ def use_bfloat16_matmuls(model: Model, extension: Callable[..., Node]) -> None:
 
 
 def use_bfloat16_matmuls_of_bfloat16(model: Model, extension: Callable[..., Node]) -> None:
-    """Does so where all operands contain bfloat16 values, so that no value changes.
+    """Gives matmuls and convolutions bfloat16 operands if these contain bfloat16 values already.
+
+    No value changes.
 
     Args:
         model: A complete model of float32.
@@ -108,7 +110,7 @@ def _is_matmul(node: Node) -> bool:
     if any(len(shape) < 2 or 0 in shape for shape in shapes) or _reads_grid(node):
         return False
     if any(None in shape for shape in shapes) and shapes[0][:-2] != shapes[1][:-2]:
-        return False  # the broadcast shape is unknown
+        return False  # unknown whether the batch dimensions are equal, or broadcast
     summed = shapes[0][-2 if node.get_attributes()["transpose_a"] else -1]
     sizes = [
         SETTINGS.assumed_bfloat16_dimension_size if n is None else n
@@ -152,7 +154,8 @@ def _round_convolution(node: Node, rounded: _Rounded, extension: Callable[..., N
     for index in _CONVOLUTIONS[type_name]:
         value = operands[index]
         operands[index] = rounded.channels_last(value) if channels_last else rounded.of(value)
-    # Fails where oneDNN has no kernel; without AMX, kernels exist for blocks of 16 only.
+    # The convolution stays float32 if oneDNN has no kernel: without AMX, kernels exist for blocks
+    # of 16 only.
     with suppress(NgraphError):
         replace_node(node, extension(type_name, operands, **attributes))
 

@@ -17,7 +17,8 @@ from paddle_ngraph.conversion.node_tools import ELEMENTWISE, key_of
 
 # Marks a Divide that the engine must not turn into a multiplication by a rounded reciprocal.
 EXACT_DIVIDE = "nonconvertable_divide_0"
-# Type prefixes of nodes with which the plugin fuses a division, and then divides wrongly.
+# Prefixes of the types of nodes with which the plugin fuses a division, and then computes a wrong
+# quotient.
 _FUSED_PREFIXES = (
     "Reduce",
     "MatMul",
@@ -45,8 +46,10 @@ _UNIT_PRESERVING = ELEMENTWISE | {
     "Unsqueeze",
 }
 _SUMS = frozenset({"ReduceMax", "ReduceMean", "ReduceSum"})
-_MAX_RANK_OF_LAYERS = 2  # maximum rank of the data and the weights of a layer
-_RANK_OF_GROUPS = 3  # rank of the data when groups of channels are normalized
+# The maximum rank of data and weights of a layer whose matmul may belong to a unit.
+_MAX_RANK_OF_LAYERS = 2
+# The rank of the data where groups of channels are normalized: [samples, groups, rest].
+_RANK_OF_GROUPS = 3
 RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 # Types before which the plugin moves a mean, or with which it merges one.
 _MOVABLE_BEHIND_REDUCTION = RESHAPES | {"ReduceMean", "Transpose"}
@@ -61,7 +64,8 @@ _REDUCTIONS = {
     "ReduceProd": opset15.reduce_prod,
     "ReduceSum": opset15.reduce_sum,
 }
-# The plugin computes a parameter read by these in no separate loop, as it may for a - b.
+# Types of nodes for which the plugin computes a parameter in no separate loop, whichever operand it
+# is; for others, such as a - b, it may.
 _COMMUTATIVE = frozenset({"Add", "Maximum", "Minimum", "Multiply"})
 
 
@@ -170,7 +174,7 @@ def _axes_before(node: Node, axes: set[int]) -> set[int] | None:
 
 
 def _size_along(x: Output, axes: Output) -> Node:
-    """The number of elements of ``x`` along some axes, in float32."""
+    """The product of the sizes of ``x`` along these axes, as a node of float32."""
     if x.get_partial_shape().is_static:
         sizes = np.array(list(x.get_shape()))[axes.get_node().get_data()]
         return opset15.constant(np.float32(sizes.prod()))
@@ -284,9 +288,11 @@ def _traits(node: Node, known: dict[str, frozenset[str]]) -> frozenset[str]:
         before |= {"normalized"}
     if type_name == "Transpose":
         before |= {"transposed"}
-    if type_name in RESHAPES and _changes_rank(node):  # the reshape stays: readers read no unit
+    # This reshape is not removed, so that its readers read no end of a unit.
+    if type_name in RESHAPES and _changes_rank(node):
         before -= {"unit"}
-    if type_name == "Reshape" and "normalized" in before:  # the reshape of groups back to channels
+    # The reshape from groups back to channels, which ends a group normalization.
+    if type_name == "Reshape" and "normalized" in before:
         before |= {"unit"}
     return before
 

@@ -4,7 +4,9 @@ namespace paddle_ngraph {
 
 namespace {
 
-const CacheDeclaration* latest = nullptr;  // constant initialization: before any declaration
+// The last constructed declaration, the head of the list. Initialized at compile time, because
+// declarations in other sources may be constructed earlier than the static objects of this one.
+const CacheDeclaration* latest = nullptr;
 
 }  // namespace
 

@@ -10,12 +10,13 @@ namespace paddle_ngraph {
 // to literals, since both libraries of the core declare caches (core/ov/ov_function.h).
 class CacheDeclaration {
  public:
-  // A cache of each object of some kind, or one with another way to be cleared.
+  // Declares a cache that clear_cache() does not empty: one of each object of some kind, or one
+  // that is cleared in another way.
   CacheDeclaration(const char* name, const char* values, const char* key, const char* bound,
                    const char* cleared, const char* file = __builtin_FILE())
       : CacheDeclaration(name, values, key, bound, cleared, nullptr, nullptr, file) {}
 
-  // A cache of the process that clear_cache() empties; `size` may be nullptr.
+  // Declares a cache of the process that clear_cache() empties; `size` may be nullptr.
   CacheDeclaration(const char* name, const char* values, const char* key, const char* bound,
                    void (*clear)(), size_t (*size)(), const char* file = __builtin_FILE())
       : CacheDeclaration(name, values, key, bound, "clear_cache()", clear, size, file) {}
@@ -27,11 +28,11 @@ class CacheDeclaration {
   const char* const values;
   const char* const key;
   const char* const bound;
-  const char* const cleared;  // how, or by what
-  void (*const clear)();      // nullptr: clear_cache() does not empty it
-  size_t (*const size)();     // nullptr: not reported
+  const char* const cleared;  // how, or by which call, the cache is cleared
+  void (*const clear)();      // nullptr: clear_cache() does not empty the cache
+  size_t (*const size)();     // nullptr: the size is not reported
   const char* const file;
-  const CacheDeclaration* const next;  // in the list of all declarations
+  const CacheDeclaration* const next;  // the next one in the list of all declarations
 
   // The first declaration of the list.
   static const CacheDeclaration* first();

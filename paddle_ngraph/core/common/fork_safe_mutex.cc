@@ -10,14 +10,16 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Locked exclusively during a fork, before the mutexes.
+// Shared by the ForkBlockers that exist: a fork locks it exclusively, before the registered
+// mutexes.
 std::shared_mutex& fork_mutex() {
   static std::shared_mutex* const mutex = std::make_unique<std::shared_mutex>().release();
   return *mutex;
 }
 
 struct MutexRegistry {
-  std::mutex mutex;  // guards the list; locked during a fork like those in it
+  // Guards `list`; a fork locks this mutex and those in the list.
+  std::mutex mutex;
   std::vector<std::mutex*> list;
 
   static MutexRegistry& instance() {
@@ -33,7 +35,8 @@ void lock_all() {
   for (auto* mutex : mutexes.list) mutex->lock();
 }
 
-// Called in the child too, whose only thread is a copy of the thread that locked them.
+// Unlocks the mutexes that lock_all() has locked. The child may unlock them too: its only thread is
+// a copy of the thread that called fork(), and so owns them.
 void unlock_all() {
   auto& mutexes = MutexRegistry::instance();
   for (auto* mutex : mutexes.list) mutex->unlock();
@@ -45,8 +48,8 @@ void after_fork_in_parent() {
   fork_mutex().unlock();
 }
 
-// The thread has another id in the child, and the C library identifies the owner of a shared mutex
-// by its id.
+// Replaces the shared mutex of forks by a new one instead of unlocking it: the C library identifies
+// the owner by its thread id, and the only thread of the child has another id than in the parent.
 void after_fork_in_child() {
   unlock_all();
   new (&fork_mutex()) std::shared_mutex;
@@ -54,7 +57,7 @@ void after_fork_in_child() {
 
 void register_fork_handlers() {
   static const int registered = pthread_atfork(lock_all, after_fork_in_parent, after_fork_in_child);
-  // The registration fails only without memory; forks then do not wait.
+  // pthread_atfork() fails only if no memory is left; forks then do not wait for the mutexes.
   static_cast<void>(registered);
 }
 

@@ -35,7 +35,7 @@ class LruCache {
   }
 
  private:
-  using Values = std::list<std::pair<Key, Value>>;  // most recently used in front
+  using Values = std::list<std::pair<Key, Value>>;  // the values, the most recently used one first
 
   const size_t bound_;
   std::mutex mutex_;

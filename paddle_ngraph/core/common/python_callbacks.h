@@ -1,7 +1,8 @@
 // Table of the package's Python functions that the core calls, with their modules.
 #pragma once
 
-// Not pybind11.h, which would compile the code of Python errors into every source.
+// Includes pytypes.h instead of pybind11.h, which would compile the code of Python errors into
+// every source.
 #include <pybind11/pytypes.h>
 
 #include <array>

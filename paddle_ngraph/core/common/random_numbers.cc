@@ -24,7 +24,8 @@ static_assert(Stream::tempering_u == 29 && Stream::tempering_s == 17 && Stream::
                   Stream::tempering_l == 43,
               "untemper is written for these");
 
-// For fewer random numbers, copying the state of the stream costs more than it saves.
+// Number of random numbers from which on they are computed in blocks. For fewer, copying the state
+// of the stream costs more than it saves.
 constexpr size_t kMinBlockwiseSamples = 4 * kBlock;
 
 using Block = std::array<uint64_t, kBlock>;
@@ -71,7 +72,7 @@ void mask_from_words(const uint64_t* __restrict__ words, size_t count, uint64_t 
   for (size_t i = 0; i < count; ++i) output[i] = temper(words[i]) >= threshold ? 1 : 0;
 }
 
-// Seed sequence with which a stream continues after these words.
+// Seed sequence that gives a stream these words as its state: the next random numbers follow them.
 struct Words {
   using result_type = uint32_t;
 
@@ -120,7 +121,8 @@ void fill_mask(size_t count, float probability, Stream* stream, uint8_t* output)
   const size_t rest = count - done;
   next_block(state, next);
   mask_from_words(next, rest, threshold, output + done);
-  Words last;  // the last words used: the stream continues after them
+  // The last kBlock words that were computed: the state from which the stream continues.
+  Words last;
   std::copy(next, next + rest, std::copy(state + rest, state + kBlock, last.words.begin()));
   stream->seed(last);
 }
@@ -130,7 +132,8 @@ void fill(size_t count, Values values, Stream* stream, float* output) {
   for (size_t i = 0; i < count; ++i) output[i] = values(*stream);
 }
 
-// The count of random numbers consumed from the stream depends on the sampled values.
+// Computes the samples and discards them: the number of random numbers that a sample consumes may
+// depend on their values, so the stream cannot be advanced by a known count.
 template <typename Values>
 void skip(size_t count, Values values, Stream* stream) {
   for (size_t i = 0; i < count; ++i) values(*stream);

@@ -15,7 +15,8 @@ void mark_tbb_threads_lost() { are_lost = true; }
 }  // namespace
 
 void mark_tbb_started() {
-  // The registration fails only if no memory is left.
+  // pthread_atfork() fails only if no memory is left; the child then takes TBB's threads for
+  // existing.
   static const int registered = pthread_atfork(nullptr, nullptr, mark_tbb_threads_lost);
   static_cast<void>(registered);
 }

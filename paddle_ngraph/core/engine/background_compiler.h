@@ -22,7 +22,8 @@ class BackgroundCompiler {
  public:
   explicit BackgroundCompiler(const EngineGraph& graph) : graph_(graph) {}
 
-  // According to the flag. Throws InvalidInput for an unknown value.
+  // The choice according to FLAGS_ngraph_background_compile. Throws InvalidInput for an unknown
+  // value of the flag.
   static MissingFunction missing_function();
 
   // Returns true if no job of the engine is pending, for kWait after waiting for the jobs.
@@ -38,11 +39,11 @@ class BackgroundCompiler {
   // Records a run by Paddle while a function was built.
   void note_fallback_run(int64_t us);
 
-  // Number of these runs.
+  // Number of runs recorded by note_fallback_run().
   int64_t fallback_runs() const { return fallback_runs_; }
 
-  // Called by the job; an engine has at most one that is neither built nor cancelled. Neither takes
-  // a lock.
+  // Begin and end of the engine's pending job, called by the job itself. An engine has at most one
+  // job that is neither built nor cancelled. Neither function takes a lock.
   void begin(const CompileJob& job) { pending_job_ = &job; }
   void end(const CompileJob& job);
 

@@ -42,9 +42,9 @@ void CompileJob::build() {
   try {
     functions_->build_and_cache(key_, *snapshot_, settings_, &is_active_);
     ++EngineStats::instance().functions_built_in_background;
-  } catch (const InvalidInput&) {  // possibly an invalid input of this key alone
+  } catch (const InvalidInput&) {  // the input may be invalid for this key alone
     record_failure(false);
-  } catch (const PythonInterrupt&) {  // the next run submits the job again
+  } catch (const PythonInterrupt&) {  // nothing is recorded: the next run submits another job
   } catch (...) {
     record_failure(fallback_succeeded_ && !creates_empty_tensor(graph(), shapes()));
   }

@@ -79,7 +79,7 @@ struct ModelFolder {
   uid_t owner;
 };
 
-// The folders that came with models.
+// The folders of saved models that contain functions, see add_model_folder().
 class ModelFolders {
  public:
   static ModelFolders& instance() {
@@ -228,7 +228,8 @@ std::vector<FileOnDisk> files_in(const std::string& folder) {
   std::error_code error;
   const auto long_ago = fs::file_time_type::clock::now() - kTemporaryMaxAge;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    std::error_code gone;  // another process may delete files, too
+    // Set if a file has gone, which is then skipped: another process may delete files, too.
+    std::error_code gone;
     const auto used = at->last_write_time(gone);
     const auto bytes = at->file_size(gone);
     if (gone) continue;
@@ -314,7 +315,8 @@ std::optional<StoredFunction> find_in(const ModelFolder& folder, const DiskKey& 
 }  // namespace
 
 std::string disk_key_of_graph(const std::string& graph, const std::string& environment) {
-  // The first line contains a digest of the rest.
+  // The key contains only the first line of the graph string, because that line has a digest of the
+  // rest.
   return environment + "\n" + graph.substr(0, graph.find('\n'));
 }
 
@@ -360,7 +362,7 @@ void store_file(const DiskKey& key, const std::vector<int64_t>& words,
     TemporaryFile file(where);
     write_function(file, key, words, write_blob);
     if (evict_to_fit(where, file.size())) file.move_to(where + "/" + file_name(key));
-  } catch (const std::exception&) {  // a failure only means that nothing is cached
+  } catch (const std::exception&) {  // the function is not cached on disk, and the run continues
   }
 }
 

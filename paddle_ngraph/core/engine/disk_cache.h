@@ -26,8 +26,10 @@ namespace paddle_ngraph {
 
 // Key of a stored function; `graph` alone identifies all functions of a graph.
 struct DiskKey {
-  std::string graph;     // environment of the build, and the graph's first line
-  std::string instance;  // signature of the inputs, fingerprint of the weights
+  // The environment of the build (versions, processor, settings) and the first line of the graph
+  // string.
+  std::string graph;
+  std::string instance;  // the signature of the inputs, and the fingerprint of the weights
 };
 
 // The `graph` of the DiskKey of a graph string.

@@ -97,7 +97,8 @@ void EngineGraph::require_dtype(const phi::DenseTensor& tensor, size_t input) co
                             ", the program declares ", header_.dtypes[input]));
 }
 
-// No converter gets an empty input: its rejection would not apply to other sizes.
+// Throws InvalidInput for an empty input that is not read by value (a list of axes or sizes). No
+// converter may see it: a converter's rejection of an empty tensor would be recorded for all sizes.
 void EngineGraph::require_list(size_t input) const {
   const auto end = header_.value_inputs.end();
   if (std::find(header_.value_inputs.begin(), end, input) != end) return;

@@ -32,7 +32,8 @@ Settings settings_of(const GraphHeader& header) {
   Settings settings;
   if (!header.is_on_cpu()) {
     settings.num_threads = 1;
-    // Gradients would underflow in float16.
+    // Only functions with constant weights are computed in float16: in training, gradients would
+    // underflow.
     if (precision == Precision::kFloat16 && header.has_frozen_weights()) {
       settings.precision = precision;
     }

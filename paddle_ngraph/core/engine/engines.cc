@@ -18,13 +18,15 @@ const CacheDeclaration engines_declaration(
 }  // namespace
 
 Engines& Engines::instance() {
-  // The table is never destroyed, like the functions of the engines.
+  // The table of engines is never destroyed: an engine frees its functions, and the cache of these
+  // is not destroyed at exit either.
   static Engines* const engines = std::make_unique<Engines>().release();
   return *engines;
 }
 
 std::shared_ptr<NgraphEngine> Engines::of(const std::string& graph) {
-  // The first line contains a digest of the rest and identifies the graph.
+  // The key is the first line of the graph string alone: its digest of the rest identifies the
+  // graph.
   const std::string key = graph.substr(0, graph.find('\n'));
   if (auto found = find(key, graph)) return found;
   verify_graph(graph);
@@ -36,7 +38,8 @@ std::shared_ptr<NgraphEngine> Engines::of(const std::string& graph) {
     entry = entry->second.engine.expired() ? entries_.erase(entry) : std::next(entry);
   }
   auto& entry = entries_[key];
-  // Another thread may have created an engine in the meantime, and may drop it at any time.
+  // Another thread may have created an engine for the graph since find(), and may drop it at any
+  // time: the reference is acquired before the check.
   engine = entry.engine.lock();
   if (engine == nullptr) entry.engine = engine = made;
   mark_recent(key, engine, &entry, &evicted);

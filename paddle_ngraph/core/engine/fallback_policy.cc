@@ -40,8 +40,8 @@ bool FallbackPolicy::try_run(const NgraphIO& io) const {
     run(io);
     stream.used();
     return true;
-  } catch (const NgraphError&) {     // the fallback is unavailable
-  } catch (const std::exception&) {  // states that were written keep their new values
+  } catch (const NgraphError&) {     // the fallback is unavailable, and has run nothing
+  } catch (const std::exception&) {  // the states may have new values: no other attempt
     if (has_states) throw;
   }
   return false;
@@ -67,7 +67,7 @@ void FallbackPolicy::run_after_failure(const NgraphIO& io, const std::exception_
   } else if (!is_deniable) {
     return;
   } else if (creates_empty_tensor(graph_.text(), io)) {
-    // A failure with an empty tensor does not apply to other sizes.
+    // Runs of other sizes, without an empty tensor, may succeed: the graph is not denylisted.
     return clear_failure(graph_.text());
   }
   deny_graph(graph_.text(), error);

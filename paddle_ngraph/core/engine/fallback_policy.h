@@ -35,7 +35,8 @@ class FallbackPolicy {
  private:
   const EngineGraph& graph_;
   std::atomic<uint64_t> denied_at_{0};  // see denylist_version()
-  std::atomic<int> overflow_runs_{0};   // in a row
+  // Number of runs in a row whose integers overflowed int32 in the engine.
+  std::atomic<int> overflow_runs_{0};
 };
 
 }  // namespace paddle_ngraph

@@ -33,10 +33,12 @@ const CacheDeclaration evicted_for_capacity_declaration(
     "hash of graph and fingerprint of weights", "4,096; all are dropped at the bound",
     "clear_cache(), with the functions");
 
-// Placeholder of a symbolic size without a value: no size is negative.
+// Placeholder for the size of a symbol that no word of a signature has given yet. Sizes are never
+// negative.
 constexpr int64_t kUnknown = -1;
 
-// Maximum number of remembered evictions of graphs with weights.
+// Maximum number of hashes in `evicted_for_capacity_`, the graphs whose functions with constant
+// weights were evicted.
 constexpr size_t kMaxEvictedHashes = 4096;
 
 // A function that was not found by this many consecutive lookups is treated as unused: its capacity
@@ -105,7 +107,8 @@ std::shared_ptr<NgraphFunction> FunctionCache::insert(const Signature& signature
                                                       size_t weight_bytes,
                                                       std::optional<SymbolicSignature> symbolic,
                                                       const std::atomic<bool>* is_active) {
-  // Destroyed after the lock is released: freeing a compiled function is slow.
+  // The evicted functions, destroyed after the lock is released: freeing a compiled function is
+  // slow.
   Entries dropped;
   std::lock_guard<std::mutex> lock(mutex_);
   if (is_active != nullptr && !*is_active) return function;
@@ -118,7 +121,8 @@ std::shared_ptr<NgraphFunction> FunctionCache::insert(const Signature& signature
   evicted_for_capacity_.erase(hash_of_weights(signature));
   const auto capacity = static_cast<size_t>(std::max(1, FLAGS_ngraph_cache_size));
   while (entries_.size() > capacity && evict(false, &dropped)) continue;
-  // A function without weights uses none of this capacity, and its eviction frees none.
+  // The capacity in bytes counts constant weights only: a function without them evicts nothing
+  // here.
   while (weight_bytes > 0 && weight_bytes_ > max_bytes() && evict(true, &dropped)) continue;
   is_any_evicted_for_capacity_ = !evicted_for_capacity_.empty();
   return entries_.front().function;

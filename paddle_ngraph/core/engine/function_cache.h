@@ -120,7 +120,7 @@ class FunctionCache {
   bool evict(bool has_weights, Entries* dropped);
 
   mutable ForkSafeMutex mutex_;
-  Entries entries_;  // most recently used in front
+  Entries entries_;  // the most recently used one first
   std::unordered_map<Signature, Entries::iterator, SignatureHash> index_;
   size_t weight_bytes_ = 0;
   std::unordered_set<uint64_t> evicted_for_capacity_;  // hashes of graphs with weights

@@ -35,7 +35,8 @@ SymbolicSignature symbolic_signature(const Signature& key, size_t num_inputs,
   return symbolic;
 }
 
-// Whether a function stored under this key is valid for it.
+// Whether a function that was stored under this key is valid for the key itself. The key of a
+// function with symbolic sizes must fit its symbolic signature.
 bool is_for(const BuiltFunction& built, const Signature& key, size_t num_inputs) {
   return !built.is_symbolic() || symbolic_signature(key, num_inputs, built).fits(key);
 }
@@ -92,7 +93,8 @@ bool FunctionStore::should_skip(const Request& request) {
   const auto frequency = shapes_.count_miss(request.key);
   if (frequency == ShapeStatistics::Frequency::kFrequent) return false;
   if (!may_skip_compile(graph_.text())) return false;
-  // Possibly on disk, but evicted for lack of capacity.
+  // The function of a kSeldom shape may be on disk, but was evicted for lack of capacity: it is not
+  // loaded again, and the run falls back.
   if (frequency == ShapeStatistics::Frequency::kSeldom) return true;
   const auto on_disk = disk_key(request.key, request.settings);
   return !on_disk || !find_file(*on_disk);
@@ -121,7 +123,8 @@ std::optional<FunctionStore::FrozenInputs> FunctionStore::freeze(Request* reques
     frozen->variables = std::make_unique<Variables>(inputs, *in_place, weights_);
   frozen->snapshot =
       std::make_shared<const Snapshot>(snapshot(inputs, constant_weights, in_place != nullptr));
-  // The memory in the snapshot is pinned, unless the variables got other memory in between.
+  // Weights are read in place only if no thread has written them, or given a variable other memory,
+  // before the snapshot pinned the memory.
   if (in_place != nullptr && !weights_.are_untouched_since(*in_place, inputs)) return std::nullopt;
   const Inputs& copies = frozen->snapshot->inputs();
   const Signature wanted = std::exchange(request->key, graph_.signature(copies, request->settings));
@@ -183,7 +186,8 @@ FunctionStore::FunctionPtr FunctionStore::add_to_cache(const Signature& key,
   }
   size_t bytes = key.weights.has_value() ? weights_.num_bytes(snapshot.inputs()) : 0;
   if (built.function->settings().remainder() > 0) {
-    bytes *= 2;  // the model of the remainder is compiled too
+    // A second model is compiled for the remaining chunks, and has constants of its own.
+    bytes *= 2;
   }
   auto function = wrap(std::move(built));
   if (in_place != nullptr) {

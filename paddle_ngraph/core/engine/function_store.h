@@ -20,14 +20,15 @@
 
 namespace paddle_ngraph {
 
-// Thread-safe, except that one thread at a time builds for a graph.
+// Finds, loads, builds and caches the functions of one graph. Thread-safe, except that only one
+// thread at a time may build.
 class FunctionStore {
  public:
   using Inputs = EngineGraph::Inputs;
   using FunctionPtr = std::shared_ptr<NgraphFunction>;
 
   explicit FunctionStore(const EngineGraph& graph);
-  // Drops the functions.
+  // Drops the functions of the graph from the function cache.
   ~FunctionStore();
   FunctionStore(const FunctionStore&) = delete;
   FunctionStore& operator=(const FunctionStore&) = delete;
@@ -35,7 +36,8 @@ class FunctionStore {
   const EngineGraph& graph() const { return graph_; }
   const WeightWatch& weights() const { return weights_; }
 
-  // The function that a run needs.
+  // A request for the function of a run: the variables and settings of the run, and the key under
+  // which the function is cached.
   struct Request {
     const NgraphIO& io;
     const Settings& settings;
@@ -45,7 +47,7 @@ class FunctionStore {
   };
   Request request(const NgraphIO& io, const Settings& settings);
 
-  // Drops functions for weights that have changed since.
+  // Drops the functions whose constant weights have changed since the functions were built.
   void drop_outdated();
 
   // The cached function. If functions with its weights were evicted for lack of capacity and there
@@ -53,23 +55,27 @@ class FunctionStore {
   // functions would evict each other and be built again and again.
   FunctionPtr find(Request* request);
 
-  // A function that was cached since find(); counts neither as hit nor as miss.
+  // A function that another thread has cached since find(); counts neither as hit nor as miss.
   FunctionPtr find_again(const Request& request) { return find_valid(request, true); }
 
-  // Whether the function may run on these inputs, whose weights have its fingerprint.
+  // Whether the function may run on the inputs of `io`, given that the weights have the fingerprint
+  // in its key. False only if the function reads weights in place that are at other addresses, or
+  // that may have been written.
   bool is_valid_for(const NgraphFunction& function, const NgraphIO& io) const;
 
-  // Whether a run that lacks its function falls back to Paddle, since there would be too many
-  // functions.
+  // Whether a run without a function falls back to Paddle instead of building one, since the graph
+  // runs with too many shapes for a function each.
   bool should_skip(const Request& request);
 
-  // The shape is worth a function from now on.
+  // Treats the shape of these inputs as frequent: its next run builds the function.
   void mark_frequent(const NgraphIO& io, const Settings& settings);
 
-  // Number of bytes of the weights that become constants of the function.
+  // Number of bytes of the weights that would become constants of the requested function; 0 if the
+  // key has no fingerprint.
   size_t num_constant_bytes(const Request& request) const;
 
-  // The variables of a run, not written since an epoch, and a pin of their memory.
+  // The variables of a run whose weights a build reads in place: with the epoch since which nothing
+  // may write these weights, and a pin of their memory.
   struct Variables {
     Variables(const Inputs& inputs, const Epoch& since, const WeightWatch& weights)
         : inputs(inputs), since(since) {
@@ -81,15 +87,18 @@ class FunctionStore {
     std::optional<MemoryPin> pin;
   };
 
-  // The inputs of a build, which no thread can change undetected.
+  // The inputs of a build, which no thread can change undetected: copies, and weights in pinned
+  // memory.
   struct FrozenInputs {
     std::shared_ptr<const Snapshot> snapshot;
-    // The variables whose weights the snapshot refers to, if it has no copies.
+    // The variables whose weights the snapshot refers to; nullptr if the snapshot has copies of
+    // them.
     std::unique_ptr<Variables> variables;
     bool key_has_changed = false;  // an input was written since the request
   };
 
-  // Whether a function may read its weights in place, which nothing has written since this epoch.
+  // Whether the requested function may read its weights in place. Nothing may have written the
+  // weights since this epoch.
   bool may_use_weights_in_place(const Request& request, const Epoch& since) const;
 
   // Freezes the inputs, and sets the key to that of the frozen inputs. `in_place`: see
@@ -108,7 +117,8 @@ class FunctionStore {
                               const Settings& settings, const std::atomic<bool>* is_active,
                               Variables* in_place = nullptr);
 
-  // Builds a function without any cache.
+  // Builds a function for these inputs, and neither reads nor fills the function cache or the disk
+  // cache.
   FunctionPtr build_uncached(const NgraphIO& io, const Settings& settings);
 
   // After the failure of a run: drops the functions of the graph.
@@ -140,9 +150,11 @@ class FunctionStore {
   WeightWatch weights_;
   ShapeStatistics shapes_;
   FunctionCollection collection_;
-  std::atomic<uint64_t> copied_weights_version_{0};   // see find_valid()
-  std::atomic<bool> symbolic_sizes_disabled_{false};  // a function with symbolic sizes failed
-  // Shared by the functions of the graph, and destroyed with the last of them.
+  std::atomic<uint64_t> copied_weights_version_{0};  // see find_valid()
+  // a function with symbolic sizes has failed: none is built any more
+  std::atomic<bool> symbolic_sizes_disabled_{false};
+  // The recycled tensors, shared by the functions of the graph, and destroyed with the last of
+  // them.
   std::mutex spare_tensors_mutex_;
   std::weak_ptr<SpareTensors> spare_tensors_;
 };

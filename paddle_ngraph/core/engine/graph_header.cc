@@ -16,7 +16,7 @@ namespace {
 constexpr char kMagic[] = "ngraph_engine";
 constexpr size_t kFormat = 8;
 
-// Upper limit; no program reads as many variables.
+// The upper limit of the numbers of variables in a header: no program reads as many.
 constexpr size_t kMaxVariables = size_t{1} << 24;
 
 constexpr size_t kMaxThreads = std::numeric_limits<int>::max();
@@ -50,7 +50,7 @@ class HeaderReader {
     return positions;
   }
 
-  // Reads a list of `count` dtype names.
+  // Reads a list of dtype names, and rejects it unless it has `count` names of known dtypes.
   std::vector<phi::DataType> dtypes(size_t count) {
     std::vector<phi::DataType> dtypes;
     for (const std::string& name : list()) dtypes.push_back(dtype_named(name));
@@ -101,7 +101,8 @@ class HeaderReader {
 GraphHeader read_header(const std::string& graph) {
   HeaderReader reader(graph);
   if (reader.word() != kMagic || reader.number(kFormat) != kFormat) HeaderReader::reject();
-  reader.word();  // skips the digest
+  // Skips the digest of the other lines, which verify_graph() checks.
+  reader.word();
   GraphHeader header;
   header.num_inputs = reader.number(kMaxVariables);
   header.num_states = reader.number(header.num_inputs);

@@ -23,9 +23,11 @@ struct GraphHeader {
   int concurrent_runs = 1;  // number of concurrent runs, with `max_threads` threads each
   std::string device;
 
-  size_t num_read_only() const { return num_inputs - num_states; }  // inputs other than states
+  // Number of inputs without the states.
+  size_t num_read_only() const { return num_inputs - num_states; }
   bool is_on_cpu() const { return device == "CPU"; }
-  // Whether weights become constants of functions: no program of a run writes them.
+  // Whether the weights become constants of functions: there are weights, and no program of the run
+  // writes them.
   bool has_frozen_weights() const { return !weights.empty() && !trains; }
 };
 

@@ -147,8 +147,8 @@ common::enforce::EnforceNotMet paddle_error(const py::error_already_set& error) 
   if (kind != std::string::npos && text[kind] == '(' && end != std::string::npos) {
     text.erase(0, end + 2);
   }
-  const size_t summary =
-      text.find("Error: ");  // follows the user's source lines, which a graph does not record
+  // The summary follows the source lines of the user, which a graph does not record.
+  const size_t summary = text.find("Error: ");
   if (text.compare(0, 12, "In user code") == 0 && summary != std::string::npos) {
     text.erase(0, summary + 7);
   }
@@ -187,7 +187,8 @@ auto with_python(Function&& function) {
                                });
 }
 
-// Divides the threads into streams for the chunks of a batch; no other run is concurrent.
+// Sets the streams of a function for one chunk of a batch: the threads are divided among the
+// chunks, since no other run is concurrent.
 void divide_threads_among_parts(int threads, Settings* settings) {
   settings->streams = std::min(settings->parts, threads);
   const int remainder = settings->parts % settings->streams;
@@ -240,7 +241,8 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
                              const std::vector<size_t>& value_inputs,
                              const std::vector<size_t>& weights,
                              const std::vector<OwnedMemory>& copies, const Settings& settings) {
-  const DefaultFloatEnvironment environment;  // NumPy computes constants
+  // The bridge computes constants by NumPy, in this thread.
+  const DefaultFloatEnvironment environment;
   return with_python([&]() -> BuiltFunction {
     const py::list signature = signature_of(inputs);
     const py::object result = callback(PythonCallback::kBuildModel)(
@@ -278,7 +280,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     }
     try {
       built.function = compile();
-    } catch (const std::exception&) {  // static shapes may work
+    } catch (const std::exception&) {  // built again, with static shapes
       disable_dynamic_shapes(graph);
       return build_function(graph, inputs, value_inputs, weights, copies, settings);
     }
@@ -295,8 +297,9 @@ void run_fallback(const std::string& graph, const NgraphIO& io) {
   }
   for (auto* output : io.outputs) outputs.append(reference_to(output));
   const auto run = [&] { callback(PythonCallback::kRunFallback)(graph, inputs, states, outputs); };
+  // Ctrl-C is deferred, too: it must not interrupt the fallback while states are written.
   with_deferred_signals(DeferredSignals::CtrlC::kDeferred, run,
-                        [](const py::error_already_set& error) {  // deferred: states are written
+                        [](const py::error_already_set& error) {
                           if (error.matches(callback(PythonCallback::kError)))
                             throw NgraphError(message_of(error));
                           throw paddle_error(error);

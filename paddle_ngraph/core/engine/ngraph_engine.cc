@@ -22,19 +22,22 @@
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/tensors.h"
 
-COMMON_DECLARE_bool(check_nan_inf);  // a flag of Paddle
+// The flag of Paddle that turns on its check for NaN and infinities.
+COMMON_DECLARE_bool(check_nan_inf);
 
 namespace paddle_ngraph {
 
 namespace {
 
-// Locked while a function of a graph is built. Recursive: a signal handler may run the same program
-// during the build in Python, and builds the function too.
+// A mutex that a thread locks while it builds a function of a graph; graphs share 64 of them.
+// Recursive: a signal handler may run the same program during the build in Python, and builds the
+// function too.
 using BuildingMutex = std::recursive_mutex;
 
 std::array<BuildingMutex, 64> building_mutexes;
 
-// A forked process lacks the threads that would unlock mutexes locked at the fork.
+// Replaces the mutexes in a forked process by new ones: it lacks the threads that would unlock
+// those that were locked at the fork.
 void renew_building_mutexes() {
   for (auto& mutex : building_mutexes) new (&mutex) BuildingMutex();
 }
@@ -84,7 +87,8 @@ NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const
   return io;
 }
 
-// Paddle's check for NaN reads the device of all outputs, including unused outputs of the operator.
+// Sets the outputs that the operator has beyond those of its graph to empty CPU tensors: Paddle's
+// check for NaN reads the device of all outputs.
 void NgraphEngine::allocate_spare_outputs(paddle::CustomOpKernelContext* context) const {
   const auto nothing = paddle::empty({0}, paddle::DataType::FLOAT32, paddle::CPUPlace());
   for (size_t i = header().num_outputs; i + 1 < context->OutputRange().size(); ++i) {
@@ -93,7 +97,8 @@ void NgraphEngine::allocate_spare_outputs(paddle::CustomOpKernelContext* context
 }
 
 void NgraphEngine::require_outputs(const paddle::CustomOpKernelContext& context) const {
-  const auto& ranges = context.OutputRange();  // one per output, and one for all states
+  // One range for each output, and a last one for all states.
+  const auto& ranges = context.OutputRange();
   const auto& states = ranges.back();
   const bool fits =
       header().num_outputs < ranges.size() &&
@@ -138,10 +143,12 @@ NgraphEngine::Lookup NgraphEngine::find_or_build(const NgraphIO& io, const Setti
     if (found.function == nullptr) {
       return unshared ? Lookup{unshared, false, std::move(found.job)} : std::move(found);
     }
-    // With capacity for only one of the two, they would evict each other alternately.
+    // If building the shared function has evicted the unshared one, the cache has no room for both,
+    // and the two functions would evict each other in turn.
     if (unshared && !find(io, settings)) sharing_.disable();
     return found;
-  } catch (const InvalidInput&) {  // the unshared function shows whether the input is the cause
+  } catch (const InvalidInput&) {
+    // The build of the unshared function below shows whether the input is the cause.
   } catch (const std::exception&) {
     sharing_.disable();
   }
@@ -156,16 +163,17 @@ NgraphEngine::Lookup NgraphEngine::find_or_build(const NgraphIO& io, const Setti
   functions_.drop_outdated();
   if (auto function = functions_.find(&request)) return {std::move(function)};
   if (!background_.is_idle(missing)) return {};
-  // One build per graph at a time: another thread may be building the same function, or one from
-  // the same model.
+  // One build per graph at a time. The thread that holds the lock may be building the same
+  // function, or another one of the graph.
   std::unique_lock<BuildingMutex> lock(building_mutex(graph_.id()), std::try_to_lock);
   if (!lock.owns_lock()) {
     if (settings_if_building) return find_or_build(io, *settings_if_building, nullptr, missing);
     lock.lock();
   }
-  if (!background_.is_idle(missing)) return {};  // submitted by another thread in the meantime
-  // Another thread may have cached the function in the meantime, however short the wait was;
-  // without this lookup, should_skip() would treat the function as built and evicted.
+  if (!background_.is_idle(missing)) return {};  // another thread has submitted a job
+  // Looks up again: another thread may have cached the function since the first lookup, however
+  // short the wait for the lock was. Otherwise should_skip() would treat the function as built and
+  // evicted.
   if (auto function = functions_.find_again(request)) return {std::move(function)};
   if (missing == MissingFunction::kMayFallBack &&
       !CompileJob::has_capacity_for(functions_.num_constant_bytes(request))) {
@@ -183,7 +191,8 @@ NgraphEngine::Lookup NgraphEngine::load_or_build(FunctionStore::Request request,
   for (bool is_first = true;; is_first = false, in_place = false) {
     auto frozen = functions_.freeze(&request, in_place ? &since : nullptr);
     if (!frozen) continue;
-    // The function was built, or an input written, in the meantime.
+    // Looks up again if the key has changed with an input, or after a first build that failed to
+    // use the weights in place: another thread may have built the function since.
     if (!is_first || frozen->key_has_changed) {
       if (auto function = functions_.find_again(request)) return {std::move(function)};
     }
@@ -192,7 +201,8 @@ NgraphEngine::Lookup NgraphEngine::load_or_build(FunctionStore::Request request,
     const bool compiles_in_background = missing == MissingFunction::kMayFallBack &&
                                         !functions_.is_collecting() &&
                                         background_.should_compile(io.inputs);
-    if (compiles_in_background && in_place) continue;  // a job needs copies of the weights
+    // The next iteration copies the weights for the job.
+    if (compiles_in_background && in_place) continue;
     if (compiles_in_background) {
       return {nullptr, /*is_skipped=*/false, create_job(request, frozen->snapshot)};
     }
@@ -218,20 +228,22 @@ void NgraphEngine::run(const NgraphIO& io, MissingFunction missing) {
   Attempt attempt;
   if (FLAGS_ngraph_strict) {
     run_function(io, now, MissingFunction::kWait, &attempt);
-    if (attempt.found.is_skipped) return run(io, missing);  // the flag was changed in the meantime
+    // Only if FLAGS_ngraph_strict was off when the function was looked up: the run starts again.
+    if (attempt.found.is_skipped) return run(io, missing);
     return;
   }
   if (fallback_.is_denied()) return fallback_.run(io);
-  if (FLAGS_check_nan_inf) {  // a check for NaN must find the operator that produces it
+  if (FLAGS_check_nan_inf) {  // by Paddle's kernels, so that the check finds the operator with NaN
     try {
       return fallback_.run(io);
-    } catch (const NgraphError&) {  // the fallback is unavailable
+    } catch (const NgraphError&) {  // the fallback is unavailable: the function runs
     }
   }
   try_function(io, now, missing, &attempt);
   Lookup& found = attempt.found;
   if (attempt.failure != nullptr) {
-    found.function.reset();  // not retained during the fallback
+    // Releases the function, which would otherwise be retained during the fallback.
+    found.function.reset();
     fallback_.run_after_failure(io, attempt.failure, attempt.is_deniable);
   } else if (found.is_skipped) {
     run_fallback_without_compiling(io, now);
@@ -266,8 +278,8 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
   inject_fault(attempt->step = Step::kData);
   graph_.require_valid(given.inputs);
   attempt->step = Step::kCompile;
-  // Inputs in the key are copied: the function may read them again and is valid for these contents
-  // only.
+  // Copies the inputs whose contents are in the key: the function may read them again during the
+  // run, and is valid for these contents only.
   std::optional<Snapshot> copies;
   std::optional<NgraphIO> frozen;
   if (const auto& copied = graph_.copied_inputs(); !copied.empty()) {
@@ -276,7 +288,8 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
     for (size_t input : copied) frozen->inputs[input] = copies->inputs()[input];
   }
   const NgraphIO& io = frozen ? *frozen : given;
-  const Epoch since = Epoch::now();  // before the fingerprint is computed
+  // An epoch before the fingerprint of the weights is computed.
+  const Epoch since = Epoch::now();
   const auto has_run = [&](const NgraphFunction& function) {
     WeightsInPlace::Run reading(function, functions_.weights(), io.inputs, since);
     if (!reading.has_started()) return false;
@@ -306,7 +319,8 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
         if (function->has_dynamic_dims()) functions_.drop();
         throw;
       }
-      // Nothing has been written yet; a function for exactly these sizes may work.
+      // The function with symbolic sizes has failed before anything was written: runs a function
+      // for exactly these sizes instead.
       functions_.disable_symbolic_sizes();
       do {
         if (!has_function(find_or_build(io, settings, nullptr, MissingFunction::kWait))) return;
@@ -326,7 +340,9 @@ void NgraphEngine::run_fallback_without_compiling(const NgraphIO& io, const Sett
 std::shared_ptr<CompileJob> NgraphEngine::run_fallback_while_compiling(
     const NgraphIO& io, std::shared_ptr<CompileJob> job) {
   const auto start = std::chrono::steady_clock::now();
-  if (!fallback_.try_run(io)) {  // the engine may succeed; if not, Paddle's error is raised again
+  // If Paddle fails, the engine may succeed; if it fails too, its fallback raises Paddle's error
+  // again.
+  if (!fallback_.try_run(io)) {
     job.reset();
     run(io, MissingFunction::kWait);
     return nullptr;

@@ -75,14 +75,14 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   void allocate_spare_outputs(paddle::CustomOpKernelContext* context) const;
   void require_outputs(const paddle::CustomOpKernelContext& context) const;
   struct Lookup {
-    // nullptr: not worth a build yet, or to be built in the background.
+    // nullptr: the build is not worthwhile yet (is_skipped), or takes place in the background.
     std::shared_ptr<NgraphFunction> function;
-    bool is_skipped = false;  // not worth a build yet
-    // The job to submit after the run; nullptr if there is none, or another thread has submitted
-    // it.
+    bool is_skipped = false;  // whether a build is not worthwhile yet
+    // The job to submit after the run; nullptr if nothing is to be built, or if another thread has
+    // submitted the job.
     std::shared_ptr<CompileJob> job = nullptr;
   };
-  // How far a run of a function has come, also if it has thrown.
+  // The progress of one attempt to run a function, which is also set if the attempt throws.
   struct Attempt {
     Step step = Step::kData;  // the last step begun
     Lookup found;
@@ -93,17 +93,18 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // Runs the function, if there is one, and records a failure after which the fallback may run.
   void try_function(const NgraphIO& io, const Settings& settings, MissingFunction missing,
                     Attempt* attempt);
-  // Runs the function, if there is one. If it throws, nothing was published.
+  // Runs the function, if there is one. If it throws, no output was set and no state written.
   void run_function(const NgraphIO& io, const Settings& settings, MissingFunction missing,
                     Attempt* attempt);
-  // Finds the function for one of several runs that may be concurrent.
+  // Finds or builds the function for a run, with fewer threads if runs of the engine overlap.
   Lookup find_or_build(const NgraphIO& io, const Settings& settings, const Concurrency::Run& run,
                        MissingFunction missing);
-  // If `settings_if_building` is given and another thread builds for this graph, finds the function
-  // for those settings.
+  // Finds or builds the function for `settings`. If another thread is building for this graph,
+  // finds or builds the one for `settings_if_building` instead, unless that is nullptr.
   Lookup find_or_build(const NgraphIO& io, const Settings& settings,
                        const Settings* settings_if_building, MissingFunction missing);
-  // `since`: an epoch before the key of the request was computed.
+  // Loads the requested function from disk, or builds it. `since`: an epoch before the key of the
+  // request was computed.
   Lookup load_or_build(FunctionStore::Request request, const Epoch& since, MissingFunction missing);
   // The cached function; nullptr if there is none.
   std::shared_ptr<NgraphFunction> find(const NgraphIO& io, const Settings& settings);

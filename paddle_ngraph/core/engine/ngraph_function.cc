@@ -18,7 +18,8 @@ namespace {
 // A state of at most this many bytes is copied back: cheaper than exchanging buffers.
 constexpr size_t kMaxCopiedStateBytes = 4096;
 
-// The engine computes the int64 indices of a subgraph in int32.
+// Throws InvalidInput unless int32 represents all elements of an int64 input: the engine computes
+// indices in int32.
 void require_int32_range(const phi::DenseTensor& tensor, size_t input) {
   if (tensor.dtype() != paddle::DataType::INT64) return;
   const auto* values = static_cast<const int64_t*>(memory(tensor));
@@ -110,7 +111,7 @@ NgraphFunction::NgraphFunction(BuiltFunction built, size_t num_outputs, size_t n
 void NgraphFunction::run(const NgraphIO& io) const {
   function_->require_elements();
   require_disjoint_states(io);
-  // Released first: this run may reuse the output memory of the previous run.
+  // The outputs are released before the function runs, so that it can reuse their memory.
   for (auto* output : io.outputs) *output = phi::DenseTensor();
   for (size_t input : parameter_inputs_) {
     if (input < io.inputs.size()) require_int32_range(*io.inputs[input], input);
@@ -250,7 +251,8 @@ std::vector<phi::DenseTensor> NgraphFunction::sample_random_inputs(const NgraphI
 void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTensor> fresh) const {
   const auto states = io.inputs.end() - static_cast<std::ptrdiff_t>(io.num_states);
   for (auto* output : io.state_outputs) {
-    // Clears the tensor that the operator returned for the state.
+    // Releases the operator's output for the state, which would count as another holder of its
+    // memory.
     if (output != nullptr) *output = phi::DenseTensor();
   }
   // Old buffer of a state: kNone (the new value is copied into it or was written there), kInUse
@@ -274,10 +276,10 @@ void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTe
   }
   for (size_t i = 0; i < io.num_states; ++i) {
     if (state_result_indices_[i] == kNoResult) {
-      // An optimizer update has written the state.
+      // Nothing to do: an optimizer update has written the state.
     } else if (old_buffers[i] == OldBuffer::kNone) {
-      // In place, as Paddle's own kernels write: tensors that share the memory get the new
-      // contents.
+      // Copies the new value into the memory of the state, as Paddle's own kernels do: tensors that
+      // share the memory get the new contents too.
       if (fresh[i].numel() > 0) std::memcpy(old[i].data(), fresh[i].data(), num_bytes(fresh[i]));
       phi::DenseTensorMeta meta = fresh[i].meta();
       meta.offset = old[i].meta().offset;
@@ -306,7 +308,7 @@ phi::DenseTensor SpareTensors::take(size_t slot, const ResultType& type) {
 }
 
 void SpareTensors::give(size_t slot, phi::DenseTensor tensor) {
-  // Paddle did not allocate it: memory of the user's array.
+  // Memory that Paddle did not allocate belongs to an array of the user, and is not recycled.
   if (!is_paddle_allocated(tensor)) return;
   std::lock_guard<std::mutex> lock(mutex_);
   if (slot >= tensors_.size()) tensors_.resize(slot + 1);

@@ -54,8 +54,8 @@ class SpareTensors {
   std::vector<Slot> tensors_;
 };
 
-// Range check of an input of integer indices; a run with an index out of range is rejected. For
-// devices without the plugin's own check operator (core/ov/check_range_op.h).
+// Range check of the integer indices in one input. A run with an index out of range is rejected.
+// Only for devices without the plugin's own check operator (core/ov/check_range_op.h).
 struct RangeCheck {
   size_t input;
   // Bounds low <= index < high: one per index of the last axis, or one for all.
@@ -130,10 +130,11 @@ class NgraphFunction {
   std::vector<RangeCheck> checks_;
   bool is_symbolic_;
   std::unique_ptr<Updater> updater_;  // nullptr if there are no optimizer updates
-  // Index of each state's new value, see optimizer_updates.h.
+  // For each state, the index of the result that is its new value, see optimizer_updates.h.
   std::vector<size_t> state_result_indices_;
-  std::vector<size_t> spare_slots_;  // slots in spare_tensors_ of the results after the outputs
-  // For states, random inputs and gradients of the graph.
+  // For each result after the outputs, its slot in spare_tensors_.
+  std::vector<size_t> spare_slots_;
+  // The tensors that the functions of the graph recycle for states, random inputs and gradients.
   std::shared_ptr<SpareTensors> spare_tensors_;
   mutable SpareTensors spare_outputs_;
   std::unique_ptr<WeightsInPlace> weights_in_place_;

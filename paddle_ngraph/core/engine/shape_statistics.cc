@@ -29,13 +29,13 @@ ShapeStatistics::Counts& ShapeStatistics::counts() {
 ShapeStatistics::Frequency ShapeStatistics::count_miss(const Signature& key) {
   std::lock_guard<std::mutex> lock(mutex_);
   Counts& now = counts();
-  // Also for shapes that had a function, since the cache may have capacity for fewer.
+  // Whether the shape had a function before: the cache may have evicted it for lack of capacity.
   const bool was_built = now.built.count(SignatureHash()(key)) > 0;
   if (now.first_shapes.size() < kMaxStaticShapes && !was_built) return Frequency::kFrequent;
   const uint64_t shape = shape_hash(key);
   const bool is_new = now.built.size() < kMaxTrackedShapes && !was_built;
   if (is_new && now.first_shapes.count(shape) > 0) {
-    return Frequency::kFrequent;  // the shape has a function for other settings
+    return Frequency::kFrequent;  // it has a function already, for other settings
   }
   if (now.misses.size() >= kMaxTrackedShapes) now.misses.clear();
   if (++now.misses[shape] * kFunctionsPerMiss >= now.count) return Frequency::kFrequent;

@@ -21,7 +21,7 @@ class ShapeStatistics {
   enum class Frequency {
     kFrequent,
     kSeldom,
-    kSeldomAndNew  // no function for it was built in this process; one may be on disk
+    kSeldomAndNew  // seldom, and no function for it was built in this process; one may be on disk
   };
 
   // Counts a run that lacks the function for this key, and returns the frequency of its shape.
@@ -33,21 +33,23 @@ class ShapeStatistics {
   // Treats the shape as frequent: its next run gets a function.
   void mark_frequent(const Signature& key);
 
-  // Forgets that the function for this key was built, since it was not evicted for lack of
-  // capacity, and treats its shape as frequent.
+  // Forgets that the function for this key was built: it was dropped as invalid, not evicted for
+  // lack of capacity. Treats its shape as frequent.
   void forget(const Signature& key);
 
-  // Forgets which functions were built: none of them was evicted for lack of capacity.
+  // Forgets which functions were built: they were dropped as outdated, not evicted for lack of
+  // capacity.
   void forget_built();
 
  private:
-  // All by hash.
+  // Counts of runs and functions; shapes and keys are stored as their hashes.
   struct Counts {
     uint64_t version = 0;  // see denylist_version()
-    size_t count = 0;      // of all functions
+    size_t count = 0;      // number of functions built or loaded
     std::unordered_set<uint64_t> built;
     std::set<uint64_t> first_shapes;
-    std::unordered_map<uint64_t, size_t> misses;  // of other shapes, since their last function
+    // For each other shape, the number of misses since its last function.
+    std::unordered_map<uint64_t, size_t> misses;
   };
 
   // The counts since the last change of the denylist version; requires mutex_.

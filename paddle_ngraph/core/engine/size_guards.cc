@@ -12,7 +12,8 @@ namespace {
 enum Operation : int64_t { kConstant, kSymbol, kAdd, kMultiply, kFloorDivide };
 enum Kind : int64_t { kAtLeastZero, kZero, kNotZero };
 
-// Deeper than the expressions of all converters; a guard that needs more does not hold.
+// Depth of the stack: more than the expressions of all converters need. A guard that needs more
+// does not hold.
 constexpr size_t kStack = 64;
 
 std::optional<int64_t> combined(int64_t operation, int64_t a, int64_t b) {
@@ -25,7 +26,9 @@ std::optional<int64_t> combined(int64_t operation, int64_t a, int64_t b) {
       if (__builtin_mul_overflow(a, b, &result)) return std::nullopt;
       return result;
     case kFloorDivide:
-      if (b <= 0) return std::nullopt;  // another guard requires a positive divisor
+      // No value for a divisor that is not positive: the guard that requires a positive one does
+      // not hold either.
+      if (b <= 0) return std::nullopt;
       result = a / b;
       return a % b < 0 ? result - 1 : result;
     default:
@@ -33,7 +36,8 @@ std::optional<int64_t> combined(int64_t operation, int64_t a, int64_t b) {
   }
 }
 
-// The value that a program leaves on the stack.
+// Runs the program of a guard, and returns the value that it leaves on the stack; nothing if the
+// program is malformed, or an operation overflows.
 std::optional<int64_t> run(const int64_t* word, const int64_t* end,
                            const std::vector<int64_t>& sizes) {
   std::array<int64_t, kStack> stack;

@@ -159,7 +159,8 @@ BuiltFunction to_built_function(StoredFunction stored) {
     step.parameters = words.list<int64_t>();
   }
   built.function = std::make_unique<OvFunction>(stored.blob, settings);
-  release_pages(stored.blob);  // most constants have been packed
+  // The plugin has packed most constants, so few pages of the blob are read again.
+  release_pages(stored.blob);
   return built;
 }
 
@@ -171,7 +172,8 @@ std::optional<BuiltFunction> load_function(const DiskKey& key) {
     auto stored = find_file(key);
     if (!stored) return std::nullopt;
     return to_built_function(std::move(*stored));
-  } catch (const std::exception&) {  // treated as missing: the function is built and replaces it
+  } catch (const std::exception&) {
+    // An unusable file is treated as missing: a built function replaces it.
     return std::nullopt;
   }
 }

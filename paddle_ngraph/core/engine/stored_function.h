@@ -12,7 +12,8 @@ namespace paddle_ngraph {
 // The function stored under this key; std::nullopt if there is no usable one.
 std::optional<BuiltFunction> load_function(const DiskKey& key);
 
-// Whether a stored function matches its key; called when the file is complete.
+// Called when the file is complete: whether the function still matches its key, since no weight
+// that it reads in place was written meanwhile.
 using IsValid = std::function<bool()>;
 
 // Stores a function in the disk cache, if possible.

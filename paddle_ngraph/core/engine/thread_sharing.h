@@ -21,7 +21,7 @@ class ThreadSharing {
   // while there are enough cores.
   Settings shared(const Settings& settings, const Concurrency::Run& run) const;
 
-  // Runs share no threads from now on.
+  // From now on, all runs use functions with the settings of a single run.
   void disable() { is_enabled_ = false; }
 
  private:

@@ -29,7 +29,8 @@ class WeightsInPlace {
   // of the function.
   bool is_valid_for(const WeightWatch& watch, const Inputs& inputs) const;
 
-  // One run of a function, with weights in place or not.
+  // Registers, while this object lives, that a run of the function may pack weights. Nothing is
+  // registered if the function reads no weights in place, or has packed all of them.
   class Run {
    public:
     // `since`: an epoch before the fingerprint was computed.

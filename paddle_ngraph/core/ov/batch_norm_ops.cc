@@ -42,7 +42,8 @@ struct View {
   int64_t width(int64_t block_index) const {
     return std::min(block, channels - block_index * block);
   }
-  // The pixels of one chunk of a block of channels: the start of their data, and their rows.
+  // The range of the data for one chunk of a block of channels: the index of its first element, and
+  // its extents (pixels, channels and the distance of its rows).
   int64_t begin(int64_t block_index, int64_t chunk) const {
     const int64_t sample = chunk / chunks_per_sample();
     if (is_side_by_side) {
@@ -99,7 +100,8 @@ void reduce_and_apply(const View& v, const Reduce& reduce, const Finish& finish,
   const double multiplies =
       static_cast<double>(v.count() * v.channels) * kPasses * kMultipliesPerStep;
   const Grid grid = grid_of(v, multiplies);
-  // Without elements there is one empty chunk to finish; without blocks, nothing.
+  // Clips the ranges of blocks and chunks of a task, since the grid has at least one of each:
+  // without elements there is one empty chunk to finish, without blocks nothing.
   const auto blocks_of = [&](int64_t task) {
     const Range blocks = grid.range(kBlocks, task);
     return Range{std::min(blocks.begin, v.blocks), std::min(blocks.end, v.blocks)};
@@ -216,7 +218,8 @@ void BatchNorm::compute(const ov::TensorVector& inputs, ov::TensorVector* output
   const auto finish = [&](int64_t b, const std::vector<Moments>& parts) {
     Moments all(v.block);
     for (const auto& part : parts) all.add(part.count, part.mean.data(), part.square.data());
-    const bool is_empty = v.count() == 0;  // leaves the statistics as they are, as in Paddle
+    // Without elements, the running statistics stay as they are, as in Paddle.
+    const bool is_empty = v.count() == 0;
     const float decay = is_empty ? 1.0F : static_cast<float>(attributes().momentum),
                 update_rate = 1.0F - decay;
     const auto count = static_cast<double>(std::max<int64_t>(1, v.count()));

@@ -87,7 +87,8 @@ class BoxedTensor {
  private:
   // Copies a row of one block, whose source pixels are `step` bytes apart.
   void copy_pixels(const char* from, size_t step, char* to) const {
-    switch (pixel_size_) {  // constant sizes compile to vector moves, not calls
+    // The size is a constant in each call, so that the copies compile to vector moves.
+    switch (pixel_size_) {
       case 64:
         return copy_pixels<64>(from, step, to);
       case 32:

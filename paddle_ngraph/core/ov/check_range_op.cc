@@ -25,7 +25,8 @@ void CheckRange::check(const Id* ids, size_t count, int32_t* out) const {
   std::transform(ids, ids + at, out, [](Id id) { return static_cast<int32_t>(id); });
   if (at == count) return;
   const size_t wrong = at % low.size();
-  // The ids of a check for overflow are a mask, whose elements mean nothing to a reader.
+  // A check for overflow reads a mask instead of ids: its elements would mean nothing in the
+  // message.
   const bool is_mask = error.code == static_cast<int64_t>(ErrorCode::kInt32Overflow);
   report_error(deferred_errors_id,
                error.error(is_mask ? std::string()

@@ -105,12 +105,14 @@ ConvKernel make_kernel(const ConvProblem& problem, int64_t batch, const Desc* fi
   const Tag out_tag = tag_of(problem, problem.out_block);
   const Desc data(data_dims, type, data_tag), out(out_dims, type, out_tag);
   const Desc filter(filter_dims(problem), type, Tag::any);
-  // The kernels' results are float32, whatever the type of their operands.
+  // The descriptions of results have their own type, since the kernels' results are float32,
+  // whatever the type of the operands.
   const Desc to_data(data_dims, kFloat, data_tag), to_out(out_dims, kFloat, out_tag);
   const Desc to_filter(filter_dims(problem), kFloat, Tag::any);
   const auto& a = problem.attributes;
   const Dims begin = a.pads_begin, strides = a.strides;
-  // The output implies the padding at the end; oneDNN requires exact padding.
+  // Computes the padding at the end from the size of the output: oneDNN requires padding that fits
+  // exactly.
   Dims end(2), dilations(2);
   for (size_t i = 0; i < 2; ++i) {
     dilations[i] = a.dilations[i] - 1;
@@ -159,8 +161,9 @@ bool is_fast(const ConvKernel& kernel, bool channels_last) {
   return kernel.name.find("jit") == 0 || kernel.name.find("brg") == 0;
 }
 
-// oneDNN's bfloat16 gradient of a filter reads uninitialized scratch memory where a row is shorter
-// than a stride, and multiplies it by zeros: the result is NaN if that memory happens to hold NaN.
+// Whether oneDNN's kernel would read uninitialized scratch memory: the bfloat16 gradient of a
+// filter, where a row is shorter than a stride. It multiplies the memory by zeros, so the result is
+// NaN if the memory happens to contain NaN.
 bool reads_uninitialized_padding(const ConvProblem& problem) {
   return problem.bfloat16 && problem.kind == ConvKind::filter_gradient &&
          static_cast<int64_t>(problem.data[3]) < problem.attributes.strides[1];
@@ -200,7 +203,8 @@ class ConvDivision {
         data_(data_of(problem)),
         out_(out_of(problem)),
         grid_(divide(work(by_channels, by_rows), threads)) {
-    // A result that is copied is a single sample, which is still in the cache then.
+    // With channels last, each task computes a single sample: its result, which is copied to
+    // blocks, is then still in the cache.
     if (problem.channels_last && !is(ConvKind::filter_gradient)) {
       grid_ = grid_.in_units(kSamples);
     }
@@ -309,7 +313,8 @@ class ConvDivision {
     }
   }
 
-  // The rows of the other side are those that the filter connects with these rows.
+  // Chooses the rows of a part for these rows of the grid: the rows of the data and of the output
+  // that the filter connects.
   void choose_rows(const Range& rows, ConvPart* part) const {
     int64_t& pad = part->problem.attributes.pads_begin[0];
     const auto height = static_cast<int64_t>(problem_.data[2]);
@@ -342,7 +347,8 @@ class ConvPlan {
  public:
   ConvPlan(const ConvProblem& problem, int64_t threads)
       : problem_(problem), data_(data_of(problem)), out_(out_of(problem)), grid_({1}) {
-    // Chunks for which oneDNN has only reference code are not worth using.
+    // Divides the work only into chunks for which oneDNN has more than reference code; otherwise
+    // not by rows, nor by channels.
     if (!make_tasks(threads, true, true) && !make_tasks(threads, true, false)) {
       make_tasks(threads, false, false);
     }
@@ -354,7 +360,8 @@ class ConvPlan {
     }
   }
 
-  // `first` has the problem's input type, and so has `second` unless it is a filter.
+  // Computes the convolution or gradient. `first` has the problem's input type, and so has `second`
+  // unless it is a filter, which is float32.
   void run(const void* first, const void* second, float* result) const {
     if (problem_.kind == ConvKind::filter_gradient) {
       run_filter_gradient(first, second, result);

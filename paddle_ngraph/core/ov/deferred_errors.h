@@ -31,8 +31,8 @@ class DeferredErrors {
   // The id of a model whose shapes are all static: its operators throw.
   static constexpr int64_t kNone = 0;
 
-  // Makes the operators of a model report their errors, if any shape in it is dynamic. Returns the
-  // id.
+  // If any shape in the model is dynamic, gives its operators a new id, under which they report
+  // errors instead of throwing. Returns the id; kNone if all shapes are static.
   static int64_t assign_id(ov::Model* model);
 
   // The errors with this id: all callers share one object while any of them retains it. nullptr for
@@ -69,7 +69,8 @@ class DeferredErrors {
   }
 
  private:
-  // A forked process has its own state: threads of the parent do not exist there to end their runs.
+  // The state of the runs in one process. A forked process gets its own: the threads of the parent
+  // do not exist there to end their runs.
   struct ProcessState {
     const pid_t process = getpid();
     std::mutex gate;  // no run begins while another thread waits for all running ones
@@ -137,7 +138,8 @@ class ContentCheckOp : public ExtensionOp {
   virtual void set_deferred_errors_id(int64_t id) = 0;
 
  protected:
-  // Reports an error; throws it, tagged, if no run will read the report.
+  // Reports an error under this id; throws the error, tagged for found_invalid_input(), if no run
+  // in progress will read the report.
   static void report_error(int64_t deferred_errors_id, const InvalidInput& error);
 };
 

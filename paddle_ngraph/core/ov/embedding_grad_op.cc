@@ -23,7 +23,8 @@ constexpr int64_t kLine = 16;
 
 enum EmbeddingAxis { kRows, kLines };
 
-// Every task reads all ids, and the work of a chunk of the columns is the same for any ids.
+// Divides the work along the columns of the table: every task reads all ids, and its work is the
+// same for any ids.
 Grid grid_of(int64_t rows, int64_t count, int64_t width) {
   Work work;
   work.multiplies = static_cast<double>((rows + count) * width) * kMultipliesPerStep;

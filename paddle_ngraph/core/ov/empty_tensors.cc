@@ -28,7 +28,7 @@ bool is_list(const ov::Output<ov::Node>& value) {
 
 bool reads_empty_tensor(const ov::Node& node) {
   const auto values = node.input_values();
-  // A Result forwards a constant without reading its elements.
+  // A Result with a constant as its input reads no elements: it only forwards the constant.
   const bool passes_inputs_through =
       std::string(node.get_type_info().name) == "Result" && is_constant(*values.front().get_node());
   return !passes_inputs_through && std::any_of(values.begin(), values.end(), [](const auto& value) {

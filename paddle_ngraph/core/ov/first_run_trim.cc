@@ -17,7 +17,8 @@ std::atomic<bool>& is_pending() {
 
 FirstRunTrim::FirstRunTrim() { is_pending() = true; }
 
-// An operator of another function may have cleared the flag, or no operator ran.
+// Trims the heap in any case: an operator of another function may have cleared the flag for itself,
+// or this run may have executed no operator of ours.
 FirstRunTrim::~FirstRunTrim() {
   is_pending() = false;
   trim_free_memory();

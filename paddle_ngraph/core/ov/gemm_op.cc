@@ -118,7 +118,8 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
     std::fill_n(c, m * n, 0.0F);  // a sum of no terms is 0
     return;
   }
-  // Operands that are read along their columns: a sum over K reads from each of their rows.
+  // Copies an operand that is read along its columns, if its row stride would make the elements of
+  // a column share cache sets: a sum over K reads one element from each row.
   const bool pads_a = a.transposed && a.ld != unaliased_stride(a.ld);
   const bool pads_b = !b.transposed && b.ld != unaliased_stride(b.ld);
   const int64_t a_size = pads_a ? padded_size(a) : 0, b_size = pads_b ? padded_size(b) : 0;

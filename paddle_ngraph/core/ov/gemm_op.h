@@ -61,7 +61,7 @@ class Bfloat16Gemm : public ExtensionOpOf<Bfloat16Gemm, Bfloat16GemmAttributes> 
   ov::PartialShape product_of(ov::PartialShape a, ov::PartialShape b) const;
   std::shared_ptr<const Bfloat16GemmPlan> plan_for(const ov::Shape& a, const ov::Shape& out) const;
 
-  // Keys: the shapes of `a` and of the output.
+  // The plans of the last shapes, keyed by the shapes of `a` and of the output.
   using Plans = LruCache<std::pair<ov::Shape, ov::Shape>, std::shared_ptr<const Bfloat16GemmPlan>>;
   mutable Plans plans_{32};
 };

@@ -108,7 +108,8 @@ void require_disjoint(std::vector<MemoryRange> ranges) {
   std::sort(ranges.begin(), ranges.end(), [](const MemoryRange& left, const MemoryRange& right) {
     return left.begin != right.begin ? left.begin < right.begin : left.end < right.end;
   });
-  uintptr_t end = 0, written_end = 0;  // largest ends of the ranges so far
+  // The largest end of all ranges so far, and that of the written ones.
+  uintptr_t end = 0, written_end = 0;
   for (const auto& next : ranges) {
     if (next.begin == next.end) continue;
     if (next.begin < (next.is_written ? end : written_end)) {

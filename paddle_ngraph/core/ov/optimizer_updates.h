@@ -23,9 +23,11 @@ struct Update {
   int optimizer = 0;  // id of the optimizer, see kernels/optimizer.h
   // Attributes of the optimizer, in the order of kernels/optimizer.h.
   std::vector<double> attributes;
-  std::vector<size_t> states;       // indices of the written states, the parameter first
-  std::vector<int64_t> gradients;   // operands whose sum (empty to fill a state),
-  std::vector<int64_t> factors;     // multiplied by each of these scalars, is the gradient
+  std::vector<size_t> states;  // indices of the written states, the parameter first
+  // Operands: the gradient is the sum of `gradients`, multiplied by each of the scalars `factors`.
+  // An update that fills a state has no gradients.
+  std::vector<int64_t> gradients;
+  std::vector<int64_t> factors;
   std::vector<int64_t> parameters;  // scalar operands of the optimizer, such as the learning rate
 };
 

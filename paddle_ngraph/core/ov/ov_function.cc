@@ -56,14 +56,16 @@ ElementType element_type(const ov::element::Type& type) {
 ov::Core create_core() {
   mark_tbb_started();
   ov::Core made;
-  made.add_extension(extension_ops());  // models in files may contain the core's operators
+  // Models that are read from files may contain the core's operators.
+  made.add_extension(extension_ops());
   for (const char* device : {"CPU", "BATCH"}) {
     made.get_property(device, ov::supported_properties);
   }
   return made;
 }
 
-// If a process forks while another thread loads a library, the child cannot load any library.
+// Returns the core of the process, which is created at the first call. Forks wait meanwhile: if a
+// process forks while another thread loads a library, the child cannot load any library.
 ov::Core& core() {
   const ForkBlocker fork_blocker;
   static ov::Core core = create_core();
@@ -78,10 +80,11 @@ constexpr size_t kLargeInputBytes = size_t{16} << 20;
 // again is cheap.
 constexpr int kKernelCacheSize = 200;
 
-// Set by plugin_workarounds.py on models for which the plugin would crash in the fusion of loops.
+// The key in a model's runtime information that turns fused loops off. Set by plugin_workarounds.py
+// where the plugin would crash while it fuses loops.
 constexpr char kNoLoopFusionKey[] = "ngraph_loops_apart";
-// Set by mixed_precision.py: the model itself specifies which nodes are bfloat16, and the rest is
-// float32.
+// The key in a model's runtime information for mixed precision. Set by mixed_precision.py: the
+// model itself specifies which nodes are bfloat16, and the rest is float32.
 constexpr char kMixedPrecisionKey[] = "ngraph_mixed_precision";
 
 std::string device_of(const Settings& settings) {
@@ -103,7 +106,8 @@ ov::element::Type type_of(Precision precision) {
 ov::AnyMap configuration(const Settings& settings) {
   ov::AnyMap config{
       ov::hint::performance_mode(ov::hint::PerformanceMode::LATENCY),
-      // The default would be bfloat16 on CPUs with units for it, and float16 on GPUs.
+      // Set explicitly: the default would be bfloat16 on CPUs with units for it, and float16 on
+      // GPUs.
       ov::hint::inference_precision(type_of(settings.precision)),
   };
   if (!settings.device.empty()) return config;
@@ -207,7 +211,7 @@ std::optional<ov::CompiledModel> compile_with_pinning(ov::Model* model, Settings
     found.num_pinned = PinValues::of(*model)->count();
     *settings = found;
     return compiled;
-  } catch (const std::exception&) {  // the caller compiles without pinning instead
+  } catch (const std::exception&) {  // not pinned: the caller compiles without PinValues
     return std::nullopt;
   }
 }
@@ -310,7 +314,8 @@ class BoundRequest {
     bool operator==(const Binding& other) const { return data == other.data && part == other.part; }
   };
 
-  // If the plugin rejects the memory, its current binding is unknown.
+  // Binds a request to other memory, unless `known` is that memory already. `known` is cleared
+  // first: if the plugin rejects the memory, the current binding is unknown.
   template <typename Set>
   static void rebind(const Binding& binding, Binding* known, const Set& set) {
     if (*known == binding && binding.data != nullptr) return;
@@ -325,7 +330,8 @@ class BoundRequest {
   }
 
   static ov::Tensor view(ov::element::Type type, const ov::Shape& shape, void* data, size_t part) {
-    static char nothing[64];  // an empty tensor has no memory, but ov::Tensor requires an address
+    // Address for empty tensors: ov::Tensor does not accept a null pointer.
+    static char nothing[64];
     const size_t begin = part * ov::shape_size(shape) * type.size();
     return ov::Tensor(type, shape, data ? static_cast<char*>(data) + begin : nothing);
   }
@@ -360,7 +366,8 @@ class Requests {
     }
     ~Lease() {
       std::lock_guard<std::mutex> lock(owner_->mutex_);
-      // The first request is returned last: the next run takes it first again, for the same memory.
+      // Returns the requests in reverse order, so that the next run gets the first one first again,
+      // which is bound to the same memory.
       for (; !requests_.empty(); requests_.pop_back()) {
         owner_->idle_.push_back(std::move(requests_.back()));
       }
@@ -478,7 +485,7 @@ class OvFunction::Implementation {
       std::vector<char*> memory;
       return run_parts(
           [&](BoundRequest* request, size_t part) { request->bind(inputs, part, num_parts()); },
-          [&](BoundRequest* request, size_t part) {  // while other chunks are computed
+          [&](BoundRequest* request, size_t part) {  // copies a chunk while others are computed
             for (size_t i = 0; i < results_.size(); ++i) {
               const ov::Tensor result = request->infer.get_output_tensor(i);
               if (memory.size() == i) {
@@ -503,8 +510,8 @@ class OvFunction::Implementation {
     const auto is_dynamic = [](const auto& port) { return port.get_partial_shape().is_dynamic(); };
     const auto inputs = requests_->model().inputs();
     const auto outputs = requests_->model().outputs();
-    // If the shape of a result depends on the value of an input, results are dynamic though no
-    // input is.
+    // Results are checked too: a result whose shape depends on the value of an input is dynamic,
+    // even if all inputs are static.
     has_dynamic_shapes_ = std::any_of(inputs.begin(), inputs.end(), is_dynamic) ||
                           std::any_of(outputs.begin(), outputs.end(), is_dynamic);
     frees_inputs_ = !has_dynamic_shapes_ && num_bytes(inputs) >= kLargeInputBytes;
@@ -564,14 +571,15 @@ class OvFunction::Implementation {
   Requests* remainder_requests() {
     if (settings_.remainder() == 0 || runs_.fetch_add(1) == 0) return nullptr;
     std::unique_lock<std::mutex> lock(remainder_mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return nullptr;  // another run compiles the requests
+    if (!lock.owns_lock()) return nullptr;  // none yet: another run compiles them
     if (!std::exchange(has_tried_, true)) {
       Settings settings = settings_;
       settings.streams = settings_.remainder();
       try {
         auto model = source_ ? compile(source_.get(), &settings) : import(blob_, &settings);
         remainder_ = std::make_unique<Requests>(std::move(model));
-      } catch (const std::exception&) {  // runs continue without these requests
+      } catch (const std::exception&) {
+        // Without these requests, the remaining chunks are computed like all others.
       }
       source_ = nullptr;
       has_compiled_remainder_ = true;
@@ -592,8 +600,9 @@ class OvFunction::Implementation {
   std::mutex remainder_mutex_;
   bool has_tried_ = false;
   std::atomic<bool> has_compiled_remainder_{
-      false};                          // whether compilation was tried, successfully or not
-  std::shared_ptr<ov::Model> source_;  // until the requests for the remaining chunks are compiled
+      false};  // whether compilation was tried, successfully or not
+  // the model, until the requests for the remaining chunks are compiled
+  std::shared_ptr<ov::Model> source_;
   std::unique_ptr<Requests> remainder_;
 };
 
@@ -610,7 +619,7 @@ OvFunction::OvFunction(Blob blob, const Settings& settings) {
   implementation_ = std::make_unique<Implementation>(std::move(blob), settings);
 }
 
-// The plugin trims the heap whenever it destroys a compiled model.
+// Sorts the free memory first: the plugin trims the heap whenever it destroys a compiled model.
 OvFunction::~OvFunction() { sort_free_memory(); }
 
 void OvFunction::require_elements() const { implementation_->require_elements(); }

@@ -95,8 +95,8 @@ class OvFunction {
   // The types and shapes of the results, without the pinned values.
   const std::vector<ResultType>& results() const;
 
-  // The settings it was compiled with: one thread for little work, no fused loops if they do not
-  // compile, and the number of pinned values.
+  // The settings that the function was compiled with, in place of the requested ones: one thread
+  // for little work, no fused loops if they do not compile, and the number of pinned values.
   const Settings& settings() const;
 
   // Writes the compiled function to an existing, empty file. Throws NgraphError or ov::Exception.

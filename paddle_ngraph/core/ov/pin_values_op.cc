@@ -69,7 +69,9 @@ void PinValues::infer() {
             get_input_element_type(i), ", not f32");
   }
   set_output_type(0, ov::element::u8, ov::Shape{count() * sizeof(FloatSpan)});
-  set_friendly_name(kName);  // the name is set for operators read from files, too
+  // Set here and not where the operator is created: an operator that is read from a file needs the
+  // name too.
+  set_friendly_name(kName);
 }
 
 void PinValues::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {

@@ -12,8 +12,8 @@ ExclusiveRuns::RunLock ExclusiveRuns::lock_run() {
   ProcessState* state = state_;
   if (state->process != getpid()) {
     auto new_state = std::make_unique<ProcessState>();
-    // The parent's state is not freed: its mutex may be locked. If another thread was first,
-    // `state` is that thread's.
+    // In a forked process, a new state replaces that of the parent, which is not freed: its mutex
+    // may be locked. If another thread was first, `state` is that thread's.
     if (state_.compare_exchange_strong(state, new_state.get())) state = new_state.release();
   }
   return RunLock(state->mutex);

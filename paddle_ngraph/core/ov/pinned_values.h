@@ -32,7 +32,8 @@ class ExclusiveRuns {
   RunLock lock_run();
 
  private:
-  // A forked process has its own mutex: the thread that holds the parent's does not exist there.
+  // The mutex of one process. A forked process gets its own: the thread that holds the parent's
+  // does not exist there.
   struct ProcessState {
     const pid_t process = getpid();
     std::mutex mutex;

@@ -18,8 +18,8 @@ InvalidInput tagged(const InvalidInput& error);
 // the core calls this function too, hence no std::string (see ov_function.h).
 std::optional<InvalidInput> found_invalid_input(const char* message);
 
-// Whether the plugin failed to compile fused loops (its snippets): it does not check that there are
-// enough registers.
+// Whether an error says that the plugin could not compile fused loops (its snippets) for lack of
+// registers, whose number it does not check beforehand.
 bool is_loop_fusion_error(const std::exception& error);
 
 // Returns function(). If OpenVINO throws an error that wraps the InvalidInput of an operator,

@@ -48,7 +48,8 @@ void each_part(const ov::Shape& shape, int64_t rows, int64_t steps, const Body& 
       [&](int64_t plane, const Range& part, int*) { body(plane, part); });
 }
 
-// The first input of an adaptive window. The quotient is float32, as in plain Paddle.
+// The index of the first input element of an adaptive window. The quotient is float32, as in plain
+// Paddle.
 int64_t adaptive_begin(int64_t index, int64_t input, int64_t output) {
   return static_cast<int64_t>(std::floor(static_cast<float>(index * input) / output));
 }
@@ -230,7 +231,8 @@ void MaxPoolWithIndexGrad::compute(const ov::TensorVector& inputs,
       x_grad[mask[i]] += grad[i];
     }
   };
-  // The indices in a row of the mask are unknown before it is read.
+  // Divides whole planes only, not rows: which elements of the input a row of the mask addresses is
+  // unknown before it is read.
   each_part(inputs[1].get_shape(), 1, plane.size() + plane.out_size(), spread_plane);
 }
 

@@ -37,7 +37,7 @@ void BlockedReorder::compute(const ov::TensorVector& inputs, ov::TensorVector* o
   const int64_t channels = channels_of(shape);
   const int64_t wider_block = std::max(from_block, attributes().block);
   const auto pixels = static_cast<int64_t>(shape[2] * shape[3]);
-  // Channels in steps of the wider block: each step is the start of a block on both sides.
+  // The channels are reordered in steps of the wider block: each step begins a block on both sides.
   const int64_t steps = blocks_of(channels, wider_block);
   const int64_t from_sample = blocks_of(channels, from_block) * from_block * pixels;
   const int64_t to_sample = blocks_of(channels, attributes().block) * attributes().block * pixels;

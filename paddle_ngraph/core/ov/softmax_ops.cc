@@ -11,13 +11,14 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Paddle clamps exponents to at least this value.
+// The lower bound to which exponents are clamped, as in Paddle.
 constexpr float kLowest = -64.0F;
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
-// Paddle's kernel processes this number of elements at once, and clamps NaN in them, too. Therefore
-// all exponentials of a row of -inf are equal if no element remains; else the row becomes NaN.
+// The number of elements that Paddle's kernel processes at once. In these it clamps NaN, too:
+// therefore all exponentials of a row of -inf are equal if no element remains; else the row becomes
+// NaN.
 constexpr int64_t kPaddleVectorLength = 8;
 
 // The value that is subtracted from a row with this maximum.

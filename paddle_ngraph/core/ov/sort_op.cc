@@ -24,7 +24,7 @@ bool is_greater(const Element& left, const Element& right) {
   return left.value > right.value || (std::isnan(left.value) && !std::isnan(right.value));
 }
 
-// If k times this is less than the number of elements, Paddle uses another algorithm.
+// Paddle sorts by another algorithm if k times this number is less than the number of elements.
 constexpr int64_t kPartialSortRatio = 64;
 
 // Approximate number of comparisons per element, to estimate whether a row is worth a thread.

@@ -22,8 +22,9 @@ inline void trim_free_memory() {
 // the time to free many functions grows with the square of their number.
 inline void sort_free_memory() {
 #ifdef __GLIBC__
-  constexpr size_t kSortingRequest = size_t{64} << 10;   // smaller requests may not reach the list
-  void* volatile memory = std::malloc(kSortingRequest);  // volatile: a compiler drops unused blocks
+  constexpr size_t kSortingRequest = size_t{64} << 10;  // smaller requests may not reach the list
+  // Volatile, because a compiler removes allocations that are not used.
+  void* volatile memory = std::malloc(kSortingRequest);
   std::free(memory);
 #endif
 }

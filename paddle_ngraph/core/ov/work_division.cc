@@ -10,9 +10,10 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Costs in multiplications. Starting a task takes some microseconds.
+// Cost of starting a task, some microseconds, in multiplications.
 constexpr double kTaskCostMultiplies = 1 << 16;
-// A copy adds one read and one write.
+// Factor for the elements of an operand that tasks copy: besides the kernel's access, the copy
+// reads and writes each element once.
 constexpr double kCopyCostFactor = 3;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -97,7 +98,8 @@ class Search {
     const auto threads = static_cast<double>(threads_);
     const auto rounds = static_cast<double>(ceil_div(static_cast<int64_t>(tasks), threads_));
     double time = rounds * (multiplies + elements * kMultipliesPerStep + kTaskCostMultiplies);
-    // The sum reads every partial result, and is divided among threads, too.
+    // Adds the time to sum partial results: the sum reads each of them, and is divided among
+    // threads, too.
     if (partials > 1) {
       time += kMultipliesPerStep * (partials + 1) * work_.result.elements / threads +
               kTaskCostMultiplies;

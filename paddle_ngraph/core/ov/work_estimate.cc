@@ -13,7 +13,9 @@ namespace paddle_ngraph {
 
 namespace {
 
-constexpr double kNsPerElement = 1.0;  // nanoseconds per element read or written, whichever is more
+// Nanoseconds per element that an operator reads, or per element that it writes, whichever are
+// more.
+constexpr double kNsPerElement = 1.0;
 constexpr double kNsPerMultiply = 1.0 / 30;
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
@@ -41,7 +43,7 @@ double num_multiplies(const ov::Node& node) {
 }
 
 double node_ns(const ov::Node& node) {
-  if (dynamic_cast<const PinValues*>(&node)) return 0;  // reads addresses only
+  if (dynamic_cast<const PinValues*>(&node)) return 0;  // PinValues reads addresses only
   if (has_dynamic_shapes(node)) return kUnknown;
   if (const auto* loop = dynamic_cast<const ov::op::util::SubGraphOp*>(&node)) {
     const auto count = loop->get_num_iterations();

@@ -30,7 +30,8 @@ namespace {
 // Intercepted functions of Paddle 3.3: 5,700.
 constexpr size_t kMaxInterceptedFunctions = 8192;
 
-// The state below is guarded by the GIL.
+// The state of the interception, guarded by the GIL: the table of functions, and the index of each
+// in it.
 std::array<InterceptedFunction, kMaxInterceptedFunctions>& all_functions() {
   static auto* const table = new std::array<InterceptedFunction, kMaxInterceptedFunctions>();
   return *table;
@@ -75,7 +76,7 @@ bool any_tensor(PyObject* argument, const Visit& visit, int depth = 0) {
   if (phi::distributed::DistTensor::classof(base)) {
     return visit(static_cast<const phi::distributed::DistTensor*>(base)->value());
   }
-  return false;  // sparse tensors and the like have memory of their own
+  return false;  // no watched weight: sparse tensors and the like have memory of their own
 }
 
 bool reaches_watched(PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -86,8 +87,8 @@ bool reaches_watched(PyObject* self, PyObject* args, PyObject* kwargs) {
   return false;
 }
 
-// Calls a function, or its substitute. An exception that Paddle cannot convert into a Python
-// exception would terminate the process: no caller above catches it.
+// Calls a function, or its substitute. C++ exceptions are converted into Python's: an exception
+// that passes through Python's C code, which has no handler, would terminate the process.
 PyObject* call_original(const InterceptedFunction& function, PyObject* self, PyObject* args,
                         PyObject* kwargs) {
   try {
@@ -148,7 +149,7 @@ void sleep_without_gil() {
   std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
-// A forked process has only the thread that forked it.
+// Resets the state of calls in a forked process, where only the thread that called fork() exists.
 void reset_after_fork() {
   active_calls = active_calls_in_thread;
   if (exclusive_thread != std::this_thread::get_id()) exclusive_thread = std::thread::id();
@@ -335,7 +336,7 @@ int set_intercepted(PyObject* self, PyObject* value, void* closure) {
     const auto now =
         pybind11::reinterpret_steal<pybind11::object>(intercepted.get(self, intercepted.closure));
     if (!now) return -1;
-    if (now.ptr() == value) return 0;  // the property has this value already
+    if (now.ptr() == value) return 0;  // nothing to set: the property has this value already
   }
   Capture* capture = Capture::current();
   if (&intercepted == stop_gradient && value == Py_True && capture != nullptr) {
@@ -390,7 +391,9 @@ ExclusiveSection::ExclusiveSection() {
     return true;
   };
   if (!wait_until([] { return exclusive_thread == std::thread::id(); })) return;
-  exclusive_thread = std::this_thread::get_id();  // no other thread enters from now on
+  // From here on, other threads wait before they enter an intercepted function; the next line waits
+  // for the calls in progress.
+  exclusive_thread = std::this_thread::get_id();
   is_exclusive_ = wait_until([] { return active_calls == active_calls_in_thread; });
   if (!is_exclusive_) exclusive_thread = std::thread::id();
 }
@@ -416,14 +419,16 @@ PyObject* call_now(const InterceptedFunction& function, PyObject* self, PyObject
   std::optional<WeightWriteScope> write_scope;
   if (may_write()) write_scope.emplace();
   PyObject* result = call_original(function, self, args, kwargs);
-  // Memory that became a weight during the call was read while it was being written.
+  // An argument whose memory became a weight during the call may have been read as a weight while
+  // the call was writing it.
   if (!write_scope && may_write()) mark_weights_written();
   return result;
 }
 
 void set_call_effect(const pybind11::object& function, const std::string& name, CallEffect effect,
                      const DeferralRule& rule) {
-  // The registration fails only if no memory is left.
+  // pthread_atfork() fails only if no memory is left; the state is then not reset in a forked
+  // process.
   static const int registered = pthread_atfork(nullptr, nullptr, reset_after_fork);
   static_cast<void>(registered);
   PyMethodDef* definition = method_definition(function.ptr());

@@ -19,53 +19,54 @@
 namespace paddle_ngraph {
 
 enum class WriteEffect {
-  kArguments,  // may write its arguments, until it returns
-  kAnyTensor,  // may write tensors other than its arguments
-  kProgram,    // runs a program on its arguments, see set_next_program_read_only
+  kArguments,  // the call may write its arguments, until it returns
+  kAnyTensor,  // the call may write tensors other than its arguments
+  kProgram,    // the call runs a program on its arguments, see set_next_program_read_only
   kNone,       // writes nothing
 };
 
 // The effect of a call on a capture (capture.h).
 enum class CallEffect {
-  kGraphBreak,           // needs the values of deferred operators
-  kDeferrable,           // may be deferred itself
-  kMetadataOnly,         // metadata access: needs no memory of tensors
-  kBreakIfLazyArgument,  // needs no memory, unless an argument is a lazy tensor
-  kEagerOperator,        // kBreakIfLazyArgument for an operator, whose result is noted
-  kShapeQuery,           // needs no memory, and its result depends on shapes only
-  kDataAccess,           // a graph break, unless its tensors are all sizes or materialized
-  kReadOnlyDataAccess,   // kDataAccess whose result gives no write access
-  kSavedTensorHooksOn,   // autograd passes each tensor it saves to the user from now on
-  kSavedTensorHooksOff,  // autograd no longer passes tensors to the user
-  kTracerSwitch,         // switches between dynamic and static mode, by the tracer passed to it
-  kFlagChange,           // sets a flag that operators may depend on
+  kGraphBreak,           // the call needs the values of deferred operators
+  kDeferrable,           // the call may be deferred itself
+  kMetadataOnly,         // the call accesses metadata only: it needs no memory of tensors
+  kBreakIfLazyArgument,  // the call needs no memory, unless an argument is a lazy tensor
+  kEagerOperator,        // as kBreakIfLazyArgument, for an operator, whose result is noted
+  kShapeQuery,           // the call needs no memory, and its result depends on shapes only
+  kDataAccess,           // a graph break, unless all its tensors are sizes or materialized
+  kReadOnlyDataAccess,   // as kDataAccess, but the result gives no write access
+  kSavedTensorHooksOn,   // from now on autograd passes each tensor that it saves to the user
+  kSavedTensorHooksOff,  // from now on autograd passes no tensors to the user
+  kTracerSwitch,         // the call switches between dynamic and static mode, by its argument
+  kFlagChange,           // the call sets a flag that operators may depend on
 };
 
-// The property of its tensor that a method changes; the tensor is another value of the trace from
-// then on.
+// The property of its tensor that a method changes. After the call, the tensor is another value of
+// the trace.
 enum class Mutation {
   kNone,
   kValues,        // the values, and thereby whether the tensor has a gradient
-  kStopGradient,  // stop_gradient, which becomes true
+  kStopGradient,  // stop_gradient, which the method sets to true
 };
 
 // The conditions under which a call of an operator may be deferred.
 struct DeferralRule {
-  size_t max_tensor_arguments = 0;  // at most N leading arguments may contain tensors
+  size_t max_tensor_arguments = 0;  // only this many leading arguments may contain tensors
   bool requires_floats = false;     // whether all tensors have to be floating-point
-  // Arguments that need a value: (argument index, required value).
+  // Arguments that must have a value for a call to be deferred: (argument index, required value).
   std::vector<std::pair<size_t, pybind11::object>> required_arguments;
-  // Arguments that need a value while gradients are enabled.
+  // Further arguments that must have a value if gradients are enabled.
   std::vector<std::pair<size_t, pybind11::object>> required_with_gradient;
   // The required values of integer operands, and the known range of integer results.
   ValueRule value_rule;
   RangeRule range_rule;
-  // The index of an argument that the operator does not read: an uninitialized tensor.
+  // The index of an argument that the operator does not read, which may be an uninitialized tensor;
+  // -1: none.
   int unread_argument = -1;
-  // A result without elements is used only by the gradient of the operator.
+  // Whether the operator has results without elements that only its gradient uses.
   bool has_reserve_space = false;
   bool is_stochastic = false;  // whether the operator generates random numbers
-  // NumPy scalars are treated as tensors of the dtype of the other operand.
+  // Whether NumPy scalars are treated as tensors of the dtype of the other operand.
   bool is_arithmetic = false;
   Mutation mutation = Mutation::kNone;
   // Indices of arguments for which known integer tensors are treated as lists of their elements.

@@ -75,7 +75,8 @@ class GcPause {
   GcPause(const GcPause&) = delete;
   GcPause& operator=(const GcPause&) = delete;
 
-  // A forked process has only the thread that forked it.
+  // Ends the pauses of other threads in a forked process, where only the thread that called fork()
+  // exists.
   static void reset_after_fork() {
     if (num_pauses > 0 && num_thread_pauses == 0 && was_enabled) set_gc_enabled(true);
     num_pauses = num_thread_pauses;
@@ -86,7 +87,7 @@ class GcPause {
   static bool set_gc_enabled(bool on) {
 #if PY_VERSION_HEX >= 0x030A0000
     return (on ? PyGC_Enable() : PyGC_Disable()) == 1;
-#else  // no C function that may be called after a fork switches the collector
+#else  // this Python has no C function for it that may be called after a fork
     static_cast<void>(on);
     return false;
 #endif
@@ -125,7 +126,8 @@ const phi::DenseTensor* plain_tensor(PyObject* object) {
 
 // The metadata of an argument or result; nothing if the tensor cannot be part of a graph.
 std::optional<TracedTensorMeta> traced_meta(PyObject* object) {
-  if (is_lazy(object)) return std::nullopt;  // a lazy tensor of another thread
+  // Not part of this graph: a lazy tensor of another thread.
+  if (is_lazy(object)) return std::nullopt;
   const phi::DenseTensor* tensor = plain_tensor(object);
   if (tensor == nullptr || !is_plain(*tensor) || has_escaped(*tensor)) return std::nullopt;
   return TracedTensorMeta{tensor->dtype(),
@@ -247,7 +249,7 @@ bool is_sequence(PyObject* object) {
   return PyList_Check(object) || PyTuple_Check(object) || is_slice(object);
 }
 
-// Paddle's `Size` (a shape) is treated as a list.
+// The type of a list, tuple or slice in a trace; list for Paddle's `Size`, a shape.
 PyTypeObject* sequence_type(PyObject* items) {
   return is_of_type(items, "libpaddle.Size") ? &PyList_Type : Py_TYPE(items);
 }
@@ -342,7 +344,8 @@ void TraceCache::count_graph() {
   if (++graphs_ == kMaxGraphs) clear();
 }
 
-// Active calls retain their nodes. Patterns stay, for recurring traces.
+// Drops all traces, for new ones to be recorded. Calls in progress retain their nodes; the groups
+// keep their patterns, for traces that recur.
 void TraceCache::clear_traces() {
   num_traces_ = 0;
   for (auto& [number, group] : groups_) group.ends.clear();
@@ -352,7 +355,9 @@ void TraceCache::clear_traces() {
 void TraceCache::clear() {
   clear_traces();
   graphs_ = 0;
-  const auto freed = std::exchange(groups_, {});  // released last: may call Python
+  // Destroyed at the end of the scope, when all members are consistent: a destructor may call
+  // Python.
+  const auto freed = std::exchange(groups_, {});
 }
 
 namespace {
@@ -566,7 +571,8 @@ Capture* capture_of_lazy(PyObject* argument) {
   return found == lazy_tensors().end() ? nullptr : found->second;
 }
 
-// Looks up by memory, so views of a tensor are found, too.
+// The first capture whose deferred calls read the memory of a tensor; null if there is none. Looked
+// up by memory, so that views of a tensor are found, too.
 Capture* reader_of(PyObject* argument) {
   if (readers().empty() || !is_tensor(argument)) return nullptr;
   const phi::DenseTensor* tensor = plain_tensor(argument);
@@ -650,7 +656,8 @@ Capture::~Capture() {
 Capture* Capture::current() { return current_capture; }
 
 void Capture::begin() {
-  // Released objects may call Python, which may call this function again.
+  // The old members are exchanged first and destroyed last: their destructors may call Python,
+  // which may call this function again.
   const auto root = std::exchange(root_, trace_cache_->root());
   node_ = root_.get();
   is_recording_ = false;
@@ -727,7 +734,8 @@ void Capture::reset_lost_thread() {
 bool Capture::flush_for_other_thread() {
   if (is_computing_) {
     if (computing_ == std::this_thread::get_id()) return wait_for_compute();
-    const py::gil_scoped_release released;  // the capture may be gone after the sleep
+    // From here on, no member is read: another thread may end the capture during the sleep.
+    const py::gil_scoped_release released;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     return true;
   }
@@ -747,8 +755,10 @@ static std::vector<PyObject*> arguments_of(const InterceptedFunction& function, 
   return arguments;
 }
 
-// Whether a tensor has escaped memory, such as a batch that DataLoader processes pass in shared
-// memory. The copy belongs to one call: the next call with the tensor gets another copy.
+// Whether a captured call gets a copy of a tensor argument: other code may write the memory of the
+// tensor (has_escaped), such as a batch that DataLoader processes pass in shared memory. Each call
+// with the tensor gets another copy. Large tensors, parameters, and tensors that require a gradient
+// are not copied.
 static bool is_copied_on_capture(PyObject* object) {
   constexpr size_t kMaxCopiedBytes = size_t{64} << 20;
   if (!is_tensor(object) || is_lazy(object)) return false;
@@ -855,7 +865,8 @@ PyObject* Capture::snapshot_argument(PyObject* argument, const InterceptedFuncti
     const NoCapture none;
     return own(import_module("paddle").attr("to_tensor")(py::handle(argument)));
   }
-  // Paddle treats an array as a list, but not a 0-D array as a scalar.
+  // Operators other than arithmetic ones get a list in place of a 1-D array, as in Paddle, but no
+  // scalar in place of a 0-D array.
   const bool is_list = !function.rule.is_arithmetic && is_integer_array(argument, 1, 1);
   return is_list ? own(py::handle(argument).attr("tolist")()) : argument;
 }
@@ -1124,7 +1135,7 @@ bool Capture::has_only_materialized_tensors(const std::array<PyObject*, 3>& argu
   return !exposes_memory || owner_of(arguments, true) == nullptr;
 }
 
-// The result may give write access to the memory.
+// Calls owner_of() as for a write: the result of the call may give write access to the memory.
 bool Capture::may_expose_data(const std::array<PyObject*, 3>& arguments) const {
   return has_only_shape_tensors(arguments) && owner_of(arguments, true) == nullptr;
 }
@@ -1298,8 +1309,9 @@ bool Capture::compute() {
   return false;
 }
 
-// Whether a graph of these values may be reused. The requested values may differ from call to call,
-// so only the first graph of a trace is created immediately.
+// Whether a graph for these requested values is created immediately: the first graph of a trace, or
+// values that were requested before. Requested values may differ from call to call, so a graph for
+// other values might never be used again.
 bool Capture::has_recurred(const std::vector<int>& outputs) {
   constexpr size_t kMaxOutputSets = 256;
   if (node_->graphs.empty() || node_->outputs.erase(outputs) > 0) return true;
@@ -1308,7 +1320,9 @@ bool Capture::has_recurred(const std::vector<int>& outputs) {
   return false;
 }
 
-// Throws Python's exceptions. A graph that raises has no effects: its operators are called instead.
+// Computes the requested lazy tensors, by a graph if there is one, else by the operators. If the
+// graph raises, it has had no effects, and the operators are called instead. Throws Python's
+// exceptions.
 void Capture::compute_outputs() {
   const std::vector<int> numbers = outputs();
   std::unique_ptr<py::error_already_set> raised;
@@ -1347,7 +1361,8 @@ void materialize(paddle::Tensor* lazy, const paddle::Tensor& result, const std::
 
 }  // namespace
 
-// The graph of the pattern, or one of this trace alone; null if there is none yet.
+// Finds or creates the graph for these requested values: that of the pattern of the trace, or one
+// for this trace alone. Null if no graph is worth creating yet.
 py::object Capture::find_or_make_graph(const std::vector<int>& outputs) {
   const auto pattern = trace_cache_->find_or_make_pattern(
       *node_);  // a strong reference, since other threads may drop the pattern
@@ -1371,7 +1386,7 @@ bool Capture::have_shapes(const py::list& results, const std::vector<int>& outpu
   return true;
 }
 
-// Computes lazy tensors by a graph. Returns false if the graph computed nothing.
+// Computes the requested lazy tensors by a graph. Returns false if the graph has not computed them.
 bool Capture::compute_graph(const py::object& graph, const std::vector<int>& outputs) {
   py::list given;
   for (const auto& value : values_) given.append(is_lazy(value.ptr()) ? py::none() : value);
@@ -1493,7 +1508,8 @@ static size_t trace_group_hash(const TraceNode& node) {
   return before ^ (number + 0x9e3779b97f4a7c15 + (before << 6) + (before >> 2));
 }
 
-// Calls a known call immediately, after an unknown one.
+// Computes a call that has a recorded node immediately, as an unknown call before it was, and
+// checks the result.
 PyObject* Capture::replay_call(TraceNode& node, PyObject* self, PyObject* args, PyObject* kwargs) {
   release_unused();
   const NoCapture none;
@@ -1509,7 +1525,8 @@ PyObject* Capture::replay_call(TraceNode& node, PyObject* self, PyObject* args, 
 // Releases materialized values that only this object references: plain Paddle would have freed
 // them.
 void Capture::release_unused() {
-  // Freed last: a destructor may call Python, which may call this again.
+  // Destroyed at the end of the scope: a destructor may call Python, which may call this function
+  // again.
   std::vector<py::object> unused;
   for (auto& value : values_) {
     if (!value || Py_REFCNT(value.ptr()) > 1) continue;
@@ -1521,7 +1538,8 @@ void Capture::release_unused() {
   }
 }
 
-// Adds the tensors of a result; returns false if their metadata differs from the recorded metadata.
+// Compares the result of a call with the recorded one, and adds its tensors to the values of the
+// trace. Returns false if kind or metadata differ.
 bool Capture::match_result(const Argument& expected, PyObject* result, const TracedCall& call) {
   if (expected.kind == Argument::Kind::kConstant) return expected.constant.ptr() == result;
   if (expected.kind == Argument::Kind::kUninitialized) return is_uninitialized(result);
@@ -1656,7 +1674,8 @@ bool Capture::may_defer(const TracedCall& call) const {
           has_double_constants || static_cast<double>(static_cast<float>(number)) != number;
     }
   }
-  if (has_doubles && has_double_constants) return false;  // programs store scalars in 32 bits
+  // Programs store scalars in 32 bits: a double constant would lose digits.
+  if (has_doubles && has_double_constants) return false;
   const auto has = [&](const auto& needed) {
     return call.arguments.size() > needed.first &&
            call.arguments[needed.first].kind == Argument::Kind::kConstant &&
@@ -1681,7 +1700,8 @@ bool Capture::may_defer(const TracedCall& call) const {
   return true;
 }
 
-// Returns false if the call cannot be deferred next time: its results are not new tensors.
+// Describes the result of a call for the trace. Returns false if the call cannot be deferred next
+// time, because its results are not new tensors.
 bool Capture::describe_result(PyObject* result, TracedCall& call, Argument& found) {
   if (!is_tensor(result)) {
     if (result == Py_None) {
@@ -1702,11 +1722,12 @@ bool Capture::describe_result(PyObject* result, TracedCall& call, Argument& foun
     found.kind = Argument::Kind::kUninitialized;
     found.empty = empty_meta(result);
     found.stop_gradient = stops_gradient(result);
-    // A gradient, if only of zeros, would pass through an empty result.
+    // An empty result may be deferred only if no gradient, not even of zeros, would pass through
+    // it, or if it is a reserve space.
     return !found.empty || found.stop_gradient || call.function->rule.has_reserve_space;
   }
   const auto kind = traced_meta(result);
-  // A persistable result is a copy of a parameter.
+  // A persistable result is a copy of a parameter, and is not deferred.
   if (!kind || get_flag(result, "persistable")) return false;
   found.kind = Argument::Kind::kValue;
   found.value = static_cast<int>(values_.size() + new_values_.size());
@@ -1767,17 +1788,19 @@ bool Capture::may_mutate_eagerly(const InterceptedFunction& function, PyObject* 
          owner_of({self, nullptr, nullptr}, true) == nullptr;
 }
 
-// Whether a tensor may be mutated as part of the trace: aliases would observe the write.
+// Whether a tensor may be mutated as part of the trace. Not if it has aliases, which would observe
+// the write.
 bool Capture::may_mutate(const InterceptedFunction& function, PyObject* tensor) const {
   const int number = value_index(tensor);
   if (number < 0) return function.rule.mutation == Mutation::kValues && owns_memory(tensor);
   if (!is_result_[number]) return false;
   if (function.rule.mutation == Mutation::kStopGradient) return true;
-  // Writing values that have a gradient into a tensor whose stop_gradient was set would let the
-  // gradient pass again.
+  // Not if stop_gradient of the tensor was set: values that have a gradient would let the gradient
+  // pass again.
   if (call_of(number).function->rule.mutation == Mutation::kStopGradient) return false;
   const TracedTensorMeta& kind = known_meta(number);
-  // With gradients off, autograd still treats the tensor as its former value.
+  // If gradients are off, autograd treats the tensor as its former value even after the write: the
+  // mutation must not be deferred where the tensor has a gradient.
   return kind.is_contiguous && (kind.stop_gradient || has_gradient()) && !is_aliased(number);
 }
 
@@ -1845,7 +1868,8 @@ void Capture::defer_mutation(const TraceNode& node, PyObject* tensor) {
   auto other = make_tensor({changed.dtype(), changed.dims()}, stops_gradient(tensor));
   if (is_lazy(tensor)) {
     lazy_tensors().emplace(other.ptr(), this);
-  } else {  // the memory belongs to the former value
+    // The memory belongs to the former value: `other` gets it, and the tensor becomes lazy.
+  } else {
     std::swap(changed, tensor_of(other.ptr()));
     changed.set_name(tensor_of(other.ptr()).name());
     lazy_tensors().emplace(tensor, this);
@@ -1855,7 +1879,8 @@ void Capture::defer_mutation(const TraceNode& node, PyObject* tensor) {
   if (stops != stops_gradient(tensor)) set_stop_gradient(tensor, stops);
 }
 
-// Rebinds a tensor to the next value; `former` takes over the former value, if it is lazy.
+// Makes a Python tensor denote the next value of the trace. `former`: the tensor that denotes its
+// former value from now on; null if none has to.
 void Capture::rebind_to_next_value(PyObject* tensor, py::object former) {
   const int before = value_indices_.at(tensor);
   value_indices_.erase(tensor);
@@ -1884,7 +1909,8 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
   if (known == nullptr && !call) return result.release().ptr();
   const auto kind = result ? traced_meta(self) : std::nullopt;
   const bool is_known = known != nullptr && kind && *kind == known->call.metas.back();
-  // Autograd does not see the mutation: see may_mutate.
+  // Whether the tensor has a gradient although gradients are off: autograd does not see the
+  // mutation, see may_mutate().
   const bool is_unseen = kind && !gradient && !kind->stop_gradient;
   if (!kind || is_unseen || (known != nullptr && !is_known)) {
     const py::error_scope saved_error;
@@ -1898,7 +1924,8 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
     call->result.kind = Argument::Kind::kValue;
     call->result.value = call->first_result;
     call->metas.push_back(*kind);
-    // Where inspected, the tensor retains its grad node, for when the switch is off again.
+    // The new value is recorded as a view of the former one: setting stop_gradient keeps the memory
+    // and the grad node, which counts if stop_gradient is reset.
     if (function.rule.mutation == Mutation::kStopGradient) call->views[call->first_result] = number;
     node_->children.push_back(std::make_unique<TraceNode>(node_));
     known = node_->children.back().get();

@@ -49,7 +49,7 @@ struct TracedTensorMeta {
   bool operator==(const TracedTensorMeta& other) const;
 };
 
-// The reason of a graph break at the end of the captured function.
+// The name of the graph break at the end of the captured function.
 constexpr const char* kEndOfFunction = "the end of the function";
 
 // An argument or result of a call: a value, by its index in the trace; a list, tuple or slice; a
@@ -94,7 +94,7 @@ struct TraceNode {
   TracedCall call;
   size_t group_hash = 0;  // a hash that is equal for traces which differ in sizes only
   std::vector<std::unique_ptr<TraceNode>> children;
-  std::map<std::string, std::string> graph_breaks;      // reason -> reason and source line
+  std::map<std::string, std::string> graph_breaks;      // by reason: the reason and source line
   std::map<std::vector<int>, pybind11::object> graphs;  // by the indices of the requested values
   std::set<std::vector<int>> outputs;  // sets of requested values without a graph so far
 };
@@ -310,9 +310,9 @@ class Capture {
   std::vector<const phi::Allocation*> read_memory_;
   std::vector<std::unique_ptr<const MemoryPin>> memory_pins_;
   std::unordered_map<PyObject*, int> value_indices_;
-  std::vector<PyObject*> new_values_;  // values that the current call adds
+  std::vector<PyObject*> new_values_;  // values that the current call adds to the trace
   std::unordered_map<PyObject*, pybind11::object>
-      shape_tensors_;  // tensors that depend on shapes only
+      shape_tensors_;  // tensors whose contents depend on shapes only
   // Tensors that were computed immediately in this call of the function, such as zeros to be
   // filled.
   std::unordered_map<PyObject*, std::weak_ptr<phi::TensorBase>> eager_results_;
@@ -344,11 +344,13 @@ bool flush_other_threads(PyObject* self, PyObject* args, PyObject* kwargs, bool 
 // The in-place version counters of tensors, as a string for comparison.
 std::string tensor_versions(const pybind11::list& tensors);
 
-// bump: a flag was set, so recorded traces are invalid. version: the number of such changes.
+// bump: records that a flag was set, after which recorded traces are invalid. version: the number
+// of such changes so far.
 void bump_settings_version();
 uint64_t settings_version();
 
-// Sets whether autograd of this thread passes saved tensors to hooks of the user.
+// Sets whether autograd passes saved tensors of this thread to hooks of the user, so that no
+// operator may be deferred.
 void set_saved_tensor_hooks_active(bool on);
 
 }  // namespace paddle_ngraph

@@ -46,11 +46,13 @@ class WorkerThreads {
   // Requests that `count` threads call `work`. Fewer do if no more threads can be created.
   void request(size_t count, const void* run, const Work& work) {
     const std::lock_guard<ForkSafeMutex> lock(mutex_);
-    if (process_ != getpid()) {  // the threads and their requests do not exist in a forked process
+    // In a forked process, neither the threads nor their requests exist.
+    if (process_ != getpid()) {
       process_ = getpid();
       pending_.clear();
       num_idle_ = 0;
-      // Leaked: its waiters are threads that do not exist in the fork.
+      // The condition variable is leaked: threads that do not exist in this process wait for it,
+      // and its destructor would wait for them.
       static_cast<void>(wakeup_.release());
       wakeup_ = std::make_unique<std::condition_variable_any>();
     }
@@ -58,7 +60,8 @@ class WorkerThreads {
     ++changes_;
     try {
       for (; num_idle_ < pending_.size(); ++num_idle_) std::thread([this] { serve(); }).detach();
-    } catch (const std::system_error&) {  // the calling thread does the work alone
+    } catch (const std::system_error&) {
+      // No thread is created: the calling thread does the work alone.
     }
     wakeup_->notify_all();
   }
@@ -124,7 +127,7 @@ class DataDependencyEngine::Run {
       std::exception_ptr failure;
       try {
         compute(*step);
-      } catch (...) {  // finish() throws the exception again
+      } catch (...) {  // stored: finish() throws it again
         failure = std::current_exception();
       }
       free_since = end(*step, std::move(failure));
@@ -222,7 +225,7 @@ class DataDependencyEngine::Run {
   std::vector<phi::DenseTensor> fetched_;
   std::vector<std::atomic<size_t>> readers_;
   std::mutex mutex_;                      // guards the members below
-  std::vector<Clock::time_point> ready_;  // when the inputs of each step were complete
+  std::vector<Clock::time_point> ready_;  // time at which the inputs of each step were complete
   std::vector<double> ms_;
   std::map<int, Clock::time_point> cores_;  // end of the last step on each core
   std::condition_variable changed_;

@@ -95,7 +95,8 @@ class WatchedMemory {
     next_cleanup_ = 2 * memory_.size() + kFirstCleanup;
   }
 
-  // Freed memory is not included, though other memory may have been allocated at its address.
+  // Whether the set contains this memory. Freed memory is not contained, even if other memory has
+  // been allocated at its address.
   bool has(const phi::Allocation* memory) const {
     const auto found = memory_.find(memory);
     return found != memory_.end() && !found->second.expired();
@@ -190,8 +191,9 @@ MemoryPin::MemoryPin(const std::vector<const phi::DenseTensor*>& tensors) {
 
 MemoryPin::~MemoryPin() {
   auto& table = ExposureTable::instance();
-  // Memory is released after the lock: freeing may wait for the GIL. Until then one holder too many
-  // is counted, which is safer than one too few.
+  // The pinned memory is released after the lock, with the members: freeing may wait for the GIL.
+  // Until then the memory has one holder more than is counted as a pin, which is safer than one too
+  // few.
   std::lock_guard<std::mutex> lock(table.mutex);
   for (const auto& memory : memory_) {
     const auto found = table.pinned.find(memory.get());
@@ -257,7 +259,7 @@ void record_memory_escape(const phi::DenseTensor& tensor) {
 
 Epoch Epoch::now() {
   auto& table = ExposureTable::instance();
-  // While a writer is active, no two epochs are equal.
+  // While a program that may write runs, each epoch is a new one: no two compare equal.
   const uint64_t writes = table.writers > 0 ? ++table.writes : table.writes.load();
   return {writes, table.num_exposures};
 }

@@ -25,7 +25,8 @@ const std::array<FlagOverride*, FlagOverride::kFlags>& FlagOverride::all() {
       make(1, "enable_pir_in_executor_trace_run", FLAGS_enable_pir_in_executor_trace_run, true),
       make(2, "new_executor_sequential_run", FLAGS_new_executor_sequential_run, true),
       make(3, "pir_apply_inplace_pass", FLAGS_pir_apply_inplace_pass, false)};
-  // After the fork handlers of the mutexes, which are free then.
+  // Registered after the fork handlers of the mutexes: in the child, the mutexes are unlocked
+  // before reset_after_fork() runs.
   static const int registered = pthread_atfork(nullptr, nullptr, reset_after_fork);
   static_cast<void>(registered);
   return flags;
@@ -71,7 +72,8 @@ void FlagOverride::reset_after_fork() {
 }
 
 void FlagOverride::drop_other_threads() {
-  // Leaked: the condition variable counts waiting threads, and its destructor would wait for them.
+  // The condition variable is leaked: it counts the waiting threads of the parent process, and its
+  // destructor would wait for them.
   static_cast<void>(released_.release());
   released_ = std::make_unique<std::condition_variable>();
   const bool was_switched = users_[kOverridden] > 0;

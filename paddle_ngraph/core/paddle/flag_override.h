@@ -46,7 +46,7 @@ class FlagOverride {
 
   FlagOverride(size_t number, const char* name, bool& flag, bool to)
       : number_(number), name_(name), flag_(flag), to_(to) {}
-  Uses& uses_here() const;  // the uses by this thread
+  Uses& uses_here() const;  // the uses of the flag by this thread
   bool is_user_value() const { return (users_[kOverridden] > 0 ? before_ : flag_) == to_; }
   bool may_enter(Use use) const;
   void drop_other_threads();

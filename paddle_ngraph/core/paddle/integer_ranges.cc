@@ -166,7 +166,7 @@ class ValueCheck {
   }
 
   bool is_valid_subscript(PyObject* index) const {
-    if (!has_tensor(index)) return true;  // the subscript is equal in each such call
+    if (!has_tensor(index)) return true;  // without tensors, it is equal in each such call
     if (!is_tensor(given_[rule_.indexed_argument])) return false;
     const auto& dims = tensor_of(given_[rule_.indexed_argument]).dims();
     std::vector<PyObject*> items{index};
@@ -174,7 +174,8 @@ class ValueCheck {
       items.assign(PySequence_Fast_ITEMS(index),
                    PySequence_Fast_ITEMS(index) + PyTuple_GET_SIZE(index));
     }
-    // Paddle counts a new axis in the subscript, but not where it then resolves the indices.
+    // Rejects new axes: Paddle counts them in the subscript, but not where it then resolves the
+    // indices.
     if (std::find(items.begin(), items.end(), Py_None) != items.end()) return false;
     const auto takes_axis = [](PyObject* item) { return item != Py_Ellipsis; };
     const auto taken = std::count_if(items.begin(), items.end(), takes_axis);

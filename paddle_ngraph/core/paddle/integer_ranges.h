@@ -33,7 +33,7 @@ inline IntegerRange union_of(const IntegerRange& one, const IntegerRange& other)
 struct ValueRule {
   enum class Kind {
     kNone,
-    kAlongAxis,        // indices along an axis of a tensor
+    kAlongAxis,        // valid indices along one axis of the indexed tensor
     kClassIds,         // class ids below a bound
     kCoordinates,      // coordinates (as of gather_nd): the last axis indexes the first axes of a
                        // tensor
@@ -48,7 +48,7 @@ struct ValueRule {
   size_t indexed_argument = 0;  // the indexed tensor, or the bound of kClassIds
   int axis_argument = -1;       // the argument with the axis
   int axis = 0;                 // the axis, if no argument has it
-  bool from_end = false;        // negative indices count from the end
+  bool from_end = false;        // whether negative indices count from the end
   int ignored_argument = -1;    // the argument with the value that is ignored (ignore_index)
 };
 

@@ -49,7 +49,8 @@ const pir::Operation& only(const std::string& name, const pir::Block& block) {
   return *found;
 }
 
-// Throws if the lowered program has additional operators: these convert operands for the kernel.
+// Throws if lowering has added operators to the program: these would convert operands for the
+// kernel.
 void require_no_conversions(const pir::Block& given, const pir::Block& lowered) {
   std::set<std::string> names;
   for (const auto& op : given) names.insert(op.name());
@@ -122,7 +123,8 @@ py::object plain_scalars(const pir::Attribute& attribute) {
   return std::move(values);
 }
 
-// The declared type selects the type passed to the kernel, as in Paddle's executor.
+// Converts an attribute to the type that the kernel gets, which the declared type selects, as in
+// Paddle's executor.
 Attribute attribute_of(const std::string& type, const pir::Attribute& attribute) {
   if (type == "pir::BoolAttribute") {
     return {"bool", py::cast(attribute.dyn_cast<pir::BoolAttribute>().data()), AttributeType::BOOL};

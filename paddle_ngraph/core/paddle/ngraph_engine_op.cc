@@ -35,7 +35,8 @@ void run_ngraph_engine(paddle::CustomOpKernelContext* context) {
   const auto& attributes = context->Attrs();
   const auto& graph = *paddle::any_cast<std::string>(&attributes.at(0));
   const auto& interval = *paddle::any_cast<std::vector<int>>(&attributes.at(1));
-  // The caller may be a Python thread (Paddle Inference) or a worker of the Executor.
+  // Releases the GIL if this thread has it: the caller may be a Python thread (Paddle Inference) or
+  // a worker of the Executor.
   std::optional<GilRelease> released;
   if (PyGILState_Check() != 0) released.emplace();
   run_subgraph(interval, [&] {
@@ -94,7 +95,7 @@ void run_subgraph(const std::vector<int>& interval, const std::function<void()>&
     function();
   } catch (const PythonInterrupt& interruption) {
     throw_as_paddle_error(interruption);
-  } catch (const common::enforce::EnforceNotMet&) {  // thrown by Paddle itself
+  } catch (const common::enforce::EnforceNotMet&) {  // Paddle's own exception, rethrown unchanged
     throw;
   } catch (const InvalidInput& error) {
     PADDLE_THROW(common::errors::InvalidArgument("%s%s", location_of(interval), error.what()));

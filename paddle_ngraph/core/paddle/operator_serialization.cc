@@ -188,7 +188,8 @@ pir::Builder builder_at(pir::Block* block, pir::Operation* before) {
   return builder;
 }
 
-// The result types that Paddle infers. Throws NgraphError if Paddle cannot infer them.
+// The result types that Paddle infers. Throws NgraphError if Paddle has no inference for the
+// operator; exceptions of the inference are passed on.
 std::vector<pir::Type> infer(const pir::OpInfo& info, const std::vector<pir::Value>& operands,
                              pir::AttributeMap* attributes) {
   const auto* interface = info.GetInterfaceImpl<paddle::dialect::InferMetaInterface>();

@@ -47,12 +47,15 @@ const LoopThreads& threads() {
   static ForkSafeMutex mutex;
   static auto* const all = std::make_unique<std::map<int, LoopThreads>>().release();
   const int num_threads_wanted = engine_threads();
-  mark_tbb_started();  // before the mutex, which a fork waits for: registers fork handlers
+  // Called before the mutex is locked: the call registers fork handlers, and a fork waits for the
+  // mutex.
+  mark_tbb_started();
   std::lock_guard<std::mutex> lock(mutex);
   return all->try_emplace(num_threads_wanted, num_threads_wanted).first->second;
 }
 
-// The arguments of a call. An argument of another type than requested clears `fit`.
+// Reads the positional arguments of a call. If an argument has another type than the one requested,
+// fit() becomes false, and the call falls back to Paddle.
 class Arguments {
  public:
   explicit Arguments(PyObject* args) : args_(args) {}
@@ -81,7 +84,8 @@ class Arguments {
     return fit_ ? PyFloat_AS_DOUBLE(argument) : 0;
   }
 
-  // An integer that overflows int64 falls back to Paddle, which raises its error.
+  // Reads an integer argument. One that overflows int64 makes the call fall back to Paddle, which
+  // raises its error.
   int64_t whole(size_t number) {
     PyObject* const argument = at(number);
     require(is_whole(argument));
@@ -118,7 +122,7 @@ class Arguments {
     return fit_ ? *static_cast<const float*>(tensor.data()) : 0.0F;
   }
 
-  // The operator's result: a tuple of the arguments with these indices.
+  // Returns the result of an operator in place: a tuple of the arguments with these indices.
   PyObject* result_arguments(const std::vector<size_t>& numbers) const {
     PyObject* const result = PyTuple_New(static_cast<Py_ssize_t>(numbers.size()));
     for (size_t i = 0; result != nullptr && i < numbers.size(); ++i) {
@@ -217,7 +221,7 @@ ParsedUpdate momentum(Arguments& arguments) {
   arguments.require_count(11);
   arguments.require_none(4);  // master_param
   arguments.require_off(9);   // multi_precision
-  arguments.number(10);       // rescale_grad has no effect on the CPU
+  arguments.number(10);       // checks the type of rescale_grad, which has no effect on the CPU
   const float rate = arguments.one_float(3);
   MomentumAttributes attributes;
   attributes.mu = arguments.number(5);
@@ -272,17 +276,20 @@ ParsedUpdate adamw(Arguments& arguments) {
   return adam_step(arguments, attributes, 16);
 }
 
-const py::object* tracer_getter = nullptr;  // set once, under the GIL; never destroyed
+// set by the first interception, under the GIL; never destroyed
+const py::object* tracer_getter = nullptr;
 
-// Whether Paddle would only compute the operator: under `auto_cast` Paddle may cast the operands
-// first, and with gradients on autograd records the operator.
+// Whether a call of the operator in Paddle would do nothing else than compute: under `auto_cast`
+// Paddle may cast the operands first, and with gradients on autograd records the operator.
 bool only_computes(bool is_differentiable) {
   const py::object tracer = (*tracer_getter)();
   if (tracer.is_none() || !py::int_(tracer.attr("_amp_level")).equal(py::int_(0))) return false;
   return !is_differentiable || !py::cast<bool>(tracer.attr("_has_grad"));
 }
 
-// Paddle's list of computed operators (low_precision_op_list) requires calls of Paddle, too.
+// Whether a call has to be computed by Paddle: the plugin is off, an observer needs to see
+// operators, Paddle lists the computed operators (low_precision_op_list), or there are keyword
+// arguments.
 bool must_use_paddle(PyObject* kwargs) {
   return !FLAGS_use_ngraph || observes_operators() || FLAGS_low_precision_op_list != 0 ||
          (kwargs != nullptr && PyDict_GET_SIZE(kwargs) > 0);
@@ -372,7 +379,7 @@ PyObject* scaled(PyObject* args, PyObject* kwargs) {
   try {
     result = empty({scaling->x.dtype(), scaling->x.dims(), scaling->x.layout()});
   } catch (const std::bad_alloc&) {
-    return nullptr;  // Paddle's error is more specific
+    return nullptr;  // falls back to Paddle, whose error is more specific
   }
   scaling->write(&result);
   return new_tensor(result);

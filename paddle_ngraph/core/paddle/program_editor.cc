@@ -79,7 +79,7 @@ std::vector<std::pair<std::string, std::string>> inplace_pairs(const pir::Operat
   auto interface = op.dyn_cast<paddle::dialect::OpYamlInfoInterface>();
   if (!interface) return pairs;
   const auto info = interface.GetOpInfo();
-  // Paddle's pairs list the output before the input.
+  // Swaps each pair: Paddle lists the output before the input.
   for (const auto& [output, input] : std::get<3>(info).inplace) {
     pairs.emplace_back(input, output);
   }
@@ -187,7 +187,8 @@ pir::Operation* add_carried_value(pir::Operation* op, pir::Value value) {
 pir::Operation* drop_carried_value(pir::Operation* loop, uint32_t index) {
   auto* context = pir::IrContext::Instance();
   std::vector<pir::Value> operands = loop->operands_source();
-  operands.erase(operands.begin() + 1 + index);  // the first is the condition
+  // The operand at index 0 is the condition of the loop.
+  operands.erase(operands.begin() + 1 + index);
   std::vector<pir::Value> results = loop->results();
   results.erase(results.begin() + index);
   pir::AttributeMap attributes = loop->attributes();

@@ -19,7 +19,7 @@ namespace {
 
 uint64_t word_of(const void* address) { return reinterpret_cast<uintptr_t>(address); }
 
-// Paddle uniques types and attributes: equal ones are one object.
+// Words that identify a type or an attribute: in Paddle, equal ones are one object.
 uint64_t word_of(const pir::Type& type) { return word_of(type.storage()); }
 uint64_t word_of(const pir::Attribute& attribute) { return attribute.hash(); }
 
@@ -47,7 +47,7 @@ void read(const pir::Block& block, Reader* reader) {
     }
     ++count;
   }
-  reader->word(count);  // marks the end of the block
+  reader->word(count);  // the number of operators, after the last one
 }
 
 // The finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators).
@@ -62,7 +62,8 @@ class Fingerprint {
   void begin_operator(const pir::Operation& /*op*/) {}
   void word(uint64_t word) { value_ = mix(value_ * 31 + word); }
 
-  // The order of the map does not matter.
+  // Adds the items of a map to the hash. Their hashes are summed, so that the order of the map does
+  // not matter.
   template <typename Map, typename Word>
   void named(const Map& map, Word of) {
     uint64_t sum = map.size();

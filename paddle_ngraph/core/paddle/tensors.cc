@@ -10,7 +10,8 @@
 #include "core/common/fault_injection.h"
 #include "core/common/memory_pool.h"
 
-// Paddle declares this function only for code that is compiled with its oneDNN.
+// Declared here, because Paddle's header declares this function only for code that is compiled with
+// its oneDNN.
 namespace phi::funcs {
 PADDLE_API void TransDataLayoutFromOneDNN(DataLayout in_layout, DataLayout out_layout,
                                           const DenseTensor& in, DenseTensor* out, Place place,
@@ -78,8 +79,8 @@ phi::DenseTensor copy_of_view(const phi::DenseTensor& tensor) {
   return copy;
 }
 
-// Equals Paddle's own result, without its function calls: each run needs it for some hundred
-// weights.
+// The number of elements of a tensor, as Paddle computes it, but without Paddle's function calls:
+// each run needs it for some hundred weights.
 int64_t num_elements(const phi::DenseTensorMeta& meta) {
   if (meta.is_scalar) return 1;
   if (meta.dims.size() < 0) return product(meta.dims);
@@ -88,8 +89,8 @@ int64_t num_elements(const phi::DenseTensorMeta& meta) {
   return count;
 }
 
-// Equals Paddle's own result, without its function calls. False for empty tensors, which are left
-// to Paddle.
+// Whether a tensor is contiguous in row-major order, as Paddle computes it, but without its
+// function calls. False for empty tensors, for which Paddle has to be asked.
 bool is_dense_row_major(const phi::DenseTensorMeta& meta) {
   if (meta.strides.size() != meta.dims.size()) return false;
   int64_t step = 1;

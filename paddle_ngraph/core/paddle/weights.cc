@@ -81,7 +81,8 @@ uint64_t content_hash(const void* data, size_t num_bytes, uint64_t seed) {
 
 std::optional<uint64_t> WeightWatch::fingerprint(const std::vector<phi::DenseTensor*>& inputs) {
   if (inputs_.empty()) return std::nullopt;
-  const Epoch now = Epoch::now();  // the epoch precedes every read
+  // An epoch that precedes every read of the weights.
+  const Epoch now = Epoch::now();
   std::lock_guard<std::mutex> lock(mutex_);
   Model* model = find(inputs);
   const bool is_cooling_down = model->cooldown_runs > 0;
@@ -160,8 +161,9 @@ WeightWatch::Model* WeightWatch::find(const std::vector<phi::DenseTensor*>& inpu
   Model model;
   if (are_eager_) inherit_from_freed(&model);
   if (models_.size() == kMaxModels) {
-    // This many models may be one whose memory is replaced again and again, while another holder
-    // retains the former memory: a function for each would never be used again.
+    // If there are too many models, the new one inherits the cooldown of the oldest: all may be
+    // states of one model whose memory is replaced again and again, while another holder retains
+    // the former memory, and a function for each would never be used again.
     inherit(&model, models_.front());
     models_.erase(models_.begin());
   }
@@ -175,8 +177,8 @@ WeightWatch::Model* WeightWatch::find(const std::vector<phi::DenseTensor*>& inpu
   return &models_.back();
 }
 
-// An eager weight may be written by replacing its memory. So models with freed weights may be
-// earlier states of this one.
+// The new model inherits the cooldown of models with freed weights: an eager weight may be written
+// by replacing its memory, so these may be earlier states of the same model.
 void WeightWatch::inherit_from_freed(Model* model) {
   const auto has_freed_memory = [](const Model& known) {
     return std::any_of(known.weights.begin(), known.weights.end(),
@@ -218,8 +220,8 @@ void WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inp
     weight.offset = tensor.meta().offset;
     weight.num_bytes = paddle_ngraph::num_bytes(tensor);
     if (are_eager_ && holder != nullptr) watch_weight(holder);
-    // Evaluated before the read: a weight that is not exposed by then can only be written after
-    // another exposure or run.
+    // Exposure is determined before the read: a weight that is not exposed by then can be written
+    // only after another exposure or run, both of which are detected.
     weight.is_exposed =
         was_exposed_since(tensor, now) || is_writable_by_others(tensor, own_holders());
     weight.hash = hash_of(tensor, position);

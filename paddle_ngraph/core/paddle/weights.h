@@ -48,7 +48,8 @@ class WeightWatch {
   // The tensors of the weights, among the inputs of a run.
   std::vector<const phi::DenseTensor*> tensors(const std::vector<phi::DenseTensor*>& inputs) const;
 
-  // The fingerprint that the last change invalidated; returned once.
+  // Returns the last fingerprint that a change of the weights invalidated, once; nothing if there
+  // is none.
   std::optional<uint64_t> take_outdated();
 
  private:
@@ -63,7 +64,7 @@ class WeightWatch {
     bool is_exposed = true;  // whether the weight was exposed when it was read
   };
 
-  // One set of variables: the same graph may run on several models.
+  // The weights of one set of variables: one graph may run on several models, each with its own.
   struct Model {
     std::vector<Weight> weights;
     uint64_t fingerprint = 0;
@@ -77,7 +78,7 @@ class WeightWatch {
 
   Model* find(const std::vector<phi::DenseTensor*>& inputs);
   void inherit_from_freed(Model* model);
-  // The model may be a changed version of the former one.
+  // Gives `model` the cooldown of a changed version of `former`, which it may be.
   static void inherit(Model* model, const Model& former);
   bool is_of(const Weight& known, const phi::DenseTensor& tensor) const;
   long own_holders() const { return are_eager_ ? 2 : 1; }

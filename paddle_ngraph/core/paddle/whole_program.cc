@@ -38,7 +38,8 @@ WholeProgram::WholeProgram(const std::string& graph, std::vector<int> interval,
 }
 
 std::vector<phi::DenseTensor> WholeProgram::run() const {
-  // Another thread may feed these variables concurrently: this run holds the memory of its feeds.
+  // Holds the memory of the feeds during the run: another thread may feed these variables
+  // concurrently.
   std::vector<phi::DenseTensor> fed;
   fed.reserve(feeds_.size());
   auto tensors = tensors_;
@@ -57,7 +58,8 @@ std::optional<std::vector<phi::DenseTensor>> WholeProgram::run_on(
   auto tensors = tensors_;
   for (size_t i = 0; i < fed.size(); ++i) {
     if (!is_as_declared(fed[i], feeds_[i].dtype, feeds_[i].shape)) return std::nullopt;
-    // The operator overwrites states, but a feed belongs to the user.
+    // Copies a feed that the operator reads as a state, and would overwrite: the feed belongs to
+    // the user.
     const bool is_state = feeds_[i].tensor >= tensors_.size() - engine_->num_states();
     if (is_state) fed[i] = copy_of(fed[i]);
     tensors[feeds_[i].tensor] = &fed[i];

@@ -36,9 +36,11 @@ class Compiled:
         update_wrapper(self, function)
         self._function = function
         self._is_forward = _is_forward(function)
-        # Paddle inspects the signature of a layer's forward with ``self``.
+        # For the ``forward`` of a layer, the signature includes ``self``: Paddle expects that when
+        # it inspects it.
         named = function.__func__ if isinstance(function, MethodType) else function
-        with suppress(TypeError, ValueError):  # some C functions have no signature
+        # Some C functions have no signature: then this object gets none either.
+        with suppress(TypeError, ValueError):
             self.__signature__ = signature(named if self._is_forward else function)
         self._full_graph = full_graph
         self._trace_cache = capture.TraceCache()
@@ -66,7 +68,8 @@ class Compiled:
     def __reduce__(self) -> Any:
         name = getattr(self, "__qualname__", "")
         if getattr(modules.get(self.__module__), name, None) is self:
-            return name  # a decorated function: unpickling imports it by name
+            # Unpickling imports a decorated function by its name.
+            return name
         return Compiled, (self._function, self._full_graph)
 
     def __repr__(self) -> str:

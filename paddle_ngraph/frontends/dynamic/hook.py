@@ -51,7 +51,8 @@ from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.lru_cache import LRUCache, cache_of_each
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
-_TUNER_ATTRIBUTE = "_ngraph_wrapping"  # attribute of a layer with its tuner
+# The attribute of a layer that contains its ``_LayerTuner``.
+_TUNER_ATTRIBUTE = "_ngraph_wrapping"
 
 _SIGNATURES = cache_of_each(
     "dynamic layer",
@@ -109,7 +110,8 @@ def is_known(thing: Any) -> bool:
 def _tuned_call(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def __call__(self: Any, *inputs: Any, **kwargs: Any) -> Any:
-        if is_sot_simulating():  # SOT has to find Paddle's method, or it breaks its graph here
+        # While SOT traces, it has to find Paddle's method, or it breaks its graph here.
+        if is_sot_simulating():
             return original(self, *inputs, **kwargs)
         if not _is_on:
             return original(self, *inputs, **kwargs)
@@ -123,7 +125,8 @@ def _tuned_call(original: Callable[..., Any]) -> Callable[..., Any]:
         return _run_outermost(original, self, inputs, kwargs)
 
     codes = __call__.__code__, _run_outermost.__code__  # type: ignore[attr-defined]
-    exempt_from_sot_fallback(codes)  # Paddle exempts its own __call__, too
+    # As Paddle exempts its own ``__call__``, which this one replaces.
+    exempt_from_sot_fallback(codes)
     return __call__
 
 
@@ -141,7 +144,8 @@ def _run_outermost(original: Callable[..., Any], layer: Any, inputs: Any, kwargs
         tuner = attached_to(layer, _TUNER_ATTRIBUTE, _LayerTuner).tuner(trains)
         if tuner.is_given_up:
             return original(layer, *inputs, **kwargs)
-    _is_in_outermost_layer.value = True  # inner layers are tuned as part of this one
+    # Inner layers, called meanwhile, are tuned as part of this layer.
+    _is_in_outermost_layer.value = True
     try:
         if tuner is None:
             return original(layer, *inputs, **kwargs)
@@ -198,8 +202,9 @@ class _InferenceTuner:
         self.traces = TraceCache(self.trains)
         self.why_native: str | None = None
         self._signatures: LRUCache[Hashable, _SignatureTuner] = LRUCache(_SIGNATURES.bound)
-        # Seconds: run by Paddle; overhead of trials compared with Paddle; expected build time of
-        # the programs of this call; budget that has to be available before tuning continues.
+        # In seconds: the time that Paddle has run the layer; the time that trials have taken beyond
+        # that of Paddle; the expected time to build the programs of the current call; and the
+        # budget that must be available before tuning continues.
         self._native_seconds = self._tuning_seconds = self._expected_build_seconds = (
             self._needed_seconds
         ) = 0.0
@@ -252,7 +257,7 @@ class _InferenceTuner:
         return signature.compiles_trial(trial)
 
     def _finish_trial(self, call: _TrialCall) -> None:
-        """Records a finished call of an undecided shape."""
+        """Records the time of a finished call of an undecided shape."""
         self._record(call, call.seconds)
 
     def _may_compile_program(self, owner: _Trial, operators: int) -> bool:
@@ -292,7 +297,9 @@ class _InferenceTuner:
             overhead = seconds - call.signature.native_seconds(trial)
             self._tuning_seconds = max(0.0, self._tuning_seconds + overhead)
             if call.signature.owner(trial).deferred_build_seconds > 0.0:
-                return  # the layer's operators were called one by one
+                # The build was deferred, so the operators were called one by one: no time of a
+                # compiled call.
+                return
         else:
             self._native_seconds += seconds
         call.signature.add(trial, call.is_compiled, seconds)
@@ -364,7 +371,8 @@ class _TrainingTuner(_InferenceTuner):
     def _compiles_trial(self, signature: _SignatureTuner, trial: _Trial) -> bool:
         _tuning_slot.discard_stale_times(self, trial)
         tries = super()._compiles_trial(signature, trial)
-        _tuning_slot.release(self, trial)  # times of larger shapes may have decided the trial
+        # Releases the slot if the trial is decided: times of larger shapes may have decided it.
+        _tuning_slot.release(self, trial)
         return tries and _tuning_slot.acquire(self, trial)
 
     def _finish_trial(self, call: _TrialCall) -> None:
@@ -400,7 +408,8 @@ class _TuningSlot:
                 self._calls_waited = 0
                 return True
             if self._calls_waited > 0 and layer.undecided:
-                return False  # another layer gets the slot next
+                # This layer has to let a waiting layer acquire the slot first.
+                return False
         elif (
             holder is not None
             and holder.undecided
@@ -451,35 +460,37 @@ class _Trial:
         self.reset()
 
     def reset(self) -> None:
-        """Discards all times."""
+        """Discards all measured times of the shape, and counts its calls anew."""
         self.calls = {False: 0, True: 0}
         self._seconds: dict[bool, deque[float]] = {
             each: deque(maxlen=SETTINGS.max_times_per_shape) for each in self.calls
         }
 
     def add(self, is_compiled: bool, seconds: float) -> None:
-        """Adds the time of a call after warm-up."""
+        """Adds the time of a call of the shape, which is no warm-up call."""
         self._seconds[is_compiled].append(seconds)
 
     @property
     def native_seconds(self) -> float | None:
-        """Mean seconds of a call by Paddle, or ``None``."""
+        """Mean seconds of a timed call by Paddle; ``None`` before the first one."""
         return fmean(self._seconds[False]) if self._seconds[False] else None
 
     @property
     def num_pairs(self) -> int:
-        """Number of pairs of timed calls, one by Paddle and one compiled."""
+        """Number of pairs of one timed call by Paddle and one timed compiled call."""
         return min(map(len, self._seconds.values()))
 
     def compared(self) -> tuple[float, float]:
-        """Returns the seconds of a call by Paddle and compiled; infinity if unknown."""
+        """Returns the seconds of a call by Paddle and of a compiled call; infinity if not timed."""
         native, compiled = map(list, self._seconds.values())
         calls = min(len(native), len(compiled))
-        if calls == 0:  # another thread may have called reset()
+        # Times may be missing although they were checked: another thread may have called reset().
+        if calls == 0:
             return inf, inf
         if self._is_trained:
             return fmean(native), fmean(compiled)
-        # Equally many of each, since the minimum over more calls is lower under load.
+        # Compares equally many calls of each kind: under load, the minimum over more calls is
+        # lower.
         return min(native[-calls:]), min(compiled[-calls:])
 
     def decide(self, native: float, compiled: float) -> None:
@@ -540,7 +551,10 @@ class _InnerLayerProfiler:
 
     @property
     def are_inner_layers_better(self) -> bool:
-        """Whether inner layers with at most half as many shapes take enough of the time."""
+        """Whether inner layers should be tuned instead of this layer.
+
+        The condition: inner layers with at most half as many shapes take enough of its time.
+        """
         if self.calls < SETTINGS.profiled_calls:
             return False
         spent = 0.0
@@ -549,7 +563,8 @@ class _InnerLayerProfiler:
             for inner, seconds in list(self._inner_seconds.get(pending.pop(), {}).items()):
                 if 2 * len(self._inner_shapes[inner]) <= len(self._shapes):
                     spent += seconds
-                elif inner not in known:  # inner layers of this one may have fewer shapes
+                elif inner not in known:
+                    # Searches the layers that this one calls, which may have fewer shapes.
                     known.add(inner)
                     pending.append(inner)
         return spent > 0.0 and spent >= SETTINGS.min_inner_time_share * self._seconds
@@ -578,18 +593,18 @@ class _SignatureTuner:
 
     @property
     def is_profiled(self) -> bool:
-        """Whether the next call is to be profiled."""
+        """Whether the next call is to run under the profiler of inner layers."""
         return (
             len(self._trials) >= SETTINGS.min_profiled_shapes
             and self.profiler.calls < SETTINGS.profiled_calls
         )
 
     def trial(self, sizes: tuple[int, ...]) -> _Trial:
-        """Returns the trial for inputs of these sizes."""
+        """Returns the trial for inputs of these sizes; a new one for their first call."""
         return self._trials.get_or_create(sizes, lambda: _Trial(self._is_trained, sizes))
 
     def owner(self, trial: _Trial) -> _Trial:
-        """Returns the trial that owns the graphs: shapes share them in inference."""
+        """Returns the trial whose graphs a call uses: in inference, one trial's for all shapes."""
         return trial if self._is_trained else self._pooled
 
     def compiles_trial(self, trial: _Trial) -> bool:
@@ -612,7 +627,8 @@ class _SignatureTuner:
             return False
         larger = [
             each
-            for each in list(self._shapes_faster_natively)  # a copy: other threads may append
+            # Iterates over a copy, since other threads may append shapes.
+            for each in list(self._shapes_faster_natively)
             if all(size >= own for size, own in zip(each, trial.sizes))
         ]
         return len(larger) >= SETTINGS.max_slower_larger_shapes
@@ -649,7 +665,8 @@ class _SignatureTuner:
                 self._shapes_faster_natively.append(trial.sizes)
 
     def _decide_pooled(self) -> None:
-        measured = list(self._measured)  # a copy: other threads may add trials
+        # A copy, since other threads may append trials.
+        measured = list(self._measured)
         calls = sum(trial.num_pairs for trial in measured)
         if len(measured) < SETTINGS.min_pooled_shapes or calls < SETTINGS.min_pooled_calls:
             return

@@ -50,7 +50,7 @@ _CALLS = cache_of_each(
     "calls",
     "calls and their executors",
     key="Paddle's own key of the call",
-    bound=8,  # the number of executors that Paddle caches per Executor
+    bound=8,  # as many executors as Paddle caches for each Executor
 )
 
 
@@ -98,13 +98,13 @@ class _CallCache(LRUCache[str, _CachedCall]):
         self._last: _CachedCall | None = None
 
     def find(self, call: dict[str, Any]) -> _CachedCall | None:
-        """The cached entry of a call, if there is one."""
+        """Returns the cached entry of an equal call; ``None`` if there is none."""
         last = self._last
         if last is not None and last.is_repeated_by(call):
             return last
         if not len(self) or not _is_cacheable(call):
             return None
-        # Another thread may set self._last between two reads.
+        # Returns the local variable, since another thread may set ``self._last`` between two reads.
         self._last = found = self.get(_key(call))
         return found
 
@@ -129,7 +129,8 @@ def _with_call_cache(original: Callable[..., Any]) -> Callable[..., Any]:
                 # the feeds of a PIR program have one format, whatever the flag.
                 return original(self, *args, **call)
             return _prepared_run(original, self, _run_of(self, is_on), args, call)
-        # Strategy 1 of frontends/dispatcher.py, inlined since a cached call takes 7 us.
+        # The call cache is strategy 1 of frontends/dispatcher.py, inlined since a cached call takes
+        # 7 us.
         calls = attached_to(self, _CACHE_ATTRIBUTE, _CallCache)
         cached = calls.find(call)
         if cached is not None:
@@ -153,8 +154,9 @@ def _run_of(executor: Any, is_on: bool) -> Run:
 def _prepared_run(
     original: Callable[..., Any], executor: Any, run: Run, args: Any, call: dict[str, Any]
 ) -> Any:
-    """A run that Paddle prepares; ``run`` records the prepared program and its switch."""
-    is_cpu = executor.place.is_cpu_place()  # on other devices there is no switch
+    """Calls Paddle's ``Executor.run``, which prepares the program; ``run`` records its switch."""
+    # The hook replaces executors by switches on the CPU only.
+    is_cpu = executor.place.is_cpu_place()
     return original(_Preparation(executor, run) if is_cpu else executor, *args, **call)
 
 
@@ -243,10 +245,11 @@ def _set_learning_rate(program: Any, call: dict[str, Any]) -> None:
     else:
         tensor = variable_tensor(_scope(call), rate_name_of(scheduler))
     if not is_initialized(tensor):
-        return  # the run reports the missing variable
+        return  # the rate is not set: the run reports the missing variable
     before = np.asarray(tensor)
     rate = np.array([scheduler()]).astype(before.dtype)
-    if not np.array_equal(before.reshape(-1), rate):  # setting the rate is treated as a write
+    # Sets a rate only if it has changed: setting it counts as a write of weights.
+    if not np.array_equal(before.reshape(-1), rate):
         tensor.set(rate, paddle.CPUPlace())
 
 

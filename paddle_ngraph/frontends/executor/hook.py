@@ -120,7 +120,7 @@ def _with_own_memory(results: list[Any]) -> list[Any]:
 
 def _copy(tensor: Tensor) -> Tensor:
     if not is_initialized(tensor) or 0 in tensor.shape():
-        return tensor  # no data to overwrite
+        return tensor  # nothing to copy: the tensor has no data
     copy = copy_of(tensor, paddle.CPUPlace())
     if lod := tensor.lod():
         copy.set_lod(lod)

@@ -8,14 +8,15 @@ from paddle_ngraph import _core
 from paddle_ngraph.paddle_private.names import StandaloneExecutor
 from paddle_ngraph.paddle_private.protocols import Executor, Plan, Scope
 
-# Paddle's executor accepts PIR programs.
+# While this override is active, Paddle's executor accepts PIR programs.
 PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
-# Paddle's executor obeys the user's flag, also while other threads run PIR programs.
+# While this one is active, Paddle's executor obeys the user's flag, even if other threads run PIR
+# programs.
 PIR_IN_EXECUTOR_AS_SET = _core.FlagOverride("enable_pir_in_executor", user_value=True)
-# Paddle's executor runs operators one by one, in program order.
+# While this one is active, Paddle's executor runs operators one by one, in program order.
 SEQUENTIAL_RUN = _core.FlagOverride("new_executor_sequential_run")
-# Paddle's executor runs operators in the calling thread: waking another thread takes longer than
-# most operators.
+# While this one is active, Paddle's executor runs operators in the calling thread: waking another
+# thread takes longer than most operators.
 TRACE_RUN = _core.FlagOverride("enable_pir_in_executor_trace_run")
 
 

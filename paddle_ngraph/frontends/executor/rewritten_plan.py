@@ -55,13 +55,14 @@ class RewrittenPlan:
         has_order = paddle_plans.is_sequential(plan)
         in_order = has_order or must_run_sequentially(nodes, num_stochastic)
         self._sequential_run = interpreter.SEQUENTIAL_RUN if in_order else nullcontext()
-        # Paddle runs operators in parallel threads, the engine runs each operator on several
-        # threads.
+        # Runs operators in the calling thread if the engine computes all of them: each uses several
+        # threads itself, while Paddle would run the operators in parallel threads.
         runs_all = all(is_packed(node.type) for node in nodes if node.is_compute)
         self._trace_run = interpreter.TRACE_RUN if runs_all or has_order else nullcontext()
         self._place, self._paddle_plan, self._scope = place, plan, scope
         self._programs = programs
-        # A ProgramDesc program raises where a variable is missing.
+        # The programs that were translated from ProgramDesc. If a variable is missing, Paddle runs
+        # the original, which raises an error where the translation would not.
         legacy = [
             each for job_type, each in self._programs.items() if job_type not in plan.job_types()
         ]
@@ -83,16 +84,16 @@ class RewrittenPlan:
 
     @property
     def whole(self) -> whole_program.WholeProgram | None:
-        """The programs as one engine operator, if they consist of no other operators."""
+        """The rewritten program as one engine operator; ``None`` if it has other operators."""
         return self._whole.get()
 
     @property
     def direct(self) -> dispatcher.DirectProgram | None:
-        """The programs without Paddle's interpreter, if that is possible."""
+        """The programs in a form that runs without Paddle's interpreter, or ``None``."""
         return self._whole.get() or self._extension()
 
     def _extension(self) -> dispatcher.DirectProgram | None:
-        """The programs as the first extension runs them that can."""
+        """The program of the first extension that can run it; ``None`` if there is none."""
         for each in self._extended:
             if (found := each.get()) is not None:
                 return found
@@ -156,7 +157,7 @@ class RewrittenPlan:
         return scope_tracking.names_in(self._programs.values())
 
     def has_new_denials(self) -> bool:
-        """Whether a run has denylisted one of the graphs."""
+        """Whether a run has denylisted the graph of one of this plan's engine operators."""
         return self._denials.has_new_denials()
 
 

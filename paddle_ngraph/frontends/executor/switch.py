@@ -65,7 +65,8 @@ class SwitchedExecutor:
         self._paddle_plan = plan
         self._scope = scope
         self.is_legacy = any(t not in plan.job_types() for t in paddle_plans.job_types(plan))
-        self._is_unused = executor is None  # whether there was no run yet
+        # Whether Paddle's executor of the plan is still to be created for the first time.
+        self._is_unused = executor is None
         self._paddle_executor = scope_tracking.ScopeBound(
             scope, self._names, self._create_paddle_executor, executor
         )
@@ -77,7 +78,8 @@ class SwitchedExecutor:
         self._dynamic_axes: list[tuple[str, int]] = []
         self._rewritten_size = 0  # size of the feeds for which the programs were rewritten; 0: any
         self._small_runs = 0  # number of runs of programs that are too small for the cost model
-        self._may_write: bool | None = None  # whether a run may write; None: not yet known
+        # Whether a run may write variables of the scope; ``None``: not yet known.
+        self._may_write: bool | None = None
         # Persistable variables of a ProgramDesc plan; None: not yet known.
         self._persistable: frozenset[str] | None = None
         # A function of py_func may run a program, during which this run must not override the flag.
@@ -109,7 +111,7 @@ class SwitchedExecutor:
             run.switch = self
 
     def _strategies(self, run: Run) -> Iterable[dispatcher.Strategy[Run, Any]]:
-        """The strategies of a run, in order."""
+        """The strategies that may handle a run, in the order in which they are tried."""
         rewritten = self._rewritten_for(run.feed_names) if run.is_on else None
         rewritten = rewritten or self._transpiled_plan()
         if rewritten is None:
@@ -127,7 +129,7 @@ class SwitchedExecutor:
         """The plan of the last run, if that will surely run others on feeds of equal names."""
         if not is_on:
             return self._transpiled
-        # The execution of a program with small subgraphs depends on the sizes of the feeds.
+        # Not for a program with small subgraphs: its execution depends on the sizes of the feeds.
         return self._rewritten if self._is_rewritten and self._rewritten_size == 0 else None
 
     def repeat(
@@ -204,7 +206,7 @@ class SwitchedExecutor:
         )
         self._is_unused = False
         binding.report_erased(map(plan.ir_program, plan.job_types()))
-        # No program runs here, so the flag can be overridden, even where a run must not do so.
+        # Overrides the flag even where a run must not do so: no program runs inside this block.
         with (
             nullcontext()
             if self._paddle_flag is interpreter.PIR_IN_EXECUTOR_AS_SET
@@ -221,7 +223,8 @@ class SwitchedExecutor:
         if self.is_legacy and any(self._tensor(name).lod() for name in fed):
             return None
         if any(0 in shape for shape in fed.values()):
-            # nGraph functions have no empty dimensions; Paddle's kernels have rules for them.
+            # Paddle runs empty feeds: functions of nGraph have no empty dimensions, and Paddle's
+            # kernels have rules for them.
             return None
         if not self._is_rewritten or self._has_outgrown(fed) or self._has_new_denials():
             with self._rewrite_lock:
@@ -236,7 +239,7 @@ class SwitchedExecutor:
             and self._rewritten is not None
             and self._rewritten.has_missing_variable()
         ):
-            return None  # Paddle reports the missing variable
+            return None  # falls back to Paddle, which reports the missing variable
         return self._rewritten
 
     def _transpiled_plan(self) -> RewrittenPlan | None:
@@ -311,7 +314,8 @@ class SwitchedExecutor:
 
     def _variable(self, name: str) -> Variable:
         found = self._scope.find_var(name)
-        assert found is not None  # the variable was fed, or Paddle has just written it
+        # The variable exists: it was fed, or Paddle has just written it.
+        assert found is not None
         return found
 
     def _clear_feeds(self, names: Sequence[str]) -> None:

@@ -101,7 +101,7 @@ def tensor_of(variable: Variable) -> Tensor:
 
 
 class _TensorRef(weakref.ref[Tensor]):
-    """A reference to Python's object for a tensor."""
+    """A weak reference to Python's object for a tensor, with its key and the id of its exposure."""
 
     __slots__ = ("key", "number")
     key: int
@@ -114,7 +114,8 @@ _exposure_ended = _core.exposure_end_callback(_live_tensors)
 
 def _track_exposure(tensor: Tensor) -> None:
     key = id(tensor)
-    if key in _live_tensors:  # a dead object's entry is removed before its id can be reused
+    # Tracked already: the entry of a dead object is removed before its id can be reused.
+    if key in _live_tensors:
         return
     reference = _TensorRef(tensor, _exposure_ended)
     reference.key, reference.number = key, _core.record_exposure(tensor)
@@ -124,7 +125,8 @@ def _track_exposure(tensor: Tensor) -> None:
 def _exposing_tensors(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
     def exposing(*args: Any, **kwargs: Any) -> T:
-        with _core.ProgramRun(False):  # no variable gets other memory in the meantime
+        # As in a run, no variable gets other memory until the exposure is recorded.
+        with _core.ProgramRun(False):
             returned = original(*args, **kwargs)
             for tensor in _tensors_in(returned):
                 _track_exposure(tensor)
@@ -173,7 +175,8 @@ def _retaining_address(original: Callable[..., T]) -> Callable[..., T]:
 def _expose_address(tensor: Any) -> None:
     """Records that a caller knows the address of a tensor's memory."""
     dense = tensor if isinstance(tensor, DenseTensor) else tensor.get_tensor()
-    if dense is not None:  # a sparse tensor has no address to expose
+    # A sparse tensor, which has no dense one, has no address to expose.
+    if dense is not None:
         _core.record_address_escape(dense)
 
 
@@ -225,6 +228,7 @@ def _ending_trainer(original: Callable[..., T]) -> Callable[..., T]:
         try:
             return original(*args)
         finally:
-            _writers.pop(id(args[-1]), None)  # the last argument is the trainer
+            # The last argument of the patched functions is the trainer.
+            _writers.pop(id(args[-1]), None)
 
     return end

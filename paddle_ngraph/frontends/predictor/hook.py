@@ -21,7 +21,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import paddle.inference  # some of its names are patched
+import paddle.inference  # not by names, of which some are patched
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
@@ -57,7 +57,8 @@ _clone: Callable[..., Predictor] = replaced.CLONE_PREDICTOR.current
 _init_config = replaced.CREATE_CONFIG.current
 _enable_custom_passes = replaced.ENABLE_PASSES.current
 
-# Paddle's predictors run, and are created, one at a time.
+# A decorator: no handler of a signal but Ctrl-C runs while Paddle creates or runs a predictor,
+# since Paddle's predictors run, and are created, one at a time.
 _UNINTERRUPTED = signals.deferred_signals(except_ctrl_c=True)
 
 # Getters of a configuration for settings that the engine does not support.
@@ -287,7 +288,8 @@ class _Model:
     """
 
     def __init__(self, config: Config) -> None:
-        self._config: Config = AnalysisConfig(config)  # the user may change the original later
+        # A copy, since the user may change the configuration later.
+        self._config: Config = AnalysisConfig(config)
         self._settings = _settings.get(self._config, _ConfigSettings())
         self._saved = SavedModel.of(config)
         self._saved.check()
@@ -311,7 +313,8 @@ class _Model:
         try:
             with program_pass.runs_by_name(self._settings.threads) as runs:
                 predictor = create(self._engine_config())
-        except Exception as error:  # plain Paddle reports errors of the model itself
+        except Exception as error:
+            # The plain predictor reports the error if the model itself is the cause.
             self.why_native = saved_model.last_line(error)
             return None
         self.why_native = self._reason_against_engine(runs)
@@ -345,14 +348,14 @@ class _Model:
             _fast_paths[predictor] = _FastPath(runs[0].whole, runs[0].scope)
 
     def parameters_among(self, results: Sequence[str]) -> frozenset[str]:
-        """The names among those of its results that are parameters."""
+        """The names among these results of the model that are parameters."""
         if self._returned is None:
             self._returned = self._saved.parameters_among(results)
         return self._returned
 
     @property
     def _passes(self) -> list[str]:
-        """The user's passes, with that of the engine."""
+        """The names of the user's passes, and of the engine's if it is not among them."""
         passes = self._settings.passes
         return passes if PASS in passes else [*passes, PASS]
 
@@ -387,7 +390,8 @@ class _Model:
     def _clone(self, predictor: Predictor, engine: bool, *args: Any) -> Predictor:
         with program_pass.runs_by_name(self._settings.threads) as runs:
             clone = _clone(predictor, *args)
-        if engine:  # clones of the plain predictor have own parameters, which a handle may write
+        # Clones of the plain predictor keep own parameters, to which a handle may write.
+        if engine:
             self._share_parameters(runs)
             self._find_fast_path(clone, runs)
         return clone
@@ -426,7 +430,7 @@ class _FastPath:
         self._program: WholePredictor | None = None
 
     def run(self) -> bool:
-        """Runs once on the inputs of the predictor's handles, and returns whether it ran."""
+        """Runs the program on the inputs of the predictor's handles; returns whether it ran."""
         return self._program is not None and self._program.run()
 
     def bind(self) -> None:
@@ -488,7 +492,8 @@ class _PredictorSwitch:
         except Exception as error:
             if flags.get("ngraph_strict") or (self.is_engine and not self._can_switch()):
                 raise
-            # Paddle reports errors of the inputs itself; if Paddle can run them, the engine failed.
+            # Runs Paddle after an error of the engine: for an error of the inputs, Paddle raises
+            # its own; if Paddle can run them, the engine has failed.
             results = self._run_fallback(predictor, args)
             self.model.why_native = f"the engine failed: {saved_model.last_line(error)}"
             warnings.warn(f"a predictor runs natively now: {self.model.why_native}", stacklevel=3)
@@ -531,7 +536,8 @@ class _PredictorSwitch:
             args = tuple(map(_contiguous, args))
         if engine == self.is_engine:
             results = run(predictor, *args)
-            # Results may be in memory shown by the handles, which is released after the next run.
+            # Copies the results if the handles may show their memory, which is released after the
+            # next run.
             return (
                 list(map(_with_own_memory, results)) if args and self._shared_outputs else results
             )
@@ -545,7 +551,8 @@ class _PredictorSwitch:
         else:
             inputs = _copy_inputs(predictor, self._counterpart)
             if inputs is None:
-                return _run(predictor)  # Paddle reports the error of the inputs
+                # Runs the user's predictor, which reports the error of the inputs.
+                return _run(predictor)
             self._shared_inputs = inputs
             results = run(self._counterpart)
         self._show_outputs(predictor)
@@ -554,7 +561,8 @@ class _PredictorSwitch:
     def _show_outputs(self, predictor: Predictor) -> None:
         """Makes the user's handles show the results of the counterpart."""
         results = predictor.get_output_names()
-        parameters = self.model.parameters_among(results)  # each predictor has its own
+        # Not shared: each predictor has parameters of its own.
+        parameters = self.model.parameters_among(results)
         self._shared_outputs = [
             _copy_to_variable(self._counterpart.get_output_handle(theirs), predictor, ours)
             for ours, theirs in zip(results, self._counterpart.get_output_names())
@@ -562,11 +570,12 @@ class _PredictorSwitch:
         ]
 
 
-# The functions below may run in static mode, where operators of dynamic mode crash.
+# No function below calls an operator of dynamic mode: in static mode, where the functions may run,
+# these operators crash.
 
 
 def _with_own_memory(tensor: Any) -> Any:
-    """Copies the data of a tensor to its own memory, and returns the tensor."""
+    """Makes a tensor own its memory, by a copy of its data, and returns the tensor."""
     dense = tensor.get_tensor()
     if 0 not in dense.shape():
         _core.share_tensor(dense, copy_of(dense, paddle.CPUPlace()))
@@ -580,7 +589,7 @@ def _contiguous(tensors: Any) -> Any:
     handles.
     """
     if not isinstance(tensors, (list, tuple)):
-        return tensors  # Paddle raises the error
+        return tensors  # passed on unchanged: Paddle raises the error
     return list(map(_contiguous_tensor, tensors))
 
 
@@ -608,10 +617,12 @@ def _show_inputs(predictor: Predictor, other: Predictor, tensors: Any) -> list[A
         if not isinstance(tensor, paddle.Tensor):
             continue
         handle = predictor.get_input_handle(name)
-        with suppress(NotImplementedError):  # handles do not support its dtype
+        # Not shown if the handle does not support the dtype of the tensor.
+        with suppress(NotImplementedError):
             handle.share_external_data(tensor)
             handle.set_lod(other.get_input_handle(name).lod())
-        shown.append(DenseTensor())  # retains the memory, even if the tensor is freed
+        # This tensor retains the memory, even if the user's tensor is freed.
+        shown.append(DenseTensor())
         _core.share_tensor(shown[-1], tensor.get_tensor())
     return shown
 
@@ -627,7 +638,7 @@ def _copy_inputs(predictor: Predictor, other: Predictor) -> list[Tensor] | None:
         source = predictor.get_input_handle(name)
         try:
             copies.append(_copy_to_variable(source, other, name))
-        except Exception:  # the input does not exist
+        except Exception:  # an input does not exist, or cannot be read
             return None
     return copies
 
@@ -641,16 +652,20 @@ def _copy_to_variable(source: Handle, predictor: Predictor, name: str) -> Tensor
         The tensor with the memory, to be retained, since no handle retains it.
     """
     data: np.ndarray = source.copy_to_cpu()
-    if source.type() == PaddleDType.BFLOAT16:  # the bits are in the first half of the array
+    # For bfloat16, Paddle returns a wider array, of which the first half contains the bits.
+    if source.type() == PaddleDType.BFLOAT16:
         data = data.ravel().view(np.uint16)[: data.size].reshape(data.shape)
-    is_byte = data.dtype in (np.int8, np.uint8)  # handles copy these dtypes
-    # Paddle's branches read the first element even of empty tensors.
+    # Handles can copy only data of these two dtypes, not share it.
+    is_byte = data.dtype in (np.int8, np.uint8)
+    # An empty tensor is given one element of memory, because Paddle's branches read the first
+    # element even of empty tensors.
     source_data = data if data.size > 0 else np.zeros(1, data.dtype)
     tensor = DenseTensor()
     tensor.set(
         np.zeros(source_data.shape, "float32") if is_byte else source_data, paddle.CPUPlace()
     )
-    target = predictor.get_input_handle(name)  # output handles are read-only
+    # Also for outputs: output handles have no methods that write.
+    target = predictor.get_input_handle(name)
     target.share_external_data(tensor)
     if is_byte:
         target.copy_from_cpu(source_data)
@@ -696,7 +711,8 @@ def _init_switched(self: Predictor, *args: Any, **kwargs: Any) -> None:
         _init(self, config)
         return self
 
-    # An object is initialized once: if the engine is then not worth it, the counterpart runs.
+    # The user's object is initialized only once: if its predictor is the engine's, and the engine
+    # does not pay off, the counterpart runs instead.
     is_engine = model.wants_engine(_is_on()) and model.create_engine(into_self) is self
     if not is_engine:
         _init(self, *args)
@@ -712,7 +728,8 @@ def _model_of(args: tuple[Any, ...]) -> _Model | None:
     if len(args) != 1 or not isinstance(args[0], AnalysisConfig):
         return None
     saved = SavedModel.of(args[0])
-    if saved.has_engines:  # whether the flag is on or off
+    # Paddle's predictor runs the engine operators of the model, whether the flag is on or off.
+    if saved.has_engines:
         saved.check()
         first_use.begin()
         saved_model.use_functions_folder(saved.program)
@@ -727,7 +744,7 @@ def _model_of(args: tuple[Any, ...]) -> _Model | None:
 def _run_switched(self: Predictor, *args: Any, **named: Any) -> Any:
     switch = _switches.get(self)
     if switch is None or named.keys() - {"inputs"} or (args and named):
-        return _run(self, *args, **named)  # Paddle raises the error
+        return _run(self, *args, **named)  # passed on unchanged: Paddle raises the error
     return switch.run(self, args or tuple(named.values()), _is_on())
 
 
@@ -819,7 +836,8 @@ def _large_shape(handle: Handle) -> list[int] | None:
         shape = handle.shape()
         is_large = math.prod(shape) * 4 >= SETTINGS.min_pooled_result_bytes
         return shape if is_large and handle.type() == PaddleDType.FLOAT32 else None
-    except Exception:  # there is no tensor: Paddle reports it
+    except Exception:
+        # Paddle's own copy reports the error, for example of a missing tensor.
         return None
 
 

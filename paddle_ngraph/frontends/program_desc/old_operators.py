@@ -48,7 +48,8 @@ _ARRAYS = frozenset(
 _STRUCTURE = frozenset(
     {"feed", "fetch", "fetch_v2", "while", "conditional_block", "select_input", "print", "py_func"}
 )
-# Operators whose kernels read each element before they overwrite it.
+# Operators whose output may overwrite an input: their kernels read each element before they
+# overwrite it.
 _MAY_OVERWRITE_INPUTS = IN_PLACE | frozenset(
     {
         "abs",
@@ -400,7 +401,9 @@ def _signature(block: LegacyBlock, op: LegacyOperator) -> tuple[Any, ...]:
         found = block.find_var_recursive(name.encode())
         if found is None:
             return (index,)
-        if found.type() not in _TENSORS:  # for other types, Paddle has neither dtype nor shape
+        # For a variable that is no tensor, the signature contains only the type: Paddle has neither
+        # its dtype nor its shape.
+        if found.type() not in _TENSORS:
             return index, int(found.type())
         return index, int(found.type()), int(found.dtype()), tuple(found.shape())
 
@@ -436,7 +439,8 @@ class _TranslatedOperator:
         try:
             load_dialect()
             self._program, self._values = translate_with_values(isolated)
-        except Exception as error:  # Paddle's own errors have many types
+        except Exception as error:
+            # Catches all types, since Paddle's own errors have many.
             raise NotTranslatable(f"Paddle cannot translate {op.type()}") from error
         self._ops = list(self._program.global_block().ops)
         self._names = {
@@ -501,7 +505,7 @@ class _TranslatedOperator:
                 continue
             declared_shape, shape = list(variable.shape()), list(found[-1].shape)
             if not declared_shape:
-                continue  # the shape is unknown, or the rank is 0
+                continue  # nothing to compare: the shape is unknown, or the rank is 0
             fits = len(declared_shape) == len(shape) and all(
                 a == b or a < 0 or b < 0 for a, b in zip(declared_shape, shape)
             )
@@ -600,7 +604,8 @@ def _is_default(op: LegacyOperator, name: str, value: Any) -> bool:
     copy.remove_attr(name)
     try:
         copy.check_attrs()
-    except Exception:  # the operator has no default for it
+    except Exception:
+        # Without the attribute the operator is invalid: it has no default.
         return False
     return not copy.has_attr(name) or _is_same(value, copy.attr(name))
 

@@ -96,8 +96,9 @@ class _Renaming:
         self._description = description
         self._writes: Counter[str] = Counter()
         self._written: set[str] = set()
-        self._read_before_write: set[str] = set()  # variables that have a value before a run
-        self._initialized: set[str] = set()  # names that have been written so far
+        # The names of variables whose contents from before the run are read.
+        self._read_before_write: set[str] = set()
+        self._initialized: set[str] = set()  # names that the operators renamed so far write
         self._branch_results: set[str] = set()
         self._num_versions = 0
         self._collect_writes(description.block(0))
@@ -114,7 +115,9 @@ class _Renaming:
     def _collect_writes(self, block: LegacyBlock) -> None:
         """Counts the writes, and finds the variables that are read before they are written."""
         for op in operators(block):
-            if op.type() in _WITH_BLOCK:  # the operands of the operator are those of its block
+            # Only the condition is read here: the other operands are those of the operators in the
+            # block.
+            if op.type() in _WITH_BLOCK:
                 self._read_before_write |= set(op.input(_WITH_BLOCK[op.type()])) - self._written
                 self._collect_writes(self._inner(op))
                 continue

@@ -39,7 +39,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 from paddle_ngraph.partitioning.report import BlockReport, NativeOp, Report
 
-# Operators that Paddle translates, but whose kernels then reject their operands.
+# Operators that Paddle can translate but not run: their kernels reject the translated operands.
 _CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merged_momentum_"})
 
 # Operators that read or write a LoD.
@@ -78,9 +78,12 @@ def translate(description: LegacyProgramDesc) -> Program:
         _restore_shapes(copy, program, values)
     except NotTranslatable:
         raise
-    except Exception as error:  # Paddle's own errors have many types
+    except Exception as error:
+        # Catches all types, since Paddle's own errors have many.
         raise NotTranslatable("Paddle cannot translate it") from error
-    if not _persistent_in(description.block(0)) <= _scope_names(program):  # PIR has no XShape
+    # Rejects the program if a variable has no counterpart, such as an XShape, which PIR does not
+    # have.
+    if not _persistent_in(description.block(0)) <= _scope_names(program):
         raise NotTranslatable("the translation loses a variable that outlives a run")
     if not _can_run(program):
         raise NotTranslatable("Paddle cannot run its translation")

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.protobuf import LENGTH_DELIMITED, VARINT, fields, varint
 
-# Paddle's framework.proto, VarType: bytes per element by type id.
+# The bytes per element of each data type, by its id in VarType of Paddle's framework.proto.
 _BYTES_PER_ELEMENT = {
     0: 1,
     1: 2,

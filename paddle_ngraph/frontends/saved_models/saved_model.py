@@ -40,12 +40,14 @@ from paddle_ngraph.utils import first_use
 # File extensions of the two formats: PIR, and ProgramDesc.
 ENDINGS = (".json", ".pdmodel")
 PARAMETERS = ".pdiparams"
-# Paddle 1 used one file name for all programs, and one for all files of parameters.
+# The file names of Paddle 1, equal for all models: of the program, and of a file with all
+# parameters.
 OLD_PROGRAM, OLD_PARAMETERS = "__model__", "__params__"
 # Compiled functions, in a folder next to the program.
 FUNCTIONS_GLOB = "*.ngraph"
 
-# Paddle's framework.proto: the fields of a ProgramDesc, which must include blocks.
+# The field ids of a ProgramDesc in Paddle's framework.proto; a program must have the field of
+# blocks.
 _BLOCKS = 1
 _FIELDS = frozenset({_BLOCKS, 2, 3, 4, 5})
 # Text that a PIR program with an engine operator contains.
@@ -139,7 +141,7 @@ class SavedModel:
                 ``trainable=False``, or the parameter file is missing or truncated.
         """
         if not os.path.isfile(self.program):
-            return  # Paddle reports the missing file
+            return  # nothing to check: Paddle reports the missing file
         if not self.is_pir:
             if not _is_program_desc(_read(self.program)):
                 raise NgraphError(
@@ -158,7 +160,8 @@ class SavedModel:
                 f"{self.program} was saved with trainable=False: Paddle crashes on such "
                 "parameters in a predictor; save it without"
             )
-        # Without the file, Paddle leaves the parameters of a PIR program uninitialized.
+        # Raises an error for a missing file: Paddle would leave the parameters of a PIR program
+        # uninitialized.
         if not os.path.isfile(self.parameters) and self._has_parameters:
             raise self._missing_parameters()
         _check_file(self.parameters)
@@ -233,7 +236,8 @@ class SavedModel:
         program = self.as_pir()
         serialize_program(program, folder / "model.json")
         config.set_model(folder / "model.json", self._in_one_file(program, folder))
-        config.set_model("")  # else the folder of a ProgramDesc model remains set
+        # Resets the folder of a ProgramDesc model, which would otherwise remain set.
+        config.set_model("")
         return folder
 
     def _in_one_file(self, program: Program, folder: TemporaryFolder) -> str:
@@ -292,7 +296,9 @@ class SavedModel:
         """Loads the parameters of a PIR program into a scope."""
         names = sorted(_parameters_of(self.as_pir()))
         tensors = [scope.var(name).get_tensor() for name in names]
-        for tensor in tensors:  # Paddle reads each tensor's device before it loads the data
+        # Each tensor gets memory first: Paddle reads the device of a tensor before it loads the
+        # data.
+        for tensor in tensors:
             tensor.set(np.zeros(1, "float32"), paddle.CPUPlace())
         if names:
             load = replaced.LOAD_COMBINED.current
@@ -322,7 +328,8 @@ class TemporaryFolder:
 def _remove(path: str, descriptors: list[int], process_id: int) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
-    if os.getpid() == process_id:  # after a fork, the parent owns the folder
+    # Not in a forked process: the folder belongs to the parent.
+    if os.getpid() == process_id:
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -417,7 +424,8 @@ def _checking_files(original: Callable[..., None]) -> Callable[..., None]:
         predicate: Any = None,
         filename: Any = None,
     ) -> None:
-        if vars is not None and dirname is not None:  # load_vars calls itself with these
+        # The arguments with which ``load_vars`` calls itself, once they are resolved.
+        if vars is not None and dirname is not None:
             vars = list(vars)
             if filename:
                 _check_file(os.path.join(dirname, filename))
@@ -462,7 +470,7 @@ def find(path: str) -> list[Path]:
         found = sorted(file for file in given.iterdir() if file.suffix in ENDINGS)
         if (given / OLD_PROGRAM).is_file():
             found.append(given / OLD_PROGRAM)
-        # A model that exists in both formats is included once, as PIR.
+        # Of a model that exists in both formats, only the PIR file is included.
         found = [f for f in found if f.suffix != ".pdmodel" or f.with_suffix(".json") not in found]
         found = [file for file in found if file.suffix != ".json" or _is_program(file)]
     else:

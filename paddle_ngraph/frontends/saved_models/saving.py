@@ -132,7 +132,8 @@ def _publish(model: SavedModel, compiled: Path, prefix: str) -> None:
         functions.rmdir()
     for file in new:
         os.replace(file, functions / file.name)
-    if os.path.isfile(model.parameters):  # otherwise the file is at its final path already
+    # If the file does not exist, its parameters are at the final path already.
+    if os.path.isfile(model.parameters):
         os.replace(model.parameters, prefix + saved_model.PARAMETERS)
     os.replace(model.program, prefix + ".json")
 
@@ -158,7 +159,8 @@ def _compile(model: SavedModel, folder: Path, input_sets: Sequence[Inputs]) -> N
         for inputs, feed in zip(input_sets, feeds):
             try:
                 executor.run(program, feed=feed, fetch_list=fetches, scope=scope)
-            except Exception as error:  # Paddle's own errors have many types
+            except Exception as error:
+                # Catches all types, since Paddle's own errors have many.
                 reason = saved_model.last_line(error)
                 raise NgraphError(
                     f"the model does not run with {_description_of(inputs)}: {reason}"
@@ -194,7 +196,7 @@ def _feeds_of(program: Program) -> Iterator[Operation]:
 
 
 def _feed(sources: Mapping[str, Value], inputs: Inputs) -> dict[str, np.ndarray]:
-    """Arrays for a run of the program."""
+    """Creates the arrays that a run of the program is fed, one for each input."""
     if set(inputs) != set(sources):
         raise NgraphError(
             f"input_shapes names {', '.join(sorted(inputs)) or 'nothing'}, and the inputs of the "

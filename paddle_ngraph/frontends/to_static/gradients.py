@@ -51,7 +51,8 @@ class _BackwardState(threading.local):
 
 
 _backward = _BackwardState()
-_has_differentiated_twice = False  # whether any backward pass had create_graph=True
+# Whether a backward pass of this process had ``create_graph=True``.
+_has_differentiated_twice = False
 
 _UNCOMPILED_ADVICE = 'uncompiled (with enable(dynamic="training"): use enable(dynamic=True))'
 _NO_SECOND_DERIVATIVE = (
@@ -222,7 +223,8 @@ class Gradients:
         first = next((each for each in outputs if not each.stop_gradient), None)
         if first is not None:
             needed = [inputs[index] for index in self._inputs]
-            # Detached, since an output references its graph, which references the guard.
+            # The outputs are detached, or there would be a cycle of references: an output
+            # references its graph, and the graph references the guard.
             needed += [outputs[index].detach() for index in self._outputs]
             guard = _BackwardGuard(needed, inputs, self._saved_names, scope)
             first.register_hook(_core.record_error_on(guard, _backward))
@@ -276,7 +278,8 @@ class _BackwardGuard:
         if self._saved is not None:
             self._saved.restore()
         elif _backward.retains and self._claim is not None:
-            with suppress(Exception):  # a repeated backward pass reports the error
+            # A repeated backward pass reports the error, when it finds no saved state.
+            with suppress(Exception):
                 self._saved = self._save(self._claim.scope)
         self.is_done = True
         _backward.latest = self
@@ -290,7 +293,9 @@ class _BackwardGuard:
         claim = self._claim if self._saved is None else self._saved.latest_claim
         has_run = claim is None or claim.is_over()
         if self._saved is None:
-            self.is_done = has_run  # otherwise an error was raised before the graph ran
+            # Not done if an error was raised before the pass ran the graph: another pass may
+            # follow.
+            self.is_done = has_run
         elif not has_run and self._saved not in _backward.saved_states:
             _backward.saved_states.append(self._saved)
         if has_run and not (_backward.retains and self._saved is not None):
@@ -300,7 +305,8 @@ class _BackwardGuard:
         """Pins the saved state, and returns ``True``, unless a pass has reached the graph."""
         if self.is_done or self._claim is None or self._claim.is_over():
             return False
-        with suppress(Exception):  # a backward pass that needs the state reports the error
+        # Without a pin, a later backward pass that needs the state reports the error.
+        with suppress(Exception):
             self._pins.append(scope_pool.PinnedState(self._claim.scope, self._saved_names))
             return True
         return False

@@ -75,25 +75,29 @@ from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
-_SWITCHES_ATTRIBUTE = "_ngraph_switches"  # attribute of a layer: its ``_LayerSwitch`` objects
+# The attribute of a layer that contains its ``_LayerSwitch`` objects.
+_SWITCHES_ATTRIBUTE = "_ngraph_switches"
 
-# Declares that a run writes to none of its input tensors.
+# Entered by runs that write to none of their input tensors.
 _READING = _core.ReadOnlyRun()
 
-# Paddle caches its interpreters permanently by program id. The key is a linear sum of the id and
-# the address of the scope: ids 4 apart collide with scopes 1040 bytes apart, and Paddle then runs
-# the interpreter of another program. So ids are random.
+# Generates random ids for programs. Paddle caches its interpreters permanently, by a linear sum of
+# the program's id and the address of the scope: ids 4 apart collide with scopes 1040 bytes apart,
+# and Paddle then runs the interpreter of another program.
 _random = Random(__name__)
-# Paddle loads .pdmodel files with FLAGS_enable_pir_api=0 only; else paddle.jit.load finds none.
+# The reason why the programs of a .pdmodel fall back. Paddle loads such files with
+# FLAGS_enable_pir_api=0 only; else paddle.jit.load finds none.
 _PROGRAM_DESC_REASON = (
     "paddle.jit.load runs a .pdmodel as a ProgramDesc program; create_predictor and "
     "paddle.static.load_inference_model run it through the engine"
 )
 _rewrite_lock = new_lock()
-_is_switched_on = ThreadLocal(False)  # whether a function that was compiled by name is running
-# The scope of this thread's current run.
+# Whether this thread runs a function that was compiled on request (``switched_on``).
+_is_switched_on = ThreadLocal(False)
+# The scope that this thread has acquired for its current run; ``None`` between runs.
 _acquired_scope: ThreadLocal[Scope | None] = ThreadLocal(None)
-# A reference to the program that was traced last, by Paddle's hash of programs (their address).
+# The program that was traced last, as a weak reference, by its hash, which in Paddle is its
+# address.
 _traced: dict[int, ref[Program]] = {}
 
 
@@ -182,9 +186,12 @@ def _clearing_stale_trace(original: Callable[[Program], int]) -> Callable[[Progr
         key = original(program)
         last = _traced.get(key)
         if last is None or last() is not program:
-            if last is not None:  # without an entry, the trace may be older than this hook
+            # Not cleared without an entry: the trace may be older than this hook, and still be in
+            # use.
+            if last is not None:
                 clear_trace(key)
-            _traced[key] = ref(program)  # no other thread has a program there now
+            # This program alone is at the address now, so that no other thread changes the entry.
+            _traced[key] = ref(program)
         return key
 
     return program_hash
@@ -293,7 +300,7 @@ class _LayerSwitch:
         """The rewritten programs for a call on these tensors; ``None``: use Paddle's."""
         sizes = self._dynamic_sizes(inputs)
         if 0 in sizes:
-            return None  # Paddle's kernels have rules for empty tensors
+            return None  # uses Paddle's programs, whose kernels have rules for empty tensors
         if self._needs_rewrite(sizes):
             with _rewrite_lock:
                 if self._needs_rewrite(sizes):
@@ -329,7 +336,8 @@ class _LayerSwitch:
         size = _largest(sizes)
         try:
             programs = self._source.rewritten(size)
-        except Exception as error:  # Paddle can run the program, whatever the error of the pass
+        except Exception as error:
+            # Falls back for any error of the pass: Paddle can run the program.
             if flags.get("ngraph_strict"):
                 raise
             self._fallback_reason = f"{type(error).__name__}: {error}"
@@ -391,7 +399,9 @@ class _Programs:
             return None
         try:
             returned = self.whole.run_on([*inputs, *parameters])
-        except Exception:  # Paddle's error shows the location, too
+        except Exception:
+            # Paddle runs the program again, and its error shows the location in the user's code,
+            # too.
             return None
         if returned is not None:
             for each, stops in zip(returned, self.stop_gradients):
@@ -590,7 +600,8 @@ class _SavedValues:
         arguments = self._backward.kwargs()
         names: dict[int, str] = {}
         replacements = {}
-        # Names that the backward program reads come first: the program knows no others.
+        # Sorted so that a name of the backward program's arguments is kept in preference to others:
+        # that program knows no other names.
         for op in sorted(self._outputs(), key=lambda op: scope_name(op) not in arguments):
             name = scope_name(op)
             known = names.setdefault(op.operand_source(0).id, name)

@@ -100,7 +100,7 @@ _SIDE_EFFECTS = frozenset({"pd_op.print", "pd_op.assert"})
 _SCOPE_WRITERS = frozenset(
     {"pd_op.shadow_output", "builtin.shadow_output", "builtin.set_parameter"}
 )
-# Operators that write variables other than their results.
+# Operators that write variables which are not their results.
 _IMPLICIT_WRITERS = frozenset({"pd_op.load", "pd_op.load_combine", "pd_op.py_func"})
 # Attribute of operators that send or receive: the id of a process group.
 RING_ATTRIBUTE = "ring_id"
@@ -273,7 +273,7 @@ class BlockView:
         self.readers: dict[str, list[OpNode]] = {}
         self._root: dict[str, str] = {}
         self._types: dict[str, tuple[str, tuple[int, ...]]] = {}
-        # The first value of a variable, by its name in the scope.
+        # For each name in the scope, the id of the first value in the block that has this name.
         self._variables: dict[str, str] = {}
         self._aliased_names = _aliased_names(block)
         self._has_sinks = any(op.name() in SINKS for op in block.ops)
@@ -324,7 +324,10 @@ class BlockView:
         return TensorSpec(number, *self._types[vid])
 
     def unpacked(self, value: Value) -> list[str] | None:
-        """The variables in ``value``: itself, or the members of a list; ``None`` if unknown."""
+        """The ids of the variables in ``value``: its own, or those of the members of a list.
+
+        ``None`` if the members of a list are unknown; empty for an absent value.
+        """
         if not value.initialized():
             return []
         if _is_variable(value):
@@ -388,7 +391,8 @@ class BlockView:
                     (node.outer_writes if is_written else node.reads).append(self._variables[name])
         node.writes_inside = list(node.outer_writes)
         if node.type == WHILE:
-            # Paddle's ``while`` consumes its initial values.
+            # The initial values count as written: Paddle's ``while`` moves them out of their
+            # variables.
             node.initial_values = [self.known(value) for value in _operands(op)[1:]]
             node.outer_writes += node.initial_values
         node.effects = ordering_effects(op)
@@ -513,7 +517,7 @@ def put_before(op: Operation, name: str, operands: list[Any], attributes: list[A
 
 
 def is_overwritten(value: Value) -> bool:
-    """Whether an operator writes over ``value``."""
+    """Whether an operator that reads ``value`` writes its result over it."""
     targets = (operand for op in value.all_used_ops() for operand, _ in overwritten(op))
     return any(operand.is_same(value) for operand in targets)
 
@@ -546,7 +550,10 @@ _STATISTICS = {"pd_op.batch_norm_": [("mean", "mean_out"), ("variance", "varianc
 
 
 def ordering_effects(op: Operation) -> frozenset[str]:
-    """The ordering effects of an operator, see :class:`OpNode`."""
+    """The effects of an operator: some of ``DRAW``, ``ACT`` and ``COMMUNICATE``.
+
+    Operators that share an effect keep their order; see ``effects`` in :class:`OpNode`.
+    """
     name = op.name()
     if op.has_attr(RING_ATTRIBUTE) or name.removesuffix("_") in _COMMUNICATION:
         return frozenset({COMMUNICATE})
@@ -679,11 +686,13 @@ def must_run_sequentially(nodes: Collection[OpNode], drawing: int) -> bool:
         nodes: All operators.
         drawing: The number of engine operators that sample random numbers.
     """
-    # Paddle keeps the order of its own stochastic operators, but not of engine operators.
+    # With an engine operator that samples, and another one, the order has to be enforced: Paddle
+    # keeps the order of its own stochastic operators only.
     native = sum(not node.is_engine and DRAW in node.effects for node in nodes)
     if drawing > 0 and drawing + native > 1:
         return True
-    # Paddle ignores writes of sub-blocks too, and the order that other processes expect.
+    # The order also has to be enforced for writes of sub-blocks, and for operators that
+    # communicate: Paddle ignores both.
     return any(node.writes_outer_variables or COMMUNICATE in node.effects for node in nodes)
 
 
@@ -744,7 +753,8 @@ def describe(
             continue
         results = view.result_members(value)
         if results is None and value.use_empty() and not view.is_result(node):
-            results = []  # a list without a reader
+            # A list that nothing reads: its members need not be known.
+            results = []
         if results is None:
             return f"output '{name}' is not a dense tensor"
         wanted = view.is_result(node) and name not in omitted
@@ -754,7 +764,8 @@ def describe(
         )
     try:
         _describe_form(view, node, op, tensor_ids)
-    except NgraphError as error:  # e.g. complex dtypes
+    except NgraphError as error:
+        # The reason why the graph cannot describe the operator for Paddle, such as a complex dtype.
         return str(error)
     return op
 
@@ -770,7 +781,7 @@ def slots(view: BlockView, node: OpNode) -> list[tuple[str, str]]:
         ]
     try:
         names = node.op.get_input_names()
-    except ValueError:  # an operator without input names falls back
+    except ValueError:  # no names: the operator has none, and falls back
         return []
     inputs = zip(names, node.op.operands_source())
     return [(name, vid) for name, value in inputs for vid in view.unpacked(value) or ()]
@@ -824,7 +835,8 @@ def _describe_form(view: BlockView, node: OpNode, op: Op, tensor_ids: dict[str, 
 
 
 def _with_unknown_dims(shape: Sequence[int]) -> tuple[int, ...]:
-    # Paddle multiplies dynamic dimensions: four instances of -1 become -4.
+    # Every negative dimension becomes -1: Paddle multiplies dynamic dimensions, so that four
+    # instances of -1 become -4.
     return tuple(max(dim, -1) for dim in shape)
 
 

@@ -120,7 +120,7 @@ class Capability(Candidates):
     static: frozenset[str] = frozenset()
 
     def read_by_value(self, node: OpNode) -> set[str]:
-        """Inputs that the build of the function needs by value, and that only a run provides."""
+        """The inputs of ``node`` whose contents a build needs by value, and only a run provides."""
         if not self.can_convert(node):
             return set()
         roles = [Role.CONSTANT]

@@ -122,7 +122,8 @@ def _inferred(op: Operation) -> Iterator[Sequence[int]]:
     """
     try:
         types = _core.inferred_types(op)
-    except Exception:  # the operator has no shape inference, or its inference fails
+    except Exception:
+        # Without inference, because there is none or it fails, no result is known to be empty.
         types = [None] * len(op.results())
     for type in types:
         yield type[1] if isinstance(type, tuple) else ()

@@ -35,9 +35,11 @@ _ARITHMETIC_ROLES = (Role.DATA, Role.SAVED)
 # Larger than any loop counter of the engine: bounds that grow from iteration to iteration of a loop
 # are widened to these, and become unknown if they still grow.
 _WIDENING_BOUND = -(2**40), 2**40
-# Maximum number of narrowing steps: bounds that depend on each other narrow one after the other.
+# Maximum number of narrowing steps. Several are needed because bounds that depend on each other
+# narrow one after the other.
 _MAX_NARROWINGS = 4
-# Number of joins before widening: some ranges stop growing, e.g. token ids written into a list.
+# Number of iterations whose ranges are joined before widening: some ranges stop growing by
+# themselves, such as those of token ids that are written into a list.
 _MAX_JOINS = 2
 _skips_overflow_checks = ThreadLocal(False)
 
@@ -69,7 +71,7 @@ class OuterScope:
         return self.args[vid] if vid in self.args else self.integers.range(vid)
 
     def is_static(self, vid: str) -> bool:
-        """Whether the contents are known during the build of the function."""
+        """Whether the contents of an outer variable are known during the build of the function."""
         return vid not in self.args and self.integers.is_known_to(self.node, vid)
 
 
@@ -124,19 +126,22 @@ class Integers:
         self._offsets: Offsets | None = None
         self._build_only: dict[str, bool] = {}
 
-        for node in reversed(self._view.nodes if outer is None else ()):  # bounds recursion depth
+        # Readers are visited first: the recursion of later queries then ends at known results.
+        for node in reversed(self._view.nodes if outer is None else ()):
             for vid in node.writes:
                 self._is_build_only(vid)
         self._certain: Integers | None = None
         if is_certain:
             return
-        # Inputs of a body are not checked: only those of the outermost block.
+        # Only inputs of the outermost block are checked in a run: inside a body, no range follows
+        # from a check.
         if outer is None:
             self._certain = Integers(candidates, is_certain=True)
         for node in reversed(self._view.nodes if outer is None else ()):
             self._checked |= self._checked_by(node)
         self._checked -= self._read_by_value()
-        for node in self._view.nodes:  # this order bounds the recursion depth
+        # Producers are visited first: the recursion of later queries then ends at known results.
+        for node in self._view.nodes:
             for vid in node.writes:
                 self.is_static(vid)
                 self.range(vid)
@@ -171,7 +176,8 @@ class Integers:
         if _skips_overflow_checks.value:
             return frozenset()
         found = set()
-        checked: dict[str, Range] = {}  # ranges inside int32, given these checks
+        # The ranges of the results that the checks of this round limit to int32.
+        checked: dict[str, Range] = {}
         for node in filter(self._rejected.__contains__, self._view.nodes):
             produced = self._range_if_checked(node, checked)
             if produced is None:
@@ -199,7 +205,8 @@ class Integers:
             return None
         if denylist.is_overflow_check_denied(op, compiled_for(node.device)):
             return None
-        # Loop-carried inputs may fit once this operator is checked.
+        # Accepts loop-carried inputs that do not fit into int32: they may fit once this operator is
+        # checked.
         args = {} if self._outer is None else self._outer.args
         data = {name: vid for name, vid in self._data(node, entry) if self._is_integer(vid)}
         if not all(vid in checked or self.is_small(vid) or vid in args for vid in data.values()):
@@ -250,7 +257,7 @@ class Integers:
         if entry is None:
             return False
         is_integer = all(spec.dtype in ("int32", "int64", "bool") for spec in self._outputs(node))
-        # A size cast to float32 is static only if just builds read it.
+        # A size that is cast to float32 counts as static only if builds alone read it.
         is_cast_for_build = node.type == "pd_op.cast" and all(map(self._is_build_only, node.writes))
         return (is_integer or is_cast_for_build) and self._is_folded(node, entry)
 
@@ -266,7 +273,7 @@ class Integers:
         return all(self.is_known_to(node, v) or self._is_read_by_value(node, v) for _, v in read)
 
     def _is_read_by_value(self, node: OpNode, vid: str) -> bool:
-        """Whether a build reads the contents of ``vid``, an input of the subgraph, by value."""
+        """Whether the build for ``node`` reads ``vid``, an input of the subgraph, by value."""
         is_outside = (node, vid) in self._candidates.cut_off or not any(
             map(self._candidates.can_convert, self._candidates.producers(vid))
         )
@@ -308,7 +315,10 @@ class Integers:
         return list(self._candidates.ops[node].output_specs())
 
     def _checked_by(self, node: OpNode) -> set[str]:
-        """The reads of ``node`` that the engine rejects outside int32 if they are inputs."""
+        """The variables that ``node`` reads and for which the engine rejects a run outside int32.
+
+        The engine does so only where a variable is an input of the subgraph.
+        """
         is_output_checked = not self._checked.isdisjoint(node.writes)
         if node.type in LISTS:
             return set(node.reads) if is_output_checked else set()
@@ -336,7 +346,8 @@ class Integers:
     def is_small(self, vid: str) -> bool:
         """Whether a variable is not int64, or all its values certainly fit into int32."""
         if self._view.is_array(vid):
-            return True  # values written to it are checked themselves
+            # The values that are written to a TensorArray are checked themselves.
+            return True
         if self._view.is_tensor(vid) and not self._is_int64(vid):
             return True
         found = self.range(vid)
@@ -386,7 +397,8 @@ class Integers:
         is_small = found is not None and _covers(_INT32, found)
         if vid in self._checked and not is_small and self._stays_native(node, vid):
             if node is not None and self._candidates.can_convert(node):
-                self._rejected[node] = _NEEDS_64_BITS  # later ranges rely on the rejection
+                # Rejected at once, since ranges that are computed later rely on the rejection.
+                self._rejected[node] = _NEEDS_64_BITS
             return _INT32
         return found
 

@@ -73,7 +73,7 @@ def _compared(
 
 
 def source(view: BlockView, vid: str) -> str:
-    """The origin of ``vid`` through value-preserving operators of the block."""
+    """The variable whose contents operators that preserve values pass on to ``vid``, or ``vid``."""
     while (node := view.producer.get(vid)) is not None and node.type in VALUE_PRESERVING:
         if view.is_overwritten(vid) or view.is_overwritten(node.reads[0]):
             return vid

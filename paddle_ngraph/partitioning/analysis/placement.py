@@ -12,8 +12,8 @@ NATIVE = "native"
 # its results.
 LINK_DEVICE = "link"
 
-# Paddle's attribute for the layer an operator comes from: stored in files, without effect on
-# computation.
+# The attribute that contains the device: Paddle's attribute for the layer of an operator, which is
+# stored in files and has no effect on the computation.
 PLACE_ATTRIBUTE = "struct_name"
 # Prefix of the attribute for a chosen device, and for a copy to a device.
 _MARK = re.compile(r"^/(device|copy_to)=([\w:,.-]+)")

@@ -64,7 +64,8 @@ def to_single_assignment(program: Program) -> None:
         return
     while found := list(_Survey(program).replaceable_variables()):
         local = [each for each in found if each.is_local]
-        chosen = local or found[:1]  # an added loop-carried value replaces the loop operator
+        # Otherwise one per iteration: a new loop-carried value replaces the loop operator.
+        chosen = local or found[:1]
         for each in chosen:
             for write in each.writes:
                 write.result.replace_all_uses_with(each.variable)

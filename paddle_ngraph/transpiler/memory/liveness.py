@@ -18,11 +18,11 @@ from paddle_ngraph.partitioning.analysis.block_view import SINKS, BlockView, OpN
 from paddle_ngraph.transpiler.memory.shapes import Type
 from paddle_ngraph.utils.dtypes import DTYPES
 
-# Smaller savings are not worth another operator or a move.
+# The smallest saving, in bytes, for which an operator is added or moved.
 MIN_SAVED_BYTES = 1024
 
 _OTHER_BYTES = {"bfloat16": 2, "complex64": 8, "complex128": 16}
-# Saves variables of a branch for its gradient.
+# The operator that saves variables of a branch on a stack, for the gradient of the branch.
 _PUSH = "cf.tuple_push"
 _LIST_UNPACKING = frozenset({"builtin.split", "builtin.slice"})
 
@@ -203,7 +203,10 @@ def _element_bytes(dtype: str) -> int:
 
 
 def _reads_only_shape(node: OpNode, vid: str, view: BlockView) -> bool:
-    """Whether Paddle frees an operand without other readers before the operator runs."""
+    """Whether an operator reads only the shape of an operand.
+
+    If the operand has no other readers, Paddle frees it before the operator runs.
+    """
     if not node.type.startswith("pd_op.") or node.op.num_regions() > 0:
         return False
     return bool(node.op.is_no_need_buffer(view.values[vid]))

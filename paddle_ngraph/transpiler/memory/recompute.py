@@ -134,7 +134,9 @@ class _RecomputeSearch:
             if not choices:
                 if not gained:
                     return self._steps
-                tried, gained = set(), False  # candidates that failed may have become possible
+                # Tries all candidates again: those that failed may have become possible by the
+                # gains.
+                tried, gained = set(), False
                 continue
             choice = max(choices, key=lambda each: each.saved / each.us)
             tried.add(choice.buffer)
@@ -174,7 +176,7 @@ class _RecomputeSearch:
                 yield choice
 
     def _can_be_substituted(self, buffer: str, position: int) -> bool:
-        """Whether all readers of a buffer from ``position`` on can read a copy."""
+        """Whether all readers of a buffer from ``position`` on can read a recomputed copy."""
         if self._lifetimes.values[buffer] > 1:
             return False
         later = (step for step in self._steps[position:] if buffer in step.reads)

@@ -104,13 +104,15 @@ std::unique_ptr<phi::MemoryInterface> memory_interface() {
   return result;
 }
 
-// In a process that has imported Paddle, PHI is initialized already.
+// The context of all kernel calls, created once. Initializes PHI, unless this process has imported
+// Paddle, which has done so.
 phi::CPUContext* context() {
   static const std::unique_ptr<phi::CPUContext> result = [] {
     if (!phi::DeviceContextPool::IsInitialized()) {
       phi::MemoryUtils::Instance().Init(memory_interface());
       phi::DeviceContextPool::Init({phi::CPUPlace()});
-      paddle::platform::SetNumThreads(1);  // Paddle's executor does so, too
+      // Kernels compute on one thread each, as in Paddle's executor.
+      paddle::platform::SetNumThreads(1);
     }
     return new_context();
   }();
@@ -136,7 +138,8 @@ Tensor unwrapped(const Dense& tensor) {
   const ElementType type = type_named(phi::DataTypeToString(tensor.dtype()));
   const Shape shape(sizes.begin(), sizes.end());
   if (tensor.numel() == 0) return allocate(type, shape);
-  // Shares the owner's reference count, since the runtime checks whether memory is shared.
+  // The result shares the reference count of the memory's owner: by this count the runtime decides
+  // whether memory is shared.
   const auto* memory = dynamic_cast<const Memory*>(tensor.Holder().get());
   const size_t offset = tensor.meta().offset;
   if (memory != nullptr) {
@@ -154,7 +157,8 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 // The operands and results of a call, as tensors of PHI.
 struct Call {
   std::vector<std::deque<Dense>> operands;
-  std::vector<std::deque<Dense>> own;  // results that have memory of their own
+  // The results that have memory of their own; `results` refers to these and to operands.
+  std::vector<std::deque<Dense>> own;
   std::vector<std::vector<Dense*>> results;
 };
 

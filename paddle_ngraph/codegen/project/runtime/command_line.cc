@@ -55,7 +55,7 @@ double ms_since(Clock::time_point start) {
 
 struct Arguments {
   std::string model, output, load, save;
-  std::vector<std::string> inputs, shapes;  // arguments NAME=FILE and NAME=SIZES
+  std::vector<std::string> inputs, shapes;  // the arguments of the forms NAME=FILE and NAME=SIZES
   bool trains = false;
   size_t threads = 0, repeat = 0, batch = 0, epochs = 1, steps = 0, log = 1;
   std::optional<uint64_t> seed;
@@ -178,7 +178,7 @@ void print(const std::string& name, const Tensor& value) {
   std::cout << name << ": " << name_of(value.type) << " " << text_of(value.shape) << ":";
   with_type(value.type, [&](auto* kind) {
     using T = std::remove_pointer_t<decltype(kind)>;
-    // Types that print all digits.
+    // The type as which an element is printed: wide enough that all its digits are.
     using Shown = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
     for (size_t i = 0; i < std::min(kShown, value.count()); ++i) {
       std::cout << " " << static_cast<Shown>(value.data<T>()[i]);
@@ -275,7 +275,7 @@ class Source {
 
  private:
   NpyFile file_;
-  size_t rows_ = 0;     // rows of the file per batch; 0: not read by rows
+  size_t rows_ = 0;     // number of rows of a batch; 0: the file is not read by rows
   size_t entries_ = 0;  // entries or batches in the file; 0: every step is fed the whole file
 };
 
@@ -311,7 +311,8 @@ void train(Model* model, const Arguments& arguments) {
   for (const auto& source : sources) {
     if (source.has_entries()) source.require_entries(steps, of_epoch);
   }
-  if (!arguments.save.empty()) make_folder(arguments.save);  // fails before the training, not after
+  // Created before the training, so that an error does not occur after it.
+  if (!arguments.save.empty()) make_folder(arguments.save);
   for (size_t step = 0; step < steps; ++step) {
     Tensors feeds;
     for (auto& source : sources) feeds.push_back(source.at(step, step % of_epoch));

@@ -17,11 +17,12 @@ using paddle_ngraph::OvFunction;
 
 namespace {
 
-constexpr int64_t kUnknown = -1;  // a dynamic size without a value yet
+constexpr int64_t kUnknown = -1;  // stands for the size of a symbol that no shape has given yet
 constexpr int64_t kMaxSymbols = 1000;
 constexpr char kWideIntegers[] = "--wide-integers (wide_integers=True)";
 
-// Reads models; the core compiles functions by its own ov::Core.
+// The OpenVINO core that reads model files. Another one, in the core of the package, compiles
+// functions.
 ov::Core& reader() {
   static ov::Core core = [] {
     ov::Core result;

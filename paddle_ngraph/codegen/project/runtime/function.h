@@ -61,7 +61,7 @@ class Variant {
   void retain(size_t number, Tensor tensor);
   Tensor take(size_t number, const paddle_ngraph::ResultType& type);
 
-  std::string model_, constants_;  // paths of the files of the model and its constants
+  std::string model_, constants_;  // paths of the two files: the model, and its constants
   // Shapes of the inputs: a size, or -1 - index of a symbol.
   std::vector<std::vector<int64_t>> shapes_;
   std::vector<int64_t> guards_;  // conditions on the symbolic sizes
@@ -71,12 +71,12 @@ class Variant {
   std::vector<paddle_ngraph::RandomSample> random_samples_;
   paddle_ngraph::Updates updates_;
   size_t num_outputs_ = 0;
-  std::vector<size_t> state_results_;  // the results that are new values of states
+  std::vector<size_t> state_results_;  // indices of the results that are new values of states
   paddle_ngraph::Settings settings_;
   std::mutex mutex_;
   std::unique_ptr<paddle_ngraph::OvFunction> function_;
   std::unique_ptr<paddle_ngraph::Updater> updater_;
-  Tensors reusable_;  // memory of former results, for new ones
+  Tensors reusable_;  // former results, whose memory is reused for new ones
 };
 
 class Function {
@@ -93,7 +93,7 @@ class Function {
 
  private:
   std::string name_;
-  std::vector<std::string> inputs_;  // names of the inputs in main.cc
+  std::vector<std::string> inputs_;  // names of the inputs, for messages
   std::deque<Variant> variants_;
 };
 

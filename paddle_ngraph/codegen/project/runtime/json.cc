@@ -134,7 +134,8 @@ class JsonReader {
   void read_number(Json* value) {
     const size_t stop = std::min(text_.find_first_not_of("+-.0123456789eE", at_), text_.size());
     std::istringstream token(text_.substr(at_, stop - at_));
-    token.imbue(std::locale::classic());  // the host program may have another decimal point
+    // The classic locale has a decimal point, whatever the locale of the host program has.
+    token.imbue(std::locale::classic());
     if (!(token >> value->number_) || !token.eof()) fail();
     const char* end = text_.data() + stop;
     value->kind_ = Json::Kind::kNumber;

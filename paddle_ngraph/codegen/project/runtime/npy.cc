@@ -146,7 +146,8 @@ std::string write_unfinished(const std::string& path, const Tensor& tensor) {
 }  // namespace
 
 void write_npy(const std::string& folder, const std::map<std::string, Tensor>& arrays) {
-  std::map<std::string, std::string> written;  // path -> temporary file
+  // For each final path, the path of the temporary file that will be renamed to it.
+  std::map<std::string, std::string> written;
   try {
     for (const auto& [name, array] : arrays) {
       const std::string path = folder + "/" + file_name_of(name) + ".npy";

@@ -22,7 +22,8 @@ NGRAPH_INLINE inline void each_row(const ChannelRows& rows, const Body& body) {
   }
 }
 
-// One value for each channel of a block: a copy, so that the output of a loop cannot alias it.
+// One value for each channel of a block, copied from memory: the compiler then knows that no store
+// to the output of a loop changes the values.
 template <int64_t kBlock>
 class PerLane {
  public:
@@ -126,7 +127,8 @@ NGRAPH_INLINE inline void products_of(const float* x, const Value& grad, const C
   if constexpr (kBlock > 0) {
     float sums[kBlock] = {}, products[kBlock] = {}, middle[kBlock];
     for (int64_t lane = 0; lane < kBlock; ++lane) middle[lane] = mean[lane];
-    // Two passes over data in the cache: a single loop for both sums is not vectorized.
+    // Two passes over the rows, which are in the cache: compilers do not vectorize a single loop
+    // for both sums.
     each_row<kBlock>(rows, [&](int64_t lane, int64_t i) NGRAPH_INLINE { sums[lane] += grad(i); });
     each_row<kBlock>(rows, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
       products[lane] += grad(i) * (x[i] - middle[lane]);

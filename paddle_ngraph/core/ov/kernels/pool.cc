@@ -199,7 +199,8 @@ NGRAPH_VECTORIZED void max_lanes(const float* x, const Plane& plane, const Windo
         for (int64_t w = column->begin; w < column->end; ++w) {
           const auto* from = x + (h * plane.width + w) * plane.block;
           const FloatLanes next = *reinterpret_cast<const FloatLanes*>(from);
-          maximum = maximum > next ? maximum : next;  // the NaN rule of later_max
+          // of a NaN and a number, the later one, as in later_max
+          maximum = maximum > next ? maximum : next;
         }
       }
       *reinterpret_cast<FloatLanes*>(out) = maximum;

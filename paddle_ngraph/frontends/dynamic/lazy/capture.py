@@ -41,7 +41,8 @@ _install_lock = new_lock()
 
 def install() -> None:
     """Intercepts every call of Paddle's core that can reach a tensor."""
-    with _install_lock:  # since several threads at once may call _install()
+    # One call at a time: several threads may run a first function under capture at once.
+    with _install_lock:
         _install()
 
 
@@ -122,7 +123,8 @@ class TraceCache:
     def __init__(self, trains: bool = True) -> None:
         install()
         self._traces = _core.TraceCache(trace_graph.make_graph, trains)
-        self._settings_version = -1  # the version at which the flags were read
+        # The version of the settings when ``_checks_nan_inf`` was read.
+        self._settings_version = -1
         self._checks_nan_inf = False
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -133,7 +135,8 @@ class TraceCache:
             or not expected_place().is_cpu_place()
             or self._must_check_each_operator()
         ):
-            return function(*args, **kwargs)  # static mode, another device, or a check per operator
+            # No capture: static mode, another device, or a check of each operator.
+            return function(*args, **kwargs)
         frame_callback = set_frame_callback(None)  # SOT must not translate the package's own frames
         try:
             with _core.Capture(self._traces, tracer):
@@ -151,7 +154,8 @@ class TraceCache:
     def graphs(self) -> list[trace_graph.TraceGraph]:
         """Returns the graphs built so far."""
         built = (graph for _, _, graphs in self._traces.ends() for graph in graphs)
-        return list(dict.fromkeys(built))  # traces of a trace group share one
+        # Each graph once: the traces of a trace group share one.
+        return list(dict.fromkeys(built))
 
     def breaks(self) -> list[str]:
         """Returns the reasons of graph breaks, each with the line of the function's code."""

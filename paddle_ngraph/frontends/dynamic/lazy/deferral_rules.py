@@ -158,7 +158,8 @@ OPERATORS: dict[str, _core.DeferralRule] = {
     "batch_norm": _rule(has_reserve=True),
     "divide": _rule(requires_floats=True),
     "dropout": _rule(is_stochastic=True),
-    # A gradient of selected rows (sparse=True) is no dense tensor.
+    # Not deferred with gradients and ``sparse=True``: a gradient of selected rows is no dense
+    # tensor.
     "embedding": _rule(required_with_gradient=((3, False),), values=_core.ValueRule(_ALONG, 0, 1)),
     "rnn": _rule(required=((3, None), (5, 0.0)), unread=4),
     "uniform": _rule(max_tensors=0, is_stochastic=True),
@@ -175,8 +176,8 @@ EAGER_OPERATORS = frozenset(_EAGER_OPERATORS.split())
 # Operators that depend on shapes only, which lazy tensors have, are computed at once, too. Values
 # computed from their results are equal for equal shapes, so that reading them is no graph break.
 SHAPE_QUERIES = frozenset({"numel", "shape", "shape64"})
-# Reading materialized data is no graph break. A NumPy array exposes the memory to writes; results
-# of READ_ONLY_DATA_ACCESSES do not.
+# Calls that read the data of a tensor, which is no graph break if the tensor is materialized. The
+# NumPy array of the first set exposes the memory to writes; results of the second set do not.
 DATA_ACCESSES = frozenset({"numpy"})
 READ_ONLY_DATA_ACCESSES = frozenset({"_getitem_from_offset", "_is_initialized"})
 
@@ -217,7 +218,8 @@ SETTABLE_METADATA = frozenset({"name"})
 # Operators that mutate an argument, and stochastic operators.
 STATISTICS_WRITERS = frozenset({"batch_norm"})
 STOCHASTIC = frozenset({"dropout", "uniform"})
-# Arguments, by position, with which these operators do neither. Each of them has an entry.
+# Values of arguments, by position, for which an operator has no effect: it then neither mutates an
+# argument nor samples. Each operator of the two sets above has an entry.
 EVALUATION_ARGUMENTS: dict[str, dict[int, Any]] = {
     "batch_norm": {5: True, 10: False},
     "dropout": {3: True},
@@ -234,13 +236,15 @@ def eager_function(name: str, is_method: bool) -> Callable[..., Any]:
 
 
 def _with_stopped_gradient(x: Any) -> Any:
-    # Setting Python's attribute would be a graph break, and reads the memory of a view.
+    # Sets the property by the core: setting Python's attribute would be a graph break, and read the
+    # memory of a view.
     _core.set_stop_gradient(x, True)
     return x
 
 
 def _copy_with_item(x: Any, index: Any, value: Any) -> Any:
-    y = x.clone()  # deferred readers of the former value may run later
+    # Writes to a copy: deferred operators that read the former value may run later.
+    y = x.clone()
     getattr(y, _SET_ITEM)(index, value)
     return y
 
@@ -297,7 +301,8 @@ def _as_program_index(x: Any, index: Any) -> Any:
             row = _C_ops.gather(x, _C_ops.reshape(items.pop(axis), [1]), axis)
             x = _C_ops.squeeze(row, [axis])
     if len({each.dtype for each in items if isinstance(each, paddle.pir.Value)}) > 1:
-        items = [  # index tensors of a program need one dtype
+        # In a program, all index tensors must have the same dtype.
+        items = [
             _C_ops.cast(each, paddle.int64) if isinstance(each, paddle.pir.Value) else each
             for each in items
         ]
@@ -317,14 +322,16 @@ def _with_assigned_item(x: Any, index: Any, value: Any) -> Any:
     if not axes:
         where = [], [], [], [], [], []
     if not isinstance(value, paddle.pir.Value):
-        # Paddle's operator for scalars would propagate gradients to the overwritten elements.
+        # Converted to a tensor: Paddle's operator for scalars would propagate gradients to the
+        # overwritten elements.
         value = paddle.full([1], value, x.dtype)
     elif value.dtype != x.dtype:
         value = _C_ops.cast(value, x.dtype)
     return _C_ops.set_value_with_tensor(x, value, *where)
 
 
-_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1  # bounds beyond any axis
+# Ends of slices that are beyond any axis.
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
 def _range(item: Any) -> tuple[int, int, int]:

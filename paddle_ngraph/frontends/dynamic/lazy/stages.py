@@ -28,7 +28,8 @@ from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import program_function
 from paddle_ngraph.paddle_private.names import set_stop_gradient
 
 _NO_RESULTS: frozenset[int] = frozenset()
-_NO_GRADIENT = frozenset({-1})  # placeholder for all results without a gradient
+# Stands for all results without a gradient in sets of reached results.
+_NO_GRADIENT = frozenset({-1})
 
 # Minimum number of stages before that of a call, and the results whose gradients reach the call.
 _StageKey = tuple[int, frozenset[int]]
@@ -128,7 +129,8 @@ def _check_flags(calls: list[TracedCall], eager: list[TracedCall], level: list[i
             raise StayEager("a tensor is read whose gradient was switched off")
 
 
-# Positions of the arguments that are parameters, and of those that are statistics.
+# For each normalization, the indices of the arguments that are parameters, and of those that are
+# statistics.
 _NORMALIZATION_ARGUMENTS = {"batch_norm": ((3, 4), (1, 2)), "instance_norm": ((1, 2), ())}
 
 
@@ -215,7 +217,7 @@ def non_differentiable_reads(calls: Sequence[TracedCall], metas: Sequence[Tensor
     non_differentiable: set[Read] = set()
     for call in calls:
         reads = [value for value in dict.fromkeys(call.reads) if not metas[value].stop_gradient]
-        # If there is only one read, it has the gradient.
+        # Only calls with several reads are tested: a single read surely gets the gradient.
         if len(reads) > 1 and not computed.isdisjoint(reads) and call.has_gradient:
             positions = {value: (at, metas[value]) for at, value in enumerate(call.reads)}
             arguments = substituted(call.arguments, positions)
@@ -230,7 +232,10 @@ def non_differentiable_reads(calls: Sequence[TracedCall], metas: Sequence[Tensor
 def _positions_without_gradient(
     call: TracedCall, metas: Sequence[TensorMeta], reads: list[int]
 ) -> set[int]:
-    """Returns the indices of the reads without a gradient; empty if no program can be built."""
+    """Returns the indices of the reads to which the gradient of a call gives no gradient.
+
+    Empty if no program with the call can be built.
+    """
     main = paddle.static.Program()
     with suppress(Exception), paddle.static.program_guard(main, paddle.static.Program()):
         values = {}
@@ -263,7 +268,8 @@ def _stages_of_level(
     groups: dict[_StageKey, list[TracedCall]] = {}
     for call, key in zip(used, _stage_keys(used, reach)):
         groups.setdefault(key, []).append(call)
-    # Producers before readers: results reached from a reader are reached from its producers, too.
+    # Sorts the stages so that producers precede readers: the results that a reader's gradients
+    # reach are also reached by those of its producers, of which the set is larger.
     call_groups = [
         groups[each] for each in sorted(groups, key=lambda each: (each[0], -len(each[1])))
     ]

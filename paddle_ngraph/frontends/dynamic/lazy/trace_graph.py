@@ -59,7 +59,7 @@ from paddle_ngraph.utils.thread_local import ThreadLocal
 # Callback that decides whether this thread may build a program of a number of operators now.
 _compile_budget: ThreadLocal[Callable[[int], bool] | None] = ThreadLocal(None)
 _build_lock = new_lock()
-# Parameters of the program that this thread builds or runs.
+# The tensors to which the parameters of a program are bound while this thread builds or runs it.
 _run_parameters: ThreadLocal[Sequence[Any]] = ThreadLocal(())
 _training_scope_ids = itertools.count(1)
 _loop_scope_ids = itertools.count(1)
@@ -146,14 +146,17 @@ class TraceGraph:
         if self._written_inputs and self._has_aliased_statistics(given):
             return None
         values = dict(enumerate(given))
-        try:  # build all programs before the first effect
+        # All programs are built before the first stage runs: after an effect, no fallback is
+        # possible.
+        try:
             steps = self._steps(values)
         except _RetryLater:
             return None
         except StayEager as reason:
             self.why_native = str(reason)
             return None
-        except Exception as error:  # whatever the build fails of, Paddle can run the operators
+        except Exception as error:
+            # Paddle can run the operators, for whatever reason the build has failed.
             if flags.get("ngraph_strict"):
                 raise
             self.why_native = f"{type(error).__name__}: {error}"
@@ -194,13 +197,15 @@ class TraceGraph:
         for stage in self.stages:
             program = stage.program_for(values) if isinstance(stage, TraceStage) else None
             if isinstance(stage, TraceStage) and program is None:
-                # The stage is not converted, e.g. sizes next to a network.
+                # The engine does not run this stage, for example sizes that are computed besides a
+                # network: its operators are called one by one.
                 steps += [(call, None) for call in stage.calls]
             else:
                 steps.append((stage, program))
         if all(program is None for _, program in steps):
             raise NgraphError("the engine converts none of its operators")
-        self.stages = [stage for stage, _ in steps]  # for the next run
+        # The next run calls the operators of stages without a program directly.
+        self.stages = [stage for stage, _ in steps]
         return steps
 
     def _refine_stages(self) -> None:
@@ -255,7 +260,8 @@ def compile_budget_set(compile_budget: Callable[[int], bool]) -> AbstractContext
     return _compile_budget.overridden(compile_budget)
 
 
-_exclusive_retry_at = 0.0  # time of the next attempt to run alone; guarded by the lock
+# The time from which on a thread may try again to exclude all others; guarded by the lock.
+_exclusive_retry_at = 0.0
 
 
 @contextmanager
@@ -335,7 +341,8 @@ class TraceStage:
 
     def run(self, program: _TraceProgram, values: dict[int, Any]) -> None:
         """Runs the program, and adds its outputs to ``values``."""
-        with gradients_enabled(self.trains):  # the mode in which the operators were called
+        # The gradient mode in which the user's calls were captured.
+        with gradients_enabled(self.trains):
             inputs = [self._input(values, value_id) for value_id in self._fed_inputs]
             with _run_parameters.overridden(self._parameters_from(values)):
                 results = program.layer.sot_call(inputs)
@@ -347,7 +354,9 @@ class TraceStage:
     def _input(self, values: dict[int, Any], value_id: int) -> Any:
         tensor = values[value_id]
         if not self._metas[value_id].is_contiguous:
-            tensor = operators.assign(tensor)  # contiguous() would split a view from its base
+            # A copy by an operator: ``contiguous()`` would give the view itself other memory than
+            # its base.
+            tensor = operators.assign(tensor)
         return tensor if value_id in self._differentiable_inputs else tensor.detach()
 
     def _parameters_from(self, values: dict[int, Any]) -> list[Any]:
@@ -364,7 +373,8 @@ class TraceStage:
             if compile_budget is not None and not compile_budget(len(self.calls)):
                 raise _RetryLater
             with _tracing(), gradients_enabled(self.trains):
-                if self._program is None:  # another thread may have built it
+                # Built once: another thread may have built the program while this one waited.
+                if self._program is None:
                     with _run_parameters.overridden(self._parameters_from(values)):
                         self._program = self._build()
         return self._program
@@ -389,7 +399,8 @@ class TraceStage:
         )
         if not self.trains:
             return _TraceProgram(layer, None)
-        # Inputs without a gradient in dynamic mode: the target of expand_as, labels of losses.
+        # Removes inputs to which operators of dynamic mode give no gradient, such as the target of
+        # ``expand_as`` and the labels of losses.
         self._differentiable_inputs -= {
             self._fed_inputs[at] for at in gradients.inputs_without(layer)
         }
@@ -493,7 +504,7 @@ class _TraceProgram:
     scopes: dict[int, Scope] = field(default_factory=dict)
 
     def may_run(self) -> bool:
-        """Returns whether a scope is free, or another one may be created."""
+        """Returns whether a run can get a scope: one is free, or another one may be created."""
         if not self.scopes or any(map(scope_pool.is_free, self.scopes.values())):
             return True
         if len(self.scopes) < SETTINGS.base_scopes_per_program:
