@@ -32,7 +32,6 @@ def load() -> None:
 
     cpp_extension.load_op_meta_info_and_register_op(str(Path(_core.__file__)))
     first_use.register(
-        block_values.install,
         weight_writes.install,
         program_key.install,
         predictor_hook.install_pool,
@@ -40,10 +39,12 @@ def load() -> None:
         saved_model.install,
     )
     flags.install()
+    block_values.install()
     weight_writes.install_at_import()
     executor_hook.install()
     predictor_hook.install()
     gradients.install()
+    to_static_hook.install_at_import()
     saved_model.install_at_import()
     flags.read_environment()
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import openvino as ov
 
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.once import once
 
+_lock = new_lock()
 
-@once
+
 def core() -> ov.Core:
     """The core, which lives as long as the process.
 
@@ -15,4 +17,10 @@ def core() -> ov.Core:
     and restores the previous one when the core is destroyed. Two cores of one thread that are not
     destroyed in reverse order leave a freed stack in place, which Python's next signal overwrites.
     """
+    with _lock:
+        return _only_core()
+
+
+@once
+def _only_core() -> ov.Core:
     return ov.Core()

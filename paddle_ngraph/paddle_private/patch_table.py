@@ -61,18 +61,18 @@ PATCHES = (
     ),
     PatchGroup(
         r.EXPOSE_TENSORS,
-        InstallationPhase.FIRST_USE,
+        InstallationPhase.IMPORT,
         "Python can write a weight through the object of its tensor, so weights are constants "
-        "only while no such object lives.",
+        "only while no such object lives; code may keep one of these functions for later.",
     ),
     PatchGroup(
         r.RUN_PROGRAMS,
-        InstallationPhase.FIRST_USE,
+        InstallationPhase.IMPORT,
         "A program that runs on a scope may write weights that a function contains as constants.",
     ),
     PatchGroup(
         (*r.START_TRAINER, *r.END_TRAINER),
-        InstallationPhase.FIRST_USE,
+        InstallationPhase.IMPORT,
         "A trainer writes weights in threads of its own, from its start to its end.",
     ),
     PatchGroup(
@@ -131,13 +131,13 @@ PATCHES = (
     ),
     PatchGroup(
         (r.KEY_OF_TRACE,),
-        InstallationPhase.FIRST_USE,
+        InstallationPhase.IMPORT,
         "Paddle keeps values of a failed trace under an address, and crashes when a program is "
         "created there.",
     ),
     PatchGroup(
         (r.ARGUMENTS, r.KEYWORD_ARGUMENTS),
-        InstallationPhase.FIRST_USE,
+        InstallationPhase.IMPORT,
         "Paddle keeps references into blocks of destroyed programs, and crashes on them.",
     ),
     PatchGroup(

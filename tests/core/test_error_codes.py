@@ -141,6 +141,21 @@ def test_a_constant_that_overflows_keeps_its_code():
     assert str(caught.value) == overflow_error(op).message
 
 
+def wide_weights():
+    x = paddle.static.data("x", [-1], "float32")
+    many = [5000]  # more elements than the bridge folds itself
+    initializer = paddle.nn.initializer.Constant(3e9)
+    weight = paddle.static.create_parameter(many, "float32", default_initializer=initializer)
+    return x + 1.0, weight.astype("int64") * 2
+
+
+@pytest.mark.usefixtures("wording")
+def test_frequent_overflows_of_constants_deny_one_operator():
+    """A pass evaluates the check, and OpenVINO passes on only the text of the error."""
+    overflow({"x": np.ones(3, "float32")}, Program(wide_weights))
+    assert caches.sizes()["denied_subgraphs"] == 0
+
+
 @pytest.mark.usefixtures("wording")
 def test_advice_for_native_code():
     op = Op("pd_op.multiply", 3, checked=True)

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 MODEL = """
 import ctypes
+import functools
 import sys
 
 import numpy as np
@@ -153,6 +154,10 @@ elif before == "address of a DenseTensor":
     view = np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), (4, 8))
 elif before == "capsule":
     view = np.from_dlpack(weight.detach())
+elif before == "method":
+    get_tensor = weight.get_tensor
+elif before == "function":
+    get_tensor = functools.partial(type(weight).get_tensor, weight)
 network.eval()
 static = paddle.jit.to_static(network, full_graph=True)
 
@@ -170,6 +175,8 @@ if before == "nothing":
     stats = paddle_ngraph.stats()
     assert stats["functions_with_weights"] + stats["functions_with_weights_in_place"] > 0, stats
     weight.set_value(weight.numpy() * 2 + 1)
+elif before in ("method", "function"):
+    get_tensor().set(weight.numpy() * 2 + 1, paddle.CPUPlace())
 else:
     view[:] = view * 2 + 1
 found = call()
@@ -179,8 +186,11 @@ assert np.abs(found - first).max() > 0.01
 """
 
 
+EXPOSURES = ["address", "address of a DenseTensor", "capsule", "method", "function"]
+
+
 @pytest.mark.slow("starts a process for each case")
-@pytest.mark.parametrize("before", ["nothing", "address", "address of a DenseTensor", "capsule"])
+@pytest.mark.parametrize("before", [*EXPOSURES, "nothing"])
 def test_weights_exposed_before_the_first_use_may_be_written_later(before: str) -> None:
     run(MODEL + EXPOSED, before)
 

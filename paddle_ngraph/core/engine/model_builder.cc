@@ -15,6 +15,7 @@
 #include "core/common/python_callbacks.h"
 #include "core/engine/compile_job.h"
 #include "core/engine/engine_settings.h"
+#include "core/ov/plugin_errors.h"
 #include "core/paddle/interruption.h"
 #include "core/paddle/tensors.h"
 
@@ -180,6 +181,11 @@ auto with_python(Function&& function) {
                                [](const py::error_already_set& error) {
                                  const auto text = message_of(error);
                                  if (error.matches(PyExc_MemoryError)) throw std::bad_alloc();
+                                 // OpenVINO passes on only the text of an error of the core's
+                                 // operators that its passes evaluate.
+                                 if (const auto found = found_invalid_input(text.c_str())) {
+                                   throw NgraphError(found->what(), found->code(), found->op_id());
+                                 }
                                  const auto [code, op_id] = outcome_of(error);
                                  if (error.matches(PyExc_ValueError))
                                    throw InvalidInput(text, code, op_id);

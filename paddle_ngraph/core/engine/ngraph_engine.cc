@@ -310,6 +310,7 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
     attempt->step = Step::kRun;
     try {
       if (has_run(*function)) break;
+      attempt->found.function.reset();  // frees the outdated function before the next is built
     } catch (const PartialWrite&) {
       throw;
     } catch (const InvalidInput&) {
@@ -322,9 +323,11 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
       // The function with symbolic sizes has failed before anything was written: runs a function
       // for exactly these sizes instead.
       functions_.disable_symbolic_sizes();
-      do {
-        if (!has_function(find_or_build(io, settings, nullptr, MissingFunction::kWait))) return;
-      } while (!has_run(*attempt->found.function));
+      while (has_function(find_or_build(io, settings, nullptr, MissingFunction::kWait)) &&
+             !has_run(*attempt->found.function)) {
+        attempt->found.function.reset();
+      }
+      if (attempt->found.function == nullptr) return;
       break;
     }
   }

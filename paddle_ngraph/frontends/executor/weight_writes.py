@@ -41,18 +41,15 @@ T = TypeVar("T")
 
 
 def install_at_import() -> None:
-    """Patches the functions whose earlier calls :func:`install` could not find."""
+    """Patches Paddle's core, and registers earlier exposures and trainers.
+
+    Code that runs before the first use may keep one of these functions, such as a tensor's bound
+    ``get_tensor``, and call it later: only a patch at import sees that call.
+    """
     _replace(
         (replaced.EXPOSE_ADDRESSES, _exposing_address),
         (replaced.SHARE_MEMORY, _sharing_memory),
         (replaced.RETAIN_ADDRESSES, _retaining_address),
-    )
-
-
-@once
-def install() -> None:
-    """Patches Paddle's core, and registers earlier exposures, trainers, and calls in flight."""
-    _replace(
         (replaced.EXPOSE_TENSORS, _exposing_tensors),
         (replaced.RUN_PROGRAMS, _declaring_run),
         (replaced.START_TRAINER, _declaring_trainer),
@@ -62,6 +59,11 @@ def install() -> None:
         _track_exposure(tensor)
     for trainer in _core.live_objects(TrainerBase):
         may_write_during_lifetime(trainer)
+
+
+@once
+def install() -> None:
+    """Intercepts operators of dynamic mode, and registers calls in flight."""
     _intercept_eager_writes()
     calls_in_flight.treat_as_writers()
 

@@ -101,11 +101,15 @@ _acquired_scope: ThreadLocal[Scope | None] = ThreadLocal(None)
 _traced: dict[int, ref[Program]] = {}
 
 
+def install_at_import() -> None:
+    """Has traces that raised, earlier than the first use too, leave no values behind."""
+    replaced.KEY_OF_TRACE.replace(_clearing_stale_trace)
+
+
 def install() -> None:
     """Installs the hook; a second call changes nothing."""
     replaced.RUN_STATIC.replace(lambda original: _releasing_scope(_with_switch(original)))
     replaced.GET_SCOPE.replace(_acquiring_scope)
-    replaced.KEY_OF_TRACE.replace(_clearing_stale_trace)
     skip_frames_of((f"{Path(paddle_ngraph.__file__).parent}{os.sep}",))
 
 
