@@ -23,4 +23,5 @@ def core() -> ov.Core:
 
 @once
 def _only_core() -> ov.Core:
+    """OpenVINO's core for Python."""
     return ov.Core()
