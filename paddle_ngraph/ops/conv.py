@@ -379,7 +379,11 @@ class _Blocks:
         return found
 
     def _image_filter_gradient(self, data: Output, grad: Output, shape: list[int]) -> Output | None:
-        """The filter gradient of an image, with channels padded by zeros as oneDNN requires."""
+        """The filter gradient for data with fewer than ``_IMAGE_CHANNELS`` channels.
+
+        oneDNN requires that many: the data are padded with channels of zeros, whose part of the
+        gradient is cut off.
+        """
         bridge = self._bridge
         before, after = bridge.ints([0] * 4), bridge.ints([0, _IMAGE_CHANNELS - shape[1], 0, 0])
         data = opset15.pad(data, before, after, "constant").output(0)

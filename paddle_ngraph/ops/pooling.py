@@ -305,7 +305,11 @@ class _Rows:
         return np.array(rows)
 
     def of(self, bridge: NgraphBridge, x: Output) -> Any:
-        """[N, C, D, H, W] -> [N, C, rows, W]."""
+        """[N, C, D, H, W] -> [N, C, rows, W]: the rows (d, h) that the windows read, stacked.
+
+        A row is repeated for each window that reads it. A window inside the padding reads rows of
+        the lowest float32.
+        """
         batch, channels, depth, height, width = bridge.shape(x)
         deep, high = self._taken
         position = deep[:, None, :, None] * height + high[None, :, None, :]

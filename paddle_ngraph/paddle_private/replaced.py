@@ -420,7 +420,7 @@ def _methods_of(owner: type, seen: set[int]) -> Iterator[tuple[str, Any]]:
 
 
 def attributes_of_tensors() -> Iterator[tuple[str, Any]]:
-    """(name, attribute) of all C attributes of eager tensors."""
+    """(name, descriptor) of all properties of eager tensors that C code implements; no methods."""
     for name, attribute in vars(resolve(_EAGER_TENSOR)).items():
         if isinstance(attribute, types.GetSetDescriptorType) and name != "__dict__":
             yield name, attribute

@@ -210,8 +210,9 @@ def makes_empty(text: str, given: Sequence[Tensor]) -> bool:
         found = _inferred(graph, dtypes, shapes)
         if any(0 in shape for shape in found):
             return True
-        # A negative size is an unknown one, or that of a window larger than its input: only the
-        # latter becomes positive if dynamic dimensions are increased.
+        # A negative size is unknown, or shows an empty result, of a window larger than its input.
+        # To tell these apart, sizes are inferred again with larger dynamic dimensions: only that of
+        # a window becomes positive.
         if not any(size < 0 for shape in found for size in shape):
             return False
         larger = _inferred(

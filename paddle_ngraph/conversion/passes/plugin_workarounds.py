@@ -199,7 +199,10 @@ def separate_abs_input(model: Model) -> None:
 
 
 def compare_by_less(model: Model) -> None:
-    """Computes a > b as b < a: with AVX-512 the plugin treats NaN as greater than every number."""
+    """Replaces a > b and a >= b in a model by b < a and b <= a.
+
+    With AVX-512 the plugin treats NaN as greater than every number.
+    """
     for node in model.get_ops():
         swapped = _MIRRORED_COMPARISONS.get(node.get_type_name())
         if swapped is not None:

@@ -53,7 +53,7 @@ struct Axis {
   int64_t units = 1;          // number of indivisible units
   bool is_summed = false;     // whether chunks give partial results, which are summed
   int needs = kNone;          // an axis that has to be divided into its units before this one is
-  int copied_unless = kNone;  // unless that axis is divided into units, chunks are not contiguous
+  int copied_unless = kNone;  // an axis; chunks of this one are contiguous if that one is in units
   double overlap = 0;         // units of neighbouring chunks that a chunk also reads
 };
 

@@ -618,7 +618,8 @@ bool flush_other_threads(PyObject* self, PyObject* args, PyObject* kwargs, bool 
     }
   }
   if (lazy_tensors().empty() && readers().empty()) return true;
-  // The computing thread may end the capture, so the owner is looked up in each iteration.
+  // The capture that the arguments wait for is looked up in each iteration: a thread that computes
+  // it may have ended it meanwhile.
   while (Capture* owner = owner_of(arguments, may_write)) {
     if (!owner->flush_for_other_thread()) return false;
   }

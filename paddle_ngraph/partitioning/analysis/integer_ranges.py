@@ -577,7 +577,10 @@ class Integers:
         return growths
 
     def _growth_by(self, node: OpNode, growths: Mapping[str, Range]) -> Range | None:
-        """The offset of the result of ``node`` from the variable; ``None`` if unknown."""
+        """The (minimum, maximum) of the result of ``node`` minus the variable of :meth:`_growths`.
+
+        ``None`` if unknown. ``growths`` contains those of the variables that ``node`` reads.
+        """
         if node.type in VALUE_PRESERVING:
             return growths.get(node.reads[0])
         entry, op = find_converter(node.type), self._candidates.ops.get(node)

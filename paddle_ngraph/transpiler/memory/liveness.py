@@ -122,7 +122,7 @@ class Lifetimes:
         return usage(order, self.sizes, self.live_out)
 
     def peak(self, order: Sequence[MemoryStep]) -> int:
-        """The peak memory in bytes."""
+        """The peak memory, in bytes, of the block's operators if they run in this order."""
         return max(self.usage(order), default=0)
 
     def _add(self, node: OpNode, types: Sequence[Type], inside: int) -> None:

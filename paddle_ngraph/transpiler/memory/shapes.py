@@ -105,7 +105,8 @@ class _Inference:
         for value, each in zip(op.results(), results):
             if value.initialized():
                 self._values[value.id] = each
-        # Sizes may depend on data, such as the number of nonzero elements.
+        # An assumed size replaces one that stays unknown since it depends on data, such as the
+        # number of nonzero elements.
         return [self._with_known_sizes(_type_of(each), None) for each in results]
 
     def _operand(self, value: Value) -> Any:

@@ -41,7 +41,7 @@ _install_lock = new_lock()
 
 def install() -> None:
     """Intercepts every call of Paddle's core that can reach a tensor."""
-    # One call at a time: several threads may run a first function under capture at once.
+    # One thread at a time installs: several may create the first trace caches at once.
     with _install_lock:
         _install()
 
