@@ -36,7 +36,6 @@ def load() -> None:
         program_key.install,
         predictor_hook.install_pool,
         to_static_hook.install,
-        saved_model.install,
     )
     flags.install()
     block_values.install()
@@ -45,7 +44,7 @@ def load() -> None:
     predictor_hook.install()
     gradients.install()
     to_static_hook.install_at_import()
-    saved_model.install_at_import()
+    saved_model.install()
     flags.read_environment()
 
 

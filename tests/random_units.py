@@ -140,7 +140,7 @@ def main(first: int, end: int) -> None:
             marked += 1
             continue
         print(seed, flush=True)
-        core.compile_model(model, "CPU", _CONFIGURATION)
+        core().compile_model(model, "CPU", _CONFIGURATION)
         compiled += 1
     print(f"{compiled} compiled, {marked} left out")
 

@@ -32,6 +32,7 @@ from paddle import inference
 import paddle_ngraph
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import build, denylist, registry
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.dynamic.lazy import calls as captured_calls
 from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.partitioning import background_compile
@@ -230,6 +231,30 @@ def left(module: str, name: str, is_late: bool) -> int:
     return Play(ever_new_shapes, feeds=feeds)(module, name, is_late)
 
 
+def rejected(module: str, name: str, is_late: bool) -> int:
+    """A run whose function cannot be built."""
+    if name != "outcome":
+        return 0
+    program = Program(chain)
+    right = program.run(False, x=floats(2, 4))
+    paddle_ngraph.clear_cache()
+    before = build.PASSES
+    build.PASSES = (*before, build.BuildPass("reject", "", reject))
+    with once_at(module, name, interrupt, is_late) as calls:
+        try:
+            program.run(x=floats(2, 4))
+            raise AssertionError("the interrupt is lost")
+        except KeyboardInterrupt:
+            assert calls
+    build.PASSES = before
+    assert_close(program.run(x=floats(2, 4)), right)
+    return len(calls)
+
+
+def reject(_: object) -> None:
+    raise NgraphError("no function")
+
+
 def open_when(gate: threading.Event, calls: list[int]) -> None:
     """Opens the gate at the first call, or after a minute."""
     until = time.monotonic() + 60
@@ -246,10 +271,10 @@ def calls(of: int, parts: int) -> None:
         Play(chain, fails_at="compile"),
         Play(chain, fails_at="compile", fails_from=2),  # a function with dynamic sizes
         Play(chain, background="1"),
-        *(by_name, cleared, loaded, awaited, left),
+        *(by_name, cleared, loaded, awaited, left, rejected),
     ]
     for module, name in _core.python_callbacks[of::parts]:
-        if name == "NgraphError":  # not a function
+        if name in ("NgraphError", "ErrorCode"):  # not a function
             continue
         met = sum(play(module, name, is_late) for play in plays for is_late in (False, True))
         print(name, met)

@@ -20,9 +20,7 @@ _PHASES = {
     "is set, and before a program has engine operators: `transpile()`, a pass by name, a saved "
     "model that is opened, `compile()`. Objects that can write weights are then searched for, and "
     "calls of "
-    "Paddle that run in other threads are treated as writers until they return. Until then "
-    "Paddle runs as without the package; in particular, it reads damaged parameter files, and "
-    "crashes where the reasons below say so.",
+    "Paddle that run in other threads are treated as writers until they return.",
     InstallationPhase.DYNAMIC: "Installed by the first call of a function of "
     "`paddle_ngraph.compile()`, and of `enable(dynamic=...)`.",
 }

@@ -222,7 +222,7 @@ PATCHES = (
     ),
     PatchGroup(
         (r.LOAD_COMBINED, r.LOAD_VARIABLES),
-        InstallationPhase.FIRST_USE,
+        InstallationPhase.IMPORT,
         "Paddle reads arbitrary values from a damaged parameter file, without an error.",
     ),
 )

@@ -632,7 +632,7 @@ from pathlib import Path
 import paddle
 from paddle import static
 import paddle_ngraph
-from paddle_ngraph.conversion import gradient_pinning
+from paddle_ngraph.settings import SETTINGS
 from tests.programs import Program, floats
 from tests.conversion.test_gradient_pinning import LAYERS, NUMBERS, wide
 

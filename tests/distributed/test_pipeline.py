@@ -48,7 +48,7 @@ SCRIPT = """
             losses = [
                 float(executor.run(main, feed=feed, fetch_list=[loss])[0]) for feed in batches()
             ]
-        name, programs = "alone", [main]
+        name, own = "alone", training_program.variables(main)
     else:
         limit = json.load(open(f"{sys.argv[1]}/limit.json"))
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

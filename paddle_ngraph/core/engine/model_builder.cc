@@ -108,9 +108,14 @@ std::string message_of(const py::error_already_set& error) {
 
 // The code and operator of a Python exception.
 std::pair<ErrorCode, int64_t> outcome_of(const py::error_already_set& error) {
-  const auto [code, op_id] =
-      callback(PythonCallback::kOutcome)(error.value()).cast<std::pair<int, int64_t>>();
-  return {static_cast<ErrorCode>(code), op_id};
+  try {
+    const auto [code, op_id] =
+        callback(PythonCallback::kOutcome)(error.value()).cast<std::pair<int, int64_t>>();
+    return {static_cast<ErrorCode>(code), op_id};
+  } catch (const py::error_already_set& other) {
+    if (const auto interruption = PythonInterrupt::of(other)) throw *interruption;
+    return {ErrorCode::kGeneral, kNoOperator};  // the first error counts
+  }
 }
 
 // The error code that Paddle turns into an exception of this type in Python.

@@ -371,13 +371,9 @@ def use_functions_folder(program: str) -> None:
         _core.add_model_folder(str(folder), os.stat(program).st_uid)
 
 
-def install_at_import() -> None:
-    """Patches the opening of models, which detects engine operators and finds their functions."""
-    replaced.OPEN_PROGRAM.replace(_with_functions_folder)
-
-
 def install() -> None:
-    """Patches the loading of parameters, which rejects damaged files."""
+    """Patches the opening of models, which finds their functions, and rejects damaged files."""
+    replaced.OPEN_PROGRAM.replace(_with_functions_folder)
     replaced.LOAD_VARIABLES.replace(_checking_files)
     replaced.LOAD_COMBINED.replace(_checking_file)
 
