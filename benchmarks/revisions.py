@@ -1,7 +1,9 @@
 """Compares this checkout with another one: alternating runs of the same workloads.
 
 Each checkout has a separate process. The cost of a change is smaller than the effect of other
-virtual machines on times; so only ratios of consecutive samples are used.
+virtual machines on times; so only ratios of consecutive samples are used. Where a process places
+its memory makes some workloads a few percent faster or slower for as long as the process lives; so
+each workload is measured in several pairs of processes.
 """
 
 from __future__ import annotations
@@ -22,14 +24,15 @@ from benchmarks.worker import PeerError, Worker
 from benchmarks.works import Work
 
 BATCHES = (1, 8)
-SAMPLES = 3  # per round of other topics, to detect small differences
+PROCESS_PAIRS = 3  # per workload
+SAMPLES = 1  # per pair of processes and round of other topics
 SECONDS = 0.4
 SMALL_SECONDS = 0.03
 EXPLANATION = """\
-Medians over the turns of the median step of a turn, the engine of this checkout beside that of
-another one. The ratio is that of two turns that follow each other, the time of this one by that of
-the other, in the median (above 1: this one is slower); *95 %* is the confidence interval of this
-median, by the ranks that a sign test gives."""
+Medians over the samples of the median step of a sample, the engine of this checkout beside that of
+another one. The ratio is the time of this checkout by that of the other in two consecutive samples,
+in the median (above 1: this checkout is slower); *95 %* is the confidence interval of this median,
+by the ranks of a sign test. The samples of a row come from three pairs of processes."""
 T = TypeVar("T")
 
 
@@ -90,32 +93,49 @@ def measure(options: Namespace) -> None:
         *(works.TRAINING[m] for m in chosen(options, works.TRAINING)),
     ]
     small = [] if options.models else list(small_programs.PROGRAMS)
-    samples = 2 if options.quick else SAMPLES * options.rounds
+    samples = 1 if options.quick else SAMPLES * options.rounds
     found: list[Comparison] = []
     with (
         tempfile.TemporaryDirectory() as models,
-        Worker({}) as here,
-        Worker({}, checkout=options.before.resolve()) as before,
         Progress("revisions", len(wanted) + bool(small)) as progress,
     ):
         for work in wanted:
             progress.say(work.name)
-            found.append(_work(work, Path(models), (here, before), samples))
+            found.append(_work(work, Path(models), options.before.resolve(), samples))
             progress.done(" ".join(found[-1].cells()))
             _write(found, options)
         if small:
-            found += _small((here, before), samples)
+            found += _small(options.before.resolve(), samples)
             progress.done("small programs")
             _write(found, options)
 
 
-def _work(work: Work, models: Path, sides: tuple[Worker, Worker], samples: int) -> Comparison:
-    for side in sides:
-        side.hold(peers.start, work, Assets(models), peers.ENGINE)
-        side.ask("results")
-    times = _alternate(sides, samples, lambda side: statistics.median(_step_seconds(side)))
+def _work(work: Work, models: Path, before: Path, samples: int) -> Comparison:
+    times = _in_process_pairs(
+        before,
+        samples,
+        lambda side: side.hold(peers.start, work, Assets(models), peers.ENGINE),
+        lambda side: statistics.median(_step_seconds(side)),
+    )
     name = f"{work.model}, training" if work.trains else work.name
     return Comparison(name, *([1e3 * second for second in seconds] for seconds in times))
+
+
+def _in_process_pairs(
+    before: Path, samples: int, start: Callable[[Worker], None], step: Callable[[Worker], T]
+) -> tuple[list[T], list[T]]:
+    """Returns the results of ``step`` here and there, ``samples`` of each pair of processes."""
+    found: tuple[list[T], list[T]] = ([], [])
+    for _ in range(PROCESS_PAIRS):
+        with Worker({}) as mine, Worker({}, checkout=before) as other:
+            sides = (mine, other)
+            for side in sides:
+                start(side)
+                step(side)  # compiles
+            for sample in range(samples):
+                for side in (0, 1) if sample % 2 else (1, 0):
+                    found[side].append(step(sides[side]))
+    return found
 
 
 def _step_seconds(side: Worker) -> list[float]:
@@ -126,21 +146,13 @@ def _step_seconds(side: Worker) -> list[float]:
         return side.ask("turn", SECONDS)
 
 
-def _alternate(
-    sides: tuple[Worker, Worker], samples: int, step: Callable[[Worker], T]
-) -> tuple[list[T], list[T]]:
-    """Returns the results of ``step`` for both sides, which alternate in being first."""
-    found: tuple[list[T], list[T]] = ([], [])
-    for sample in range(samples):
-        for side in (0, 1) if sample % 2 else (1, 0):
-            found[side].append(step(sides[side]))
-    return found
-
-
-def _small(sides: tuple[Worker, Worker], samples: int) -> list[Comparison]:
-    for side in sides:
-        side.hold(small_programs.Prepared)
-    found = _alternate(sides, samples, lambda side: side.ask("medians_us", SMALL_SECONDS))
+def _small(before: Path, samples: int) -> list[Comparison]:
+    found = _in_process_pairs(
+        before,
+        samples,
+        lambda side: side.hold(small_programs.Prepared),
+        lambda side: side.ask("medians_us", SMALL_SECONDS),
+    )
     return [
         Comparison(name, *([1e-3 * sample[name] for sample in side] for side in found))
         for name in small_programs.PROGRAMS
