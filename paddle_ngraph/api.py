@@ -59,7 +59,10 @@ def disable() -> None:
 
 
 def is_enabled() -> bool:
-    """Returns whether the next run goes through nGraph."""
+    """Returns whether nGraph is on: by :func:`enable`, :func:`use_ngraph` or ``FLAGS_use_ngraph``.
+
+    ``False`` where the engine is unavailable.
+    """
     if installation.why_unavailable() is not None:
         return False
     library.load()

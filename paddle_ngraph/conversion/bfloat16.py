@@ -18,7 +18,8 @@ from paddle_ngraph.conversion.node_tools import Key, key_of
 
 WIDENING, ROUNDING, NARROWING = "FromBfloat16", "RoundToBfloat16", "ToBfloat16"
 
-# Types whose outputs contain elements of their inputs, or these without their sign.
+# Types whose outputs contain only elements of their inputs, perhaps with another sign, and zeros:
+# from bfloat16 values they compute bfloat16 values.
 _NAMES = """
     Abs BlockedReorder Broadcast Concat Gather GatherElements GatherND MaxPool Maximum Minimum
     Negative PaddleMaxPool ReduceMax ReduceMin Relu Reshape Reverse Select Slice Split Squeeze

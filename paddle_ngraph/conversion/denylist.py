@@ -77,7 +77,11 @@ _denials_in_runs = 0  # number of denylist entries that runs have added
 
 
 def denial_reason(op: Op, device: str = CPU) -> str | None:
-    """The reason why operators like ``op`` fall back on a device, or ``None``."""
+    """The reason in the denylist why Paddle runs ``op``; ``None`` if the operator is not listed.
+
+    An entry holds for operators with equal type, attributes and specs, on one device: that for
+    which functions are compiled, usually the CPU.
+    """
     return (
         _denied_operators.get((op.type, _operator_key(op), device)) if _denied_operators else None
     )

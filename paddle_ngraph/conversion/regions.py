@@ -89,10 +89,12 @@ class Region(ABC):
         self.node: Node
 
     def inline_constants(self) -> bool:
-        """Builds the node again with constants among its inputs moved inside, if there are any.
+        """Moves constant inputs of the node into its bodies, and then builds the node again.
+
+        Loop-carried inputs stay, since their values change.
 
         Returns:
-            Whether there were any.
+            Whether there were any constants to move; else the node is left as it is.
         """
         values = self.node.input_values()
         self._condition = values[self._FIRST_SOURCE_INPUT - 1]

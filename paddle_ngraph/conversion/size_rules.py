@@ -405,7 +405,7 @@ def _ints(numbers: Sequence[int]) -> Output:
 
 
 def _array(numbers: Any) -> np.ndarray:
-    """An array of objects, one for each element of ``numbers``."""
+    """``numbers``, integers or symbolic sizes, as a NumPy array of dtype ``object``."""
     if isinstance(numbers, np.ndarray):
         return numbers.astype(object)
     array = np.empty(len(numbers), object)

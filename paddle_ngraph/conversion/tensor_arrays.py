@@ -80,7 +80,7 @@ class TensorArrays:
         array.chunks.append(added)
 
     def length(self, array: TensorArray) -> Number:
-        """The number of elements of a TensorArray."""
+        """The length of a TensorArray, during the build: an integer or a symbolic size."""
         return array.before + sum(self._sizes.of(chunk)[0] for chunk in array.chunks)
 
     def elements(self, array: TensorArray) -> Output:

@@ -126,7 +126,10 @@ class Server:
         return self._updates
 
     def _exchange(self, trainer: int, number: int) -> None:
-        """Exchanges messages over link ``number``, in a thread for each trainer."""
+        """Serves one trainer over link ``number`` until the trainer is done or has failed.
+
+        The server runs this method in a thread of its own for each trainer.
+        """
         # Operators of links need dynamic mode, which is a setting of the thread.
         paddle.disable_static()
         try:

@@ -494,8 +494,8 @@ class BackwardCell {
                     result, columns, false);
   }
 
-  // The vectors that the gates' weights are multiplied by, one row for each step and sequence: x,
-  // followed by h before the step.
+  // The vectors that the forward pass multiplies by the gates' weights, for the gradients of these
+  // weights. One row for each step and sequence: x, followed by h before the step.
   Buffer states_read(int64_t stride) const {
     Buffer read(net_.rows() * stride);
     parallel_chunks(net_.rows(), 1, stride, [&](int64_t row, int64_t, int64_t) {

@@ -33,7 +33,10 @@ _LIMITS = (
 
 @dataclass(frozen=True)
 class _Geometry:
-    """The attributes of a convolution over one to three axes, and its sizes."""
+    """The spatial sizes of a convolution's input, kernel and output, and its attributes.
+
+    Each list has one element for each of the one to three spatial axes.
+    """
 
     size: list[int]
     kernel: list[int]
@@ -75,7 +78,7 @@ class _Geometry:
         )
 
     def is_dense(self) -> bool:
-        """Whether every output depends on the whole input: a matmul."""
+        """Whether the kernel covers the whole input: then the convolution is a matmul."""
         return all(self.is_full(axis) for axis in range(len(self.size)))
 
     def is_pointwise(self) -> bool:

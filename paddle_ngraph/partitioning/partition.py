@@ -32,12 +32,12 @@ class Interval:
 
     @property
     def device(self) -> str:
-        """The device of its operators; empty if none was chosen."""
+        """The device chosen for the operators of the subgraph; empty if none was chosen."""
         return self.nodes[0].device
 
     @property
     def range(self) -> list[int]:
-        """Indices of its first and last operator in the block."""
+        """The indices in the block of the subgraph's first and last operator."""
         return [self.nodes[0].index, self.nodes[-1].index]
 
 

@@ -73,7 +73,8 @@ class _GraphBuilder:
         self._names = {number: vid for vid, number in candidates.tensor_ids.items()}
         # For each memory, by its first variable, the variable with its current contents.
         self._content: dict[str, str] = {}
-        # The memory of variables from outside the subgraph, in the order of first use.
+        # For each memory from outside the subgraph, the name of its first variable; in the order of
+        # first use.
         self._external: list[str] = []
         self._external_names: dict[str, str] = {}
         # The memory that operators overwrite, in the order of the last writes.

@@ -101,7 +101,7 @@ class Counters:
         )
 
     def limits(self) -> list[CounterLimit]:
-        """The limits that the condition of the loop sets."""
+        """The upper limits of induction variables in the condition of the loop, as in i < n."""
         return list(self._limits(self._condition))
 
     def _limits(self, condition: TensorSpec) -> Iterator[CounterLimit]:

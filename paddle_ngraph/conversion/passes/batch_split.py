@@ -129,7 +129,8 @@ def _thread_utilization(chunks: int, threads: int) -> float:
     groups = min(chunks, threads)
     rounds, left = divmod(chunks, groups)
     time = rounds / (threads // groups)
-    # All threads share the leftover chunks (core/ov/ov_function.h).
+    # All threads are divided among the chunks of the batch that are left over
+    # (Settings::shares_remainder in core/ov/ov_function.h).
     if left:
         time += 1 / (threads // left)
     return chunks / time / threads

@@ -29,7 +29,7 @@ enum class Step : int {
 struct Fault {
   std::atomic<Step> step{Step::kNone};
   std::atomic<bool> blocks{false};  // whether threads that reach the step wait instead of failing
-  std::atomic<int> blocked_threads{0};  // number of threads waiting at the step
+  std::atomic<int> blocked_threads{0};  // number of threads that inject_fault() blocks
 
   static Fault& instance() {
     static Fault fault;

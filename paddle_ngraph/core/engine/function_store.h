@@ -67,7 +67,8 @@ class FunctionStore {
   // runs with too many shapes for a function each.
   bool should_skip(const Request& request);
 
-  // Treats the shape of these inputs as frequent: its next run builds the function.
+  // Treats the shape of these inputs as frequent, after Paddle has failed to run them: the next run
+  // of the shape builds the function.
   void mark_frequent(const NgraphIO& io, const Settings& settings);
 
   // Number of bytes of the weights that would become constants of the requested function; 0 if the

@@ -48,7 +48,8 @@ class ShapeStatistics {
     size_t count = 0;      // number of functions built or loaded
     std::unordered_set<uint64_t> built;
     std::set<uint64_t> first_shapes;
-    // For each other shape, the number of misses since its last function.
+    // For a shape that is not in `first_shapes`, or whose function was evicted: the number of
+    // misses since a function for the shape was last built or loaded.
     std::unordered_map<uint64_t, size_t> misses;
   };
 

@@ -56,7 +56,7 @@ ElementType element_type(const ov::element::Type& type) {
 ov::Core create_core() {
   mark_tbb_started();
   ov::Core made;
-  // Models that are read from files may contain the core's operators.
+  // Models that are read from files may contain operators of this package.
   made.add_extension(extension_ops());
   for (const char* device : {"CPU", "BATCH"}) {
     made.get_property(device, ov::supported_properties);
@@ -201,7 +201,8 @@ ov::CompiledModel compile_unchanged(ov::Model* model, Settings* settings) {
   }
 }
 
-// Compiles a model that ends with a PinValues; nullopt where the values would not stay pinned.
+// Compiles a model that ends with a PinValues, so that its pinned values stay in memory after a run
+// for the updates that follow; nullopt if they would not stay, or if the compilation fails.
 std::optional<ov::CompiledModel> compile_with_pinning(ov::Model* model, Settings* settings) {
   if (settings->streams > 1 || settings->parts > 1) return std::nullopt;
   Settings found = *settings;

@@ -126,7 +126,8 @@ class TraceCache {
   void count_trace();
   void count_graph();
 
-  // Records that a trace of this tree ends at `node`.
+  // Adds the trace that ends at `node` to its group, for patterns and example shapes of the group.
+  // Ignores a trace of a tree that was dropped meanwhile.
   void add_end(const TraceNode& root, TraceNode& node);
   // The pattern of a trace, which is created if its group has enough traces; else null.
   std::shared_ptr<TracePattern> find_or_make_pattern(const TraceNode& node);

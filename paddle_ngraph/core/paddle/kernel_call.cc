@@ -208,8 +208,8 @@ std::vector<Attribute> attributes_of(const OpYamlInfoParser& info, const pir::Op
   return found;
 }
 
-// Throws unless the operands and attributes of the operator match the kernel's parameters; the
-// kernel may omit trailing attributes.
+// Throws unless the operands and attributes of the operator match the kernel's parameters. The
+// kernel may have fewer parameters than the operator has attributes: it ignores the last ones.
 void require_signature(const phi::Kernel& kernel, size_t num_inputs,
                        const std::vector<Attribute>& attributes, size_t num_results) {
   const auto& taken = kernel.args_def();

@@ -17,7 +17,8 @@ class SharedParameters {
   // were not shared, since nothing writes to it.
   void share(const std::string& name, phi::DenseTensor* tensor);
 
-  // Returns the memory that `memory` is shared from, or null if it is not shared in this way.
+  // Returns the memory of the first tensor whose memory share() made `memory` refer to; null if
+  // share() has not made `memory`.
   static const phi::Allocation* source_of(const phi::Allocation& memory);
 
  private:

@@ -524,7 +524,13 @@ class _InnerLayerProfiler:
         self._inner_seconds: dict[int, dict[int, float]] = {}
 
     def run(self, sizes: tuple[int, ...], layer: Any, call: Callable[[], Any]) -> Any:
-        """Calls the outermost layer with inputs of these sizes."""
+        """Runs ``call``, a call of the outermost layer, and profiles the layers that it calls.
+
+        Args:
+            sizes: The sizes of the inputs of the call, recorded as a shape of the layer.
+            layer: The outermost layer.
+            call: Calls the layer.
+        """
         self._outermost = id(layer)
         start = self._now()
         try:

@@ -654,7 +654,7 @@ def _constant_source(value: Value) -> Operation | None:
 
 
 def _is_shape_only(value: Value) -> bool:
-    """Whether all readers of ``value`` are operators whose converters do not read its contents."""
+    """Whether all readers of ``value`` have converters, which need at most its shape and dtype."""
     for op in value.all_used_ops():
         entry = find_converter(op.name())
         if entry is None:

@@ -63,7 +63,8 @@ std::unique_ptr<phi::CPUContext> new_context() {
   return result;
 }
 
-// The memory functions that the rest of Paddle registers with PHI in a process with full Paddle.
+// Memory functions to register with PHI in a process without full Paddle, which would register its
+// own.
 std::unique_ptr<phi::MemoryInterface> memory_interface() {
   auto result = std::make_unique<phi::MemoryInterface>();
   result->alloc = [](const phi::Place&, size_t bytes) {
