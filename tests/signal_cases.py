@@ -433,9 +433,23 @@ RUNNERS: dict[str, Callable[[], Callable[[], Any]]] = {
 }
 
 
+# Runners of dynamic mode.
+DYNAMIC = ("to_static", "to_static, training", "compile")
+
+
 def at_any_moment(name: str) -> None:
     """Interrupts runs at random times, by a timer; each later run is right."""
     run = RUNNERS[name]()
+    # The runner finds its mode: an interrupt in a change of mode would leave another one.
+    if name in DYNAMIC:
+        paddle.disable_static()
+    try:
+        interrupt_at_any_moment(name, run)
+    finally:
+        paddle.enable_static()
+
+
+def interrupt_at_any_moment(name: str, run: Callable[[], Any]) -> None:
     native = run()
     paddle_ngraph.enable()
     signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -457,6 +471,7 @@ def at_any_moment(name: str) -> None:
                 signal.setitimer(signal.ITIMER_REAL, 0)
         except KeyboardInterrupt:
             interrupted += 1
+        assert paddle.in_dynamic_mode() == (name in DYNAMIC)
     paddle_ngraph.clear_cache()
     before = paddle_ngraph.stats()["engine_runs"]
     for _ in range(3):

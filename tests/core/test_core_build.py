@@ -84,15 +84,29 @@ def test_a_missing_command_is_in_the_log(tmp_path):
     assert "no-such-command" in (tmp_path / "build" / "step.log").read_text()
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
 def started(tmp_path: Path, *prefix: str) -> subprocess.Popen[str]:
     """Starts a step whose command starts a child process, as setup.py starts Ninja."""
     code = "sleep 60 & echo $! > pid; touch begun; wait"
     command = [sys.executable, str(ROOT / "tools" / "step.py"), "Working", "sh", "-c", code]
     process = subprocess.Popen(
-        [*prefix, *command], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
+        [*prefix, *command],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=stop_ignoring_signals,
     )
     wait_until((tmp_path / "begun").exists)
     return process
+
+
+def stop_ignoring_signals() -> None:
+    """Restores the default actions, also where a shell started the tests in the background."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def wait_for_its_end(tmp_path: Path) -> None:
@@ -100,7 +114,7 @@ def wait_for_its_end(tmp_path: Path) -> None:
     wait_until(lambda: not status.exists() or ") Z " in status.read_text())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_that_ends_a_step_ends_its_processes(tmp_path, number):
     process = started(tmp_path)
     process.send_signal(number)
