@@ -67,8 +67,8 @@ class Checkpoint(NamedTuple):
         """The folder of the checkpoint's files."""
         return self.folder / _name(self.step)
 
-    def part(self, rank: int) -> tuple[Record, list[np.ndarray]]:
-        """The data that :func:`write_part` has written for a rank.
+    def data_of(self, rank: int) -> tuple[Record, list[np.ndarray]]:
+        """The data that :func:`write_data` has written for a rank.
 
         Raises:
             NgraphError: The data cannot be read any more.
@@ -225,7 +225,7 @@ def newest_step(path: Path) -> int | None:
     return max(_steps(path), default=None)
 
 
-def write_part(unfinished: Path, rank: int, record: Record, arrays: Sequence[np.ndarray]) -> None:
+def write_data(unfinished: Path, rank: int, record: Record, arrays: Sequence[np.ndarray]) -> None:
     """Writes the record and arrays of one rank, synced to disk.
 
     Raises:

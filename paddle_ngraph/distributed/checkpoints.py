@@ -104,13 +104,13 @@ class Checkpoints:
         if not found:
             return 0
         checkpoint = Checkpoint(self._path, *json.loads(found))
-        parts: list[Callable[[], None]] = []
+        restorers: list[Callable[[], None]] = []
 
         def read() -> None:
-            parts.extend(self._read_parts(checkpoint, program, scope))
+            restorers.extend(self._restorers(checkpoint, program, scope))
 
         self._stage(what, read)
-        for restore in parts:
+        for restore in restorers:
             restore()
         self._step = checkpoint.step
         return checkpoint.step
@@ -179,7 +179,7 @@ class Checkpoints:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def _read_parts(
+    def _restorers(
         self, checkpoint: Checkpoint, program: Program, scope: Scope
     ) -> list[Callable[[], None]]:
         """Reads the state of this rank; returns functions that restore it."""
@@ -195,7 +195,7 @@ class Checkpoints:
             )
         values: dict[str, np.ndarray] = {}
         for rank in dict.fromkeys((0, placement.rank)):
-            record, arrays = checkpoint.part(rank)
+            record, arrays = checkpoint.data_of(rank)
             values.update(zip(record["variables"], arrays))
         variables = variables_of(program, scope)
         tensors = {name: variable.get_tensor() for name, variable in variables.items()}
@@ -253,7 +253,7 @@ def _write(
     own = {name: digest for name, digest in digests.items() if known.get(name) != digest}
     names = sorted(own)
     full = {**record, "variables": {name: own[name] for name in names}}
-    checkpoint_files.write_part(unfinished, rank, full, [variables[name] for name in names])
+    checkpoint_files.write_data(unfinished, rank, full, [variables[name] for name in names])
 
 
 def _scheduler(program: Program) -> Any:
