@@ -169,7 +169,7 @@ def explain(program: Any) -> Any:
     try:
         return program_pass.dry_run(translation.translate(given.desc))
     except NotTranslatable as reason:
-        return translation.native_report(given.desc, f"the program stays native: {reason}")
+        return translation.native_report(given.desc, f"the program runs natively: {reason}")
 
 
 @overload

@@ -380,7 +380,7 @@ def build_dynamic_model(
         return None
     try:
         split = None if fixed_batch is None else _try_build(fixed_batch, build)
-        if split is not None and split.draft.parts == 1:
+        if split is not None and split.draft.chunks == 1:
             split = None
         found = split or _try_build(symbolic_dims, build)
     except EmptyTensorFound:

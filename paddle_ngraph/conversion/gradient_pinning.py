@@ -32,7 +32,7 @@ def pin_gradients(draft: Draft) -> None:
 
     Pinned values are numbered after the remaining results, in their order.
     """
-    if not draft.bridge.on_cpu or draft.parts > 1 or not draft.updates:
+    if not draft.bridge.on_cpu or draft.chunks > 1 or not draft.updates:
         return
     if _has_dynamic_shapes(draft.model):
         return

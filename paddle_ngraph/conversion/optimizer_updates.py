@@ -77,7 +77,7 @@ def update_in_place(draft: Draft, num_inputs: int, num_outputs: int) -> None:
         num_outputs: The number of the model's results that are outputs; the others are new values
             of states.
     """
-    if draft.parts > 1:
+    if draft.chunks > 1:
         return
     feeds = {
         parameter.get_name(): position

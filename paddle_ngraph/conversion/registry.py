@@ -88,9 +88,9 @@ class Role(Enum):
     UNUSED = "not used at all: the engine does not get it"
     SAVED = "a value that the forward converter saved for this one, in a representation of its own"
     # Roles of outputs.
-    RESULT = "made by the converter"
-    OMITTED = "not made: where the program uses it, the operator stays native"
-    WORKSPACE = "without contents, of any dtype: the bridge makes it"
+    RESULT = "computed by the converter"
+    OMITTED = "not computed: where the program uses it, the operator runs natively"
+    WORKSPACE = "without contents, of any dtype: the bridge creates it"
 
     @property
     def is_of_inputs(self) -> bool:

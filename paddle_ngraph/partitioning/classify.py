@@ -70,7 +70,7 @@ def _outputs_read_natively(candidates: Candidates) -> dict[OpNode, str]:
 def _inputs_made_natively(candidates: Candidates) -> dict[OpNode, str]:
     """Operators with an input that is valid only if a converted operator produced it."""
     return {
-        node: "its forward operator stays native"
+        node: "its forward operator runs natively"
         for node in candidates.ops
         for vid in candidates.inputs_of(node, Role.SAVED)
         if not any(map(candidates.can_convert, candidates.producers(vid)))
@@ -226,7 +226,7 @@ class _Classifier:
         candidates = self.candidates()
         for node in nodes:
             if (reason := _reason_inside(candidates, node)) is not None:
-                return f"{node.type.removeprefix('pd_op.')} stays native: {reason}"
+                return f"{node.type.removeprefix('pd_op.')} runs natively: {reason}"
         return ConvertibleBlock(candidates, given[: len(args)], given[len(args) :], end.reads)
 
     def _reason_in_memory(self, node: OpNode) -> str | None:

@@ -307,6 +307,6 @@ def _reject_native(report: Report, local: set[int]) -> None:
         for op in block.native:
             if op.index in local:
                 raise NgraphError(
-                    f"{op.type} (operator {op.index}) computes on the data and stays native "
+                    f"{op.type} (operator {op.index}) computes on the data and runs natively "
                     f"({op.reason}): such a program cannot be computed in slices"
                 )

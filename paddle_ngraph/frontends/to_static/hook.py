@@ -215,7 +215,7 @@ def explain(target: Any) -> Report:
         NgraphError: There is no program yet, or the programs fall back to Paddle.
     """
     if isinstance(target, LegacyTranslatedLayer):
-        raise NgraphError(f"the programs stay native: {_PROGRAM_DESC_REASON}")
+        raise NgraphError(f"the programs run natively: {_PROGRAM_DESC_REASON}")
     return explain_programs(_latest_layer(target))
 
 
@@ -317,7 +317,7 @@ class _LayerSwitch:
             with _rewrite_lock:
                 self._rewrite_for([])
         if self._report is None:
-            raise NgraphError(f"the programs stay native: {self._fallback_reason}")
+            raise NgraphError(f"the programs run natively: {self._fallback_reason}")
         return self._report
 
     def _needs_rewrite(self, sizes: Sequence[int]) -> bool:

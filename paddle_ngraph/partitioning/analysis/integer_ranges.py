@@ -637,7 +637,7 @@ class Integers:
                     op_type = node.type.removeprefix("pd_op.")
                     return f"inside, {op_type} reads by value an input that is known in a run only"
         for node, reason in self.wide_operators().items():
-            return f"inside, {node.type.removeprefix('pd_op.')} stays native: {reason}"
+            return f"inside, {node.type.removeprefix('pd_op.')} runs natively: {reason}"
         return None
 
     def _reads_only_slice_starts(self, node: OpNode) -> bool:
