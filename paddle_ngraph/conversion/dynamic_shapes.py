@@ -54,7 +54,7 @@ class _Splittable(Protocol):
     """The result of a build (draft.Draft), with the number of its batch's chunks."""
 
     @property
-    def parts(self) -> int: ...
+    def chunks(self) -> int: ...
 
 
 DraftT = TypeVar("DraftT", bound=_Splittable)
