@@ -62,7 +62,7 @@ from paddle_ngraph.errors import NgraphError, outcome, summarized
 from paddle_ngraph.ir.graph import BFLOAT16, CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import DTYPES
 
-# Paddle's dtype name by nGraph's element type name.
+# The name of a Paddle dtype for each name of an nGraph element type.
 PADDLE_DTYPES = {dtype.element: name for name, dtype in DTYPES.items()}
 
 
@@ -119,7 +119,8 @@ class NgraphBridge:
         self.induction = InductionValues(graph.ops) if induction is None else induction
         self.integers = IntegerChecks(self._nodes, self.folding, inputs.subgraph_input, device)
         self.bfloat16 = Bfloat16Values(extension)
-        # The ids of the tensors that Paddle declares bfloat16: converters see these as float32.
+        # The ids of tensors that Paddle declares bfloat16, but converters see as float32 tensors of
+        # rounded values.
         specs = (spec for op in graph.ops for spec in op.output_specs())
         self._rounded_ids = {spec.id for spec in specs if spec.dtype == BFLOAT16}
         # The number of tensors of inlined blocks so far, from which their ids in this graph follow.
@@ -209,7 +210,7 @@ class NgraphBridge:
         return np.concatenate([np.atleast_1d(array) for array in arrays])
 
     def is_known(self, op: Op, name: str) -> bool:
-        """Whether :meth:`constant` knows the contents of input ``name``."""
+        """Whether the contents of input ``name`` are known while the function is built."""
         return all(
             self.folding.contents(node) is not None for node in self.get_input_nodes(op, name)
         )
@@ -280,7 +281,7 @@ class NgraphBridge:
         return [self.integers.apply_deferred(replace(s, id=ids[s.id])) for s in block.outputs]
 
     def _next_tensor_id(self) -> int:
-        """An id that no tensor of the graph has."""
+        """A new id for a tensor of an inlined block: negative, unlike the graph's own ids."""
         self._inlined += 1
         return -1 - self._inlined
 

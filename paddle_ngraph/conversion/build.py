@@ -72,7 +72,8 @@ def _use_bfloat16_matmuls(draft: Draft) -> None:
 
 
 def _use_onednn_matmuls(draft: Draft) -> None:
-    # Not in inference with bfloat16, where the plugin's own matmuls round their operands.
+    # In inference with bfloat16 the plugin's own matmuls round their operands; those stay as they
+    # are.
     if draft.settings.precision == "f32" or not draft.builder.graph.infers:
         matmuls.use_onednn_matmuls(draft.model, draft.bridge.extension)
 
@@ -306,7 +307,7 @@ def build_model(
         denylist.record_provisional_failure(text, error.without_traceback())
         raise
     except ValueError as error:
-        # The dtype of an input is not the one that the program declares.
+        # A ValueError shows that the dtype of an input is not the one that the program declares.
         denylist.record_provisional_failure(text, NgraphError(str(error)))
         raise
     pin_gradients(draft)
@@ -354,7 +355,7 @@ def make_model(
 
 
 def _unwrapped_model(model: ov.Model) -> Any:
-    """The model without its Python wrapper."""
+    """The C++ binding object inside OpenVINO's Python wrapper of a model."""
     return model._Model__model
 
 
@@ -391,7 +392,7 @@ def conversion_error(graph: Graph, text: str) -> ConversionError | None:
 
 @once
 def _warn_without_bfloat16() -> None:
-    """Warns if the processor has no units for bfloat16."""
+    """Warns that the bf16 precision is slow if the processor has no units for bfloat16."""
     if not processor.has_bfloat16():
         warnings.warn(
             "FLAGS_ngraph_precision=bf16: this processor has no units for bfloat16 (AVX512_BF16, "
@@ -440,7 +441,7 @@ def model_with(
         ConversionError: As in :func:`make_model`.
         NgraphError: The graph has a stochastic operator.
     """
-    # Fixed, because a weight becomes a constant, which has a static shape.
+    # Sizes of weights become static, because a weight becomes a constant.
     for position in weights:
         symbolic_dims.fix(position)
     builder = FunctionBuilder(Graph.from_string(text), signature, contents, symbolic_dims)

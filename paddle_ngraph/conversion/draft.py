@@ -62,9 +62,9 @@ class Draft:
 
     @property
     def bridge(self) -> NgraphBridge:
-        """The bridge that converted the graph."""
+        """The bridge that converted the graph to this model."""
         return self.builder.bridge
 
     def models(self) -> list[ov.Model]:
-        """The model, and the bodies of loops and branches."""
+        """The model, and the models inside its loops and branches."""
         return [self.model, *self.builder.inner_models()]

@@ -29,9 +29,9 @@ INT32 = frozenset({"int32"})
 INTEGER = frozenset({"int32", "int64"})
 BOOL = frozenset({"bool"})
 ANY = frozenset({"float32", "int32", "int64", "bool"})
-# Dtypes of TensorArrays, by the dtype of their elements.
+# Dtypes of TensorArrays: for each dtype of elements the one with the suffix of arrays.
 ARRAYS = frozenset(name + ARRAY_SUFFIX for name in ANY)
-# Dtypes of tensors used for their shape, or for contents that shape the function.
+# Dtypes of inputs that are used for their shape only, or whose contents are known in a build.
 KNOWN = frozenset(DTYPES)
 
 RANGES: Mapping[str, Range] = {
@@ -58,7 +58,7 @@ ABSENT: Mapping[str, str] = {
 def range_of(values: Iterable[float]) -> Range | None:
     """Lower and upper bound of values; ``None`` if one of them is not a 64-bit integer."""
     known = list(values)
-    # Also returns for NaN, for which the comparison is false.
+    # The comparison is false for NaN, too: then there are no bounds.
     if not all(abs(value) < 2**63 for value in known):
         return None
     return int(min(known, default=0)), int(max(known, default=0))
@@ -78,7 +78,7 @@ class Limit:
 
 
 class Role(Enum):
-    """The use of an operand by its converter; docs/adding_an_operator.md describes each role."""
+    """The use of an input or output by a converter; see docs/adding_an_operator.md."""
 
     # Roles of inputs.
     DATA = "computed with: of one of the converter's dtypes"
@@ -123,20 +123,20 @@ class Converter:
     open_starts: bool
 
     def role(self, input: str) -> Role:
-        """The role of an input."""
+        """The role of the input of this name."""
         return self.inputs.get(input, Role.DATA)
 
     def output_role(self, output: str) -> Role:
-        """The role of an output."""
+        """The role of the output of this name."""
         return self.outputs.get(output, Role.RESULT)
 
     def named(self, role: Role) -> list[str]:
-        """The inputs or outputs that have a role other than the default."""
+        """The names of the inputs or outputs that have ``role``, which is not the default role."""
         side = self.inputs if role.is_of_inputs else self.outputs
         return [name for name, found in side.items() if found is role]
 
     def reason_against_roles(self, op: Op) -> str | None:
-        """An error in the roles that ``op`` shows, or ``None``."""
+        """An error in declared roles, such as that of an input that ``op`` lacks, or ``None``."""
         sides = ("input", self.inputs, op.inputs), ("output", self.outputs, op.outputs)
         for side, roles, operands in sides:
             for name in sorted(roles.keys() - operands.keys()):
@@ -166,7 +166,7 @@ class Converter:
         return None
 
     def _dtypes_of(self, role: Role) -> frozenset[str]:
-        """The dtypes that an input of this role may have."""
+        """The dtypes that an input of this role may have, given the dtypes of the converter."""
         if role is Role.CONSTANT or not role.has_contents_read:
             return KNOWN | self.dtypes
         return self.dtypes | INTEGER if role is Role.INDEX else self.dtypes

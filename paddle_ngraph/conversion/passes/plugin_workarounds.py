@@ -28,7 +28,7 @@ _FUSED_PREFIXES = (
     "NormalizeL2",
     "Interpolate",
 )
-# Comparisons by their equivalent with swapped operands.
+# For each comparison, the type of node that is equivalent with swapped operands.
 _MIRRORED_COMPARISONS = {"Greater": opset15.less, "GreaterEqual": opset15.less_equal}
 
 # The core compiles a model with this in its runtime information without fused loops (snippets).
@@ -48,10 +48,10 @@ _UNIT_PRESERVING = ELEMENTWISE | {
 _SUMS = frozenset({"ReduceMax", "ReduceMean", "ReduceSum"})
 # The maximum rank of data and weights of a layer whose matmul may belong to a unit.
 _MAX_RANK_OF_LAYERS = 2
-# The rank of the data where groups of channels are normalized: [samples, groups, rest].
+# The rank of the input of a normalization over groups of channels: [samples, groups, rest].
 _RANK_OF_GROUPS = 3
 RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
-# Types before which the plugin moves a mean, or with which it merges one.
+# Types of nodes before which the plugin moves a following mean; two means are merged.
 _MOVABLE_BEHIND_REDUCTION = RESHAPES | {"ReduceMean", "Transpose"}
 _REDUCTIONS = {
     "ReduceL1": opset15.reduce_l1,
@@ -294,7 +294,7 @@ def _traits(node: Node, known: dict[str, frozenset[str]]) -> frozenset[str]:
     # This reshape is not removed, so that its readers read no end of a unit.
     if type_name in RESHAPES and _changes_rank(node):
         before -= {"unit"}
-    # The reshape from groups back to channels, which ends a group normalization.
+    # A reshape from groups back to channels ends a group normalization, which is a unit.
     if type_name == "Reshape" and "normalized" in before:
         before |= {"unit"}
     return before
