@@ -94,7 +94,7 @@ class Shapes:
         # in the contents of the output instead of its shape.
         self._size_locations: dict[Terms, tuple[Output, int, bool]] = {}
         self._size_nodes: dict[Terms, Output] = {}
-        # For each trip count of a loop, the initial size of a dimension that grows by 1 per iteration.
+        # For each trip count, the initial size of a dimension that grows by 1 per iteration.
         self._trip_counts: dict[Terms, Number] = {}
 
     def declare(self, parameter: Output, sizes: Sequence[SymbolicSize | None]) -> None:
