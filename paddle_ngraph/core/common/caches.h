@@ -28,13 +28,13 @@ class CacheDeclaration {
   const char* const values;
   const char* const key;
   const char* const bound;
-  const char* const cleared;  // how, or by which call, the cache is cleared
-  void (*const clear)();      // nullptr: clear_cache() does not empty the cache
-  size_t (*const size)();     // nullptr: the size is not reported
+  const char* const cleared;  // how, or by which call, the cache is cleared; for docs/caches.md
+  void (*const clear)();      // empties the cache; nullptr: clear_cache() does not empty it
+  size_t (*const size)();     // number of entries; nullptr: not reported
   const char* const file;
-  const CacheDeclaration* const next;  // the next one in the list of all declarations
+  const CacheDeclaration* const next;  // next element of the linked list of all declarations
 
-  // The first declaration of the list.
+  // Head of the linked list of all cache declarations of the process.
   static const CacheDeclaration* first();
 
  private:

@@ -28,7 +28,8 @@ enum class Step : int {
 
 struct Fault {
   std::atomic<Step> step{Step::kNone};
-  std::atomic<bool> blocks{false};  // whether threads that reach the step wait instead of failing
+  // Whether a thread that reaches the step waits, instead of failing.
+  std::atomic<bool> blocks{false};
   std::atomic<int> blocked_threads{0};  // number of threads waiting at the step
 
   static Fault& instance() {

@@ -31,7 +31,8 @@ enum class PythonCallback {
   kOutcome,
 };
 
-// Module and name of each function, in the order of PythonCallback.
+// Module and name of each Python function that the core calls, in the order of the enumeration
+// PythonCallback.
 inline constexpr std::array<std::pair<const char*, const char*>, 18> kPythonCallbacks = {{
     {"paddle_ngraph.utils.signals", "hold"},
     {"paddle_ngraph.ir.graph", "verify"},
