@@ -50,7 +50,7 @@ struct FlagInfo {
   std::string meaning;
 };
 
-// All flags of the package.
+// Name, type, default and description of every flag of the package.
 std::vector<FlagInfo> all_flags();
 
 }  // namespace paddle_ngraph
