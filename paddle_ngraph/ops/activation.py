@@ -36,9 +36,13 @@ def register(
     reads: str = "x",
     in_place: bool = True,
 ) -> None:
-    """Registers ``name``, its in-place form and its gradient, which reads input ``reads``."""
+    """Registers converters of ``name``, its in-place variant and its gradient.
 
-    @wraps(forward)  # the operator is listed under the module of its formula
+    ``reads`` is the input of the gradient: ``x``, or the result ``out``.
+    """
+
+    # The registry lists the operator under the module in which ``forward`` is defined.
+    @wraps(forward)
     def convert(bridge: NgraphBridge, op: Op) -> None:
         x = bridge.get_input_node(op, "x")
         bridge.set_output_node(op, "out", forward(op, x))
@@ -82,7 +86,7 @@ def _relu6_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
 
 
 def _leaky_relu(op: Op, x: NodeInput) -> Node:
-    """``max(x, slope * x)``, or ``min`` for slopes from 1 on."""
+    """Leaky ReLU: ``max(x, slope * x)``; for slopes of at least 1, ``min(x, slope * x)``."""
     slope = op.attr("negative_slope")
     if 0.0 < slope < 1.0:
         return opset15.prelu(x, constant(slope))
@@ -98,7 +102,7 @@ def _leaky_relu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
 
 
 def _elu(op: Op, x: NodeInput) -> Node:
-    """``x``, or ``alpha * (exp(x) - 1)`` below 0."""
+    """ELU: ``x`` from 0 on, and ``alpha * (exp(x) - 1)`` for negative ``x``."""
     return opset15.elu(x, op.attr("alpha"))
 
 
@@ -327,14 +331,14 @@ def _gelu(op: Op, x: NodeInput) -> Node:
     if op.attr("approximate"):
         return opset15.gelu(x, "TANH")
     if processor.has_avx512() or not processor.is_known():
-        # Limits x to finite values: with AVX-512 the plugin's Gelu turns infinity into NaN.
+        # Clamps x to finite values, since with AVX-512 the plugin's Gelu turns infinity into NaN.
         largest = constant(np.finfo(np.float32).max)
         x = opset15.select(opset15.greater(x, largest), largest, x)
     return opset15.gelu(x, "ERF")
 
 
 def _gelu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad`` times the slope of the variant that attribute ``approximate`` selects."""
+    """The gradient of GELU: ``out_grad`` times the derivative of the variant ``approximate``."""
     slope = _tanh_slope(x) if op.attr("approximate") else _erf_slope(x)
     return opset15.multiply(grad, slope)
 

@@ -25,7 +25,7 @@ _WHOLE = Limit("attribute 'decimals' is not 0", lambda op: op.attr("decimals", 0
 
 
 def _exp(op: Op, x: NodeInput) -> Node:
-    """``exp(x)``; the engine's kernel turns NaN into infinity."""
+    """``exp(x)``, with NaN for NaN: the engine's own kernel returns infinity."""
     return keep_nan(x, opset15.exp(x))
 
 
@@ -216,7 +216,7 @@ def round(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.trunc", "pd_op.trunc_")
 def trunc(bridge: NgraphBridge, op: Op) -> None:
-    """The integer part of a number (Paddle ``trunc``)."""
+    """The number without its fraction, rounded towards 0 (Paddle ``trunc``)."""
     x = bridge.get_input_node(op, "input")
     below = opset15.less(x, constant(0.0))
     bridge.set_output_node(op, "out", opset15.select(below, opset15.ceiling(x), opset15.floor(x)))
@@ -224,7 +224,7 @@ def trunc(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.trunc_grad", inputs={"out_grad": Role.SHAPE_ONLY})
 def trunc_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Zeros (Paddle ``trunc_grad``)."""
+    """The gradient of ``trunc``, which is 0 (Paddle ``trunc_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "out_grad"))
     bridge.set_output_node(op, "input_grad", bridge.full(0.0, "float32", shape))
 

@@ -1,4 +1,4 @@
-"""Piecewise activations, forward and gradient: the wider ReLU family."""
+"""Piecewise activations with parameters or thresholds, and their gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.activation import between, register
 from paddle_ngraph.ops.nodes import constant, keep_nan, reduce_to, reshaped, select_number
 
-# Initial value of Paddle's maxout: the lowest float32.
+# The lowest float32, with which Paddle's maxout begins its search.
 _FLOAT32_MIN = -3.4028234663852886e38
 
 
@@ -64,12 +64,12 @@ register("selu", _selu, _selu_grad, reads="out", in_place=False)
 
 
 def _at_or_beyond(op: Op, x: NodeInput) -> Node:
-    """Whether ``x`` is at or beyond the threshold on either side."""
+    """Whether ``abs(x) >= threshold``."""
     return opset15.greater_equal(opset15.abs(x), constant(op.attr("threshold")))
 
 
 def _beyond(op: Op, x: NodeInput) -> Node:
-    """Whether ``x`` is beyond the threshold on either side."""
+    """Whether ``abs(x) > threshold``."""
     return opset15.greater(opset15.abs(x), constant(op.attr("threshold")))
 
 
@@ -84,8 +84,8 @@ def _hardshrink_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
 
 
 def _softshrink(op: Op, x: NodeInput) -> Node:
-    """``x`` closer to 0 by the threshold; 0 where ``abs(x) <= threshold``."""
-    # Paddle multiplies both lines by their masks, which turns an infinite x into NaN.
+    """``x`` moved towards 0 by the threshold; 0 where ``abs(x) <= threshold``."""
+    # Paddle multiplies both branches by masks of 0 and 1, which turns an infinite x into NaN.
     threshold = op.attr("threshold")
     above = select_number(opset15.greater(x, constant(threshold)))
     below = select_number(opset15.less(x, constant(-threshold)))
@@ -100,21 +100,21 @@ def _softshrink_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
 
 
 def _thresholded_relu(op: Op, x: NodeInput) -> Node:
-    """``x`` above the threshold, else the attribute ``value``."""
+    """``x`` where it is above the threshold, else the attribute ``value``."""
     above = opset15.greater(x, constant(op.attr("threshold")))
-    # Paddle multiplies by the mask, which turns minus infinity into NaN.
+    # Paddle multiplies by a mask of 0 and 1, which turns minus infinity into NaN.
     kept = opset15.multiply(x, select_number(above))
     return opset15.add(kept, select_number(above, 0.0, op.attr("value")))
 
 
 def _thresholded_relu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad`` above the threshold, else 0."""
+    """``out_grad`` where ``x`` is above the threshold, else 0."""
     above = opset15.greater(x, constant(op.attr("threshold")))
     return opset15.multiply(grad, select_number(above))
 
 
 def _hardtanh(op: Op, x: NodeInput) -> Node:
-    """``min(max(x, t_min), t_max)``; NaN stays."""
+    """``min(max(x, t_min), t_max)``; a NaN remains NaN."""
     return keep_nan(x, opset15.clamp(x, op.attr("t_min"), op.attr("t_max")))
 
 
@@ -161,7 +161,7 @@ def prelu_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _slopes(bridge: NgraphBridge, op: Op) -> Node:
-    """``alpha`` in a shape that broadcasts to the one of ``x``."""
+    """Reshapes ``alpha`` so that it broadcasts to the shape of ``x``."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     shape = [1] * len(dims)
     if op.attr("mode") == "channel":
@@ -203,7 +203,7 @@ def maxout(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.maxout_grad")
 def maxout_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` goes to the first of the channels that equals ``out``."""
+    """``out_grad`` for the first channel of each group that equals ``out``, 0 for the others."""
     x = bridge.get_input_node(op, "x")
     axis, shape = _grouped(bridge, op)
     pieces = reshaped(bridge, x, shape)
@@ -225,6 +225,6 @@ def _grouped(bridge: NgraphBridge, op: Op) -> tuple[int, list[int]]:
 
 
 def _without_ignored(x: NodeInput) -> Node:
-    """``x`` without the elements that Paddle's search for the maximum ignores."""
+    """Replaces elements that Paddle's search ignores, NaN and -inf, by the lowest float32."""
     number = opset15.maximum(x, constant(_FLOAT32_MIN))
     return opset15.select(opset15.not_equal(x, x), constant(_FLOAT32_MIN), number)

@@ -115,7 +115,7 @@ def atan2(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _is_negative(x: NodeInput) -> Node:
-    """Whether the sign bit of ``x`` is set: the inverse distinguishes -0."""
+    """Whether ``x`` is negative or -0, which ``1 / x`` distinguishes from 0."""
     zero = constant(0.0)
     below = opset15.less(opset15.divide(constant(1.0), x), zero)
     return opset15.logical_or(opset15.less(x, zero), below)
