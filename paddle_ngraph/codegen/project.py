@@ -1,4 +1,4 @@
-"""A generated project: checks before a file is written, and the files."""
+"""Generates a project: checks the program first, then writes the files."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def generate(
     given = ngraph_transpiler.static_program(program, "generate_native")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
     integer_checks = integer_ranges.without_overflow_checks() if wide_integers else nullcontext()
-    # Without packed operators, which need Paddle in each run.
+    # Recurrent layers stay Paddle's operators: packed operators would need Paddle in each run.
     with packed_layers.disabled(), integer_checks:
         report = ngraph_transpiler.rewrite(copy, open_size=None)
     values = ngraph_transpiler.remove_fetches(copy, fetching)
@@ -148,7 +148,7 @@ def _reader(scope: Scope) -> Callable[[str], np.ndarray]:
             if variable is not None:
                 return np.array(variable.get_tensor())
         except Exception as error:
-            # Catches all types, since Paddle's own errors have many.
+            # Catches all exceptions, since Paddle raises errors of many types.
             raise NgraphError(f"the variable {name} cannot be read: {error}") from error
         raise NgraphError(f"there is no variable {name}: run the startup program first")
 
@@ -210,7 +210,7 @@ def _staging_folder(target: Path, force: bool) -> Iterator[Path]:
 
 
 def _replace(target: Path, folder: Path) -> None:
-    """Moves ``folder`` to ``target``, and deletes an existing target on success."""
+    """Moves ``folder`` to ``target``; the existing target is deleted once that has succeeded."""
     if not target.exists():
         folder.rename(target)
         return
@@ -273,7 +273,7 @@ def _write(
 
 
 def core_files() -> list[str]:
-    """The files of the core in a project, relative to the package."""
+    """The C++ files of the core that projects contain, as paths relative to the package."""
     pending = [
         str(path.relative_to(_PACKAGE)) for pattern in _CORE for path in _PACKAGE.glob(pattern)
     ]

@@ -50,7 +50,7 @@ def _described(name: str) -> Accelerator:
 def _property(name: str, key: str) -> Any:
     try:
         return core().get_property(name, key)
-    except RuntimeError:  # The plugin lacks the property: None
+    except RuntimeError:  # the plugin lacks the property: None
         return None
 
 

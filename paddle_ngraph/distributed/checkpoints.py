@@ -59,7 +59,7 @@ class Checkpoints:
     def __init__(self, job: DistributedJob, path: Path) -> None:
         self._job = job
         self._path = path
-        # The opened folder on rank 0; ``None`` on all other ranks.
+        # The folder of checkpoints, which only rank 0 opens; ``None`` on all other ranks.
         self._folder: Folder | None = None
         # The step of the checkpoint that was written or read last; ``None`` before the first one.
         self._step: int | None = None
@@ -142,7 +142,7 @@ class Checkpoints:
             if error.filename is not None:
                 why += f" ({error.filename})"
         except Exception as error:
-            # Catches all errors: without an answer from this rank, the other ranks would hang.
+            # Catches all errors: the other ranks would hang if this one sent no answer.
             why = f"{failure}: {type(error).__name__}: {last_line(error)}"
         replies = [json.loads(each) for each in self._job.exchange(json.dumps([result, why]))]
         for _, reason in replies:
@@ -182,7 +182,7 @@ class Checkpoints:
     def _restorers(
         self, checkpoint: Checkpoint, program: Program, scope: Scope
     ) -> list[Callable[[], None]]:
-        """Reads the state of this rank; returns functions that restore it."""
+        """Reads the data of this rank; returns functions that restore the state from the data."""
         placement, digest = self._job.placement, first_run.digest(program)
         if checkpoint.ranks != placement.ranks:
             raise NgraphError(
@@ -265,7 +265,7 @@ def _state(scheduler: Any) -> dict[str, Any] | None:
 
 
 def _keys(state: Any) -> Any:
-    """The keys of a nested state, without the values."""
+    """A nested dict with the same keys, but ``None`` for all values that are no dicts."""
     return {key: _keys(state[key]) for key in state} if isinstance(state, dict) else None
 
 
@@ -276,7 +276,7 @@ def _plain(number: Any) -> Any:
 
 
 def _random_streams() -> dict[str, Any]:
-    """The random states of Paddle, NumPy and Python, as JSON data."""
+    """The states of the random generators of Paddle, NumPy and Python, as JSON data."""
     of_numpy = np.random.get_state(legacy=False)
     version, numbers, spare = random.getstate()
     return {

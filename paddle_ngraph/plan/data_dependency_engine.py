@@ -61,9 +61,9 @@ from paddle_ngraph.utils.dtypes import NUMPY_DTYPES
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, cache_of_each
 
-# The resource that collectives occupy: the link, which is none of the cores.
+# The resource that a collective occupies: the network link, with an id that no core has.
 _LINK_GROUP = frozenset({-1})
-# The resource id of the first GPU or NPU; further ones have lower ids.
+# The resource id of the first GPU or NPU; other accelerators have lower ids.
 _FIRST_ACCELERATOR = -2
 _PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
 _IN_THIS_THREAD = _core.FlagOverride("enable_pir_in_executor_trace_run")
@@ -298,7 +298,7 @@ class PlannedProgram:
         self._lock = new_lock()
 
     def _operator(self, step: ScheduleStep, given: list[Tensor]) -> Any:
-        """The callable of a step."""
+        """The object that computes a step: engine operator, collective program or concatenation."""
         if step.node.is_engine:
             return _interval(step, given)
         if step.states:
@@ -465,6 +465,6 @@ class _CollectiveProgram:
 
 def _tensor(scope: Scope, name: str) -> Tensor:
     variable = scope.find_var(name)
-    # The caller of the constructor has checked that the variable exists.
+    # The caller has checked that the variable exists.
     assert variable is not None
     return variable.get_tensor()

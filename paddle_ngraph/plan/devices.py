@@ -1,4 +1,4 @@
-"""Devices for the placement of operators."""
+"""Names of devices, and the context in which new operators are placed on a device."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def devices() -> list[str]:
 
 
 def usable_cores() -> tuple[int, ...]:
-    """The cores that the process may use."""
+    """The indices of the cores that this process may use."""
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
@@ -81,7 +81,8 @@ def device(name: str) -> Iterator[None]:
             outer.update(op.id() for op in created)
 
 
-# Operators placed by inner ``device`` contexts; only one thread builds programs at a time.
+# A stack of the operators that inner ``device`` contexts have placed. No lock: only one thread
+# builds programs at a time.
 placed_inside: list[set[int]] = []
 
 

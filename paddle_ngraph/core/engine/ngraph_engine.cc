@@ -238,7 +238,7 @@ void NgraphEngine::run(const NgraphIO& io, MissingFunction missing) {
   if (FLAGS_check_nan_inf) {
     try {
       return fallback_.run(io);
-    } catch (const NgraphError&) {  // The fallback is unavailable: the engine runs the function
+    } catch (const NgraphError&) {  // the fallback is unavailable: the engine runs the function
     }
   }
   try_function(io, now, missing, &attempt);
@@ -313,7 +313,7 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
     attempt->step = Step::kRun;
     try {
       if (has_run(*function)) break;
-      attempt->found.function.reset();  // Frees the outdated function before the next one is built
+      attempt->found.function.reset();  // frees the outdated function before the next one is built
     } catch (const PartialWrite&) {
       throw;
     } catch (const InvalidInput&) {

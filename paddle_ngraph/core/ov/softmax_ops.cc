@@ -33,7 +33,7 @@ NGRAPH_VECTORIZED void softmax_row(const float* __restrict__ x, int64_t length,
                                    float* __restrict__ y) {
   const float largest = shift_of(largest_of(x, length, kNothing), length);
   const float total = sum_of(length, [=](int64_t i) NGRAPH_INLINE {
-    const float shifted = x[i] - largest;  // At most 0, since the maximum is subtracted
+    const float shifted = x[i] - largest;  // at most 0, since the maximum is subtracted
     const auto [power, rest] = exponential_within(shifted < kLowest ? kLowest : shifted);
     const float exponential = power + power * rest;
     y[i] = exponential;

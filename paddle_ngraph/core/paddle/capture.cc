@@ -1219,7 +1219,7 @@ bool Capture::matches_value(const Argument& expected, PyObject* given, const Tra
   if (expected.value != next || next >= call.first_result) return false;
   const TracedTensorMeta& known = call.metas[next - call.first_value];
   if (tensor_of(given).dims() != known.shape)
-    return false;  // Shapes are compared first, since there may be recorded calls of many sizes
+    return false;  // shapes are compared first, since there may be recorded calls of many sizes
   const auto kind = traced_meta(given);
   if (!kind || !(*kind == known)) return false;
   new_values_.push_back(given);

@@ -127,7 +127,7 @@ class DataDependencyEngine::Run {
       std::exception_ptr failure;
       try {
         compute(*step);
-      } catch (...) {  // Stored until finish() throws it again
+      } catch (...) {  // stored until finish() throws it again
         failure = std::current_exception();
       }
       free_since = end(*step, std::move(failure));

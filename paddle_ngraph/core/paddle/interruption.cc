@@ -105,7 +105,7 @@ bool restore_interruption(const char* text) {
   if (std::strstr(text, kInterruptMarker) == nullptr) return false;
   if (const auto hidden = PendingInterrupt::instance().take()) {
     hidden->restore();
-  } else {  // Another thread has restored the exception already: a new one takes its place
+  } else {  // another thread has restored the exception already: a new one takes its place
     PyErr_SetNone(PyExc_KeyboardInterrupt);
   }
   return true;

@@ -384,7 +384,7 @@ PyObject* scaled(PyObject* args, PyObject* kwargs) {
   try {
     result = empty({scaling->x.dtype(), scaling->x.dims(), scaling->x.layout()});
   } catch (const std::bad_alloc&) {
-    return nullptr;  // Falls back to Paddle, which reports the lack of memory in more detail
+    return nullptr;  // falls back to Paddle, which reports the lack of memory in more detail
   }
   scaling->write(&result);
   return new_tensor(result);

@@ -117,7 +117,7 @@ NGRAPH_INLINE inline void find_stripe(const float* x, const Stripe& stripe, int6
   const auto end = static_cast<int32_t>(stripe.end);
   for (auto j = static_cast<int32_t>(stripe.begin); j < end; ++j) {
     const float next = x[int64_t{j} * step];
-    const bool larger = out[j] < next;  // False for NaN, so a NaN is never the maximum
+    const bool larger = out[j] < next;  // false for NaN, so a NaN is never the maximum
     out[j] = larger ? next : out[j];
     mask[j] = larger ? position + j * step : mask[j];
   }
