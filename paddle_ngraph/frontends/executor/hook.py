@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def install() -> None:
-    """Installs the hook; a second call changes nothing."""
+    """Patches Paddle's executors; a second call changes nothing."""
     scope_tracking.install()
     call_cache.install()
     replaced.CREATE_EXECUTOR.replace(_creating_switch)
@@ -120,7 +120,7 @@ def _with_own_memory(results: list[Any]) -> list[Any]:
 
 def _copy(tensor: Tensor) -> Tensor:
     if not is_initialized(tensor) or 0 in tensor.shape():
-        return tensor  # nothing to copy: the tensor has no data
+        return tensor  # a tensor without data is not copied
     copy = copy_of(tensor, paddle.CPUPlace())
     if lod := tensor.lod():
         copy.set_lod(lod)
