@@ -29,7 +29,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 
 _CONVOLUTIONS = ("pd_op.conv2d", "pd_op.depthwise_conv2d")
-# Operators whose converters compute in the layout of their input.
+# Types of operators whose converters compute in blocked layout if the input has a blocked layout.
 _NAMES = """
 add add_ batch_norm batch_norm_ clip elu hardshrink hardsigmoid hardswish hardtanh leaky_relu mish
 multiply multiply_ pool2d relu relu_ relu6 scale sigmoid silu softplus subtract swish tanh
@@ -152,7 +152,7 @@ def _from_blocks(argument: Value, blocked: Value, before: Operation) -> None:
 
 
 def _reshaped(value: Value, rest: Sequence[int], before: Operation) -> Value:
-    """Reshapes the dimensions of ``value`` after the first one to ``rest``."""
+    """Reshapes ``value`` to its first dimension followed by the sizes ``rest``."""
     attributes = [("value", "int64", [0, *rest]), ("dtype", "dtype", "int64")]
     sizes = put_before(before, "pd_op.full_int_array", [], attributes)
     return put_before(before, "pd_op.reshape", [value, sizes], [])
