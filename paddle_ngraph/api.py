@@ -53,13 +53,13 @@ def enable(dynamic: bool | Literal["training"] = False) -> None:
 
 
 def disable() -> None:
-    """Lets Paddle run every program again, from the next run on."""
+    """Has Paddle run all programs without the engine, from the next run on."""
     if installation.why_unavailable() is None:
         _switch(False)
 
 
 def is_enabled() -> bool:
-    """Returns whether the next run goes through nGraph."""
+    """Returns whether the next run of a program goes through the engine."""
     if installation.why_unavailable() is not None:
         return False
     library.load()
@@ -649,7 +649,7 @@ def save_inference_model(
 
 
 def stats() -> dict[str, Any]:
-    """Returns counters since the start or :func:`reset_stats`; see :func:`statistics.stats`."""
+    """Returns the counters since the last :func:`reset_stats`; see :func:`statistics.stats`."""
     library.load()
     from paddle_ngraph import statistics
 
