@@ -46,7 +46,8 @@ from paddle_ngraph.utils.dtypes import DTYPES
 _SIZE_HINTS = (8, 128, 320, 448, 576, 704, 832, 960, 1088)
 # Hints of a second function for small sizes, if the first one is not valid for these.
 _SMALL_SIZE_HINTS = (3, 10, 32, 48, 64, 80, 96, 112, 144)
-# Distance between the hints of data-dependent sizes that follow those of a tuple of hints.
+# By tuple of hints, the distance between the further hints that data-dependent sizes get after
+# those of the tuple.
 _HINT_STEPS: Mapping[tuple[int, ...], int] = {_SIZE_HINTS: 128, _SMALL_SIZE_HINTS: 16}
 _ALIGNMENT = 64  # bytes: alignment of the constants in their file
 

@@ -87,7 +87,8 @@ def generate(
     read = _reader(scope if scope is not None else paddle.static.global_scope())
     variables = {each.name: read(each.name) for each in cpp_program.persistent}
     _require_files(cpp_program)
-    # The actual shapes in the scope are used, which may differ from the declared ones.
+    # The shapes that variables have in the scope are used: these may differ from the declared
+    # shapes.
     for each in cpp_program.persistent:
         each.target.shape = variables[each.name].shape
     with processor.target(target_processor):

@@ -689,7 +689,7 @@ def _parameter_name(value: Value) -> str:
 
 
 def _is_bookkeeping(operator: str, op: Operation, operands: Sequence[CppVariable]) -> bool:
-    """Whether the runtime has an operator for the declared dtypes and shapes of these operands.
+    """Whether the runtime has an operator for operands of these declared dtypes and shapes.
 
     Dynamic sizes may differ: functions.py checks the given ones.
     """

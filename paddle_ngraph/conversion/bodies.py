@@ -1,7 +1,7 @@
 """Bodies of loops and branches: models, whose inputs come from the nodes around them.
 
-Loop-carried values may grow by equal sizes in each iteration: docs/design.md, "Sizes that a turn
-decides".
+Loop-carried values may grow by equal sizes in each iteration: docs/design.md, "Sizes that depend on
+the iteration".
 """
 
 from __future__ import annotations
@@ -190,10 +190,10 @@ class BodyBuilder:
         return [_growth_between(before, after, self._outer_symbols) for before, after in shapes]
 
     def initial_values(self) -> list[Output]:
-        """The initial values, with the sizes that grow hidden from nGraph.
+        """The initial values of the loop, in which sizes that grow are hidden from nGraph.
 
-        nGraph would take the initial sizes for those in each iteration if the final value has no
-        reader.
+        nGraph would take the initial sizes for the sizes in each iteration if the final value has
+        no reader.
         """
         return list(map(self._with_hidden_sizes, self.inputs.sources, self._growth))
 
@@ -387,10 +387,10 @@ class BodyBuilder:
         self.inputs.use_runtime_sizes()
 
     def _checked_condition(self, continues: Output) -> Output:
-        """The condition for another iteration, false where a check of the iteration index fails.
+        """The condition for another iteration; false if the check of the iteration index fails.
 
-        Paddle runs loops with too many iterations; the loop here ends where the check rejects the
-        run.
+        Paddle runs loops with more iterations than sizes allow; in the engine, such a loop ends at
+        the check, which rejects the run.
         """
         next_index = opset15.add(self.inputs.iteration_index(), self.bridge.full(1, Type.i64))
         condition = (

@@ -170,9 +170,9 @@ class NgraphBridge:
         self._nodes[spec.id] = self.materialize(self.folding.folded(output))
 
     def rounded(self, op: Op, name: str, node: Any) -> Any:
-        """``node``, rounded to bfloat16 if the output ``name`` of ``op`` is.
+        """``node``, rounded to bfloat16 if the output ``name`` of ``op`` has dtype bfloat16.
 
-        For values that Paddle's kernels round on the way: attributes, and intermediate results.
+        For values that Paddle's kernels round, too: attributes, and intermediate results.
         """
         if self._rounded_ids.isdisjoint(spec.id for spec in op.outputs.get(name, ()) if spec):
             return node
@@ -351,7 +351,7 @@ def _reason(error: Exception) -> str:
 
 
 def fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:
-    """Whether a shape agrees with one that Paddle declares, in which -1 stands for any size."""
+    """Whether ``actual`` agrees with a declared shape, in which -1 matches any size."""
     # Some operators leave an output unchanged, for which Paddle declares a shape with a 0.
     if 0 in declared:
         return True

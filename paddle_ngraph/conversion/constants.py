@@ -109,10 +109,10 @@ def _inferred(model: Model) -> list[np.ndarray]:
 
 
 def _determined(model: Model) -> Iterator[Output]:
-    """The outputs determined by constants alone that other nodes read.
+    """Outputs that depend on constants only, and that other nodes read.
 
-    Of outputs that the plugin certainly folds, only packed ones that are more than a view of a
-    constant.
+    Of outputs that the plugin certainly folds, only those that a node packs as weights, unless they
+    are a view of a constant.
     """
     # For each node that depends on constants alone, by its name: whether the plugin may leave it
     # unfolded.

@@ -104,9 +104,10 @@ def deny(graph: str, error: NgraphError) -> None:
 
 
 def deny_operator(error: ConversionError) -> str:
-    """Adds the operator whose converter raised, and similar ones. Returns the reason.
+    """Denies the operator whose converter raised, and all that are equal to it. Returns the reason.
 
-    If runs had to check its integers for overflow, only operators that need the check are added.
+    If runs had to check the integers of the operator for overflow, only operators that need the
+    check are denied.
     """
     reason = f"its converter raised: {error.reason}"
     is_overflow = error.code == ErrorCode.INT32_OVERFLOW

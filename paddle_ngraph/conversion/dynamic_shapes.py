@@ -329,8 +329,8 @@ def _symbolic_candidates(contents: Contents) -> dict[int, Shape]:
 
 
 def _can_be_symbolic(array: np.ndarray) -> bool:
-    # All elements must be small, also those without a symbol: the input becomes a parameter of
-    # int32.
+    # All elements of the input must be small, also elements without a symbol: the input becomes an
+    # int32 parameter.
     is_integer = array.dtype in (np.int32, np.int64)
     fits = bool(((array >= -MAX_SYMBOLIC_SIZE) & (array <= MAX_SYMBOLIC_SIZE)).all())
     return is_integer and array.size <= SETTINGS.max_value_input_elements and fits

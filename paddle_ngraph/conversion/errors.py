@@ -1,4 +1,4 @@
-"""Errors of operators: those that cannot be converted, and those that reject a run."""
+"""Errors of operators: ConversionError in a build, RunError in a run."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ class Regions:
                 yield from body.regions.bodies()
 
     def inline_constants(self) -> None:
-        """Moves constants that loops and branches read inside, here and then in each body."""
+        """Moves constants that loops and branches read into their bodies, also in nested bodies."""
         for region, shapes in self._regions:
             if region.inline_constants():
                 self._declare_results(region, shapes)
@@ -216,7 +216,7 @@ class Regions:
                 body.regions.inline_constants()
 
     def record_sizes(self, model: ov.Model) -> None:
-        """Records all sizes in the model of the block, and in those of the bodies."""
+        """Records all sizes in the model of the block, and in the models of all bodies."""
         self._sizes.record(model)
         for body in self.bodies():
             body.regions._sizes.record(body.model)

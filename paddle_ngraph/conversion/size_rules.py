@@ -107,7 +107,7 @@ class Shapes:
         self._dims[key_of(parameter)] = dims
 
     def known_sizes(self) -> list[SymbolicSize]:
-        """The symbols, including those of iterations, from which nodes here may be computed."""
+        """The symbols from which nodes of this model can compute sizes; iterations included."""
         known = {*self._size_locations, *self._size_nodes, *self._trip_counts}
         return [s for s in map(self.guards.size, self.guards.numbers()) if s.terms in known]
 

@@ -906,8 +906,8 @@ PYBIND11_MODULE(_core, module) {
   py::class_<NgraphEngine, std::shared_ptr<NgraphEngine>>(
       module, "NgraphEngine", "Runs one graph string, for an operator ngraph_engine.")
       .def(py::init([](const std::string& graph) {
-             // The GIL is released here only, not by a call guard: pybind11 then registers the
-             // object.
+             // Releases the GIL only for this call. A call guard would not do: pybind11 registers
+             // the object after the call.
              const py::gil_scoped_release released;
              return NgraphEngine::of(graph);
            }),

@@ -28,7 +28,7 @@ from paddle_ngraph.transpiler.scope_copies import variables_of
 
 
 def of_job(job: DistributedJob, given: str | os.PathLike[str] | None) -> Checkpoints:
-    """The checkpoints of a job, in the folder that was given here or to the launcher.
+    """The checkpoints of a job, in the folder ``given``, or else in the launcher's.
 
     Raises:
         NgraphError: No folder was given, or the folder cannot be used.
@@ -247,7 +247,7 @@ def _write(
     variables: Mapping[str, np.ndarray],
     unlike: int | None = None,
 ) -> None:
-    """Writes the variables of a rank, except those equal on rank ``unlike``."""
+    """Writes the variables of a rank, except variables that are equal on rank ``unlike``."""
     digests = {name: checkpoint_files.digest_of(value) for name, value in variables.items()}
     known = {} if unlike is None else checkpoint_files.read_record(unfinished, unlike)["variables"]
     own = {name: digest for name, digest in digests.items() if known.get(name) != digest}

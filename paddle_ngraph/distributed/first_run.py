@@ -55,8 +55,8 @@ def agree(job: DistributedJob, programs: Sequence[Program], feed: Mapping[str, A
                 )
 
 
-# The layer of an operator in a printed program. Its index counts over all programs of the process,
-# so it is not part of a digest.
+# The layer's name that a printed operator has. Its index counts over all programs of the process,
+# so digests leave it out.
 _LAYER_NAME = re.compile(r'struct_name:"[^"]*",?')
 
 

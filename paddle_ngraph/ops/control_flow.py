@@ -111,7 +111,10 @@ def if_(bridge: NgraphBridge, op: Op) -> None:
 def _select_results(
     bridge: NgraphBridge, op: Op, ones: Sequence[Output], others: Sequence[Output]
 ) -> None:
-    """A Select in place of branches without computation, such as those of a ``break`` in a loop."""
+    """Selects between ``ones`` and ``others``, for branches that compute nothing.
+
+    An example is a ``break`` in a loop.
+    """
     condition = reshaped(bridge, _condition(bridge, op), [])
     for number, (one, other) in enumerate(zip(ones, others)):
         shapes = bridge.shape(one), bridge.shape(other)

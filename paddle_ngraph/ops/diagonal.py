@@ -227,7 +227,7 @@ def fill_diagonal_tensor_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _diagonal_of(bridge: NgraphBridge, op: Op, x: NodeInput) -> tuple[int, int, int, list[int]]:
-    """The two axes, the offset, and the shape of the diagonal as a last axis."""
+    """Returns the axes, the offset, and the shape of ``x`` with the diagonal as last axis."""
     dims, offset = bridge.shape(x), op.attr("offset")
     axis1, axis2 = axis_of(op.attr("dim1"), len(dims)), axis_of(op.attr("dim2"), len(dims))
     batch = [dim for i, dim in enumerate(dims) if i not in (axis1, axis2)]

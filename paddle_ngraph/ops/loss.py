@@ -175,7 +175,7 @@ class Softmax:
         return opset15.equal(filled, opset15.floor(filled))
 
     def _allow_masked_rows(self, clamps: Any, axis: int) -> None:
-        """Sets the total of a row of only -inf, 0 here, to Paddle's lower bound."""
+        """Raises the total of a row of only -inf, which is 0, to Paddle's lower bound."""
         no_total = select_number(clamps, 0.0, -1.0)
         self._is_valid = opset15.logical_or(self._is_valid, opset15.equal(self.total, no_total))
         length = opset15.convert(self._bridge.ints([self._shape[axis]]), Type.f32)

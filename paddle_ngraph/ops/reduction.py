@@ -109,7 +109,7 @@ def _sum(bridge: NgraphBridge, x: NodeInput, axes: list[int], keep: bool) -> Nod
 def _sum_range(op: Op, ranges: Mapping[str, Range]) -> Range:
     shape, named = op.input("x").shape, op.constants.get("axis")
     reduced = [shape[int(axis)] for axis in named] if named and shape else shape
-    # The size of a dynamic dimension is bounded here, and checked in a build.
+    # For the range of the sum, a dynamic dimension has the maximum size; a build checks that.
     count = MAX_AXIS_SIZE if -1 in reduced else math.prod(reduced)
     low, high = ranges["x"]
     return min(low * count, low, 0), max(high * count, high, 0)

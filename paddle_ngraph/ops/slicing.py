@@ -126,7 +126,7 @@ class Positions:
         return self.start + self.count * self.step
 
     def are_all(self, size: Number) -> bool:
-        """Whether the indices are all those of an axis of ``size``, in order."""
+        """Whether the indices are 0 to ``size - 1``, in order: the slice is the whole axis."""
         return (
             self.read is None
             and self.step == 1
@@ -234,7 +234,7 @@ def sliced(bridge: NgraphBridge, x: NodeInput, ranges: Sequence[Positions]) -> N
 def _scattered_back(
     bridge: NgraphBridge, part: Any, ranges: Sequence[Positions], dims: Sequence[Number]
 ) -> Node | Output:
-    """A tensor of shape ``dims`` that is ``part`` at the indices ``ranges`` and 0 elsewhere."""
+    """A tensor of shape ``dims`` with ``part`` at the indices ``ranges``, and 0 elsewhere."""
     counts = [taken.count for taken in ranges]
     node = reshaped(bridge, part, counts)
     backwards = [axis for axis, taken in enumerate(ranges) if taken.step < 0]

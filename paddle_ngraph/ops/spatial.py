@@ -115,7 +115,7 @@ class AxisMap:
         breaks = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), size]
         if len(breaks) > _MAX_PIECES + 1:
             rows = len(self.positions)
-            # Elements to which no term is added read a zero that is appended here.
+            # Elements to which no term is added read a zero, which is appended to the node.
             if counts.min() == 0:
                 node = _with_zero(bridge, node, axis)
             return _padded_rows(counts, starts, sources, weights, rows).apply(bridge, node, axis)

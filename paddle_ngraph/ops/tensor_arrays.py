@@ -124,7 +124,10 @@ def _set_element(bridge: NgraphBridge, op: Op, name: str, index: str, least: int
 
 
 def _recent_element(bridge: NgraphBridge, array: TensorArray, number: int) -> Output | None:
-    """One of the last elements, if appended one by one, such as those of the current iteration."""
+    """The ``number``-th element from the end, if it was appended alone; else ``None``.
+
+    Examples are the elements that the current iteration appends.
+    """
     last = array.chunks[-number:]
     if len(last) < number or not all(is_same_shape(bridge.shape(part)[:1], [1]) for part in last):
         return None

@@ -242,8 +242,8 @@ class _Classifier:
             # no operator writes.
             return "it overwrites a variable that the program names afterwards"
         if not self._is_fed and any(map(view.is_named, node.writes)):
-            # The variable gets its initial value here: Paddle writes into its memory, which others
-            # may read.
+            # The operator gives a variable its initial value: Paddle writes into its memory, which
+            # others may read.
             return "it writes a variable of the scope, which may have other users"
         if any(map(view.has_aliased_name, node.writes)):
             return "it writes a variable that the program also has under another value"

@@ -167,5 +167,5 @@ def _onednn_kernels() -> frozenset[str]:
     """The types of all operators for which Paddle has a kernel of oneDNN."""
     registered = registered_kernels("phi")
     found = {name for name, keys in registered.items() if any("[ONEDNN]" in key for key in keys)}
-    # Adds PIR's names of operators that have another name in ProgramDesc: the table has the latter.
+    # The table of kernels has names of ProgramDesc: PIR's names of the same operators are added.
     return frozenset(found | {kernel_name(name) for name in found})

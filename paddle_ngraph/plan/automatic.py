@@ -193,7 +193,7 @@ def automatic_plan(
     arrays = {name: np.asarray(value) for name, value in feed.items()}
     random = paddle.get_rng_state("cpu")
     try:
-        # Without a background build, the times are those of the engine, not of the fallback.
+        # Without a background build: otherwise times would be those of fallback runs.
         with background_compile.compile_synchronously():
             return _PlanSelection(program, arrays, wanted, scope, stopwatch, random).select()
     finally:
@@ -424,7 +424,7 @@ def executor_run(candidate: CandidatePlan, scope: Scope) -> Callable[[], list[An
 
 
 class _Measured:
-    """The stopwatch that measures real runs, not those of a test."""
+    """Stopwatch that measures real runs; tests use another one."""
 
     def steps(self, candidate: CandidatePlan) -> SubgraphTimes:
         run = executor_run(candidate, copies_of(candidate.program, candidate.scope))

@@ -250,7 +250,7 @@ def timing(is_alone: bool) -> Iterator[dict[int, float]]:
 def _step(
     step: ScheduleStep, operator: Any, indices: Mapping[str, int]
 ) -> tuple[Any, list[int], list[list[int]], list[int], list[int]]:
-    """A step as the core expects it; ``indices`` are those of variables computed by steps."""
+    """A step as the core's engine expects it. ``indices``: the index of each variable, by id."""
     reads, writes = (
         [indices[vid] for vid in dict.fromkeys(vids) if vid in indices]
         for vids in (step.reads, step.writes)

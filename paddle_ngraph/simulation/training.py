@@ -173,8 +173,8 @@ def _all_reduce(
     for index, phase in enumerate(phases):
         last: Hashable = ("copy", bucket, index)
         tasks[last] = Task(phase.core_ms, after, _resources(_CORE, _NETWORK))
-        # Omitted if it takes no time: an empty task would let the backward pass take the core in
-        # between.
+        # A phase that takes no time gets no task: an empty task would let the backward pass take
+        # the core between two phases.
         if phase.wire_ms:
             before, last = last, ("wire", bucket, index)
             tasks[last] = Task(phase.wire_ms, [before], _resources(_NETWORK))

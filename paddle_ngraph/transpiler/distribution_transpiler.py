@@ -199,7 +199,7 @@ def gradient_buckets(
 
 
 def _gradient_rounds(training: TrainingProgram) -> Iterator[list[ParameterGradient]]:
-    """Groups of gradients, each computed before its first reader: those of one optimizer."""
+    """Groups gradients so that a group is computed before any of it is read: by optimizer."""
     group: list[ParameterGradient] = []
     for gradient in sorted(training.gradients, key=lambda each: each.index):
         if group and gradient.index > min(each.first_reader for each in group):

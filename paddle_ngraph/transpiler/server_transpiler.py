@@ -276,8 +276,8 @@ def _make_server(program: Program, tables: Sequence[Table]) -> None:
     named = {table.name: table for table in tables}
     training = TrainingProgram(program)
     others = [g for g in training.gradients if g.parameter not in named]
-    # All operators that overwrite a variable after the last gradient: besides the updates of
-    # parameters, some optimizers have separate operators that update states.
+    # The operators after the last gradient that overwrite a variable: updates of parameters, and
+    # operators of some optimizers that update states separately.
     last = max(gradient.index for gradient in training.gradients)
     updates = [op for op in training.operators[last + 1 :] if list(overwritten(op))]
     _feed_gradients(block, others)

@@ -194,7 +194,7 @@ class Blocked:
         return result
 
     def _computed_padding(self, blocked: Output) -> np.ndarray | None:
-        """The padding's contents in an elementwise result, computed from those in its operands."""
+        """The contents of padded lanes of an elementwise result, from those of its operands."""
         node = blocked.get_node()
         values = [self._padding_of(source) for source in node.input_values()]
         known = [opset15.constant(value) for value in values if value is not None]

@@ -133,7 +133,7 @@ def divide_sums_over_samples(model: Model) -> None:
 
 
 def _is_over_samples(mean: Node) -> bool:
-    """Whether a mean, merged with those before it, reduces axis 0 of the value before them all."""
+    """Whether a chain of means, which the plugin merges, reduces axis 0 of its first value."""
     node, axes = mean, _reduced(mean)
     while 0 not in axes:
         node = node.input_value(0).get_node()
@@ -174,7 +174,7 @@ def _axes_before(node: Node, axes: set[int]) -> set[int] | None:
 
 
 def _size_along(x: Output, axes: Output) -> Node:
-    """The product of the sizes of ``x`` along these axes, as a node of float32."""
+    """The number of elements that a reduction along ``axes`` combines, as a float32 node."""
     if x.get_partial_shape().is_static:
         sizes = np.array(list(x.get_shape()))[axes.get_node().get_data()]
         return opset15.constant(np.float32(sizes.prod()))

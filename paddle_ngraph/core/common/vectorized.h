@@ -12,6 +12,6 @@
 #define NGRAPH_VECTORIZED
 #endif
 
-// For functions called by such a loop: inlining is the only way to compile them for its
-// instructions.
+// For functions that a vectorized loop calls: only if inlined, a function is compiled for the
+// loop's instruction set.
 #define NGRAPH_INLINE __attribute__((always_inline))

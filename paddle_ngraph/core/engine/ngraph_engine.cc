@@ -36,8 +36,8 @@ using BuildingMutex = std::recursive_mutex;
 
 std::array<BuildingMutex, 64> building_mutexes;
 
-// Replaces the mutexes in a forked process by new ones: it lacks the threads that would unlock
-// those that were locked at the fork.
+// Replaces the mutexes in a forked process by new ones: the threads that hold the locked ones do
+// not exist in this process.
 void renew_building_mutexes() {
   for (auto& mutex : building_mutexes) new (&mutex) BuildingMutex();
 }

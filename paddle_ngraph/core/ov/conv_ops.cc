@@ -194,8 +194,8 @@ struct ConvPart {
   Dims filter_offset;
 };
 
-// Division of a problem. Rows are those of the result or, for the gradient of a filter, of the
-// output; for the gradient of the data, groups of `stride` rows.
+// Divides a problem among threads. The axis of rows is that of the result; for the filter gradient,
+// that of the output; for the data gradient, an element is a group of `stride` rows.
 class ConvDivision {
  public:
   ConvDivision(const ConvProblem& problem, int64_t threads, bool by_channels, bool by_rows)
@@ -314,8 +314,8 @@ class ConvDivision {
     }
   }
 
-  // Chooses the rows of a part for these rows of the grid: the rows of the data and of the output
-  // that the filter connects.
+  // Sets the rows of data and output in a part: those that the filter connects with the rows `rows`
+  // of the grid.
   void choose_rows(const Range& rows, ConvPart* part) const {
     int64_t& pad = part->problem.attributes.pads_begin[0];
     const auto height = static_cast<int64_t>(problem_.data[2]);

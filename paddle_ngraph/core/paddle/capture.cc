@@ -345,8 +345,8 @@ void TraceCache::count_graph() {
   if (++graphs_ == kMaxGraphs) clear();
 }
 
-// Drops all traces, for new ones to be recorded. Calls in progress retain their nodes; the groups
-// keep their patterns, for traces that recur.
+// Drops all traces, so that traces are recorded anew. Calls in progress retain their nodes, and the
+// groups their patterns, which traces use that recur.
 void TraceCache::clear_traces() {
   num_traces_ = 0;
   for (auto& [number, group] : groups_) group.ends.clear();
@@ -736,7 +736,8 @@ void Capture::reset_lost_thread() {
 bool Capture::flush_for_other_thread() {
   if (is_computing_) {
     if (computing_ == std::this_thread::get_id()) return wait_for_compute();
-    // From here on, no member is read: another thread may end the capture during the sleep.
+    // Without the GIL no member is read any more: another thread may end the capture during the
+    // sleep.
     const py::gil_scoped_release released;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     return true;
@@ -1795,8 +1796,8 @@ bool Capture::may_mutate_eagerly(const InterceptedFunction& function, PyObject* 
          owner_of({self, nullptr, nullptr}, true) == nullptr;
 }
 
-// Whether a tensor may be mutated as part of the trace. Not if it has aliases, which would observe
-// the write.
+// Whether a write to a tensor may be deferred as a call of the trace. Not if the tensor has
+// aliases, which would observe the write.
 bool Capture::may_mutate(const InterceptedFunction& function, PyObject* tensor) const {
   const int number = value_index(tensor);
   if (number < 0) return function.rule.mutation == Mutation::kValues && owns_memory(tensor);

@@ -109,7 +109,8 @@ def is_known(thing: Any) -> bool:
 def _tuned_call(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def __call__(self: Any, *inputs: Any, **kwargs: Any) -> Any:
-        # While SOT traces, it has to find Paddle's method, or it breaks its graph here.
+        # While SOT traces, the call must reach Paddle's method, or SOT would break its graph at
+        # this call.
         if is_sot_simulating():
             return original(self, *inputs, **kwargs)
         if not _is_on:

@@ -88,7 +88,7 @@ def _creating_switch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``run`` of an executor; an executor that was created before the hook gets its switch here."""
+    """Patch of an executor's ``run``, which creates the switch of an executor that lacks one."""
 
     @wraps(original)
     def run(
@@ -111,9 +111,10 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_own_memory(results: list[Any]) -> list[Any]:
-    """Copies of results that later runs must not write to.
+    """Copies results, so that later runs do not write to the memory of the copies.
 
-    Those of ProgramDesc programs have their own memory in Paddle, those of PIR programs do not.
+    In Paddle, results of ProgramDesc programs have their own memory, results of PIR programs do
+    not.
     """
     return [_copy(each) if isinstance(each, DenseTensor) else each for each in results]
 

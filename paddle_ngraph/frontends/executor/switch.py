@@ -1,4 +1,4 @@
-"""The switch in the place of Paddle's interpreter, which runs the strategies of a plan."""
+"""SwitchedExecutor: replaces Paddle's interpreter of a plan, and runs the plan by a strategy."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class SwitchedExecutor:
             return self._paddle_executor.get().run_profile(feed_names)
 
     def _may_write_variables(self, programs: dict[str, Program] | None = None) -> bool:
-        """Whether a run may write to variables; ``programs``: those of the plan, if known."""
+        """Whether a run may write variables of the scope. ``programs``: the plan's, if known."""
         if self._may_write is None:
             programs = (
                 paddle_plans.pir_programs(self._paddle_plan) if programs is None else programs
@@ -183,10 +183,10 @@ class SwitchedExecutor:
         )
 
     def _fetched(self, found: Any) -> Any:
-        """The results of a run by Paddle during which the flag may have changed.
+        """The results of a run by Paddle, during which another thread may have switched the flag.
 
-        If another thread had switched the flag on by the end, Paddle looks for the results of a PIR
-        program. Those of this run are in the scope.
+        If the flag was on at the end, Paddle looks for the results of a PIR program, and finds
+        none. The results of this run are in the scope.
         """
         values = values_of(found)
         if not values and self._fetches():

@@ -115,8 +115,8 @@ class _Renaming:
     def _collect_writes(self, block: LegacyBlock) -> None:
         """Counts the writes, and finds the variables that are read before they are written."""
         for op in operators(block):
-            # Only the condition is read here: the other operands are those of the operators in the
-            # block.
+            # The loop or branch operator itself reads its condition only; its other operands are
+            # what operators in the block read.
             if op.type() in _WITH_BLOCK:
                 self._read_before_write |= set(op.input(_WITH_BLOCK[op.type()])) - self._written
                 self._collect_writes(self._inner(op))
@@ -203,7 +203,10 @@ class _Renaming:
         self._rename_block(body, versions, len(_carried_assigns(body)))
 
     def _rename_branch(self, op: LegacyOperator, versions: dict[str, str]) -> None:
-        """Renames variables of a branch, which writes existing variables and returns new ones."""
+        """Renames variables of a branch, which writes variables of outer blocks.
+
+        The renamed branch returns new versions of these variables.
+        """
         _rename_inputs(op, versions)
         names = self._outer_writes(self._inner(op))
         new = [name for name in names if self._is_new_result(name)]

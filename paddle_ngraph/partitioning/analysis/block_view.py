@@ -199,7 +199,7 @@ class OpNode:
 
     @property
     def may_overwrite_variables(self) -> bool:
-        """Whether the operator may overwrite variables, other than new ones that sinks name."""
+        """Whether the operator may overwrite a variable that existed before it."""
         if self.writes_variables or self.type == "builtin.set_parameter":
             return True
         if len(self.outer_writes) > len(self.initial_values):

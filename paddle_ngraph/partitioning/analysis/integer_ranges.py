@@ -525,7 +525,7 @@ class Integers:
     def _iteration_inputs(
         self, node: OpNode, body: ConvertibleBlock, args: list[Range | None]
     ) -> list[Range | None]:
-        """The ranges of the inputs of all iterations, if those of one iteration are ``args``."""
+        """The ranges that the loop's inputs have in any iteration, if they are ``args`` in one."""
         inner = self._iteration(node, body, args)
         initial = self._ranges_of(node.initial_values)
         iteration_inputs = [
@@ -839,7 +839,7 @@ def _max_iterations(
 
 
 def _narrowed_by(known: Range, bound: loop_conditions.VariableBounds) -> Range:
-    """``known`` limited by ``bound``; a single value if the two do not overlap."""
+    """``known``, limited to ``bound``; its lower bound alone if the two do not overlap."""
     lower = known[0] if bound.lower is None else max(known[0], bound.lower)
     upper = known[1] if bound.upper is None else min(known[1], bound.upper)
     return (lower, upper) if lower <= upper else (known[0], known[0])

@@ -63,7 +63,8 @@ std::unique_ptr<phi::CPUContext> new_context() {
   return result;
 }
 
-// The memory functions that the rest of Paddle registers with PHI in a process with full Paddle.
+// Memory functions for PHI, as the other libraries of Paddle register them in a process with full
+// Paddle.
 std::unique_ptr<phi::MemoryInterface> memory_interface() {
   auto result = std::make_unique<phi::MemoryInterface>();
   result->alloc = [](const phi::Place&, size_t bytes) {

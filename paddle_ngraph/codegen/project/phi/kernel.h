@@ -44,8 +44,8 @@ class Kernel {
          std::vector<size_t> lists, Arguments meta_arguments, Arguments arguments,
          std::vector<Result> results);
 
-  // Returns the results, with lists flattened, without absent ones. Copies operands before the
-  // kernel overwrites them. Throws Error with PHI's reason.
+  // Returns the results: members of lists one after the other, absent results left out. Copies
+  // operands before the kernel overwrites them. Throws Error with PHI's reason.
   Tensors operator()(const Operands& operands) const;
 
  private:

@@ -10,8 +10,8 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Output rows at least this long are computed one window offset at a time, along the row; shorter
-// ones window by window.
+// Output rows of at least this length are computed one window offset at a time, along the row;
+// shorter rows one window at a time.
 constexpr int64_t kLongRow = 4;
 
 // The value with which Paddle starts a maximum, and so its result for a window of -inf only.

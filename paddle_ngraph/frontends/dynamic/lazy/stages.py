@@ -305,7 +305,10 @@ def _stage_keys(calls: list[TracedCall], reach: list[frozenset[int]]) -> list[_S
 def _reached_results(
     calls: list[TracedCall], flow: _GradientFlow, outputs: set[int], gradient_outputs: set[int]
 ) -> list[frozenset[int]]:
-    """Returns the results whose gradients reach each call; without any, those of its readers."""
+    """Returns the results whose gradients reach each call.
+
+    For a call that no gradient reaches: the results whose gradients reach its readers.
+    """
     gradients: dict[int, frozenset[int]] = {v: frozenset({v}) for v in outputs & gradient_outputs}
     readers: dict[int, frozenset[int]] = dict.fromkeys(outputs, _NO_GRADIENT)
     reach = []
@@ -356,9 +359,9 @@ def _topological_order(
 def _eager_views(
     producer: dict[int, TracedCall], requested: list[int]
 ) -> tuple[list[TracedCall], set[int]]:
-    """Returns the calls that create views for the user, and all values needed outside of stages.
+    """Returns the calls that create requested views, and the values that no stage keeps to itself.
 
-    These calls stay eager. The values are the requested ones, and those that these calls read or
+    The calls run one by one. The values are the requested ones, and those that these calls read or
     compute.
     """
     eager: list[TracedCall] = []
@@ -419,7 +422,7 @@ def _join_readers(levels: list[int], calls: list[TracedCall], needed: set[int]) 
 
 
 def _live_calls(calls: list[TracedCall], outputs: Iterable[int]) -> list[TracedCall]:
-    """Returns the calls that outputs depend on, and those with effects, in their order."""
+    """Returns the calls on which ``outputs`` depend, and calls with effects, in their order."""
     read = set(outputs)
     used = []
     for call in reversed(calls):

@@ -197,8 +197,8 @@ class TraceGraph:
         for stage in self.stages:
             program = stage.program_for(values) if isinstance(stage, TraceStage) else None
             if isinstance(stage, TraceStage) and program is None:
-                # The engine does not run this stage, for example sizes that are computed besides a
-                # network: its operators are called one by one.
+                # The engine does not run this stage, for example sizes that are computed in
+                # addition to a network: its operators are called one by one.
                 steps += [(call, None) for call in stage.calls]
             else:
                 steps.append((stage, program))
@@ -307,7 +307,7 @@ class _SharedProgramLayer(PartialProgramLayer):  # type: ignore[misc]
 
     @_params.setter
     def _params(self, weights: Sequence[Any]) -> None:
-        """Ignores the parameters that Paddle's constructor sets, which are those of this thread."""
+        """Ignores the parameters that Paddle's constructor sets: each thread has its own."""
 
 
 class TraceStage:
