@@ -38,7 +38,8 @@ _DATA_DEPENDENT_SIZES = {
 }
 
 Sizes = Sequence[int]
-# A dtype and a shape, or a list of them for a list; ``None`` for an absent result.
+# Type of a result: (dtype, shape); for a list of tensors a list of these; ``None`` for an absent
+# result.
 Type = Any
 
 
@@ -133,7 +134,7 @@ def data_dependent_sizes(op: Operation) -> tuple[str, Sequence[int]]:
 def _single_operator_program(
     op: Operation, shape_of: Callable[[int, Value], Sizes]
 ) -> tuple[Program, list[Any]]:
-    """A program of an operator and the constants that it reads; and its results."""
+    """Returns a program of one operator, and of the constants that it reads, with its results."""
     program: Program = paddle.pir.Program()
     block = program.global_block()
     known: dict[int, Any] = {}

@@ -62,7 +62,7 @@ def generate(
     force: bool = False,
 ) -> Report:
     """See :func:`paddle_ngraph.transpiler.generate_native`."""
-    # Resolved, so that a symbolic link to a folder is retained, and its target replaced.
+    # Symbolic links are resolved: a link to a folder is retained, and the folder itself replaced.
     target = Path(os.path.realpath(directory))
     _check_directory(target, force)
     target_processor = _processor(processor_name)

@@ -459,7 +459,8 @@ class _CppProgramBuilder:
         outlives = is_persistent and name != self._scheduled
         known: dict[str, Any] = self._persistent if outlives else self._feeds
         if name not in known:
-            # Defined in the outermost scope, so that every block sees it: one name is one variable.
+            # The variable is defined in the outermost scope, so that every block sees it: one name
+            # is one variable.
             outermost = self._scopes[0]
             create: Any = PersistentVariable if outlives else Feed
             known[name] = create(self._new_variable(outermost, value, name), name)

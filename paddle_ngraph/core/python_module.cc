@@ -284,8 +284,8 @@ std::unique_ptr<DataDependencyEngine> make_data_dependency_engine(
   return std::make_unique<DataDependencyEngine>(std::move(made), std::move(variables), fetches);
 }
 
-// Dynamic-mode tensor, retained by another object while the engine reads it; std::nullopt if
-// operators would need another representation of it.
+// The dense tensor of a dynamic-mode tensor, which another object retains while the engine reads
+// it; std::nullopt if operators would need another representation of it.
 std::optional<phi::DenseTensor> borrowed_tensor(const paddle::Tensor& tensor) {
   if (!tensor.initialized() || !tensor.is_dense_tensor()) return std::nullopt;
   const auto& dense = static_cast<const phi::DenseTensor&>(*tensor.impl());

@@ -480,7 +480,8 @@ class BackwardCell {
       set_weight_grad(gate_grads_, {read.data() + inputs, stride}, net_.hidden, of_h);
       return;
     }
-    // One matmul for both: reading the gradients of the gates along their columns takes long.
+    // One matmul computes the gradients of both weights: to read the gradients of the gates along
+    // their columns takes long.
     const Buffer product(net_.gates() * both);
     set_weight_grad(gate_grads_, {read.data(), stride}, both, product.data());
     parallel_chunks(net_.gates(), 1, both, [&](int64_t gate, int64_t, int64_t) {

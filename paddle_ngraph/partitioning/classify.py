@@ -293,7 +293,7 @@ class _Classifier:
 
 
 def _denial_reason(node: OpNode, op: Op) -> str | None:
-    """The reason of the denylist entry of such an operator on its device, if there is one."""
+    """The reason of the denylist entry for operators like ``op`` on this device, or ``None``."""
     return denylist.denial_reason(op, compiled_for(node.device))
 
 

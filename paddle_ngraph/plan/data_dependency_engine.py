@@ -159,7 +159,8 @@ def schedule_of(program: Program) -> Schedule | None:
     overwritten = {vid for step in steps for vid in step.states}
     wholes = {row_slice.whole for row_slice in slices.values()}
     if not wholes <= fed.keys() or not overwritten.isdisjoint(wholes | slices.keys()):
-        # Slices are views of a feed, and an overwritten variable needs memory of its own.
+        # No schedule: an overwritten variable needs memory of its own, but slices are views of a
+        # feed.
         return None
     crossing = [*fed.values(), *(view.values[vid] for vid in fetches.values())]
     fits = all(dtype_name(value.dtype) in NUMPY_DTYPES for value in crossing)
@@ -457,7 +458,10 @@ class _CollectiveProgram:
             self._executor = StandaloneExecutor(paddle.CPUPlace(), plan, scope)
 
     def run(self) -> Sequence[Tensor]:
-        """Waits for the other ranks. Raises Paddle's error if one of them has exited."""
+        """Runs the collective, which waits for the other ranks.
+
+        Raises Paddle's error if one of them has exited.
+        """
         with _PIR_IN_EXECUTOR, _IN_THIS_THREAD:
             self._executor.run([], False)
         return ()

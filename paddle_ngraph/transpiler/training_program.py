@@ -278,7 +278,7 @@ def is_update(op: Operation) -> bool:
 
 
 def _uses(node: OpNode, value: Value) -> list[tuple[Operation, int]]:
-    """The operator and the operand's index, for each of its operands that is this value."""
+    """(operator, index of the operand) for each operand of ``node`` that is ``value``."""
     operands = enumerate(node.op.operands_source())
     return [(node.op, n) for n, each in operands if each.initialized() and each.id == value.id]
 

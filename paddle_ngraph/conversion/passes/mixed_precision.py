@@ -175,7 +175,7 @@ class _Rounded:
         return [self._broadcast(self.of(value), batch) for value in matmul.input_values()]
 
     def of(self, value: Output) -> Output:
-        """``value`` in bfloat16; a view of the rounded source, if it is a view."""
+        """``value`` rounded to bfloat16; if it is a view, a view of its rounded source."""
         value = before_rounding(value)
         key = key_of(value)
         if key not in self._found:

@@ -31,7 +31,8 @@ _FUSED_PREFIXES = (
 # For each comparison, the type of node that is equivalent with swapped operands.
 _MIRRORED_COMPARISONS = {"Greater": opset15.less, "GreaterEqual": opset15.less_equal}
 
-# The core compiles a model with this in its runtime information without fused loops (snippets).
+# Key of a model's runtime information: the core compiles a model that has it without fused loops
+# (snippets).
 _NO_LOOP_FUSION_MARK = "ngraph_loops_apart"
 # The time that the plugin takes to fuse elementwise nodes grows with the square of their number.
 _MAX_LOOP_LENGTH = 128
@@ -291,7 +292,8 @@ def _traits(node: Node, known: dict[str, frozenset[str]]) -> frozenset[str]:
         before |= {"normalized"}
     if type_name == "Transpose":
         before |= {"transposed"}
-    # This reshape is not removed, so that its readers read no end of a unit.
+    # The plugin does not remove a reshape that changes the rank, so the reshape's readers do not
+    # read the end of a unit.
     if type_name in RESHAPES and _changes_rank(node):
         before -= {"unit"}
     # A reshape from groups back to channels ends a group normalization, which is a unit.

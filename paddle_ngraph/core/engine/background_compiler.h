@@ -1,4 +1,5 @@
-// Background compilation of an engine: its job, and what its runs by Paddle took meanwhile.
+// Background compilation of an engine: its compile job, and the durations of runs that fall back
+// during the build.
 #pragma once
 
 #include <atomic>

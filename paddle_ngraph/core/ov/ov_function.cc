@@ -106,8 +106,8 @@ ov::element::Type type_of(Precision precision) {
 ov::AnyMap configuration(const Settings& settings) {
   ov::AnyMap config{
       ov::hint::performance_mode(ov::hint::PerformanceMode::LATENCY),
-      // Set explicitly: the default would be bfloat16 on CPUs with units for it, and float16 on
-      // GPUs.
+      // The precision is set explicitly: the default is bfloat16 on CPUs with units for it, and
+      // float16 on GPUs.
       ov::hint::inference_precision(type_of(settings.precision)),
   };
   if (!settings.device.empty()) return config;

@@ -88,7 +88,7 @@ class GcPause {
   static bool set_gc_enabled(bool on) {
 #if PY_VERSION_HEX >= 0x030A0000
     return (on ? PyGC_Enable() : PyGC_Disable()) == 1;
-#else  // this Python has no C function for it that may be called after a fork
+#else  // this Python has no C function for the switch that may be called after a fork
     static_cast<void>(on);
     return false;
 #endif
@@ -671,7 +671,8 @@ void Capture::begin() {
   value_indices_.clear();
 }
 
-// Registers this capture as a reader: later writers of the memory have it flushed first.
+// Registers this capture as a reader of the tensor's memory: later writers of the memory have the
+// capture flushed first.
 void Capture::track_read(PyObject* tensor) {
   const phi::DenseTensor* const dense = plain_tensor(tensor);
   auto& captures = readers()[dense->Holder().get()];

@@ -100,8 +100,8 @@ class ValueCheck {
   bool are_indices_along_axis(PyObject* positions) const {
     if (!is_tensor(positions) || !is_tensor(given_[rule_.indexed_argument])) return false;
     if (!is_index_dtype(positions)) {
-      // Soft labels (probabilities), if the next argument declares them. Paddle's kernels accept
-      // labels that are not integers, but their gradients do not.
+      // Accepts soft labels (probabilities), if the next argument declares them. Paddle's kernels
+      // accept labels that are not integers, but their gradients do not.
       const bool is_float = tensor_of(positions).dtype() == phi::DataType::FLOAT32 ||
                             tensor_of(positions).dtype() == phi::DataType::FLOAT64;
       return is_float && rule_.index_argument + 1 < given_.size() &&

@@ -54,8 +54,8 @@ class PendingInterrupt {
   std::optional<PythonInterrupt> interruption_;
 };
 
-// Called by Python, in its main thread. The signals are not raised again: readers of Python's
-// wakeup file descriptor have already been notified.
+// Runs the handlers of deferred signals. Python calls this function in its main thread. The signals
+// are not raised again: readers of Python's wakeup file descriptor have already been notified.
 int handle_signals(void* deferral) {
   try {
     py::reinterpret_steal<py::object>(static_cast<PyObject*>(deferral)).attr("handle")();

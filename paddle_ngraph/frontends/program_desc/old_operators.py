@@ -562,7 +562,7 @@ class _TranslatedOperator:
         return self._op.type().startswith("elementwise_") and axis in (-1, len(x) - len(y))
 
     def is_full_reduction(self, is_everything: bool) -> bool:
-        """``reduce_all``: whether it agrees with the axes; an empty list means all axes."""
+        """Whether ``reduce_all`` agrees with the axes, of which an empty list means all axes."""
         rank = len(_shape(self._block, self._op, "X"))
         axes = [
             list(each) for each in self._pir_values()["axis"] if isinstance(each, (list, tuple))

@@ -214,7 +214,7 @@ class OpNode:
 
     @property
     def has_in_place_form(self) -> bool:
-        """Whether Paddle may run it in place, over an operand without later readers."""
+        """Whether Paddle may run the operator in place, over an operand without later readers."""
         name = self.type.removeprefix("pd_op.")
         return not name.endswith("_") and hasattr(operators, f"{name}_")
 
@@ -548,7 +548,8 @@ def pairs_in_place(op: Operation) -> list[tuple[str, str]]:
     return _core.inplace_pairs(op) or _STATISTICS.get(op.name(), [])
 
 
-# Running statistics share memory with their updated values; Paddle does not declare it in place.
+# (input, result) of the running statistics, which share memory although Paddle does not declare
+# them in place.
 _STATISTICS = {"pd_op.batch_norm_": [("mean", "mean_out"), ("variance", "variance_out")]}
 
 

@@ -768,7 +768,7 @@ def _can_be_folded(spec: TensorSpec) -> bool:
 
 
 def _union(one: Range | None, other: Range | None) -> Range | None:
-    """The smallest range that contains both; ``None`` if one of them is unknown."""
+    """The smallest range that contains two ranges; ``None`` if one of them is unknown."""
     if one is None or other is None:
         return None
     return min(one[0], other[0]), max(one[1], other[1])
