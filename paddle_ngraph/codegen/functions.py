@@ -49,7 +49,7 @@ _SMALL_SIZE_HINTS = (3, 10, 32, 48, 64, 80, 96, 112, 144)
 # By tuple of hints, the distance between the further hints that data-dependent sizes get after
 # those of the tuple.
 _HINT_STEPS: Mapping[tuple[int, ...], int] = {_SIZE_HINTS: 128, _SMALL_SIZE_HINTS: 16}
-_ALIGNMENT = 64  # bytes: alignment of the constants in their file
+_ALIGNMENT = 64  # bytes: alignment of constants in the file that contains them
 
 
 class DimensionSize(NamedTuple):

@@ -61,7 +61,7 @@ def generate(
     wide_integers: bool = False,
     force: bool = False,
 ) -> Report:
-    """See :func:`paddle_ngraph.transpiler.generate_native`."""
+    """Generates a C++ project: the body of :func:`paddle_ngraph.transpiler.generate_native`."""
     # Symbolic links are resolved: a link to a folder is retained, and the folder itself replaced.
     target = Path(os.path.realpath(directory))
     _check_directory(target, force)

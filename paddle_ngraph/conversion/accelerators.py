@@ -50,7 +50,7 @@ def _described(name: str) -> Accelerator:
 def _property(name: str, key: str) -> Any:
     try:
         return core().get_property(name, key)
-    except RuntimeError:  # the plugin lacks the property: None
+    except RuntimeError:  # the device's plugin lacks the property: no value
         return None
 
 

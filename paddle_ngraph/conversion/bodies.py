@@ -168,7 +168,7 @@ class BodyBuilder:
         )
         # Node that checks that there may be another iteration.
         self._iteration_check: Node | None = None
-        self._next_iteration: Node | None = None  # node of the iteration index + 1
+        self._next_iteration: Node | None = None  # node that computes the next iteration index
         sizes = outer.sizes.of_block()
         read = [self._source(index, each) for index, each in enumerate(sources)]
         self.inputs = BodyInputs(read, args, sizes, outer.sizes)

@@ -251,7 +251,7 @@ class NgraphBridge:
         return self.inputs.draw(distribution, a, b, seed, shape)
 
     def extension(self, name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
-        """See :func:`extension_for`."""
+        """Creates a node of an operator of the core; see :func:`extension_for`."""
         return extension_for(self.device, name, inputs, **attributes)
 
     def inline(self, block: Graph, sources: Sequence[Output | TensorArray]) -> list[Output]:
@@ -288,7 +288,7 @@ class NgraphBridge:
     # -- for builders -------------------------------------------------------------------------
 
     def set_input(self, spec: TensorSpec, node: Output) -> None:
-        """Makes ``node`` an input of the block."""
+        """Adds ``node`` as the block's input ``spec``."""
         is_narrow = node.get_element_type() == Type.bf16
         self._nodes[spec.id] = self.bfloat16.widened(node) if is_narrow else node
         self.as_declared &= fits(spec.shape, self.shape(self._nodes[spec.id]))

@@ -408,7 +408,7 @@ def _build_dynamic_model(
     weights: dict[int, memoryview],
     settings: RunSettings,
 ) -> dynamic_shapes.DynamicModel[Draft] | None:
-    """See :func:`dynamic_shapes.build_dynamic_model`."""
+    """Builds a model with dynamic shapes; see :func:`dynamic_shapes.build_dynamic_model`."""
 
     def build(symbolic_dims: SymbolicDims) -> Draft:
         return model_with(

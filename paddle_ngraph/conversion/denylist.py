@@ -194,7 +194,7 @@ def forget(type: str) -> None:
 
 
 def clear() -> None:
-    """Removes all entries and provisional failures."""
+    """Removes all entries of the denylist, and all provisional failures."""
     for table in _TABLES:
         table.clear()
     _retry_denied_graphs()

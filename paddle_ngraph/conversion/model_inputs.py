@@ -79,7 +79,7 @@ class ModelInputs(ABC):
     def draw(
         self, distribution: str, a: float, b: float, seed: int, shape: Sequence[int]
     ) -> Output:
-        """See :meth:`NgraphBridge.draw`."""
+        """Adds an input of random numbers; see :meth:`NgraphBridge.draw`."""
 
 
 class FunctionInputs(ModelInputs):
@@ -171,11 +171,11 @@ class FunctionInputs(ModelInputs):
             model.add_parameters([parameter])
 
     def subgraph_input(self, node: Output) -> int | None:
-        """See :meth:`ModelInputs.subgraph_input`."""
+        """The index of the subgraph's input; see :meth:`ModelInputs.subgraph_input`."""
         return self._positions.get(node.get_node().get_friendly_name())
 
     def runtime_input(self) -> Output:
-        """See :meth:`ModelInputs.runtime_input`."""
+        """An input that is known in a run only; see :meth:`ModelInputs.runtime_input`."""
         for node in self.parameters:
             if self.position(node) not in self._weights:
                 return node.output(0)
@@ -184,7 +184,7 @@ class FunctionInputs(ModelInputs):
     def draw(
         self, distribution: str, a: float, b: float, seed: int, shape: Sequence[int]
     ) -> Output:
-        """See :meth:`ModelInputs.draw`."""
+        """Adds an input of random numbers; see :meth:`ModelInputs.draw`."""
         distribution_id = list(_DISTRIBUTIONS).index(distribution)
         position = self._num_tensors + len(self.draws)
         sizes = [int(size) for size in shape]
@@ -301,7 +301,7 @@ class BodyInputs(ModelInputs):
         return None
 
     def runtime_input(self) -> Output:
-        """See :meth:`ModelInputs.runtime_input`."""
+        """An input that is known in a run only; see :meth:`ModelInputs.runtime_input`."""
         return self.iteration_index()
 
     def draw(

@@ -133,7 +133,7 @@ class Loop(Region):
         self._num_loop_carried = len(body.shapes) - 1 - len(body.collected)
 
     def build_node(self) -> None:
-        """See :meth:`Region.build_node`."""
+        """Builds a Loop node; see :meth:`Region.build_node`."""
         (body,) = self.bodies
         loop = opset15.loop(opset15.constant(np.int64(-1)).output(0), self._condition)
         loop.set_function(body.model)
@@ -156,7 +156,7 @@ class Branch(Region):
     """A branch: one of two bodies runs, depending on a condition."""
 
     def build_node(self) -> None:
-        """See :meth:`Region.build_node`."""
+        """Builds an If node; see :meth:`Region.build_node`."""
         first, second = self.bodies
         node = opset15.if_op(self._condition)
         node.set_then_body(first.model)

@@ -80,14 +80,14 @@ class Limit:
 class Role(Enum):
     """The use of an input or output by a converter; see docs/adding_an_operator.md."""
 
-    # Roles of inputs.
+    # Roles that an input of an operator may have.
     DATA = "computed with: of one of the converter's dtypes"
     INDEX = "indices or class labels: int32 or int64, in addition to the converter's dtypes"
     CONSTANT = "its contents are known when the function is built; of any dtype"
     SHAPE_ONLY = "used only for its shape and dtype"
     UNUSED = "not used at all: the engine does not get it"
     SAVED = "a value that the forward converter saved for this one, in a representation of its own"
-    # Roles of outputs.
+    # Roles that an output of an operator may have.
     RESULT = "computed by the converter"
     OMITTED = "not computed: where the program uses it, the operator runs natively"
     WORKSPACE = "without contents, of any dtype: the bridge creates it"
@@ -281,7 +281,7 @@ def find_converter(type: str) -> Converter | None:
 
 
 def all_converters() -> Mapping[str, Converter]:
-    """Every registered converter, by the operator's name."""
+    """All registered converters, by the name of the Paddle operator that they convert."""
     load_converters()
     return dict(sorted(_converters.items()))
 

@@ -66,7 +66,7 @@ class Checkpoints:
         self._stage(f"{path} cannot be used", of_first=self._open)
 
     def save(self, program: Program, step: int, scope: Scope) -> None:
-        """Writes a checkpoint; see :func:`paddle_ngraph.distributed.checkpoint`."""
+        """Writes a checkpoint of the job; see :func:`paddle_ngraph.distributed.checkpoint`."""
         what = f"the checkpoint of step {step} cannot be written"
         rank, digest = self._job.placement.rank, first_run.digest(program)
         variables: dict[str, np.ndarray] = {}

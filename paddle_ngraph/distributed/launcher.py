@@ -438,7 +438,7 @@ class _Start:
 def _name_of(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # Real-time signals have no names: their numbers
+    except ValueError:  # a real-time signal has no name: its number instead
         return f"signal {number}"
 
 

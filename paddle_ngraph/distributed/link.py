@@ -42,8 +42,8 @@ class MessageKind(IntEnum):
 
     WAIT = 0  # heartbeat of a slow sender: another message will follow
     GET = 1  # requests the parameters, and the rows of tables with these ids
-    PUSH = 2  # sends gradients
-    DONE = 3  # the sender ends the link
+    PUSH = 2  # contains gradients for the server
+    DONE = 3  # ends the link: the sender sends no other message
     ANSWER = 4
     FAILURE = 5  # contains one array: an error message in UTF-8
     START = 6  # contains the variables of which each process has a copy

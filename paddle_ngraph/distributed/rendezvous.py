@@ -20,7 +20,7 @@ from weakref import WeakSet
 from paddle_ngraph.paddle_private.protocols import Store
 
 # Time that a rank waits for the others, equal to the default of Paddle's store.
-RENDEZVOUS_TIMEOUT_SECONDS = 900.0  # seconds
+RENDEZVOUS_TIMEOUT_SECONDS = 900.0
 _INTRODUCTION_TIMEOUT_SECONDS = 10.0
 _LENGTH = struct.Struct(">Q")  # format of the length of a text, which is sent before the text
 _TOKEN_BYTES = 16  # length of the token by which ranks of one job recognize each other

@@ -1,4 +1,4 @@
-"""Converters of loops and branches: all operators in their blocks must be convertible."""
+"""Converters of loops and branches; all operators inside must be convertible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constant tensors, ranges and copies."""
+"""Converters of operators that create constants and ranges, or copy."""
 
 from __future__ import annotations
 

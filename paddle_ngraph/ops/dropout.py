@@ -1,4 +1,4 @@
-"""Dropout and its gradient."""
+"""Converters of dropout and its gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparison, logic and selection."""
+"""Converters of comparisons, logical operators and selections."""
 
 from __future__ import annotations
 

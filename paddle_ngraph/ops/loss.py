@@ -1,4 +1,4 @@
-"""Softmax and the losses, with their gradients."""
+"""Converters of softmax and losses, and of their gradients."""
 
 from __future__ import annotations
 
@@ -187,13 +187,13 @@ class Softmax:
     # the bound is negligible against 1.
 
     def probabilities(self) -> Any:
-        """The softmax of the rows."""
+        """The node of the softmax along the axis."""
         inverse = self._checked(opset15.divide(constant(1.0), self.total))
         least = opset15.multiply(constant(math.exp(_MIN_EXPONENT)), inverse)
         return self._result(opset15.maximum(opset15.multiply(self.powers, inverse), least))
 
     def logarithms(self) -> Any:
-        """The logarithm of the softmax of the rows."""
+        """The node of the logarithm of the softmax along the axis."""
         logarithm = self._checked(opset15.log(self.total))
         least = opset15.subtract(constant(_MIN_EXPONENT), logarithm)
         return self._result(opset15.maximum(opset15.subtract(self.distance, logarithm), least))

@@ -56,7 +56,7 @@ def require_declared(bridge: NgraphBridge, op: Op, axes: Iterable[int]) -> None:
 
 
 def constant(value: float | np.floating[Any]) -> Node:
-    """A float32 scalar."""
+    """A constant float32 scalar."""
     return opset15.constant(np.float32(value))
 
 

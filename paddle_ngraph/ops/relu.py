@@ -19,7 +19,7 @@ _FLOAT32_MIN = -3.4028234663852886e38
 
 
 def _celu(op: Op, x: NodeInput) -> Node:
-    """``max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0)``."""
+    """celu: ``max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0)``."""
     alpha = op.attr("alpha")
     power = opset15.exp(opset15.divide(x, constant(alpha)))
     bent = opset15.multiply(opset15.subtract(power, constant(1.0)), constant(alpha))
@@ -41,7 +41,7 @@ def _celu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
 
 
 def _selu(op: Op, x: NodeInput) -> Node:
-    """``scale * x``, or ``scale * alpha * (exp(x) - 1)`` where ``x <= 0``."""
+    """selu: ``scale * x``, or ``scale * alpha * (exp(x) - 1)`` where ``x <= 0``."""
     alpha = constant(op.attr("alpha"))
     bent = opset15.subtract(opset15.multiply(opset15.exp(x), alpha), alpha)
     out = opset15.select(opset15.greater(x, constant(0.0)), x, bent)
@@ -74,17 +74,17 @@ def _beyond(op: Op, x: NodeInput) -> Node:
 
 
 def _hardshrink(op: Op, x: NodeInput) -> Node:
-    """``x`` where ``abs(x) >= threshold``, else 0."""
+    """hardshrink: ``x`` where ``abs(x) >= threshold``, else 0."""
     return opset15.multiply(x, select_number(_at_or_beyond(op, x)))
 
 
 def _hardshrink_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad`` where ``abs(x) >= threshold``, else 0."""
+    """Gradient of hardshrink: ``out_grad`` where ``abs(x) >= threshold``, else 0."""
     return opset15.multiply(grad, select_number(_at_or_beyond(op, x)))
 
 
 def _softshrink(op: Op, x: NodeInput) -> Node:
-    """``x`` moved towards 0 by the threshold; 0 where ``abs(x) <= threshold``."""
+    """softshrink: ``x`` moved towards 0 by the threshold; 0 where ``abs(x) <= threshold``."""
     # Paddle multiplies both branches by masks of 0 and 1, which turns an infinite x into NaN.
     threshold = op.attr("threshold")
     above = select_number(opset15.greater(x, constant(threshold)))
@@ -95,12 +95,12 @@ def _softshrink(op: Op, x: NodeInput) -> Node:
 
 
 def _softshrink_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad`` where ``abs(x) > threshold``, else 0."""
+    """Gradient of softshrink: ``out_grad`` where ``abs(x) > threshold``, else 0."""
     return opset15.multiply(grad, select_number(_beyond(op, x)))
 
 
 def _thresholded_relu(op: Op, x: NodeInput) -> Node:
-    """``x`` where it is above the threshold, else the attribute ``value``."""
+    """thresholded_relu: ``x`` where it is above the threshold, else the attribute ``value``."""
     above = opset15.greater(x, constant(op.attr("threshold")))
     # Paddle multiplies by a mask of 0 and 1, which turns minus infinity into NaN.
     kept = opset15.multiply(x, select_number(above))
@@ -108,18 +108,18 @@ def _thresholded_relu(op: Op, x: NodeInput) -> Node:
 
 
 def _thresholded_relu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad`` where ``x`` is above the threshold, else 0."""
+    """Gradient of thresholded_relu: ``out_grad`` where ``x`` is above the threshold, else 0."""
     above = opset15.greater(x, constant(op.attr("threshold")))
     return opset15.multiply(grad, select_number(above))
 
 
 def _hardtanh(op: Op, x: NodeInput) -> Node:
-    """``min(max(x, t_min), t_max)``; a NaN remains NaN."""
+    """hardtanh: ``min(max(x, t_min), t_max)``; a NaN remains NaN."""
     return keep_nan(x, opset15.clamp(x, op.attr("t_min"), op.attr("t_max")))
 
 
 def _hardtanh_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad`` where ``t_min < x < t_max``, else 0."""
+    """Gradient of hardtanh: ``out_grad`` where ``t_min < x < t_max``, else 0."""
     return opset15.multiply(grad, select_number(between(x, op.attr("t_min"), op.attr("t_max"))))
 
 

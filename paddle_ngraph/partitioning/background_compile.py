@@ -198,7 +198,7 @@ class _CompileQueue:
             self._changed.notify_all()
 
     def fallback_runs_of(self, interval: str) -> int | None:
-        """See :func:`native_runs_while_compiling`."""
+        """The number of fallback runs; see :func:`native_runs_while_compiling`."""
         with self._changed:
             for job in self._unfinished():
                 if _facts(job.graph).interval == interval:

@@ -155,7 +155,7 @@ class FallbackProgram:
         self._own_scope = own_scope
 
     def run(self, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
-        """See :func:`run`."""
+        """Runs the fallback program; see :func:`run`."""
         given = [*inputs, *states]
         try:
             for mine, theirs in zip(self._inputs, given):

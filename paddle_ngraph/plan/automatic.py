@@ -188,7 +188,7 @@ def automatic_plan(
     scope: Any,
     stopwatch: Stopwatch | None = None,
 ) -> AutomaticPlan:
-    """See :func:`paddle_ngraph.automatic_plan`."""
+    """Selects the fastest plan; see :func:`paddle_ngraph.automatic_plan`."""
     stopwatch = stopwatch or _Measured()
     arrays = {name: np.asarray(value) for name, value in feed.items()}
     random = paddle.get_rng_state("cpu")

@@ -99,7 +99,7 @@ def feeds_in_slices(program: Program) -> tuple[int, list[str]]:
 
 
 def data_parallel(program: Any, places: int, wanted: Sequence[Any]) -> DataParallel:
-    """See :func:`paddle_ngraph.data_parallel`."""
+    """Slices the batch of a program; see :func:`paddle_ngraph.data_parallel`."""
     return _in_slices(
         program, places, wanted, lambda view, nodes: dict.fromkeys(nodes, core_share(places))
     )

@@ -25,7 +25,7 @@ from paddle_ngraph.partitioning.analysis.placement import (
 
 
 def devices() -> list[str]:
-    """See :func:`paddle_ngraph.devices`."""
+    """The names of all devices; see :func:`paddle_ngraph.devices`."""
     return [CPU, *map(core_group, zip(usable_cores())), *accelerators.available(), NATIVE]
 
 
@@ -59,7 +59,7 @@ def known_device(name: Any) -> str:
 
 @contextmanager
 def device(name: str) -> Iterator[None]:
-    """See :func:`paddle_ngraph.device`."""
+    """Places operators built inside ``with`` on a device; see :func:`paddle_ngraph.device`."""
     chosen = known_device(name)
     if not in_pir_mode():
         raise NgraphError(
@@ -87,7 +87,7 @@ placed_inside: list[set[int]] = []
 
 
 def copy(x: Any, name: str) -> Any:
-    """See :func:`paddle_ngraph.copy`."""
+    """Adds a copy to a device; see :func:`paddle_ngraph.copy`."""
     chosen = known_device(name)
     if not in_pir_mode() or not isinstance(x, paddle.pir.Value):
         raise NgraphError(

@@ -69,7 +69,7 @@ class _Planned:
 
 
 class ExecutionPlan:
-    """See :func:`paddle_ngraph.execution_plan`."""
+    """A program with a device per operator; see :func:`paddle_ngraph.execution_plan`."""
 
     def __init__(
         self, program: Any, default_devices: Sequence[str] | None, wanted: Sequence[Any]

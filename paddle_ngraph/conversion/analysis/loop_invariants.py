@@ -1,4 +1,4 @@
-"""Loop-invariant code motion."""
+"""Loop-invariant code motion: operators that compute equal values in all iterations."""
 
 from __future__ import annotations
 

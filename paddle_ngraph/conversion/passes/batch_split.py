@@ -35,7 +35,7 @@ class SizeInfo(Protocol):
         """The shape of an output; symbolic dimensions are Sizes."""
 
     def ints(self, values: Sequence[Number]) -> Any:
-        """A 1-D int64 tensor of sizes."""
+        """A 1-D int64 tensor with the values ``values``, which are sizes."""
 
 
 class _StaticSizes:

@@ -34,7 +34,8 @@ void* of_system(size_t bytes) {
   const bool is_large = bytes >= kHugePage;
   void* data = nullptr;  // not by std::aligned_alloc, which accepts multiples of the alignment only
   if (posix_memalign(&data, is_large ? kHugePage : kAlignment, bytes) != 0) return nullptr;
-  if (is_large) madvise(data, bytes, MADV_HUGEPAGE);  // only a hint: errors are ignored
+  // Huge pages are only a hint: errors are ignored.
+  if (is_large) madvise(data, bytes, MADV_HUGEPAGE);
   return data;
 }
 

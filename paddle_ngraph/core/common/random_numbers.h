@@ -10,9 +10,9 @@
 namespace paddle_ngraph {
 
 enum class Distribution : int {
-  dropout_mask,  // uint8: 0 with probability a, otherwise 1
-  uniform,       // float32, uniform in a <= value < b
-  normal,        // float32, normal with mean a and standard deviation b
+  dropout_mask,  // samples of type uint8: 0 with probability a, otherwise 1
+  uniform,       // samples of type float32, uniform in a <= value < b
+  normal,        // samples of type float32, normal with mean a and standard deviation b
 };
 
 // Random numbers that a run generates for one stochastic operator.

@@ -20,7 +20,7 @@ class EngineGraph {
   // Throws NgraphError if the string is not a graph of this release.
   explicit EngineGraph(std::string text);
 
-  // The graph string.
+  // The graph string from which the engine was created.
   const std::string& text() const { return text_; }
   // A number that no other engine of the process has: the member `graph` of its Signatures.
   uint64_t id() const { return id_; }

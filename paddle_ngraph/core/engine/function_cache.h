@@ -91,7 +91,7 @@ class FunctionCache {
   // Drops the functions of a graph whose constant weights have this fingerprint.
   void drop(uint64_t graph, uint64_t weights);
 
-  // Drops the functions of a graph.
+  // Drops all functions of the graph with this id from the cache.
   void drop(uint64_t graph);
 
   // Drops this function from the cache.

@@ -656,7 +656,7 @@ class ConvPlan {
     if (padded) crop_filter(padded, given);
   }
 
-  // Adds all partial filter gradients to the first.
+  // Adds the partial filter gradients of all chunks to the first of them.
   template <typename Partial>
   void add_partials(const Partial& partial) const {
     float* total = partial(0);

@@ -115,7 +115,7 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
   const int64_t k = a.transposed ? a.rows : a.columns;
   float* c = outputs->front().data<float>();
   if (m == 0 || n == 0 || k == 0) {
-    std::fill_n(c, m * n, 0.0F);  // A sum of no terms is 0
+    std::fill_n(c, m * n, 0.0F);  // the result of an empty sum is 0
     return;
   }
   // Copies an operand that is read along its columns, if its row stride would make the elements of
@@ -284,7 +284,7 @@ std::shared_ptr<const Bfloat16GemmPlan> Bfloat16Gemm::plan_for(const ov::Shape& 
 void Bfloat16Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   ov::Tensor& out = outputs->front();
   if (inputs[0].get_size() == 0 || inputs[1].get_size() == 0) {
-    std::fill_n(out.data<float>(), out.get_size(), 0.0F);  // A sum of no terms is 0
+    std::fill_n(out.data<float>(), out.get_size(), 0.0F);  // the result of an empty sum is 0
     return;
   }
   plan_for(inputs[0].get_shape(), out.get_shape())

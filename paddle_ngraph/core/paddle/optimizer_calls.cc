@@ -210,8 +210,8 @@ struct ParsedUpdate {
 
 ParsedUpdate sgd(Arguments& arguments) {
   arguments.require_count(5);
-  arguments.require_none(3);  // argument 3: master_param
-  arguments.require_off(4);   // argument 4: multi_precision
+  arguments.require_none(3);  // argument 3, master_param, must be None
+  arguments.require_off(4);   // argument 4, multi_precision, must be off
   const float rate = arguments.one_float(1);
   ParsedUpdate step{
       step_of(SgdAttributes(), &rate, 1), arguments.floats(2), arguments.floats(1), {}, {}, {0, 3}};
@@ -221,8 +221,8 @@ ParsedUpdate sgd(Arguments& arguments) {
 
 ParsedUpdate momentum(Arguments& arguments) {
   arguments.require_count(11);
-  arguments.require_none(4);  // argument 4: master_param
-  arguments.require_off(9);   // argument 9: multi_precision
+  arguments.require_none(4);  // argument 4, master_param, must be None
+  arguments.require_off(9);   // argument 9, multi_precision, must be off
   // Argument 10, rescale_grad, has no effect on the CPU: only its type is checked.
   arguments.number(10);
   const float rate = arguments.one_float(3);
@@ -241,12 +241,12 @@ ParsedUpdate momentum(Arguments& arguments) {
 // `attributes`.
 ParsedUpdate adam_step(Arguments& arguments, AdamAttributes attributes, size_t first) {
   arguments.require_count(first + 5);
-  arguments.flag(first);             // argument lazy_mode
-  arguments.whole(first + 1);        // argument min_row_size_to_use_multithread
-  arguments.require_none(8);         // argument 8: master_param
-  arguments.require_none(9);         // argument 9: skip_update
-  arguments.require_off(first + 2);  // argument multi_precision
-  arguments.require_off(first + 3);  // argument use_global_beta_pow
+  arguments.flag(first);             // checks the type of lazy_mode
+  arguments.whole(first + 1);        // checks the type of min_row_size_to_use_multithread
+  arguments.require_none(8);         // argument 8, master_param, must be None
+  arguments.require_none(9);         // argument 9, skip_update, must be None
+  arguments.require_off(first + 2);  // argument multi_precision must be off
+  arguments.require_off(first + 3);  // argument use_global_beta_pow must be off
   attributes.beta1 = arguments.number(10);
   attributes.beta2 = arguments.number(11);
   attributes.epsilon = arguments.number(12);

@@ -1,4 +1,4 @@
-// Python objects of dynamic-mode tensors.
+// Functions on the Python objects of dynamic-mode tensors.
 #pragma once
 
 #include <pybind11/pytypes.h>

@@ -45,7 +45,7 @@ def save_inference_model(
     input_shapes: Inputs | Sequence[Inputs] | None = None,
     **kwargs: Any,
 ) -> Report:
-    """See :func:`paddle_ngraph.save_inference_model`."""
+    """Saves a model with engine operators: :func:`paddle_ngraph.save_inference_model`."""
     if kwargs.get("separate_parameters"):
         raise NgraphError(
             "separate_parameters=True: a program with engine operators has one file of parameters"

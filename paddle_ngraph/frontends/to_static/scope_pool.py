@@ -74,7 +74,7 @@ def is_free(scope: Scope) -> bool:
 
 
 def latest() -> Scope | None:
-    """The scope that this thread acquired last."""
+    """The scope that this thread has acquired most recently."""
     return _latest.value
 
 
