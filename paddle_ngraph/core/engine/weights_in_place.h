@@ -67,9 +67,9 @@ class WeightsInPlace {
   std::atomic<bool> is_packed_{false};
   mutable std::mutex mutex_;
   // Guarded by the mutex, like all members below: whether no weight was packed with other contents.
-  bool is_consistent_ = true;  // whether only the right contents were packed
-  int runs_ = 0;               // number of runs in progress that may pack weights
-  Epoch since_;                // an epoch before the first of the runs in progress
+  bool is_consistent_ = true;
+  int runs_ = 0;  // number of runs in progress that may pack weights
+  Epoch since_;   // an epoch before the first of the runs in progress
 };
 
 }  // namespace paddle_ngraph
