@@ -30,7 +30,7 @@ TOLERANCE = 1e-3
 _ALONE = {"FLAGS_ngraph_num_threads": "1", "OMP_NUM_THREADS": "1"}
 EXPLANATION = f"""\
 A network of {PIECES} pieces, each of so many operators (3 x 3 convolution, sum with a bias and
-rectifier in turns), with an operator between them that stays native: `copysign`, for which oneDNN
+ReLU in turns), with an operator between them that runs natively: `copysign`, for which oneDNN
 has no kernel either, or a depthwise convolution, for which it has one (the engine has a converter,
 which is turned off). *Pieces*: through the engine, one interval each, the operators between
 them native and without oneDNN. *oneDNN*: Paddle Inference with oneDNN. Milliseconds of a run on one

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line, and returns the exit status."""
+    """Runs a command of the command line, and returns the exit status."""
     options = _parser().parse_args(arguments)
     try:
         return int(options.command(options) or 0)
@@ -414,7 +414,7 @@ def _transpile(options: argparse.Namespace) -> int:
 
 
 def _distribution_options(options: argparse.Namespace) -> DistributionOptions | None:
-    """Returns the options of ``--ranks``, or ``None`` without it."""
+    """Returns the options of ``--ranks``, or ``None`` if the option is not given."""
     from paddle_ngraph.transpiler.distribution_transpiler import DistributionOptions
 
     given = {
@@ -456,7 +456,7 @@ def _reject_existing(files: Sequence[Path], is_forced: bool) -> None:
 
 
 def _memory_transpiler(options: argparse.Namespace) -> Callable[[Any], None] | None:
-    """Returns the transpiler of ``--optimize-memory``, which prints a report, or ``None``."""
+    """Returns the transpiler for ``--optimize-memory``, which prints a report, or ``None``."""
     from paddle_ngraph.transpiler import memory_transpiler
 
     names = ("recompute", "open_size", "shapes")
@@ -498,7 +498,7 @@ def _codegen(options: argparse.Namespace) -> int:
 
 
 def _only_model(path: str) -> Path:
-    """Returns the program of the only model at a path."""
+    """Returns the path of the program at ``path``, where there must be exactly one model."""
     from paddle_ngraph.frontends.saved_models import saved_model
 
     programs = saved_model.find(path)
@@ -520,7 +520,7 @@ def _convert(
     shapes: Sequence[dict[str, list[int]]] = (),
     prepare: Callable[[Any], None] | None = None,
 ) -> None:
-    """Saves a model with engine operators, and prints the partitioning report."""
+    """Saves a model with engine operators, and prints the report of the program pass."""
     from paddle_ngraph.frontends.saved_models import saved_model, saving
 
     model = saved_model.SavedModel.at(program)
@@ -531,7 +531,7 @@ def _convert(
 
 
 def _shapes(arguments: Sequence[str]) -> dict[str, list[int]]:
-    """Parses ``NAME=SIZExSIZE`` arguments into shapes by name."""
+    """Parses arguments ``NAME=SIZExSIZE`` into a dict from names to shapes."""
     found: dict[str, list[int]] = {}
     for name, shape in map(_shape, arguments):
         if name in found:
@@ -541,7 +541,7 @@ def _shapes(arguments: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _shape(text: str) -> tuple[str, list[int]]:
-    """Parses a name and a shape from ``x=1x3x640x640``."""
+    """Parses an argument such as ``x=1x3x640x640`` into a name and a shape."""
     name, _, sizes = text.rpartition("=")
     dims = sizes.split("x")
     if not name or not all(dim.isdecimal() or dim == "-1" for dim in dims):

@@ -53,7 +53,7 @@ def enable(dynamic: bool | Literal["training"] = False) -> None:
 
 
 def disable() -> None:
-    """Lets Paddle run every program again, from the next run on."""
+    """Has Paddle run all programs without the engine, from the next run on."""
     if installation.why_unavailable() is None:
         _switch(False)
 
@@ -172,7 +172,7 @@ def explain(program: Any) -> Any:
     try:
         return program_pass.dry_run(translation.translate(given.desc))
     except NotTranslatable as reason:
-        return translation.native_report(given.desc, f"the program stays native: {reason}")
+        return translation.native_report(given.desc, f"the program runs natively: {reason}")
 
 
 @overload
@@ -652,7 +652,7 @@ def save_inference_model(
 
 
 def stats() -> dict[str, Any]:
-    """Returns counters since the start or :func:`reset_stats`; see :func:`statistics.stats`."""
+    """Returns the counters since the last :func:`reset_stats`; see :func:`statistics.stats`."""
     library.load()
     from paddle_ngraph import statistics
 

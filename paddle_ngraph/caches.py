@@ -10,7 +10,7 @@ from paddle_ngraph.utils import lru_cache
 
 
 def sizes() -> dict[str, int]:
-    """Returns the entries of each cache, ``bindings``, and ``freed_bytes``."""
+    """Returns the number of entries of each cache, of ``bindings``, and ``freed_bytes``."""
     return {**_core.table_sizes(), **lru_cache.sizes(), "bindings": scope_tracking.count()}
 
 
@@ -21,5 +21,5 @@ def clear() -> None:
     """
     background_compile.cancel()
     lru_cache.clear_process_caches()
-    denylist.clear()  # engines retry, too
+    denylist.clear()  # lets the engines try subgraphs again that were denied
     _core.clear_cache()

@@ -22,7 +22,7 @@ class ErrorCode(IntEnum):
 
 NO_OPERATOR = -1
 
-# Sentences of the errors whose outcomes decide, for people only: no code compares them.
+# Messages of the errors with an error code: for people only, since no code compares messages.
 SENTENCES = {
     "int32_overflow": "a whole number needs 64 bits in this run",
     "frequent_int32_overflow": "its whole numbers need 64 bits",

@@ -26,7 +26,7 @@ _PATH_FLAGS = frozenset({"ngraph_cache_dir"})
 
 @dataclass(frozen=True)
 class Flag:
-    """A flag: its name without ``FLAGS_``, its default, and its meaning."""
+    """A flag of the package: its name without ``FLAGS_``, its default, and its meaning."""
 
     name: str
     default: bool | int | str
@@ -35,12 +35,12 @@ class Flag:
 
     @property
     def key(self) -> str:
-        """The name for ``paddle.set_flags`` and the environment."""
+        """The name of the flag in ``paddle.set_flags`` and in the environment."""
         return f"FLAGS_{self.name}"
 
     @property
     def setting(self) -> str:
-        """The field of ``PolicySettings`` that the flag sets."""
+        """The name of the field of ``PolicySettings`` whose value the flag is."""
         return self.name[len("ngraph_") :] if self.name.startswith("ngraph_") else self.name
 
 
@@ -65,17 +65,18 @@ _FALSE = frozenset({"0", "false", "no", "off", ""})
 
 def get(name: str) -> Any:
     """Returns the value of a flag, of the type of its default, e.g. ``get("use_ngraph")``."""
-    # Without the checks of paddle.get_flags, since each run reads flags several times.
+    # Reads Paddle's table directly, since paddle.get_flags checks names, and each run reads several
+    # flags.
     return flag_values()[FLAGS[name].key]
 
 
 def settings() -> PolicySettings:
-    """Returns the policy of the process, with the values of the flags."""
+    """Returns the ``PolicySettings`` of the process, with the current values of all flags."""
     return replace(SETTINGS, **{flag.setting: get(name) for name, flag in FLAGS.items()})
 
 
 def set(name: str, value: bool | int | str) -> None:
-    """Sets a flag from the next run on."""
+    """Sets a flag, which takes effect with the next run."""
     paddle.set_flags({FLAGS[name].key: value})
 
 
@@ -102,7 +103,8 @@ def read_environment() -> None:
     Raises:
         NgraphError: A value is not of the flag's type.
     """
-    paddle.get_flags([flag.key for flag in FLAGS.values()])  # adds the flags to Paddle's table
+    # Reading the flags registers them in Paddle's table.
+    paddle.get_flags([flag.key for flag in FLAGS.values()])
     for flag in FLAGS.values():
         if flag.key in os.environ:
             set(flag.name, _parse(flag, os.environ[flag.key]))

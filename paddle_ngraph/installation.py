@@ -12,7 +12,7 @@ from paddle_ngraph.utils.once import once
 
 try:
     from paddle_ngraph import _build_info
-except ImportError:  # the package is a source tree that was never built
+except ImportError:  # a source tree that was never built has no build information
     _build_info = None  # type: ignore[assignment]
 
 _UNCHECKED = "PADDLE_NGRAPH_UNCHECKED"
@@ -41,7 +41,7 @@ def why_unavailable() -> str | None:
                 f"{'none' if found is None else found} is installed: "
                 f"`pip install {package}=={built}`, or {_REBUILD}."
             )
-    from paddle_ngraph.paddle_private import check  # needs Paddle
+    from paddle_ngraph.paddle_private import check  # imported late, since it needs Paddle
 
     reason = check.why_unfit()
     if reason is not None and is_unchecked():
@@ -67,7 +67,7 @@ def _installed_version(package: str) -> str | None:
 
 
 def require() -> None:
-    """Raises NgraphError with the reason of :func:`why_unavailable`, if there is one."""
+    """Raises NgraphError with the reason if :func:`why_unavailable` returns one."""
     reason = why_unavailable()
     if reason is not None:
         raise NgraphError(reason)
@@ -82,7 +82,7 @@ def is_unchecked() -> bool:
 
 
 def is_requested_by_environment() -> bool:
-    """Returns whether ``FLAGS_use_ngraph`` in the environment enables the engine."""
+    """Returns whether the environment variable ``FLAGS_use_ngraph`` switches the engine on."""
     value = os.environ.get("FLAGS_use_ngraph", "")  # noqa: SIM112 - Paddle's own spelling
     return value.strip().lower() in ("1", "true", "yes", "on")
 

@@ -1,4 +1,4 @@
-"""Loading the compiled core into Paddle."""
+"""Loads the compiled core as a library of custom operators into Paddle."""
 
 from __future__ import annotations
 

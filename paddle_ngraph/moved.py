@@ -11,19 +11,19 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-# A package comes before its modules.
+# Old names of packages and modules -> present names; a package comes before its modules.
 _MOVED = {"function": "conversion", "function.registry": "conversion.registry"}
 
 
 class _Moved(ModuleType):
-    """A module under its old name."""
+    """A stand-in for a module under its old name, which warns when it is used."""
 
     def __init__(self, old: str, new: str) -> None:
         super().__init__(old, f"The old name of {new}.")
         self._new = new
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # tools that inspect all modules get no warning
+        if name.startswith("__"):  # no warning for tools that inspect all modules
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         message = f"{self.__name__} has moved to {self._new}"
         warnings.warn(message, DeprecationWarning, stacklevel=2)

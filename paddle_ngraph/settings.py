@@ -23,7 +23,7 @@ class PolicySettings:
         cache_min_ms: Functions that are built in fewer milliseconds are not stored on disk.
         num_threads: Threads of the engine; 0 for all cores that the process may use.
         precision: ``f32``, ``bf16``, or ``f16`` on GPUs and NPUs.
-        min_interval_us: Subgraphs that Paddle runs in fewer microseconds stay native.
+        min_interval_us: Subgraphs that Paddle runs in fewer microseconds run natively.
         background_compile: ``auto``, ``1`` or ``0``: whether Paddle runs subgraphs during builds.
         strict: Whether a subgraph that the engine cannot run is an error.
         use_mkl_packed: Whether recurrent layers of programs run with packed weights.

@@ -1,4 +1,4 @@
-"""Counters of runs, conversions and caches."""
+"""Counters of runs, conversions and caches, for ``paddle_ngraph.stats()``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _converted = 0
 
 
 class CacheInfo(NamedTuple):
-    """The function cache: least recently used functions are evicted first."""
+    """Counters of the function cache, which evicts the least recently used functions."""
 
     hits: int
     misses: int
@@ -25,14 +25,14 @@ class CacheInfo(NamedTuple):
 
 
 class Operator(Protocol):
-    """An operator that falls back to Paddle."""
+    """Interface of an operator in a report that falls back to Paddle."""
 
     @property
     def type(self) -> str: ...
 
 
 class Conversion(Protocol):
-    """A report of the program pass on one program."""
+    """Interface of a report of the program pass on one program."""
 
     @property
     def ops_converted(self) -> int: ...
@@ -81,7 +81,7 @@ def stats() -> dict[str, Any]:
 
 
 def reset_stats() -> None:
-    """Sets every counter of :func:`stats` and :func:`cache_info` to zero; functions stay cached."""
+    """Sets all counters of :func:`stats` and :func:`cache_info` to 0; caches keep entries."""
     global _converted
     with _lock:
         _converted = 0

@@ -1,1 +1,1 @@
-"""Code generation: a C++ project from a program."""
+"""Code generation: translates a program to a C++ project."""

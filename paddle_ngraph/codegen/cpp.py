@@ -1,4 +1,4 @@
-"""C++ literals, and wrapped lines of C++."""
+"""C++ literals of Python values, and wrapping of long lines of C++ code."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def text(value: str) -> str:
 
 
 def integer(value: int) -> str:
-    """A 64-bit integer literal."""
+    """The C++ literal of a 64-bit integer."""
     # In C++ the sign of the lowest int64 is an operator on a literal that is too large.
     return f"({value + 1} - 1)" if value == -(2**63) else str(value)
 
 
 def number(value: float) -> str:
-    """A double literal."""
+    """The C++ literal of a double."""
     given = float(value)
     if given != given:
         return "std::numeric_limits<double>::quiet_NaN()"
@@ -34,7 +34,7 @@ def number(value: float) -> str:
 
 
 def truth(value: bool) -> str:
-    """A bool literal."""
+    """The C++ literal of a bool."""
     return "true" if value else "false"
 
 

@@ -46,13 +46,14 @@ from paddle_ngraph.utils.dtypes import DTYPES
 _SIZE_HINTS = (8, 128, 320, 448, 576, 704, 832, 960, 1088)
 # Hints of a second function for small sizes, if the first one is not valid for these.
 _SMALL_SIZE_HINTS = (3, 10, 32, 48, 64, 80, 96, 112, 144)
-# Distance between further hints, for data-dependent sizes.
+# By tuple of hints, the distance between the further hints that data-dependent sizes get after
+# those of the tuple.
 _HINT_STEPS: Mapping[tuple[int, ...], int] = {_SIZE_HINTS: 128, _SMALL_SIZE_HINTS: 16}
-_ALIGNMENT = 64  # the alignment of the constants in their file, in bytes
+_ALIGNMENT = 64  # bytes: alignment of constants in the file that contains them
 
 
 class DimensionSize(NamedTuple):
-    """A dimension: its size at build time, and whether it is dynamic."""
+    """A dimension: its size when the function is built, and whether it is dynamic."""
 
     hint: int
     is_dynamic: bool = False
@@ -90,7 +91,7 @@ class Variant:
     conditions: Sequence[Guard] = ()
 
     def serves(self, given: Sequence[Shape]) -> bool:
-        """Whether the function is valid for inputs of these shapes."""
+        """Whether the variant of a function is valid for inputs of these shapes."""
         rows, hints = _with_symbols(given)
         return rows == self.shapes and all(guard.holds(hints) for guard in self.conditions)
 
@@ -156,7 +157,7 @@ def variants_of(
     if program.kernel_calls:
         more.append({"single": True})
     for given, options in itertools.product(requested, more):
-        # Skips functions for sizes that are invalid for the program.
+        # A program may be invalid for some sizes: it gets no function for these.
         with suppress(NgraphError):
             _ShapePropagation(program, given, weights, found, **options).block(program.blocks[0])
     for interval, variants in zip(program.intervals, found):
@@ -224,7 +225,7 @@ class _ShapePropagation:
         self._stacks: dict[CppVariable, list[list[Shape]]] = {}
 
     def block(self, block: CppBlock) -> list[Shape]:
-        """The shapes that a block returns."""
+        """Propagates shapes through a block; returns those of the values that it yields."""
         for statement in block.statements:
             if isinstance(statement, statements.Yield):
                 return self._of(statement.values)
@@ -303,7 +304,7 @@ class _ShapePropagation:
             )
 
     def _data_dependent_size(self, call: KernelCall, number: int, axis: int) -> DimensionSize:
-        """A data-dependent size: one size per tensor that determines it."""
+        """The symbolic size of a data-dependent dimension: results of the same data share one."""
         if self._single:
             return DimensionSize(1)
         what, operands = kernels.data_dependent_sizes(call.op)
@@ -363,7 +364,7 @@ def _with_symbols(shapes: Sequence[Shape]) -> tuple[list[list[int]], dict[int, i
 def _signature(
     interval: EngineCall, given: Sequence[Shape], constants: Mapping[int, np.ndarray]
 ) -> Signature:
-    """Element types and shapes of all inputs of the graph, including weights."""
+    """The signature of a function: element types and shapes of all inputs, including weights."""
     shapes = [tuple(size.hint for size in shape) for shape in given]
     for position in sorted(constants):
         shapes.insert(position, constants[position].shape)
@@ -429,7 +430,7 @@ def _dynamic_variant(
         draft = build.model_with(opening, interval.text, signature, weights, RunSettings())
         found = dynamic_shapes.dynamic_model_of(opening, draft)
     except Exception as error:
-        # Catches errors of OpenVINO, too: with static shapes, a build may succeed.
+        # Catches errors of OpenVINO, too: with static shapes, the build may succeed.
         reason = str(error).strip().partition("\n")[0] or "it has an empty tensor"
         remedy = _overflow_advice(error) or "; give shapes"
         raise NgraphError(f"{description} needs static shapes: {reason}{remedy}") from error
@@ -453,7 +454,8 @@ def _variant(
     for model in draft.models():
         _reject_empty(interval, model)
 
-    # A negative source stands for a result of the model, and is not changed.
+    # Indices of inputs shift, since weights are no inputs any more. A negative source stands for a
+    # result of the model, and is not changed.
     def without(sources: Sequence[int]) -> list[int]:
         return [_indices_without_weights([n], interval)[0] if n >= 0 else n for n in sources]
 
@@ -528,7 +530,7 @@ class Constants:
     _offsets: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def add(self, model: ov.Model, description: Path) -> None:
-        """Writes a model, and moves its constants to this file."""
+        """Saves ``model`` as ``description``, with its constants in the file of all models."""
         with tempfile.TemporaryDirectory(dir=description.parent) as folder:
             own = Path(folder) / "model.xml"
             ov.save_model(model, own, compress_to_fp16=False)

@@ -1,4 +1,4 @@
-"""Fallback operators: their kernels in Paddle, arguments and result types."""
+"""Kernels of Paddle for operators that fall back: their arguments and result types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 from paddle_ngraph.utils.dtypes import DTYPES
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
-# Reasons to reject an operator, by its ordering effects.
+# For each ordering effect, the reason why a project cannot call an operator with that effect.
 _EFFECT_REASONS = {
     DRAW: "it samples random numbers",
     ACT: "it has side effects",
@@ -38,7 +38,8 @@ _DATA_DEPENDENT_SIZES = {
 }
 
 Sizes = Sequence[int]
-# A dtype and a shape, or a list of them for a list; ``None`` for an absent result.
+# Type of a result: (dtype, shape); for a list of tensors a list of these; ``None`` for an absent
+# result.
 Type = Any
 
 
@@ -82,7 +83,7 @@ def kernel_of(op: Operation) -> PhiKernel:
         program, _ = _single_operator_program(op, lambda _, value: value.shape)
         found = _core.kernel_call(program, op.name())
     except Exception as error:
-        # Catches all types, since Paddle's own errors have many.
+        # Catches all exceptions, since Paddle raises errors of many types.
         raise NgraphError(_first_line(error)) from error
     if not _is_exported(found["infer_meta"]):
         raise NgraphError("the function that infers the shapes of its results is not in libphi")
@@ -104,7 +105,7 @@ def kernel_of(op: Operation) -> PhiKernel:
 
 
 def flat(results: Sequence[Type]) -> list[tuple[str, list[int]]]:
-    """Results with lists flattened, without absent results."""
+    """(dtype, shape) of each result: members of lists alone, absent results left out."""
     lists = (each if isinstance(each, list) else [each] for each in results)
     return [each for members in lists for each in members if each is not None]
 
@@ -126,14 +127,14 @@ def inferred(op: Operation, shapes: Sequence[Sequence[Sizes]]) -> list[Sizes]:
 
 
 def data_dependent_sizes(op: Operation) -> tuple[str, Sequence[int]]:
-    """The property that determines data-dependent sizes, and the indices of its operands."""
+    """The property of data that determines sizes of results, and the operands with these data."""
     return _DATA_DEPENDENT_SIZES.get(op.name(), (op.name(), range(op.num_operands())))
 
 
 def _single_operator_program(
     op: Operation, shape_of: Callable[[int, Value], Sizes]
 ) -> tuple[Program, list[Any]]:
-    """A program of an operator and the constants that it reads; and its results."""
+    """Returns a program of one operator, and of the constants that it reads, with its results."""
     program: Program = paddle.pir.Program()
     block = program.global_block()
     known: dict[int, Any] = {}
@@ -191,7 +192,7 @@ _exported: LRUCache[str, bool] = process_cache(
 
 
 def _is_exported(function: str) -> bool:
-    """Whether libphi_core exports a function of the namespace phi."""
+    """Whether libphi_core exports the function ``phi::function``."""
     return _exported.get_or_create(function, lambda: _find_exported(function))
 
 

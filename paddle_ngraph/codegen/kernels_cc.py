@@ -1,4 +1,4 @@
-"""``kernels.h`` and ``kernels.cc`` of a generated project: a function per fallback operator."""
+"""Writes ``kernels.h`` and ``kernels.cc`` of a project: a C++ function per kernel call."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ using native::Tensors;
 
 
 def header_of(calls: Sequence[KernelCall]) -> str:
-    """The text of ``kernels.h``."""
+    """The contents of ``kernels.h``, which declares the functions."""
     lines = [f"native::Tensors {call.function}(const Operands& operands);\n" for call in calls]
     return _HEADER.format(functions="".join(lines))
 
 
 def source_of(calls: Sequence[KernelCall]) -> str:
-    """The text of ``kernels.cc``."""
+    """The contents of ``kernels.cc``, which defines the functions."""
     functions = ("\n".join(_function(call)) for call in calls)
     return _SOURCE.format(functions="\n".join(functions))
 

@@ -1,4 +1,4 @@
-"""``main.cc`` of a generated project: one function for each block."""
+"""Writes ``main.cc`` of a project: a C++ function for each block of the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A generated project: checks before a file is written, and the files."""
+"""Generates a project: checks the program first, then writes the files."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def generate(
     wide_integers: bool = False,
     force: bool = False,
 ) -> Report:
-    """See :func:`paddle_ngraph.transpiler.generate_native`."""
-    # Resolved, so that a symbolic link to a folder is retained, and its target replaced.
+    """Generates a C++ project: the body of :func:`paddle_ngraph.transpiler.generate_native`."""
+    # Symbolic links are resolved: a link to a folder is retained, and the folder itself replaced.
     target = Path(os.path.realpath(directory))
     _check_directory(target, force)
     target_processor = _processor(processor_name)
@@ -72,7 +72,7 @@ def generate(
     given = ngraph_transpiler.static_program(program, "generate_native")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
     integer_checks = integer_ranges.without_overflow_checks() if wide_integers else nullcontext()
-    # Without packed operators, which need Paddle in each run.
+    # Recurrent layers stay Paddle's operators: packed operators would need Paddle in each run.
     with packed_layers.disabled(), integer_checks:
         report = ngraph_transpiler.rewrite(copy, open_size=None)
     values = ngraph_transpiler.remove_fetches(copy, fetching)
@@ -87,7 +87,8 @@ def generate(
     read = _reader(scope if scope is not None else paddle.static.global_scope())
     variables = {each.name: read(each.name) for each in cpp_program.persistent}
     _require_files(cpp_program)
-    # The actual shapes in the scope are used, which may differ from the declared ones.
+    # The shapes that variables have in the scope are used: these may differ from the declared
+    # shapes.
     for each in cpp_program.persistent:
         each.target.shape = variables[each.name].shape
     with processor.target(target_processor):
@@ -148,7 +149,7 @@ def _reader(scope: Scope) -> Callable[[str], np.ndarray]:
             if variable is not None:
                 return np.array(variable.get_tensor())
         except Exception as error:
-            # Catches all types, since Paddle's own errors have many.
+            # Catches all exceptions, since Paddle raises errors of many types.
             raise NgraphError(f"the variable {name} cannot be read: {error}") from error
         raise NgraphError(f"there is no variable {name}: run the startup program first")
 
@@ -210,7 +211,7 @@ def _staging_folder(target: Path, force: bool) -> Iterator[Path]:
 
 
 def _replace(target: Path, folder: Path) -> None:
-    """Moves ``folder`` to ``target``, and deletes an existing target on success."""
+    """Moves ``folder`` to ``target``; the existing target is deleted once that has succeeded."""
     if not target.exists():
         folder.rename(target)
         return
@@ -273,7 +274,7 @@ def _write(
 
 
 def core_files() -> list[str]:
-    """The files of the core in a project, relative to the package."""
+    """The C++ files of the core that projects contain, as paths relative to the package."""
     pending = [
         str(path.relative_to(_PACKAGE)) for pattern in _CORE for path in _PACKAGE.glob(pattern)
     ]

@@ -50,7 +50,7 @@ _LEFT_TO_PADDLE = "it falls back to Paddle in the engine, for the reason that fo
 
 # C++ keywords and names used in main.cc; a variable of such a name gets a suffix.
 _GENERATED_NAMES = re.compile(r"(block|branch|called|loop|made|popped)_\d+")
-_MACRO_NAMES = re.compile(r"[A-Z][A-Z0-9_]+")  # names of macros: NULL, INT64_MAX
+_MACRO_NAMES = re.compile(r"[A-Z][A-Z0-9_]+")  # names like NULL and INT64_MAX may be macros in C++
 _RESERVED_NAMES = frozenset(
     re.findall(
         r"\w+",
@@ -85,7 +85,7 @@ class CppVariable:
 
 @dataclass
 class Feed:
-    """A variable that is fed in each run."""
+    """A statement that declares a variable which each run is fed."""
 
     target: CppVariable
     name: str
@@ -144,11 +144,11 @@ class KernelCall:
 
     @property
     def function(self) -> str:
-        """The name of the function that calls the kernel, in kernels.h."""
+        """The name of the C++ function in kernels.h that calls the kernel."""
         return f"{self.op.name().removeprefix('pd_op.').rstrip('_')}_{self.number}"
 
     def written(self) -> list[CppVariable]:
-        """The existing variables that the kernel overwrites."""
+        """The variables, defined before, that the kernel overwrites."""
         return [each for operand in self.overwrites.values() for each in self.operands[operand]]
 
 
@@ -178,7 +178,7 @@ class EngineCall:
 
 @dataclass
 class While:
-    """A loop: ``body`` returns the next condition, and then the loop-carried values."""
+    """A loop statement: ``body`` yields the next condition, and then the loop-carried values."""
 
     number: int
     condition: CppVariable
@@ -189,7 +189,7 @@ class While:
 
 @dataclass
 class If:
-    """A branch: one of two blocks runs and returns the results."""
+    """A branch statement: one of two blocks runs, and yields the results."""
 
     number: int
     condition: CppVariable
@@ -313,7 +313,7 @@ class CppProgram:
 
 
 class NotExpressible(NgraphError):
-    """An operator that cannot be expressed in C++."""
+    """Raised for an operator that cannot be expressed in C++."""
 
 
 def cpp_program_of(
@@ -337,7 +337,7 @@ def cpp_program_of(
 
 
 class _CppScope:
-    """The variables of a block, with a link to the outer scope."""
+    """The variables of a block, and the scope of the enclosing block."""
 
     def __init__(self, block: CppBlock, outer: _CppScope | None) -> None:
         self.block = block
@@ -366,7 +366,7 @@ class _CppScope:
 
 
 class _CppProgramBuilder:
-    """The builder of :func:`cpp_program_of`."""
+    """Builder of the statements of a program; see :func:`cpp_program_of`."""
 
     def __init__(self, scheduled: str, takes_fetched: bool) -> None:
         self._scheduled = scheduled
@@ -383,7 +383,7 @@ class _CppProgramBuilder:
         self._description = ""
 
     def finished(self) -> CppProgram:
-        """The complete program."""
+        """Returns the program, after all blocks were added."""
         return CppProgram(
             blocks=[scope.block for scope in self._scopes],
             feeds=list(self._feeds.values()),
@@ -395,7 +395,7 @@ class _CppProgramBuilder:
         )
 
     def fetch(self, scope: _CppScope, name: str, value: Value) -> None:
-        """Adds a value to the results."""
+        """Adds a statement that returns a value as the result ``name``."""
         fetch = Fetch(name, scope.find(value))
         if name in self._results:
             raise NgraphError(f"two results are called {name!r}")
@@ -403,7 +403,7 @@ class _CppProgramBuilder:
         scope.block.statements.append(fetch)
 
     def add_block(self, block: Block, outer: _CppScope | None, role: str) -> _CppScope:
-        """Translates a block and its sub-blocks."""
+        """Translates a block and its sub-blocks to statements; returns the scope of the block."""
         scope = _CppScope(CppBlock(len(self._scopes), role), outer)
         self._scopes.append(scope)
         for value in block.args():
@@ -459,7 +459,8 @@ class _CppProgramBuilder:
         outlives = is_persistent and name != self._scheduled
         known: dict[str, Any] = self._persistent if outlives else self._feeds
         if name not in known:
-            # Defined in the outermost scope, so that every block sees it: one name is one variable.
+            # The variable is defined in the outermost scope, so that every block sees it: one name
+            # is one variable.
             outermost = self._scopes[0]
             create: Any = PersistentVariable if outlives else Feed
             known[name] = create(self._new_variable(outermost, value, name), name)
@@ -504,7 +505,8 @@ class _CppProgramBuilder:
     def _interval(self, scope: _CppScope, op: Operation) -> None:
         text = str(op.attrs()["graph"])
         graph = Graph.from_string(text)
-        # Replaces other devices by the CPU: a project runs on CPUs only.
+        # Subgraphs that were placed on another device are compiled for the CPU: projects run on
+        # CPUs only.
         if graph.compiled_for != CPU:
             graph = replace(graph, device=CPU)
             text = graph.to_string()
@@ -556,7 +558,7 @@ class _CppProgramBuilder:
 
     def _stack(self, scope: _CppScope, op: Operation) -> None:
         stack = CppVariable(self._unused_name("stack"))
-        # The three results, a stack and its two ends, are one C++ variable.
+        # In C++, one variable represents all three results: the stack and its two ends.
         for value in op.results():
             scope.variables[value.id] = stack
         scope.block.statements.append(MakeStack(stack))
@@ -649,7 +651,7 @@ class _CppProgramBuilder:
         scope.block.statements.append(call)
 
     def _tensors(self, scope: _CppScope, value: Value) -> list[Value]:
-        """The tensors of an operand."""
+        """The tensors of an operand: itself, or the members of a list; none if it is absent."""
         if not value.initialized():
             return []
         return [value] if value.is_dense_tensor_type() else self._members(scope, value)
@@ -688,7 +690,7 @@ def _parameter_name(value: Value) -> str:
 
 
 def _is_bookkeeping(operator: str, op: Operation, operands: Sequence[CppVariable]) -> bool:
-    """Whether the runtime has an operator for the declared dtypes and shapes of these operands.
+    """Whether the runtime has an operator for operands of these declared dtypes and shapes.
 
     Dynamic sizes may differ: functions.py checks the given ones.
     """
@@ -713,7 +715,7 @@ def _declared(type: tuple[str, Sequence[int]]) -> tuple[str, tuple[int, ...]]:
 
 
 def _attributes_of(operator: str, op: Operation) -> list[str]:
-    """The arguments of the function in run.h after the operands."""
+    """C++ expressions of the arguments after the operands, for a function that run.h declares."""
     attributes = op.attrs()
     if operator == "cast":
         return [_cpp_dtype(dtype_name(attributes["dtype"]))]

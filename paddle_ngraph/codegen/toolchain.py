@@ -1,4 +1,4 @@
-"""The installed tools and libraries for the build of a generated project."""
+"""Locates the tools and libraries with which a generated project is built."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 from paddle_ngraph.errors import NgraphError
 
-# The release of oneDNN's headers that matches the library in Paddle's wheel.
+# The pip package with the headers of oneDNN, in the release of the library in Paddle's wheel.
 HEADERS = "onednn-devel==2025.0.0"
-# The file that only projects with calls of Paddle's kernels contain.
+# A file that is in a project only if the project calls kernels of Paddle.
 KERNELS = "kernels.cc"
 
 
@@ -36,7 +36,7 @@ def options(project: Path) -> dict[str, Path]:
 
 
 def commands(project: Path) -> list[str]:
-    """Shell commands that build a project."""
+    """The shell commands that build a project."""
     try:
         named = [f"-D{name}={path}" for name, path in options(project).items()]
     except NgraphError as error:
@@ -47,13 +47,13 @@ def commands(project: Path) -> list[str]:
 
 
 def cmake() -> str:
-    """The command cmake, of this environment or else of the system."""
+    """The path of cmake: of this Python environment, or else of the system."""
     own = Path(sys.executable).parent / "cmake"
     return str(own) if own.is_file() else "cmake"
 
 
 def folder_of(package: str) -> Path:
-    """The folder of an installed package."""
+    """The folder in which a Python package is installed."""
     found = importlib.util.find_spec(package)
     assert found is not None and found.origin is not None
     return Path(found.origin).parent

@@ -11,7 +11,8 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import is_accelerator
 from paddle_ngraph.utils.once import once
 
-# Properties that identify a device and its driver, where a plugin has them.
+# Properties of an OpenVINO device that identify it and its driver, for the keys of the disk cache.
+# A plugin may lack some.
 _IDENTITY = ("FULL_DEVICE_NAME", "DEVICE_ARCHITECTURE", "GPU_DRIVER_VERSION", "NPU_DRIVER_VERSION")
 
 
@@ -49,7 +50,7 @@ def _described(name: str) -> Accelerator:
 def _property(name: str, key: str) -> Any:
     try:
         return core().get_property(name, key)
-    except RuntimeError:  # no value: the plugin lacks the property
+    except RuntimeError:  # the device's plugin lacks the property: no value
         return None
 
 

@@ -28,7 +28,7 @@ _NAMES = """
 _VALUE_PRESERVING = frozenset(_NAMES.split())
 # The longest chain of value-preserving nodes that is searched for the source of an output.
 _MAX_SEARCH_DEPTH = 32
-# The largest constant whose elements are all checked, in elements.
+# The largest constant, in elements, whose elements are all checked for being bfloat16 values.
 _MAX_CONSTANT_ELEMENTS = 1 << 10
 
 
@@ -52,7 +52,7 @@ class Bfloat16Values:
         return output if self.holds(output) else self._extension(ROUNDING, [output]).output(0)
 
     def narrowed(self, output: Output) -> Output:
-        """A float32 tensor, of any values, converted to bfloat16."""
+        """A float32 tensor, converted to bfloat16, with rounding if necessary."""
         return self._extension(NARROWING, [before_rounding(output)]).output(0)
 
     def holds(self, output: Output) -> bool:
@@ -82,6 +82,6 @@ class Bfloat16Values:
 
 
 def before_rounding(output: Output) -> Output:
-    """The value before its rounding, if ``output`` is that of a rounding."""
+    """The unrounded value if ``output`` is a rounding to bfloat16, else ``output`` itself."""
     node = output.get_node()
     return node.input_value(0) if node.get_type_name() == ROUNDING else output

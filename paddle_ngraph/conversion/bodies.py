@@ -1,7 +1,7 @@
 """Bodies of loops and branches: models, whose inputs come from the nodes around them.
 
-Loop-carried values may grow by equal sizes in each iteration: docs/design.md, "Sizes that a turn
-decides".
+Loop-carried values may grow by equal sizes in each iteration: docs/design.md, "Sizes that depend on
+the iteration".
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph, TensorSpec
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 
-# The sizes that an iteration adds to each dimension of each loop-carried value.
+# For each loop-carried value and each of its dimensions, the size that an iteration adds.
 ShapeGrowth = Sequence[Sequence[Number]]
 
 _SHAPE_CHANGES = "an iteration changes the shape of a loop-carried value"
@@ -142,7 +142,8 @@ class BodyBuilder:
         self._outer = outer
         self._block = block
         outer_shapes = outer.sizes.shapes
-        # Symbols of sizes that are known outside the loop.
+        # Symbols that the code around the loop knows: sizes of such symbols alone are
+        # loop-invariant.
         self._outer_symbols = set() if outer_shapes is None else set(outer_shapes.guards.numbers())
         self._args = args
         self._growth = growth
@@ -159,13 +160,15 @@ class BodyBuilder:
             if counters is not None and written[block.inputs[index].id]
         }
         self._used_arrays = used_arrays
-        # The elements that this iteration has appended, by the index of the source.
+        # TensorArrays of the elements that one iteration appends, by the index of the array's
+        # source.
         self._appended: dict[int, TensorArray] = {}
         self._has_iteration_sizes = (
             _has_growth(growth) or self._shapes_slices or bool(self._appends)
         )
-        self._iteration_check: Node | None = None  # the node that checks the next iteration index
-        self._next_iteration: Node | None = None  # the node of the next iteration index
+        # Node that checks that there may be another iteration.
+        self._iteration_check: Node | None = None
+        self._next_iteration: Node | None = None  # node that computes the next iteration index
         sizes = outer.sizes.of_block()
         read = [self._source(index, each) for index, each in enumerate(sources)]
         self.inputs = BodyInputs(read, args, sizes, outer.sizes)
@@ -187,10 +190,10 @@ class BodyBuilder:
         return [_growth_between(before, after, self._outer_symbols) for before, after in shapes]
 
     def initial_values(self) -> list[Output]:
-        """The initial values, with the sizes that grow hidden from nGraph.
+        """The initial values of the loop, in which sizes that grow are hidden from nGraph.
 
-        nGraph would take the initial sizes for those in each iteration if the final value has no
-        reader.
+        nGraph would take the initial sizes for the sizes in each iteration if the final value has
+        no reader.
         """
         return list(map(self._with_hidden_sizes, self.inputs.sources, self._growth))
 
@@ -257,7 +260,7 @@ class BodyBuilder:
         """The node that the block reads for a source: itself, or the elements of a TensorArray."""
         if not isinstance(source, TensorArray):
             return source
-        # No element is passed: the block only appends to this array.
+        # The body gets a dummy instead of the elements of an array to which it only appends.
         if index in self._appends:
             return opset15.constant(np.int64(0)).output(0)
         return self._outer.arrays.elements(source)
@@ -274,7 +277,7 @@ class BodyBuilder:
         return array
 
     def build(self) -> RegionBody:
-        """Converts the block, and creates the model.
+        """Converts the block to the model of the body.
 
         Raises:
             ConversionError: As in :meth:`NgraphBridge.convert`.
@@ -344,7 +347,10 @@ class BodyBuilder:
         self.inputs.use_runtime_sizes()
 
     def _make_growing_args_dynamic(self) -> None:
-        """Makes growing dimensions dynamic: nGraph infers one loop-carried value at a time."""
+        """Makes growing dimensions of parameters dynamic.
+
+        nGraph does not find all of them, since it infers one loop-carried value at a time.
+        """
         for node, shape, growth in zip(
             self.inputs.parameters, self.inputs.arg_shapes, self._growth
         ):
@@ -354,7 +360,7 @@ class BodyBuilder:
             node.set_partial_shape(ov.PartialShape(dims))
 
     def _model_of(self, results: Sequence[Output], late: Sequence[Node] = ()) -> ov.Model:
-        """The model that computes these results, with all parameters of the body."""
+        """An OpenVINO model of these results, with all parameters of the body, then ``late``."""
         yielded = [opset15.result(result) for result in results]
         parameters = [*self.inputs.parameters, *self.inputs.index_parameters()]
         return ov.Model(yielded, [*parameters, *late])
@@ -381,10 +387,10 @@ class BodyBuilder:
         self.inputs.use_runtime_sizes()
 
     def _checked_condition(self, continues: Output) -> Output:
-        """The condition for another iteration, false where a check of the iteration index fails.
+        """The condition for another iteration; false if the check of the iteration index fails.
 
-        Paddle runs loops with too many iterations; the loop here ends where the check rejects the
-        run.
+        Paddle runs loops with more iterations than sizes allow; in the engine, such a loop ends at
+        the check, which rejects the run.
         """
         next_index = opset15.add(self.inputs.iteration_index(), self.bridge.full(1, Type.i64))
         condition = (
@@ -460,7 +466,7 @@ class BodyBuilder:
         )
 
     def _grows(self, index: int) -> bool:
-        """Whether an iteration adds to a dimension of the loop-carried value ``index``."""
+        """Whether an iteration enlarges some dimension of the loop-carried value ``index``."""
         return any(map(_is_growth, self._growth[index]))
 
 
@@ -485,12 +491,12 @@ def _growth_between(
 
 
 def _is_growth(added: Number) -> bool:
-    """Whether a dimension to which an iteration adds this size grows."""
+    """Whether ``added``, the size that an iteration adds to a dimension, differs from 0."""
     return not is_same_shape([added], [0])
 
 
 def _has_growth(growth: ShapeGrowth) -> bool:
-    """Whether an iteration adds to any dimension of the loop-carried values."""
+    """Whether an iteration enlarges some dimension of some loop-carried value."""
     return any(map(_is_growth, chain(*growth)))
 
 

@@ -62,7 +62,7 @@ from paddle_ngraph.errors import NgraphError, outcome, summarized
 from paddle_ngraph.ir.graph import BFLOAT16, CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import DTYPES
 
-# Paddle's dtype name by nGraph's element type name.
+# The name of a Paddle dtype for each name of an nGraph element type.
 PADDLE_DTYPES = {dtype.element: name for name, dtype in DTYPES.items()}
 
 
@@ -119,7 +119,8 @@ class NgraphBridge:
         self.induction = InductionValues(graph.ops) if induction is None else induction
         self.integers = IntegerChecks(self._nodes, self.folding, inputs.subgraph_input, device)
         self.bfloat16 = Bfloat16Values(extension)
-        # The ids of the tensors that Paddle declares bfloat16: converters see these as float32.
+        # The ids of tensors that Paddle declares bfloat16, but converters see as float32 tensors of
+        # rounded values.
         specs = (spec for op in graph.ops for spec in op.output_specs())
         self._rounded_ids = {spec.id for spec in specs if spec.dtype == BFLOAT16}
         # The number of tensors of inlined blocks so far, from which their ids in this graph follow.
@@ -169,9 +170,9 @@ class NgraphBridge:
         self._nodes[spec.id] = self.materialize(self.folding.folded(output))
 
     def rounded(self, op: Op, name: str, node: Any) -> Any:
-        """``node``, rounded to bfloat16 if the output ``name`` of ``op`` is.
+        """``node``, rounded to bfloat16 if the output ``name`` of ``op`` has dtype bfloat16.
 
-        For values that Paddle's kernels round on the way: attributes, and intermediate results.
+        For values that Paddle's kernels round, too: attributes, and intermediate results.
         """
         if self._rounded_ids.isdisjoint(spec.id for spec in op.outputs.get(name, ()) if spec):
             return node
@@ -209,7 +210,7 @@ class NgraphBridge:
         return np.concatenate([np.atleast_1d(array) for array in arrays])
 
     def is_known(self, op: Op, name: str) -> bool:
-        """Whether :meth:`constant` knows the contents of input ``name``."""
+        """Whether the contents of input ``name`` are known while the function is built."""
         return all(
             self.folding.contents(node) is not None for node in self.get_input_nodes(op, name)
         )
@@ -250,7 +251,7 @@ class NgraphBridge:
         return self.inputs.draw(distribution, a, b, seed, shape)
 
     def extension(self, name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
-        """See :func:`extension_for`."""
+        """Creates a node of an operator of the core; see :func:`extension_for`."""
         return extension_for(self.device, name, inputs, **attributes)
 
     def inline(self, block: Graph, sources: Sequence[Output | TensorArray]) -> list[Output]:
@@ -280,14 +281,14 @@ class NgraphBridge:
         return [self.integers.apply_deferred(replace(s, id=ids[s.id])) for s in block.outputs]
 
     def _next_tensor_id(self) -> int:
-        """An id that no tensor of the graph has."""
+        """A new id for a tensor of an inlined block: negative, unlike the graph's own ids."""
         self._inlined += 1
         return -1 - self._inlined
 
     # -- for builders -------------------------------------------------------------------------
 
     def set_input(self, spec: TensorSpec, node: Output) -> None:
-        """Makes ``node`` an input of the block."""
+        """Adds ``node`` as the block's input ``spec``."""
         is_narrow = node.get_element_type() == Type.bf16
         self._nodes[spec.id] = self.bfloat16.widened(node) if is_narrow else node
         self.as_declared &= fits(spec.shape, self.shape(self._nodes[spec.id]))
@@ -350,7 +351,7 @@ def _reason(error: Exception) -> str:
 
 
 def fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:
-    """Whether a shape agrees with one that Paddle declares, in which -1 stands for any size."""
+    """Whether ``actual`` agrees with a declared shape, in which -1 matches any size."""
     # Some operators leave an output unchanged, for which Paddle declares a shape with a 0.
     if 0 in declared:
         return True

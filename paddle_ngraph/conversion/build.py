@@ -61,7 +61,7 @@ class BuildPass(NamedTuple):
 
 def _split_batch(draft: Draft) -> None:
     if draft.splits_batch and not draft.builder.has_placeholders():
-        draft.parts = batch_split.split_batch(draft.model, draft.settings.threads, draft.bridge)
+        draft.chunks = batch_split.split_batch(draft.model, draft.settings.threads, draft.bridge)
 
 
 def _use_bfloat16_matmuls(draft: Draft) -> None:
@@ -72,7 +72,8 @@ def _use_bfloat16_matmuls(draft: Draft) -> None:
 
 
 def _use_onednn_matmuls(draft: Draft) -> None:
-    # Not in inference with bfloat16, where the plugin's own matmuls round their operands.
+    # In inference with bfloat16 the plugin's own matmuls round their operands; those stay as they
+    # are.
     if draft.settings.precision == "f32" or not draft.builder.graph.infers:
         matmuls.use_onednn_matmuls(draft.model, draft.bridge.extension)
 
@@ -97,40 +98,40 @@ def _on_models(change: Callable[[ov.Model], None]) -> Callable[[Draft], None]:
 
 PASSES = (
     BuildPass(
-        "part the batch",
-        "a request for each part keeps its activations in a core's caches; it has rules for what "
-        "converters make, whose sizes the bridge knows as long as none is open, and decides how "
-        "large the products are",
+        "split batch",
+        "a request for each chunk keeps its activations in a core's caches; first, since its rules "
+        "are for nodes as converters build them, with static shapes that the bridge knows, and "
+        "since it determines the sizes of the matmuls",
         _split_batch,
         is_cpu_only=True,
     ),
     BuildPass(
-        "open dimensions",
+        "make dimensions dynamic",
         "a model built at one signature becomes valid for all shapes that its guards allow",
         lambda draft: draft.builder.make_dynamic(draft.model),
     ),
     BuildPass(
-        "keep what branches make",
-        "the plugin loses what an If has made where memory has to grow, that is, for open sizes",
+        "preserve branch results",
+        "the plugin loses results of an If whose memory has to grow: those of dynamic shapes",
         _preserve_branch_results,
         is_cpu_only=True,
     ),
     BuildPass(
-        "fuse rectifiers",
-        "saves a pass over the data; recognizes comparisons only as converters write them",
+        "fuse ReLU",
+        "saves a pass over the data; recognizes comparisons only as converters build them",
         lambda draft: fusion.fuse_relus(draft.model, draft.bridge.extension),
         is_cpu_only=True,
     ),
     BuildPass(
-        "reduce without ones",
-        "the plugin loses count of axes of one element; before means are looked at, of which this "
-        "makes some",
+        "reduce without unit axes",
+        "the plugin miscounts axes of one element; before the pass over means, since this one "
+        "creates some",
         _on_models(plugin_workarounds.reduce_without_ones),
     ),
     BuildPass(
         "divide sums over samples",
-        "the plugin's means over samples are wrong from the second run on; before divisions are "
-        "looked at, as this makes some",
+        "the plugin's means over samples are wrong from the second run on; before the pass over "
+        "divisions, since this one creates some",
         _on_models(plugin_workarounds.divide_sums_over_samples),
     ),
     BuildPass(
@@ -140,84 +141,87 @@ PASSES = (
     ),
     BuildPass(
         "squeeze to scalars",
-        "the plugin crashes on some scalars that a Reshape makes",
+        "the plugin crashes on some scalars that a Reshape computes",
         _on_models(plugin_workarounds.squeeze_to_scalars),
     ),
     BuildPass(
-        "keep what Abs reads",
-        "the plugin overwrites what other nodes read too",
+        "separate input of Abs",
+        "the plugin's kernel of Abs overwrites its input, which a fused node may still have to "
+        "read",
         _on_models(plugin_workarounds.separate_abs_input),
     ),
     BuildPass(
-        "compare from below",
+        "compare by less",
         "with AVX-512 the plugin treats NaN as greater than every number",
         _on_models(plugin_workarounds.compare_by_less),
     ),
     BuildPass(
         "use int8",
-        "the plugin has int8 kernels for what a program quantizes; products that get one stay with "
-        "the plugin, and weights on a grid must not be computed beforehand",
+        "the plugin has int8 kernels for values that a program quantizes; matmuls with such a "
+        "kernel stay with the plugin, and quantized weights must not be folded before",
         lambda draft: int8.use_int8(draft.model),
         is_cpu_only=True,
     ),
     BuildPass(
-        "multiply in bfloat16",
+        "matmul in bfloat16",
         "a function that trains needs float32 elsewhere, which the plugin's own bfloat16 would not "
-        "keep; products of whole numbers stay as they are",
+        "preserve; matmuls of integers stay as they are",
         _use_bfloat16_matmuls,
         is_cpu_only=True,
     ),
     BuildPass(
-        "products by oneDNN",
-        "its kernels are faster for some large products",
+        "matmul by oneDNN",
+        "oneDNN's kernels are faster for some large matmuls",
         _use_onednn_matmuls,
         is_cpu_only=True,
     ),
     BuildPass(
-        "compute constants",
-        "the plugin computes some nodes of constants alone at the first run, then overwrites them",
+        "fold constants",
+        "the plugin computes some nodes that read only constants at the first run, then overwrites "
+        "their results",
         _on_models(constants.compute_constants),
     ),
     BuildPass(
-        "keep sums before constants",
-        "the plugin sums constants up, and loses what is small beside them; only from here on they "
-        "are constants",
+        "round sums before constants",
+        "the plugin adds up the constants of successive sums first, and rounds small terms away; "
+        "after folding, which shows which operands are constants",
         _on_models(algebra.round_sums_before_constants),
     ),
     BuildPass(
-        "keep products before constants",
+        "round products before constants",
         "the plugin multiplies constants with each other, and with weights, beyond float32",
         _on_models(algebra.round_products_before_constants),
     ),
     BuildPass(
-        "keep products before large terms",
-        "the plugin computes a product and a sum in one step, in which nothing overflows",
+        "preserve overflow before large terms",
+        "the plugin computes a product and a sum in one step, in which the product does not "
+        "overflow",
         _on_models(algebra.preserve_overflow_before_large_terms),
     ),
     BuildPass(
         "keep positive zeros",
-        "the plugin leaves sums with 0 out; constants tell which they are",
+        "the plugin removes sums with 0; after folding, which shows which operands are 0",
         _on_models(algebra.keep_positive_zeros),
     ),
     BuildPass(
-        "keep rectifiers of negatives",
-        "the plugin makes one node of two, and NaN of 0",
+        "separate ReLU of negatives",
+        "the plugin merges relu(x) - a * relu(-x) into a PRelu, which is NaN for NaN, unlike ReLU",
         _on_models(algebra.separate_relus_of_negatives),
     ),
     BuildPass(
         "compute small erf",
-        "the plugin has few digits of it",
+        "the plugin's erf has few correct digits near 0",
         _on_models(algebra.compute_small_erf),
     ),
     BuildPass(
-        "part packed weights",
-        "the plugin confuses weights that are packed in two ways; only from here on they are "
-        "constants",
+        "separate packed weights",
+        "the plugin confuses two packed layouts of one weight; after folding, which shows which "
+        "weights are constants",
         _on_models(constants.separate_packed_weights),
     ),
     BuildPass(
-        "keep loops apart",
-        "the plugin crashes on some loops that it fuses; the final nodes show which",
+        "disable loop fusion",
+        "the plugin crashes on some loops that it fuses; late, since the final nodes show which",
         lambda draft: plugin_workarounds.disable_loop_fusion(
             draft.model, draft.builder.inner_models()
         ),
@@ -225,8 +229,8 @@ PASSES = (
     ),
     BuildPass(
         "update in place",
-        "parameters and states of optimizers are there once, and written where they are; the model "
-        "is final then, so that nothing can come to read them",
+        "saves copies of parameters and optimizer states; last, since no later pass may add a "
+        "reader of a state that a run overwrites",
         _update_in_place,
     ),
 )
@@ -242,7 +246,7 @@ class BuiltModel(NamedTuple):
         open_sizes: If there are symbols, the index of the symbol, or -1, for each dimension of each
             input, then for each element of inputs that are read by value.
         guards: Guards on the symbols, as :func:`symbolic_sizes.to_words` encodes them.
-        parts: The number of chunks of the batch: the model computes one chunk.
+        parts: See :attr:`Draft.chunks`.
         updates: See :attr:`Draft.updates`.
         checks: Range checks that a run does before the device reads its inputs.
         device: OpenVINO's name of a device; empty for the CPU.
@@ -291,7 +295,7 @@ def build_model(
             found.draft.positions,
             open_sizes=found.sizes,
             guards=found.guards,
-            parts=found.draft.parts,
+            parts=found.draft.chunks,
             updates=found.draft.updates,
         )
     try:
@@ -303,17 +307,17 @@ def build_model(
         denylist.record_provisional_failure(text, error.without_traceback())
         raise
     except ValueError as error:
-        # The dtype of an input is not the one that the program declares.
+        # A ValueError shows that the dtype of an input is not the one that the program declares.
         denylist.record_provisional_failure(text, NgraphError(str(error)))
         raise
     pin_gradients(draft)
-    if draft.parts > 1:
-        dynamic_shapes.remember(text, signature, values, draft.parts)
+    if draft.chunks > 1:
+        dynamic_shapes.remember(text, signature, values, draft.chunks)
     return BuiltModel(
         _unwrapped_model(draft.model),
         draft.positions,
         builder.inputs.draws,
-        parts=draft.parts,
+        parts=draft.chunks,
         updates=draft.updates,
         checks=builder.bridge.integers.checks,
         device=device,
@@ -351,7 +355,7 @@ def make_model(
 
 
 def _unwrapped_model(model: ov.Model) -> Any:
-    """The model without its Python wrapper."""
+    """The C++ binding object inside OpenVINO's Python wrapper of a model."""
     return model._Model__model
 
 
@@ -388,7 +392,7 @@ def conversion_error(graph: Graph, text: str) -> ConversionError | None:
 
 @once
 def _warn_without_bfloat16() -> None:
-    """Warns if the processor has no units for bfloat16."""
+    """Warns that the bf16 precision is slow if the processor has no units for bfloat16."""
     if not processor.has_bfloat16():
         warnings.warn(
             "FLAGS_ngraph_precision=bf16: this processor has no units for bfloat16 (AVX512_BF16, "
@@ -404,7 +408,7 @@ def _build_dynamic_model(
     weights: dict[int, memoryview],
     settings: RunSettings,
 ) -> dynamic_shapes.DynamicModel[Draft] | None:
-    """See :func:`dynamic_shapes.build_dynamic_model`."""
+    """Builds a model with dynamic shapes; see :func:`dynamic_shapes.build_dynamic_model`."""
 
     def build(symbolic_dims: SymbolicDims) -> Draft:
         return model_with(
@@ -437,7 +441,7 @@ def model_with(
         ConversionError: As in :func:`make_model`.
         NgraphError: The graph has a stochastic operator.
     """
-    # Fixed, because a weight becomes a constant, which has a static shape.
+    # Sizes of weights become static, because a weight becomes a constant.
     for position in weights:
         symbolic_dims.fix(position)
     builder = FunctionBuilder(Graph.from_string(text), signature, contents, symbolic_dims)

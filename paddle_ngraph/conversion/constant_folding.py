@@ -27,7 +27,7 @@ class ConstantFolding:
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
-        self._unknown: set[str] = set()  # names of the nodes whose contents only a run computes
+        self._unknown: set[str] = set()  # names of nodes whose contents are known only in a run
 
     def contents(self, node: Output) -> np.ndarray | None:
         """The contents of a node, with Sizes where they follow from symbolic sizes."""
@@ -44,8 +44,8 @@ class ConstantFolding:
         return self.known_value(output) if self._sizes.shapes is None else self.contents(output)
 
     def size_behind(self, value: Output) -> SymbolicSize | None:
-        """The symbolic size that ``value``, one float32 element, was converted from."""
-        # Other dtypes than float32 are handled by contents().
+        """The symbolic size that was converted to ``value``, one float32 element, or ``None``."""
+        # Sizes in tensors of other dtypes than float32 are found by contents().
         if value.get_element_type() != Type.f32:
             return None
         node = value.get_node()
@@ -110,7 +110,7 @@ class ConstantFolding:
         """The outputs of a node, if they are small and follow from constants and shapes."""
         if not node.input_values() or touches_empty_tensor(
             node
-        ):  # not evaluated: nGraph would write beyond the outputs
+        ):  # nGraph would write beyond the end of empty outputs
             return None
         if any(math.prod(o.get_shape()) > MAX_FOLDED_ELEMENTS for o in node.outputs()):
             return None

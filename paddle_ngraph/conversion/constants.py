@@ -23,7 +23,7 @@ from paddle_ngraph.conversion.node_tools import Key, constant_of, key_of
 from paddle_ngraph.conversion.openvino_core import core
 from paddle_ngraph.conversion.size_rules import touches_empty_tensor
 
-# Types of nodes that the plugin certainly folds if all inputs are constants.
+# Types of nodes that the plugin certainly replaces by a constant if all inputs are constants.
 _FOLDED = frozenset(
     {"Broadcast", "Convert", "Gather", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
 )
@@ -42,7 +42,8 @@ _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 # Types of nodes that tell the plugin that their constant input is quantized (int8.py). The nodes
 # are not folded: their value alone would not tell.
 _QUANTIZING_TYPES = frozenset({"FakeQuantize"})
-# Describes how a node reads weights that it packs.
+# Describes the layout in which a node packs its weights; readers with equal descriptions
+# pack equally.
 PackedForm = tuple[object, ...]
 
 
@@ -50,7 +51,7 @@ PackedForm = tuple[object, ...]
 
 
 def compute_constants(model: Model) -> None:
-    """Replaces all values that constants alone determine by constants."""
+    """Replaces every value that depends on constants only by a constant."""
     values = list(_determined(model))
     # Models with an empty tensor are left alone: nGraph would write beyond the end of results.
     if not values or any(map(touches_empty_tensor, model.get_ordered_ops())):
@@ -60,7 +61,7 @@ def compute_constants(model: Model) -> None:
 
 
 def evaluated(values: Sequence[Output]) -> list[np.ndarray]:
-    """Computes outputs that constants alone determine, where no tensor is empty."""
+    """The contents of values that depend on constants only. No tensor may be empty."""
     constant_model = Model([opset15.result(value) for value in values], [], "constants").clone()
     folding = Manager()
     folding.register_pass(ConstantFolding())
@@ -108,10 +109,10 @@ def _inferred(model: Model) -> list[np.ndarray]:
 
 
 def _determined(model: Model) -> Iterator[Output]:
-    """The outputs determined by constants alone that other nodes read.
+    """Outputs that depend on constants only, and that other nodes read.
 
-    Of outputs that the plugin certainly folds, only packed ones that are more than a view of a
-    constant.
+    Of outputs that the plugin certainly folds, only those that a node packs as weights, unless they
+    are a view of a constant.
     """
     # For each node that depends on constants alone, by its name: whether the plugin may leave it
     # unfolded.
@@ -202,7 +203,7 @@ def _is_ambiguous(node: Node) -> bool:
 
 
 def _path(value: Output) -> tuple[Node, list[Node]]:
-    """The source of ``value``, and the views between the two."""
+    """The constant or other node of which ``value`` is a view, and the view nodes in between."""
     path: list[Node] = []
     node = value.get_node()
     while node.get_type_name() in _RESHAPING or _is_transpose(node):
@@ -230,7 +231,7 @@ def values_of(value: Output) -> np.ndarray | None:
 
 
 def is_determined(value: Output) -> bool:
-    """Whether ``value`` is a constant, or folded to one by the plugin."""
+    """Whether ``value`` is a constant, or certainly becomes one when the plugin folds constants."""
     return values_of(value) is not None
 
 
@@ -249,13 +250,13 @@ def _step(node: Node) -> tuple[str, tuple[int, ...]]:
 
 
 def _copy(source: Node, path: Sequence[Node], index: int) -> Node:
-    """A copy of the weights at the end of ``path``."""
+    """A new constant with the contents of ``source`` after the view nodes in ``path``."""
     data = source.get_data()
     for node in path:
         is_transpose = node.get_type_name() == "Transpose"
         shape = tuple(node.get_output_shape(0))
         data = data.transpose(_order(node)) if is_transpose else data.reshape(shape)
     copy = opset15.constant(np.array(data, order="C"))
-    # The prefix of the name marks the copy as a weight, too.
+    # The name begins with that of the weight, by which the engine recognizes the copy as a weight.
     copy.set_friendly_name(f"{source.get_friendly_name()}_read_{index}")
     return copy

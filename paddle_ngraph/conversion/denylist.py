@@ -23,7 +23,8 @@ from paddle_ngraph.ir.graph import CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
-# Number of entries per table; an evicted operator or subgraph is tried again.
+# Maximum number of entries of each table. If an entry is evicted, the engine tries its operator or
+# subgraph again.
 _MAX_ENTRIES = 1024
 _OPERATOR_KEY = "type, digest of attributes and specs, and device of the operator"
 
@@ -73,7 +74,8 @@ _TABLES: tuple[LRUCache, ...] = (
 )
 
 _lock = new_lock()
-_denials_in_runs = 0  # number of denylist entries that runs have added
+# Number of entries that failures in runs, not in builds, have added to the denylist.
+_denials_in_runs = 0
 
 
 def denial_reason(op: Op, device: str = CPU) -> str | None:
@@ -93,7 +95,7 @@ def is_overflow_check_denied(op: Op, device: str = CPU) -> bool:
 
 
 def subgraph_denial_reason(graph: Graph) -> str | None:
-    """The reason why the operators of a subgraph fall back, or ``None``."""
+    """The reason why a whole subgraph falls back; ``None`` if it is not on the denylist."""
     return _denied_subgraphs.get(subgraph_key(graph)) if _denied_subgraphs else None
 
 
@@ -106,9 +108,10 @@ def deny(graph: str, error: NgraphError) -> None:
 
 
 def deny_operator(error: ConversionError) -> str:
-    """Adds the operator whose converter raised, and similar ones. Returns the reason.
+    """Denies the operator whose converter raised, and all that are equal to it. Returns the reason.
 
-    If runs had to check its integers for overflow, only operators that need the check are added.
+    If runs had to check the integers of the operator for overflow, only operators that need the
+    check are denied.
     """
     reason = f"its converter raised: {error.reason}"
     is_overflow = error.code == ErrorCode.INT32_OVERFLOW
@@ -117,7 +120,7 @@ def deny_operator(error: ConversionError) -> str:
 
 
 def record_provisional_failure(graph: str, error: NgraphError) -> None:
-    """Records that ``error`` was raised while a function of ``graph`` was built."""
+    """Records the error of a build until it is known whether the data is the cause."""
     _provisional_failures.put(_graph_key(graph), error)
 
 
@@ -167,7 +170,7 @@ class DenialWatcher:
         self._has_new_denials = False
 
     def has_new_denials(self) -> bool:
-        """Whether a run has denied one of these subgraphs."""
+        """Whether runs have put one of these subgraphs on the denylist."""
         if self._denials_seen != _denials_in_runs:
             self._denials_seen = _denials_in_runs
             self._has_new_denials = any(name in _reasons_by_graph for name in self._names)
@@ -195,19 +198,19 @@ def forget(type: str) -> None:
 
 
 def clear() -> None:
-    """Removes all entries and provisional failures."""
+    """Removes all entries of the denylist, and all provisional failures."""
     for table in _TABLES:
         table.clear()
     _retry_denied_graphs()
 
 
 def count() -> int:
-    """Number of denylist entries and provisional failures in this process."""
+    """Number of denylist entries and provisional failures in this process, in total."""
     return sum(map(len, _TABLES))
 
 
 def _retry_denied_graphs() -> None:
-    """Clears the engines' records of graphs that fall back."""
+    """Has the engines try graphs again whose runs fell back to Paddle."""
     if (core := sys.modules.get("paddle_ngraph._core")) is not None:
         core.reset_denylist()
 

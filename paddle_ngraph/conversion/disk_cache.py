@@ -19,7 +19,7 @@ from paddle_ngraph.utils.once import once
 from paddle_ngraph.version import __version__
 
 _PACKAGE = Path(__file__).parents[1]
-# Variables that restrict OpenVINO's kernels to some of the processor's instruction sets.
+# Environment variables that restrict oneDNN's kernels to some of the processor's instruction sets.
 _VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 
 
@@ -55,7 +55,7 @@ def is_stored(graph: str) -> bool:
     try:
         settings = RunSettings.of(graph)
     except ValueError:
-        # The run will report the invalid flag.
+        # A flag has an invalid value: the run that follows reports the error.
         return False
     environment = build_environment(
         graph, settings.precision, settings.threads * settings.runs_at_once
@@ -64,14 +64,14 @@ def is_stored(graph: str) -> bool:
 
 
 def files() -> list[Path]:
-    """The files of all functions that are stored in ``FLAGS_ngraph_cache_dir``."""
+    """The paths of all functions that are stored in ``FLAGS_ngraph_cache_dir``."""
     folder = flags.get("ngraph_cache_dir")
     return sorted(Path(folder).glob("*.ngraph")) if folder else []
 
 
 @once
 def _fixed_environment() -> list[str]:
-    """The conditions that are constant in a process."""
+    """The conditions of stored functions that never change in a process: versions, processor."""
     return [f"paddle-ngraph {__version__} {_sources()}", *versions(), _processor()]
 
 
@@ -90,7 +90,7 @@ def _sources() -> str:
 
 
 def _processor() -> str:
-    """Name and instruction sets of the first processor."""
+    """Digest of the model and instruction sets of the first processor."""
     wanted = ("vendor_id", "cpu family", "model", "stepping", "flags")
     lines = [f"{name}: {processor.field(name)}" for name in wanted]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -48,7 +48,7 @@ class Draft:
         builder: The builder that built it.
         settings: The settings of the build.
         splits_batch: Whether the batch may be computed in chunks.
-        parts: The number of chunks of the batch: the model computes one chunk.
+        chunks: The number of chunks of the batch: the model computes one chunk.
         updates: The optimizer updates that a run does after the model.
     """
 
@@ -57,14 +57,14 @@ class Draft:
     builder: FunctionBuilder
     settings: RunSettings
     splits_batch: bool = False
-    parts: int = 1
+    chunks: int = 1
     updates: list[Update] = field(default_factory=list)
 
     @property
     def bridge(self) -> NgraphBridge:
-        """The bridge that converted the graph."""
+        """The bridge that converted the graph to this model."""
         return self.builder.bridge
 
     def models(self) -> list[ov.Model]:
-        """The model, and the bodies of loops and branches."""
+        """The model, and the models inside its loops and branches."""
         return [self.model, *self.builder.inner_models()]

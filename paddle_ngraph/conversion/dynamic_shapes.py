@@ -54,7 +54,7 @@ class _Splittable(Protocol):
     """The result of a build (draft.Draft), with the number of its batch's chunks."""
 
     @property
-    def parts(self) -> int: ...
+    def chunks(self) -> int: ...
 
 
 DraftT = TypeVar("DraftT", bound=_Splittable)
@@ -130,7 +130,7 @@ class SymbolicDims:
         return self.guards.size(other) + distance
 
     def is_only_batch(self) -> bool:
-        """Whether the only symbol is one along axis 0."""
+        """Whether only the dimension of axis 0 is dynamic, with one symbol, and no contents."""
         symbolic_axes = {
             (axis, symbol)
             for row in self.symbols.values()
@@ -140,16 +140,16 @@ class SymbolicDims:
         return [axis for axis, _ in symbolic_axes] == [0] and not self.has_symbolic_contents()
 
     def has_symbolic_contents(self) -> bool:
-        """Whether elements of inputs that are read by value are symbolic."""
+        """Whether inputs that are read by value have symbolic elements."""
         return any(n is not None for row in self.contents.values() for n in row)
 
     def batches(self) -> set[int]:
-        """The current values of the symbolic dimensions along axis 0."""
+        """The sizes, at the signature of the build, of the dynamic dimensions along axis 0."""
         firsts = [row[0] for row in self.symbols.values() if row and row[0] is not None]
         return {int(self.guards.hints[symbol]) for symbol in firsts}
 
     def fix(self, position: int) -> None:
-        """Makes the symbolic dimensions of an input static."""
+        """Makes the dynamic dimensions of the input ``position`` static."""
         for symbol in self.symbols[position]:
             if symbol is not None:
                 int(self.size(symbol))
@@ -168,7 +168,7 @@ class _SeenShapes:
     seen: list[Signature] = field(default_factory=list)
     # For each dimension of each input a symbol, shared by dimensions that were always equal.
     classes: list[list[int]] = field(default_factory=list)
-    varied: set[int] = field(default_factory=set)  # the symbols of dimensions that differed
+    varied: set[int] = field(default_factory=set)  # symbols whose size was not equal in all runs
 
     def add(self, signature: Signature) -> None:
         if signature in self.seen:
@@ -176,7 +176,7 @@ class _SeenShapes:
         shapes = [shape for _, shape in signature]
         if not self.seen:
             self.classes = [[0] * len(shape) for shape in shapes]
-        # Dimensions share a symbol as long as they are equal in every run.
+        # Dimensions share a symbol as long as their sizes were equal to each other in every run.
         symbols: dict[tuple[int, int], int] = {}
         varied: set[int] = set()
         first = [shape for _, shape in (self.seen or [signature])[0]]
@@ -222,7 +222,8 @@ class _SeenShapes:
             if symbol in self.varied
         }
         found: dict[int, tuple[int, int]] = {}
-        # Symbols that are not defined by another one, so that no chains arise.
+        # Symbols that are not expressed by another symbol. Others refer to these only, so that no
+        # symbol refers to one that refers to a third.
         bases: list[int] = []
         for symbol, values in seen.items():
             for other in bases if locations[symbol][0] >= inputs else ():
@@ -241,9 +242,9 @@ class _GraphShapes:
 
     seen: dict[tuple[tuple[str, int], ...], _SeenShapes] = field(default_factory=dict)
     tries: int = 0
-    # Whether a function of the graph with dynamic shapes was built.
+    # Whether a function of the graph with dynamic shapes has been built.
     has_dynamic_function: bool = False
-    # Whether a function of the graph computes its batch in chunks.
+    # Whether a function of the graph has computed its batch in chunks.
     splits_batch: bool = False
     # The batch sizes for which there is a function in which all other dimensions are dynamic.
     batches: set[int] = field(default_factory=set)
@@ -281,7 +282,7 @@ _graphs: LRUCache[str, _GraphShapes] = process_cache(
 
 
 def _graph(text: str) -> _GraphShapes:
-    # The first line identifies the graph: it contains a digest of the rest.
+    # The header of a graph string identifies the graph: it contains a digest of the rest.
     key, _, _ = text.partition("\n")
     return _graphs.get_or_create(key, _GraphShapes)
 
@@ -308,7 +309,7 @@ def remember(text: str, signature: Signature, values: Mapping[int, bytes], chunk
 
 
 def contents_of(signature: Signature, values: Mapping[int, bytes]) -> Contents:
-    """Raw contents of inputs as arrays."""
+    """Arrays of the raw contents of the inputs that are read by value."""
     return {
         position: np.frombuffer(data, getattr(ov.Type, signature[position][0]).to_dtype()).reshape(
             signature[position][1]
@@ -328,8 +329,8 @@ def _symbolic_candidates(contents: Contents) -> dict[int, Shape]:
 
 
 def _can_be_symbolic(array: np.ndarray) -> bool:
-    # All elements must be small, also those without a symbol: the input becomes a parameter of
-    # int32.
+    # All elements of the input must be small, also elements without a symbol: the input becomes an
+    # int32 parameter.
     is_integer = array.dtype in (np.int32, np.int64)
     fits = bool(((array >= -MAX_SYMBOLIC_SIZE) & (array <= MAX_SYMBOLIC_SIZE)).all())
     return is_integer and array.size <= SETTINGS.max_value_input_elements and fits
@@ -380,11 +381,11 @@ def build_dynamic_model(
         return None
     try:
         split = None if fixed_batch is None else _try_build(fixed_batch, build)
-        if split is not None and split.draft.parts == 1:
+        if split is not None and split.draft.chunks == 1:
             split = None
         found = split or _try_build(symbolic_dims, build)
     except EmptyTensorFound:
-        # Another attempt follows: at other shapes, no tensor may be empty.
+        # The next shape is another attempt: with it, no tensor may be empty.
         return None
     with _lock:
         if split is not None:
@@ -406,13 +407,13 @@ def _try_build(
     except EmptyTensorFound:
         raise
     except Exception:
-        # The build with static shapes, which follows, may succeed, or raises the reason.
+        # The build with static shapes, which follows, succeeds or raises the reason of the error.
         return None
     return dynamic_model_of(symbolic_dims, draft)
 
 
 def dynamic_model_of(symbolic_dims: SymbolicDims, draft: DraftT) -> DynamicModel[DraftT] | None:
-    """The built model with its dynamic dimensions; ``None`` if all became static."""
+    """A finished model with its dynamic dimensions; ``None`` if guards made all of them static."""
     fixed = symbolic_dims.guards.fixed()
     remaining = [symbol for symbol in symbolic_dims.guards.hints if symbol not in fixed]
     if not remaining:

@@ -1,4 +1,4 @@
-"""Errors of operators: those that cannot be converted, and those that reject a run."""
+"""Errors of operators: ConversionError in a build, RunError in a run."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class RunError(NamedTuple):
 
     @classmethod
     def of(cls, op: Op, reason: str, code: ErrorCode = ErrorCode.GENERAL) -> RunError:
-        """The error of a run that ``op`` causes."""
+        """The error that a run raises for ``op``; the message begins with its type and index."""
         return cls(f"{op.type} (operator {op.index}): {reason}", code, op.id)
 
     def attributes(self) -> dict[str, str | int]:
-        """The attributes of the core's operators that check (``ErrorAttributes``)."""
+        """This error as attributes of a node that checks in runs (``ErrorAttributes`` in C++)."""
         return {"message": self.message, "code": int(self.code), "op_id": self.op_id}
 
 

@@ -1,4 +1,4 @@
-"""nGraph operators of the core, as nodes."""
+"""Creation and evaluation of the nGraph operators that the C++ core defines."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from paddle_ngraph.utils.once import once
 
 @once
 def _extension_factory() -> NodeFactory:
-    """The factory of the core's operators."""
+    """The factory that creates nodes of the operators of the C++ core."""
     factory = NodeFactory("opset15")
-    # The import fails in a package that was built with WITH_NGRAPH=OFF.
+    # Raises ImportError in a package that was built without the engine (WITH_NGRAPH=OFF).
     core = import_module("paddle_ngraph._core")
     factory.add_extension(str(core.__file__))
     return factory
@@ -56,7 +56,7 @@ def extension_for(device: str, name: str, inputs: Sequence[Any], /, **attributes
 
 
 def _fixed(attribute: Any) -> Any:
-    """An attribute of a node, with symbolic sizes fixed."""
+    """An attribute of a node; symbolic sizes in it become static, with their current values."""
     if isinstance(attribute, list | tuple):
         return [_fixed(each) for each in attribute]
     return int(attribute) if isinstance(attribute, SymbolicSize) else attribute
@@ -71,7 +71,7 @@ def evaluate(node: Node, results: Sequence[ov.Tensor], inputs: Sequence[ov.Tenso
     try:
         return bool(node.evaluate(results, inputs))
     except RuntimeError as error:
-        # The bindings raise this type, with the error of the core's operator as text.
+        # The bindings turn errors of the core's operators into RuntimeError, with the same text.
         core = import_module("paddle_ngraph._core")
         if (found := core.operator_error(str(error))) is None:
             raise

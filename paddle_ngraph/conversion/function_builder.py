@@ -135,7 +135,10 @@ class FunctionBuilder:
         return opset15.reshape(output, shape, False).output(0)
 
     def make_dynamic(self, model: ov.Model) -> None:
-        """Makes symbolic dimensions of the finished model dynamic, symbolic contents parameters."""
+        """Makes the dynamic dimensions of a finished model dynamic in OpenVINO.
+
+        Contents of inputs that are symbolic sizes become parameters.
+        """
         regions = self.bridge.regions
         if self._symbolic_dims is not None:
             regions.record_sizes(model)
@@ -150,11 +153,11 @@ class FunctionBuilder:
             model.validate_nodes_and_infer_types()
 
     def boundary_sizes(self) -> tuple[int, int]:
-        """Number of the subgraph's inputs without states, and number of its outputs."""
+        """The number of inputs of the subgraph, without states, and the number of its outputs."""
         return len(self.graph.inputs), len(self.graph.outputs)
 
     def inner_models(self) -> list[ov.Model]:
-        """The bodies of loops and branches."""
+        """The models inside the loops and branches of the function."""
         return [body.model for body in self.bridge.regions.bodies()]
 
     def has_placeholders(self) -> bool:

@@ -32,7 +32,7 @@ def pin_gradients(draft: Draft) -> None:
 
     Pinned values are numbered after the remaining results, in their order.
     """
-    if not draft.bridge.on_cpu or draft.parts > 1 or not draft.updates:
+    if not draft.bridge.on_cpu or draft.chunks > 1 or not draft.updates:
         return
     if _has_dynamic_shapes(draft.model):
         return
@@ -65,7 +65,7 @@ def _has_dynamic_shapes(model: Model) -> bool:
 
 
 def _input_dependent_nodes(model: Model) -> set[str]:
-    """The names of the nodes whose contents depend on the model's inputs."""
+    """The names of the nodes whose contents depend on inputs of the model."""
     found = {parameter.get_name() for parameter in model.get_parameters()}
     for node in model.get_ordered_ops():
         sources = (value.get_node().get_name() for value in node.input_values())
@@ -84,7 +84,7 @@ def _can_be_pinned(value: Output, input_dependent: set[str]) -> bool:
 
 
 def _independent_of(gradients: Sequence[Output], others: Sequence[Output]) -> list[Output]:
-    """Computed values among ``others`` that the ``gradients`` do not depend on."""
+    """The computed values among ``others`` on which no value of ``gradients`` depends."""
     before = read_by(gradients)
     nodes = [value.get_node() for value in others]
     return [
@@ -95,7 +95,7 @@ def _independent_of(gradients: Sequence[Output], others: Sequence[Output]) -> li
 
 
 def _renumbered(update: Update, renumbering: dict[int, int]) -> Update:
-    # An index that is not in ``renumbering``, such as that of an input, stays.
+    # Indices of inputs are not in `renumbering`, and stay as they are.
     def all_of(sources: Iterable[int]) -> list[int]:
         return [renumbering.get(source, source) for source in sources]
 

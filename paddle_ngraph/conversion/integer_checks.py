@@ -87,7 +87,8 @@ class IntegerChecks:
         self._device = device
         # The range checks that were added, by tensor id and bounds: none is added twice.
         self._required: set[tuple[Any, ...]] = set()
-        # The checks that are deferred to the readers of a tensor, by its id.
+        # For each id of a tensor, the check that its readers have to apply if they read wrong
+        # elements.
         self._deferred: dict[int, DeferredCheck] = {}
         self.checks: list[RangeCheck] = []
 
@@ -200,7 +201,7 @@ class IntegerChecks:
         self._deferred[op.output(name).id] = DeferredCheck(as_output(mask), error)
 
     def defer_forwarded(self, op: Op, check: DeferredCheck | None) -> None:
-        """Defers the check that :meth:`forwarded_check` returned to readers of the output."""
+        """Makes a result of :meth:`forwarded_check` the deferred check of the outputs of ``op``."""
         if check is not None:
             self._deferred.update((spec.id, check) for spec in op.output_specs())
 

@@ -18,7 +18,7 @@ from paddle_ngraph.conversion.symbolic_sizes import (
 )
 from paddle_ngraph.ir.graph import TensorSpec
 
-# The index of the iteration at which symbolic sizes have their hints.
+# The index of the iteration whose sizes are the hints of symbolic sizes in a body.
 _TRACED_ITERATION = 2
 
 
@@ -51,7 +51,7 @@ class LoopIterations:
         self.last: Number | None = None
 
     def begin(self, guards: Guards, args: int) -> SymbolicSize:
-        """Creates the iteration index of a loop with ``args`` loop-carried inputs."""
+        """Creates the iteration index of a loop. ``args``: the number of loop-carried inputs."""
         self.last = None if self._counters is None else self._find_last(self._counters, args)
         if self.last is None:
             self.index = guards.new_iteration_symbol(_TRACED_ITERATION)
@@ -94,7 +94,7 @@ class LoopIterations:
         return first + iteration * self._counters.steps[position]
 
     def _find_last(self, counters: Counters, args: int) -> Number | None:
-        """The highest possible iteration index, if the condition implies one."""
+        """The highest iteration index that the loop's condition allows; ``None`` if unknown."""
         for limit in counters.limits():
             first, most = self._initial_value(limit.arg), self._limit(limit.upper, args)
             if first is not None and most is not None:
@@ -110,7 +110,7 @@ class LoopIterations:
         return self._initial_value(indices[0]) if indices and indices[0] >= args else None
 
     def _initial_value(self, position: int) -> Number | None:
-        """The only element of a source, if it is known."""
+        """The only element of a loop-carried value before the loop; ``None`` if unknown."""
         source, shapes = self._sources[position], self._outer_shapes
         if shapes is None or shapes.depends_on(source) == "data":
             return None

@@ -30,7 +30,8 @@ class Draw(NamedTuple):
     shape: list[int]
 
 
-# Element types of random numbers by distribution, in the order of core/common/random_numbers.h.
+# Element types of random numbers by name of the distribution, in the order of the enumeration in
+# core/common/random_numbers.h.
 _DISTRIBUTIONS = {"keep": Type.u8, "uniform": Type.f32, "normal": Type.f32}
 
 
@@ -51,11 +52,11 @@ class ModelInputs(ABC):
         self._positions: dict[str, int] = {}
 
     def position(self, parameter: Node) -> int:
-        """The index of the input for which a parameter was added."""
+        """The index of the subgraph input, or of the source, that feeds ``parameter``."""
         return self._positions[parameter.get_friendly_name()]
 
     def indexed(self) -> list[tuple[Node, int]]:
-        """The parameters, each with the index of its input."""
+        """The parameters of the model, each with the index of the input that feeds it."""
         return [(node, self.position(node)) for node in self.parameters]
 
     def _register(self, position: int, parameter: Node) -> None:
@@ -78,7 +79,7 @@ class ModelInputs(ABC):
     def draw(
         self, distribution: str, a: float, b: float, seed: int, shape: Sequence[int]
     ) -> Output:
-        """See :meth:`NgraphBridge.draw`."""
+        """Adds an input of random numbers; see :meth:`NgraphBridge.draw`."""
 
 
 class FunctionInputs(ModelInputs):
@@ -104,7 +105,7 @@ class FunctionInputs(ModelInputs):
         self.value_constants: dict[int, Node] = {}
 
     def add(self, position: int, dtype: Type, shape: Sequence[int]) -> Output:
-        """Adds a parameter for an input, and returns its output."""
+        """Adds the parameter of the subgraph input ``position``; returns its output."""
         node = opset15.parameter(list(shape), dtype, name=f"input_{position}")
         self._register(position, node)
         if self._sizes.shapes is not None and self._symbolic_dims is not None:
@@ -138,7 +139,7 @@ class FunctionInputs(ModelInputs):
         return node
 
     def drop_unread_values(self, model: ov.Model) -> None:
-        """Drops the constants that a model does not read from :attr:`value_constants`."""
+        """Drops constants from :attr:`value_constants` that the model does not read."""
         if not self.value_constants:
             return
         read = {node.get_name() for node in model.get_ordered_ops()}
@@ -149,7 +150,10 @@ class FunctionInputs(ModelInputs):
         }
 
     def make_dynamic(self, model: ov.Model, symbolic_dims: SymbolicDims) -> None:
-        """Makes symbolic dimensions of parameters dynamic, and symbolic contents parameters."""
+        """Makes dimensions of parameters dynamic that have a symbol in ``symbolic_dims``.
+
+        Contents of inputs that are symbolic sizes become parameters.
+        """
         fixed = symbolic_dims.guards.fixed()
         for node in model.get_parameters():
             position = self.subgraph_input(node.output(0))
@@ -167,11 +171,11 @@ class FunctionInputs(ModelInputs):
             model.add_parameters([parameter])
 
     def subgraph_input(self, node: Output) -> int | None:
-        """See :meth:`ModelInputs.subgraph_input`."""
+        """The index of the subgraph's input; see :meth:`ModelInputs.subgraph_input`."""
         return self._positions.get(node.get_node().get_friendly_name())
 
     def runtime_input(self) -> Output:
-        """See :meth:`ModelInputs.runtime_input`."""
+        """An input that is known in a run only; see :meth:`ModelInputs.runtime_input`."""
         for node in self.parameters:
             if self.position(node) not in self._weights:
                 return node.output(0)
@@ -180,7 +184,7 @@ class FunctionInputs(ModelInputs):
     def draw(
         self, distribution: str, a: float, b: float, seed: int, shape: Sequence[int]
     ) -> Output:
-        """See :meth:`ModelInputs.draw`."""
+        """Adds an input of random numbers; see :meth:`ModelInputs.draw`."""
         distribution_id = list(_DISTRIBUTIONS).index(distribution)
         position = self._num_tensors + len(self.draws)
         sizes = [int(size) for size in shape]
@@ -215,7 +219,7 @@ class BodyInputs(ModelInputs):
         self._hints: list[tuple[Node, Output]] = []
 
     def add(self, position: int) -> Output:
-        """Adds a parameter for a source, and returns its output."""
+        """Adds the parameter for the value ``position`` outside the body; returns its output."""
         source = self.sources[position]
         is_arg = position < self._args
         sizes = self.arg_shapes[position] if is_arg else self._outer_sizes.of(source)
@@ -226,7 +230,7 @@ class BodyInputs(ModelInputs):
         return node.output(0)
 
     def add_value(self, position: int) -> Output:
-        """A node for a source: a small constant itself, or a parameter."""
+        """The node in the body for the value ``position`` outside: constant or parameter."""
         source = self.sources[position]
         producer = source.get_node()
         if position < self._args:
@@ -259,7 +263,7 @@ class BodyInputs(ModelInputs):
             self.with_hints(self.add(len(self.sources) - 1), sizes)
 
     def iteration_index(self) -> Output:
-        """The parameter of the iteration index."""
+        """The output of the parameter that OpenVINO feeds with the iteration index."""
         if self.iteration_parameter is None:
             self.iteration_parameter = opset15.parameter([], Type.i64)
             if self._sizes.shapes is not None:
@@ -267,7 +271,7 @@ class BodyInputs(ModelInputs):
         return self.iteration_parameter.output(0)
 
     def index_parameters(self) -> list[Node]:
-        """The parameter of the iteration index, if there is one."""
+        """A list of the parameter of the iteration index; empty without one."""
         return [] if self.iteration_parameter is None else [self.iteration_parameter]
 
     def with_hints(self, parameter: Output, sizes: Sequence[Number]) -> Output:
@@ -287,7 +291,7 @@ class BodyInputs(ModelInputs):
         return node.output(0)
 
     def use_runtime_sizes(self) -> None:
-        """Has sizes read from parameters instead of from hints."""
+        """Replaces hints of sizes, which are constants, by parameters with the sizes of the run."""
         for node, parameter in self._hints:
             if is_used(node):
                 node.input(0).replace_source_output(parameter)
@@ -297,7 +301,7 @@ class BodyInputs(ModelInputs):
         return None
 
     def runtime_input(self) -> Output:
-        """See :meth:`ModelInputs.runtime_input`."""
+        """An input that is known in a run only; see :meth:`ModelInputs.runtime_input`."""
         return self.iteration_index()
 
     def draw(

@@ -13,7 +13,7 @@ from openvino.utils.types import NodeInput
 # keys, since the bindings create a new object at each access.
 Key = tuple[str, int]
 
-# Types that compute each element from the elements at the same index.
+# Types of nodes that compute each element from the elements of the inputs at the same index.
 _NAMES = """
     Abs Add Ceiling Clamp Convert Divide Elu Equal Erf Exp Floor Gelu Greater GreaterEqual
     HSigmoid HSwish IsFinite IsInf IsNaN Less LessEqual Log LogicalAnd LogicalNot LogicalOr
@@ -24,7 +24,7 @@ ELEMENTWISE = frozenset(_NAMES.split())
 
 
 def as_output(node: Any) -> Output:
-    """A node's only output; outputs are returned unchanged."""
+    """The only output of ``node``; an Output is returned unchanged."""
     return node.output(0) if isinstance(node, Node) else node
 
 
@@ -36,7 +36,7 @@ def fusion_barrier(value: Output) -> Output:
     return opset15.prelu(value, opset15.constant(np.float32(1.0))).output(0)
 
 
-# Node types with bodies, which may ignore inputs of the node.
+# Types of nodes that contain models, which may ignore inputs of the node.
 _WITH_MODELS = frozenset({"If", "Loop", "TensorIterator"})
 
 
@@ -60,7 +60,7 @@ def read_by(results: Iterable[Output]) -> set[str]:
     return found
 
 
-# Types of nodes that compute a new value of every element.
+# Types of nodes whose results are always new values, never elements of their inputs.
 _ARITHMETIC_TYPES = frozenset(
     {"Abs", "Convolution", "Erf", "Exp", "GroupConvolution", "Log", "LogicalNot", "MatMul"}
     | {"Negative", "Relu", "Sigmoid", "SoftPlus", "Sqrt", "Tanh"}

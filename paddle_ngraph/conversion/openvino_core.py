@@ -23,5 +23,5 @@ def core() -> ov.Core:
 
 @once
 def _only_core() -> ov.Core:
-    """OpenVINO's core for Python."""
+    """The OpenVINO core (``ov.Core``) that Python code of this process uses."""
     return ov.Core()

@@ -77,7 +77,7 @@ def update_in_place(draft: Draft, num_inputs: int, num_outputs: int) -> None:
         num_outputs: The number of the model's results that are outputs; the others are new values
             of states.
     """
-    if draft.parts > 1:
+    if draft.chunks > 1:
         return
     feeds = {
         parameter.get_name(): position
@@ -115,7 +115,7 @@ class _Finder:
         self._values = values
 
     def updates(self, model: Model) -> list[_RemovableUpdate]:
-        """All updates of the model that can be taken out."""
+        """All updates that the core can do after a run, instead of nodes of the model."""
         nodes = model.get_ordered_ops()
         values = {
             self._feeds[node.get_name()] - self._num_inputs: node.output(0)
@@ -243,12 +243,15 @@ class _Sources:
         self._added: list[Node] = []
 
     def is_interval_input(self, output: Output) -> bool:
-        """Whether ``output`` is an input of the subgraph that no update overwrites."""
+        """Whether ``output`` is an input of the subgraph whose memory no update writes."""
         position = self._feeds.get(output.get_node().get_name(), self._num_interval_inputs)
         return position < self._num_interval_inputs and position not in self._overwritten
 
     def of(self, output: Output) -> int:
-        """The index of an operand of an :class:`Update`."""
+        """The index by which an :class:`Update` refers to ``output``.
+
+        An index of an input, or -1 - i for result i of the model.
+        """
         if self.is_interval_input(output):
             return self._feeds[output.get_node().get_name()]
         key = key_of(output)
@@ -259,7 +262,7 @@ class _Sources:
         return -1 - self._results[key]
 
     def apply(self) -> None:
-        """Removes the updates from the model, and adds their operands as results."""
+        """Removes the updates from the model, and makes their operands results of the model."""
         model = self._draft.model
         for result in self._removed_results:
             model.remove_result(result)

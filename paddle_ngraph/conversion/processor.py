@@ -10,7 +10,8 @@ from pathlib import Path
 
 from paddle_ngraph.utils.once import once
 
-# Processors for which functions are built that run elsewhere; ``None``: this one.
+# Processors that a build can target: functions then run elsewhere. Without a target (``None``),
+# functions are for the processor of this machine.
 TARGETS = ("any", "avx2", "avx512")
 _target: ContextVar[str | None] = ContextVar("processor", default=None)
 
@@ -26,7 +27,7 @@ def target(name: str) -> Iterator[None]:
 
 
 def is_known() -> bool:
-    """Whether the processor that functions are built for is known."""
+    """Whether builds target a known processor: this one, or one with certain instruction sets."""
     return _target.get() != "any"
 
 
@@ -37,7 +38,7 @@ def field(name: str) -> str:
 
 @once
 def _fields() -> dict[str, str]:
-    """The fields of the system's report on the first core."""
+    """The fields of the first core in ``/proc/cpuinfo``, by name; empty on other systems."""
     try:
         first, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
     except OSError:
@@ -63,10 +64,10 @@ _LEVELS = (
 
 @once
 def withheld() -> frozenset[str]:
-    """The units that ONEDNN_MAX_CPU_ISA withholds, as the system names them."""
+    """The instruction sets that ONEDNN_MAX_CPU_ISA forbids, by their names in ``/proc/cpuinfo``."""
     most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     names = [name for name, _ in _LEVELS]
-    # If the variable names no known level, oneDNN uses all units.
+    # If the variable has an unknown value, oneDNN uses all instruction sets.
     if most not in (*names, "SSE41", "AVX"):
         return frozenset()
     above = _LEVELS[names.index(most) + 1 if most in names else 0 :]
@@ -80,13 +81,13 @@ def _units() -> frozenset[str]:
 
 
 def has_avx512() -> bool:
-    """Whether the processor certainly has vector registers of 16 floats."""
+    """Whether the target processor certainly has AVX-512: vector registers of 16 floats."""
     name = _target.get()
     return "avx512f" in _units() if name is None else name == "avx512"
 
 
 def is_of_intel() -> bool:
-    """Whether the processor is certainly one of Intel's."""
+    """Whether the target processor certainly is one of Intel's."""
     return _target.get() is None and field("vendor_id") == "GenuineIntel"
 
 
@@ -101,14 +102,14 @@ def has_int8() -> bool:
 
 
 def has_amx() -> bool:
-    """Whether the processor certainly multiplies tiles of bfloat16."""
+    """Whether the target processor certainly multiplies tiles of bfloat16 (AMX)."""
     return _target.get() is None and "amx_bf16" in _units()
 
 
 @once
 def has_bfloat16() -> bool:
     """Whether the engine can compute in bfloat16 on this processor."""
-    # Imported here, because this module must also work in a package without OpenVINO.
+    # Imported late, because this module must also work in a package without OpenVINO.
     from paddle_ngraph.conversion.openvino_core import core
 
     if "avx512_bf16" in withheld():

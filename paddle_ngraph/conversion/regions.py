@@ -46,11 +46,11 @@ class RegionBody:
     collected: Sequence[int] = ()
 
     def results(self) -> list[Output]:
-        """The values that the results of the body return."""
+        """The outputs that the results of the body's model read."""
         return [result.input_value(0) for result in self.model.get_results()]
 
     def inline_constants(self, constants: dict[int, Node]) -> None:
-        """Replaces the parameters of these sources by constants."""
+        """Replaces parameters by constants, which are given by index of the source."""
         parameters = list(zip(self.model.get_parameters(), self.reads))
         for parameter, index in parameters:
             if index in constants:
@@ -73,16 +73,17 @@ class Region(ABC):
         node: The node.
     """
 
-    # The index of the node's input that gets the first source.
+    # The input of the loop or branch node that reads the first source; inputs before it are
+    # conditions and counts.
     _FIRST_SOURCE_INPUT = 1
 
     def __init__(
         self, condition: Output, sources: Sequence[Output], bodies: Sequence[RegionBody]
     ) -> None:
         self.bodies = list(bodies)
-        # The number of sources that are loop-carried; these come first.
+        # The number of loop-carried values: the first sources are their initial values.
         self._num_loop_carried = 0
-        # For each input of the node, the index of its source.
+        # For each input of the node after the first ones, the index of the source that it reads.
         self._parameter_order: list[int] = []
         self._condition = condition
         self._sources = list(sources)
@@ -117,7 +118,7 @@ class Region(ABC):
 
     @abstractmethod
     def build_node(self) -> None:
-        """Builds the node, whose outputs are the results."""
+        """Builds :attr:`node`, the loop or branch, from its bodies and sources."""
 
 
 class Loop(Region):
@@ -134,7 +135,7 @@ class Loop(Region):
         self._num_loop_carried = len(body.shapes) - 1 - len(body.collected)
 
     def build_node(self) -> None:
-        """See :meth:`Region.build_node`."""
+        """Builds a Loop node; see :meth:`Region.build_node`."""
         (body,) = self.bodies
         loop = opset15.loop(opset15.constant(np.int64(-1)).output(0), self._condition)
         loop.set_function(body.model)
@@ -157,7 +158,7 @@ class Branch(Region):
     """A branch: one of two bodies runs, depending on a condition."""
 
     def build_node(self) -> None:
-        """See :meth:`Region.build_node`."""
+        """Builds an If node; see :meth:`Region.build_node`."""
         first, second = self.bodies
         node = opset15.if_op(self._condition)
         node.set_then_body(first.model)
@@ -201,14 +202,14 @@ class Regions:
         ]
 
     def bodies(self) -> Iterator[RegionBody]:
-        """The bodies of these loops and branches, and those inside of each."""
+        """The bodies of these loops and branches, and of all loops and branches inside."""
         for region, _ in self._regions:
             for body in region.bodies:
                 yield body
                 yield from body.regions.bodies()
 
     def inline_constants(self) -> None:
-        """Moves constants that loops and branches read inside, here and then in each body."""
+        """Moves constants that loops and branches read into their bodies, also in nested bodies."""
         for region, shapes in self._regions:
             if region.inline_constants():
                 self._declare_results(region, shapes)
@@ -217,22 +218,22 @@ class Regions:
                 body.regions.inline_constants()
 
     def record_sizes(self, model: ov.Model) -> None:
-        """Records all sizes in the model of the block, and in those of the bodies."""
+        """Records all sizes in the model of the block, and in the models of all bodies."""
         self._sizes.record(model)
         for body in self.bodies():
             body.regions._sizes.record(body.model)
 
     def has_empty_tensor(self) -> bool:
-        """Whether a recorded model has an empty tensor."""
+        """Whether a model whose sizes were recorded, also that of a body, has an empty tensor."""
         inner = (body.regions._sizes for body in self.bodies())
         return any(sizes.has_empty_tensor for sizes in (self._sizes, *inner))
 
     def placeholders(self) -> list[Node]:
-        """The parameters that replace results of dynamic shapes."""
+        """The parameters that replace results of dynamic shape of loops and branches."""
         return [node for node, _, _ in self._placeholders]
 
     def replace_placeholders(self) -> None:
-        """Connects readers of placeholders to the results of regions, of any shape."""
+        """Has readers of placeholders read the results of loops and branches instead."""
         for node, region, index in self._placeholders:
             for reader in node.output(0).get_target_inputs():
                 reader.replace_source_output(region.node.output(index))

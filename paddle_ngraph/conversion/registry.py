@@ -29,9 +29,9 @@ INT32 = frozenset({"int32"})
 INTEGER = frozenset({"int32", "int64"})
 BOOL = frozenset({"bool"})
 ANY = frozenset({"float32", "int32", "int64", "bool"})
-# Dtypes of TensorArrays, by the dtype of their elements.
+# Dtypes of TensorArrays: for each dtype of elements the one with the suffix of arrays.
 ARRAYS = frozenset(name + ARRAY_SUFFIX for name in ANY)
-# Dtypes of tensors used for their shape, or for contents that shape the function.
+# Dtypes of inputs that are used for their shape only, or whose contents are known in a build.
 KNOWN = frozenset(DTYPES)
 
 RANGES: Mapping[str, Range] = {
@@ -58,7 +58,7 @@ ABSENT: Mapping[str, str] = {
 def range_of(values: Iterable[float]) -> Range | None:
     """Lower and upper bound of values; ``None`` if one of them is not a 64-bit integer."""
     known = list(values)
-    # Also returns for NaN, for which the comparison is false.
+    # The comparison is false for NaN, too: then there are no bounds.
     if not all(abs(value) < 2**63 for value in known):
         return None
     return int(min(known, default=0)), int(max(known, default=0))
@@ -78,19 +78,19 @@ class Limit:
 
 
 class Role(Enum):
-    """The use of an operand by its converter; docs/adding_an_operator.md describes each role."""
+    """The use of an input or output by a converter; see docs/adding_an_operator.md."""
 
-    # Roles of inputs.
+    # Roles that an input of an operator may have.
     DATA = "computed with: of one of the converter's dtypes"
     INDEX = "indices or class labels: int32 or int64, in addition to the converter's dtypes"
     CONSTANT = "its contents are known when the function is built; of any dtype"
     SHAPE_ONLY = "used only for its shape and dtype"
     UNUSED = "not used at all: the engine does not get it"
     SAVED = "a value that the forward converter saved for this one, in a representation of its own"
-    # Roles of outputs.
-    RESULT = "made by the converter"
-    OMITTED = "not made: where the program uses it, the operator stays native"
-    WORKSPACE = "without contents, of any dtype: the bridge makes it"
+    # Roles that an output of an operator may have.
+    RESULT = "computed by the converter"
+    OMITTED = "not computed: where the program uses it, the operator runs natively"
+    WORKSPACE = "without contents, of any dtype: the bridge creates it"
 
     @property
     def is_of_inputs(self) -> bool:
@@ -123,20 +123,20 @@ class Converter:
     open_starts: bool
 
     def role(self, input: str) -> Role:
-        """The role of an input."""
+        """The role of the input of this name."""
         return self.inputs.get(input, Role.DATA)
 
     def output_role(self, output: str) -> Role:
-        """The role of an output."""
+        """The role of the output of this name."""
         return self.outputs.get(output, Role.RESULT)
 
     def named(self, role: Role) -> list[str]:
-        """The inputs or outputs that have a role other than the default."""
+        """The names of the inputs or outputs that have ``role``, which is not the default role."""
         side = self.inputs if role.is_of_inputs else self.outputs
         return [name for name, found in side.items() if found is role]
 
     def reason_against_roles(self, op: Op) -> str | None:
-        """An error in the roles that ``op`` shows, or ``None``."""
+        """An error in declared roles, such as that of an input that ``op`` lacks, or ``None``."""
         sides = ("input", self.inputs, op.inputs), ("output", self.outputs, op.outputs)
         for side, roles, operands in sides:
             for name in sorted(roles.keys() - operands.keys()):
@@ -166,7 +166,7 @@ class Converter:
         return None
 
     def _dtypes_of(self, role: Role) -> frozenset[str]:
-        """The dtypes that an input of this role may have."""
+        """The dtypes that an input of this role may have, given the dtypes of the converter."""
         if role is Role.CONSTANT or not role.has_contents_read:
             return KNOWN | self.dtypes
         return self.dtypes | INTEGER if role is Role.INDEX else self.dtypes
@@ -281,7 +281,7 @@ def find_converter(type: str) -> Converter | None:
 
 
 def all_converters() -> Mapping[str, Converter]:
-    """Every registered converter, by the operator's name."""
+    """All registered converters, by the name of the Paddle operator that they convert."""
     load_converters()
     return dict(sorted(_converters.items()))
 

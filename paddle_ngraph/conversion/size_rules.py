@@ -45,7 +45,7 @@ _INTEGERS = frozenset({"i8", "u8", "i16", "i32", "i64", "boolean"})
 
 
 class _NoRule(Exception):
-    """Raised by a rule that does not cover a node."""
+    """Raised by a size rule for a node that the rule does not cover."""
 
 
 def is_same_shape(a: Sequence[Number], b: Sequence[Number]) -> bool:
@@ -94,11 +94,11 @@ class Shapes:
         # in the contents of the output instead of its shape.
         self._size_locations: dict[Terms, tuple[Output, int, bool]] = {}
         self._size_nodes: dict[Terms, Output] = {}
-        # Trip counts of loops: the initial size, by trip count.
+        # For each trip count, the initial size of a dimension that grows by 1 per iteration.
         self._trip_counts: dict[Terms, Number] = {}
 
     def declare(self, parameter: Output, sizes: Sequence[SymbolicSize | None]) -> None:
-        """Declares a parameter: for each dimension its symbolic size, or ``None``."""
+        """Declares the shape of a parameter: per axis a symbolic size, or ``None`` if static."""
         dims: Dims = list(map(int, parameter.get_shape()))
         for axis, size in enumerate(sizes):
             if size is not None:
@@ -107,7 +107,7 @@ class Shapes:
         self._dims[key_of(parameter)] = dims
 
     def known_sizes(self) -> list[SymbolicSize]:
-        """The symbols, including those of iterations, from which nodes here may be computed."""
+        """The symbols from which nodes of this model can compute sizes; iterations included."""
         known = {*self._size_locations, *self._size_nodes, *self._trip_counts}
         return [s for s in map(self.guards.size, self.guards.numbers()) if s.terms in known]
 
@@ -126,7 +126,7 @@ class Shapes:
     # -- shapes ----------------------------------------------------------------------------------
 
     def set(self, output: Output, dims: Sequence[Number]) -> None:
-        """Declares the shape of ``output``, for which there is no rule."""
+        """Sets the shape of ``output``, the result of a node without a size rule."""
         is_known = output.get_partial_shape().is_static
         if not is_known or list(map(hint_of, dims)) == list(output.get_shape()):
             self._dims[key_of(output)] = list(dims)
@@ -177,7 +177,7 @@ class Shapes:
     # -- contents --------------------------------------------------------------------------------
 
     def value(self, output: Output) -> np.ndarray | None:
-        """The integers in ``output``, including Sizes, if they follow from sizes alone."""
+        """The integers in ``output``, symbolic ones included; ``None`` if they depend on data."""
         key = key_of(output)
         if key not in self._values:
             self._values[key] = self._computed(output)
@@ -283,7 +283,7 @@ class Shapes:
 
     @staticmethod
     def _evaluated(node: Node, values: Sequence[np.ndarray]) -> list[np.ndarray] | None:
-        """The results of nGraph's evaluation for these contents of the inputs."""
+        """The results of a node, evaluated by nGraph for known inputs; ``None`` if it cannot."""
         if touches_empty_tensor(node):
             return None
         tensors = []
@@ -318,7 +318,7 @@ class Shapes:
         return found
 
     def _size_node(self, terms: Terms) -> Output:
-        """A size as an int64 tensor of shape [1]."""
+        """The size ``terms`` of a run as an int64 tensor of shape [1]."""
         if terms not in self._size_nodes:
             is_atom = len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1
             if terms in self._size_locations:
@@ -424,12 +424,12 @@ Rule = Callable[[Shapes, Node, list[Dims]], list[Dims]]
 
 
 def _like_first_input(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
-    """Every output has the shape of the first input."""
+    """Size rule of nodes whose outputs all have the shape of the first input."""
     return [list(inputs[0]) for _ in node.outputs()]
 
 
 def broadcast_shapes(*shapes: Sequence[Number]) -> Dims:
-    """The common broadcast shape of ``shapes``, as in NumPy."""
+    """The shape that results from broadcasting ``shapes``, as in NumPy."""
     rank = max(map(len, shapes), default=0)
     found: Dims = [1] * rank
     for dims in shapes:
@@ -510,7 +510,7 @@ def _pool(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
 
 
 def _windows(attributes: dict[str, Any], sizes: Dims, extents: Sequence[int]) -> Dims:
-    """The number of windows along each axis, of windows with these extents."""
+    """For each axis, the number of windows of this extent that fit into the padded size."""
     if attributes["auto_pad"] not in ("explicit", "valid"):
         raise _NoRule
     names = ("strides", "pads_begin", "pads_end")
@@ -600,7 +600,7 @@ _BY_SHAPES: dict[str, Rule] = {
 
 
 def _axes(shapes: Shapes, output: Output, rank: int) -> list[int]:
-    """The axes in ``output``, normalized to be at least 0."""
+    """The axes in ``output``, a known tensor; negative ones are counted from ``rank``."""
     axes = [int(axis) for axis in shapes.numbers(output)]
     return [axis + rank if axis < 0 else axis for axis in axes]
 
@@ -805,7 +805,7 @@ _BY_VALUES: dict[str, Rule] = {
 
 # -- rules: contents of the outputs from contents of the inputs ------------------------------------
 
-# For each input or output its elements, as an array of Python objects.
+# The elements of each input, or output, of a node: NumPy arrays of Python objects.
 Values = list[Any]
 
 
@@ -824,7 +824,7 @@ def _as_array(found: Any) -> np.ndarray:
 
 def _divided(node: Node, values: Values) -> Values:
     def quotient(x: Number, y: Number) -> Number:
-        # Of negative operands, the node may round the quotient differently.
+        # For negative operands, a node may round a quotient otherwise than Python: no rule.
         if x < 0 or y <= 0:
             raise _NoRule
         return x // y

@@ -35,7 +35,7 @@ class Sizes:
         return Sizes(None if self.shapes is None else self.shapes.guards)
 
     def of(self, node: Any) -> list[Number]:
-        """The shape of a node; symbolic dimensions are Sizes."""
+        """The shape of a node; dynamic dimensions are symbolic sizes."""
         if self.shapes is not None:
             return self.shapes.of(as_output(node))
         return [int(dim) for dim in as_output(node).get_shape()]
@@ -46,7 +46,7 @@ class Sizes:
             self.shapes.set(as_output(node), shape)
 
     def node(self, values: Sequence[Number]) -> Any:
-        """A 1-D int64 tensor (axes, shapes, pads), constant unless ``values`` contain Sizes."""
+        """A 1-D int64 tensor of ``values``; a constant unless some of them are symbolic sizes."""
         numbers = list(values)
         if self.shapes is not None and is_symbolic(numbers):
             return self.shapes.node(numbers)

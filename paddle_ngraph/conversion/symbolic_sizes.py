@@ -27,12 +27,13 @@ import numpy as np
 
 from paddle_ngraph.errors import NgraphError
 
-# A symbol is (0, symbol), a floor division (1, dividend, divisor).
+# A factor of a polynomial: (0, symbol), or the floor of a quotient: (1, dividend, divisor).
 Atom = tuple[Any, ...]
-Monomial = tuple[Atom, ...]  # the factors in order; the constant term has none: ()
-Terms = tuple[tuple[Monomial, int], ...]  # a polynomial: terms in order, no coefficient 0
+Monomial = tuple[Atom, ...]  # a product of atoms, sorted; that of the constant term is ()
+# A polynomial: (monomial, coefficient) pairs, sorted, without coefficients of 0.
+Terms = tuple[tuple[Monomial, int], ...]
 
-Number = Any  # a size: an int or a SymbolicSize
+Number = Any  # a size, axis or index: an int or a SymbolicSize
 
 # Dynamic dimensions lie between these. Sizes 0 (nothing to compute) and 1 (repeated along the axis)
 # are special; functions for such shapes have a static dimension.
@@ -61,7 +62,7 @@ def _constant(number: int) -> Terms:
 
 
 def _sum(a: Terms, b: Terms, factor: int = 1) -> Terms:
-    """``a + factor * b``."""
+    """The polynomial ``a + factor * b``."""
     terms = dict(a)
     for monomial, coefficient in b:
         terms[monomial] = terms.get(monomial, 0) + factor * coefficient
@@ -78,14 +79,14 @@ def _product(a: Terms, b: Terms) -> Terms:
 
 
 def _split_constant(terms: Terms) -> tuple[Terms, int]:
-    """The terms that are not constant, and the constant."""
+    """A polynomial without its constant term, and the constant term."""
     if terms and not terms[0][0]:
         return terms[1:], terms[0][1]
     return terms, 0
 
 
 def _exact_quotient(a: Terms, b: Terms) -> Terms | None:
-    """``a / b``, if that is a polynomial."""
+    """The polynomial ``a / b``; ``None`` if the quotient is no polynomial."""
     quotient: Terms = ()
     lead, factor = max(b, key=lambda term: (len(term[0]), term[0]))
     while a:
@@ -121,7 +122,7 @@ def _floor_quotient(a: Terms, b: Terms) -> Terms:
     if divisor == 1:
         return _sum(quotient, remainder)
     inner = _as_quotient(rest)
-    # Merges nested floors: the dividend is itself the floor of a quotient.
+    # If the dividend is itself a floor of a quotient, both floors are merged into one.
     if inner is not None and (by := _number(inner[1])) is not None:
         dividend = _sum(inner[0], _constant(constant // common * by))
         return _sum(quotient, _floor_quotient(dividend, _constant(divisor * by)))
@@ -129,20 +130,20 @@ def _floor_quotient(a: Terms, b: Terms) -> Terms:
 
 
 def _number(terms: Terms) -> int | None:
-    """The value of a polynomial, if it is constant."""
+    """The value of a constant polynomial; ``None`` if it has symbols."""
     rest, constant = _split_constant(terms)
     return None if rest else constant
 
 
 def _as_quotient(terms: Terms) -> tuple[Terms, Terms] | None:
-    """Dividend and divisor, if ``terms`` are the floor of one quotient."""
+    """Dividend and divisor if ``terms`` is the floor of one quotient; else ``None``."""
     if len(terms) != 1 or terms[0][1] != 1 or len(terms[0][0]) != 1 or terms[0][0][0][0] == 0:
         return None
     return terms[0][0][0][1], terms[0][0][0][2]
 
 
 def evaluate(terms: Terms, values: Mapping[int, int]) -> int:
-    """The value of a polynomial for these values of its symbols."""
+    """The value of a polynomial, given the value of each symbol."""
     total = 0
     for monomial, product in terms:
         for atom in monomial:
@@ -165,7 +166,7 @@ def _symbols_in(terms: Terms) -> set[int]:
 
 
 def _substituted(terms: Terms, values: Mapping[int, Terms]) -> Terms:
-    """The polynomial with some symbols replaced by polynomials."""
+    """The polynomial with each symbol in ``values`` replaced by a polynomial."""
     total: Terms = ()
     for monomial, coefficient in terms:
         product = _constant(coefficient)
@@ -198,11 +199,12 @@ class Guard(NamedTuple):
     terms: Terms
 
     def holds(self, values: Mapping[int, int]) -> bool:
-        """Whether the condition holds for these values of the symbols."""
+        """Whether the condition of this guard holds for these values of the symbols."""
         try:
             value = evaluate(self.terms, values)
         except ZeroDivisionError:
-            # Not valid: the guard that requires a positive divisor does not hold either.
+            # The divisor is 0, for which another guard does not hold either: the values are not
+            # valid.
             return False
         return (value >= 0, value == 0, value != 0)[self.kind]
 
@@ -255,9 +257,9 @@ class Guards:
         self._lower_bounds: dict[Terms, int] = {}
         self._unequal: set[Terms] = set()
         self._guards: dict[tuple[int, Terms], Guard] = {}
-        # Symbols of iteration indices, whose ids are negative.
+        # Ids of the symbols of iteration indices and counts, all negative.
         self._iteration_symbols: list[int] = []
-        # Upper bounds of the iteration indices, by symbol.
+        # For each symbol of an iteration index, an upper bound of the index.
         self._last_iterations: dict[int, Terms] = {}
         # Symbols that each iteration checks, as no known size bounds them, with all of their loop.
         self._checked: dict[int, list[int]] = {}
@@ -267,7 +269,7 @@ class Guards:
             self.require(Guard(AT_LEAST_ZERO, (((), MAX_SYMBOLIC_SIZE), (((0, symbol),), -1))))
 
     def size(self, symbol: int) -> SymbolicSize:
-        """The symbol as a size."""
+        """The size that consists of one symbol."""
         return SymbolicSize(self, ((((0, symbol),), 1),))
 
     def new_iteration_symbol(
@@ -299,7 +301,7 @@ class Guards:
         return size
 
     def max_iterations(self, iterations: SymbolicSize) -> int:
-        """Upper bound of an iteration index or count."""
+        """Upper bound of the iteration index, or iteration count, ``iterations``."""
         return self.bounds(iterations.terms)[1]
 
     def bound_iterations(self, terms: Terms) -> bool:
@@ -321,7 +323,7 @@ class Guards:
         return is_bounded
 
     def numbers(self) -> list[int]:
-        """All symbols: of dynamic dimensions, and of iterations."""
+        """The ids of all symbols: those of dynamic dimensions, and those of iterations."""
         return [*self.hints, *self._iteration_symbols]
 
     def _set_last_iteration(self, symbol: int, last: Terms) -> None:
@@ -329,7 +331,7 @@ class Guards:
         self._lower_bounds[((((0, symbol),), -1),)] = -min(self.bounds(last)[1], MAX_ITERATIONS - 1)
 
     def varies_per_iteration(self, terms: Terms) -> bool:
-        """Whether ``terms`` may differ between iterations of some loop."""
+        """Whether a polynomial may have different values in two iterations of a loop."""
         return any(symbol < 0 for symbol in _symbols_in(terms))
 
     def value(self, terms: Terms) -> int:
@@ -337,7 +339,7 @@ class Guards:
         return evaluate(terms, self._values)
 
     def of(self, terms: Terms) -> Number:
-        """A polynomial as a number: a SymbolicSize, unless constant."""
+        """A polynomial as an int if it is constant, else as a SymbolicSize."""
         rest, constant = _split_constant(terms)
         return SymbolicSize(self, terms) if rest else constant
 
@@ -377,7 +379,7 @@ class Guards:
         return False
 
     def fix(self, terms: Terms) -> int:
-        """The current value of ``terms``, from now on the only valid one."""
+        """The current value of ``terms``; adds guards so that no other value is valid."""
         lower, upper = self.bounds(terms)
         if lower == upper:
             return lower
@@ -427,7 +429,7 @@ class Guards:
         )
 
     def _is_non_decreasing(self, monomial: Monomial) -> bool:
-        """Whether a monomial certainly does not decrease from iteration to iteration."""
+        """Whether a monomial certainly never decreases from one iteration to the next."""
         return all(
             self._bounds_of_atom(atom)[0] >= 0
             and (
@@ -448,7 +450,7 @@ class Guards:
         )
 
     def require(self, guard: Guard) -> None:
-        """Adds a guard that holds at the current values."""
+        """Adds a guard, which must hold at the hints."""
         if not guard.holds(self.hints):
             raise ValueError("a guard that does not hold where it was made")
         self._add(guard)
@@ -463,7 +465,7 @@ class Guards:
             self._guards[NOT_ZERO, guard.terms] = guard
             return
         for bounded, added in [(primitive, constant), (opposite, -constant)]:
-            # The least ``bounded`` for which ``bounded * divisor + added >= 0``.
+            # The least value of `bounded` for which `bounded * divisor + added >= 0`.
             lower = -(added // divisor)
             if bounded is primitive or guard.kind == ZERO:
                 self._lower_bounds[bounded] = max(lower, self._lower_bounds.get(bounded, lower))
@@ -476,7 +478,7 @@ class Guards:
     # -- bounds and results ----------------------------------------------------------------------
 
     def bounds(self, terms: Terms) -> tuple[int, int]:
-        """A lower and an upper bound of a polynomial."""
+        """The lower and the upper bound of a polynomial that the guards imply."""
         rest, constant = _split_constant(terms)
         if not rest:
             return constant, constant
@@ -493,7 +495,7 @@ class Guards:
         return lower + constant, upper + constant
 
     def _bounds_of_terms(self, terms: Terms) -> tuple[int, int]:
-        """Bounds of a polynomial from the bounds of each term alone."""
+        """A lower and an upper bound of a polynomial: the sums of the bounds of its terms."""
         lower, upper = 0, 0
         for monomial, coefficient in terms:
             low, high = coefficient, coefficient
@@ -538,7 +540,7 @@ class Guards:
         return lower, min(upper, -self._lower_bounds.get(opposite, -upper))
 
     def fixed(self) -> dict[int, int]:
-        """The symbols of dimensions that have only one possible value left."""
+        """Symbols of dimensions for which the guards allow only one value, with that value."""
         bounds = {symbol: self._bounds_of_atom((0, symbol)) for symbol in self.hints}
         return {symbol: lower for symbol, (lower, upper) in bounds.items() if lower == upper}
 
@@ -713,17 +715,17 @@ def _terms_of(number: Any) -> Terms | None:
 
 
 def is_symbolic(numbers: Sequence[Number]) -> bool:
-    """Whether there is a SymbolicSize among ``numbers``."""
+    """Whether some element of ``numbers`` is a SymbolicSize."""
     return any(isinstance(number, SymbolicSize) for number in numbers)
 
 
 def hint_of(number: Number) -> int:
-    """The current value of a number, without a guard."""
+    """The value that a number has at the hints of its symbols; adds no guard."""
     return number.hint if isinstance(number, SymbolicSize) else int(number)
 
 
 def symbols_in(number: Number) -> set[int]:
-    """The symbols that a size is computed from."""
+    """The symbols that occur in a size; none for an int."""
     return _symbols_in(number.terms) if isinstance(number, SymbolicSize) else set()
 
 
@@ -744,17 +746,17 @@ def is_always_at_least(size: Number, lower: int) -> bool:
 
 
 def may_vary_per_iteration(size: Number) -> bool:
-    """Whether a size may differ between iterations of a loop."""
+    """Whether a size may have different values in two iterations of a loop."""
     return isinstance(size, SymbolicSize) and size.guards.varies_per_iteration(size.terms)
 
 
 def bounds_of(number: Number) -> tuple[int, int]:
-    """The known lower and upper bound of a number; adds no guard."""
+    """The lower and upper bound of a number that the guards imply; adds no guard."""
     if isinstance(number, SymbolicSize):
         return number.guards.bounds(number.terms)
     return number, number
 
 
 def symbolic_size(size: Number) -> SymbolicSize | None:
-    """``size`` if it is symbolic."""
+    """``size`` if it is a SymbolicSize, ``None`` if it is an int."""
     return size if isinstance(size, SymbolicSize) else None

@@ -50,7 +50,7 @@ class TensorArrays:
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
-        self._arrays: dict[int, TensorArray] = {}  # TensorArrays, by tensor id
+        self._arrays: dict[int, TensorArray] = {}  # for each tensor id, the TensorArray
 
     def __contains__(self, spec: TensorSpec) -> bool:
         return spec.id in self._arrays
@@ -99,7 +99,7 @@ class TensorArrays:
 
 
 def appended_by(block: Graph) -> Counter[int]:
-    """Number of elements that the block's own operators append to each TensorArray."""
+    """For each TensorArray, how many elements operators of the block append, without sub-blocks."""
     return Counter(op.input("array").id for op in block.ops if op.type == APPEND)
 
 
@@ -130,6 +130,6 @@ def carry_read_arrays(
 
 
 def _reads(block: Graph, array: TensorSpec) -> bool:
-    """Whether a block reads elements of a TensorArray."""
+    """Whether an operator of a block reads elements of a TensorArray, not only its length."""
     readers = (op for op in block.ops if any(spec.id == array.id for spec in op.input_specs()))
     return any(op.type not in (APPEND, LENGTH) for op in readers)

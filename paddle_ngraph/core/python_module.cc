@@ -80,10 +80,10 @@ struct ProgramRunScope {
   std::unique_ptr<ProgramRun> run;
 };
 
-// A context manager: see set_next_program_read_only.
+// The state of the Python context manager that set_next_program_read_only describes.
 struct ReadOnlyRun {};
 
-// NumPy's names of the dtypes that Paddle has too.
+// The dtypes that both NumPy and Paddle have: NumPy's name and Paddle's dtype.
 const std::vector<std::pair<std::string, paddle::DataType>>& numpy_dtypes() {
   static const auto table = [] {
     std::vector<std::pair<std::string, paddle::DataType>> rows;
@@ -177,7 +177,7 @@ py::array copy_from_handle(const paddle_infer::Tensor& handle, const std::vector
   return share_as_array(copy);
 }
 
-// Paddle's dtype for NumPy's kind and item size; UNDEFINED if there is none.
+// Paddle's dtype for a NumPy dtype, given by kind and item size; UNDEFINED if Paddle has none.
 phi::DataType paddle_dtype(char kind, py::ssize_t size) {
   for (const auto& [name, dtype] : numpy_dtypes()) {
     if (kind == name[0] && size == static_cast<py::ssize_t>(phi::SizeOf(dtype))) return dtype;
@@ -219,7 +219,8 @@ std::optional<std::vector<phi::DenseTensor>> run_without_gil(const WholeProgram&
   return program.run_on(std::move(fed));
 }
 
-// See WholeProgram::run_on. Returns the fetched tensors as arrays.
+// Calls WholeProgram::run_on(); returns the fetched tensors as NumPy arrays; nothing if the program
+// cannot run on these feeds.
 std::optional<std::vector<py::array>> run_on_arrays(const WholeProgram& program,
                                                     const py::list& feeds) {
   std::vector<phi::DenseTensor> fed;
@@ -245,7 +246,7 @@ bool view_array(phi::DenseTensor* target, const py::object& array, const std::st
   return true;
 }
 
-// Step that concatenates the rows of tensors in each run.
+// A step of an execution plan that concatenates tensors along axis 0.
 struct ConcatRows {
   std::vector<const phi::DenseTensor*> tensors;
 };
@@ -283,8 +284,8 @@ std::unique_ptr<DataDependencyEngine> make_data_dependency_engine(
   return std::make_unique<DataDependencyEngine>(std::move(made), std::move(variables), fetches);
 }
 
-// Dynamic-mode tensor, retained by another object while the engine reads it; std::nullopt if
-// operators would need another representation of it.
+// The dense tensor of a dynamic-mode tensor, which another object retains while the engine reads
+// it; std::nullopt if operators would need another representation of it.
 std::optional<phi::DenseTensor> borrowed_tensor(const paddle::Tensor& tensor) {
   if (!tensor.initialized() || !tensor.is_dense_tensor()) return std::nullopt;
   const auto& dense = static_cast<const phi::DenseTensor&>(*tensor.impl());
@@ -292,7 +293,7 @@ std::optional<phi::DenseTensor> borrowed_tensor(const paddle::Tensor& tensor) {
   return dense;
 }
 
-// See WholeProgram::run_on. Returns the fetched tensors as dynamic-mode tensors.
+// Calls WholeProgram::run_on(); returns the fetched tensors as tensors of dynamic mode.
 std::optional<py::list> run_on_tensors(const WholeProgram& program, const py::list& tensors,
                                        const std::vector<std::string>& names) {
   std::vector<phi::DenseTensor> fed;
@@ -313,7 +314,7 @@ std::optional<py::list> run_on_tensors(const WholeProgram& program, const py::li
   return results;
 }
 
-// NgraphIO with its own tensors, filled from NumPy arrays: inputs, then states.
+// An NgraphIO that owns its tensors, copies of NumPy arrays: first the inputs, then the states.
 class ArrayIO {
  public:
   ArrayIO(const NgraphEngine& engine, const std::vector<py::array>& arrays)
@@ -333,7 +334,7 @@ class ArrayIO {
 
   const NgraphIO& io() const { return io_; }
 
-  // The outputs, then the current contents of the states, as arrays.
+  // The outputs of a run, and then the new values of the states, as NumPy arrays.
   std::vector<py::array> results() const {
     std::vector<py::array> arrays;
     for (const auto& output : outputs_) arrays.push_back(to_numpy(output));
@@ -353,7 +354,8 @@ struct ExclusiveSectionScope {
   std::unique_ptr<ExclusiveSection> section;
 };
 
-// Context manager of a capture. Inside another capture it adds to that one.
+// Python context manager that captures operators. Inside another capture it extends that one's
+// trace.
 class CaptureScope {
  public:
   CaptureScope(std::shared_ptr<TraceCache> trace_cache, py::object tracer)
@@ -385,7 +387,7 @@ pir::Attribute attribute_of(const py::handle& value) {
   return pir::StrAttribute::get(context, value.cast<std::string>());
 }
 
-// See insert_operator in program_editor.h; None is a null operand.
+// Python's insert_operator(), see program_editor.h; None among the operands is a null value.
 std::vector<pir::Value> insert_operator_from_python(pir::Operation* anchor, const std::string& name,
                                                     const py::list& operands,
                                                     const std::vector<pir::Value>& like,
@@ -434,7 +436,7 @@ py::cpp_function exposure_end_callback(py::dict references) {
   });
 }
 
-// The objects of a class of Paddle that Python has.
+// All live Python objects of one of Paddle's classes, from pybind11's table of instances.
 py::list live_objects(const py::type& type) {
   py::list found;
   for (const auto& [address, instance] : py::detail::get_internals().registered_instances) {
@@ -482,7 +484,7 @@ void clear_cache() {
   for (; each != nullptr; each = each->next) {
     if (each->clear != nullptr) each->clear();
   }
-  // Cleared last: the other caches may have returned memory to the pool.
+  // Cleared last, since clearing the other caches may return memory to the pool.
   MemoryPool::instance().clear();
   trim_free_memory();
 }
@@ -505,7 +507,7 @@ void set_python_error(const py::handle& type, const NgraphError& error) {
   PyErr_SetObject(type.ptr(), value.ptr());
 }
 
-// The error codes, by their names in Python.
+// The error codes of the core, by their names in Python's ErrorCode.
 std::map<std::string, int> error_codes() {
   return {{"GENERAL", static_cast<int>(ErrorCode::kGeneral)},
           {"INT32_OVERFLOW", static_cast<int>(ErrorCode::kInt32Overflow)},
@@ -546,7 +548,8 @@ PYBIND11_MODULE(_core, module) {
       set_python_error(py::handle(PyExc_ValueError), error);
     } catch (const NgraphError& error) {
       set_python_error(callback(PythonCallback::kError), error);
-    } catch (const std::exception& error) {  // an exception of Paddle's functions, too
+    } catch (const std::exception& error) {
+      // Also catches exceptions from Paddle's functions, which may stand for an interruption.
       if (!restore_interruption(error.what())) throw;
     }
   });
@@ -903,8 +906,8 @@ PYBIND11_MODULE(_core, module) {
   py::class_<NgraphEngine, std::shared_ptr<NgraphEngine>>(
       module, "NgraphEngine", "Runs one graph string, for an operator ngraph_engine.")
       .def(py::init([](const std::string& graph) {
-             // The GIL is released here only, not by a call guard: pybind11 then registers the
-             // object.
+             // Releases the GIL only for this call. A call guard would not do: pybind11 registers
+             // the object after the call.
              const py::gil_scoped_release released;
              return NgraphEngine::of(graph);
            }),

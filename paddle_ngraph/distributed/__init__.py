@@ -87,7 +87,7 @@ def ranks() -> int:
 
 
 def barrier() -> None:
-    """Waits until every rank has called it. Raises NgraphError before :func:`init`."""
+    """Waits until every rank has called this function. Raises NgraphError before :func:`init`."""
     _job().barrier()
 
 
@@ -316,7 +316,7 @@ def _pir(program: Any) -> Any:
 
 def _integer(step: Any) -> int:
     try:
-        # Accepts every type of integer, such as those of NumPy.
+        # operator.index() accepts every integer type, such as NumPy's, and no float.
         return operator.index(step)
     except TypeError as error:
         raise NgraphError(f"step={step!r}: give the number of completed steps") from error

@@ -17,11 +17,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Replaces this process by ``command``; does not return."""
+    """Executes ``command`` in this process, which is killed when ``parent`` ends."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) has failed")
-    # If the parent ended before the setting was made, the command is not executed.
+    # A parent that ended before the call of prctl() sends no signal: the command is not executed.
     if os.getppid() == parent:
         os.execv(command[0], command)
 

@@ -29,7 +29,7 @@ from paddle_ngraph.errors import NgraphError
 
 # Environment variable in which `python -m paddle_ngraph launch --checkpoint` passes the folder.
 VARIABLE = "PADDLE_NGRAPH_CHECKPOINT_DIR"
-MAX_CHECKPOINTS = 3  # number of checkpoints that are retained
+MAX_CHECKPOINTS = 3  # number of checkpoints in a folder; older ones are deleted
 _NAME = re.compile(r"step-([0-9]{8,18})")
 LAST_STEP = 10**18 - 1
 _MANIFEST = "manifest.json"
@@ -44,7 +44,7 @@ Record = Mapping[str, Any]
 
 
 class _Damaged(Exception):
-    """A damaged checkpoint; the message is the reason."""
+    """Raised for a damaged checkpoint; the message is the reason."""
 
 
 class Checkpoint(NamedTuple):
@@ -64,11 +64,11 @@ class Checkpoint(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """The folder of the checkpoint's files."""
+        """The folder that contains the files of this checkpoint."""
         return self.folder / _name(self.step)
 
-    def part(self, rank: int) -> tuple[Record, list[np.ndarray]]:
-        """The data that :func:`write_part` has written for a rank.
+    def data_of(self, rank: int) -> tuple[Record, list[np.ndarray]]:
+        """The data that :func:`write_data` has written for a rank.
 
         Raises:
             NgraphError: The data cannot be read any more.
@@ -82,7 +82,7 @@ class Checkpoint(NamedTuple):
             raise NgraphError(f"{self.path} cannot be read: {error}") from error
 
 
-# The types of errors that NumPy raises for an invalid npz file.
+# Types of the errors that NumPy raises for a damaged npz file.
 _READ_ERRORS = (
     ValueError,
     KeyError,
@@ -138,7 +138,7 @@ class Folder:
                 f"step {step}: begin with resume(), or give another folder"
             )
         unfinished = self.path / f"{_UNFINISHED}{step}"
-        # Removes what a failed attempt has left.
+        # Removes the files of an earlier attempt that failed.
         _remove(unfinished)
         unfinished.mkdir()
         return unfinished
@@ -163,7 +163,7 @@ class Folder:
             self._delete(old)
 
     def abandon(self, unfinished: Path) -> None:
-        """Deletes an unfinished checkpoint."""
+        """Deletes the folder of a checkpoint that was not finished."""
         _remove(unfinished)
 
     def newest(self) -> Checkpoint | None:
@@ -200,7 +200,7 @@ class Folder:
         try:
             (self.path / _name(step)).rename(doomed)
         except OSError as error:
-            # Only a warning: an additional checkpoint is no reason to end a training.
+            # Only warns: a checkpoint that cannot be deleted is no reason to end the training.
             warnings.warn(f"an old checkpoint cannot be deleted: {error}", stacklevel=2)
             return
         _remove(doomed)
@@ -225,7 +225,7 @@ def newest_step(path: Path) -> int | None:
     return max(_steps(path), default=None)
 
 
-def write_part(unfinished: Path, rank: int, record: Record, arrays: Sequence[np.ndarray]) -> None:
+def write_data(unfinished: Path, rank: int, record: Record, arrays: Sequence[np.ndarray]) -> None:
     """Writes the record and arrays of one rank, synced to disk.
 
     Raises:
@@ -254,13 +254,13 @@ def read_record(unfinished: Path, rank: int) -> Record:
 
 
 def digest_of(array: np.ndarray) -> str:
-    """The digest of dtype, shape and elements of an array."""
+    """A digest of the dtype, shape and elements of an array."""
     form = f"{array.dtype.str} {array.shape} ".encode()
     return _digest(form, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def _remove(path: Path) -> None:
-    """Deletes a folder or file; ignores errors."""
+    """Deletes a folder or a file; ignores errors."""
     shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):
         path.unlink()
@@ -275,7 +275,7 @@ def _names(rank: int) -> tuple[str, str]:
 
 
 def _steps(path: Path) -> list[int]:
-    """The steps of a folder's checkpoints, in order."""
+    """The steps of all checkpoints in a folder, in ascending order."""
     if not path.is_dir():
         return []
     found = ((name, _NAME.fullmatch(name)) for name in os.listdir(path))
@@ -284,7 +284,7 @@ def _steps(path: Path) -> list[int]:
 
 
 def _verified(folder: Path, step: int) -> Checkpoint:
-    """A checkpoint whose files match their digests. Raises _Damaged."""
+    """Opens the checkpoint of a step. Raises _Damaged if a file does not match its digest."""
     path = folder / _name(step)
     try:
         document = _decoded((path / _MANIFEST).read_bytes())

@@ -28,7 +28,7 @@ from paddle_ngraph.transpiler.scope_copies import variables_of
 
 
 def of_job(job: DistributedJob, given: str | os.PathLike[str] | None) -> Checkpoints:
-    """The checkpoints of a job, in the folder that was given here or to the launcher.
+    """The checkpoints of a job, in the folder ``given``, or else in the launcher's.
 
     Raises:
         NgraphError: No folder was given, or the folder cannot be used.
@@ -59,14 +59,14 @@ class Checkpoints:
     def __init__(self, job: DistributedJob, path: Path) -> None:
         self._job = job
         self._path = path
-        # The opened folder on rank 0; ``None`` on all other ranks.
+        # The folder of checkpoints, which only rank 0 opens; ``None`` on all other ranks.
         self._folder: Folder | None = None
         # The step of the checkpoint that was written or read last; ``None`` before the first one.
         self._step: int | None = None
         self._stage(f"{path} cannot be used", of_first=self._open)
 
     def save(self, program: Program, step: int, scope: Scope) -> None:
-        """Writes a checkpoint; see :func:`paddle_ngraph.distributed.checkpoint`."""
+        """Writes a checkpoint of the job; see :func:`paddle_ngraph.distributed.checkpoint`."""
         what = f"the checkpoint of step {step} cannot be written"
         rank, digest = self._job.placement.rank, first_run.digest(program)
         variables: dict[str, np.ndarray] = {}
@@ -104,13 +104,13 @@ class Checkpoints:
         if not found:
             return 0
         checkpoint = Checkpoint(self._path, *json.loads(found))
-        parts: list[Callable[[], None]] = []
+        restorers: list[Callable[[], None]] = []
 
         def read() -> None:
-            parts.extend(self._read_parts(checkpoint, program, scope))
+            restorers.extend(self._restorers(checkpoint, program, scope))
 
         self._stage(what, read)
-        for restore in parts:
+        for restore in restorers:
             restore()
         self._step = checkpoint.step
         return checkpoint.step
@@ -142,7 +142,7 @@ class Checkpoints:
             if error.filename is not None:
                 why += f" ({error.filename})"
         except Exception as error:
-            # Catches all errors: without an answer from this rank, the other ranks would hang.
+            # Catches all errors: the other ranks would hang if this one sent no answer.
             why = f"{failure}: {type(error).__name__}: {last_line(error)}"
         replies = [json.loads(each) for each in self._job.exchange(json.dumps([result, why]))]
         for _, reason in replies:
@@ -179,10 +179,10 @@ class Checkpoints:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def _read_parts(
+    def _restorers(
         self, checkpoint: Checkpoint, program: Program, scope: Scope
     ) -> list[Callable[[], None]]:
-        """Reads the state of this rank; returns functions that restore it."""
+        """Reads the data of this rank; returns functions that restore the state from the data."""
         placement, digest = self._job.placement, first_run.digest(program)
         if checkpoint.ranks != placement.ranks:
             raise NgraphError(
@@ -195,7 +195,7 @@ class Checkpoints:
             )
         values: dict[str, np.ndarray] = {}
         for rank in dict.fromkeys((0, placement.rank)):
-            record, arrays = checkpoint.part(rank)
+            record, arrays = checkpoint.data_of(rank)
             values.update(zip(record["variables"], arrays))
         variables = variables_of(program, scope)
         tensors = {name: variable.get_tensor() for name, variable in variables.items()}
@@ -247,13 +247,13 @@ def _write(
     variables: Mapping[str, np.ndarray],
     unlike: int | None = None,
 ) -> None:
-    """Writes the variables of a rank, except those equal on rank ``unlike``."""
+    """Writes the variables of a rank, except variables that are equal on rank ``unlike``."""
     digests = {name: checkpoint_files.digest_of(value) for name, value in variables.items()}
     known = {} if unlike is None else checkpoint_files.read_record(unfinished, unlike)["variables"]
     own = {name: digest for name, digest in digests.items() if known.get(name) != digest}
     names = sorted(own)
     full = {**record, "variables": {name: own[name] for name in names}}
-    checkpoint_files.write_part(unfinished, rank, full, [variables[name] for name in names])
+    checkpoint_files.write_data(unfinished, rank, full, [variables[name] for name in names])
 
 
 def _scheduler(program: Program) -> Any:
@@ -265,7 +265,7 @@ def _state(scheduler: Any) -> dict[str, Any] | None:
 
 
 def _keys(state: Any) -> Any:
-    """The keys of a nested state, without the values."""
+    """A nested dict with the same keys, but ``None`` for all values that are no dicts."""
     return {key: _keys(state[key]) for key in state} if isinstance(state, dict) else None
 
 
@@ -276,7 +276,7 @@ def _plain(number: Any) -> Any:
 
 
 def _random_streams() -> dict[str, Any]:
-    """The random states of Paddle, NumPy and Python, as JSON data."""
+    """The states of the random generators of Paddle, NumPy and Python, as JSON data."""
     of_numpy = np.random.get_state(legacy=False)
     version, numbers, spare = random.getstate()
     return {

@@ -55,13 +55,13 @@ def agree(job: DistributedJob, programs: Sequence[Program], feed: Mapping[str, A
                 )
 
 
-# The layer of an operator in a printed program. Its index counts over all programs of the process,
-# so it is not part of a digest.
+# The layer's name that a printed operator has. Its index counts over all programs of the process,
+# so digests leave it out.
 _LAYER_NAME = re.compile(r'struct_name:"[^"]*",?')
 
 
 def digest(*programs: Program) -> str:
-    """A digest of programs, reproducible over ranks and runs of a script."""
+    """A digest of programs that is equal on all ranks, and in each run of a script."""
     text = "".join(_LAYER_NAME.sub("", str(program)) for program in programs)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -91,7 +91,7 @@ def single_rank_program(program: Program, fetch_list: Sequence[Any]) -> tuple[Pr
 
 
 def _is_removable_collective(op: Operation) -> bool:
-    """Whether the output of a collective has the shape of its input."""
+    """Whether a program without this collective is valid: the output has the input's shape."""
     if not op.has_attr(RING_ATTRIBUTE) or (op.num_operands(), len(op.results())) != (1, 1):
         return False
     return list(op.operand_source(0).shape) == list(op.result(0).shape)
@@ -115,7 +115,7 @@ def compile_single_rank(
     fetch_list: Sequence[Any],
     scope: Scope,
 ) -> None:
-    """Builds functions by a step on copies of the variables, without communication."""
+    """Builds the functions of a program: runs one step on copies, without communication."""
     copy, fetches = single_rank_program(program, fetch_list)
     copies = copies_of(program, scope)
     random = paddle.get_rng_state("cpu")

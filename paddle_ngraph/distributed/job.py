@@ -30,9 +30,9 @@ from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.plan.data_parallel import check_divisible
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
-# Paddle's ring id of the gloo context of all ranks.
+# The ring id that Paddle's collectives of all ranks have: their gloo context.
 RING = 0
-# First group id of links between two ranks.
+# Group ids of links between two ranks begin here, beyond those that Paddle uses.
 _FIRST_LINK_ID = 7000
 # Numbers for the jobs of this process, which distinguish their keys in the one store: all ranks
 # create jobs in equal order.
@@ -113,7 +113,7 @@ class DistributedJob:
         self.placement = placement
         self._number = next(_link_ids)
         self.num_exchanges = 0
-        # The checkpoints of the job, by their folder: see checkpoints.of_job.
+        # The checkpoints of the job, by their folder; checkpoints.of_job adds them.
         self.checkpoints: dict[Path, Any] = {}
 
     @cached_property
@@ -164,12 +164,12 @@ class DistributedJob:
         return new_store(host, int(port_there), False, 0)
 
     def connect(self) -> None:
-        """Creates the gloo context for collective operators of static programs."""
+        """Creates the gloo context that collective operators of static programs use."""
         if self.placement.ranks == 1:
             return
         # All ranks arrive before gloo connects them: the barrier has a longer timeout than gloo's.
         self.barrier()
-        # If Paddle is initialized, the gloo context exists already.
+        # Paddle's own initialization creates the gloo context, too.
         if not paddle.distributed.is_initialized():
             make_gloo_context(self.store, str(RING), self.placement.rank, self.placement.ranks)
 
@@ -189,14 +189,14 @@ class DistributedJob:
         except NgraphError:
             raise
         except Exception as error:
-            # Catches all types, since Paddle's own errors have many.
+            # Catches all exceptions, since Paddle raises errors of many types.
             raise NgraphError(
                 f"rank {self.placement.rank} timed out waiting for the other ranks: rank 0 has "
                 f"ended, or another one has not joined ({last_line(error)})"
             ) from error
 
     def barrier(self) -> None:
-        """Waits until every rank has called it."""
+        """Waits until every rank has called this method."""
         self.exchange("here")
 
 
@@ -216,7 +216,7 @@ def _reject_used_port(master: str) -> None:
 
 
 def share_of(name: str, batch: Any, placement: RankPlacement) -> Any:
-    """The share of an array that a rank computes; see :func:`slice_of`."""
+    """The rows of a batch that a rank computes; see :func:`slice_of`."""
     return slice_of(name, batch, placement.rank, placement.ranks, "ranks")
 
 
@@ -259,12 +259,12 @@ def cores_of(usable: Sequence[int], local_rank: int, local_ranks: int) -> list[i
 
 
 def pin(placement: RankPlacement) -> list[int]:
-    """Pins all threads of this process to its cores; returns the cores."""
+    """Pins all threads of this process to the cores of its rank; returns the cores."""
     cores = cores_of(list(os.sched_getaffinity(0)), placement.local_rank, placement.local_ranks)
     for thread in os.listdir("/proc/self/task"):
         try:
             os.sched_setaffinity(int(thread), cores)
-        except ProcessLookupError:  # nothing to pin: the thread has ended
+        except ProcessLookupError:  # the thread has ended in the meantime
             continue
     if flags.get("ngraph_num_threads") == 0:
         flags.set("ngraph_num_threads", len(cores))
@@ -278,7 +278,7 @@ _jobs: list[DistributedJob] = []
 
 
 def start(seed: int | None, pins_cores: bool) -> DistributedJob:
-    """Joins the job; a second call returns the same job."""
+    """Joins the job; returns the existing job if this process has joined already."""
     with _lock:
         if not _jobs:
             reports.connect(os.environ)

@@ -72,7 +72,7 @@ class LauncherOptions:
     port: int | None = None
 
     def check(self) -> None:
-        """Raises NgraphError for invalid options."""
+        """Raises NgraphError if an option is invalid."""
         if self.ranks < 1:
             raise NgraphError(f"--nproc {self.ranks}: give the number of processes, 1 or more")
         if self.max_restarts < 0:
@@ -112,23 +112,23 @@ def launch(options: LauncherOptions) -> int:
 
 
 class _End(NamedTuple):
-    """The exit status of a start of all ranks, and a message."""
+    """The end of all ranks after one start: the exit status, and a message."""
 
     status: int
     sentence: str = ""
 
 
 class _Failure(NamedTuple):
-    """The failure that a rank has reported."""
+    """The failure that a rank has reported: time and message."""
 
     when: float
     what: str
-    # Whether the rank raised NgraphError: it rejects the job.
+    # Whether the rank raised NgraphError: the job is invalid, so that a restart would not help.
     refuses: bool
 
 
 class _Evidence(NamedTuple):
-    """A reason to end a job."""
+    """A reason to end the job: time and message."""
 
     when: float
     what: str
@@ -176,7 +176,7 @@ class _Rank:
         self.failure: _Failure | None = None
         self.silent = 0.0
         self._ending_since: float | None = None
-        # The time of the last poll that found the process running.
+        # The time of the last poll in which the process was still running.
         self._last_seen = time.monotonic()
         self._has_reported = False
         self._spent = -1
@@ -195,7 +195,7 @@ class _Rank:
         os.close(end)
 
     def poll(self, elapsed: float) -> None:
-        """Updates the status, ``elapsed`` seconds after the previous poll."""
+        """Updates the status of the process; the previous poll was ``elapsed`` seconds ago."""
         if self.status is None:
             now = time.monotonic()
             # WNOWAIT: the process is not reaped yet, so that neither its id nor that of its group
@@ -222,7 +222,8 @@ class _Rank:
             self.meetings = report.get("meetings", self.meetings)
             self._ending_since = report.get("ends", self._ending_since)
             if "failure" in report and self.failure is None:
-                # All processes read the same monotonic clock.
+                # Times of different ranks are comparable, since all processes read one monotonic
+                # clock.
                 when = report.get("when", time.monotonic())
                 self.failure = _Failure(when, report["failure"], report["refuses"])
         return bool(data)
@@ -253,7 +254,7 @@ class _Rank:
         self._spent = spent
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal to the process group."""
+        """Sends a signal to the process group of the rank."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
@@ -265,7 +266,7 @@ class _Rank:
         os.close(self._pipe)
 
     def last_lines(self) -> list[str]:
-        """The last lines of the process's output since its last start."""
+        """The last lines that the rank has written since it was started last."""
         if self.log is None:
             return []
         with open(self.log.name, "rb") as file:
@@ -284,7 +285,7 @@ def _state_of(pid: int) -> tuple[str, int]:
 
 
 def _is_runnable(pid: int) -> bool:
-    """Whether a thread of a process is runnable."""
+    """Whether some thread of a process is runnable, not waiting."""
     for path in Path(f"/proc/{pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):
             if path.read_text().rpartition(")")[2].split()[0] == "R":
@@ -315,7 +316,7 @@ class _Start:
         self._name = secrets.token_hex(8)
 
     def run(self) -> _End:
-        """Starts and monitors the ranks; none of them is alive afterwards."""
+        """Starts and monitors all ranks; returns when every rank has ended."""
         timeout = _KILL_TIMEOUT_SECONDS
         try:
             # The ports are reserved until the ranks have ended, so that no other process gets them.
@@ -387,7 +388,7 @@ class _Start:
         return _End(1, f"rank {culprit.number} {what}")
 
     def _evidence(self, silent: float | None = None) -> tuple[_Rank, _Evidence] | None:
-        """The earliest reason to end the job, and its rank."""
+        """The earliest reason to end the job, and the rank that gives it."""
         limit = self._options.timeout if silent is None else min(silent, self._options.timeout)
         found = [
             (each, what) for each in self._ranks if (what := self._evidence_against(each, limit))
@@ -421,13 +422,13 @@ class _Start:
         return None
 
     def _stop(self, timeout: float) -> None:
-        """Terminates all running ranks, and waits up to ``timeout`` seconds."""
+        """Terminates all ranks that run, and waits for their end up to ``timeout`` seconds."""
         for rank in self._ranks:
             if rank.status is None:
                 rank.signal(signal.SIGTERM)
         until = time.monotonic() + timeout
         while any(r.status is None for r in self._ranks) and time.monotonic() < until:
-            # After a second signal, the launcher does not wait any longer.
+            # A second signal ends the wait for the ranks.
             if len(self._signals) > 1:
                 break
             time.sleep(_POLL_SECONDS)
@@ -437,7 +438,7 @@ class _Start:
 def _name_of(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # the number: real-time signals have no names
+    except ValueError:  # a real-time signal has no name: its number instead
         return f"signal {number}"
 
 
@@ -446,7 +447,7 @@ def _signal_source(number: int) -> str:
 
 
 def _shown(rank: _Rank) -> Iterator[str]:
-    """The last lines of a rank whose output is a file."""
+    """The last lines of a rank's log, with a heading; nothing if the rank has no log."""
     lines = rank.last_lines()
     if rank.log is not None and lines:
         yield f"-- the last lines of {rank.log.name}:"
@@ -455,7 +456,7 @@ def _shown(rank: _Rank) -> Iterator[str]:
 
 
 def _environment(rank: int, ports: Sequence[int], options: LauncherOptions) -> dict[str, str]:
-    """The environment of a rank, equal to that of ``paddle.distributed.launch`` for scripts."""
+    """The environment variables of a rank: those that ``paddle.distributed.launch`` sets, too."""
     endpoints = [f"127.0.0.1:{port}" for port in ports]
     variables = {
         **os.environ,
@@ -504,7 +505,7 @@ def _ports(options: LauncherOptions) -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def _logs(options: LauncherOptions) -> Iterator[list[IO[bytes] | None]]:
-    """The output files of all ranks; ``None`` for rank 0."""
+    """Opens the log of each rank inside ``with``; ``None`` for rank 0, which has none."""
     with contextlib.ExitStack() as stack:
         files: list[Any] = [None]
         for rank in range(1, options.ranks):
@@ -535,11 +536,12 @@ def _check_folder(path: Path, option: str) -> None:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """A list to which signals that terminate the launcher are appended."""
+    """Collects the signals that are to end the launcher in a list, inside ``with``."""
     got: list[int] = []
     before = {}
     for number in _STOPPING:
-        # A signal that is ignored, such as SIGHUP under nohup, stays ignored.
+        # A signal that was ignored when the launcher started, such as SIGHUP under nohup, stays
+        # ignored.
         if signal.getsignal(number) != signal.SIG_IGN:
             before[number] = signal.signal(number, lambda number, frame: got.append(number))
     try:

@@ -33,37 +33,37 @@ _DTYPES: tuple[str, ...] = (
     "int8",
 )
 _DTYPES += ("int16", "complex64", "complex128")
-_MAX_AXES = 9  # Paddle's limit
+_MAX_AXES = 9  # maximum rank of a tensor in Paddle
 _HEARTBEAT_SECONDS = 5.0
 
 
 class MessageKind(IntEnum):
-    """The type of a message."""
+    """The category of a message, which decides how the receiver handles it."""
 
-    WAIT = 0  # heartbeat: another message will follow
-    GET = 1  # requests parameters, and these rows of the tables
-    PUSH = 2  # sends gradients
-    DONE = 3  # ends the link: no message will follow
+    WAIT = 0  # heartbeat of a slow sender: another message will follow
+    GET = 1  # requests the parameters, and the rows of tables with these ids
+    PUSH = 2  # contains gradients for the server
+    DONE = 3  # ends the link: the sender sends no other message
     ANSWER = 4
-    FAILURE = 5  # one array: an error message in UTF-8
-    START = 6  # sends variables of which each process has a copy
-    VALUES = 7  # sends values that cross stages of a pipeline
+    FAILURE = 5  # contains one array: an error message in UTF-8
+    START = 6  # contains the variables of which each process has a copy
+    VALUES = 7  # contains values that cross stages of a pipeline
 
 
 class Message(NamedTuple):
-    """A message: arrays of any shape."""
+    """A message over a link: a category, and arrays of any shape."""
 
     kind: MessageKind
     arrays: Sequence[np.ndarray] = ()
 
 
 def failure(sentence: str) -> Message:
-    """A message that reports an error."""
+    """Creates a message that reports an error."""
     return Message(MessageKind.FAILURE, [np.frombuffer(sentence.encode(), np.uint8)])
 
 
 def sentence_of(message: Message) -> str:
-    """The error message in a failure."""
+    """The error message that a message of category FAILURE contains."""
     return message.arrays[0].tobytes().decode()
 
 
@@ -81,7 +81,7 @@ class ProcessLink:
         self._peer = 1 - side
 
     def send(self, message: Message) -> None:
-        """Sends a message. Raises RuntimeError if the other process is lost."""
+        """Sends a message. Raises RuntimeError if the other process has ended."""
         arrays = list(map(np.asarray, message.arrays))
         self._put(np.array([message.kind, len(arrays)], "int64"))
         if arrays:
@@ -91,7 +91,7 @@ class ProcessLink:
                 self._put(np.ascontiguousarray(array).reshape(-1).view("uint8"))
 
     def receive(self) -> Message:
-        """The next message. Raises RuntimeError if the other process is lost."""
+        """Receives a message. Raises RuntimeError if the other process has ended."""
         kind, count = MessageKind.WAIT, 0
         while kind == MessageKind.WAIT:
             kind, count = self._get([2], "int64")

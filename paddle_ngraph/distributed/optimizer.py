@@ -1,4 +1,4 @@
-"""An optimizer that distributes its training program."""
+"""An optimizer whose ``minimize`` distributes the training program over ranks."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ from weakref import WeakSet
 
 from paddle_ngraph.paddle_private.protocols import Store
 
-# Wait of a rank for the others, as long as that of Paddle's store.
-RENDEZVOUS_TIMEOUT_SECONDS = 900.0  # seconds
+# Time that a rank waits for the others, equal to the default of Paddle's store.
+RENDEZVOUS_TIMEOUT_SECONDS = 900.0
 _INTRODUCTION_TIMEOUT_SECONDS = 10.0
-_LENGTH = struct.Struct(">Q")  # the format of the length of a text, which is sent before it
-_TOKEN_BYTES = 16  # bytes
-# The text that rank 0 sends when it begins to wait, too.
+_LENGTH = struct.Struct(">Q")  # format of the length of a text, which is sent before the text
+_TOKEN_BYTES = 16  # length of the token by which ranks of one job recognize each other
+# An empty text: sent by rank 0 as a heartbeat, and once when it begins to wait.
 _HEARTBEAT = ""
 
 _open_rendezvous: WeakSet[Rendezvous] = WeakSet()
@@ -70,7 +70,8 @@ class Rendezvous:
         try:
             return self._lead(text) if self._rank == 0 else self._follow(text)
         except BaseException:
-            # Closed, so that the other ranks notice the error, even if this process continues.
+            # The connections are closed so that the other ranks notice the error, even if this
+            # process continues.
             self.close()
             raise
 
@@ -95,7 +96,7 @@ class Rendezvous:
                     peer.settimeout(RENDEZVOUS_TIMEOUT_SECONDS)
                     self._peers[rank] = _without_delay(peer)
                 else:
-                    peer.close()  # rejected: the process is no rank of this job
+                    peer.close()  # the process is no rank of this job, or has connected before
 
     def _connect(self, store: Store, key: str, host: str) -> None:
         port, token = store.get(key).decode().split()
@@ -115,7 +116,10 @@ class Rendezvous:
         return answer
 
     def _receive_all(self) -> dict[int, str]:
-        """The texts of the others. A lost rank is noticed even after it has sent its text."""
+        """Receives the texts of the other ranks.
+
+        A lost rank is noticed even after it has sent its text.
+        """
         texts: dict[int, str] = {}
         until = time.monotonic() + RENDEZVOUS_TIMEOUT_SECONDS
         with selectors.DefaultSelector() as selector:
@@ -178,7 +182,7 @@ def _without_delay(peer: socket.socket) -> socket.socket:
 
 
 def _read(peer: socket.socket, length: int) -> bytes:
-    """Reads ``length`` bytes. Raises EOFError if the peer closes the connection before."""
+    """Reads exactly ``length`` bytes. Raises EOFError if the connection is closed before."""
     data = bytearray()
     while len(data) < length:
         chunk = peer.recv(min(length - len(data), 1 << 20))
@@ -189,7 +193,7 @@ def _read(peer: socket.socket, length: int) -> bytes:
 
 
 def _close_in_child() -> None:
-    """Closes connections in a forked process, which takes no part in rendezvous."""
+    """Closes inherited connections in a forked process, which is no rank itself."""
     for rendezvous in list(_open_rendezvous):
         rendezvous.close()
 

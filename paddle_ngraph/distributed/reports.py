@@ -20,7 +20,7 @@ from typing import Any
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
-# Environment variable for the file descriptor of the pipe.
+# Environment variable with the file descriptor of the pipe to the launcher.
 VARIABLE = "PADDLE_NGRAPH_REPORTS"
 # Environment variable for the id of this start of the job: two jobs may have one port.
 JOB_VARIABLE = "PADDLE_NGRAPH_JOB"
@@ -33,10 +33,10 @@ _senders: list[_Sender] = []
 
 
 class _Sender:
-    """The end of the pipe in this process."""
+    """The sending end of the pipe from this rank to the launcher."""
 
     def __init__(self, pipe: int) -> None:
-        # Writes never block, even if the launcher is suspended and reads nothing.
+        # Writes must never block the rank, even if the launcher is suspended and reads nothing.
         os.set_blocking(pipe, False)
         os.set_inheritable(pipe, False)
         self._pipe = pipe
@@ -52,7 +52,7 @@ class _Sender:
         threading.Thread(target=self._send_heartbeats, daemon=True).start()
 
     def send(self, **report: Any) -> bool:
-        """Sends a report. Returns whether the launcher receives it."""
+        """Sends a report to the launcher. Returns whether that succeeded."""
         try:
             os.write(self._pipe, json.dumps(report).encode() + b"\n")
         except OSError:
@@ -71,14 +71,15 @@ class _Sender:
         sentence = str(error) if refuses else f"{error_type.__name__}: {_last_line(error)}"
         message = sentence[:_MAX_SENTENCE_LENGTH]
         is_sent = self.send(failure=message, refuses=refuses, when=time.monotonic())
-        # Not shown here if the launcher has received an NgraphError, which it prints itself.
+        # The launcher prints an NgraphError itself, so this process does not, if the report was
+        # sent.
         if not (refuses and is_sent):
             self._show(error_type, error, trace)
 
 
 def connect(variables: MutableMapping[str, str]) -> None:
-    """Starts reports, if the launcher has requested them."""
-    # The variable is removed, since child processes do not have this pipe.
+    """Starts to send reports if the launcher has passed the descriptor of a pipe."""
+    # Removed from the environment, since child processes do not inherit the pipe.
     number = variables.pop(VARIABLE, "")
     with _lock:
         if number.isdecimal() and not _senders:

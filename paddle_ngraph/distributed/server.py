@@ -35,7 +35,7 @@ Arrays = Sequence[np.ndarray]
 
 
 def _check_same_program(job: DistributedJob, form: ServerForm, serves: bool) -> None:
-    """Raises NgraphError if the ranks have created ``form`` from different programs."""
+    """Raises NgraphError if some rank has created ``form`` from another program."""
     placement = job.placement
     if placement.ranks < 2 or serves != (placement.rank == 0):
         raise NgraphError(
@@ -144,7 +144,7 @@ class Server:
                     sent = link.send_next(self._outboxes[trainer]).kind
                     kind = sent if sent == MessageKind.FAILURE else kind
         except Exception as error:
-            # Catches all types, since Paddle's own errors have many.
+            # Catches all exceptions, since Paddle raises errors of many types.
             self._inbox.put((trainer, failure(f"it has gone ({last_line(error)})")))
 
     def _answer(self, trainer: int, message: Message) -> None:
@@ -169,19 +169,19 @@ class Server:
             self._pushed = {}
 
     def _kept(self) -> list[np.ndarray]:
-        """The variables of which trainers have copies, as bytes."""
+        """The variables of which trainers have copies, each as an array of bytes."""
         found = variables_of(self._form.trainer, self._scope)
         arrays = [np.array(found[name].get_tensor()) for name in self._form.kept]
         return [np.frombuffer(array.tobytes(), "uint8") for array in arrays]
 
     def _read(self, row_ids: Arrays) -> list[np.ndarray]:
-        """Reads the parameters, and these rows of the tables."""
+        """Reads the dense parameters, and of each table the rows with these ids."""
         found = []
         send, sent = self._form.send
         if sent:
             if self._parameters is None:
                 (parameters,) = self._run(send, {}, sent)
-                # A copy, so that later runs do not overwrite the array.
+                # A copy, since later runs reuse the memory of the array.
                 self._parameters = np.array(parameters)
             found.append(self._parameters)
         if self._form.tables:
@@ -191,7 +191,7 @@ class Server:
         return found
 
     def _update(self, pushed: Sequence[Arrays]) -> None:
-        """Updates with the average of the gradients of ``pushed``."""
+        """Runs the update with the gradients in ``pushed``, averaged over the trainers."""
         feed = {}
         parts = [iter(arrays) for arrays in pushed]
         if self._form.send[1]:
@@ -254,7 +254,7 @@ class Trainer:
         self._start()
 
     def _start(self) -> None:
-        """Copies the initial variables from the server."""
+        """Receives the initial values of variables from the server, and stores them."""
         variables = variables_of(self._form.trainer, self._scope)
         for name, sent in zip(self._form.kept, self._ask(Message(MessageKind.START))):
             tensor = variables[name].get_tensor()
@@ -314,7 +314,7 @@ class Trainer:
         return list(found[:count])
 
     def close(self) -> None:
-        """Notifies the server that this trainer is done."""
+        """Notifies the server that this trainer sends no more requests, and ends its thread."""
         if self._is_open:
             self._ask(Message(MessageKind.DONE))
             self._is_open = False
@@ -342,8 +342,8 @@ class Trainer:
         return answer.arrays
 
     def _exchange(self, number: int) -> None:
-        """Exchanges messages over link ``number``, in a thread."""
-        # Operators of links need dynamic mode, which is a setting of the thread.
+        """Sends requests over link ``number`` and receives answers; runs in a thread."""
+        # Operators that send need dynamic mode, which Paddle switches per thread.
         paddle.disable_static()
         try:
             link = _link(self._job, number)
@@ -353,7 +353,7 @@ class Trainer:
                 if kind != MessageKind.FAILURE:
                     self._answers.put(link.receive())
         except Exception as error:
-            # Catches all types, since Paddle's own errors have many.
+            # Catches all exceptions, since Paddle raises errors of many types.
             self._answers.put(
                 failure(f"the parameter server, rank 0, has gone ({last_line(error)})")
             )
@@ -382,7 +382,7 @@ def _row_positions(looked_up: np.ndarray, row_ids: np.ndarray) -> np.ndarray:
 
 
 def _padded(rows: np.ndarray) -> np.ndarray:
-    """Rows, padded by unused ones, which limits the number of shapes."""
+    """Rows, padded with zeros to a power of two times a minimum, for fewer different shapes."""
     count = _MIN_ROWS
     while count < len(rows):
         count *= 2

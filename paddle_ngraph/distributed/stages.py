@@ -35,7 +35,7 @@ Inbox = queue.SimpleQueue[tuple[int, Message]]
 
 
 class Outbox(Protocol):
-    """The queue of the messages to one other stage."""
+    """Interface of the queue of the messages to one other stage."""
 
     def put(self, message: Message) -> None: ...
 
@@ -67,7 +67,7 @@ class Bubble:
 
     @property
     def measured(self) -> float:
-        """The measured idle share."""
+        """The measured share of time in which the stage was idle."""
         return self.waiting / self.seconds if self.seconds else 0.0
 
     def __str__(self) -> str:
@@ -110,13 +110,13 @@ class PipelineStage:
         self._inbox = inbox
         self._outboxes = outboxes
         self._is_open = True
-        # The error message that another stage has reported; empty if there is none.
+        # The message of the error that another stage has reported; empty without one.
         self._failed_stage = ""
         self._received: dict[int, deque[Sequence[np.ndarray]]] = defaultdict(deque)
-        # For each step: seconds in total, and seconds of waiting.
+        # For each step, its duration and the time spent waiting, in seconds.
         self._steps: list[tuple[float, float]] = []
         self._waiting = 0.0
-        # Members below: state of the current batch.
+        # State of the current batch, like all members below: the feeds of each micro-batch.
         self._feeds: list[dict[str, Any]] = []
         self._sizes = np.zeros(0, "int64")
         # For each micro-batch, the values of its forward pass that its backward pass reads, by
@@ -157,7 +157,7 @@ class PipelineStage:
         return results
 
     def bubble(self) -> Bubble:
-        """The idle time of this stage, from the second step on."""
+        """The measured idle time of this stage; the first step, which compiles, is left out."""
         counted = self._steps[1:]
         return Bubble(
             stage=self.number,
@@ -169,7 +169,7 @@ class PipelineStage:
         )
 
     def close(self) -> None:
-        """Notifies the other stages that this one is done."""
+        """Notifies the other stages that this stage has ended."""
         if self._is_open:
             self._end(Message(MessageKind.DONE))
 
@@ -185,7 +185,7 @@ class PipelineStage:
     # -- a step ----------------------------------------------------------------------------------
 
     def _divide(self, feed: Mapping[str, Any]) -> None:
-        """Splits a batch into micro-batches."""
+        """Splits the feeds of a batch into those of the micro-batches."""
         count, sliced = self._form.micro_batches, self._form.sliced
         read = sorted(
             {name for stage_program in self._stage.programs for name in stage_program.feeds}
@@ -208,7 +208,7 @@ class PipelineStage:
         self._results.clear()
 
     def _run_micro_batches(self) -> None:
-        """Runs the micro-batches in the one-forward-one-backward schedule."""
+        """Runs all micro-batches of a step in the one-forward-one-backward schedule."""
         count = self._form.micro_batches
         ahead = min(self._last - self.number, count)
         for number in range(ahead):
@@ -242,7 +242,7 @@ class PipelineStage:
             self._send(self.number - 1, [values[name] for name in self._stage.gradients])
 
     def _compare(self, sizes: np.ndarray) -> None:
-        """Raises NgraphError if another rank was fed a batch of another size."""
+        """Raises NgraphError if an earlier stage was fed a batch of another size."""
         names = sorted(self._form.sliced)
         for name, mine, other in zip(names, self._sizes, sizes):
             if mine != other and -1 not in (mine, other):
@@ -253,7 +253,7 @@ class PipelineStage:
         self._sizes = np.maximum(self._sizes, sizes)
 
     def _update(self) -> list[np.ndarray]:
-        """Exchanges norms and results of all stages, and updates; returns the results."""
+        """Exchanges norms and results with all stages, and runs the update; returns the results."""
         norms = {} if self._stage.norms is None else self._run(self._stage.norms, {})
         mine = [*norms.values(), *(self._merged(number) for number in self._stage.results)]
         everything = iter(self._gather(mine))
@@ -268,7 +268,7 @@ class PipelineStage:
         return [results[number] for number in range(len(self._form.together))]
 
     def _merged(self, number: int) -> np.ndarray:
-        """A result of the whole batch, from those of the micro-batches."""
+        """The result ``number`` of the whole batch, computed from those of the micro-batches."""
         found = self._results[number]
         if self._form.together[number]:
             return np.concatenate(found)
@@ -285,7 +285,7 @@ class PipelineStage:
         return found
 
     def _run(self, stage_program: StageProgram, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Runs a program; returns its values for other programs."""
+        """Runs a program of this stage; returns the values that other programs read, by name."""
         feed = {name: given[name] for name in (*stage_program.feeds, *stage_program.takes)}
         # A learning rate schedule sets its variable in this scope, whatever ``scope`` a run gets.
         with paddle.static.scope_guard(self._scope):
@@ -303,7 +303,7 @@ class PipelineStage:
         self._outboxes[stage].put(Message(MessageKind.VALUES, arrays))
 
     def _receive(self, stage: int) -> Sequence[np.ndarray]:
-        """Waits for the next values from another stage."""
+        """Waits for the next values that another stage sends."""
         begin = time.monotonic()
         while not self._received[stage]:
             sender, message = self._inbox.get()
@@ -320,7 +320,7 @@ class PipelineStage:
         return self._received[stage].popleft()
 
     def _fail(self, error: BaseException) -> None:
-        """Reports an error to the other stages."""
+        """Reports an error of this stage to the other stages."""
         if self._is_open:
             own = f"stage {self.number} has failed: {type(error).__name__}: {error}"
             self._end(failure(self._failed_stage or own))
@@ -373,13 +373,13 @@ class LinkedStage(PipelineStage):
     def _start(
         self, other: int, is_upward: bool, inbox: Inbox, outbox: queue.SimpleQueue[Message]
     ) -> None:
-        """Starts a thread that creates a link and exchanges messages over it."""
+        """Starts a thread that creates a link to another stage and exchanges messages over it."""
         started: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         sends = is_upward == (other > self.number)
         number = self._job.link_number(2 * min(other, self.number) + is_upward)
 
         def talk() -> None:
-            # Operators of links need dynamic mode, which is a setting of the thread.
+            # Operators that send need dynamic mode, which Paddle switches per thread.
             paddle.disable_static()
             try:
                 store = self._job.new_store(f"ngraph/link/{number}", self.number < other)
@@ -394,7 +394,7 @@ class LinkedStage(PipelineStage):
                         inbox.put((other, message))
                         kind = message.kind
             except Exception as error:
-                # Catches all types, since Paddle's own errors have many.
+                # Catches all exceptions, since Paddle raises errors of many types.
                 started.put(error)
                 inbox.put((other, failure(f"stage {other} has gone ({last_line(error)})")))
 

@@ -56,7 +56,7 @@ def dispatch(strategies: Iterable[Strategy[R, T]], run: R) -> T:
 
 
 class DirectProgram(Protocol):
-    """A program, bound to a scope, that runs without Paddle's interpreter."""
+    """Interface of a program, with its scope, that runs without Paddle's interpreter."""
 
     def run(self) -> list[Any]:
         """Runs on the contents of the scope, consumes the feeds, and returns the fetched tensors.
@@ -78,7 +78,7 @@ class DirectProgram(Protocol):
 
 
 class Extension(Protocol):
-    """The strategy of an extension for the rewritten programs of one executor."""
+    """Interface of a strategy that an extension adds for the rewritten programs of an executor."""
 
     def check_feeds(self, shape_of: Callable[[str], Sequence[int]]) -> None:
         """Raises an error for feeds that the programs do not accept, by whichever strategy.

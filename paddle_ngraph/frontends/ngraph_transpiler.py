@@ -68,7 +68,7 @@ def copied(program: Any, wanted: Sequence[Any]) -> tuple[Program, list[Operation
 
 
 def remove_fetches(program: Program, fetching: Sequence[Operation]) -> list[Value]:
-    """The values that operators fetch, which are removed from the program."""
+    """Removes the fetch operators ``fetching``; returns the values that they fetched."""
     fetches = [op.operand_source(0) for op in fetching]
     for op in fetching:
         program.global_block().remove_op(op)
@@ -99,7 +99,7 @@ def rewrite(
 
 
 def rewrite_before_run(program: Program) -> Report:
-    """Applies :func:`rewrite` while the feeds and the number of runs are unknown."""
+    """Rewrites a program by the pass before its feeds and number of runs are known."""
     report = rewrite(program)
     if report.has_small_interval and not report.changes and could_be_single_engine([program]):
         report = rewrite(program, open_size=None)

@@ -129,7 +129,7 @@ class Op:
     id: int = field(default=NO_OPERATOR, compare=False)
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """Returns the attribute ``name``, or ``default``."""
+        """Returns the operator's attribute ``name``; ``default`` if it has no such attribute."""
         return self.attrs.get(name, default)
 
     def has_input(self, name: str) -> bool:
@@ -163,7 +163,7 @@ class Op:
         return specs[0]
 
     def input_specs(self) -> Iterator[TensorSpec]:
-        """Yields every input tensor."""
+        """Yields the tensors of all inputs of the operator."""
         for specs in self.inputs.values():
             yield from specs
 
@@ -250,7 +250,7 @@ class Graph:
                 yield from block.all_ops()
 
     def set_op_ids(self) -> None:
-        """Sets :attr:`Op.id` of all operators."""
+        """Numbers all operators of the graph: sets :attr:`Op.id`."""
         for number, op in enumerate(self.all_ops()):
             op.id = number
 
@@ -288,7 +288,7 @@ class Graph:
         return any(op.has_bfloat16() for op in self.all_ops())
 
     def to_string(self) -> str:
-        """Returns the graph string."""
+        """Serializes the graph; returns the graph string."""
         body = json.dumps(self._to_json(), separators=(",", ":"))
         return f"{self._header(_digest(body))}\n{body}"
 
@@ -373,7 +373,8 @@ def _parsed(body: str) -> dict[str, Any]:
     try:
         data = json.loads(body)
         schema.check(data)
-    except (ValueError, RecursionError) as error:  # no JSON, too deep, or no graph
+    except (ValueError, RecursionError) as error:
+        # The text is no JSON, is nested too deeply, or is no graph.
         raise _malformed(str(error)) from error
     return data  # type: ignore[no-any-return]
 
@@ -390,7 +391,7 @@ def _listed(items: Iterable[object]) -> str:
 
 
 def _digest(body: str) -> str:
-    # surrogatepass: a damaged string may have lone surrogates.
+    # A damaged string may have lone surrogates, which surrogatepass encodes.
     return hashlib.sha256(body.encode(errors="surrogatepass")).hexdigest()
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from paddle_ngraph.utils import dtypes
 
-# The maximum rank of a tensor of Paddle (phi::DDim).
+# The maximum rank of tensors in Paddle (phi::DDim).
 MAX_RANK = 9
-# A bound above the number of elements that fit into memory.
+# More elements than fit into memory: shapes with more are rejected.
 _MAX_ELEMENTS = 2**48
 _MAX_NAME_LENGTH = 256
 _MAX_INDEX = 2**31
@@ -39,7 +39,7 @@ def _mismatch(location: str, value: Any, expected: str) -> Malformed:
 
 
 def _non_negative(value: Any, location: str) -> None:
-    # type(), since bool is a subclass of int.
+    # Compares type(), since isinstance() would accept bool.
     if type(value) is not int or not 0 <= value < _MAX_INDEX:
         raise _mismatch(location, value, "an integer of at least 0")
 
@@ -158,7 +158,7 @@ _OPERATOR: dict[str, Check] = {
 
 _check_operator = _record(_OPERATOR, optional=frozenset({"form", "blocks", "checked"}))
 
-# Fields of a block of an operator.
+# The fields of a block in an operator: name -> check of its value.
 _BLOCK: dict[str, Check] = {
     "tensors": _list_of(_row(_non_negative, _dtype, _shape)),
     "inputs": _list_of(_non_negative),
@@ -188,7 +188,7 @@ _check_graph = _record(
 
 
 def check(data: Any) -> None:
-    """Raises Malformed if ``data`` is no graph."""
+    """Raises Malformed if ``data``, parsed JSON, is not a valid graph."""
     _check_graph(data, "graph")
     known = _check_tensors(data)
     _check_boundary(data, known)

@@ -45,5 +45,5 @@ def provider() -> str:
 
 
 def clear_cache() -> None:
-    """Clears the cache of packed weights."""
+    """Clears the cache of packed weights of recurrent layers."""
     _core.mkl_packed.clear_packed_weights()

@@ -1,4 +1,4 @@
-// Large uninitialized memory.
+// Buffer: a large uninitialized array of floats, from the memory pool.
 #pragma once
 
 #include <cstdint>

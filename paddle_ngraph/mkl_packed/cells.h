@@ -23,35 +23,35 @@ struct ForwardChunk {
   int64_t hidden;
   int64_t count;
   float* gates;  // the input of the gates, W x; the step replaces it by the gates after activation
-  const float* bias;       // biases b + d; for the third gate of GRU: b
-  const float* recurrent;  // the product R h
-  const float* new_bias;   // GRU: the bias d of the third gate
-  float* recurrent_new;    // GRU: the third gate of R h + d, saved for the gradient
-  const float* h_before;   // GRU: h of the preceding step
-  const float* c_before;   // LSTM: c of the preceding step
-  float* c;                // LSTM: the new c; may alias c_before
-  float* c_active;         // LSTM: tanh(c), saved for the gradient
+  const float* bias;       // sum of the biases, b + d; for the third gate of GRU only b
+  const float* recurrent;  // matmul of the recurrent weight with h of the preceding step: R h
+  const float* new_bias;   // only for GRU: the bias d of the third gate
+  float* recurrent_new;    // only for GRU: R h + d of the third gate, saved for the gradient
+  const float* h_before;   // only for GRU: h of the preceding step
+  const float* c_before;   // only for LSTM: c of the preceding step
+  float* c;                // only for LSTM: c of this step; may be the memory of c_before
+  float* c_active;         // only for LSTM: tanh(c), saved for the gradient
   float* h;
 };
 
 void forward_chunk(Mode mode, const ForwardChunk& chunk);
 
-// `count` elements of a row in a backward step.
+// `count` elements of a row in a backward step; every pointer addresses the first of them.
 struct BackwardChunk {
   int64_t hidden;
   int64_t count;
-  const float* gates;          // the gates after activation
-  const float* h;              // plain networks: h of this step
-  const float* h_before;       // GRU: h of the preceding step
-  const float* recurrent_new;  // GRU: as saved by the forward pass
-  const float* c_before;       // LSTM: c of the preceding step
-  const float* c_active;       // LSTM: tanh(c)
+  const float* gates;          // gates after their activations, saved by the forward pass
+  const float* h;              // only for SimpleRNN: h of this step
+  const float* h_before;       // only for GRU: h of the preceding step
+  const float* recurrent_new;  // only for GRU: R h + d of the third gate, saved by the forward pass
+  const float* c_before;       // only for LSTM: c of the preceding step
+  const float* c_active;       // only for LSTM: tanh(c), saved by the forward pass
   const float* out_grad;
-  const float* through_gates;  // gradient of h through the gates of the following step
-  float* carried;              // remaining gradient of h; replaced by that of the preceding step
-  float* c_grad;               // LSTM: gradient of c; replaced by that of the preceding step
-  float* gate_grads;           // gradient of R h + d (for all but GRU, of W x + b as well)
-  float* input_gate_grads;     // GRU: gradient of W x + b
+  const float* through_gates;  // gradient of h that comes through the gates of the following step
+  float* carried;  // other gradient of h; the step replaces it by that of the preceding h
+  float* c_grad;   // only for LSTM: gradient of c; the step replaces it by that of the preceding c
+  float* gate_grads;        // gradient of R h + d (for all but GRU, of W x + b as well)
+  float* input_gate_grads;  // only for GRU: gradient of W x + b
 };
 
 void backward_chunk(Mode mode, const BackwardChunk& chunk);

@@ -1,4 +1,4 @@
-"""``SimpleRNN``, ``GRU`` and ``LSTM`` as in ``paddle.nn``, computed with packed weights."""
+"""``SimpleRNN``, ``GRU`` and ``LSTM`` of ``paddle.nn`` that compute with packed weights."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from paddle_ngraph.paddle_private.names import (
     weights_of,
 )
 
-# Operators by Paddle's recurrent mode.
+# For each mode of Paddle's recurrent operator, the packed operator.
 OPERATORS = {
     "RNN_TANH": "mkl_packed_rnn",
     "RNN_RELU": "mkl_packed_rnn",
     "GRU": "mkl_packed_gru",
     "LSTM": "mkl_packed_lstm",
 }
-# Attribute that excludes Paddle's own operator from replacement, see ``program_pass``.
+# Attribute of Paddle's own recurrent operator that excludes it from replacement by the program
+# pass.
 OPT_OUT = "use_mkl_packed"
 
 
@@ -44,7 +45,7 @@ class _Packed(RNNBase):
         return out, states
 
     def _fits(self, inputs: Any) -> bool:
-        """Whether the operators support these inputs; others fall back to Paddle."""
+        """Whether the packed operator supports these inputs; else Paddle's layer runs."""
         if not in_dynamic_or_pir_mode() or paddle.device.get_device() != "cpu":
             return False
         tensors = [inputs, *weights_of(self)]

@@ -78,7 +78,7 @@ std::vector<int64_t> lengths_of(const Tensor& tensor, int64_t steps, int64_t bat
   return lengths;
 }
 
-// The tensors of the operator's list `Input`, by their meaning.
+// The tensors in the operator's list `Input`: x, initial states and weights.
 struct Operands {
   Operands(const Tensors& inputs, Mode mode) {
     const size_t num_states = mode == Mode::lstm ? 2 : 1;
@@ -93,7 +93,8 @@ struct Operands {
   Tensors weights;
 };
 
-// Creates the network, and checks all its inputs and attributes.
+// Creates the description of the recurrent network. Throws an error if an input or attribute is
+// invalid.
 Network network_of(const Operands& operands, const paddle::optional<Tensor>& sequence_length,
                    const Attributes& attributes, const GemmProvider& gemm) {
   const auto& [x, pre_state, weights] = operands;
@@ -135,7 +136,7 @@ Network network_of(const Operands& operands, const paddle::optional<Tensor>& seq
   return net;
 }
 
-// An operator's inputs by slot, whether Paddle passes tensors or lists of them.
+// The inputs of an operator by slot: each slot has one tensor or a list.
 class Inputs {
  public:
   explicit Inputs(const paddle::CustomOpKernelContext& context) : context_(context) {}
@@ -213,7 +214,7 @@ Tensors run_forward(const Inputs& inputs, const Attributes& attributes, const Ge
   const auto& [x, pre_state, weights] = operands;
   const Network net = network_of(operands, inputs.optional(1), attributes, gemm);
   auto out = allocate({net.steps, net.batch, net.width()});
-  auto reserve = allocate({net.reserve_size()});  // saved for the gradient, the only reader
+  auto reserve = allocate({net.reserve_size()});  // values that only the gradient operator reads
   auto mask = sample_mask(net, attributes.seed);
   Tensors states;
   for (const auto& state : pre_state) states.push_back(allocate(state.shape()));
@@ -292,7 +293,7 @@ Tensors run_backward(const Inputs& inputs, const Attributes& attributes, const G
   for (const auto& grad : state_grads) {
     require_shape("the gradient of a state", grad, pre_state[0].shape());
   }
-  // The gradients of x, the initial states and the weights, in this order.
+  // Allocates the results: the gradients of x, of the initial states and of the weights.
   Tensors grads{allocate(x.shape())};
   for (const auto& state : pre_state) grads.push_back(allocate(state.shape()));
   for (const auto& weight : weights) {
@@ -323,7 +324,8 @@ Tensors run_backward(const Inputs& inputs, const Attributes& attributes, const G
 
 // -- gradient of the gradient ---------------------------------------------------------------------
 
-// Rejects second gradients. Without this operator, Paddle would treat a gradient as a constant.
+// Raises an error for second-order gradients. Without this operator, Paddle would treat the
+// gradient as a constant.
 void no_second_gradient(paddle::CustomOpKernelContext* /*context*/) {
   PADDLE_THROW(
       common::errors::Unavailable("mkl_packed: the gradient of a recurrent layer has no gradient, "

@@ -20,7 +20,7 @@ bool is_intel() {
   return std::memcmp(words, "GenuineIntel", sizeof(words)) == 0;
 }
 
-// Seconds that one multiplication of the size of a recurrent step takes.
+// The shortest time of several matmuls with the size of a recurrent step, in seconds.
 double probe(const GemmProvider& provider) {
   constexpr int64_t m = 16, n = 1024;
   const std::vector<float> b(n * n, 0.5f), a(m * n, 0.5f);

@@ -12,7 +12,7 @@ namespace paddle_ngraph::mkl_packed {
 
 struct Matrix {
   const float* data;
-  int64_t ld;  // elements between rows
+  int64_t ld;  // distance between the starts of rows, in elements
   bool transposed = false;
   // The elements in bfloat16 with the same `ld`, if they have been rounded before; else null.
   const uint16_t* rounded = nullptr;
@@ -22,17 +22,17 @@ struct Matrix {
 class Matmul {
  public:
   virtual ~Matmul() = default;
-  // `rounded`: the elements of `a` in bfloat16, or null.
+  // Computes `c`; `rounded` contains the elements of `a` in bfloat16, or is null.
   virtual void compute(const float* a, const uint16_t* rounded, float* c) = 0;
   void compute(const float* a, float* c) { compute(a, nullptr, c); }
 };
 
-// The shapes of the left operand and of the result.
+// Rows of the left operand and the result, and the distances between their rows.
 struct MatmulShape {
   int64_t m;
   int64_t lda;
   int64_t ldc;
-  bool accumulate;  // whether the product is added to the contents of c
+  bool accumulate;  // whether the product is added to `c` instead of replacing it
 };
 
 // A packed right operand; its memory is freed with the object, which must outlive its matmuls.
@@ -40,18 +40,18 @@ class PackedMatrix {
  public:
   virtual ~PackedMatrix() = default;
   virtual std::unique_ptr<Matmul> make_matmul(const MatmulShape& shape) const = 0;
-  // Whether the matrix supports left operands of `m` rows.
+  // Whether the matrix can be multiplied with a left operand of `m` rows.
   virtual bool fits(int64_t /*m*/) const { return true; }
 };
 
-// A matmul library that can pack the right operand once.
+// Interface of a library for matmuls that can pack the right operand once for several matmuls.
 class GemmProvider {
  public:
   virtual ~GemmProvider() = default;
 
   virtual const char* name() const = 0;
 
-  // Whether the library reads operands that are already rounded to bfloat16.
+  // Whether matmuls round operands to bfloat16, so that callers may pass rounded ones.
   virtual bool rounds() const { return false; }
 
   // Allocates memory and packs `b`, [k, n], for left operands of `m` rows. The result does not
@@ -59,7 +59,7 @@ class GemmProvider {
   virtual std::shared_ptr<const PackedMatrix> pack(const Matrix& b, int64_t m, int64_t n,
                                                    int64_t k) const = 0;
 
-  // Returns a matrix that is not packed: each multiplication reads `b`.
+  // Returns an operand that is not packed, but refers to `b`, which every matmul then reads.
   virtual std::shared_ptr<const PackedMatrix> refer(const Matrix& b, int64_t n,
                                                     int64_t k) const = 0;
 
@@ -76,13 +76,13 @@ const GemmProvider& float32_provider();
 // has units for it.
 const GemmProvider& provider();
 
-// The reason why a provider is unavailable; empty if it is available.
+// The reason why the provider `name` is unavailable; empty if it is available.
 std::string why_unavailable(const std::string& name);
 
 const GemmProvider& onednn_provider();
-// The provider of bfloat16 matmuls; null if the processor has no units for bfloat16.
+// The provider whose matmuls round to bfloat16; null if the processor has no units for bfloat16.
 const GemmProvider* bfloat16_provider();
-// The provider of MKL. Throws NgraphError if MKL is not installed.
+// The provider of the MKL library. Throws NgraphError if MKL is not installed.
 const GemmProvider& mkl_provider();
 
 }  // namespace paddle_ngraph::mkl_packed

@@ -1,4 +1,4 @@
-// The provider "mkl": the mkl wheel, if it is installed, through `mkl_packed/_mkl.so`.
+// The provider "mkl": the wheel of MKL, if it is installed, called through `mkl_packed/_mkl.so`.
 #include <string>
 
 #include <dlfcn.h>
@@ -34,7 +34,7 @@ const MklFunctions& mkl() {
 
 float beta(bool accumulate) { return accumulate ? 1.0f : 0.0f; }
 
-// A right operand and its sizes.
+// The right operand of a matmul, [k, n], before packing.
 struct RightOperand {
   Matrix b;
   int64_t n;
@@ -76,7 +76,7 @@ class MklMatrix : public PackedMatrix {
     return std::make_unique<MklMatmul>(operand_, shape, /*is_packed=*/true);
   }
 
-  // Whether a left operand has as many rows as MKL has packed for.
+  // MKL packs for a number of rows of the left operand: only that number fits.
   bool fits(int64_t m) const override { return m == m_; }
 
  private:

@@ -60,7 +60,7 @@ dnnl::primitive_attr attributes_of(bool accumulate) {
   return attributes;
 }
 
-// The matmul of a packed `b`; the left operand has the type of `b`.
+// Describes the matmul with a packed operand `b`; the left operand has the same element type.
 matmul::primitive_desc describe(const MatmulShape& shape, const memory::desc& b) {
   const int64_t k = b.get_dims()[0], n = b.get_dims()[1];
   return {cpu(), rows(shape.m, k, shape.lda, b.get_data_type()), b, rows(shape.m, n, shape.ldc),
@@ -96,7 +96,7 @@ std::pair<memory::desc, int64_t> preferred(int64_t m, int64_t n, int64_t k) {
   return {in_format(tag::ba, n, k), k};
 }
 
-// A copy of `b`, [k, n], in another format.
+// Copies `b`, [k, n], into the memory layout `format`.
 std::shared_ptr<Buffer> reordered(const Matrix& b, int64_t n, int64_t k,
                                   const memory::desc& format) {
   const auto result = std::make_shared<Buffer>(format.get_size() / sizeof(float));
@@ -110,11 +110,11 @@ std::shared_ptr<Buffer> reordered(const Matrix& b, int64_t n, int64_t k,
 
 using Primitive = std::pair<matmul, matmul::primitive_desc>;
 
-// A cache of primitives: creating one takes longer than a small multiplication.
+// A cache of oneDNN primitives, since creating one takes longer than a small matmul.
 class Primitives {
  public:
   Primitive find(const MatmulShape& shape, const memory::desc& b) const {
-    // The key contains the number of threads, for which a primitive is created.
+    // A primitive is valid for a number of threads, so the key contains that number, too.
     const Key key{shape.m, shape.lda, shape.ldc, shape.accumulate, num_omp_threads()};
     const ForkBlocker fork_blocker;
     std::lock_guard<std::mutex> lock(mutex_);
@@ -149,7 +149,7 @@ struct Part {
   std::shared_ptr<Buffer> owned;
 };
 
-// A matmul by one primitive for each range of k.
+// A matmul as a sum of several: one oneDNN primitive for each range of k.
 class OnednnMatmul : public Matmul {
  public:
   OnednnMatmul() : stream_(cpu()) {}
@@ -172,7 +172,7 @@ class OnednnMatmul : public Matmul {
     compute_from(a, c);
   }
 
-  // Computes the product of `a`, whose elements have the type of the packed operand.
+  // Computes the matmul; `Number` is the element type of `a`, that of the packed operand.
   template <typename Number>
   void compute_from(const Number* a, float* c) {
     for (auto& call : calls_) {
@@ -242,7 +242,7 @@ class OnednnRowMatrix : public PackedMatrix {
 // each compiled as a whole.
 void compile_sgemm() {
   const ForkBlocker fork_blocker;
-  // The calls run on the calling thread alone.
+  // The matmuls below run on the calling thread only.
   const OmpThreads one(1);
   constexpr int64_t kSizes[][3] = {{1, 1, 1}, {16, 16, 1}, {8, 17, 200}};
   const std::vector<float> a(17 * 200), b(17 * 200);
@@ -306,7 +306,7 @@ class OnednnProvider : public GemmProvider {
 
 // -- operands in bfloat16 -------------------------------------------------------------------------
 
-// An operand in bfloat16: rounded by the caller, or here.
+// An operand in bfloat16, which the caller has rounded already, or which this object rounds.
 class RoundedOperand {
  public:
   RoundedOperand(const Matrix& matrix, int64_t rows, int64_t columns)
@@ -360,7 +360,7 @@ class Bfloat16Matrix : public PackedMatrix {
     return std::make_unique<Bfloat16Matmul>(matrix_, shape, k_);
   }
 
-  // Whether `m` rows fit: a single row is multiplied in float32.
+  // A left operand of one row does not fit: it is multiplied in float32.
   bool fits(int64_t m) const override { return m > 1; }
 
  private:
@@ -423,7 +423,8 @@ class Bfloat16Provider : public GemmProvider {
   }
 
  private:
-  // The smallest dimension for bfloat16, as in mixed_precision.py.
+  // The smallest dimension of matmuls that are rounded to bfloat16, equal to that in
+  // mixed_precision.py.
   static constexpr int64_t kMinSize = 16;
 };
 

@@ -21,7 +21,7 @@ std::atomic<bool> packing_enabled{true};
 // A 64-bit hash of the contents of a weight. Paddle counts only some writes (not those of an
 // Executor, for example), so only the contents themselves are reliable.
 uint64_t fingerprint(const float* data, int64_t count) {
-  // Elements that one iteration of the parallel loop hashes.
+  // Number of elements that are hashed per iteration of the parallel loop.
   constexpr int64_t kBlock = int64_t{64} * 1024;
   const int64_t blocks = (count + kBlock - 1) / kBlock;
   std::vector<uint64_t> parts(blocks);
@@ -39,7 +39,7 @@ const CacheDeclaration packed_weights_declaration(
     "hash of the contents",
     "the weights that live", clear_packed_weights, nullptr);
 
-// A packed weight, and the memory and contents that it was packed from.
+// A packed weight, with the memory and the hash of the weight from which it was packed.
 struct Entry {
   std::weak_ptr<phi::Allocation> owner;
   uint64_t contents;

@@ -10,10 +10,12 @@
 
 namespace paddle_ngraph::mkl_packed {
 
-// The operand that a [rows, columns] weight becomes: its transpose (forward) or itself (backward).
+// Whether a [rows, columns] weight is packed transposed, for the forward pass, or as it is, for the
+// backward pass.
 enum class WeightOrientation { transposed, plain };
 
-// Packs without the cache, for weights that the next step changes.
+// Packs a weight without storing the result in the cache, since the next training step changes the
+// weight.
 std::shared_ptr<const PackedMatrix> pack_once(const GemmProvider& provider,
                                               const phi::DenseTensor& weight,
                                               WeightOrientation side, int64_t m);
@@ -23,13 +25,13 @@ std::shared_ptr<const PackedMatrix> get_packed(const GemmProvider& provider,
                                                const phi::DenseTensor& weight,
                                                WeightOrientation side, int64_t m);
 
-// The number of weights packed so far.
+// The number of times that a weight has been packed in this process.
 int64_t pack_count();
 
-// Clears the cache.
+// Clears the cache of packed weights.
 void clear_packed_weights();
 
-// Sets whether weights are packed; off for measurements only.
+// Switches packing of weights on or off; off is for measurements only.
 void set_packing(bool on);
 
 }  // namespace paddle_ngraph::mkl_packed

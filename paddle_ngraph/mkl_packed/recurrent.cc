@@ -35,10 +35,10 @@ int threads_for(const Network& net) {
   return is_synchronized && is_straggling() ? 1 : threads;
 }
 
-// The floating-point operations of a step that the threads share.
+// The number of floating-point operations in a step, which threads share.
 int64_t work_of_step(const Network& net) { return 2 * net.batch * net.gates() * net.hidden; }
 
-// One layer in one direction: its weights, and its place in the output.
+// One layer in one direction: its weights, and the offset of its results in the output.
 struct Cell {
   Cell(const Network& net, int64_t layer, int64_t direction)
       : index(layer * net.directions + direction),
@@ -54,14 +54,14 @@ struct Cell {
 
   int64_t index;
   bool backwards;
-  int64_t input;   // number of features of the layer's input
-  int64_t offset;  // offset of the cell's h in a row of the output
+  int64_t input;   // number of features of the layer's input x
+  int64_t offset;  // offset of the cell's h in each row of the output, in floats
   const float* w_ih;
   const phi::DenseTensor* w_hh;
   const float* b_ih;
   const float* b_hh;
 
-  // The time step that the cell computes as its `i`-th.
+  // The time step that the cell computes in its iteration `i`.
   int64_t step(const Network& net, int64_t i) const { return backwards ? net.steps - 1 - i : i; }
 };
 
@@ -100,7 +100,7 @@ Float* output_of(const Network& net, Float* reserve, int64_t layer) {
   return reserve + net.cells() * SavedActivations::size(net) + layer * net.rows() * net.width();
 }
 
-// Rows of a batch that one shard computes in all steps.
+// The rows (sequences) of a batch that one shard of threads computes in all steps.
 struct ShardRows {
   int64_t first;
   int64_t count;
@@ -310,7 +310,7 @@ void add(const float* __restrict__ from, int64_t count, float* __restrict__ sums
 // the caches.
 class GateGrads {
  public:
-  // Allocates the memory of the gradients, unless `is_used` is false: then there is none.
+  // Allocates memory for the gradients; none if `is_used` is false.
   GateGrads(const Network& net, int64_t num_shards, bool is_used)
       : gates_(is_used ? net.gates() : 0),
         stride_(unaliased_stride(gates_)),
@@ -323,7 +323,7 @@ class GateGrads {
   float* at(int64_t row) { return floats_.data() + row * stride_; }
   const uint16_t* rounded_at(int64_t row) { return rounds_ ? rounded_.at(row) : nullptr; }
 
-  // The gradients of all rows from `row` on.
+  // The matrix of gradients that begins at row `row`.
   Matrix from(int64_t row, bool transposed = false) {
     return {at(row), stride_, transposed, rounded_at(row)};
   }
@@ -347,8 +347,8 @@ class GateGrads {
   int64_t stride_;
   bool rounds_;
   Buffer floats_;
-  Rounded rounded_;  // the gradients in bfloat16, with the same stride
-  // Sums of the gates' gradients over the rows of each shard.
+  Rounded rounded_;  // the gradients rounded to bfloat16, in rows with the same stride
+  // For each shard, the sums of the gates' gradients over its rows: the gradients of biases.
   std::vector<std::vector<float>> sums_;
 };
 
@@ -379,7 +379,8 @@ class BackwardCell {
     }
   }
 
-  // Writes this cell's contribution to `x_grad`, or adds it if `adds`.
+  // Computes this cell's share of `x_grad`, and adds it to `x_grad` if `adds`, else overwrites
+  // `x_grad`.
   void run(float* x_grad, bool adds) {
     const auto weight = pack_once(*net_.gemm, *cell_.w_hh, WeightOrientation::plain, shard_rows_);
     parallel_shards(net_.batch / shard_rows_, [&](int64_t shard) { run_steps(*weight, shard); });
@@ -479,7 +480,8 @@ class BackwardCell {
       set_weight_grad(gate_grads_, {read.data() + inputs, stride}, net_.hidden, of_h);
       return;
     }
-    // One matmul for both: reading the gradients of the gates along their columns takes long.
+    // One matmul computes the gradients of both weights: to read the gradients of the gates along
+    // their columns takes long.
     const Buffer product(net_.gates() * both);
     set_weight_grad(gate_grads_, {read.data(), stride}, both, product.data());
     parallel_chunks(net_.gates(), 1, both, [&](int64_t gate, int64_t, int64_t) {

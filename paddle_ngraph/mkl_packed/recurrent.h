@@ -16,7 +16,7 @@
 namespace paddle_ngraph::mkl_packed {
 
 struct Network {
-  const GemmProvider* gemm;  // the library that computes the matmuls
+  const GemmProvider* gemm;  // library that computes the matmuls
   Mode mode;
   int64_t steps;
   int64_t batch;
@@ -25,9 +25,10 @@ struct Network {
   int64_t layers;
   int64_t directions;
   bool is_test;
-  float dropout;  // probability of dropout between layers
+  float dropout;  // probability with which dropout between layers drops an element
   std::vector<const phi::DenseTensor*> weights;
-  std::vector<int64_t> lengths;  // length of each sequence; empty: all have `steps`
+  // Length of each sequence; empty if all sequences have `steps` steps.
+  std::vector<int64_t> lengths;
 
   int64_t gates() const { return num_gates(mode) * hidden; }
   int64_t width() const { return directions * hidden; }
@@ -35,20 +36,20 @@ struct Network {
   int64_t cells() const { return layers * directions; }
   bool has_dropout() const { return !is_test && layers > 1 && dropout > 0.0f; }
 
-  // The number of floats that a forward pass saves for the gradient.
+  // The number of floats that a forward pass saves for the backward pass.
   int64_t reserve_size() const;
   int64_t mask_size() const { return has_dropout() ? rows() * width() : 0; }
 };
 
 struct ForwardData {
   const float* x;
-  const float* h_before;  // initial states: [cells, batch, hidden], as h_last and c_last
-  const float* c_before;  // LSTM only
+  const float* h_before;  // initial h: [cells, batch, hidden], like c_before, h_last and c_last
+  const float* c_before;  // initial c; only for LSTM
   float* out;
   float* h_last;
-  float* c_last;        // LSTM only
-  float* reserve;       // values saved for the gradient; null when is_test
-  const uint8_t* mask;  // mask of dropout, the same between any two layers
+  float* c_last;        // final c; only for LSTM
+  float* reserve;       // buffer for values that the gradient reads; null in inference (is_test)
+  const uint8_t* mask;  // dropout mask, which is used between any two layers
 };
 
 void forward(const Network& network, const ForwardData& data);

@@ -1,4 +1,4 @@
-// A matrix in bfloat16.
+// Rounded: a matrix of bfloat16 values.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ class Rounded {
   int64_t ld() const { return ld_; }
   uint16_t* at(int64_t row) { return reinterpret_cast<uint16_t*>(buffer_.data()) + row * ld_; }
 
-  // Rounds `count` rows of float32 and stores them from row `row` on.
+  // Rounds `count` rows of float32, and stores them from row `row` of this matrix on.
   void round(const float* data, int64_t ld, int64_t row, int64_t count) {
     parallel_chunks(count, columns_, 1, [&](int64_t i, int64_t first, int64_t size) {
       round_to_bfloat16(data + i * ld + first, size, at(row + i) + first);
     });
   }
 
-  // Rounds the whole matrix, and returns the rounded elements.
+  // Rounds a float32 matrix of the same size, and returns the address of the rounded elements.
   const uint16_t* of(const float* data, int64_t ld) {
     round(data, ld, 0, rows_);
     return at(0);

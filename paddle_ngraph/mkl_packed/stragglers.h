@@ -16,10 +16,10 @@ namespace paddle_ngraph::mkl_packed {
 // Whether other threads were late recently, so that steps are computed by a single thread.
 bool is_straggling();
 
-// Makes a single thread compute the steps for this time.
+// For the duration `time`, has a single thread compute the steps of recurrent layers.
 void run_single_threaded_for(std::chrono::nanoseconds time);
 
-// Times the steps in which threads synchronize.
+// Measures the durations of steps in which threads synchronize, to find late threads.
 class StepTimer {
  public:
   // `work`: floating-point operations of each step, which this library computes on the threads

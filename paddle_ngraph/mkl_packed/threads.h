@@ -1,4 +1,4 @@
-// Threads of the packed operators: the threads of Paddle's OpenMP runtime.
+// Parallel loops of the packed operators, on the threads of Paddle's OpenMP runtime.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,11 @@
 
 namespace paddle_ngraph::mkl_packed {
 
-// FLAGS_ngraph_num_threads; if that is 0, every core the process may use.
+// The value of FLAGS_ngraph_num_threads; if that is 0, the number of cores that the process may
+// use.
 int max_threads();
 
-// The number of threads of this thread's next parallel region.
+// The number of threads of the next OpenMP region that this thread begins.
 int num_omp_threads();
 
 // Raises the number of OpenMP threads, which Paddle keeps at one, during a scope and for the
@@ -42,7 +43,8 @@ inline int64_t rows_per_shard(int64_t batch, int64_t threads = num_omp_threads()
   return divides ? batch / threads : batch;
 }
 
-// Calls `body(shard)` for every shard in parallel. Rethrows an exception of a body.
+// Calls `body(shard)` for every shard in parallel; rethrows the exception of a body in the calling
+// thread.
 template <typename Body>
 void parallel_shards(int64_t num_shards, const Body& body) {
   if (num_shards == 1) return body(0);
@@ -65,7 +67,7 @@ void parallel_shards(int64_t num_shards, const Body& body) {
 // off.
 constexpr int64_t kMinParallelElements = 8192;
 
-// Calls `body(row, first, count)` for chunks of a [rows, size] matrix in parallel.
+// Calls `body(row, first, count)` in parallel for chunks of the rows of a [rows, size] matrix.
 template <typename Body>
 void parallel_chunks(int64_t rows, int64_t size, int64_t cost, const Body& body) {
   constexpr int64_t kChunkElements = 512;

@@ -36,9 +36,13 @@ def register(
     reads: str = "x",
     in_place: bool = True,
 ) -> None:
-    """Registers ``name``, its in-place form and its gradient, which reads input ``reads``."""
+    """Registers converters of ``name``, its in-place variant and its gradient.
 
-    @wraps(forward)  # the operator is listed under the module of its formula
+    ``reads`` is the input of the gradient: ``x``, or the result ``out``.
+    """
+
+    # The registry lists the operator under the module in which ``forward`` is defined.
+    @wraps(forward)
     def convert(bridge: NgraphBridge, op: Op) -> None:
         x = bridge.get_input_node(op, "x")
         bridge.set_output_node(op, "out", forward(op, x))
@@ -67,22 +71,22 @@ def between(x: NodeInput, low: float, high: float) -> Node:
 
 
 def _relu_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad * (out > 0)``."""
+    """Gradient of relu: ``out_grad * (out > 0)``."""
     return opset15.multiply(grad, select_number(opset15.greater(out, constant(0.0))))
 
 
 def _relu6(op: Op, x: NodeInput) -> Node:
-    """``min(max(x, 0), 6)``; NaN stays."""
+    """relu6: ``min(max(x, 0), 6)``; NaN stays."""
     return keep_nan(x, opset15.clamp(x, 0.0, 6.0))
 
 
 def _relu6_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad * (0 < out < 6)``."""
+    """Gradient of relu6: ``out_grad * (0 < out < 6)``."""
     return opset15.multiply(grad, select_number(between(out, 0.0, 6.0)))
 
 
 def _leaky_relu(op: Op, x: NodeInput) -> Node:
-    """``max(x, slope * x)``, or ``min`` for slopes from 1 on."""
+    """Leaky ReLU: ``max(x, slope * x)``; for slopes of at least 1, ``min(x, slope * x)``."""
     slope = op.attr("negative_slope")
     if 0.0 < slope < 1.0:
         return opset15.prelu(x, constant(slope))
@@ -91,14 +95,14 @@ def _leaky_relu(op: Op, x: NodeInput) -> Node:
 
 
 def _leaky_relu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad * (slope * (x < 0) + (x >= 0))``."""
+    """Gradient of leaky_relu: ``out_grad * (slope * (x < 0) + (x >= 0))``."""
     below = select_number(opset15.less(x, constant(0.0)), op.attr("negative_slope"))
     above = opset15.greater_equal(x, constant(0.0))
     return opset15.multiply(grad, opset15.select(above, constant(1.0), below))
 
 
 def _elu(op: Op, x: NodeInput) -> Node:
-    """``x``, or ``alpha * (exp(x) - 1)`` below 0."""
+    """ELU: ``x`` from 0 on, and ``alpha * (exp(x) - 1)`` for negative ``x``."""
     return opset15.elu(x, op.attr("alpha"))
 
 
@@ -133,12 +137,12 @@ register("elu", _elu, None)
 
 
 def _tanh_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad * (1 - out ** 2)``."""
+    """Gradient of tanh: ``out_grad * (1 - out ** 2)``."""
     return opset15.multiply(grad, opset15.subtract(constant(1.0), opset15.multiply(out, out)))
 
 
 def _sigmoid_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad * out * (1 - out)``."""
+    """Gradient of sigmoid: ``out_grad * out * (1 - out)``."""
     rest = opset15.subtract(constant(1.0), out)
     return opset15.multiply(opset15.multiply(grad, out), rest)
 
@@ -164,14 +168,14 @@ def _swish_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
 
 
 def _hardsigmoid(op: Op, x: NodeInput) -> Node:
-    """``min(max(slope * x + offset, 0), 1)``; NaN stays."""
+    """hardsigmoid: ``min(max(slope * x + offset, 0), 1)``; NaN stays."""
     line = opset15.multiply(x, constant(op.attr("slope")))
     line = opset15.add(line, constant(op.attr("offset")))
     return keep_nan(x, opset15.clamp(line, 0.0, 1.0))
 
 
 def _hardsigmoid_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad * slope * (0 < out < 1)``."""
+    """Gradient of hardsigmoid: ``out_grad * slope * (0 < out < 1)``."""
     return opset15.multiply(grad, select_number(between(out, 0.0, 1.0), op.attr("slope")))
 
 
@@ -189,24 +193,24 @@ def _hardswish_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
 
 
 def _tanh_shrink(op: Op, x: NodeInput) -> Node:
-    """``x - tanh(x)``."""
+    """tanh_shrink: ``x - tanh(x)``."""
     return opset15.subtract(x, opset15.tanh(x))
 
 
 def _tanh_shrink_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad * tanh(x) ** 2``."""
+    """Gradient of tanh_shrink: ``out_grad * tanh(x) ** 2``."""
     bend = opset15.tanh(x)
     return opset15.multiply(grad, opset15.multiply(bend, bend))
 
 
 def _stanh(op: Op, x: NodeInput) -> Node:
-    """``b * tanh(a * x)`` for the attributes ``scale_a`` and ``scale_b``."""
+    """stanh: ``b * tanh(a * x)`` for the attributes ``scale_a`` and ``scale_b``."""
     bend = opset15.tanh(opset15.multiply(x, constant(op.attr("scale_a"))))
     return opset15.multiply(bend, constant(op.attr("scale_b")))
 
 
 def _stanh_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad * a * b * (1 - tanh(a * x) ** 2)``."""
+    """Gradient of stanh: ``out_grad * a * b * (1 - tanh(a * x) ** 2)``."""
     a, b = op.attr("scale_a"), op.attr("scale_b")
     bend = opset15.tanh(opset15.multiply(x, constant(a)))
     rest = opset15.subtract(constant(1.0), opset15.multiply(bend, bend))
@@ -214,12 +218,12 @@ def _stanh_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
 
 
 def _softsign(op: Op, x: NodeInput) -> Node:
-    """``x / (1 + abs(x))``."""
+    """softsign: ``x / (1 + abs(x))``."""
     return opset15.divide(x, opset15.add(opset15.abs(x), constant(1.0)))
 
 
 def _softsign_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad / (1 + abs(x)) ** 2``."""
+    """Gradient of softsign: ``out_grad / (1 + abs(x)) ** 2``."""
     total = opset15.add(opset15.abs(x), constant(1.0))
     return opset15.divide(grad, opset15.multiply(total, total))
 
@@ -257,7 +261,7 @@ _LOG1P_SERIES = (1, 3, 5, 7, 9, 11, 13)
 
 
 def _softplus(op: Op, x: NodeInput) -> Node:
-    """``log(1 + exp(beta * x)) / beta``, or ``x`` where ``beta * x > threshold``."""
+    """softplus: ``log(1 + exp(beta * x)) / beta``, or ``x`` where ``beta * x > threshold``."""
     beta, threshold = op.attr("beta"), op.attr("threshold")
     scaled = x if beta == 1.0 else opset15.multiply(x, constant(beta))
     out = softplus(scaled)
@@ -279,7 +283,7 @@ def _softplus_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
 
 
 def _mish(op: Op, x: NodeInput) -> Node:
-    """``x * tanh(softplus(x))``."""
+    """mish: ``x * tanh(softplus(x))``."""
     return opset15.mish(x)
 
 
@@ -299,7 +303,7 @@ def _mish_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
 
 
 def _logsigmoid(op: Op, x: NodeInput) -> Node:
-    """``-log(1 + exp(-x))``, NaN for minus infinity as in Paddle."""
+    """logsigmoid: ``-log(1 + exp(-x))``, NaN for minus infinity as in Paddle."""
     return opset15.subtract(_nan_at_minus_infinity(x), softplus(opset15.negative(x)))
 
 
@@ -323,18 +327,18 @@ register("logsigmoid", _logsigmoid, _logsigmoid_grad, in_place=False)
 
 
 def _gelu(op: Op, x: NodeInput) -> Node:
-    """``x * (1 + erf(x / sqrt(2))) / 2``, or its approximation by tanh."""
+    """gelu: ``x * (1 + erf(x / sqrt(2))) / 2``, or its approximation by tanh."""
     if op.attr("approximate"):
         return opset15.gelu(x, "TANH")
     if processor.has_avx512() or not processor.is_known():
-        # Limits x to finite values: with AVX-512 the plugin's Gelu turns infinity into NaN.
+        # Clamps x to finite values, since with AVX-512 the plugin's Gelu turns infinity into NaN.
         largest = constant(np.finfo(np.float32).max)
         x = opset15.select(opset15.greater(x, largest), largest, x)
     return opset15.gelu(x, "ERF")
 
 
 def _gelu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad`` times the slope of the variant that attribute ``approximate`` selects."""
+    """The gradient of GELU: ``out_grad`` times the derivative of the variant ``approximate``."""
     slope = _tanh_slope(x) if op.attr("approximate") else _erf_slope(x)
     return opset15.multiply(grad, slope)
 

@@ -14,13 +14,14 @@ from paddle_ngraph.conversion.registry import Limit, converter
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
 
-# Conversions in which the engine equals Paddle: dtype of ``x`` -> dtypes of ``out``.
+# Casts for which the engine computes the same results as Paddle: dtype of ``x`` -> dtypes of
+# ``out``.
 _CASTS = {
     "float32": {"float32", "bool", "int32", "int64"},
     "int32": {"int32", "float32", "bool", "int64"},
     "int64": {"int64", "int32", "bool", "float32"},
     "bool": {"bool", "float32", "int32", "int64"},
-    "int8": {"float32"},  # quantized weights
+    "int8": {"float32"},  # int8 only occurs as quantized weights
 }
 
 
@@ -46,7 +47,8 @@ def cast(bridge: NgraphBridge, op: Op) -> None:
     source, target = x.get_element_type(), element_type(op.output("out").dtype)
     node: Node | Output = x
     if source != target and op.output("out").dtype == "bool":
-        # Compares with 0, because the engine's own conversion to bool turns NaN into false.
+        # A comparison with 0 instead of the engine's own conversion to bool, which turns NaN into
+        # false.
         node = opset15.not_equal(x, bridge.full(0, source))
     elif source == Type.f32 and target == Type.i64:
         return _truncated(bridge, op, x)

@@ -1,4 +1,4 @@
-"""Loops and branches, if all operators of their blocks can be converted."""
+"""Converters of loops and branches; all operators inside must be convertible."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     """
     initial_values = bridge.get_input_nodes(op, "inputs")
     condition = _condition(bridge, op)
-    # No iteration: the results are the initial values. OpenVINO's Loop would return empty tensors.
+    # The loop has no iteration: its results are the initial values. OpenVINO's Loop would return
+    # empty tensors.
     if _is_false(condition):
         for number, value in enumerate(initial_values):
             bridge.set_output_node(op, "out", value, number)
@@ -110,7 +111,10 @@ def if_(bridge: NgraphBridge, op: Op) -> None:
 def _select_results(
     bridge: NgraphBridge, op: Op, ones: Sequence[Output], others: Sequence[Output]
 ) -> None:
-    """A Select in place of branches without computation, such as those of a ``break`` in a loop."""
+    """Selects between ``ones`` and ``others``, for branches that compute nothing.
+
+    An example is a ``break`` in a loop.
+    """
     condition = reshaped(bridge, _condition(bridge, op), [])
     for number, (one, other) in enumerate(zip(ones, others)):
         shapes = bridge.shape(one), bridge.shape(other)
@@ -138,7 +142,7 @@ def _require_iteration(bridge: NgraphBridge, condition: Output) -> Output:
 
 
 def _is_false(condition: Output) -> bool:
-    """Whether a condition is constant and false."""
+    """Whether a condition is a constant that is false."""
     node = condition.get_node()
     return node.get_type_name() == "Constant" and not node.get_data().any()
 

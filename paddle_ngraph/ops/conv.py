@@ -60,7 +60,7 @@ class _Geometry:
         return self.size[axis] + self.begin[axis] + self.end[axis] - self.reach(axis)
 
     def needed_end(self) -> list[int]:
-        """The padding after each axis on which an output depends."""
+        """Per axis, the padding after the input that some window covers."""
         return [max(0, end - self.excess(axis)) for axis, end in enumerate(self.end)]
 
     def sees_only_padding(self) -> bool:
@@ -86,7 +86,7 @@ class _Geometry:
         return self.groups == 1 and {*self.kernel} == {1} and not any(self.begin + self.end)
 
     def along(self, axis: int) -> _Geometry:
-        """The geometry reduced to one axis."""
+        """The geometry of the convolution along one axis only."""
         picked: dict[str, Any] = {
             name: [getattr(self, name)[axis]]
             for name in ("size", "kernel", "out", "strides", "dilations", "begin", "end")
@@ -95,13 +95,13 @@ class _Geometry:
 
 
 def _geometry(op: Op, data: list[int], filter_shape: list[int]) -> _Geometry:
-    """The geometry of a forward convolution over ``data`` [N, C, H, W]."""
+    """The geometry of a forward convolution of ``data`` [N, C, H, W] with a filter."""
     size, kernel = data[2:], filter_shape[2:]
     strides = [int(s) for s in op.attr("strides")]
     dilations = [int(d) for d in op.attr("dilations")]
     begin, end = padding(op, size, kernel, strides)
     if op.attr("padding_algorithm") == "SAME":
-        # Plain Paddle ignores the dilations with this algorithm, too.
+        # With this padding algorithm Paddle ignores the dilations.
         dilations = [1] * len(size)
     out = [
         (size[i] + begin[i] + end[i] - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1
@@ -205,7 +205,7 @@ class _Convolution:
         return _convolution(self._g)(data, filter_, strides, begin, end, dilations)
 
     def _rows(self, node: Output) -> Output:
-        """Reshapes to one row for each sample or filter."""
+        """Reshapes to a matrix with one row for each sample, or each filter."""
         return reshaped(self._bridge, node, [self._bridge.shape(node)[0], -1])
 
     def _pointwise(self, data: Output, grad: Output) -> Output:
@@ -239,7 +239,7 @@ class _Convolution:
         return transposed(bridge, found, [1, 0, *(2 + axis for axis in axes)])
 
     def _cropped(self, data: Output) -> Output:
-        """``data`` without the elements on which no output depends."""
+        """The input without elements at the end of axes that no window covers."""
         g = self._g
         ends = [g.size[axis] - max(0, g.excess(axis) - g.end[axis]) for axis in range(len(g.size))]
         if ends == g.size:
@@ -255,7 +255,7 @@ class _Convolution:
         ).output(0)
 
     def _depthwise_filter_gradient(self, data: Output, grad: Output) -> Output:
-        """One sum of products for each element of the kernel."""
+        """The filter gradient of a depthwise convolution: one sum for each kernel element."""
         bridge, g = self._bridge, self._g
         batch, channels, *_ = bridge.shape(data)
         multiplier = bridge.shape(grad)[1] // channels
@@ -293,7 +293,7 @@ class _Convolution:
         return reshaped(bridge, node, [first, width * channels, height])
 
     def _unfold(self, node: NodeInput, channels: int, spatial: list[int]) -> Output:
-        """The inverse of ``_fold``, to [A, channels, *spatial]."""
+        """Reverts ``_fold``: reshapes to [A, channels, *spatial]."""
         bridge = self._bridge
         first = bridge.shape(node)[0]
         if self._axis != 1 or spatial[1] == 1:
@@ -303,7 +303,7 @@ class _Convolution:
         return transposed(bridge, split, (0, 2, 3, 1))
 
     def _flat(self, node: Output) -> Output:
-        """The output's gradient, without the axis of length one."""
+        """Removes the axis of size 1 from the gradient of the output."""
         first, channels, *_ = self._bridge.shape(node)
         return reshaped(self._bridge, node, [first, channels, *self._g.out])
 
@@ -499,7 +499,7 @@ def conv2d_transpose(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.depthwise_conv2d_transpose_grad", inputs={"output_size": Role.CONSTANT}, limits=_LIMITS
 )
 def conv2d_transpose_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Gradients of x and filter (Paddle ``conv2d_transpose_grad``): a convolution's, exchanged."""
+    """Gradients of x and filter: those of ``conv2d``, exchanged (``conv2d_transpose_grad``)."""
     x = get_data(bridge, op, "x")
     filter_ = bridge.get_input_node(op, "filter")
     grad = get_data(bridge, op, "out_grad")

@@ -1,4 +1,4 @@
-"""Constant tensors, ranges and copies."""
+"""Converters of operators that create constants and ranges, or copy."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def fill_grad(bridge: NgraphBridge, op: Op) -> None:
     ],
 )
 def linspace(bridge: NgraphBridge, op: Op) -> None:
-    """``number`` values from ``start`` to ``stop``, counted from the nearer end (``linspace``)."""
+    """``number`` values from ``start`` to ``stop``, computed from the nearer end (``linspace``)."""
     start, stop, number = (bridge.constant(op, name).item() for name in ("start", "stop", "number"))
     first, last = np.float32(start), np.float32(stop)
     numbers = np.arange(number, dtype=np.float32)
@@ -213,7 +213,7 @@ def linspace(bridge: NgraphBridge, op: Op) -> None:
     ],
 )
 def sequence_mask(bridge: NgraphBridge, op: Op) -> None:
-    """Row ``i`` of ``max_len`` elements begins with ``x[i]`` ones (Paddle ``sequence_mask``)."""
+    """Row ``i``: ``x[i]`` ones, then zeros, ``max_len`` elements in total (``sequence_mask``)."""
     x = bridge.get_input_node(op, "x")
     length = known_int(bridge, op, "max_len")
     lengths = opset15.convert(opset15.unsqueeze(x, bridge.ints([-1])), "f32")

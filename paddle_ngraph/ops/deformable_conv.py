@@ -1,4 +1,4 @@
-"""Deformable convolution: kernel elements sample the input at offsets, by interpolation."""
+"""Deformable convolution: each kernel element reads the input at an offset, interpolated."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _MOVED_DTYPES = FLOAT | INT32 | BOOL
     "pd_op.eye", dtypes=ANY, inputs={"num_rows": Role.CONSTANT, "num_columns": Role.CONSTANT}
 )
 def eye(bridge: NgraphBridge, op: Op) -> None:
-    """1 on the main diagonal of a matrix, 0 elsewhere (Paddle ``eye``)."""
+    """A matrix with 1 on its main diagonal, 0 elsewhere (Paddle ``eye``)."""
     rows, columns = (known_int(bridge, op, name) for name in ("num_rows", "num_columns"))
     dtype = element_type(op.output("out").dtype)
     columns = rows if columns == -1 else columns
@@ -44,14 +44,14 @@ def eye(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.tril_indices", dtypes=ANY, small_integers=True)
 def tril_indices(bridge: NgraphBridge, op: Op) -> None:
-    """Rows and columns on and below a diagonal (Paddle ``tril_indices``)."""
+    """The indices [2, n] of elements on and below a diagonal of a matrix (``tril_indices``)."""
     indices = np.tril_indices(op.attr("rows"), op.attr("offset"), op.attr("cols"))
     _set_indices(bridge, op, indices)
 
 
 @converter("pd_op.triu_indices", dtypes=ANY, small_integers=True)
 def triu_indices(bridge: NgraphBridge, op: Op) -> None:
-    """Rows and columns on and above a diagonal (Paddle ``triu_indices``)."""
+    """The indices [2, n] of elements on and above a diagonal of a matrix (``triu_indices``)."""
     indices = np.triu_indices(op.attr("row"), op.attr("offset"), op.attr("col"))
     _set_indices(bridge, op, indices)
 
@@ -102,7 +102,7 @@ def diag_embed(bridge: NgraphBridge, op: Op) -> None:
 def _embedded(
     bridge: NgraphBridge, x: NodeInput, offset: int, padding: float, axis1: int, axis2: int
 ) -> Any:
-    """The last axis of ``x`` on a diagonal, ``padding`` elsewhere."""
+    """A tensor with the last axis of ``x`` on a diagonal, and ``padding`` elsewhere."""
     *batch, length = bridge.shape(x)
     size = length + abs(offset)
     matrices = bridge.full(padding, x.get_element_type(), [*batch, size, size])
@@ -117,7 +117,7 @@ def _embedded(
 
 @converter("pd_op.diagonal", dtypes=ANY, moves=True)
 def diagonal(bridge: NgraphBridge, op: Op) -> None:
-    """A diagonal of ``axis1`` and ``axis2``, as the last axis (Paddle ``diagonal``)."""
+    """A diagonal of the matrices in ``axis1`` and ``axis2``, as the last axis (``diagonal``)."""
     x = bridge.get_input_node(op, "x")
     bridge.set_output_node(op, "out", _diagonal_values(bridge, x, *_axes(bridge, op, x)))
 
@@ -142,7 +142,7 @@ def trace(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.trace_grad", inputs={"x": Role.SHAPE_ONLY})
 def trace_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` everywhere on the diagonal, 0 elsewhere (Paddle ``trace_grad``)."""
+    """``out_grad`` in each element of the diagonal, 0 elsewhere (Paddle ``trace_grad``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
     axis1, axis2, offset = _axes(bridge, op, x)
@@ -173,7 +173,7 @@ def fill_diagonal(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.fill_diagonal_grad")
 def fill_diagonal_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad``, but 0 where the value was filled (Paddle ``fill_diagonal_grad``)."""
+    """``out_grad``, but 0 where ``fill_diagonal`` wrote its value (``fill_diagonal_grad``)."""
     _fill_diagonal(bridge, op, "out_grad", "x_grad", 0)
 
 
@@ -227,7 +227,7 @@ def fill_diagonal_tensor_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _diagonal_of(bridge: NgraphBridge, op: Op, x: NodeInput) -> tuple[int, int, int, list[int]]:
-    """The two axes, the offset, and the shape of the diagonal as a last axis."""
+    """Returns the axes, the offset, and the shape of ``x`` with the diagonal as last axis."""
     dims, offset = bridge.shape(x), op.attr("offset")
     axis1, axis2 = axis_of(op.attr("dim1"), len(dims)), axis_of(op.attr("dim2"), len(dims))
     batch = [dim for i, dim in enumerate(dims) if i not in (axis1, axis2)]
@@ -265,13 +265,13 @@ def _side(bridge: NgraphBridge, op: Op, rows: Number, columns: Number) -> Any:
 
 @converter("pd_op.tril", "pd_op.tril_", "pd_op.triu", "pd_op.triu_", dtypes=_MOVED_DTYPES)
 def triangle(bridge: NgraphBridge, op: Op) -> None:
-    """``x`` on and below (``tril``) or above (``triu``) a diagonal, 0 elsewhere."""
+    """Lower (``tril``) or upper (``triu``) triangle of ``x`` from a diagonal on, 0 elsewhere."""
     _triangle(bridge, op, "x", "out")
 
 
 @converter("pd_op.tril_grad", "pd_op.triu_grad")
 def triangle_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` where ``x`` was kept, 0 elsewhere."""
+    """``out_grad`` in the triangle that the operator kept, 0 elsewhere."""
     _triangle(bridge, op, "out_grad", "x_grad")
 
 
@@ -292,7 +292,7 @@ def _order(rank: int, axis1: int, axis2: int) -> list[int]:
 def _diagonal_values(
     bridge: NgraphBridge, x: NodeInput, axis1: int, axis2: int, offset: int
 ) -> Node:
-    """A diagonal of two axes, as the last axis."""
+    """A diagonal of the matrices in ``axis1`` and ``axis2``, as the last axis."""
     node = transposed(bridge, x, _order(len(bridge.shape(x)), axis1, axis2))
     *batch, rows, columns = bridge.shape(node)
     lines = reshaped(bridge, node, [*batch, rows * columns])

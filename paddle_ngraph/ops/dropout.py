@@ -1,4 +1,4 @@
-"""Dropout and its gradient."""
+"""Converters of dropout and its gradient."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def dropout_grad(bridge: NgraphBridge, op: Op) -> None:
 
 def _mask(bridge: NgraphBridge, op: Op, p: np.float32) -> Any:
     shape = bridge.shape(bridge.get_input_node(op, "x"))
-    # The mask is not sampled, as in Paddle.
+    # In these cases Paddle samples no mask, and its mask is 0.
     if op.attr("is_test") or p == 1:
         return bridge.full(0, "uint8", shape)
     if op.has_input("seed_tensor"):
@@ -92,7 +92,7 @@ def _probability(bridge: NgraphBridge, op: Op) -> np.float32:
 
 
 def _keep_probability(bridge: NgraphBridge, op: Op, result: str, p: np.float32) -> Any:
-    """``1 - p`` in the dtype of a result."""
+    """The probability ``1 - p`` of keeping an element, in the dtype of a result."""
     return bridge.rounded(op, result, bridge.full(np.float32(1) - p, "float32"))
 
 

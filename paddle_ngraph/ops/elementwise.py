@@ -1,4 +1,4 @@
-"""Arithmetic on one, two or several tensors, with broadcasting: forward and gradient."""
+"""Arithmetic of one or more tensors, with broadcasting, and the gradients."""
 
 from __future__ import annotations
 
@@ -356,8 +356,8 @@ def scale(bridge: NgraphBridge, op: Op) -> None:
         if not is_constant(operand, neutral):
             pair = (bridge.rounded(op, "out", each) for each in (out, operand))
             out = in_32_bits(bridge, op, function, *pair)
-        elif function is opset15.add and dtype == Type.f32:  # adding 0 turns -0 into 0
-            if is_product:  # the mark lets passes recognize the addition of 0
+        elif function is opset15.add and dtype == Type.f32:  # not omitted: adding 0 turns -0 into 0
+            if is_product:  # a pass adds the 0 where its sign has an effect
                 as_output(out).get_node().get_rt_info()[ADD_ZERO_MARK] = True
             else:
                 out = opset15.add(out, bias)
@@ -408,14 +408,14 @@ def _has_valid_bounds(op: Op) -> bool:
     return not low or not high or low[0] <= high[0]
 
 
-# A limit of ``clip``: for such bounds, Paddle raises an error.
+# A limit of ``clip``: with a minimum above the maximum, Paddle raises an error.
 _VALID_BOUNDS = Limit("its minimum is above its maximum", _has_valid_bounds)
 
 
 @converter("pd_op.clip_", dtypes=_NUMERIC_DTYPES, limits=[_VALID_BOUNDS], integers=_clipped_range)
 @converter("pd_op.clip", dtypes=_NUMERIC_DTYPES, limits=[_VALID_BOUNDS], integers=_clipped_range)
 def clip(bridge: NgraphBridge, op: Op) -> None:
-    """``min(max(x, min), max)``; NaN stays NaN (Paddle ``clip``)."""
+    """``min(max(x, min), max)``; a NaN remains NaN (Paddle ``clip``)."""
     x = bridge.get_input_node(op, "x")
     dtype = x.get_element_type()
     low, high = (scalar_input(bridge, op, name, dtype) for name in ("min", "max"))

@@ -14,7 +14,7 @@ from paddle_ngraph.conversion.registry import Role, converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, keep_nan, reshaped, select_number
 
-# Paddle's binary cross entropy clamps logarithms from below at this.
+# The value to which Paddle's binary cross entropy clamps smaller logarithms.
 _MIN_LOGARITHM = -100.0
 
 
@@ -89,7 +89,7 @@ def log_loss_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _odds(bridge: NgraphBridge, op: Op) -> tuple[Node, Node]:
-    """``input + epsilon`` and ``1 - input + epsilon``."""
+    """The arguments of both logarithms: ``input + epsilon``, and ``1 - input + epsilon``."""
     x, epsilon = bridge.get_input_node(op, "input"), constant(op.attr("epsilon"))
     rest = opset15.subtract(constant(1.0), x)
     return opset15.add(x, epsilon), opset15.add(rest, epsilon)
@@ -99,7 +99,7 @@ def _odds(bridge: NgraphBridge, op: Op) -> tuple[Node, Node]:
 
 
 def _sign_of_label(bridge: NgraphBridge, op: Op) -> Node:
-    """-1 for label 0, 1 for label 1."""
+    """``2 * labels - 1``: -1 for label 0, and 1 for label 1."""
     label = bridge.get_input_node(op, "labels")
     return opset15.subtract(opset15.multiply(label, constant(2.0)), constant(1.0))
 

@@ -36,7 +36,7 @@ _ROWS_EXACT_IN_FLOAT32 = Limit(
 
 @converter("pd_op.embedding", inputs={"x": Role.INDEX}, limits=[_ROWS_EXACT_IN_FLOAT32])
 def embedding(bridge: NgraphBridge, op: Op) -> None:
-    """``out[...] = weight[x[...]]``, 0 where ``x`` is ``padding_idx`` (Paddle ``embedding``)."""
+    """``out[...] = weight[x[...]]``; 0 where ``x`` is ``padding_idx`` (Paddle ``embedding``)."""
     weight = bridge.get_input_node(op, "weight")
     rows = bridge.shape(weight)[0]
     padding = _padding(op)
@@ -126,7 +126,7 @@ def gather_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.index_select_grad", inputs={"index": Role.INDEX, "x": Role.SHAPE_ONLY})
 def index_select_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad`` at ``index`` is the sum of the slices taken there (``index_select_grad``)."""
+    """``x_grad``: each slice of ``out_grad`` is added at its ``index`` (``index_select_grad``)."""
     _set_gathered_gradient(bridge, op, op.attr("axis"))
 
 
@@ -144,7 +144,7 @@ def _set_gathered_gradient(bridge: NgraphBridge, op: Op, axis: int) -> None:
 
 
 def _flat_index(bridge: NgraphBridge, index: Output) -> Node | Output:
-    """``index`` of shape [n, 1] as [n]."""
+    """Reshapes ``index`` from [n, 1] to [n]."""
     return index if len(bridge.shape(index)) < 2 else reshaped(bridge, index, [-1])
 
 
@@ -181,7 +181,7 @@ def gather_nd(bridge: NgraphBridge, op: Op) -> None:
     limits=[_HAS_POSITIONS],
 )
 def gather_nd_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad`` at ``index`` is the sum of ``out_grad`` there (Paddle ``gather_nd_grad``)."""
+    """``x_grad``: each element of ``out_grad`` is added at its ``index`` (``gather_nd_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     index = nd_positions(bridge, op, shape)
     zeros = bridge.full(0, Type.f32, shape)
@@ -190,7 +190,7 @@ def gather_nd_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def nd_positions(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Output:
-    """Input ``index``, checked: its last axis indexes the first axes of ``shape``."""
+    """Input ``index``, whose last axis indexes the first axes of ``shape``, with a range check."""
     depth = bridge.shape(bridge.get_input_node(op, "index"))[-1]
     sizes = list(shape[:depth])
     bridge.integers.require_range(op, "index", [-size for size in sizes], sizes)
@@ -210,7 +210,7 @@ def take_along_axis(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.take_along_axis_grad", inputs={"indices": Role.INDEX, "arr": Role.SHAPE_ONLY})
 def take_along_axis_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``arr_grad``: the sum of ``out_grad`` over an element's copies (``take_along_axis_grad``)."""
+    """``arr_grad``: adds each element of ``out_grad`` at its index (``take_along_axis_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "arr"))
     axis = op.attr("axis") % len(shape)
     bridge.integers.require_range(op, "indices", -shape[axis], shape[axis])
@@ -244,7 +244,8 @@ def _elements(bridge: NgraphBridge, x: Output, index: NodeInput, axis: int) -> N
     ends = [full if i == axis else dim for i, (full, dim) in enumerate(zip(bridge.shape(x), dims))]
     begin, step = bridge.ints([0] * len(dims)), bridge.ints([1] * len(dims))
     as_given = [0] * len(dims)
-    # By StridedSlice: the engine drops a Slice before GatherElements, and then rejects the shapes.
+    # StridedSlice instead of Slice: the engine drops a Slice before GatherElements, and then
+    # rejects the shapes.
     part = opset15.strided_slice(x, begin, bridge.ints(ends), step, as_given, as_given)
     return opset15.gather_elements(part, index, axis)
 
@@ -252,7 +253,7 @@ def _elements(bridge: NgraphBridge, x: Output, index: NodeInput, axis: int) -> N
 def _added_elements(
     bridge: NgraphBridge, shape: Sequence[int], index: NodeInput, values: Any, axis: int
 ) -> Node:
-    """Zeros of ``shape`` with ``values`` added at ``index`` along ``axis``."""
+    """A tensor of zeros to which ``values`` are added at ``index`` along ``axis``."""
     return opset15.scatter_elements_update(
         bridge.full(0, Type.f32, shape), index, values, axis, "sum"
     )

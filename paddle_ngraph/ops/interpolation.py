@@ -21,7 +21,7 @@ from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_ints
 from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
 
-_CUBIC = -0.75  # the parameter of the cubic kernel
+_CUBIC = -0.75  # the parameter of the cubic convolution kernel, as in Paddle
 
 # Operators that read the input's centre for an output of one element; Paddle's other operators read
 # its corner.
@@ -33,7 +33,7 @@ _CENTRED_OPERATORS = (
 
 
 def _scales(bridge: NgraphBridge, op: Op, axes: int) -> list[float]:
-    """The requested factors, one for each axis; -1 where sizes are requested."""
+    """The scale factors along each axis; -1 if the operator gives output sizes instead."""
     if op.has_input("scale_tensor"):
         given = [float(scale) for scale in bridge.constant(op, "scale_tensor").reshape(-1)]
         return given if len(given) > 1 else given * axes
@@ -54,9 +54,9 @@ def _sizes(
 
 
 def _ratio(op: Op, size: int, out: int, scale: float) -> np.float32:
-    """The distance in the input between neighbours in the output."""
+    """The distance between two neighbouring output elements, in elements of the input."""
     if out <= 1 and (op.type not in _CENTRED_OPERATORS or op.attr("align_corners")):
-        # The only element of the output is the first one of the input.
+        # A single output element is at the first element of the input: there is no distance.
         return np.float32(0)
     if op.attr("align_corners"):
         return np.float32(size - 1) / np.float32(out - 1)
@@ -102,12 +102,12 @@ def _cubic(op: Op, size: int, out: int, ratio: np.float32) -> AxisMap:
 
 
 def _cubic_inner(t: np.ndarray) -> np.ndarray:
-    """The cubic kernel at a distance up to 1."""
+    """The cubic convolution kernel at a distance ``t`` of at most 1."""
     return ((_CUBIC + 2) * t - (_CUBIC + 3)) * t * t + 1
 
 
 def _cubic_outer(t: np.ndarray) -> np.ndarray:
-    """The cubic kernel at a distance from 1 to 2."""
+    """The cubic convolution kernel at a distance ``t`` from 1 to 2."""
     return ((_CUBIC * t - 5 * _CUBIC) * t + 8 * _CUBIC) * t - 4 * _CUBIC
 
 
@@ -140,7 +140,7 @@ def _maps(bridge: NgraphBridge, op: Op) -> list[tuple[int, int, AxisMap]]:
 
 
 def interpolate(bridge: NgraphBridge, op: Op) -> None:
-    """``x`` at other sizes (Paddle ``nearest_interp``, ``bilinear_interp`` and so on)."""
+    """``x`` interpolated at other sizes (``nearest_interp``, ``bilinear_interp`` and so on)."""
     node: Any = bridge.get_input_node(op, "x")
     if repeated := _repeats(bridge, op):
         bridge.set_output_node(op, "output", _upsampled(node, *repeated))
@@ -185,7 +185,7 @@ def _upsampled(node: NodeInput, axes: list[int], factors: list[int]) -> Node:
 
 
 def interpolate_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Adds each weighted ``output_grad`` to its source (Paddle ``bilinear_interp_grad``)."""
+    """Adds each ``output_grad``, times its weights, to its source elements (``*_interp_grad``)."""
     node: Any = bridge.get_input_node(op, "output_grad")
     for axis, size, mapping in reversed(_maps(bridge, op)):
         node = mapping.apply_transposed(bridge, node, axis, size)

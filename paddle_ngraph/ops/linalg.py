@@ -138,7 +138,7 @@ def multi_dot(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.multi_dot_grad")
 def multi_dot_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Each gradient is ``left^T out_grad right^T`` of its neighbours (``multi_dot_grad``)."""
+    """Each gradient: ``out_grad`` times the other factors, transposed (``multi_dot_grad``)."""
     nodes: list[Any] = bridge.get_input_nodes(op, "x")
     shapes = [bridge.shape(node) for node in nodes]
     nodes[0] = reshaped(bridge, nodes[0], [1] * (2 - len(shapes[0])) + shapes[0])
@@ -155,7 +155,7 @@ def multi_dot_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _chain(bridge: NgraphBridge, nodes: Sequence[Any]) -> Any:
-    """The chained matmul, in the order with the fewest multiplications."""
+    """The matmul of a chain of matrices, in the order with the fewest multiplications."""
     if len(nodes) == 1:
         return nodes[0]
     shapes = [bridge.shape(node) for node in nodes]
@@ -192,7 +192,7 @@ def kron(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.kron_grad")
 def kron_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad`` sums ``out_grad * y`` over each block, ``y_grad`` likewise (``kron_grad``)."""
+    """``x_grad``: sums of ``out_grad * y`` over blocks; ``y_grad`` likewise (``kron_grad``)."""
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
     x_cells, y_cells, _ = _kron_cells(bridge, x, y)
     pairs = zip(bridge.shape(x_cells), bridge.shape(y_cells))
@@ -231,7 +231,7 @@ def _result(op: Op) -> str:
     limits=[_UNIQUE_RESULT_INDICES],
 )
 def einsum(bridge: NgraphBridge, op: Op) -> None:
-    """Products summed over the indices that ``equation`` leaves out (Paddle ``einsum``)."""
+    """Sums of products over the index letters that the result lacks (Paddle ``einsum``)."""
     nodes = bridge.get_input_nodes(op, "x")
     bridge.set_output_node(op, "out", opset15.einsum(nodes, op.attr("equation")))
 
@@ -244,7 +244,7 @@ _NO_ELLIPSIS = Limit("the equation has an ellipsis", lambda op: "." not in op.at
 
 
 def _operands(op: Op) -> list[str]:
-    """The index letters of each operand in the equation of ``einsum``."""
+    """The index letters of each operand in the attribute ``equation``."""
     return str(op.attr("equation")).partition("->")[0].split(",")
 
 
@@ -343,13 +343,13 @@ class _Matmul:
         is_one = is_always_at_least(matrices, 1) and is_always_at_least(1 - matrices, 0)
         self._is_flat = is_one and not self._transpose_x
         if self._is_flat:
-            # Computes one large matmul in place of many small ones that share y.
+            # All batches share y: they become the rows of one large matmul.
             x_matrix = [math.prod(x_matrix[:-1]), x_matrix[-1]]
             y_matrix = y_matrix[-2:]
         self._x, self._y = reshaped(bridge, x, x_matrix), reshaped(bridge, y, y_matrix)
 
     def value(self) -> Any:
-        """The product in the shape that Paddle declares."""
+        """The matmul of both operands, in the shape that Paddle declares."""
         matmul = opset15.matmul(self._x, self._y, self._transpose_x, self._transpose_y)
         shape = [*self._batch]
         if len(self._x_shape) > 1:
@@ -359,7 +359,7 @@ class _Matmul:
         return reshaped(self._bridge, matmul, shape)
 
     def x_gradient(self, out_grad: NodeInput) -> Any:
-        """The gradient of x, given that of the matmul."""
+        """The gradient of x from ``out_grad``, the gradient of the matmul."""
         gradient = self._gradient_matrices(out_grad)
         if self._transpose_x:
             found = opset15.matmul(self._y, gradient, self._transpose_y, True)
@@ -368,7 +368,7 @@ class _Matmul:
         return self._summed(found, self._x, self._x_shape)
 
     def y_gradient(self, out_grad: NodeInput) -> Any:
-        """The gradient of y, given that of the matmul."""
+        """The gradient of y from ``out_grad``, the gradient of the matmul."""
         gradient = self._gradient_matrices(out_grad)
         if self._transpose_y:
             found = opset15.matmul(gradient, self._x, True, self._transpose_x)

@@ -1,4 +1,4 @@
-"""Comparison, logic and selection."""
+"""Converters of comparisons, logical operators and selections."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def _register_unary(name: str, function: Unary, dtypes: frozenset[str]) -> None:
 # -- comparison: the engine compares int32 in float32, which is not exact ------------------------
 
 _INTEGERS = (Type.i32, Type.i64)
-# Comparisons convert int64 only where the values are surely representable in int32.
+# int64 operands are converted to int32: only if their values are certainly representable.
 _NUMERIC_DTYPES = FLOAT | INTEGER
 
 
 def _are_known(x: NodeInput, y: NodeInput) -> bool:
-    """Whether ``x`` and ``y`` are constants, which a build compares exactly."""
+    """Whether ``x`` and ``y`` are both constants, so that OpenVINO folds a comparison exactly."""
     return all(value.get_node().get_type_name() == "Constant" for value in (x, y))
 
 
@@ -101,7 +101,10 @@ def _all_elements(bridge: NgraphBridge, node: NodeInput) -> Any:
 
 
 def _tolerances_are(dtypes: frozenset[str]) -> Callable[[Op], bool]:
-    """Whether both tolerances are scalars of ``dtypes``: Paddle rejects all others."""
+    """Returns whether both tolerances of an operator are scalars of one of ``dtypes``.
+
+    Paddle rejects all others.
+    """
 
     def holds(op: Op) -> bool:
         specs = [op.input(name) for name in ("rtol", "atol")]
@@ -165,7 +168,8 @@ _register_with_in_place("logical_xor", _on_booleans(opset15.logical_xor), _NUMER
 
 
 def _is_finite(x: NodeInput) -> Node:
-    # Compares magnitudes: with AVX-512 the plugin's IsFinite is false for the largest finite value.
+    # Compares magnitudes, since with AVX-512 the plugin's IsFinite is false for the largest finite
+    # value.
     return opset15.less_equal(opset15.abs(x), constant(np.finfo(np.float32).max))
 
 
@@ -210,11 +214,11 @@ for _suffix in ("", "_"):
 
 @converter("pd_op.where", dtypes=FLOAT | INTEGER | BOOL, moves=True)
 def where(bridge: NgraphBridge, op: Op) -> None:
-    """``x`` where ``condition`` holds, else ``y`` (Paddle ``where``)."""
+    """``arr_grad``: adds each element of ``out_grad`` at its index (``take_along_axis_grad``)."""
     condition = bridge.get_input_node(op, "condition")
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
     if any(list(bridge.shape(each)) != list(bridge.shape(condition)) for each in (x, y)):
-        # Rejected, since Paddle does not broadcast the inputs of ``where``.
+        # Paddle does not broadcast the inputs of ``where`` either.
         raise NgraphError("the inputs differ in shape")
     bridge.set_output_node(op, "out", select(condition, x, y))
 
@@ -223,7 +227,7 @@ def where(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.where_grad", dtypes=FLOAT | BOOL, inputs={"x": Role.SHAPE_ONLY, "y": Role.SHAPE_ONLY}
 )
 def where_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` where an input was selected, 0 elsewhere (Paddle ``where_grad``)."""
+    """``out_grad`` where the input was selected, 0 elsewhere, for each input (``where_grad``)."""
     condition = bridge.get_input_node(op, "condition")
     grad = bridge.get_input_node(op, "out_grad")
     zero = bridge.full(0.0, "float32")
@@ -233,7 +237,7 @@ def where_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.masked_fill", dtypes=FLOAT | INTEGER | BOOL, moves=True)
 def masked_fill(bridge: NgraphBridge, op: Op) -> None:
-    """``value`` where ``mask`` holds, else ``x`` (Paddle ``masked_fill``)."""
+    """``value`` where ``mask`` is true, else ``x`` (Paddle ``masked_fill``)."""
     x, mask = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "mask")
     value = scalar_input(bridge, op, "value", x.get_element_type())
     bridge.set_output_node(op, "out", select(mask, value, x))
@@ -245,7 +249,7 @@ def masked_fill(bridge: NgraphBridge, op: Op) -> None:
     inputs={"x": Role.SHAPE_ONLY, "value": Role.SHAPE_ONLY},
 )
 def masked_fill_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` goes to ``value`` where ``mask`` holds, else to ``x``."""
+    """``value_grad`` gets ``out_grad`` where ``mask`` is true, ``x_grad`` elsewhere."""
     mask, grad = bridge.get_input_node(op, "mask"), bridge.get_input_node(op, "out_grad")
     zero = bridge.full(0.0, "float32")
     set_reduced(bridge, op, "x", lambda: opset15.select(mask, zero, grad))

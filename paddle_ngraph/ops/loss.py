@@ -1,4 +1,4 @@
-"""Softmax and the losses, with their gradients."""
+"""Converters of softmax and losses, and of their gradients."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from paddle_ngraph.conversion.symbolic_sizes import is_always_at_least, may_vary
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, reshaped, select_number, sum_over
 
-# The lower bound to which Paddle's softmax clamps exponents.
+# Paddle's softmax clamps exponents from below at this value.
 _MIN_EXPONENT = -64.0
-# A number above the length of any axis.
+# Upper bound of a valid sum of exponentials, above the length of any axis.
 _MASKED_ROW_SUM = 1e30
 _MIN_VECTORIZED_ROW = 16
-# Longer than rows of attention: rows of many classes, such as characters or words.
+# From this length of rows on, inference uses RowSoftmax, too: rows of many classes are so long,
+# rows of attention are not.
 _MAX_CACHED_ROW = 4096
-# Elements of a row per register of Paddle's vectorised softmax.
+# Number of floats that Paddle's vectorized softmax processes per register.
 _REGISTER_FLOATS = 8
 _FLOAT32_MIN = float(np.finfo("float32").min)
-# The finite value by which Paddle's cross entropy replaces infinity.
+# Paddle's cross entropy replaces infinity by this finite value.
 _MASK_MAGNITUDE = 1e20
 
 
@@ -44,7 +45,8 @@ def softmax(bridge: NgraphBridge, op: Op) -> None:
     # The order of the conditions matters: the last one may compare a dynamic size, which adds a
     # guard to the function.
     if not bridge.shape(x):
-        out = bridge.full(1.0, "float32")  # of a 0-D x, whatever its value, as in Paddle
+        # The softmax of a scalar is 1, whatever its value, as in Paddle.
+        out = bridge.full(1.0, "float32")
     elif _is_faster_by_rows(bridge, x) and _is_of_rows(bridge, x, axis):
         out = bridge.extension("RowSoftmax", [x])
     else:
@@ -59,7 +61,7 @@ def softmax_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def softmax_gradient(bridge: NgraphBridge, op: Op, axis: int) -> Any:
-    """The gradient, from softmax ``out`` along ``axis`` and ``out_grad``: :func:`softmax_grad`."""
+    """The gradient of softmax along ``axis``, computed as in :func:`softmax_grad`."""
     out, out_grad = bridge.get_input_node(op, "out"), bridge.get_input_node(op, "out_grad")
     if _is_of_rows(bridge, out, axis):
         return bridge.extension("RowSoftmaxGrad", [out, out_grad])
@@ -102,7 +104,8 @@ def log_softmax(bridge: NgraphBridge, op: Op) -> None:
     if bridge.shape(x):
         out = Softmax(bridge, x, axis, is_vectorized=False).logarithms()
     else:
-        out = bridge.full(0.0, "float32")  # of a 0-D x, whatever its value, as in Paddle
+        # The log softmax of a scalar is 0, whatever its value, as in Paddle.
+        out = bridge.full(0.0, "float32")
     bridge.set_output_node(op, "out", out)
 
 
@@ -159,7 +162,7 @@ class Softmax:
         if not self._shape:
             return None
         length, *inner = self._shape[axis % len(self._shape) :]
-        # A dynamic size is never 1.
+        # A dynamic size is never 1, so some axis after this one has several elements.
         if any(not isinstance(size, int) or size != 1 for size in inner):
             return None
         if isinstance(length, int):
@@ -172,7 +175,7 @@ class Softmax:
         return opset15.equal(filled, opset15.floor(filled))
 
     def _allow_masked_rows(self, clamps: Any, axis: int) -> None:
-        """Sets the total of a row of only -inf, 0 here, to Paddle's lower bound."""
+        """Raises the total of a row of only -inf, which is 0, to Paddle's lower bound."""
         no_total = select_number(clamps, 0.0, -1.0)
         self._is_valid = opset15.logical_or(self._is_valid, opset15.equal(self.total, no_total))
         length = opset15.convert(self._bridge.ints([self._shape[axis]]), Type.f32)
@@ -184,13 +187,13 @@ class Softmax:
     # the bound is negligible against 1.
 
     def probabilities(self) -> Any:
-        """The softmax."""
+        """The node of the softmax along the axis."""
         inverse = self._checked(opset15.divide(constant(1.0), self.total))
         least = opset15.multiply(constant(math.exp(_MIN_EXPONENT)), inverse)
         return self._result(opset15.maximum(opset15.multiply(self.powers, inverse), least))
 
     def logarithms(self) -> Any:
-        """The logarithm of the softmax."""
+        """The node of the logarithm of the softmax along the axis."""
         logarithm = self._checked(opset15.log(self.total))
         least = opset15.subtract(constant(_MIN_EXPONENT), logarithm)
         return self._result(opset15.maximum(opset15.subtract(self.distance, logarithm), least))
@@ -299,7 +302,7 @@ def _picked_by_label(bridge: NgraphBridge, op: Op, x: NodeInput, axis: int) -> t
     classes = bridge.shape(x)[axis]
     bridge.integers.require_range(op, "label", 0, classes, ignored=op.attr("ignore_index"))
     label = _label(bridge, op, bridge.shape(x), axis, Type.i32)
-    # Clamps the labels to valid indices, which an ignored label need not be.
+    # Clamps the labels to valid indices: an ignored label may be any integer.
     position = opset15.maximum(label, bridge.full(0, "int32"))
     position = opset15.minimum(position, bridge.full(classes - 1, "int32"))
     ignored = opset15.equal(label, bridge.full(op.attr("ignore_index"), "int32"))
@@ -308,7 +311,7 @@ def _picked_by_label(bridge: NgraphBridge, op: Op, x: NodeInput, axis: int) -> t
 
 def _label_mask(bridge: NgraphBridge, op: Op, shape: list[int], axis: int) -> tuple[Any, Any]:
     """One-hot mask of the labels along ``axis`` of ``shape``, and a mask of ignored labels."""
-    # Labels are compared as float32, which represents every class index that fits in memory.
+    # Compares class indices as float32, which represents all that fit in memory.
     label = _label(bridge, op, shape, axis, Type.f32)
     along = [1] * len(shape)
     along[axis] = shape[axis]
@@ -445,8 +448,7 @@ def sigmoid_cross_entropy_with_logits_grad(bridge: NgraphBridge, op: Op) -> None
 
 
 def _unless_ignored(op: Op, label: NodeInput, node: NodeInput) -> Any:
-    # Compares with bounds around the index, because Paddle truncates the label before the
-    # comparison.
+    # Compares with bounds around ``ignore_index``: Paddle truncates the label before it compares.
     index = op.attr("ignore_index")
     low, high = index - (index <= 0), index + (index >= 0)
     above = opset15.greater_equal(label, constant(low))

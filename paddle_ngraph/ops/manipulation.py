@@ -89,7 +89,7 @@ def unsqueeze(bridge: NgraphBridge, op: Op) -> None:
     inputs={"x": Role.SHAPE_ONLY},
 )
 def reshape_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad = out_grad`` in the shape of ``x`` (Paddle ``reshape_grad``, ``flatten_grad``)."""
+    """``out_grad`` in the shape of ``x`` (Paddle ``reshape_grad``, ``flatten_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     out_grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "x_grad", reshaped(bridge, out_grad, dims))
@@ -120,7 +120,7 @@ _STATIC_UNIT_DIMENSIONS = Limit(
     limits=[_STATIC_UNIT_DIMENSIONS],
 )
 def squeeze_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad = out_grad`` with dimensions 1 elsewhere (``squeeze_grad``, ``unsqueeze_grad``)."""
+    """``out_grad`` with axes of size 1 added or removed (``squeeze_grad``, ``unsqueeze_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
     dims = [1] * len(op.output("x_grad").shape)
     sources = _not_one(op.input("out_grad").shape)
@@ -139,7 +139,7 @@ def transpose(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.transpose_grad")
 def transpose_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` with the axes put back (Paddle ``transpose_grad``)."""
+    """``out_grad`` with its axes in the order of ``x`` (Paddle ``transpose_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "x_grad", transposed(bridge, out_grad, _order(op), back=True))
 
@@ -162,7 +162,7 @@ def concat(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.concat_grad", inputs={"axis": Role.CONSTANT, "x": Role.SHAPE_ONLY})
 def concat_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Each gradient is the slice of ``out_grad`` of its tensor (``concat_grad``)."""
+    """Splits ``out_grad`` along ``axis``: a slice for each tensor in ``x`` (``concat_grad``)."""
     shapes = [bridge.shape(node) for node in bridge.get_input_nodes(op, "x")]
     axis = axis_of(known_int(bridge, op, "axis"), len(shapes[0]))
     out_grad = bridge.get_input_node(op, "out_grad")
@@ -192,19 +192,19 @@ def _stack(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None:
 
 @converter("pd_op.stack_grad", inputs={"x": Role.SHAPE_ONLY})
 def stack_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Each gradient is one slice of ``out_grad`` along ``axis`` (Paddle ``stack_grad``)."""
+    """Splits ``out_grad`` along ``axis``: one slice for each stacked tensor (``stack_grad``)."""
     _unbind(bridge, op, "out_grad", "x_grad")
 
 
 @converter("pd_op.unstack", dtypes=ANY, moves=True)
 def unstack(bridge: NgraphBridge, op: Op) -> None:
-    """One tensor for every index along ``axis`` (Paddle ``unstack``)."""
+    """Splits ``x`` into one tensor for each index along ``axis`` (Paddle ``unstack``)."""
     _unbind(bridge, op, "x", "out")
 
 
 @converter("pd_op.unbind", dtypes=ANY, moves=True)
 def unbind(bridge: NgraphBridge, op: Op) -> None:
-    """One tensor for every index along ``axis`` (Paddle ``unbind``)."""
+    """Splits ``x`` into one tensor for each index along ``axis`` (Paddle ``unbind``)."""
     _unbind(bridge, op, "input", "out")
 
 
@@ -220,7 +220,7 @@ def _unbind(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None:
     "pd_op.split", dtypes=ANY, inputs={"sections": Role.CONSTANT, "axis": Role.CONSTANT}, moves=True
 )
 def split(bridge: NgraphBridge, op: Op) -> None:
-    """Slices of the lengths ``sections`` along ``axis``; -1 is inferred (Paddle ``split``)."""
+    """Splits ``x`` along ``axis`` into ``sections``; -1 is inferred (Paddle ``split``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
     axis = axis_of(known_int(bridge, op, "axis"), len(dims))
@@ -233,7 +233,7 @@ def split(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.split_with_num", dtypes=ANY, inputs={"axis": Role.CONSTANT}, moves=True)
 def split_with_num(bridge: NgraphBridge, op: Op) -> None:
-    """``num`` equal slices along ``axis`` (Paddle ``split_with_num``)."""
+    """Splits ``x`` along ``axis`` into ``num`` equal slices (Paddle ``split_with_num``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
     axis = axis_of(known_int(bridge, op, "axis"), len(dims))
@@ -271,7 +271,7 @@ _HAS_AXES = Limit("the shape of a 0-D tensor is empty", lambda op: bool(op.input
     small_integers=True,
 )
 def shape(bridge: NgraphBridge, op: Op) -> None:
-    """The dimensions of ``input``, 1-D (Paddle ``shape``, ``shape64``)."""
+    """The dimensions of ``input`` as a 1-D tensor (Paddle ``shape``, ``shape64``)."""
     dims = bridge.shape(bridge.get_input_node(op, "input"))
     bridge.set_output_node(op, "out", _vector(bridge, dims, op.output("out").dtype))
 

@@ -25,28 +25,28 @@ _WHOLE = Limit("attribute 'decimals' is not 0", lambda op: op.attr("decimals", 0
 
 
 def _exp(op: Op, x: NodeInput) -> Node:
-    """``exp(x)``; the engine's kernel turns NaN into infinity."""
+    """exp: ``exp(x)``, with NaN for NaN: the engine's own kernel returns infinity."""
     return keep_nan(x, opset15.exp(x))
 
 
 def _exp_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad * out``."""
+    """Gradient of exp: ``out_grad * out``."""
     return opset15.multiply(grad, out)
 
 
 def _log_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad / x``."""
+    """Gradient of log: ``out_grad / x``."""
     return opset15.divide(grad, x)
 
 
 def _expm1(op: Op, x: NodeInput) -> Node:
-    """``exp(x) - 1`` as ``(exp(x) + 1) * tanh(x / 2)``, which is also accurate near 0."""
+    """expm1: ``exp(x) - 1`` as ``(exp(x) + 1) * tanh(x / 2)``, which is also accurate near 0."""
     power = opset15.add(opset15.exp(x), constant(1.0))
     return opset15.multiply(power, opset15.tanh(opset15.multiply(x, constant(0.5))))
 
 
 def _expm1_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad * out + out_grad``."""
+    """Gradient of expm1: ``out_grad * out + out_grad``."""
     return opset15.add(opset15.multiply(grad, out), grad)
 
 
@@ -64,7 +64,7 @@ def _log1p(op: Op, x: NodeInput) -> Node:
 
 
 def _log1p_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad / (x + 1)``."""
+    """Gradient of log1p: ``out_grad / (x + 1)``."""
     return opset15.divide(grad, opset15.add(x, constant(1.0)))
 
 
@@ -109,45 +109,45 @@ def _logit_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
 
 
 def _sqrt_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad / 2 / out``."""
+    """Gradient of sqrt: ``out_grad / 2 / out``."""
     return opset15.divide(opset15.multiply(grad, constant(0.5)), out)
 
 
 def _rsqrt(op: Op, x: NodeInput) -> Node:
-    """``1 / sqrt(x)``."""
+    """rsqrt: ``1 / sqrt(x)``."""
     return opset15.divide(constant(1.0), opset15.sqrt(x))
 
 
 def _rsqrt_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
-    """``-out_grad / 2 * out ** 3``."""
+    """Gradient of rsqrt: ``-out_grad / 2 * out ** 3``."""
     slope = opset15.multiply(opset15.multiply(out, out), out)
     return opset15.multiply(opset15.multiply(grad, constant(-0.5)), slope)
 
 
 def _square(op: Op, x: NodeInput) -> Node:
-    """``x ** 2``."""
+    """square: ``x ** 2``."""
     return opset15.multiply(x, x)
 
 
 def _square_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad * 2 * x``."""
+    """Gradient of square: ``out_grad * 2 * x``."""
     return opset15.multiply(opset15.multiply(grad, constant(2.0)), x)
 
 
 def _abs_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad * x / abs(x)``, 0 at 0."""
+    """Gradient of abs: ``out_grad * x / abs(x)``, 0 at 0."""
     sign = opset15.divide(x, opset15.abs(x))
     at_zero = opset15.equal(x, constant(0.0))
     return opset15.select(at_zero, constant(0.0), opset15.multiply(grad, sign))
 
 
 def _reciprocal(op: Op, x: NodeInput) -> Node:
-    """``1 / x``."""
+    """reciprocal: ``1 / x``."""
     return opset15.divide(constant(1.0), x)
 
 
 def _reciprocal_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
-    """``-out_grad * out ** 2``."""
+    """Gradient of reciprocal: ``-out_grad * out ** 2``."""
     return opset15.multiply(opset15.multiply(opset15.negative(grad), out), out)
 
 
@@ -159,7 +159,7 @@ def _sign(op: Op, x: NodeInput) -> Node:
 
 
 def _erf_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad * 2 / sqrt(pi) * exp(-x ** 2)``."""
+    """Gradient of erf: ``out_grad * 2 / sqrt(pi) * exp(-x ** 2)``."""
     bell = opset15.exp(opset15.negative(opset15.multiply(x, x)))
     scaled = opset15.multiply(grad, constant(2.0 / math.sqrt(math.pi)))
     return opset15.multiply(scaled, keep_nan(x, bell))
@@ -216,7 +216,7 @@ def round(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.trunc", "pd_op.trunc_")
 def trunc(bridge: NgraphBridge, op: Op) -> None:
-    """The integer part of a number (Paddle ``trunc``)."""
+    """The number without its fraction, rounded towards 0 (Paddle ``trunc``)."""
     x = bridge.get_input_node(op, "input")
     below = opset15.less(x, constant(0.0))
     bridge.set_output_node(op, "out", opset15.select(below, opset15.ceiling(x), opset15.floor(x)))
@@ -224,7 +224,7 @@ def trunc(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.trunc_grad", inputs={"out_grad": Role.SHAPE_ONLY})
 def trunc_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Zeros (Paddle ``trunc_grad``)."""
+    """The gradient of ``trunc``, which is 0 (Paddle ``trunc_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "out_grad"))
     bridge.set_output_node(op, "input_grad", bridge.full(0.0, "float32", shape))
 

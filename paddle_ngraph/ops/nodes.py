@@ -1,4 +1,4 @@
-"""Node builders shared by converters of several modules; not Paddle operators."""
+"""Node builders that converters of several modules share; no converters of operators."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ def require_declared(bridge: NgraphBridge, op: Op, axes: Iterable[int]) -> None:
 
 
 def constant(value: float | np.floating[Any]) -> Node:
-    """A float32 scalar."""
+    """A constant float32 scalar."""
     return opset15.constant(np.float32(value))
 
 
 def is_constant(node: NodeInput, value: float) -> bool:
-    """Whether ``node`` is a constant scalar of this value."""
+    """Whether ``node`` is a constant of one element with this value."""
     producer = node.get_node() if isinstance(node, Output) else node
     return producer.get_type_name() == "Constant" and bool(np.all(producer.get_data() == value))
 
 
 def scalar_input(bridge: NgraphBridge, op: Op, name: str, dtype: Type) -> Any:
-    """The single element of input ``name`` as a scalar of type ``dtype``."""
+    """The only element of input ``name``, as a scalar of type ``dtype``."""
     node = bridge.get_input_node(op, name)
     producer = node.get_node()
     if producer.get_type_name() == "Constant":
@@ -112,7 +112,7 @@ _CHECKED_OPERATORS: Mapping[Callable[..., Node], str] = {
 
 
 def always(op: Op) -> bool:
-    """Always true: for converters that can check the results of every operator."""
+    """Returns true: for converters whose operators can all be built with overflow checks."""
     return True
 
 
@@ -142,7 +142,7 @@ def select_number(condition: NodeInput, yes: float = 1.0, no: float = 0.0) -> No
 
 
 def index_range(bridge: NgraphBridge, count: Number, dtype: Type) -> Node:
-    """0, 1, ..., ``count - 1``."""
+    """The integers from 0 to ``count - 1``, as a tensor."""
     if not isinstance(count, SymbolicSize):
         return opset15.constant(np.arange(count).astype(dtype.to_dtype()), dtype)
     if dtype == Type.f32 and count > 2**24:
@@ -160,13 +160,13 @@ def keep_nan(x: NodeInput, result: NodeInput) -> Node:
 
 
 def axis_of(axis: Any, rank: int) -> int:
-    """``axis`` as an index from 0, also if it is negative."""
+    """``axis`` as a nonnegative index of an axis of a tensor of this rank."""
     axis = int(axis)
     return axis + rank if axis < 0 else axis
 
 
 def axis_first(axis: int, rank: int) -> list[int]:
-    """The permutation that moves ``axis`` to the front."""
+    """The permutation of axes that moves ``axis`` to the front."""
     return [axis, *(i for i in range(rank) if i != axis)]
 
 
@@ -206,7 +206,7 @@ def transposed(
 
 
 def broadcast_to(bridge: NgraphBridge, x: NodeInput, shape: Sequence[Number]) -> Any:
-    """``x`` repeated to ``shape``."""
+    """``x`` broadcast to ``shape``."""
     dims = bridge.shape(x)
     # Repeats a last axis of 1 by Gather: OpenVINO's Broadcast copies such elements one by one.
     by_gather = (
@@ -224,7 +224,7 @@ def broadcast_to(bridge: NgraphBridge, x: NodeInput, shape: Sequence[Number]) ->
 
 
 def reduce_to(bridge: NgraphBridge, node: NodeInput, shape: Sequence[Number]) -> Any:
-    """Sums ``node`` to ``shape``: the gradient of a broadcast from ``shape``."""
+    """Sums ``node`` over axes until it has ``shape``: the gradient of a broadcast."""
     current = bridge.shape(node)
     extra = len(current) - len(shape)
     axes = list(range(extra))
@@ -235,7 +235,7 @@ def reduce_to(bridge: NgraphBridge, node: NodeInput, shape: Sequence[Number]) ->
 
 
 def sum_over(bridge: NgraphBridge, node: NodeInput, axes: Sequence[int]) -> Node:
-    """The sum over ``axes``, retained with size 1."""
+    """The sum of ``node`` over ``axes``, which remain as axes of size 1."""
     return opset15.reduce_sum(node, bridge.ints(axes), keep_dims=True)
 
 

@@ -28,7 +28,7 @@ def _inverse_deviation(variance: NodeInput, epsilon: float) -> Any:
 
 
 def _moments(bridge: NgraphBridge, x: NodeInput, axes: Sequence[int]) -> tuple[Any, Any, Any]:
-    """Mean, distance from it, and variance along ``axes``."""
+    """The mean along ``axes``, ``x`` minus the mean, and the variance."""
     mean = _mean(bridge, x, axes)
     distance = opset15.subtract(x, mean)
     return mean, distance, _mean(bridge, opset15.multiply(distance, distance), axes)
@@ -56,11 +56,11 @@ class _Channels:
         self._spread = [self.size if i == axis else 1 for i in range(len(shape))]
 
     def spread(self, node: NodeInput) -> Any:
-        """``node``, [channels], in the shape that broadcasts over the batch."""
+        """Reshapes ``node``, [channels], so that it broadcasts over the batch."""
         return reshaped(self._bridge, node, self._spread)
 
     def flat(self, node: NodeInput) -> Any:
-        """Reverts :meth:`spread`: reshapes to [channels]."""
+        """Reverts :meth:`spread`: reshapes ``node`` to [channels]."""
         return reshaped(self._bridge, node, [self.size])
 
     def rows(self, node: NodeInput) -> Any:
@@ -77,20 +77,20 @@ class _Channels:
         return reshaped(self._bridge, node, [self._shape[0], self.size, spatial_size, 1])
 
     def like(self, rows: NodeInput, node: NodeInput) -> Any:
-        """Converts ``node`` to the layout of ``rows``."""
+        """Converts ``node`` from the layout of the input to the layout of ``rows``."""
         dims = self._bridge.shape(rows)
         if len(dims) == 5:
             return Blocked.of(self._bridge).reordered(node, dims[4])
         return reshaped(self._bridge, node, dims)
 
     def unlike(self, rows: NodeInput) -> Any:
-        """Reverts :meth:`rows`: converts to the layout of the input."""
+        """Reverts :meth:`rows`: converts ``rows`` to the layout of the input."""
         if len(self._bridge.shape(rows)) == 5:
             return Blocked.of(self._bridge).plain(rows, self.size)
         return reshaped(self._bridge, rows, self._shape)
 
     def padded(self, rows: NodeInput, node: NodeInput) -> Any:
-        """``node``, [channels], with zeros for the padding channels of ``rows``."""
+        """Appends zeros for the padded lanes of ``rows`` to ``node``, [channels]."""
         bridge, dims = self._bridge, self._bridge.shape(rows)
         extra = dims[1] * dims[4] - self.size if len(dims) == 5 else 0
         if not extra:
@@ -98,19 +98,19 @@ class _Channels:
         return opset15.pad(node, bridge.ints([0]), bridge.ints([extra]), "constant")
 
     def cropped(self, node: NodeInput) -> Any:
-        """Reverts :meth:`padded`: removes the padding channels."""
+        """Reverts :meth:`padded`: drops the elements of the padded lanes."""
         bridge = self._bridge
         if bridge.shape(node) == [self.size]:
             return node
         return opset15.slice(node, *(bridge.ints([value]) for value in (0, self.size, 1)))
 
     def constant(self, value: float) -> Any:
-        """A tensor with ``value`` for each channel."""
+        """A constant tensor with ``value`` for each channel, which broadcasts over the batch."""
         return opset15.constant(np.full(self._spread, value, np.float32))
 
 
 def uses_running_statistics(attributes: Mapping[str, Any]) -> bool:
-    """Whether a batch normalization only reads its running statistics."""
+    """Whether a batch normalization uses its running statistics, and does not update them."""
     is_test = attributes.get("is_test") and not attributes.get("trainable_statistics")
     return bool(is_test or attributes.get("use_global_stats"))
 
@@ -166,7 +166,7 @@ _STATISTICS = ("mean_out", "variance_out", "saved_mean", "saved_variance")
 
 
 def _factor(bridge: NgraphBridge, op: Op, channels: _Channels, name: str, absent: float) -> Any:
-    """Input ``name``, [channels]; filled with ``absent`` if the operator lacks it."""
+    """Input ``name``, of shape [channels]; if it is absent, filled with ``absent``."""
     if op.has_input(name):
         return bridge.get_input_node(op, name)
     return channels.flat(channels.constant(absent))
@@ -275,7 +275,7 @@ def _gradients(
 
 @dataclass
 class _Statistics:
-    """Mean, variance and ``1 / sqrt(variance + epsilon)`` of each normalized slice."""
+    """Mean, variance and ``1 / sqrt(variance + epsilon)`` of the elements normalized together."""
 
     mean: Any
     variance: Any
@@ -340,7 +340,7 @@ def rows_of(bridge: NgraphBridge, op: Op, name: str) -> Any:
 
 
 def _parameter(bridge: NgraphBridge, op: Op, name: str, length: int, absent: float) -> Any:
-    """Input ``name``, [length]; filled with ``absent`` if the operator lacks it."""
+    """Input ``name``, of shape [length]; if it is absent, filled with ``absent``."""
     if op.has_input(name):
         return bridge.get_input_node(op, name)
     return opset15.constant(np.full(length, absent, np.float32))
@@ -491,7 +491,7 @@ def group_norm_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _instances(bridge: NgraphBridge, node: NodeInput) -> Any:
-    """``node`` as [N, C, everything else]."""
+    """Reshapes ``node`` to [N, C, product of all other dimensions]."""
     shape = bridge.shape(node)
     rest = math.prod(shape[2:])
     return reshaped(bridge, node, [shape[0], shape[1], rest])
@@ -517,7 +517,7 @@ def instance_norm(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.instance_norm_grad", inputs={"bias": Role.SHAPE_ONLY})
 def instance_norm_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Gradients of :func:`instance_norm`, as :func:`layer_norm_grad` (``instance_norm_grad``)."""
+    """Gradients of :func:`instance_norm`; see :func:`layer_norm_grad` (``instance_norm_grad``)."""
     source = bridge.get_input_node(op, "x")
     x, grad = _instances(bridge, source), _instances(bridge, bridge.get_input_node(op, "y_grad"))
     batch, channels, _ = bridge.shape(x)

@@ -50,7 +50,8 @@ def _norm(bridge: NgraphBridge, x: NodeInput, order: float, axes: list[int]) -> 
         return _root(sum_over(bridge, _power(size, order), axes), order)
     if len(axes) > 1:
         size, axes = reshaped(bridge, size, [-1]), [0]
-    # By TopK, because the engine's ReduceMax and ReduceMin of only infinities are finite.
+    # TopK finds the extreme, because the engine's ReduceMax and ReduceMin are finite for infinities
+    # alone.
     mode, one = "max" if order > 0 else "min", bridge.full(1, "int64")
     return opset15.topk(size, one, axes[0], mode, "none").output(0)
 
@@ -300,12 +301,12 @@ class _Spectrum:
         return opset15.divide(image, opset15.add(opset15.sqrt(total), constant(epsilon)))
 
     def as_matrix(self, node: NodeInput) -> Any:
-        """A tensor of the weight's shape as a matrix."""
+        """Reshapes a tensor in the shape of the weight to a matrix, with axis ``dim`` first."""
         node = transposed(self._bridge, node, self._order)
         return reshaped(self._bridge, node, [self._shape[0], -1])
 
     def as_weight(self, node: NodeInput) -> Any:
-        """Reverts :meth:`as_matrix`: the matrix in the shape of the weight."""
+        """Reverts :meth:`as_matrix`: reshapes the matrix to the shape of the weight."""
         node = reshaped(self._bridge, node, self._shape)
         return transposed(self._bridge, node, self._order, back=True)
 

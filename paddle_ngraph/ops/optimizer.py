@@ -208,7 +208,8 @@ def adadelta(bridge: NgraphBridge, op: Op) -> None:
     update = opset15.multiply(ratio, grad)
     step = opset15.multiply(_learning_rate(bridge, op), update)
     updates = _moving_average(updates, rho, opset15.multiply(update, update))
-    # The names of the outputs are Paddle's, although they name other accumulators.
+    # Paddle's names of these outputs do not fit: ``moment_out`` is the average of squares,
+    # ``inf_norm_out`` that of updates.
     bridge.set_output_node(op, "moment_out", squares)
     bridge.set_output_node(op, "inf_norm_out", updates)
     bridge.set_output_node(op, "param_out", _minus(bridge.get_input_node(op, "param"), step))
@@ -265,7 +266,7 @@ def _gradient(bridge: NgraphBridge, op: Op) -> Any:
     )
     if bridge.shape(grad) == shape:
         return grad
-    # The gradient of a 0-D parameter has shape [1] after gradient clipping.
+    # Gradient clipping turns the gradient of a 0-D parameter into one of shape [1].
     return _scalar(bridge, grad)
 
 
@@ -274,7 +275,7 @@ def _minus(param: NodeInput, step: NodeInput) -> Any:
 
 
 def _moving_average(average: NodeInput, keep: float | np.floating[Any], new: NodeInput) -> Any:
-    """``keep * average + (1 - keep) * new``."""
+    """The moving average ``keep * average + (1 - keep) * new``."""
     kept = np.float32(keep)
     return opset15.add(
         opset15.multiply(constant(kept), average),
@@ -293,5 +294,5 @@ def _learning_rate(bridge: NgraphBridge, op: Op) -> Any:
 
 
 def _scalar(bridge: NgraphBridge, node: NodeInput) -> Any:
-    """A tensor of one element as a 0-D tensor."""
+    """Reshapes a tensor of one element to a scalar."""
     return opset15.squeeze(node, bridge.ints([0])) if bridge.shape(node) else node

@@ -54,7 +54,7 @@ class _Pooling:
     exclusive: bool
 
     def attributes(self) -> dict[str, Any]:
-        """Attributes for the core's pooling operators."""
+        """The pooling as attributes of the core's pooling operators."""
         return {
             "kernel": self.kernel,
             "strides": self.strides,
@@ -65,21 +65,21 @@ class _Pooling:
         }
 
     def end(self, axis: int) -> int:
-        """The padding after the axis on which outputs depend."""
+        """The padding after the input along ``axis`` that windows cover."""
         reach = (self.out[axis] - 1) * self.strides[axis] + self.kernel[axis]
         return max(0, reach - self.size[axis] - self.begin[axis])
 
     def is_even(self) -> bool:
-        """Whether adaptive windows are adjacent and all of one size."""
+        """Whether the windows of an adaptive pooling do not overlap, and all have one size."""
         return all(size % out == 0 for size, out in zip(self.size, self.out))
 
     def plane(self) -> _Pooling:
-        """The pooling along the last two axes only."""
+        """The pooling along the last two of three axes."""
         picked: dict[str, Any] = {name: getattr(self, name)[1:] for name in _SPATIAL_FIELDS}
         return replace(self, **picked)
 
     def depth(self, width: int) -> _Pooling:
-        """The pooling along the first axis only, of [N, C, D, width]."""
+        """The pooling along the first of three axes, applied to [N, C, D, width]."""
         rest = {"size": width, "kernel": 1, "strides": 1, "begin": 0, "out": width}
         if self.adaptive:
             rest["kernel"] = width
@@ -89,7 +89,7 @@ class _Pooling:
         return replace(self, **picked)
 
     def window(self, axis: int, index: int) -> range:
-        """The elements under window ``index``, without padding."""
+        """The indices of the input under window ``index``, padding excluded."""
         begin = index * self.strides[axis] - self.begin[axis]
         return range(max(begin, 0), min(begin + self.kernel[axis], self.size[axis]))
 
@@ -101,7 +101,7 @@ class _Pooling:
         )
 
     def is_global(self) -> bool:
-        """Whether the only window is exactly the whole input."""
+        """Whether there is a single window, which covers the whole input."""
         return (
             self.kernel == self.size and all(out == 1 for out in self.out) and not any(self.begin)
         )
@@ -139,7 +139,7 @@ def _pooling(op: Op, size: list[int], kernel: list[int]) -> _Pooling:
 
 
 def _kernel(bridge: NgraphBridge, op: Op) -> list[int]:
-    """The kernel: an input of some operators, an attribute of others."""
+    """The kernel size, which is an input of some operators, and an attribute of others."""
     if op.has_input("kernel_size"):
         return [int(size) for size in bridge.constant(op, "kernel_size").reshape(-1)]
     return [int(size) for size in op.attr("kernel_size")]
@@ -176,7 +176,7 @@ def _in_blocks(layout: Blocked, x: Output, pooling: _Pooling) -> Output | None:
 def _pooled_in_blocks(
     operator: str, bridge: NgraphBridge, x: Output, pooling: _Pooling
 ) -> Any | None:
-    """``x`` pooled by ``operator``, if ``x`` has a blocked layout."""
+    """``x`` pooled by ``operator`` in its blocked layout; ``None`` if it has no such layout."""
     layout = Blocked.of(bridge)
     found = _in_blocks(layout, x, pooling)
     if found is None:
@@ -196,7 +196,7 @@ def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
         return opset15.adaptive_avg_pool(x, bridge.ints(pooling.out))
     if pooling.adaptive or not pooling.has_openvino_divisor():
         return _average_by_planes(bridge, x, pooling)
-    # A mean over all axes is equal, and has no size among its attributes.
+    # A mean over all spatial axes is equal, and does not depend on the size of the input.
     if pooling.is_global():
         return opset15.reduce_mean(x, bridge.ints(range(2, 2 + len(pooling.size))), True)
     end = [pooling.end(axis) for axis in range(len(pooling.size))]
@@ -411,7 +411,7 @@ _FIXED_WINDOWS = Limit(
 @converter("pd_op.max_pool2d_with_index")
 @converter("pd_op.max_pool3d_with_index")
 def max_pool_with_index(bridge: NgraphBridge, op: Op) -> None:
-    """Maxima and their indices in ``H * W``, ignoring NaN (Paddle ``max_pool2d_with_index``)."""
+    """Maxima without NaN, and their indices in the plane (``max_pool2d_with_index``)."""
     x = bridge.get_input_node(op, "x")
     pooling = _pooling(op, bridge.shape(x)[2:], _kernel(bridge, op))
     out, mask = _indexed(bridge, x, pooling)
@@ -452,7 +452,7 @@ def _indexed(bridge: NgraphBridge, x: NodeInput, pooling: _Pooling) -> tuple[Any
 
 
 def _fractional_windows(op: Op, size: list[int]) -> list[list[range]]:
-    """The windows along each axis, spaced by attribute ``random_u``."""
+    """The windows along each axis, whose positions depend on the attribute ``random_u``."""
     windows = []
     for length, out, kernel in zip(size, op.attr("output_size"), op.attr("kernel_size")):
         step = np.float32(length - kernel) / np.float32(out - (1 if kernel else 0))
@@ -510,7 +510,7 @@ def fractional_max_pool(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.fractional_max_pool3d_grad", dtypes=("float32", "int32"))
 @converter("pd_op.max_pool3d_with_index_grad", dtypes=("float32", "int32"))
 def max_pool_with_index_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Passes ``out_grad`` to the element ``mask`` (Paddle ``max_pool2d_with_index_grad``)."""
+    """Adds each ``out_grad`` at the index in ``mask`` (Paddle ``max_pool2d_with_index_grad``)."""
     mask, grad = bridge.get_input_node(op, "mask"), bridge.get_input_node(op, "out_grad")
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     out = [*bridge.shape(grad)[:-2], math.prod(bridge.shape(grad)[-2:])]
@@ -554,7 +554,7 @@ def unpool(bridge: NgraphBridge, op: Op) -> None:
 )
 @converter("pd_op.unpool3d_grad", dtypes=("float32", "int32"), unchecked=["indices"])
 def unpool_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` at every element's index (Paddle ``unpool_grad``)."""
+    """``x_grad``: the element of ``out_grad`` at the index of each element (``unpool_grad``)."""
     grad = bridge.get_input_node(op, "out_grad")
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     batch, channels, *out = bridge.shape(grad)

@@ -51,7 +51,7 @@ def _inverse(scale: Output) -> Any:
 
 
 def _quantized(x: Output, scale: Output, qmax: int, round_type: int) -> Any:
-    """``x`` quantized to integers, which are float32 values; NaN stays."""
+    """``x`` quantized: float32 tensor of integers; NaN remains NaN."""
     factor = opset15.multiply(constant(qmax), _inverse(scale))
     low, mode, inside = -qmax - 1, "half_to_even", x
     if round_type != _ROUND_TO_EVEN:
@@ -122,7 +122,8 @@ def fake_quantize_moving_average_abs_max(bridge: NgraphBridge, op: Op) -> None:
     ``fake_quantize_dequantize_moving_average_abs_max``).
     """
     x, scale = (bridge.get_input_node(op, name) for name in ("x", "in_scale"))
-    # In evaluation, Paddle writes neither of them: the scale takes their place.
+    # In evaluation, Paddle does not write `out_state` and `out_accum`: any value will do, such as
+    # the scale.
     state = accum = scale
     if not op.attr("is_test"):
         rate = constant(op.attr("moving_rate"))
@@ -137,7 +138,7 @@ def fake_quantize_moving_average_abs_max(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _set_simulated(bridge: NgraphBridge, op: Op, x: Output, scale: Output) -> None:
-    """Sets ``out``: the quantized integers, dequantized again if the operator does so."""
+    """Sets ``out`` to ``x`` quantized, and dequantized again if the operator's name says so."""
     qmax = _largest(op.attr("bit_length"))
     found = _quantized(x, scale, qmax, op.attr("round_type"))
     if "dequantize" in op.type:

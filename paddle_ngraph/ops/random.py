@@ -1,4 +1,4 @@
-"""Random tensors, and operators that sample."""
+"""Operators that sample random tensors, or use random samples."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def bernoulli(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.add(hit, opset15.convert(bad, "f32")))
 
 
-# Paddle's noise comes from uniform samples between this and 1.
+# Paddle computes Gumbel noise from uniform samples in [1e-5, 1).
 _MIN_NOISE = 1e-5
 
 

@@ -21,7 +21,7 @@ from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
 
 
 def _to_pixels(bridge: NgraphBridge, x: Output, factor: int, channels_last: bool) -> Node:
-    """Blocks of ``factor * factor`` channels to squares of pixels."""
+    """Moves ``factor * factor`` channels into squares of pixels: pixel shuffle."""
     if channels_last:
         batch, height, width, channels = bridge.shape(x)
         channels //= factor * factor
@@ -36,7 +36,7 @@ def _to_pixels(bridge: NgraphBridge, x: Output, factor: int, channels_last: bool
 
 
 def _to_channels(bridge: NgraphBridge, x: Output, factor: int, channels_last: bool) -> Node:
-    """Squares of pixels to blocks of ``factor * factor`` channels."""
+    """Moves squares of pixels into ``factor * factor`` channels: pixel unshuffle."""
     if channels_last:
         batch, height, width, channels = bridge.shape(x)
         height, width = height // factor, width // factor
@@ -59,7 +59,7 @@ def pixel_shuffle(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.pixel_shuffle_grad")
 def pixel_shuffle_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` back in blocks of channels (Paddle ``pixel_shuffle_grad``)."""
+    """Reverts :func:`pixel_shuffle` for ``out_grad`` (Paddle ``pixel_shuffle_grad``)."""
     grad, factor = bridge.get_input_node(op, "out_grad"), int(op.attr("upscale_factor"))
     bridge.set_output_node(op, "x_grad", _to_channels(bridge, grad, factor, is_channels_last(op)))
 
@@ -73,21 +73,21 @@ def pixel_unshuffle(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.pixel_unshuffle_grad")
 def pixel_unshuffle_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` back in squares of pixels (Paddle ``pixel_unshuffle_grad``)."""
+    """Reverts :func:`pixel_unshuffle` for ``out_grad`` (Paddle ``pixel_unshuffle_grad``)."""
     grad, factor = bridge.get_input_node(op, "out_grad"), int(op.attr("downscale_factor"))
     bridge.set_output_node(op, "x_grad", _to_pixels(bridge, grad, factor, is_channels_last(op)))
 
 
 @converter("pd_op.channel_shuffle")
 def channel_shuffle(bridge: NgraphBridge, op: Op) -> None:
-    """The channels of ``groups`` groups interleaved (Paddle ``channel_shuffle``)."""
+    """Interleaves the channels of ``groups`` groups (Paddle ``channel_shuffle``)."""
     x, groups = bridge.get_input_node(op, "x"), int(op.attr("groups"))
     bridge.set_output_node(op, "out", _shuffled(bridge, op, x, groups))
 
 
 @converter("pd_op.channel_shuffle_grad")
 def channel_shuffle_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` with the channels back in groups (Paddle ``channel_shuffle_grad``)."""
+    """Reverts :func:`channel_shuffle` for ``out_grad`` (Paddle ``channel_shuffle_grad``)."""
     grad = bridge.get_input_node(op, "out_grad")
     channels = bridge.shape(grad)[-1 if is_channels_last(op) else 1]
     node = _shuffled(bridge, op, grad, channels // int(op.attr("groups")))
@@ -95,7 +95,7 @@ def channel_shuffle_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _shuffled(bridge: NgraphBridge, op: Op, x: Output, groups: int) -> Node:
-    """The channels [groups, C / groups] transposed."""
+    """``x`` with its channels, as a matrix [groups, C / groups], transposed."""
     dims = bridge.shape(x)
     axis = len(dims) - 1 if is_channels_last(op) else 1
     before, after = dims[:axis], dims[axis + 1 :]
@@ -166,7 +166,7 @@ class _Patches:
 
 @converter("pd_op.unfold")
 def unfold(bridge: NgraphBridge, op: Op) -> None:
-    """Every patch of ``x`` as a column (Paddle ``unfold``)."""
+    """The elements of ``x`` under each position of the kernel, as columns (Paddle ``unfold``)."""
     x = bridge.get_input_node(op, "x")
     bridge.set_output_node(op, "out", _Patches(op, bridge.shape(x)[2:]).take(bridge, x))
 
@@ -181,14 +181,14 @@ def unfold_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.fold")
 def fold(bridge: NgraphBridge, op: Op) -> None:
-    """The image whose patches are columns, summed at overlaps (Paddle ``fold``)."""
+    """The image of which ``x`` are the patches; overlaps are summed (Paddle ``fold``)."""
     x = bridge.get_input_node(op, "x")
     bridge.set_output_node(op, "out", _Patches(op, op.attr("output_sizes")).add(bridge, x))
 
 
 @converter("pd_op.fold_grad", inputs={"x": Role.SHAPE_ONLY})
 def fold_grad(bridge: NgraphBridge, op: Op) -> None:
-    """The patches of ``out_grad`` (Paddle ``fold_grad``)."""
+    """The patches of ``out_grad``, as columns (Paddle ``fold_grad``)."""
     grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "x_grad", _Patches(op, op.attr("output_sizes")).take(bridge, grad))
 
@@ -205,13 +205,13 @@ def temporal_shift(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.temporal_shift_grad")
 def temporal_shift_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` shifted back (Paddle ``temporal_shift_grad``)."""
+    """``out_grad`` shifted in the other direction (Paddle ``temporal_shift_grad``)."""
     grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "x_grad", _shifted(bridge, op, grad, -1))
 
 
 def _shifted(bridge: NgraphBridge, op: Op, x: Output, direction: int) -> Node:
-    """The first channels shifted by ``direction`` steps, the next ones by ``-direction``."""
+    """Shifts some channels by ``direction`` time steps, as many others by ``-direction``."""
     dims = bridge.shape(x)
     axis = 3 if is_channels_last(op) else 1
     channels, steps, ratio = dims[axis], int(op.attr("seg_num")), np.float32(op.attr("shift_ratio"))

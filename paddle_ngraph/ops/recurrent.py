@@ -48,12 +48,13 @@ _TRAINING = Limit(
 
 
 def _has_dropout(op: Op) -> bool:
-    """Whether there is dropout between the layers."""
+    """Whether a run applies dropout between the layers."""
     return op.attr("num_layers") > 1 and op.attr("dropout_prob") > 0 and not op.attr("is_test")
 
 
 def _is_stochastic(op: Op) -> bool:
-    return _has_dropout(op) and op.attr("dropout_prob") < 1  # else Paddle samples nothing
+    # With probability 1, Paddle samples nothing.
+    return _has_dropout(op) and op.attr("dropout_prob") < 1
 
 
 # -- shared by forward and gradient ----------------------------------------------------------------
@@ -64,22 +65,22 @@ class _TensorIteratorBuilder:
 
     def __init__(self, bridge: NgraphBridge, backwards: bool) -> None:
         self._bridge = bridge
-        # Arguments of a sliced input: start, stride, slice size, end, axis.
+        # Arguments of a sliced input of TensorIterator: start, stride, slice size, end, axis.
         self._steps = (-1, -1, 1, 0, 0) if backwards else (0, 1, 1, -1, 0)
         self._slices: list[tuple[Node, Output]] = []
         self._invariants: list[tuple[Node, Output]] = []
         self._states: list[tuple[Node, Output]] = []
 
     def slice(self, source: Value) -> Node:
-        """The slice of ``source`` of the step, [1, ...]."""
+        """Adds ``source`` as a sliced input; returns its slice of the current step, [1, ...]."""
         return self._parameter(self._slices, source, [1, *self._bridge.shape(source)[1:]])
 
     def invariant(self, source: Value) -> Node:
-        """Adds ``source`` to the loop as an invariant input."""
+        """Adds ``source`` as an input that is equal in all steps; returns it inside the body."""
         return self._parameter(self._invariants, source, self._bridge.shape(source))
 
     def state(self, initial: Value) -> Node:
-        """A loop-carried value (see :meth:`run`), ``initial`` in the first step."""
+        """Adds a loop-carried value; returns its value before a step, ``initial`` in the first."""
         return self._parameter(self._states, initial, self._bridge.shape(initial))
 
     def run(
@@ -128,14 +129,14 @@ class _TensorIteratorBuilder:
 
 @dataclass(frozen=True)
 class _Cell:
-    """The weights of one layer in one direction, and its initial states."""
+    """The weights and the initial states of one layer in one direction."""
 
     bridge: NgraphBridge
-    weight_ih: Output  # [gates * hidden, features]
-    weight_hh: Output  # [gates * hidden, hidden]
+    weight_ih: Output  # weight of the input: [gates * hidden, features]
+    weight_hh: Output  # weight of h: [gates * hidden, hidden]
     bias_ih: Output
     bias_hh: Output
-    states: list[Value]  # h and, for LSTM, c: [1, batch, hidden]
+    states: list[Value]  # initial h and, for LSTM, c: each [1, batch, hidden]
     backwards: bool
 
 
@@ -160,11 +161,11 @@ class _Network:
 
     mode: str
     directions: int
-    mask: Value | None  # [steps, batch, 1]: 1 before the end of a sequence, then 0
+    mask: Value | None  # [steps, batch, 1]: 1 up to the end of each sequence, then 0
     cells: list[_Cell]
     passes: list[_CellResults]
-    inputs: list[Value]  # input of each layer, and the output of the last one
-    kept: Value | None  # factors of dropout: [steps, batch, directions * hidden]
+    inputs: list[Value]  # inputs of all layers, and the output of the last one
+    kept: Value | None  # dropout factors between layers: [steps, batch, directions * hidden]
 
 
 def _network(bridge: NgraphBridge, op: Op, dropout: Output) -> _Network:
@@ -204,7 +205,7 @@ def _computed(bridge: NgraphBridge, op: Op, dropout: Output) -> _Network:
 
 
 def _cells(bridge: NgraphBridge, op: Op, directions: int) -> list[_Cell]:
-    """Cells of ``weight_list``: ``weight_ih, weight_hh`` of each, then ``bias_ih, bias_hh``."""
+    """The cells from ``weight_list``: all weights first, two for each cell; then all biases."""
     count = op.attr("num_layers") * directions
     weights = bridge.get_input_nodes(op, "weight_list")
     states = [_split(state, count, 0) for state in bridge.get_input_nodes(op, "pre_state")]
@@ -440,7 +441,7 @@ def _gru_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Value
     r, z, n, n_h = network.passes[i].kept
     to_n = _product(_complement(z), _tanh_slope(n))
     to_z = _product(opset15.subtract(_previous_hidden(network, i), n), _sigmoid_slope(z))
-    # Paddle saves r * n_h and divides: NaN where r is 0.
+    # Paddle saves r * n_h and divides it by r, which is NaN for r = 0.
     to_r = _product(to_n, opset15.divide(_product(r, n_h), r), _sigmoid_slope(r))
     slopes = opset15.concat([to_r, to_z, _product(to_n, r)], 2)
     stays = _masked(z, mask)
@@ -523,7 +524,7 @@ def _ints(values: Sequence[int]) -> Node:
 
 
 def _flat(bridge: NgraphBridge, value: Value) -> Value:
-    """All steps as the rows of one matrix."""
+    """Reshapes [steps, batch, features] to a matrix of steps * batch rows."""
     return reshaped(bridge, value, [-1, bridge.shape(value)[-1]])
 
 

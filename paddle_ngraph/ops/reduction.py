@@ -1,4 +1,4 @@
-"""Reductions over axes: forward and gradient."""
+"""Reductions along axes, and their gradients."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from paddle_ngraph.ops.nodes import (
 
 Reduce = Callable[[NgraphBridge, Any, "list[int]", bool], Any]
 
-# Largest count that float32 represents exactly.
+# The largest count up to which float32 represents all integers.
 _MAX_EXACT_COUNT = 2**24
-# Initial value of Paddle's search for an extreme, up to the sign.
+# The value with which Paddle begins the search for a minimum; negated, for a maximum.
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _AXIS = {"axis": Role.CONSTANT}
 
@@ -65,7 +65,8 @@ def reduced_axes(bridge: NgraphBridge, op: Op, rank: int) -> list[int]:
         named = op.attr("axis", [])
         axes = named if isinstance(named, list) else [named]
     axes = [int(axis) for axis in axes if rank]
-    if not all(-rank <= axis < rank for axis in axes):  # axes of a run; Paddle rejects these, too
+    # Axes that are known only in a build can be out of range; Paddle rejects them, too.
+    if not all(-rank <= axis < rank for axis in axes):
         raise NgraphError(f"a reduction along axes {axes} of a tensor of rank {rank}")
     return sorted({axis % rank for axis in axes}) or list(range(rank))
 
@@ -108,7 +109,7 @@ def _sum(bridge: NgraphBridge, x: NodeInput, axes: list[int], keep: bool) -> Nod
 def _sum_range(op: Op, ranges: Mapping[str, Range]) -> Range:
     shape, named = op.input("x").shape, op.constants.get("axis")
     reduced = [shape[int(axis)] for axis in named] if named and shape else shape
-    # Dynamic sizes are checked when a function is built.
+    # For the range of the sum, a dynamic dimension has the maximum size; a build checks that.
     count = MAX_AXIS_SIZE if -1 in reduced else math.prod(reduced)
     low, high = ranges["x"]
     return min(low * count, low, 0), max(high * count, high, 0)
@@ -161,7 +162,7 @@ def _integer_sum(bridge: NgraphBridge, op: Op, x: NodeInput, axes: list[int]) ->
 
 @converter("pd_op.reduce_as", inputs={"target": Role.SHAPE_ONLY})
 def reduce_as(bridge: NgraphBridge, op: Op) -> None:
-    """The sum of ``x`` down to the shape of ``target`` (Paddle ``reduce_as``)."""
+    """``x`` summed over axes until it has the shape of ``target`` (Paddle ``reduce_as``)."""
     shape = bridge.shape(bridge.get_input_node(op, "target"))
     bridge.set_output_node(op, "out", reduce_to(bridge, bridge.get_input_node(op, "x"), shape))
 
@@ -238,7 +239,7 @@ def _register_extreme(name: str, mode: str) -> None:
 
 
 def _extreme_mask(bridge: NgraphBridge, op: Op) -> Node:
-    """1 where ``x`` equals the extreme ``out``, else 0."""
+    """A float mask of the elements of ``x`` that equal the maximum or minimum ``out``."""
     hit = opset15.equal(bridge.get_input_node(op, "x"), spread(bridge, op, "out"))
     return select_number(hit)
 
@@ -321,7 +322,7 @@ def _logsumexp(bridge: NgraphBridge, x: NodeInput, axes: list[int], keep: bool) 
 
 
 _register("prod", _prod)
-# For other dtypes Paddle declares that dtype for the output, but writes bools.
+# For dtypes other than bool, Paddle declares their dtype for the output, but writes bools.
 _register("all", _all, by_attribute=True, dtypes=BOOL)
 _register("any", _any, by_attribute=True, dtypes=BOOL)
 _register("logsumexp", _logsumexp, by_attribute=True)

@@ -1,4 +1,4 @@
-"""Piecewise activations, forward and gradient: the wider ReLU family."""
+"""Piecewise activations with parameters or thresholds, and their gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.activation import between, register
 from paddle_ngraph.ops.nodes import constant, keep_nan, reduce_to, reshaped, select_number
 
-# Initial value of Paddle's maxout: the lowest float32.
+# The lowest float32, with which Paddle's maxout begins its search.
 _FLOAT32_MIN = -3.4028234663852886e38
 
 
@@ -19,7 +19,7 @@ _FLOAT32_MIN = -3.4028234663852886e38
 
 
 def _celu(op: Op, x: NodeInput) -> Node:
-    """``max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0)``."""
+    """celu: ``max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0)``."""
     alpha = op.attr("alpha")
     power = opset15.exp(opset15.divide(x, constant(alpha)))
     bent = opset15.multiply(opset15.subtract(power, constant(1.0)), constant(alpha))
@@ -41,7 +41,7 @@ def _celu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
 
 
 def _selu(op: Op, x: NodeInput) -> Node:
-    """``scale * x``, or ``scale * alpha * (exp(x) - 1)`` where ``x <= 0``."""
+    """selu: ``scale * x``, or ``scale * alpha * (exp(x) - 1)`` where ``x <= 0``."""
     alpha = constant(op.attr("alpha"))
     bent = opset15.subtract(opset15.multiply(opset15.exp(x), alpha), alpha)
     out = opset15.select(opset15.greater(x, constant(0.0)), x, bent)
@@ -64,28 +64,28 @@ register("selu", _selu, _selu_grad, reads="out", in_place=False)
 
 
 def _at_or_beyond(op: Op, x: NodeInput) -> Node:
-    """Whether ``x`` is at or beyond the threshold on either side."""
+    """Whether ``abs(x) >= threshold``."""
     return opset15.greater_equal(opset15.abs(x), constant(op.attr("threshold")))
 
 
 def _beyond(op: Op, x: NodeInput) -> Node:
-    """Whether ``x`` is beyond the threshold on either side."""
+    """Whether ``abs(x) > threshold``."""
     return opset15.greater(opset15.abs(x), constant(op.attr("threshold")))
 
 
 def _hardshrink(op: Op, x: NodeInput) -> Node:
-    """``x`` where ``abs(x) >= threshold``, else 0."""
+    """hardshrink: ``x`` where ``abs(x) >= threshold``, else 0."""
     return opset15.multiply(x, select_number(_at_or_beyond(op, x)))
 
 
 def _hardshrink_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad`` where ``abs(x) >= threshold``, else 0."""
+    """Gradient of hardshrink: ``out_grad`` where ``abs(x) >= threshold``, else 0."""
     return opset15.multiply(grad, select_number(_at_or_beyond(op, x)))
 
 
 def _softshrink(op: Op, x: NodeInput) -> Node:
-    """``x`` closer to 0 by the threshold; 0 where ``abs(x) <= threshold``."""
-    # Paddle multiplies both lines by their masks, which turns an infinite x into NaN.
+    """softshrink: ``x`` moved towards 0 by the threshold; 0 where ``abs(x) <= threshold``."""
+    # Paddle multiplies both branches by masks of 0 and 1, which turns an infinite x into NaN.
     threshold = op.attr("threshold")
     above = select_number(opset15.greater(x, constant(threshold)))
     below = select_number(opset15.less(x, constant(-threshold)))
@@ -95,31 +95,31 @@ def _softshrink(op: Op, x: NodeInput) -> Node:
 
 
 def _softshrink_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad`` where ``abs(x) > threshold``, else 0."""
+    """Gradient of softshrink: ``out_grad`` where ``abs(x) > threshold``, else 0."""
     return opset15.multiply(grad, select_number(_beyond(op, x)))
 
 
 def _thresholded_relu(op: Op, x: NodeInput) -> Node:
-    """``x`` above the threshold, else the attribute ``value``."""
+    """thresholded_relu: ``x`` where it is above the threshold, else the attribute ``value``."""
     above = opset15.greater(x, constant(op.attr("threshold")))
-    # Paddle multiplies by the mask, which turns minus infinity into NaN.
+    # Paddle multiplies by a mask of 0 and 1, which turns minus infinity into NaN.
     kept = opset15.multiply(x, select_number(above))
     return opset15.add(kept, select_number(above, 0.0, op.attr("value")))
 
 
 def _thresholded_relu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad`` above the threshold, else 0."""
+    """Gradient of thresholded_relu: ``out_grad`` where ``x`` is above the threshold, else 0."""
     above = opset15.greater(x, constant(op.attr("threshold")))
     return opset15.multiply(grad, select_number(above))
 
 
 def _hardtanh(op: Op, x: NodeInput) -> Node:
-    """``min(max(x, t_min), t_max)``; NaN stays."""
+    """hardtanh: ``min(max(x, t_min), t_max)``; a NaN remains NaN."""
     return keep_nan(x, opset15.clamp(x, op.attr("t_min"), op.attr("t_max")))
 
 
 def _hardtanh_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad`` where ``t_min < x < t_max``, else 0."""
+    """Gradient of hardtanh: ``out_grad`` where ``t_min < x < t_max``, else 0."""
     return opset15.multiply(grad, select_number(between(x, op.attr("t_min"), op.attr("t_max"))))
 
 
@@ -161,7 +161,7 @@ def prelu_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _slopes(bridge: NgraphBridge, op: Op) -> Node:
-    """``alpha`` in a shape that broadcasts to the one of ``x``."""
+    """Reshapes ``alpha`` so that it broadcasts to the shape of ``x``."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     shape = [1] * len(dims)
     if op.attr("mode") == "channel":
@@ -203,7 +203,7 @@ def maxout(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.maxout_grad")
 def maxout_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` goes to the first of the channels that equals ``out``."""
+    """``out_grad`` for the first channel of each group that equals ``out``, 0 for the others."""
     x = bridge.get_input_node(op, "x")
     axis, shape = _grouped(bridge, op)
     pieces = reshaped(bridge, x, shape)
@@ -225,6 +225,6 @@ def _grouped(bridge: NgraphBridge, op: Op) -> tuple[int, list[int]]:
 
 
 def _without_ignored(x: NodeInput) -> Node:
-    """``x`` without the elements that Paddle's search for the maximum ignores."""
+    """Replaces elements that Paddle's search ignores, NaN and -inf, by the lowest float32."""
     number = opset15.maximum(x, constant(_FLOAT32_MIN))
     return opset15.select(opset15.not_equal(x, x), constant(_FLOAT32_MIN), number)

@@ -69,7 +69,7 @@ def broadcast_tensors(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.broadcast_tensors_grad", inputs={"input": Role.SHAPE_ONLY})
 def broadcast_tensors_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Each gradient summed over broadcast axes (Paddle ``broadcast_tensors_grad``)."""
+    """Each gradient is summed over the axes of its broadcast (``broadcast_tensors_grad``)."""
     gradients = bridge.get_input_nodes(op, "out_grad")
     for position, node in enumerate(bridge.get_input_nodes(op, "input")):
         summed = reduce_to(bridge, gradients[position], bridge.shape(node))
@@ -88,7 +88,7 @@ def meshgrid(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.meshgrid_grad", inputs={"inputs": Role.SHAPE_ONLY})
 def meshgrid_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Each gradient summed over broadcast axes (Paddle ``meshgrid_grad``)."""
+    """Each gradient is summed over all axes but one (Paddle ``meshgrid_grad``)."""
     gradients = bridge.get_input_nodes(op, "out_grad")
     target = bridge.shape(gradients[0])
     for position, node in enumerate(bridge.get_input_nodes(op, "inputs")):
@@ -135,7 +135,7 @@ def _tile_factors(bridge: NgraphBridge, op: Op, dims: Sequence[int]) -> tuple[li
 
 @converter("pd_op.repeat_interleave", dtypes=ANY, moves=True)
 def repeat_interleave(bridge: NgraphBridge, op: Op) -> None:
-    """Every element along ``axis`` ``repeats`` times (Paddle ``repeat_interleave``)."""
+    """Repeats each slice of ``x`` along ``axis`` ``repeats`` times (``repeat_interleave``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
     axis, repeats = axis_of(op.attr("axis"), len(dims)), op.attr("repeats")
@@ -148,7 +148,7 @@ def repeat_interleave(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.repeat_interleave_grad", inputs={"x": Role.SHAPE_ONLY})
 def repeat_interleave_grad(bridge: NgraphBridge, op: Op) -> None:
-    """The sum over the copies of each element (Paddle ``repeat_interleave_grad``)."""
+    """``x_grad``: ``out_grad`` summed over copies of each slice (``repeat_interleave_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     axis, repeats = axis_of(op.attr("axis"), len(dims)), op.attr("repeats")
     out_grad = bridge.get_input_node(op, "out_grad")
@@ -163,7 +163,7 @@ def repeat_interleave_grad(bridge: NgraphBridge, op: Op) -> None:
     moves=True,
 )
 def repeat_interleave_with_tensor_index(bridge: NgraphBridge, op: Op) -> None:
-    """Element ``i`` along ``axis`` ``repeats[i]`` times; ``repeats`` is an input tensor."""
+    """Repeats slice ``i`` along ``axis`` ``repeats[i]`` times; ``repeats`` is an input tensor."""
     x = bridge.get_input_node(op, "x")
     axis = axis_of(op.attr("axis"), len(bridge.shape(x)))
     rows = _repeated(bridge, op, bridge.shape(x)[axis])
@@ -176,7 +176,7 @@ def repeat_interleave_with_tensor_index(bridge: NgraphBridge, op: Op) -> None:
     inputs={"repeats": Role.CONSTANT, "x": Role.SHAPE_ONLY},
 )
 def repeat_interleave_with_tensor_index_grad(bridge: NgraphBridge, op: Op) -> None:
-    """The sum over the copies of each element (``repeat_interleave_with_tensor_index_grad``)."""
+    """``x_grad``: ``out_grad`` summed over the copies of each slice."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     axis = axis_of(op.attr("axis"), len(dims))
     order = axis_first(axis, len(dims))
@@ -189,6 +189,6 @@ def repeat_interleave_with_tensor_index_grad(bridge: NgraphBridge, op: Op) -> No
 
 
 def _repeated(bridge: NgraphBridge, op: Op, count: int) -> list[int]:
-    """The index of the source element of every copy."""
+    """For each slice of the result, the index of the source slice along the axis."""
     repeats = known_ints(bridge, op, "repeats")
     return [int(i) for i in np.repeat(np.arange(count), repeats)]

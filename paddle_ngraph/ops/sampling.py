@@ -1,4 +1,4 @@
-"""Sampling an image at given points: affine_grid, grid_sample and their gradients."""
+"""affine_grid and grid_sample, which sample an image at points, and their gradients."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def _points(bridge: NgraphBridge, op: Op) -> tuple[list[int], Node]:
 def _line(count: int, align_corners: bool) -> np.ndarray:
     """``count`` points over [-1, 1]: from end to end, or at the centres of equal segments."""
     start, total = np.float32(-1), np.float32(count)
-    with np.errstate(all="ignore"):  # one point from end to end is NaN in plain Paddle, too
+    # A single point with ``align_corners`` divides by 0: NaN, as in Paddle.
+    with np.errstate(all="ignore"):
         if align_corners:
             step = np.float32(2) / (total - np.float32(1))
         else:
@@ -57,7 +58,7 @@ def affine_grid(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.affine_grid_grad", inputs={"output_shape": Role.CONSTANT})
 def affine_grid_grad(bridge: NgraphBridge, op: Op) -> None:
-    """The gradient of the matrix (Paddle ``affine_grid_grad``)."""
+    """The gradient of the affine matrix (Paddle ``affine_grid_grad``)."""
     grad = bridge.get_input_node(op, "output_grad")
     batch, *sizes, axes = bridge.shape(grad)
     _, points = _points(bridge, op)
@@ -103,7 +104,8 @@ class _Sampling:
         parts = opset15.split(transposed(bridge, columns, (2, 0, 1)), 0, axes).outputs()
         self.scales: list[Any] = []
         self._axes = []
-        for part, size in zip(reversed(parts), self._sizes):  # x is the last axis of the image
+        # The first coordinate of a point, x, is along the last axis of the image.
+        for part, size in zip(reversed(parts), self._sizes):
             column = reshaped(bridge, part, [self.batch, self.points])
             located, scale = self._located(column, size)
             self.scales.append(scale)
@@ -113,7 +115,7 @@ class _Sampling:
         return self._bridge.full(value, "float32")
 
     def _located(self, point: Node, size: int) -> tuple[Any, Any]:
-        """The coordinate in the image, and its derivative by the point's coordinate."""
+        """The coordinate of a point in elements of the image, and its derivative by the grid."""
         half = self._number((size - 1 if self._align else size) * 0.5)
         at = opset15.multiply(opset15.add(point, self._number(1.0)), half)
         if not self._align:
@@ -168,7 +170,7 @@ class _Sampling:
         return _Neighbour(inside, position, weight, sign)
 
     def corners(self) -> list[tuple[_Neighbour, ...]]:
-        """Every element that contributes to a point: its neighbour along each axis."""
+        """The image elements that contribute to a point, each a neighbour along each axis."""
         return list(product(*self._axes))
 
     def index(self, corner: Sequence[_Neighbour], outside: int) -> Node:
@@ -200,14 +202,14 @@ class _Sampling:
         return reshaped(bridge, rows, [self.batch * (size + 1), self.channels])
 
     def value(self, rows: Node, corner: Sequence[_Neighbour]) -> Node:
-        """The image at a corner of every point, [N, P, C]."""
+        """The image elements at one corner of all points: [N, P, C]."""
         size = math.prod(self._sizes)
         first = np.arange(self.batch, dtype="int32")[:, None] * (size + 1)
         index = opset15.add(self.index(corner, size), opset15.constant(first))
         return opset15.gather(rows, index, self._bridge.ints([0]))
 
     def column(self, node: NodeInput) -> Node:
-        """[N, P] as [N, P, 1]."""
+        """Reshapes [N, P] to [N, P, 1]."""
         return reshaped(self._bridge, node, [self.batch, self.points, 1])
 
 
@@ -221,7 +223,7 @@ _LIMITS = (
 
 @converter("pd_op.grid_sample", limits=_LIMITS)
 def grid_sample(bridge: NgraphBridge, op: Op) -> None:
-    """``x`` at the points ``grid``, interpolated from adjacent elements (``grid_sample``)."""
+    """``x`` at the points ``grid``, interpolated from neighbouring elements (``grid_sample``)."""
     sampling = _Sampling(bridge, op)
     rows = sampling.rows()
     total: Any = None
@@ -237,7 +239,7 @@ def grid_sample(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.grid_sample_grad", limits=_LIMITS)
 def grid_sample_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Gradients of the image and the points (Paddle ``grid_sample_grad``)."""
+    """Gradients of image and grid (Paddle ``grid_sample_grad``)."""
     sampling = _Sampling(bridge, op)
     grad = bridge.get_input_node(op, "out_grad")
     grad = reshaped(bridge, grad, [sampling.batch, sampling.channels, 1, sampling.points])
@@ -248,7 +250,10 @@ def grid_sample_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _image_gradient(bridge: NgraphBridge, op: Op, sampling: _Sampling, grad: Output) -> Node:
-    """Every corner gets its weighted gradient; the core's pooling gradient sums these."""
+    """The gradient of the image: weighted gradients of all corners, summed by element.
+
+    The core's gradient of max pooling with indices does the sum.
+    """
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     corners = sampling.corners()
     shape = [sampling.batch, 1, 1, sampling.points]
@@ -283,7 +288,7 @@ def _points_gradient(bridge: NgraphBridge, op: Op, sampling: _Sampling, grad: Ou
         for corner, shared in zip(corners, products):
             term = opset15.multiply(sampling.weight(corner, without=axis), shared)
             if total is None:
-                # The first corner has the lower index along every axis.
+                # The first corner is the lower neighbour along every axis, where the weight falls.
                 total = opset15.negative(term)
             elif corner[axis].sign > 0:
                 total = opset15.add(total, term)

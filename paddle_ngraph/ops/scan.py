@@ -76,7 +76,7 @@ def cumsum(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.cumsum_grad", inputs={"axis": Role.CONSTANT, "x": Role.SHAPE_ONLY})
 def cumsum_grad(bridge: NgraphBridge, op: Op) -> None:
-    """The running sum of ``out_grad`` from the other end (Paddle ``cumsum_grad``)."""
+    """The running sum of ``out_grad`` in the opposite direction (Paddle ``cumsum_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     grad = bridge.get_input_node(op, "out_grad")
     sums = _running_sum(bridge, op, grad, not op.attr("reverse"))
@@ -95,7 +95,7 @@ def _running_sum(bridge: NgraphBridge, op: Op, x: NodeInput, reverse: bool) -> A
         raise NgraphError("sums along such a long axis need 64 bits")
     known = _known_sums(x, axis, exclusive, reverse)
     if known is not None and known.size and np.abs(known).max() >= 2**31:
-        # The sums need 64 bits; the engine's own operator has 32.
+        # Some sums overflow int32, in which the engine's operator computes: they become a constant.
         sums = opset15.constant(known)
     else:
         sums = opset15.cum_sum(x, bridge.full(axis, "int64"), exclusive=exclusive, reverse=reverse)
@@ -107,7 +107,7 @@ def _running_sum(bridge: NgraphBridge, op: Op, x: NodeInput, reverse: bool) -> A
 def _known_sums(
     x: NodeInput, axis: int, exclusive: bool, reverse: bool
 ) -> NDArray[np.int64] | None:
-    """The sums of a constant int64 tensor; ``None`` for any other."""
+    """The running sums of a constant int64 tensor; ``None`` for any other tensor."""
     source = x.get_node() if isinstance(x, Output) else x
     if x.get_element_type() != Type.i64 or source.get_type_name() != "Constant":
         return None

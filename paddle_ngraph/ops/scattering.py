@@ -65,7 +65,7 @@ def scatter(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.scatter_grad", inputs={"index": Role.INDEX, "updates": Role.SHAPE_ONLY})
 def scatter_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad = out_grad`` without the rows ``index``, which are ``updates_grad``."""
+    """``x_grad``: ``out_grad`` with 0 in rows ``index``; ``updates_grad``: these rows."""
     out_grad = bridge.get_input_node(op, "out_grad")
     indices = _rows(bridge, op, "index", bridge.shape(out_grad)[0])
     taken = opset15.gather_nd(out_grad, indices)
@@ -78,7 +78,7 @@ def scatter_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.scatter_nd_add", dtypes=FLOAT | INT32, inputs={"index": Role.INDEX})
 def scatter_nd_add(bridge: NgraphBridge, op: Op) -> None:
-    """``out = x``, plus ``updates`` at ``index`` (Paddle ``scatter_nd_add``)."""
+    """``x`` with ``updates`` added at ``index`` (Paddle ``scatter_nd_add``)."""
     x = bridge.get_input_node(op, "x")
     indices = nd_positions(bridge, op, bridge.shape(x))
     updates = bridge.get_input_node(op, "updates")
@@ -98,7 +98,7 @@ def scatter_nd_add_grad(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.index_add", "pd_op.index_add_", dtypes=FLOAT | INT32, inputs={"index": Role.INDEX}
 )
 def index_add(bridge: NgraphBridge, op: Op) -> None:
-    """``out = x``, plus ``add_value`` at ``index`` along ``axis`` (Paddle ``index_add``)."""
+    """``x`` with ``add_value`` added at ``index`` along ``axis`` (Paddle ``index_add``)."""
     x = bridge.get_input_node(op, "x")
     rank = len(bridge.shape(x))
     axis = axis_of(op.attr("axis"), rank)
@@ -111,7 +111,7 @@ def index_add(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.index_add_grad", inputs={"index": Role.INDEX, "add_value": Role.SHAPE_ONLY})
 def index_add_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad = out_grad``, ``add_value_grad``: slices ``index`` (Paddle ``index_add_grad``)."""
+    """``x_grad = out_grad``; ``add_value_grad``: its slices at ``index`` (``index_add_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
     dims = bridge.shape(out_grad)
     axis = axis_of(op.attr("axis"), len(dims))
@@ -124,7 +124,7 @@ def index_add_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _rows(bridge: NgraphBridge, op: Op, name: str, size: int) -> Any:
-    """The indices ``name`` along an axis of ``size``, one per row."""
+    """The input ``name``, indices of an axis of ``size``, reshaped to [n, 1] and range-checked."""
     bridge.integers.require_range(op, name, -size, size)
     return reshaped(bridge, bridge.get_input_node(op, name), [-1, 1])
 
@@ -136,13 +136,13 @@ def _updates(bridge: NgraphBridge, indices: Any, values: Any, shape: Sequence[in
 
 
 def _cleared(bridge: NgraphBridge, x: NodeInput, indices: Any, shape: Sequence[int]) -> Node:
-    """``x`` with 0 at ``indices``; the updates have ``shape``."""
+    """``x`` with 0 at ``indices``. ``shape`` is the shape of the elements at the indices."""
     zeros = bridge.full(0, x.get_element_type(), shape)
     return opset15.scatter_nd_update(x, indices, zeros)
 
 
 def _assigned(bridge: NgraphBridge, x: NodeInput, indices: Any, updates: NodeInput) -> Node:
-    """``x`` with ``updates[i]`` at ``indices[i]``; the last one for a duplicate index."""
+    """``x`` with ``updates[i]`` at ``indices[i]``; of equal indices the last update is written."""
     count, depth = bridge.shape(indices)
     if count > 1:
         # All updates of a duplicate index write the last value, so their order has no effect.
@@ -169,7 +169,8 @@ _REDUCTIONS = {
     "amax": "max",
 }
 _EXTREMES = ("amin", "amax")
-# Without the existing value, Paddle's extremes are NaN only where the first value is.
+# Without ``include_self``, Paddle's extremes have another rule for NaN: only that of the first
+# value counts.
 _KNOWN_REDUCTION = Limit(
     "reduce must be assign, add, multiply or mean, or amin or amax with include_self",
     lambda op: (
@@ -235,7 +236,7 @@ def _mean_counts(bridge: NgraphBridge, op: Op, shape: Sequence[int], indices: An
 
 
 def _leading_elements(bridge: NgraphBridge, node: NodeInput, dims: Sequence[int]) -> Any:
-    """The first ``dims[i]`` elements of every axis ``i``."""
+    """The elements of ``node`` with index less than ``dims[i]`` along each axis ``i``."""
     if bridge.shape(node) == list(dims):
         return node
     axes = range(len(dims))
@@ -285,7 +286,7 @@ def put_along_axis_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _flat_indices(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Node:
-    """``indices`` as flat indices into a tensor of ``shape``, one per row."""
+    """Input ``indices``, along an axis, as flat indices into a tensor of ``shape``: [n, 1]."""
     axis = axis_of(op.attr("axis"), len(shape))
     bridge.integers.require_range(op, "indices", 0, shape[axis])
     return reshaped(
@@ -310,7 +311,7 @@ def line_positions(bridge: NgraphBridge, index: NodeInput, shape: Sequence[int],
 
 
 def _range_of_both(op: Op, ranges: Mapping[str, Range]) -> Range | None:
-    """The range of written and existing values together."""
+    """A range that contains the written values and the existing values."""
     if op.attr("accumulate"):
         return None
     written = op.attr("values")
@@ -348,7 +349,8 @@ def index_put(bridge: NgraphBridge, op: Op) -> None:
     """
     x, value = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "value")
     if _is_mask(op):
-        if any(size != 1 for size in bridge.shape(value)):  # the program may declare another shape
+        # Checked in a build: the value may have another shape than the program declares.
+        if any(size != 1 for size in bridge.shape(value)):
             raise NgraphError("a mask writes more than a scalar")
         put = opset15.add(x, value) if op.attr("accumulate") else value
         put = reshaped(bridge, put, []) if bridge.shape(put) == [1] else put
@@ -374,7 +376,7 @@ def index_put(bridge: NgraphBridge, op: Op) -> None:
     unchecked=["indices"],
 )
 def index_put_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``value_grad = out_grad[indices]``, ``x_grad``: the other elements (``index_put_grad``)."""
+    """``value_grad = out_grad[indices]``; ``x_grad``: 0 at ``indices`` (``index_put_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
     shape = bridge.shape(out_grad)
     zero = bridge.full(0.0, Type.f32)
@@ -403,7 +405,7 @@ def _mask(bridge: NgraphBridge, op: Op, x: NodeInput) -> Any:
 def _broadcast_indices(
     bridge: NgraphBridge, op: Op, shape: Sequence[int]
 ) -> tuple[Node | Output, list[int]]:
-    """The broadcast ``indices``, one per row, and their common shape."""
+    """The index tensors broadcast to one shape, as columns of a matrix; and that shape."""
     nodes: list[Any] = bridge.get_input_nodes(op, "indices")
     dims = broadcast_shapes(*map(bridge.shape, nodes))
     count = math.prod(dims)
@@ -438,7 +440,7 @@ def _set_value(bridge: NgraphBridge, op: Op, value: NodeInput) -> None:
     open_starts=True,
 )
 def set_value(bridge: NgraphBridge, op: Op) -> None:
-    """``x[starts:ends:steps] = values``, an attribute (Paddle ``set_value``)."""
+    """``x[starts:ends:steps] = values``, which are an attribute (Paddle ``set_value``)."""
     dtype = bridge.get_input_node(op, "x").get_element_type()
     values = np.array(op.attr("values")).astype(dtype.to_dtype()).reshape(op.attr("shape"))
     _set_value(bridge, op, opset15.constant(values, dtype))
@@ -453,13 +455,13 @@ def set_value(bridge: NgraphBridge, op: Op) -> None:
     open_starts=True,
 )
 def set_value_with_tensor(bridge: NgraphBridge, op: Op) -> None:
-    """``x[starts:ends:steps] = values``, a tensor that broadcasts (``set_value_with_tensor``)."""
+    """``x[starts:ends:steps] = values``, a broadcast tensor (``set_value_with_tensor``)."""
     _set_value(bridge, op, bridge.get_input_node(op, "values"))
 
 
 @converter("pd_op.set_value_grad")
 def set_value_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad = out_grad``, including the slice, as in Paddle (``set_value_grad``)."""
+    """``x_grad = out_grad``, also inside the slice, as in Paddle (``set_value_grad``)."""
     bridge.set_output_node(op, "x_grad", bridge.get_input_node(op, "out_grad"))
 
 
@@ -477,7 +479,7 @@ _NO_NEW_AXES = Limit("the assigned slice has new axes", lambda op: not op.attr("
     limits=[_NO_NEW_AXES],
 )
 def set_value_with_tensor_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``values_grad``: the slice of ``out_grad``; ``x_grad``: the other elements."""
+    """``values_grad``: the slice of ``out_grad``; ``x_grad``: ``out_grad`` with 0 in the slice."""
     out_grad = bridge.get_input_node(op, "out_grad")
     ranges = slice_ranges(bridge, op, bridge.shape(out_grad))
     if op.has_output("x_grad"):
@@ -493,7 +495,7 @@ def set_value_with_tensor_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _assigned_shape(op: Op, ranges: Sequence[Positions]) -> list[Number]:
-    """The shape of ``x[starts:ends:steps]`` in the program."""
+    """The shape that ``x[starts:ends:steps]`` has in Python: without integers, with new axes."""
     new = list(op.attr("none_axes"))
     shape: list[Number] = []
     for axis, taken in enumerate(ranges):
@@ -506,7 +508,7 @@ def _assigned_shape(op: Op, ranges: Sequence[Positions]) -> list[Number]:
 def _with_slice(
     bridge: NgraphBridge, x: NodeInput, ranges: Sequence[Positions], value: NodeInput
 ) -> Any:
-    """``x``, but ``value`` at the indices ``ranges``, one for each axis."""
+    """``x`` with ``value`` written to the slice that ``ranges`` describes, one for each axis."""
     dims = bridge.shape(x)
     if any(taken.are_none() for taken in ranges):
         return x

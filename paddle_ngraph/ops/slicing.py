@@ -56,7 +56,7 @@ def slice_(bridge: NgraphBridge, op: Op) -> None:
     inputs={"starts": Role.CONSTANT, "ends": Role.CONSTANT, "input": Role.SHAPE_ONLY},
 )
 def slice_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` where ``slice`` took its elements, 0 elsewhere (Paddle ``slice_grad``)."""
+    """``out_grad`` at the elements that ``slice`` read, 0 elsewhere (Paddle ``slice_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "input"))
     ranges = slice_ranges(bridge, op, dims)
     out_grad = bridge.get_input_node(op, "out_grad")
@@ -86,7 +86,7 @@ def strided_slice(bridge: NgraphBridge, op: Op) -> None:
     },
 )
 def strided_slice_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` at the source elements, 0 elsewhere (Paddle ``strided_slice_grad``)."""
+    """``out_grad`` at the elements that the slice read, 0 elsewhere (``strided_slice_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     ranges = slice_ranges(bridge, op, dims)
     out_grad = bridge.get_input_node(op, "out_grad")
@@ -126,7 +126,7 @@ class Positions:
         return self.start + self.count * self.step
 
     def are_all(self, size: Number) -> bool:
-        """Whether the indices are all those of an axis of ``size``, in order."""
+        """Whether the indices are 0 to ``size - 1``, in order: the slice is the whole axis."""
         return (
             self.read is None
             and self.step == 1
@@ -134,11 +134,11 @@ class Positions:
         )
 
     def are_none(self) -> bool:
-        """Whether there is no index."""
+        """Whether the number of indices is 0."""
         return is_same_shape([self.count], [0])
 
     def reversed(self) -> Positions:
-        """The indices in reverse order."""
+        """Returns the indices in reverse order."""
         return Positions(self.start + (self.count - 1) * self.step, self.count, -self.step)
 
     def has_dynamic_start(self) -> bool:
@@ -152,18 +152,18 @@ class Positions:
         return is_dynamic_start and is_static and self.step == 1
 
     def node(self, bridge: NgraphBridge) -> Node | Output:
-        """The indices as a tensor; requires :meth:`has_dynamic_start`."""
+        """The indices as a tensor; requires that :meth:`has_dynamic_start` is true."""
         first = bridge.ints([self.start]) if self.read is None else self.read
         return first if self.count == 1 else opset15.add(first, bridge.ints(range(self.count)))
 
     def fixed(self) -> range:
-        """The current values of the indices; specializes the function to them."""
+        """The indices as a Python range; makes symbolic sizes static, at their current values."""
         start, count = int(self.start), int(self.count)
         return range(start, start + count * self.step, self.step)
 
 
 def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[Positions]:
-    """The indices that a slice takes along each axis."""
+    """The indices along each axis of ``x`` that a slice operator reads."""
     if not bridge.is_known(op, "starts") or not bridge.is_known(op, "ends"):
         return _runtime_ranges(bridge, op, dims)
     ranges = [Positions(0, dim) for dim in dims]
@@ -204,7 +204,7 @@ def _runtime_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> lis
 
 
 def sliced(bridge: NgraphBridge, x: NodeInput, ranges: Sequence[Positions]) -> Node | Output:
-    """``x`` at the indices ``ranges``, one for each axis."""
+    """The slice of ``x`` with the indices ``ranges``, one for each axis."""
     dims = bridge.shape(x)
     last = len(dims) - 1
     axes = [axis for axis, dim in enumerate(dims) if not ranges[axis].are_all(dim)]
@@ -234,7 +234,7 @@ def sliced(bridge: NgraphBridge, x: NodeInput, ranges: Sequence[Positions]) -> N
 def _scattered_back(
     bridge: NgraphBridge, part: Any, ranges: Sequence[Positions], dims: Sequence[Number]
 ) -> Node | Output:
-    """A tensor of shape ``dims`` that is ``part`` at the indices ``ranges`` and 0 elsewhere."""
+    """A tensor of shape ``dims`` with ``part`` at the indices ``ranges``, and 0 elsewhere."""
     counts = [taken.count for taken in ranges]
     node = reshaped(bridge, part, counts)
     backwards = [axis for axis, taken in enumerate(ranges) if taken.step < 0]
@@ -253,7 +253,7 @@ def _scattered_back(
 
 
 def _spread(bridge: NgraphBridge, node: NodeInput, axis: int, step: int) -> Node | Output:
-    """``step - 1`` zeros between the elements along ``axis``."""
+    """Inserts ``step - 1`` zeros between neighbouring elements along ``axis``."""
     dims = bridge.shape(node)
     rank = len(dims)
     cells = reshaped(bridge, node, [*dims[: axis + 1], 1, *dims[axis + 1 :]])
@@ -277,7 +277,8 @@ def crop(bridge: NgraphBridge, op: Op) -> None:
     offsets = known_ints(bridge, op, "offsets")
     counts = [dim - first if n == -1 else n for dim, n, first in zip(dims, counts, offsets)]
     for dim, first, count in zip(dims, offsets, counts):
-        if first < 0 or first + count > dim:  # Paddle rejects it; nodes would cut or pad
+        # Rejected as by Paddle: the nodes would cut or pad without an error.
+        if first < 0 or first + count > dim:
             raise NgraphError(f"crop to {count} elements from {first} on leaves an axis of {dim}")
     ranges = [Positions(first, count) for first, count in zip(offsets, counts)]
     bridge.set_output_node(op, "out", sliced(bridge, x, ranges))
@@ -285,7 +286,7 @@ def crop(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.crop_grad", inputs={"offsets": Role.CONSTANT, "x": Role.SHAPE_ONLY})
 def crop_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` where ``crop`` took its elements, 0 elsewhere (Paddle ``crop_grad``)."""
+    """``out_grad`` at the elements that ``crop`` read, 0 elsewhere (Paddle ``crop_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     out_grad = bridge.get_input_node(op, "out_grad")
     counts = bridge.shape(out_grad)
@@ -303,7 +304,7 @@ def roll(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.roll_grad", inputs={"shifts": Role.CONSTANT, "x": Role.SHAPE_ONLY})
 def roll_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` shifted back (Paddle ``roll_grad``)."""
+    """``out_grad`` shifted in the other direction (Paddle ``roll_grad``)."""
     shifts = [-shift for shift in known_ints(bridge, op, "shifts")]
     out_grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "x_grad", _rolled(bridge, op, out_grad, shifts))
@@ -323,7 +324,7 @@ def _rolled(bridge: NgraphBridge, op: Op, x: Output, shifts: Sequence[int]) -> N
 
 @converter("pd_op.pad", dtypes=_MOVED_DTYPES, inputs={"pad_value": Role.CONSTANT})
 def pad(bridge: NgraphBridge, op: Op) -> None:
-    """``x`` padded by ``pad_value``: ``paddings`` are before, after of each axis (``pad``)."""
+    """``x`` padded by ``pad_value``; ``paddings``: counts before and after each axis (``pad``)."""
     paddings = op.attr("paddings")
     value = bridge.constant(op, "pad_value").item()
     x = bridge.get_input_node(op, "x")
@@ -363,13 +364,13 @@ def pad3d(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.pad3d_grad", inputs={"paddings": Role.CONSTANT, "x": Role.SHAPE_ONLY})
 def pad3d_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` with the gradient of the padding added to its sources (``pad3d_grad``)."""
+    """``out_grad``, with gradients of the padding added at its sources (``pad3d_grad``)."""
     before, after = _pad3d_frame(bridge, op)
     node: Any = bridge.get_input_node(op, "out_grad")
     if op.attr("mode") == "constant":
         if min(before + after) >= 0:
             _set_cropped(bridge, op, before)
-        else:  # negative padding crops, and cropped elements have no gradient
+        else:  # negative padding has cropped: cropped elements have gradient 0
             back = [-width for width in before], [-width for width in after]
             bridge.set_output_node(op, "x_grad", _padded(bridge, node, *back, 0))
         return
@@ -381,7 +382,7 @@ def pad3d_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _frame_map(mode: str, size: int, before: int, after: int) -> AxisMap:
-    """The map from an axis to the padded axis."""
+    """The map that pads an axis: for each padded element, the index of its source."""
     size = int(size)
     at = np.arange(-before, size + after)
     if mode == "circular":
@@ -394,7 +395,7 @@ def _frame_map(mode: str, size: int, before: int, after: int) -> AxisMap:
 
 
 def _pad3d_frame(bridge: NgraphBridge, op: Op) -> tuple[list[int], list[int]]:
-    """The padding before and after each of the five axes."""
+    """The padding before, and the padding after, each of the five axes."""
     paddings = known_ints(bridge, op, "paddings")
     sides = list(zip(paddings[::2], paddings[1::2]))[::-1]
     channels_last = op.attr("data_format") == "NDHWC"

@@ -1,4 +1,4 @@
-"""Sorting and the largest elements, forward and gradient; accuracy of predictions."""
+"""Sorting, largest elements and their gradients, and the accuracy of predictions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def topk(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.topk_grad", inputs={"indices": Role.INDEX, "x": Role.SHAPE_ONLY, "k": Role.SHAPE_ONLY}
 )
 def scattered_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` at the source indices of the elements, else 0."""
+    """The gradient of a sort: ``out_grad`` at the source indices of the results, else 0."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     grad = bridge.get_input_node(op, "out_grad")
     if not shape:
@@ -80,7 +80,7 @@ def scattered_grad(bridge: NgraphBridge, op: Op) -> None:
     outputs={"correct": Role.OMITTED, "total": Role.OMITTED},
 )
 def accuracy(bridge: NgraphBridge, op: Op) -> None:
-    """The share of rows whose label is among their indices (Paddle ``accuracy``)."""
+    """The share of rows whose label is among the predicted ``indices`` (Paddle ``accuracy``)."""
     bridge.integers.require_range(op, "label", 0, 2**31)
     indices, label = bridge.get_input_node(op, "indices"), bridge.get_input_node(op, "label")
     rows = bridge.shape(indices)[0]

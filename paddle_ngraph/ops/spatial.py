@@ -1,4 +1,4 @@
-"""Shared by spatial operators: data formats, padding algorithms, maps along one axis."""
+"""Data formats, padding algorithms and maps along an axis, for all spatial operators."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class AxisMap:
         return rows // size if np.array_equal(self.positions[:, 0], repeated) else 0
 
     def apply(self, bridge: NgraphBridge, node: NodeInput, axis: int) -> Any:
-        """``node`` mapped along ``axis``."""
+        """The result of this map for ``node`` along ``axis``."""
         rows, terms = self.positions.shape
         dims = bridge.shape(node)
         before, after = dims[:axis], dims[axis + 1 :]
@@ -115,7 +115,8 @@ class AxisMap:
         breaks = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), size]
         if len(breaks) > _MAX_PIECES + 1:
             rows = len(self.positions)
-            if counts.min() == 0:  # elements without terms read an appended zero
+            # Elements to which no term is added read a zero, which is appended to the node.
+            if counts.min() == 0:
                 node = _with_zero(bridge, node, axis)
             return _padded_rows(counts, starts, sources, weights, rows).apply(bridge, node, axis)
         parts = []
@@ -148,7 +149,7 @@ class AxisMap:
         return opset15.multiply(found, opset15.constant(column))
 
     def _covers(self, size: int) -> bool:
-        """Whether the rows contain every element once, in order."""
+        """Whether the map reads each of ``size`` elements exactly once, in order."""
         flat = self.positions.reshape(-1)
         return bool(flat.size == size and (flat == np.arange(size)).all())
 
@@ -187,7 +188,7 @@ def _with_zero(bridge: NgraphBridge, node: NodeInput, axis: int) -> Node:
 
 
 def _gathered(bridge: NgraphBridge, node: NodeInput, axis: int, positions: np.ndarray) -> Any:
-    """The elements at indices ``positions`` along ``axis``."""
+    """The elements of ``node`` with the indices ``positions`` along ``axis``."""
     first, last = int(positions[0]), int(positions[-1]) + 1
     if not np.array_equal(positions, np.arange(first, last)):
         return opset15.gather(node, bridge.ints(positions.tolist()), bridge.ints([axis]))

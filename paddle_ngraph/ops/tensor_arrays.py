@@ -1,4 +1,4 @@
-"""TensorArrays that are local to one subgraph and only appended to."""
+"""TensorArrays that exist inside one subgraph only, and are written by appending only."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def array_write_(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _is_always(bridge: NgraphBridge, op: Op, name: str, number: Number) -> bool:
-    """Whether input ``name`` is one element, ``number`` in every run and iteration."""
+    """Whether input ``name`` has one element, which is ``number`` in all runs and iterations."""
     found = bridge.folding.contents(bridge.get_input_node(op, name))
     contents = [] if found is None else found.reshape(-1).tolist()
     if is_same_shape(contents, [number]):
@@ -55,7 +55,7 @@ def _is_always(bridge: NgraphBridge, op: Op, name: str, number: Number) -> bool:
     integers=lambda op, ranges: (0, MAX_SYMBOLIC_SIZE),
 )
 def array_length(bridge: NgraphBridge, op: Op) -> None:
-    """The number of elements (Paddle ``array_length``)."""
+    """The number of elements of a TensorArray (Paddle ``array_length``)."""
     bridge.set_output_node(
         op, "out", bridge.ints([bridge.arrays.length(bridge.arrays[op.input("x")])])
     )
@@ -91,13 +91,13 @@ def array_to_tensor(bridge: NgraphBridge, op: Op) -> None:
     small_integers=True,
 )
 def slice_array_dense(bridge: NgraphBridge, op: Op) -> None:
-    """One element, counted from the end where that is negative (Paddle ``slice_array_dense``)."""
+    """One element of a TensorArray; negative indices count from the end (``slice_array_dense``)."""
     _set_element(bridge, op, "input", "starts", -MAX_SYMBOLIC_SIZE)
 
 
 @converter("pd_op.array_read", dtypes=ARRAYS, inputs={"i": Role.INDEX}, small_integers=True)
 def array_read(bridge: NgraphBridge, op: Op) -> None:
-    """One element (Paddle ``array_read``)."""
+    """One element of a TensorArray (Paddle ``array_read``)."""
     _set_element(bridge, op, "array", "i", 0)
 
 
@@ -124,7 +124,10 @@ def _set_element(bridge: NgraphBridge, op: Op, name: str, index: str, least: int
 
 
 def _recent_element(bridge: NgraphBridge, array: TensorArray, number: int) -> Output | None:
-    """One of the last elements, if appended one by one, such as those of the current iteration."""
+    """The ``number``-th element from the end, if it was appended alone; else ``None``.
+
+    Examples are the elements that the current iteration appends.
+    """
     last = array.chunks[-number:]
     if len(last) < number or not all(is_same_shape(bridge.shape(part)[:1], [1]) for part in last):
         return None
@@ -141,7 +144,7 @@ def _checked_index(bridge: NgraphBridge, op: Op, index: str, least: int, count: 
         position = opset15.select(
             opset15.less(position, zero), opset15.add(position, size), position
         )
-        # Clamps to 0: an index before the first element means the first element.
+        # An index before the first element reads the first element.
         position = opset15.maximum(position, zero)
     # The limits of a check are constants, so it checks the number of elements before the index and
     # the number after it.

@@ -18,61 +18,61 @@ from paddle_ngraph.ops.nodes import constant, set_reduced
 
 
 def _sin_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad * cos(x)``."""
+    """Gradient of sin: ``out_grad * cos(x)``."""
     return opset15.multiply(grad, opset15.cos(x))
 
 
 def _cos_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``-out_grad * sin(x)``."""
+    """Gradient of cos: ``-out_grad * sin(x)``."""
     return opset15.multiply(opset15.negative(grad), opset15.sin(x))
 
 
 def _tan_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad / cos(x) ** 2``."""
+    """Gradient of tan: ``out_grad / cos(x) ** 2``."""
     cosine = opset15.cos(x)
     return opset15.divide(grad, opset15.multiply(cosine, cosine))
 
 
 def _asin_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad / sqrt(1 - x ** 2)``."""
+    """Gradient of asin: ``out_grad / sqrt(1 - x ** 2)``."""
     rest = opset15.subtract(constant(1.0), opset15.multiply(x, x))
     return opset15.divide(grad, opset15.sqrt(rest))
 
 
 def _acos_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``-out_grad / sqrt(1 - x ** 2)``."""
+    """Gradient of acos: ``-out_grad / sqrt(1 - x ** 2)``."""
     return _asin_grad(op, x, opset15.negative(grad))
 
 
 def _atan_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad / (1 + x ** 2)``."""
+    """Gradient of atan: ``out_grad / (1 + x ** 2)``."""
     return opset15.divide(grad, opset15.add(opset15.multiply(x, x), constant(1.0)))
 
 
 def _sinh_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad * cosh(x)``."""
+    """Gradient of sinh: ``out_grad * cosh(x)``."""
     return opset15.multiply(grad, opset15.cosh(x))
 
 
 def _cosh_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad * sinh(x)``."""
+    """Gradient of cosh: ``out_grad * sinh(x)``."""
     return opset15.multiply(grad, opset15.sinh(x))
 
 
 def _asinh_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad / sqrt(x ** 2 + 1)``."""
+    """Gradient of asinh: ``out_grad / sqrt(x ** 2 + 1)``."""
     total = opset15.add(opset15.multiply(x, x), constant(1.0))
     return opset15.divide(grad, opset15.sqrt(total))
 
 
 def _acosh_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad / sqrt(x ** 2 - 1)``."""
+    """Gradient of acosh: ``out_grad / sqrt(x ** 2 - 1)``."""
     rest = opset15.subtract(opset15.multiply(x, x), constant(1.0))
     return opset15.divide(grad, opset15.sqrt(rest))
 
 
 def _atanh_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad / (1 - x ** 2)``."""
+    """Gradient of atanh: ``out_grad / (1 - x ** 2)``."""
     return opset15.divide(grad, opset15.subtract(constant(1.0), opset15.multiply(x, x)))
 
 
@@ -115,7 +115,7 @@ def atan2(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _is_negative(x: NodeInput) -> Node:
-    """Whether the sign bit of ``x`` is set: the inverse distinguishes -0."""
+    """Whether ``x`` is negative or -0, which ``1 / x`` distinguishes from 0."""
     zero = constant(0.0)
     below = opset15.less(opset15.divide(constant(1.0), x), zero)
     return opset15.logical_or(opset15.less(x, zero), below)

@@ -1,1 +1,1 @@
-"""Graph partitioning: replaces convertible subgraphs of a program with engine operators."""
+"""Partitioning: replaces subgraphs of a program that can be converted by engine operators."""

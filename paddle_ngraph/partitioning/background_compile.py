@@ -51,7 +51,7 @@ class _GraphFacts:
 
     @classmethod
     def of(cls, text: str) -> _GraphFacts:
-        """Determines the facts about a graph string."""
+        """Determines the facts of a graph, given its graph string."""
         graph = Graph.from_string(text)
         can_fall_back = not any(
             # Operators of bfloat16 cannot fall back: Paddle's few kernels for the type are
@@ -64,7 +64,7 @@ class _GraphFacts:
 
     @property
     def operators(self) -> int:
-        """The number of its operators, those in bodies included."""
+        """The number of operators of the graph, including those in bodies."""
         return sum(1 for _ in self.graph.all_ops())
 
     def us_of_run(self, shapes: Sequence[Sequence[int]]) -> float:
@@ -100,7 +100,7 @@ def _short_switch_interval() -> Iterator[None]:
 
 def _restore_switch_interval() -> None:
     for before, now in _switch_intervals:
-        # Not restored if other code has set the interval since.
+        # An interval that other code has set since is left unchanged.
         if sys.getswitchinterval() == now:
             sys.setswitchinterval(before)
     _switch_intervals.clear()
@@ -127,7 +127,7 @@ class _CompileQueue:
         return self._num_paused == 0 and threading.main_thread().is_alive()
 
     def submit(self, job: _core.CompileJob) -> bool:
-        """Queues a job; returns whether it was accepted."""
+        """Adds a job to the queue; returns whether the queue accepts it."""
         with self._changed:
             if not self.is_accepting():
                 return False
@@ -141,7 +141,7 @@ class _CompileQueue:
                 try:
                     self._thread.start()
                 except BaseException as error:
-                    # The thread could not be started, or Ctrl-C has interrupted the call.
+                    # Either the system has refused a thread, or Ctrl-C has interrupted start().
                     if self._thread.is_alive():
                         raise
                     self._pending.pop()
@@ -159,12 +159,12 @@ class _CompileQueue:
             return self._changed.wait_for(lambda: not self._unfinished(), timeout)
 
     def join_thread(self) -> None:
-        """Joins the thread, even after Ctrl-C has interrupted Python's join at exit."""
+        """Joins the thread at exit, even if Ctrl-C has interrupted Python's own join."""
         if (thread := self._thread) is None:
             return
-        # In another thread than the main one, Python rejects the call.
+        # signal() raises ValueError in threads other than the main one: then nothing is to be done.
         with suppress(ValueError):
-            # Ignores Ctrl-C from here on: it would break the join permanently.
+            # Ctrl-C is ignored until the end of the process: it would break the join permanently.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         thread.join()
 
@@ -179,10 +179,10 @@ class _CompileQueue:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Inside the ``with`` block the queue is empty, and rejects new jobs."""
+        """Inside ``with`` no job is queued or being built, and new jobs are rejected."""
         self._pause()
         try:
-            # Inside ``try``, since Ctrl-C may interrupt the wait.
+            # Inside ``try``, since Ctrl-C may interrupt the wait, and the pause has to end.
             self.wait()
             yield
         finally:
@@ -190,7 +190,7 @@ class _CompileQueue:
                 self._num_paused -= 1
 
     def cancel(self) -> None:
-        """Cancels all current jobs."""
+        """Cancels the jobs in the queue, and the one that is being built."""
         with self._changed:
             for job in self._unfinished():
                 job.cancel()
@@ -198,7 +198,7 @@ class _CompileQueue:
             self._changed.notify_all()
 
     def fallback_runs_of(self, interval: str) -> int | None:
-        """See :func:`native_runs_while_compiling`."""
+        """The number of fallback runs; see :func:`native_runs_while_compiling`."""
         with self._changed:
             for job in self._unfinished():
                 if _facts(job.graph).interval == interval:
@@ -229,7 +229,7 @@ class _CompileQueue:
         """
         with self._changed:
             self._building = None
-            # While the process exits, no further job is built.
+            # During the exit of the process no further job is built.
             if not threading.main_thread().is_alive():
                 self.cancel()
             if self._pending:
@@ -323,15 +323,15 @@ def native_runs_while_compiling(graph: Graph) -> int | None:
 
 
 def compile_synchronously() -> AbstractContextManager[None]:
-    """Disables background compilation inside the ``with`` block: runs wait for compilation."""
+    """Disables background compilation inside ``with``: runs wait until their function is built."""
     return _queue.paused()
 
 
 def disable() -> None:
-    """Disables background compilation in this process: runs wait for compilation."""
+    """Disables background compilation for the process: runs wait until their function is built."""
     _queue.stop()
 
 
 def cancel() -> None:
-    """Cancels the current and the queued compile jobs."""
+    """Cancels all compile jobs, queued or being built."""
     _queue.cancel()

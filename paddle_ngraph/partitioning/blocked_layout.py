@@ -29,7 +29,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 
 _CONVOLUTIONS = ("pd_op.conv2d", "pd_op.depthwise_conv2d")
-# Operators whose converters compute in the layout of their input.
+# Types of operators whose converters compute in blocked layout if the input has a blocked layout.
 _NAMES = """
 add add_ batch_norm batch_norm_ clip elu hardshrink hardsigmoid hardswish hardtanh leaky_relu mish
 multiply multiply_ pool2d relu relu_ relu6 scale sigmoid silu softplus subtract swish tanh
@@ -57,7 +57,7 @@ def save_in_blocked_layout(forward: Program, backward: Program, as_it_is: Contai
     forward_indices = _indices(forward_ops)
     backward_indices = _indices(backward_ops)
     blocks = _blocks(forward_ops)
-    # The value in blocked layout for each value that the forward program saves, by the latter's id.
+    # id of a value that the forward program saves -> the same value in blocked layout.
     blocked: dict[int, Value] = {}
     for op in [op for op in forward_ops if op.name() == SHADOW_OUTPUT]:
         name, value = scope_name(op), op.operand_source(0)
@@ -69,7 +69,8 @@ def save_in_blocked_layout(forward: Program, backward: Program, as_it_is: Contai
                 next_op = forward_ops[forward_indices[producer_of(value).id()] + 1]
                 blocked[value.id] = _to_blocks(value, size, next_op)
             op.operand(0).set_source(blocked[value.id])
-            # A reader in the body of a loop has no index here: insert before all operators.
+            # An operator in the body of a loop has no index in this block: the value is inserted
+            # before all operators.
             first = min(
                 backward_indices.get(reader.id(), 0) for reader in arguments[name].all_used_ops()
             )
@@ -152,7 +153,7 @@ def _from_blocks(argument: Value, blocked: Value, before: Operation) -> None:
 
 
 def _reshaped(value: Value, rest: Sequence[int], before: Operation) -> Value:
-    """Reshapes the dimensions of ``value`` after the first one to ``rest``."""
+    """Reshapes ``value`` to its first dimension followed by the sizes ``rest``."""
     attributes = [("value", "int64", [0, *rest]), ("dtype", "dtype", "int64")]
     sizes = put_before(before, "pd_op.full_int_array", [], attributes)
     return put_before(before, "pd_op.reshape", [value, sizes], [])

@@ -59,7 +59,7 @@ def fixpoint(candidates: Candidates) -> Capability:
 
 
 def _outputs_read_natively(candidates: Candidates) -> dict[OpNode, str]:
-    """Operators with an output that Paddle's interpreter reads, but their converter omits."""
+    """Operators whose converter omits an output that an operator which falls back reads."""
     return {
         node: "a native operator uses an output that the engine does not compute"
         for node, readers in candidates.unused_by.items()
@@ -70,7 +70,7 @@ def _outputs_read_natively(candidates: Candidates) -> dict[OpNode, str]:
 def _inputs_made_natively(candidates: Candidates) -> dict[OpNode, str]:
     """Operators with an input that is valid only if a converted operator produced it."""
     return {
-        node: "its forward operator stays native"
+        node: "its forward operator runs natively"
         for node in candidates.ops
         for vid in candidates.inputs_of(node, Role.SAVED)
         if not any(map(candidates.can_convert, candidates.producers(vid)))
@@ -78,7 +78,7 @@ def _inputs_made_natively(candidates: Candidates) -> dict[OpNode, str]:
 
 
 class _Classifier:
-    """Classifies each operator of a block alone."""
+    """Decides for each operator of a block, on its own, whether it can be converted."""
 
     def __init__(self, view: BlockView) -> None:
         self._view = view
@@ -90,7 +90,7 @@ class _Classifier:
         self._bodies: dict[OpNode, list[ConvertibleBlock]] = {}
 
     def candidates(self) -> Candidates:
-        """Returns all operators that can be converted, each examined alone."""
+        """Returns the operators that can be converted, each judged without regard to others."""
         ops: dict[OpNode, Op] = {}
         converters: dict[OpNode, Converter] = {}
         reasons: dict[OpNode, str] = {}
@@ -145,7 +145,7 @@ class _Classifier:
         if self._reads_unwritten_variable(node, entry):
             return "an input has a shape, but no contents"
         self._drop_unused_inputs(node, op, entry)
-        # An operator without readers is not checked, since it is dropped in any case.
+        # An operator whose outputs have no reader is dropped, so its converter need not support it.
         if op.outputs_used():
             reason = entry.reason_against_roles(op) or entry.reason_against(op)
             if reason is not None:
@@ -183,7 +183,7 @@ class _Classifier:
         names = {vid: name for name, vid in self._slots[node] if vid in self._empty}
         if not names.keys().isdisjoint(node.initial_values):
             return "its initial value is an empty tensor, which nGraph does not support"
-        # Empty inputs with indices are allowed: converters may support empty index tensors.
+        # Of indices, empty inputs are allowed: converters may support them.
         if any(entry.role(name) not in (Role.UNUSED, Role.INDEX) for name in names.values()):
             return "it reads an empty tensor, which nGraph does not support"
         used = {spec.id for spec in op.outputs_used()}
@@ -226,7 +226,7 @@ class _Classifier:
         candidates = self.candidates()
         for node in nodes:
             if (reason := _reason_inside(candidates, node)) is not None:
-                return f"{node.type.removeprefix('pd_op.')} stays native: {reason}"
+                return f"{node.type.removeprefix('pd_op.')} runs natively: {reason}"
         return ConvertibleBlock(candidates, given[: len(args)], given[len(args) :], end.reads)
 
     def _reason_in_memory(self, node: OpNode) -> str | None:
@@ -238,12 +238,12 @@ class _Classifier:
             # see the write, and would run other users of the variable concurrently.
             return "it overwrites a variable of an outer block"
         if any(view.is_named(operand) for operand, _ in node.overwrites):
-            # Converted, it would leave ``set_parameter`` of Paddle with a variable that no operator
-            # writes.
+            # An engine operator would write a copy: ``set_parameter`` would store a variable that
+            # no operator writes.
             return "it overwrites a variable that the program names afterwards"
         if not self._is_fed and any(map(view.is_named, node.writes)):
-            # The variable gets its initial value here: Paddle writes into its memory, which others
-            # may read.
+            # The operator gives a variable its initial value: Paddle writes into its memory, which
+            # others may read.
             return "it writes a variable of the scope, which may have other users"
         if any(map(view.has_aliased_name, node.writes)):
             return "it writes a variable that the program also has under another value"
@@ -285,7 +285,7 @@ class _Classifier:
 
     def _ignores(self, reader: OpNode, vid: str) -> bool:
         entry = find_converter(reader.type)
-        # Also for operators that only forward a variable, which have no names of inputs.
+        # An operator that only forwards a variable has no converter.
         if entry is None:
             return False
         roles = {entry.role(name) for name, v in self._slots[reader] if v == vid}
@@ -293,7 +293,7 @@ class _Classifier:
 
 
 def _denial_reason(node: OpNode, op: Op) -> str | None:
-    """The reason of the denylist entry of such an operator on its device, if there is one."""
+    """The reason of the denylist entry for operators like ``op`` on this device, or ``None``."""
     return denylist.denial_reason(op, compiled_for(node.device))
 
 

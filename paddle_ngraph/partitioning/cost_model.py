@@ -27,10 +27,10 @@ from paddle_ngraph.utils.once import once
 
 _MATMUL_PREFIXES = ("matmul", "conv", "bmm", "mul", "depthwise_conv", "addmm", "einsum")
 
-# Assumed size of a dynamic dimension, if the sizes of the feeds are unknown.
+# Size that the cost model assumes for a dynamic dimension, if no feed is known.
 TYPICAL_SIZE = 64
 
-# A program is partitioned again when its feeds have grown by this factor.
+# The program pass runs again when the feeds of a program have grown by this factor.
 REWRITE_GROWTH_FACTOR = 4
 
 
@@ -74,7 +74,7 @@ def reason_against(graph: Graph, open_size: int | None = TYPICAL_SIZE) -> str | 
 
 
 def us_of(view: BlockView, node: OpNode) -> float:
-    """Estimated microseconds of an operator on one core."""
+    """The estimated time of an operator on one core, in microseconds."""
     read = [elements_of(view, m) for vid in node.reads for m in view.members(vid)]
     written = [elements_of(view, vid) for vid in node.writes]
     us = (
@@ -131,7 +131,7 @@ def _elements(spec: TensorSpec, open_size: int) -> int:
 
 
 def dynamic_axes(programs: Iterable[Program]) -> list[tuple[str, int]]:
-    """(feed, axis) of every dynamic dimension of the feeds."""
+    """(name of the feed, axis) for each dynamic dimension of the feeds."""
     return [
         (op.attrs()["name"], axis)
         for program in programs
@@ -158,14 +158,14 @@ def is_faster_than_onednn(converted: int, intervals: int, native: Iterable[str])
 
 
 def has_onednn_kernel(op_type: str) -> bool:
-    """Whether Paddle has a oneDNN kernel for operators of a type."""
+    """Whether Paddle has a kernel of oneDNN for operators of this type."""
     return op_type.removeprefix("pd_op.").removesuffix("_") in _onednn_kernels()
 
 
 @once
 def _onednn_kernels() -> frozenset[str]:
-    """The operators for which Paddle has a oneDNN kernel."""
+    """The types of all operators for which Paddle has a kernel of oneDNN."""
     registered = registered_kernels("phi")
     found = {name for name, keys in registered.items() if any("[ONEDNN]" in key for key in keys)}
-    # Adds PIR's names of operators that have another name in ProgramDesc: the table has the latter.
+    # The table of kernels has names of ProgramDesc: PIR's names of the same operators are added.
     return frozenset(found | {kernel_name(name) for name in found})

@@ -21,7 +21,7 @@ _PER_CHANNEL = "pd_op.fake_channel_wise_dequantize_max_abs"
 
 
 def replace_dequantize_linear(program: Program) -> None:
-    """Replaces each ``dequantize_linear`` of a PIR program whose statistics have no reader."""
+    """Replaces operators ``dequantize_linear`` of which only the first result has a reader."""
     found = [
         op for block in blocks_outermost_first(program) for op in block.ops if op.name() == _TYPE
     ]

@@ -16,7 +16,7 @@ from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first
 
 _EINSUM = "pd_op.einsum"
-_XSHAPE = 2  # the index of the result ``xshape`` of ``einsum``
+_XSHAPE = 2  # index of the result ``xshape`` among those of ``einsum``
 
 
 def give_gradients_operands(program: Program) -> None:
@@ -39,7 +39,7 @@ def _copies(op: Operation) -> Iterator[Value]:
 
 
 def _replace(shapes: Value, copies: list[Value], op: Operation) -> None:
-    """Replaces the members of ``shapes`` with ``copies``."""
+    """Replaces the members of the list ``shapes``, and the list, by ``copies``."""
     for user in shapes.all_used_ops():
         if user.name() == "builtin.split":
             for member, copy in zip(user.results(), copies):

@@ -49,7 +49,7 @@ from paddle_ngraph.utils.once import once
 Tensors = Sequence[Tensor]
 
 
-# Under these overrides, executors accept PIR programs, and run them in the calling thread.
+# While both overrides are active, executors accept PIR programs and run them in the calling thread.
 _PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
 _TRACE_RUN = _core.FlagOverride("enable_pir_in_executor_trace_run")
 # Disables the pass that lets the last reader of a value reuse its memory: the pass ignores that a
@@ -121,7 +121,7 @@ _recorded_graphs: LRUCache[str, bool] = process_cache(
 
 
 def record_graph(text: str) -> None:
-    """Records a graph string as built from operators that Paddle has checked."""
+    """Records that a graph string was built from operators that Paddle has checked."""
     _recorded_graphs.put(_name(text), True)
 
 
@@ -155,7 +155,7 @@ class FallbackProgram:
         self._own_scope = own_scope
 
     def run(self, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
-        """See :func:`run`."""
+        """Runs the fallback program; see :func:`run`."""
         given = [*inputs, *states]
         try:
             for mine, theirs in zip(self._inputs, given):
@@ -219,7 +219,7 @@ def makes_empty(text: str, given: Sequence[Tensor]) -> bool:
             graph, dtypes, list(map(_enlarged, [*graph.inputs, *graph.states], shapes))
         )
     except Exception:
-        # Assumes no empty tensor if Paddle's shape inference fails, whatever the error.
+        # If Paddle's shape inference fails, whatever the error, no tensor is taken for empty.
         return False
     pairs = ((a, b) for one, other in zip(found, larger) for a, b in zip(one, other))
     return any(size < 0 < grown for size, grown in pairs)
@@ -274,7 +274,7 @@ def program_of(graph: Graph, dtypes: Sequence[str | None], as_declared: bool = T
     return program
 
 
-# Operators that need the shape of ``x``, which may be unknown in the subgraph.
+# Gradients of reshapes: they need the shape of ``x``, which may be no input of the subgraph.
 _RESHAPING = frozenset(
     {
         "pd_op.squeeze_grad",
@@ -394,7 +394,7 @@ def _element(block: Block, op: Op, values: dict[int, Value], as_declared: bool) 
 def _append_region(
     block: Block, op: Op, form: FallbackForm, values: dict[int, Value], as_declared: bool
 ) -> None:
-    """Appends a loop or branch with its bodies."""
+    """Appends a loop or branch, with the operators in its bodies, to ``block``."""
     read = {name: [values[spec.id] for spec in specs] for name, specs in op.inputs.items()}
     (condition,), captured = read[COND], read[CAPTURED]
     if op.type == WHILE:
@@ -435,7 +435,7 @@ def _ones(spec: TensorSpec) -> list[int]:
 
 
 def _packed(items: list[Any], is_list: bool) -> Any:
-    """An operand or type as the core expects it; ``None`` if absent."""
+    """``items`` if it stands for a list, else the only item; ``None`` without an item."""
     if is_list:
         return items
     return items[0] if items else None
@@ -453,7 +453,7 @@ def _input_name(index: int) -> str:
     return f"input_{index}"
 
 
-# Idle programs of a graph; each is used by one run at a time.
+# The idle fallback programs of each graph; a run takes one out while it uses it.
 _idle_programs: LRUCache[tuple[str, tuple[str | None, ...]], list[FallbackProgram]] = process_cache(
     __name__,
     "idle_fallback_programs",
@@ -464,12 +464,12 @@ _idle_programs: LRUCache[tuple[str, tuple[str | None, ...]], list[FallbackProgra
 
 
 def _acquire(text: str, dtypes: tuple[str | None, ...]) -> FallbackProgram | None:
-    """Takes an idle program out of the cache: the caller owns it."""
+    """Takes an idle program of a graph out of the cache; ``None`` if there is none."""
     programs = _idle_programs.get((text, dtypes))
     try:
         return programs.pop() if programs else None
     except IndexError:
-        # Another thread has acquired the last idle program.
+        # Another thread has taken the last idle program in the meantime.
         return None
 
 

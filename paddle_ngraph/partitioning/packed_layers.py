@@ -127,7 +127,7 @@ def _is_gradient(user: Operation, block: Block) -> bool:
 
 
 def _is_only_unpacked(value: Value) -> bool:
-    """Whether ``builtin.split`` is the only user of a list."""
+    """Whether no operator but ``builtin.split`` reads a list, or the list is absent."""
     return not value.initialized() or all(
         user.name() == "builtin.split" for user in value.all_used_ops()
     )
@@ -140,7 +140,7 @@ def _replace(op: Operation, gradients: list[Operation]) -> None:
     reserve = _result(op, "reserve")
     attributes = _attributes(attrs)
     if not gradients and not _has_dropout(attrs):
-        # The results are equal, but nothing is saved for a gradient.
+        # In this mode the operator has equal results, but saves nothing for a gradient.
         attributes["is_test"] = True
     out, *others = _core.insert_operator(
         op,

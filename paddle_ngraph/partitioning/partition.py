@@ -44,19 +44,19 @@ class Interval:
 @dataclass
 class _Edge:
     source: OpNode
-    # Whether the two operators must be in different subgraphs.
+    # Whether source and target of the edge must be in different subgraphs.
     must_separate: bool = False
 
 
 class Partition(NamedTuple):
-    """The subgraphs of a block, and the level of every operator."""
+    """The subgraphs of a block, and for each operator the level that its subgraph has."""
 
     intervals: list[Interval]
     levels: Mapping[OpNode, int]
 
 
 def partition(capable: Capability) -> Partition:
-    """Groups the convertible operators into subgraphs."""
+    """Groups the operators of a block that can be converted into subgraphs."""
     levels = _levels(capable)
     members: dict[tuple[int, str], list[OpNode]] = {}
     for node in capable.view.nodes:
@@ -68,7 +68,7 @@ def partition(capable: Capability) -> Partition:
 def _levels(capable: Capability) -> dict[OpNode, int]:
     edges = _dependencies(capable)
     levels: dict[OpNode, int] = {}
-    # The lowest level of operators after the collectives that are on the link.
+    # The lowest level that operators may have after a collective, during which others can run.
     first = 0
     for node in capable.view.nodes:
         converted = capable.can_convert(node)
@@ -100,7 +100,7 @@ def _delay_operators(
                 continue
             bound = levels[node] - (1 if edge.must_separate and capable.can_convert(node) else 0)
             latest[edge.source] = min(latest.get(edge.source, bound), bound)
-    # Operators on lists have the level of the last member of the list.
+    # An operator on a list gets the highest level among the members of the list.
     for node in capable.view.nodes:
         if node.type in LISTS:
             levels[node] = max([-1, *(levels[edge.source] for edge in edges[node])])

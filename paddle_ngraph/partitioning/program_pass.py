@@ -136,7 +136,8 @@ class RunByName(NamedTuple):
     whole: Whole | None
 
 
-# Records of runs and rewritten programs in this thread, while a caller collects them.
+# For this thread, lists to which runs of the pass are appended while a caller collects them; else
+# ``None``.
 _runs_by_name: ContextVar[list[RunByName] | None] = ContextVar("runs by name", default=None)
 _rewritten: ContextVar[list[Any] | None] = ContextVar("rewritten programs", default=None)
 # Thread limit for the pass by name in this thread: Paddle passes no arguments to a pass.
@@ -174,7 +175,7 @@ def rewritten_programs() -> AbstractContextManager[list[Any]]:
 
 
 def dry_run(program: Any, open_size: int | None = cost_model.TYPICAL_SIZE) -> Report:
-    """Returns the report of :func:`apply` without changing the program."""
+    """Returns the report that :func:`apply` would return, without changing the program."""
     copy = program.clone()
     packed = canonicalize(copy)
     settings = SubgraphSettings(False, open_size)
@@ -207,7 +208,7 @@ class _BlockPartition(NamedTuple):
     has_small_interval: bool
 
     def report(self) -> BlockReport:
-        """Returns the subgraphs and reasons of the block as a report."""
+        """Returns a report of the block's subgraphs, and of its operators that fall back."""
         capable = self.capable
         intervals = [
             IntervalReport(

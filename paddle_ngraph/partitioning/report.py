@@ -1,4 +1,4 @@
-"""Reports of the program pass: converted subgraphs, and fallbacks with their reasons."""
+"""Reports of the program pass: subgraphs, and operators that fall back with the reasons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddle_ngraph.partitioning import background_compile
 
 @dataclass(frozen=True)
 class NativeOp:
-    """A compute operator that falls back to Paddle, with the reason."""
+    """An operator that falls back to Paddle, and the reason."""
 
     index: int
     type: str
@@ -89,7 +89,7 @@ class Report:
 
     @property
     def changes(self) -> bool:
-        """Whether the pass changes the program."""
+        """Whether the pass replaces anything in the program."""
         return self.ops_converted > 0 or self.packed > 0
 
     @property
@@ -99,32 +99,32 @@ class Report:
 
     @property
     def engines(self) -> int:
-        """Number of engine operators in the program before the pass."""
+        """Number of engine operators that the program had before the pass."""
         return sum(block.engines for block in self.blocks)
 
     @property
     def drawing(self) -> int:
-        """Number of engine operators that sample random numbers."""
+        """Number of engine operators whose subgraphs sample random numbers."""
         return sum(block.drawing for block in self.blocks)
 
     @property
     def intervals(self) -> list[IntervalReport]:
-        """The converted subgraphs of every block."""
+        """The subgraphs of all blocks that engine operators replace."""
         return [interval for block in self.blocks for interval in block.intervals]
 
     @property
     def native(self) -> list[NativeOp]:
-        """The operators of every block that fall back to Paddle."""
+        """The operators of all blocks that fall back to Paddle."""
         return [op for block in self.blocks for op in block.native]
 
     @property
     def ops_converted(self) -> int:
-        """Number of compute operators in converted subgraphs."""
+        """Number of operators in subgraphs, without those that compute nothing."""
         return sum(len(interval.types) for interval in self.intervals)
 
     @property
     def ops_native(self) -> int:
-        """Number of compute operators that fall back to Paddle."""
+        """Number of operators that fall back, without those that compute nothing."""
         return len(self.native)
 
     @property
@@ -173,7 +173,7 @@ def _block_lines(index: int, block: BlockReport) -> list[str]:
 
 
 def summary(types: Sequence[str]) -> str:
-    """The up to 8 most common operator types, with their counts."""
+    """The 8 most common types in a list of operator types, with their counts."""
     counts = Counter(_short_name(op_type) for op_type in types).most_common()
     named = [f"{op_type} x{count}" if count > 1 else op_type for op_type, count in counts[:8]]
     return ", ".join(named) + (", ..." if len(counts) > 8 else "")

@@ -1,4 +1,4 @@
-"""Replacement of subgraphs with engine operators."""
+"""Replaces subgraphs of a block by engine operators."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rewrite(
 
 
 class _Rewriter:
-    """See :func:`rewrite`."""
+    """The replacement in one block; see :func:`rewrite`."""
 
     def __init__(
         self, capable: Capability, levels: Mapping[OpNode, int], subgraphs: Sequence[Subgraph]
@@ -76,7 +76,8 @@ class _Rewriter:
             subgraph.interval.range,
         )
         for old, new in zip((self._view.values[v] for v in subgraph.outputs), values):
-            # A persistable value stays persistable: Paddle looks it up in the outermost scope.
+            # The engine's result must be persistable, too: Paddle looks such a value up in the
+            # outermost scope.
             if old.persistable:
                 make_persistable(new)
         offset = {"output": 0, "state": len(subgraph.outputs)}

@@ -1,4 +1,4 @@
-"""Graph of a subgraph, with its input, state and output variables."""
+"""Builds the graph of a subgraph, and lists its input, state and output variables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WEIGHT_DTYPES = frozenset({"float32", "int8", BFLOAT16})
 
 
 class SubgraphSettings(NamedTuple):
-    """Settings of a run of the pass: see :func:`program_pass.apply`."""
+    """The settings that one run of the pass gives all subgraphs: see :func:`program_pass.apply`."""
 
     keep_weights: bool
     open_size: int | None
@@ -46,7 +46,7 @@ class Subgraph:
 
     @cached_property
     def text(self) -> str:
-        """The graph string."""
+        """The graph of the subgraph as a graph string."""
         return self.graph.to_string()
 
 
@@ -71,16 +71,17 @@ class _GraphBuilder:
         self._candidates = candidates
         self._view = candidates.view
         self._names = {number: vid for vid, number in candidates.tensor_ids.items()}
-        # For each memory, by its first variable, the variable with its current contents.
+        # First variable of a memory -> variable that has the memory's present contents.
         self._content: dict[str, str] = {}
         # For each memory from outside the subgraph, the name of its first variable; in the order of
         # first use.
         self._external: list[str] = []
         self._external_names: dict[str, str] = {}
-        # The memory that operators overwrite, in the order of the last writes.
+        # Memory that operators of the subgraph overwrite, in the order of the last writes.
         self._overwritten: dict[str, None] = {}
         self._ops: list[Op] = []
-        # Ids of the tensors produced so far, including outputs that converters omit.
+        # Ids of the tensors that operators have produced so far, including those that converters
+        # omit.
         self._produced: set[int] = set()
 
     def _add(self, node: OpNode) -> None:
@@ -107,7 +108,7 @@ class _GraphBuilder:
         for spec in op.output_specs():
             vid = self._names[spec.id]
             root = self._view.root(vid)
-            # Writes to a TensorArray do not create another variable.
+            # A write to a TensorArray changes the variable itself, and defines no other one.
             if self._view.is_array(root):
                 self._content.setdefault(root, root)
                 continue
@@ -157,7 +158,7 @@ class _GraphBuilder:
 
 
 class _IntervalBuilder(_GraphBuilder):
-    """Builds the graph of one subgraph."""
+    """Builder of the graph of one subgraph of a block."""
 
     def __init__(self, capable: Capability, interval: Interval, settings: SubgraphSettings) -> None:
         super().__init__(capable)
@@ -168,7 +169,7 @@ class _IntervalBuilder(_GraphBuilder):
         self._value_inputs: set[str] = set()
 
     def build(self) -> Subgraph:
-        """Returns the graph with its inputs, states and outputs."""
+        """Returns the subgraph: its graph, and its input, state and output variables."""
         for node in self._interval.nodes:
             if self._capable.ops[node].outputs_used():
                 self._value_inputs |= {
@@ -242,14 +243,14 @@ class _IntervalBuilder(_GraphBuilder):
 
 
 class _BodyGraphBuilder(_GraphBuilder):
-    """Builds the graph of the body of a loop or branch."""
+    """Builder of the graph of a loop body or branch."""
 
     def __init__(self, body: ConvertibleBlock) -> None:
         super().__init__(body.candidates)
         self._body = body
 
     def build(self) -> Graph:
-        """Returns a graph from loop-carried and captured inputs to the yielded values."""
+        """Returns the graph: from loop-carried and captured inputs to yielded values."""
         for vid in (*self._body.args, *self._body.captured):
             self._add_input(vid)
         inputs = [self._spec(vid) for vid in (*self._body.args, *self._body.captured)]

@@ -101,7 +101,7 @@ def find_whole_program(operators: Sequence[Operation], end: str) -> Whole | None
 
 
 def _members(engine: Operation) -> Iterator[Value]:
-    """The variables that the operator reads: the members of its lists."""
+    """The variables that an engine operator reads, which are members of its list operands."""
     for operand in engine.operands_source():
         if operand.initialized():
             yield from producer_of(operand).operands_source()

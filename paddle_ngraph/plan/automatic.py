@@ -35,10 +35,11 @@ from paddle_ngraph.transpiler.scope_copies import copies_of, variables_of
 from paddle_ngraph.utils import clock
 
 SERIAL = "serial"
-# Accuracy of predictions: plans within this ratio of the best one are all timed.
+# Plans whose predicted time is within this ratio of the best one are timed: predictions are no more
+# accurate.
 _MAX_TIME_RATIO_TO_MEASURE = 1.15
 _MAX_CORE_GROUPS = 8
-# Slice counts of the pipelines that are tried.
+# Numbers of slices with which pipelines are tried.
 _PIPELINE_SLICES = (2, 4)
 _Planned = tuple[PirProgram, list[Value]]
 _Build = Callable[[], _Planned]
@@ -83,13 +84,13 @@ class Computed(NamedTuple):
 
 
 class Stopwatch(Protocol):
-    """Interface of the timer of plans."""
+    """Interface of an object that times plans, so that tests need no real time."""
 
     def steps(self, candidate: CandidatePlan) -> SubgraphTimes:
-        """Times the subgraphs of a plan that has a schedule."""
+        """Times each subgraph of a candidate plan that has a schedule."""
 
     def run(self, candidate: CandidatePlan) -> float:
-        """Times ``Executor.run`` on a candidate plan; returns milliseconds."""
+        """Times ``Executor.run`` of a candidate plan, in milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class CandidatePlan:
     scope: Scope
 
     def tasks(self, ms: Sequence[float]) -> dict[int, Task]:
-        """The subgraphs as tasks of the simulation, which take ``ms`` milliseconds."""
+        """The subgraphs as tasks of the simulation; subgraph ``i`` takes ``ms[i]`` milliseconds."""
         assert self.schedule is not None
         return {
             index: Task(each, sorted(step.after), step.groups)
@@ -121,7 +122,7 @@ class CandidatePlan:
         }
 
     def computed(self) -> Computed:
-        """Runs the plan on copies of the variables; returns the results."""
+        """Runs the plan once on copies of the variables; returns fetched values and variables."""
         scope = copies_of(self.program, self.scope)
         fetched = executor_run(self, scope)()
         variables_after = variables_of(self.program, scope)
@@ -187,12 +188,12 @@ def automatic_plan(
     scope: Any,
     stopwatch: Stopwatch | None = None,
 ) -> AutomaticPlan:
-    """See :func:`paddle_ngraph.automatic_plan`."""
+    """Selects the fastest plan; see :func:`paddle_ngraph.automatic_plan`."""
     stopwatch = stopwatch or _Measured()
     arrays = {name: np.asarray(value) for name, value in feed.items()}
     random = paddle.get_rng_state("cpu")
     try:
-        # Without a background build, the times are those of the engine, not of the fallback.
+        # Without a background build: otherwise times would be those of fallback runs.
         with background_compile.compile_synchronously():
             return _PlanSelection(program, arrays, wanted, scope, stopwatch, random).select()
     finally:
@@ -200,7 +201,7 @@ def automatic_plan(
 
 
 class _PlanSelection:
-    """Selection of a plan for one program."""
+    """The selection of the fastest plan for one program."""
 
     def __init__(
         self,
@@ -221,7 +222,7 @@ class _PlanSelection:
         self._skipped: dict[str, str] = {}
 
     def select(self) -> AutomaticPlan:
-        """Builds, checks, times and selects plans."""
+        """Builds candidate plans, checks and times them; returns the fastest."""
         plan = ExecutionPlan(self._program, None, self._wanted)
         serial = self._candidate(SERIAL, plan.program, plan.fetches)
         expected = self._computed(serial)
@@ -249,7 +250,8 @@ class _PlanSelection:
                 yield f"{count} slices", partial(self._slices, count)
                 yield f"{count} core groups", partial(self._groups, count)
                 for slices in _PIPELINE_SLICES:
-                    # With fewer slices than stages, some stage would always be idle.
+                    # A pipeline with fewer slices than stages is not tried: some stage would always
+                    # be idle.
                     if slices >= count:
                         name = f"pipeline of {count} stages, {slices} slices"
                         yield name, partial(self._pipeline, name, count, slices)
@@ -264,7 +266,7 @@ class _PlanSelection:
             raise NgraphError(f"the batch is not divisible into {count} slices")
 
     def _pipeline(self, name: str, count: int, slices: int) -> _Planned:
-        """Builds a pipeline whose stages are balanced by measured times."""
+        """Builds a pipeline of ``count`` stages that are balanced by measured times."""
         self._check_divisible(slices)
         groups = _core_groups(count)
         planned = pipeline(self._program, slices, groups, self._wanted)
@@ -331,7 +333,7 @@ class _PlanSelection:
 
 
 def _core_groups(count: int) -> list[str]:
-    """All cores, in ``count`` groups of equal size."""
+    """The device names of ``count`` groups, of equal size, of all cores."""
     cores = devices.usable_cores()
     size = len(cores) // count
     return [core_group(cores[size * i : size * (i + 1)]) for i in range(count)]
@@ -359,7 +361,10 @@ def _gradients(program: Any, wanted: Sequence[Any]) -> dict[str, float]:
 
 
 def _is_equivalent(found: Computed, expected: Computed, gradients: Mapping[str, float]) -> bool:
-    """Whether a run computed the expected results; ``gradients``: see :func:`_gradients`."""
+    """Whether a run of a plan has computed the results that the serial plan computes.
+
+    ``gradients``: see :func:`_gradients`.
+    """
     if len(found.fetched) != len(expected.fetched):
         return False
     if found.variables.keys() != expected.variables.keys():
@@ -383,7 +388,7 @@ def _root(array: np.ndarray, power: float) -> np.ndarray:
 
 
 def _is_close(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether every element of an array is close to the expected one."""
+    """Whether two arrays are equal up to rounding, element by element."""
     return one.shape == other.shape and np.allclose(
         one, other, _TOLERANCE, _TOLERANCE * _largest(other), equal_nan=True
     )
@@ -419,7 +424,7 @@ def executor_run(candidate: CandidatePlan, scope: Scope) -> Callable[[], list[An
 
 
 class _Measured:
-    """Stopwatch that measures real runs."""
+    """Stopwatch that measures real runs; tests use another one."""
 
     def steps(self, candidate: CandidatePlan) -> SubgraphTimes:
         run = executor_run(candidate, copies_of(candidate.program, candidate.scope))
@@ -447,7 +452,7 @@ class _Measured:
 
 
 def _runs(run: Callable[[], object]) -> Iterator[float]:
-    """Yields the milliseconds of runs, after two warm-up runs."""
+    """Yields the duration of each run in milliseconds, after two runs that are not timed."""
     for _ in range(2):
         run()
     count, end = 0, clock.now() + _MIN_SECONDS

@@ -61,9 +61,9 @@ from paddle_ngraph.utils.dtypes import NUMPY_DTYPES
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, cache_of_each
 
-# The resource that collectives occupy: the link, which is none of the cores.
+# The resource that a collective occupies: the network link, with an id that no core has.
 _LINK_GROUP = frozenset({-1})
-# The resource id of the first GPU or NPU; further ones have lower ids.
+# The resource id of the first GPU or NPU; other accelerators have lower ids.
 _FIRST_ACCELERATOR = -2
 _PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
 _IN_THIS_THREAD = _core.FlagOverride("enable_pir_in_executor_trace_run")
@@ -159,7 +159,8 @@ def schedule_of(program: Program) -> Schedule | None:
     overwritten = {vid for step in steps for vid in step.states}
     wholes = {row_slice.whole for row_slice in slices.values()}
     if not wholes <= fed.keys() or not overwritten.isdisjoint(wholes | slices.keys()):
-        # Slices are views of a feed, and an overwritten variable needs memory of its own.
+        # No schedule: an overwritten variable needs memory of its own, but slices are views of a
+        # feed.
         return None
     crossing = [*fed.values(), *(view.values[vid] for vid in fetches.values())]
     fits = all(dtype_name(value.dtype) in NUMPY_DTYPES for value in crossing)
@@ -250,7 +251,7 @@ def timing(is_alone: bool) -> Iterator[dict[int, float]]:
 def _step(
     step: ScheduleStep, operator: Any, indices: Mapping[str, int]
 ) -> tuple[Any, list[int], list[list[int]], list[int], list[int]]:
-    """A step as the core expects it; ``indices`` are those of variables computed by steps."""
+    """A step as the core's engine expects it. ``indices``: the index of each variable, by id."""
     reads, writes = (
         [indices[vid] for vid in dict.fromkeys(vids) if vid in indices]
         for vids in (step.reads, step.writes)
@@ -298,7 +299,7 @@ class PlannedProgram:
         self._lock = new_lock()
 
     def _operator(self, step: ScheduleStep, given: list[Tensor]) -> Any:
-        """The callable of a step."""
+        """The object that computes a step: engine operator, collective program or concatenation."""
         if step.node.is_engine:
             return _interval(step, given)
         if step.states:
@@ -457,7 +458,10 @@ class _CollectiveProgram:
             self._executor = StandaloneExecutor(paddle.CPUPlace(), plan, scope)
 
     def run(self) -> Sequence[Tensor]:
-        """Waits for the other ranks. Raises Paddle's error if one of them has exited."""
+        """Runs the collective, which waits for the other ranks.
+
+        Raises Paddle's error if one of them has exited.
+        """
         with _PIR_IN_EXECUTOR, _IN_THIS_THREAD:
             self._executor.run([], False)
         return ()
@@ -465,6 +469,6 @@ class _CollectiveProgram:
 
 def _tensor(scope: Scope, name: str) -> Tensor:
     variable = scope.find_var(name)
-    # The caller of the constructor has checked that the variable exists.
+    # The caller has checked that the variable exists.
     assert variable is not None
     return variable.get_tensor()

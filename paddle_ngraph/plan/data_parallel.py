@@ -47,9 +47,9 @@ from paddle_ngraph.plan.pipelining import staged
 from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.transpiler.training_program import TrainingProgram, is_update
 
-# Maximum number of slices: more than the cores of any machine.
+# Maximum number of slices of a batch: more than any machine has cores.
 _MAX_SLICES = 1024
-# The devices of operators of a block, in program order.
+# Type of functions that choose devices of operators, which are given in program order.
 _Placing = Callable[[BlockView, Sequence[OpNode]], dict[OpNode, str]]
 
 
@@ -99,7 +99,7 @@ def feeds_in_slices(program: Program) -> tuple[int, list[str]]:
 
 
 def data_parallel(program: Any, places: int, wanted: Sequence[Any]) -> DataParallel:
-    """See :func:`paddle_ngraph.data_parallel`."""
+    """Slices the batch of a program; see :func:`paddle_ngraph.data_parallel`."""
     return _in_slices(
         program, places, wanted, lambda view, nodes: dict.fromkeys(nodes, core_share(places))
     )
@@ -175,7 +175,7 @@ class _Slices:
             self._replace(engine)
 
     def _insert_slices(self, engine: Operation) -> None:
-        """Inserts an engine operator for each slice before that for the batch."""
+        """Inserts an engine operator for each slice before the one for the whole batch."""
         graph = Graph.from_string(engine.attrs()["graph"])
         before = Builder(self._block, engine)
         slices = [self._sliced_input(before, value) for value in _members(engine.operand_source(0))]
@@ -265,7 +265,7 @@ class _Slices:
         return found
 
     def _sliced_input(self, build: Builder, value: Value) -> list[Value]:
-        """Returns an input of a subgraph for each slice."""
+        """Returns one input of a subgraph for each slice: rows of it, or the whole input."""
         vid = value_id(value)
         if vid not in self._slices:
             is_divided = self._places > 1 and is_fed(producer_of(value)) and _is_sliced(value)
@@ -294,7 +294,7 @@ class _Slices:
 
 
 def _is_sliced(value: Value) -> bool:
-    """Whether a variable has a row for each sample."""
+    """Whether axis 0 of a variable is the batch, so that it can be sliced."""
     return len(value.shape) > 0 and value.shape[0] < 0
 
 
@@ -307,6 +307,6 @@ def _reject_native(report: Report, local: set[int]) -> None:
         for op in block.native:
             if op.index in local:
                 raise NgraphError(
-                    f"{op.type} (operator {op.index}) computes on the data and stays native "
+                    f"{op.type} (operator {op.index}) computes on the data and runs natively "
                     f"({op.reason}): such a program cannot be computed in slices"
                 )

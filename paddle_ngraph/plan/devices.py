@@ -1,4 +1,4 @@
-"""Devices for the placement of operators."""
+"""Names of devices, and the context in which new operators are placed on a device."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from paddle_ngraph.partitioning.analysis.placement import (
 
 
 def devices() -> list[str]:
-    """See :func:`paddle_ngraph.devices`."""
+    """The names of all devices; see :func:`paddle_ngraph.devices`."""
     return [CPU, *map(core_group, zip(usable_cores())), *accelerators.available(), NATIVE]
 
 
 def usable_cores() -> tuple[int, ...]:
-    """The cores that the process may use."""
+    """The indices of the cores that this process may use."""
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
@@ -59,7 +59,7 @@ def known_device(name: Any) -> str:
 
 @contextmanager
 def device(name: str) -> Iterator[None]:
-    """See :func:`paddle_ngraph.device`."""
+    """Places operators built inside ``with`` on a device; see :func:`paddle_ngraph.device`."""
     chosen = known_device(name)
     if not in_pir_mode():
         raise NgraphError(
@@ -81,12 +81,13 @@ def device(name: str) -> Iterator[None]:
             outer.update(op.id() for op in created)
 
 
-# Operators placed by inner ``device`` contexts; only one thread builds programs at a time.
+# A stack of the operators that inner ``device`` contexts have placed. No lock: only one thread
+# builds programs at a time.
 placed_inside: list[set[int]] = []
 
 
 def copy(x: Any, name: str) -> Any:
-    """See :func:`paddle_ngraph.copy`."""
+    """Adds a copy to a device; see :func:`paddle_ngraph.copy`."""
     chosen = known_device(name)
     if not in_pir_mode() or not isinstance(x, paddle.pir.Value):
         raise NgraphError(

@@ -69,7 +69,7 @@ class _Planned:
 
 
 class ExecutionPlan:
-    """See :func:`paddle_ngraph.execution_plan`."""
+    """A program with a device per operator; see :func:`paddle_ngraph.execution_plan`."""
 
     def __init__(
         self, program: Any, default_devices: Sequence[str] | None, wanted: Sequence[Any]
@@ -81,7 +81,8 @@ class ExecutionPlan:
         self._wanted = wanted
         self._rules: list[tuple[int | str, str]] = []
         self._planned: _Planned | None = None
-        # Copied only to raise the errors of the program or the fetches here.
+        # The copy is dropped: it is made so that errors of the program or the fetches are raised
+        # here.
         ngraph_transpiler.copied(self._given, wanted)
 
     def place(self, which: Any, device: str) -> ExecutionPlan:
@@ -116,22 +117,22 @@ class ExecutionPlan:
 
     @property
     def program(self) -> Program:
-        """The planned program for ``Executor.run``, with the engine switched on or off."""
+        """The program with its placed operators, for ``Executor.run`` with the engine on or off."""
         return self._build().program
 
     @property
     def fetches(self) -> list[Value]:
-        """The variables of :attr:`program` that correspond to those in the ``fetch_list``."""
+        """The values of :attr:`program` that correspond to the variables in ``fetch_list``."""
         return self._build().fetches
 
     @property
     def operators(self) -> list[PlacedOperator]:
-        """The operators of the outermost block that compute, in order."""
+        """The placed operators of the outermost block, without those that compute nothing."""
         return self._build().operators
 
     @property
     def report(self) -> Report:
-        """The report of the program pass on the planned program."""
+        """The report of the program pass on :attr:`program`."""
         return self._build().report
 
     def __str__(self) -> str:
@@ -249,7 +250,8 @@ def _insert_copies(view: BlockView) -> None:
     for node in view.nodes:
         device = _device_of_results(view, node)
         for vid in node.writes if device not in ("", NATIVE) else ():
-            # An overwritten variable is read in place: a copy would have the old contents.
+            # A variable that is overwritten is read where it is: its copy would have the old
+            # contents.
             if view.is_tensor(vid) and view.root(vid) not in overwritten and not view.is_outer(vid):
                 _insert_copies_of(view, vid, device)
 
@@ -289,7 +291,7 @@ def _device_of_reader(view: BlockView, reader: OpNode) -> str:
 
 
 def _source(view: BlockView, node: OpNode) -> str | None:
-    """The source device of a copy; ``None`` for other operators."""
+    """The device from which an operator copies; ``None`` if the operator is no copy."""
     if not is_copy(node.op):
         return None
     producers = producers_of(view, node)
@@ -331,7 +333,7 @@ def _grouped_by_interval(operators: Sequence[PlacedOperator]) -> dict[int, list[
 
 
 def _ranges(numbers: Sequence[int]) -> Iterator[str]:
-    """Yields consecutive indices as ranges such as ``3-7``."""
+    """Yields runs of consecutive integers as ranges such as ``3-7``."""
     first = last = None
     for index in [*sorted(numbers), None]:
         if first is not None and last is not None and index != last + 1:

@@ -40,7 +40,7 @@ def staged(
 
 
 class _Stages:
-    """Cuts a block into stages of similar duration; see :func:`staged`."""
+    """Cuts a block into stages of similar duration; the state behind :func:`staged`."""
 
     def __init__(self, view: BlockView, nodes: Sequence[OpNode], stages: int) -> None:
         self._view = view
@@ -56,12 +56,13 @@ class _Stages:
         self.stage = self._cut(self._us)
 
     def recut(self, measured: Sequence[float]) -> dict[OpNode, int]:
-        """Cuts the stages again, given the measured times of the first stages."""
+        """Cuts the stages again, given the measured durations of the present stages."""
         estimated = [0.0] * self._stages
         for node, us in self._us.items():
             estimated[self.stage[node]] += us
         rates = [ms / us for ms, us in zip(measured, estimated)]
-        # Scaled to microseconds, the unit of the transfers across a cut.
+        # Converts measured times to microseconds, in which the cost of transfers between stages is
+        # given.
         scale = sum(estimated) / sum(measured)
         return self._cut({n: us * rates[self.stage[n]] * scale for n, us in self._us.items()})
 
@@ -79,7 +80,8 @@ class _Stages:
         stage = {n: s for s, (a, b) in enumerate(bounds) for n in self._forward[a:b]}
         for node in self._nodes:
             if node not in stage:
-                # A sum of gradients belongs to the earliest stage, whose gradient comes last.
+                # A sum of gradients is computed in the earliest stage of its terms, whose gradient
+                # is computed last.
                 producers = [
                     producer for producer in producers_of(self._view, node) if producer in stage
                 ]

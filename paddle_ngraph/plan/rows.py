@@ -34,26 +34,26 @@ class RowSlice(NamedTuple):
 
 
 def split_rows(build: Builder, whole: Value, num_slices: int) -> list[Value]:
-    """Appends a split of a variable into equal slices of rows."""
+    """Appends operators that split a variable into equal slices along axis 0."""
     (found,) = build.results(_SPLIT, [whole, build.number(0, "int32")], num=num_slices)
     place_on(producer_of(producer_of(found[0]).operand_source(0)), NATIVE)
     return list(found)
 
 
 def concat_rows(build: Builder, slices: Sequence[Value]) -> Value:
-    """Appends a concatenation of the rows of variables."""
+    """Appends operators that concatenate variables along axis 0."""
     whole: Value = build(_CONCAT, [list(slices), build.number(0, "int32")])
     place_on(producer_of(whole), NATIVE)
     return whole
 
 
 def is_row_concat(view: BlockView, node: OpNode) -> bool:
-    """Whether an operator is a concatenation of rows."""
+    """Whether an operator concatenates tensors along axis 0."""
     return node.type == _CONCAT and _is_along_rows(view, node)
 
 
 def row_slices(view: BlockView) -> dict[str, RowSlice]:
-    """All slices of rows in a block, by id."""
+    """The variables in a block that are slices of another variable along axis 0, by id."""
     found: dict[str, RowSlice] = {}
     for node in view.nodes:
         if node.type == _SPLIT and _is_along_rows(view, node):
@@ -64,7 +64,7 @@ def row_slices(view: BlockView) -> dict[str, RowSlice]:
 
 
 def split_feeds(view: BlockView) -> dict[OpNode, int]:
-    """The feeds that :func:`split_rows` divides, and the number of slices of each."""
+    """The feeds that :func:`split_rows` has split, and the number of slices of each."""
     found = {}
     for node in view.nodes:
         if node.type == _SPLIT and node.device == NATIVE and _is_along_rows(view, node):

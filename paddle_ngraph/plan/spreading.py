@@ -15,7 +15,7 @@ from paddle_ngraph.partitioning.analysis.block_view import BlockView, OpNode, va
 from paddle_ngraph.partitioning.analysis.placement import cores_of
 from paddle_ngraph.transpiler.training_program import is_update
 
-# Cost of the boundary between two dependent subgraphs.
+# Estimated cost of a dependency between two subgraphs, in microseconds.
 BOUNDARY_US = 200.0
 
 
@@ -39,7 +39,7 @@ def assign_devices(
     """
     host = next((device for device in devices if device == CPU or cores_of(device)), CPU)
     found: dict[OpNode, str] = {}
-    # The time at which each device becomes idle, in microseconds.
+    # For each device, the time in microseconds at which it becomes idle.
     free: dict[str, float] = {}
     ends: dict[OpNode, float] = {}
     for node in nodes:
@@ -88,7 +88,7 @@ def leading_operators(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, 
 
 
 def producers_of(view: BlockView, node: OpNode) -> list[OpNode]:
-    """The operators that compute the inputs of an operator, through lists."""
+    """The operators whose results an operator reads, also as members of lists."""
     found: dict[OpNode, None] = {}
     pending = list(node.reads)
     while pending:

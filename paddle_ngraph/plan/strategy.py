@@ -12,7 +12,7 @@ from paddle_ngraph.plan.data_dependency_engine import PlannedProgram, Schedule
 
 
 def install() -> None:
-    """Registers the strategy with the dispatcher; a second call changes nothing."""
+    """Registers the strategy of execution plans with the dispatcher, once."""
     dispatcher.register(find)
 
 

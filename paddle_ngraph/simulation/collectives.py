@@ -37,11 +37,11 @@ class SimulatedLink:
     call_us: float = 0.0
 
     def message_ms(self, size: float) -> float:
-        """Milliseconds of a message of ``size`` bytes, latency included."""
+        """Time of a message of ``size`` bytes in milliseconds, with latency."""
         return self.latency_us / 1e3 + self.bytes_ms(size)
 
     def bytes_ms(self, size: float) -> float:
-        """Milliseconds of the transfer of ``size`` bytes, without latency."""
+        """Time of ``size`` bytes in milliseconds, without latency."""
         return size / (self.gigabytes_per_s * 1e6)
 
     def shared(self, ranks_per_core: int) -> SimulatedLink:
@@ -155,7 +155,7 @@ def fitted(samples: Sequence[Sample]) -> SimulatedLink:
         [(1.0, 2 * (s.ranks - 1), 2 * (s.ranks - 1) / s.ranks * s.size) for s in samples]
     )
     columns *= np.array([[s.ranks_per_core / s.ms] for s in samples])
-    # A negative coefficient is fixed to 0, and the others are fitted again.
+    # If a fitted coefficient is negative, it is fixed to 0 and the others are fitted again.
     for used in ([0, 1, 2], [1, 2], [0, 2]):
         found, _, rank, _ = np.linalg.lstsq(columns[:, used], np.ones(len(samples)))
         if rank == len(used) and min(found) >= 0 and found[-1] > 0:

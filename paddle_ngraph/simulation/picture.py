@@ -1,4 +1,4 @@
-"""Plot of step times over ranks, in SVG."""
+"""Plots step times over the number of ranks, as SVG."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _svg(title: str, curves: Mapping[str, Points]) -> str:
 
 
 def _decades(values: Sequence[float], base: int) -> tuple[float, float]:
-    """The nearest powers of a base that enclose all values."""
+    """The nearest powers of ``base`` between which all values lie: (lower, upper)."""
     low = math.floor(math.log(min(values), base) + 1e-9)
     high = math.ceil(math.log(max(values), base) - 1e-9)
     return float(base) ** low, float(base) ** max(high, low + 1)

@@ -1,4 +1,4 @@
-"""Predictions from a profile, and their tables."""
+"""Predicts step times from a profile, and prints them as tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paddle_ngraph.simulation.training import (
     step_ms,
 )
 
-ETHERNET = SimulatedLink(50.0, 1.25)  # the link of a network of 10 Gbit/s
+ETHERNET = SimulatedLink(50.0, 1.25)  # a network of 10 Gbit/s, with a latency of 50 us
 RANKS = tuple(2**power for power in range(3, 13))
 
 
@@ -46,12 +46,12 @@ class Scenario:
             raise NgraphError("the mean time between failures has to be above 0")
 
     def cluster(self, profile: Profile, ranks: int) -> Cluster:
-        """A cluster of ``ranks`` ranks on machines like that of a profile."""
+        """A cluster of ``ranks`` ranks on machines like the one of the profile."""
         return Cluster(ranks, self.per_machine or profile.cores, self.network)
 
 
 class Checked(NamedTuple):
-    """A measured step and its prediction, in milliseconds."""
+    """The measured duration of a step and the predicted one, in milliseconds."""
 
     ranks: int
     measured_ms: float
@@ -59,7 +59,7 @@ class Checked(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Predicted time divided by measured time."""
+        """Predicted duration divided by measured duration."""
         return self.predicted_ms / self.measured_ms
 
 
@@ -82,8 +82,8 @@ class Predicted(NamedTuple):
 
 
 def checked(profile: Profile) -> list[Checked]:
-    """The steps measured on one machine, and their predictions."""
-    alone = SimulatedLink(0.0, 1.0)  # a link that no step uses: there is no second machine
+    """The steps that were measured on one machine, each with its prediction."""
+    alone = SimulatedLink(0.0, 1.0)  # link between machines, which no step uses: there is only one
     return [
         Checked(ranks, ms, step_ms(profile, Cluster(ranks, ranks, alone), PRESENT))
         for ranks, ms in sorted(profile.measured.items())
@@ -129,7 +129,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def checked_table(rows: Sequence[Checked]) -> str:
-    """Table of measured and predicted steps."""
+    """A Markdown table of measured steps and their predictions."""
     header = ["ranks", "measured ms", "predicted ms", "predicted / measured"]
     return table(
         header,
@@ -141,7 +141,7 @@ def checked_table(rows: Sequence[Checked]) -> str:
 
 
 def predicted_table(rows: Sequence[Predicted]) -> str:
-    """Table of predicted steps, with the cost of slow ranks and failures."""
+    """A Markdown table of predicted steps, with the cost of slow ranks and of failures."""
     header = [
         "ranks",
         *(f"{strategy}, ms" for strategy in STRATEGIES),

@@ -1,4 +1,4 @@
-"""Profile of a measured program: the JSON input of a simulation."""
+"""The profile of a measured program: the input of a simulation, stored as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.simulation.collectives import SimulatedLink
 
-ByCores = Mapping[int, float]  # milliseconds by the number of cores that a rank has
+ByCores = Mapping[int, float]  # number of cores per rank -> milliseconds
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class Profile:
     measured: Mapping[int, float] = field(default_factory=dict)
 
     def without_spread(self) -> Profile:
-        """Returns a copy in which all ranks are equally fast."""
+        """Returns a copy of the profile in which all ranks are equally fast."""
         return replace(self, spread=0.0)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the JSON object for :func:`parsed`."""
+        """Returns the profile as a JSON object, which :func:`parsed` reads."""
         return {
             **{key: getattr(self, key) for key in _SCALAR_FIELDS},
             "intervals": [
@@ -168,7 +168,7 @@ class _Fields:
         self._where = where
 
     def only(self, known: set[str], optional: set[str]) -> None:
-        """Raises if a field is missing or unknown."""
+        """Raises NgraphError if a field is unknown, or one that is not optional is missing."""
         for name in sorted(known - optional - self._found.keys()):
             raise NgraphError(f"{self._where}: {name!r} is missing")
         for name in sorted(self._found.keys() - known):

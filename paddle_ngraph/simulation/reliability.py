@@ -1,4 +1,4 @@
-"""Cost of slow ranks and failures."""
+"""Expected cost of slow ranks, and of failures with checkpoints and restarts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def useful_fraction(
     """
     mean = failures_every_s
     exponent = restart_s / mean + (interval_s + checkpoint_s) / mean
-    if exponent > 500:  # the work never finishes; expm1 would overflow
+    if exponent > 500:  # the work never finishes; expm1() would overflow
         return 0.0
     lost = math.exp(restart_s / mean) * math.expm1((interval_s + checkpoint_s) / mean)
     return interval_s / (mean * lost)

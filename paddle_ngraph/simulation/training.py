@@ -41,7 +41,7 @@ class Cluster:
 
     @property
     def local_ranks(self) -> int:
-        """The ranks of each machine."""
+        """The number of ranks on each machine of the cluster."""
         return min(self.ranks, self.per_machine)
 
     @property
@@ -77,11 +77,11 @@ class AveragingStrategy:
 STRATEGIES = tuple(
     AveragingStrategy(algorithm, overlaps) for algorithm in ALGORITHMS for overlaps in (False, True)
 )
-PRESENT = STRATEGIES[0]  # the current strategy of the engine
+PRESENT = STRATEGIES[0]  # the averaging strategy that the engine uses today
 
 
 def step_ms(profile: Profile, cluster: Cluster, strategy: AveragingStrategy) -> float:
-    """The expected time of a step in milliseconds, slow ranks included."""
+    """The expected duration of a step in milliseconds, including waits for slow ranks."""
     return expected(
         lambda slow_down: total_ms(tasks_of_step(profile, cluster, strategy, slow_down)),
         profile.spread,
@@ -90,7 +90,7 @@ def step_ms(profile: Profile, cluster: Cluster, strategy: AveragingStrategy) -> 
 
 
 def compute_ms(profile: Profile, cluster: Cluster) -> float:
-    """The milliseconds of a step without communication and waiting."""
+    """The milliseconds that a step computes, without communication and waits."""
     cores, ranks_per_core = _share(profile, cluster)
     return ranks_per_core * sum(
         [*(interval.ms[cores] for interval in profile.intervals), profile.update_ms[cores]]
@@ -128,7 +128,8 @@ def tasks_of_step(
                     profile, cluster, strategy.algorithm, interval.bucket_bytes, index, after
                 )
             )
-    # Sends have priority: they take the core briefly, and the network then works concurrently.
+    # Sends come first: they use the core briefly, and the network then works while the core
+    # computes.
     tasks = {**sending, **computing}
     packing_ms = profile.packing_ms[cores] if sending else 0.0
     update_ms = (profile.update_ms[cores] + packing_ms) * factor
@@ -172,8 +173,8 @@ def _all_reduce(
     for index, phase in enumerate(phases):
         last: Hashable = ("copy", bucket, index)
         tasks[last] = Task(phase.core_ms, after, _resources(_CORE, _NETWORK))
-        # Omitted if it takes no time: an empty task would let the backward pass take the core in
-        # between.
+        # A phase that takes no time gets no task: an empty task would let the backward pass take
+        # the core between two phases.
         if phase.wire_ms:
             before, last = last, ("wire", bucket, index)
             tasks[last] = Task(phase.wire_ms, [before], _resources(_NETWORK))

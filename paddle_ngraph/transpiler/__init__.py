@@ -1,4 +1,4 @@
-"""Transpilers: passes from a program to other programs."""
+"""Transpilers: functions that turn a program into other programs."""
 
 from __future__ import annotations
 

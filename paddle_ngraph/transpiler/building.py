@@ -1,4 +1,4 @@
-"""Adding Paddle's own operators to a PIR program."""
+"""Builders that add operators of Paddle to a PIR program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paddle_ngraph.paddle_private.names import make_persistable
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Value
 from paddle_ngraph.partitioning.analysis.block_view import dtype_name
 
-# Prefix of the variables that accumulate gradients over several runs.
+# Prefix of the names of variables in which gradients are added up over several runs.
 ACCUMULATED = "ngraph_accumulated_"
 
 
@@ -49,7 +49,7 @@ class Builder:
         return self._added(name, operands, None, given)
 
     def __call__(self, name: str, operands: Sequence[Any], /, **attributes: Any) -> Any:
-        """Adds an operator; returns its first result."""
+        """Adds an operator of type ``name``; returns its first result."""
         return self.results(name, operands, **attributes)[0]
 
     def like(self, op: Operation, operands: Sequence[Any]) -> list[Any]:
@@ -70,19 +70,19 @@ class Builder:
     # -- constants -------------------------------------------------------------------------------
 
     def number(self, value: float, dtype: str = "float32") -> Value:
-        """A constant of the shape ``[1]``."""
+        """Adds a constant of shape ``[1]``."""
         given = {"shape": ("ints", [1]), "value": ("float64", float(value))}
         result: Value = self("pd_op.full", [], dtype=("dtype", dtype), **given)
         return result
 
     def integers(self, values: Sequence[int]) -> Value:
-        """A constant 1-D int64 tensor."""
+        """Adds a constant 1-D int64 tensor."""
         given = {"value": ("int64", list(values)), "dtype": ("dtype", "int64")}
         result: Value = self("pd_op.full_int_array", [], **given)
         return result
 
     def fed(self, name: str, shape: Sequence[int], dtype: str) -> Value:
-        """A variable of this name that each run feeds."""
+        """Adds a variable with this name that each run feeds."""
         given = {"shape": ("ints", list(shape)), "dtype": ("dtype", dtype)}
         result: Value = self("pd_op.data", [], name=name, **given)
         return result
@@ -98,7 +98,7 @@ class Builder:
         self._added("builtin.set_parameter", [value], [], attributes)
 
     def zeros(self, shape: Sequence[int], dtype: str) -> Value:
-        """A constant of zeros."""
+        """Adds a tensor of zeros."""
         given = {"shape": ("ints", list(shape)), "value": ("float64", 0.0)}
         result: Value = self("pd_op.full", [], dtype=("dtype", dtype), **given)
         return result
@@ -106,20 +106,20 @@ class Builder:
     # -- tensors ---------------------------------------------------------------------------------
 
     def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
-        """A tensor in another shape."""
+        """Adds a reshape of a tensor to another shape."""
         if list(value.shape) == list(shape):
             return value
         result: Value = self("pd_op.reshape", [value, self.integers(shape)])
         return result
 
     def scaled(self, value: Value, factor: float) -> Value:
-        """A tensor times a scalar."""
+        """Adds the product of a tensor and a scalar."""
         factors = self.number(factor, dtype_name(value.dtype))
         result: Value = self("pd_op.scale", [value, factors], bias=0.0, bias_after_scale=True)
         return result
 
     def flat(self, values: Sequence[Value]) -> Value:
-        """Tensors of static shapes flattened and concatenated to one of rank 1."""
+        """Flattens tensors of static shapes, and concatenates them to a tensor of rank 1."""
         rows = [self.reshaped(value, [prod(value.shape)]) for value in values]
         if len(rows) == 1:
             return rows[0]
@@ -127,7 +127,7 @@ class Builder:
         return result
 
     def unflattened(self, flat: Value, shapes: Sequence[Sequence[int]]) -> list[Value]:
-        """The inverse of :meth:`flat`: tensors of these shapes."""
+        """Reverts :meth:`flat`: splits ``flat`` into tensors of these shapes."""
         if len(shapes) == 1:
             return [self.reshaped(flat, shapes[0])]
         sections = self.integers([prod(shape) for shape in shapes])

@@ -1,4 +1,4 @@
-"""Removal of operators from a program."""
+"""Removes operators from a program."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _reject_update_fetches(
 
 
 def ancestors(operators: Iterable[Operation]) -> set[int]:
-    """The ids of operators and of all operators on which they depend."""
+    """The ids of ``operators``, and of all operators on which they depend."""
     pending, found = list(operators), set()
     while pending:
         op = pending.pop()
@@ -88,7 +88,7 @@ def ancestors(operators: Iterable[Operation]) -> set[int]:
 
 
 def _operands(op: Operation) -> Iterator[Value]:
-    """The operands of an operator, including those in its sub-blocks."""
+    """The operands of an operator, and those of all operators in its blocks."""
     yield from (value for value in op.operands_source() if value.initialized())
     if op.num_regions() > 0:
         for block in op.blocks():
@@ -97,7 +97,7 @@ def _operands(op: Operation) -> Iterator[Value]:
 
 
 def descendants(operators: Iterable[Operation]) -> set[int]:
-    """The ids of operators and of all operators that depend on them."""
+    """The ids of ``operators``, and of all operators that depend on them."""
     pending, found = list(operators), set()
     while pending:
         op = pending.pop()
@@ -108,7 +108,7 @@ def descendants(operators: Iterable[Operation]) -> set[int]:
 
 
 def keep(block: Block, kept: set[int]) -> None:
-    """Removes all operators of a block but these."""
+    """Removes the operators of a block whose ids are not in ``kept``."""
     for op in reversed(block.ops):
         if op.id() not in kept:
             block.remove_op(op)

@@ -1,4 +1,4 @@
-"""Training programs on disk: distributes a saved program over ranks."""
+"""Distributes a saved training program over ranks, and saves the results."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def transpile(
 
 
 def distribute(program: Program, ranks: int, options: DistributionOptions) -> None:
-    """Transforms a program into that of a rank, in place."""
+    """Turns a training program into the one that each rank runs, in place."""
     if ranks < 1:
         raise NgraphError(f"ranks={ranks}: give the number of processes, 1 or more")
     training = TrainingProgram(program)
@@ -110,7 +110,7 @@ def distribute(program: Program, ranks: int, options: DistributionOptions) -> No
 def _accumulating(
     given: Any, wanted: Sequence[Any], options: DistributionOptions
 ) -> tuple[Program, list[Value]]:
-    """The program that accumulates gradients; see :class:`Distributed`."""
+    """The program that only adds up gradients, with its fetches; see :class:`Distributed`."""
     program, fetching = ngraph_transpiler.copied(given, wanted)
     block = program.global_block()
     training = TrainingProgram(program)
@@ -129,7 +129,7 @@ def _sum(build: Builder, number: int, flat: Value) -> Value:
 
 
 def distribute_startup(startup: Program, ranks: int, options: DistributionOptions) -> None:
-    """Adds broadcasts from rank 0 to a startup program, in place."""
+    """Adds operators to a startup program that broadcast its variables from rank 0."""
     if ranks == 1:
         return
     block = startup.global_block()
@@ -142,7 +142,7 @@ def distribute_startup(startup: Program, ranks: int, options: DistributionOption
 
 
 def _startup(program: Program, ranks: int, options: DistributionOptions) -> Program:
-    """A program that broadcasts the variables of another program from rank 0."""
+    """The program that broadcasts the variables of ``program`` from rank 0 to all ranks."""
     startup: Program = paddle.pir.Program()
     build = Builder(startup.global_block())
     shared = []
@@ -160,7 +160,7 @@ def _startup(program: Program, ranks: int, options: DistributionOptions) -> Prog
 def _broadcast_from_rank_0(
     build: Builder, values: Sequence[Value], options: DistributionOptions
 ) -> None:
-    """Overwrites values with those of rank 0."""
+    """Adds operators that overwrite ``values`` with those of rank 0."""
     flat = build.flat(values) if len(values) > 1 else build("pd_op.assign", values)
     sent = build("pd_op.broadcast_", [flat], root=0, ring_id=options.ring)
     for value, first in zip(values, build.unflattened(sent, [list(v.shape) for v in values])):
@@ -168,11 +168,11 @@ def _broadcast_from_rank_0(
 
 
 def _buckets(values: Iterable[Value], options: DistributionOptions) -> Iterator[list[Value]]:
-    """Buckets of tensors of one dtype, in their order, without empty tensors."""
+    """Groups values by dtype into buckets of limited size, in order, without empty tensors."""
     limit = options.bucket_mb * 2**20
     pending: dict[str, list[Value]] = {}
     for value in values:
-        # Skips empty tensors, which Paddle cannot send; recurrent layers have some.
+        # Empty tensors, which recurrent layers may have, are skipped: Paddle cannot send them.
         if 0 in value.shape:
             continue
         dtype = dtype_name(value.dtype)
@@ -191,7 +191,7 @@ def _bytes(value: Value) -> int:
 def gradient_buckets(
     training: TrainingProgram, options: DistributionOptions
 ) -> Iterator[list[ParameterGradient]]:
-    """Buckets of gradients of one dtype, in the order of their computation."""
+    """Groups gradients into buckets, in the order in which the backward pass computes them."""
     by_value = {id(gradient.value): gradient for gradient in training.gradients}
     for group in _gradient_rounds(training):
         for bucket in _buckets((gradient.value for gradient in group), options):
@@ -199,7 +199,7 @@ def gradient_buckets(
 
 
 def _gradient_rounds(training: TrainingProgram) -> Iterator[list[ParameterGradient]]:
-    """Groups of gradients, each computed before its first reader: those of one optimizer."""
+    """Groups gradients so that a group is computed before any of it is read: by optimizer."""
     group: list[ParameterGradient] = []
     for gradient in sorted(training.gradients, key=lambda each: each.index):
         if group and gradient.index > min(each.first_reader for each in group):
@@ -210,7 +210,7 @@ def _gradient_rounds(training: TrainingProgram) -> Iterator[list[ParameterGradie
 
 
 class _CollectiveInserter:
-    """Inserts the collectives into a program; see :func:`distribute`."""
+    """Inserts the collectives that average gradients into a program; see :func:`distribute`."""
 
     def __init__(
         self, block: Block, training: TrainingProgram, ranks: int, options: DistributionOptions
@@ -229,7 +229,7 @@ class _CollectiveInserter:
             self._average_in_place(variables)
 
     def _average(self, number: int, bucket: Sequence[ParameterGradient]) -> None:
-        """Replaces gradients by their averages in all readers."""
+        """Averages the gradients of a bucket over ranks, and has all readers read the averages."""
         last = max(gradient.index for gradient in bucket)
         build = Builder(self._block, before=self._operators[last + 1])
         flat, runs = build.flat([gradient.value for gradient in bucket]), self._options.accumulate
@@ -249,7 +249,7 @@ class _CollectiveInserter:
 
     def _averaged(self, build: Builder, flat: Value, runs: int = 1) -> Value:
         """The average over ``runs`` runs and all ranks, from the sum over these runs."""
-        # Divides before the all-reduce, because the sum over the ranks might overflow.
+        # The gradients are divided before the all-reduce: their sum over the ranks might overflow.
         flat = build.scaled(flat, 1 / (self._ranks * runs))
         if self._ranks == 1:
             return flat

@@ -33,14 +33,14 @@ _SUM = "pd_op.add_n"
 
 @dataclass(frozen=True)
 class Limits:
-    """The options of :func:`paddle_ngraph.optimize_memory`."""
+    """Limits and options of :func:`paddle_ngraph.optimize_memory`."""
 
     open_size: int = cost_model.TYPICAL_SIZE
     recompute: float | None = None
     input_shapes: shapes.Shapes = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raises NgraphError if an option is invalid."""
+        """Raises NgraphError if a limit is invalid."""
         if isinstance(self.open_size, bool) or not isinstance(self.open_size, int):
             raise NgraphError(f"open_size is {self.open_size!r}: give an integer, 1 or more")
         if self.open_size < 1:
@@ -145,7 +145,7 @@ def rewrite(program: Program, limits: Limits) -> MemoryReport:
     shapes.check(program, limits.input_shapes)
     found: dict[int, BlockMemory] = {}
     order = _rewrite_block(program.global_block(), limits, found)
-    # Installs the hooks, which run the program in its order.
+    # Installs the patches by which Paddle's executor keeps the order of the program.
     first_use.begin()
     mark_sequential(program)
     return MemoryReport([found[number] for number in order], limits.open_size)
@@ -214,7 +214,7 @@ def _can_be_split(op: Operation) -> bool:
 
 
 def _arrange(block: Block, steps: Sequence[MemoryStep], lifetimes: Lifetimes) -> None:
-    """Reorders the operators of a block by ``steps``, and inserts recomputed operators."""
+    """Puts the operators of a block into the order of ``steps``, with recomputed operators."""
     values: dict[str, Value] = {}
     allocated = {step.node: step.allocates for step in lifetimes.steps}
     for step in steps:
@@ -237,7 +237,7 @@ def _arrange(block: Block, steps: Sequence[MemoryStep], lifetimes: Lifetimes) ->
 def _append_recompute(
     block: Block, step: MemoryStep, substitutes: Mapping[str, Value]
 ) -> list[Value]:
-    """Appends a copy of the operator of a step; returns its results."""
+    """Appends a copy of a step's operator to ``block``; returns the results of the copy."""
     op = step.node.op
     operands: list[Value | None] = []
     for name, value in zip(op.get_input_names(), op.operands_source()):
@@ -259,13 +259,13 @@ def _filled_like(block: Block, value: Value) -> Value:
 
 
 def _moved(before: Sequence[MemoryStep], after: Sequence[MemoryStep]) -> int:
-    """The number of moves between two orders of steps."""
+    """The number of steps that must be moved, or added, to get from one order to the other."""
     position = {step: number for number, step in enumerate(before)}
     return len(after) - _longest_increasing(position[step] for step in after)
 
 
 def _longest_increasing(numbers: Iterable[int]) -> int:
-    """The length of the longest increasing subsequence."""
+    """The length of the longest increasing subsequence of ``numbers``."""
     ends: list[int] = []
     for number in numbers:
         position = bisect_right(ends, number)

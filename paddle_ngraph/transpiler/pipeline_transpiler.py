@@ -45,8 +45,9 @@ from paddle_ngraph.transpiler.staging import Staging
 from paddle_ngraph.transpiler.training_program import TrainingProgram
 
 _MAX_PARTS = 4096  # maximum number of stages, and of micro-batches
-_BYTES_PER_ELEMENT = 4  # assumed size of an element of a sent value
-# Updates that a function computes in place, without extra memory (conversion/optimizer_updates.py).
+_BYTES_PER_ELEMENT = 4  # bytes per element that are assumed for values between stages
+# Types of updates that functions do in place, without more memory
+# (conversion/optimizer_updates.py).
 _IN_PLACE = frozenset({"pd_op.adam_", "pd_op.adamw_", "pd_op.momentum_", "pd_op.sgd_"})
 
 
@@ -70,7 +71,7 @@ class StageProgram:
 
     @property
     def fetches(self) -> list[Value]:
-        """All values that the program fetches: ``gives``, followed by ``results``."""
+        """The fetched values of the program: those in ``gives``, then those in ``results``."""
         return [*self.gives.values(), *self.results.values()]
 
 
@@ -101,13 +102,13 @@ class StagePrograms:
 
     @property
     def programs(self) -> list[StageProgram]:
-        """The programs that the stage has, except ``startup``."""
+        """The programs that the stage runs per batch or micro-batch: all but ``startup``."""
         each = [self.forward, self.backward, self.norms, self.update]
         return [stage_program for stage_program in each if stage_program is not None]
 
     @property
     def results(self) -> list[int]:
-        """The indices in the ``fetch_list`` of the results of this stage."""
+        """Which values of the ``fetch_list``, by index, this stage computes."""
         return sorted(number for stage_program in self.programs for number in stage_program.results)
 
     @property
@@ -136,13 +137,13 @@ class Pipeline(NamedTuple):
     together: list[bool]
 
     def __str__(self) -> str:
-        """A readable list of the stages with their operators, parameters and messages."""
+        """A text that lists the stages with their operators, parameters and messages."""
         return "\n".join(map(_described, range(len(self.stages)), self.stages))
 
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """Options of the pipeline: see :func:`paddle_ngraph.pipeline`."""
+    """The options of :func:`paddle_ngraph.pipeline`."""
 
     stages: int = 2
     micro_batches: int = 4
@@ -162,7 +163,7 @@ class PipelineOptions:
 
     @property
     def ends(self) -> list[list[Any]]:
-        """The option ``cuts`` with each cut as a list of variables."""
+        """The option ``cuts``, where each cut is a list of variables even if it is a single one."""
         lists = (list, tuple)
         return [list(cut) if isinstance(cut, lists) else [cut] for cut in self.cuts or ()]
 
@@ -252,7 +253,7 @@ class _StageBuilder:
         ]
 
     def build(self, startup: Any) -> Pipeline:
-        """The whole pipeline; ``startup`` is the user's startup program, or ``None``."""
+        """Builds all stages. ``startup``: the user's startup program, or ``None``."""
         sliced = self._sliced()
         together = [self._is_concatenated(number) for number in range(len(self._fetched))]
         stages = [self._stage(number, startup) for number in range(self._options.stages)]
@@ -327,7 +328,7 @@ class _StageBuilder:
         return sorted(found)
 
     def _name(self, vid: str) -> str:
-        """The name of the feed of a variable."""
+        """The name of the feed by which a stage gets the variable ``vid``."""
         node = self._staging.view.producer[vid]
         return f"ngraph_value_{node.index}_{node.writes.index(vid)}"
 
@@ -339,7 +340,7 @@ class _StageBuilder:
         nodes = {
             node
             for node, number in self._staging.stage.items()
-            # The last stage runs forward and backward pass in one program.
+            # The forward program of the last stage is part of its backward program.
             if number == stage and ((node in backward) or is_last) == is_backward
         }
         kept, takes = self._with_dependencies(nodes)
@@ -397,7 +398,7 @@ class _StageBuilder:
         )
 
     def _feed(self, copy: _ProgramCopy, taken: Iterable[str]) -> None:
-        """Replaces variables that other programs compute by feeds."""
+        """Replaces variables that other programs or stages compute by feeds."""
         view = self._staging.view
         overwritten = {root for node in view.nodes for root, _ in node.overwrites}
         for vid in taken:
@@ -444,7 +445,8 @@ class _StageBuilder:
         nodes = self._updates.of_stage(stage)
         stage_program = copy.stage_program(kept=nodes, takes=takes, gives={}, results={})
         if any(node.overwrites and node.type not in _IN_PLACE for node in nodes):
-            # A function would need memory for new and old parameters and states at once.
+            # In a function, new parameters and states would need memory in addition to the old
+            # ones.
             _place_on_paddle(stage_program.program)
         return stage_program
 
@@ -455,7 +457,7 @@ class _StageBuilder:
         return copy.before.variable(name, list(value.shape), dtype), value
 
     def _average(self, copy: _ProgramCopy, stage: int) -> list[Value]:
-        """Replaces gradients by averages over micro-batches; returns the sums."""
+        """Replaces gradients by averages over micro-batches; returns the sums of gradients."""
         totals = []
         for vid in self._sums(stage):
             total, value = self._sum(copy, vid)
@@ -495,7 +497,7 @@ class _ProgramCopy:
         return self._fed.get(found.id, found)
 
     def feed(self, name: str, of_whole: Value) -> None:
-        """Replaces a variable by a feed."""
+        """Has readers of a variable read the feed ``name`` instead."""
         value = self.value(of_whole)
         fed = self.before.fed(name, list(value.shape), dtype_name(value.dtype))
         value.replace_all_uses_with(fed)
@@ -508,7 +510,7 @@ class _ProgramCopy:
         gives: Mapping[str, Value],
         results: Mapping[int, Value],
     ) -> StageProgram:
-        """The program of the operators ``kept`` and those added by the builders."""
+        """The program of the operators ``kept``, and of the operators that the builders added."""
         positions = {node.index for node in kept}
         removed = [op for i, op in enumerate(self._operators) if i not in positions]
         found = {name: self.value(value) for name, value in gives.items()}
@@ -526,7 +528,7 @@ class _ProgramCopy:
 
 
 def _place_on_paddle(program: Program) -> None:
-    """Places a program on Paddle's kernels, run sequentially and optimized for memory."""
+    """Has Paddle's kernels run a program, one operator at a time, in an order that saves memory."""
     for op in filter(can_be_placed, program.global_block().ops):
         place_on(op, NATIVE)
     memory_transpiler.rewrite(program, memory_transpiler.Limits())
@@ -553,13 +555,14 @@ def _startup(given: Any, variables: Mapping[str, Value]) -> Program:
 
 
 def _keep_startup(block: Block, variables: Mapping[str, Value]) -> None:
-    """Removes initializers of other variables; random values stay those of the whole program."""
+    """Removes initializers of variables of other stages; random values stay those of all stages."""
     nodes = BlockView(block).nodes
     kept = [n.op for n in nodes if n.type in SCOPE_NAMES and scope_name(n.op) in variables]
     stochastic = [node.op for node in nodes if DRAW in node.effects]
     keep(block, ancestors([*kept, *stochastic]))
     for sampled in (value for op in stochastic for value in op.results() if value.initialized()):
-        # Samples that only another stage reads are temporary here: the random stream must advance.
+        # The stage still samples numbers that only another stage reads, so that the random stream
+        # advances.
         if sampled.use_empty():
             make_temporary(sampled)
 

@@ -32,7 +32,7 @@ from paddle_ngraph.transpiler.cutting import (
 )
 from paddle_ngraph.transpiler.training_program import ParameterGradient, TrainingProgram
 
-# Feeds of the trainer's and of the server's program.
+# Names of feeds: parameters for the trainers' program, gradients for the server's program.
 PARAMETERS, GRADIENTS = "ngraph_parameters", "ngraph_gradients"
 _LOOKUP, _LOOKUP_GRAD = "pd_op.embedding", "pd_op.embedding_grad"
 _NO_PADDING = -1
@@ -63,7 +63,7 @@ class Table:
 
     @property
     def rows(self) -> str:
-        """The feed of the trainer's program for rows, float32 ``[rows, width]``."""
+        """The name of the feed with the rows that a batch reads, float32 [rows, width]."""
         return f"{self.name}@rows"
 
     @property
@@ -143,7 +143,7 @@ def _require_float32(parameter: str, value: Value) -> None:
 
 
 def _is_table(gradient: ParameterGradient) -> bool:
-    """Whether a gradient is that of the weight of an ``Embedding(sparse=True)``."""
+    """Whether a gradient belongs to the weight of an ``Embedding(sparse=True)``."""
     readers = _parameter(gradient).all_used_ops()
     return any(op.name() == _LOOKUP and op.attrs()["sparse"] for op in readers)
 
@@ -205,7 +205,7 @@ class _TrainerBuilder:
         drop_unread_sources(self._block)
 
     def _feed_parameters(self, parameters: Sequence[Value]) -> None:
-        """Overwrites parameters with the feed, before all other operators."""
+        """Adds operators at the beginning that overwrite the parameters with the fed values."""
         build = Builder(self._block, before=_first_operator(self._block))
         fed = build.fed(PARAMETERS, [sum(map(_size, parameters))], "float32")
         shapes = [list(value.shape) for value in parameters]
@@ -213,7 +213,7 @@ class _TrainerBuilder:
             build("pd_op.assign_out_", [new, parameter])
 
     def _look_up(self, name: str, weight: Value) -> Table:
-        """Replaces a table by a feed of rows."""
+        """Has embeddings read fed rows instead of the table; returns a description of the table."""
         readers = weight.all_used_ops()
         for op in readers:
             if op.name() not in (_LOOKUP, _LOOKUP_GRAD):
@@ -271,13 +271,13 @@ def _fed_name(value: Value) -> str:
 
 
 def _make_server(program: Program, tables: Sequence[Table]) -> None:
-    """Transforms a training program into that of the server."""
+    """Turns a training program into that of the server: only updates, with fed gradients."""
     block = program.global_block()
     named = {table.name: table for table in tables}
     training = TrainingProgram(program)
     others = [g for g in training.gradients if g.parameter not in named]
-    # All operators that overwrite a variable after the last gradient: besides the updates of
-    # parameters, some optimizers have separate operators that update states.
+    # The operators after the last gradient that overwrite a variable: updates of parameters, and
+    # operators of some optimizers that update states separately.
     last = max(gradient.index for gradient in training.gradients)
     updates = [op for op in training.operators[last + 1 :] if list(overwritten(op))]
     _feed_gradients(block, others)
@@ -290,7 +290,7 @@ def _make_server(program: Program, tables: Sequence[Table]) -> None:
 
 
 def _feed_gradients(block: Block, gradients: Sequence[ParameterGradient]) -> None:
-    """Replaces gradients by a feed."""
+    """Has updates read fed gradients instead of those that the program computes."""
     if not gradients:
         return
     build = Builder(block, before=_first_operator(block))
@@ -318,7 +318,7 @@ def _update_rows(block: Block, gradient: ParameterGradient, table: Table) -> lis
 def _repeat(
     block: Block, op: Operation, now: dict[int, Value], whole: list[int], table: Table
 ) -> None:
-    """Adds a copy of an operator that works on rows."""
+    """Adds a copy of an operator for rows of a table instead of the whole table."""
     for value in (m for each in op.operands_source() for m in _members(each)):
         if value.id not in now and list(value.shape) == whole:
             raise NgraphError(
@@ -367,7 +367,7 @@ def _repeat_update(
 
 
 def _lookup(tables: Sequence[Table], shapes: dict[str, list[int]]) -> tuple[Program, list[Value]]:
-    """A program that reads rows of the tables, and its results."""
+    """The program that reads fed rows of all tables, and its results."""
     program: Program = paddle.pir.Program()
     build = Builder(program.global_block())
     found = []
@@ -381,7 +381,7 @@ def _lookup(tables: Sequence[Table], shapes: dict[str, list[int]]) -> tuple[Prog
 
 
 def _send(dense: Sequence[tuple[str, list[int]]]) -> tuple[Program, list[Value]]:
-    """A program that reads dense parameters, and its results."""
+    """The program that reads all dense parameters as one vector, and its results."""
     program: Program = paddle.pir.Program()
     block = program.global_block()
     variables = [_core.append_variable(block, name, ("float32", shape)) for name, shape in dense]

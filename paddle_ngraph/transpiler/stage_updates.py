@@ -42,7 +42,7 @@ class StageUpdates:
         self._reject_chains()
 
     def of_stage(self, stage: int) -> set[OpNode]:
-        """The operators of the update of a stage."""
+        """The operators that update the parameters of a stage."""
         roots = (node for node in self._roots if self._stage[node] in (None, stage))
         return self._with_producers(roots, self.sent)
 
@@ -67,7 +67,7 @@ class StageUpdates:
         return bool(node.overwrites or node.outer_writes)
 
     def _with_producers(self, nodes: Iterable[OpNode], given: Iterable[str]) -> set[OpNode]:
-        """Operators and all their producers, up to gradients and ``given`` values."""
+        """``nodes`` and all operators that they need, up to gradients and ``given`` values."""
         ends = {*self._gradients, *given}
         pending, found = list(nodes), set()
         while pending:
@@ -106,7 +106,10 @@ class StageUpdates:
         return None if name is None else self._variable_stages.get(name)
 
     def _find_variable_stages(self) -> bool:
-        """Assigns variables that updates write, such as optimizer states, to their stages."""
+        """Assigns each variable that updates write, such as an optimizer state, to a stage.
+
+        Returns whether a variable was assigned.
+        """
         before = len(self._variable_stages)
         for node in self._nodes:
             stage = self._stage[node]

@@ -40,7 +40,8 @@ _SENT_ELEMENTS_PER_US = 200.0
 _PASSES_PER_OPERATOR = 3
 # The number of reads and writes by an update for each element of a parameter and of its states.
 _ACCESSES_PER_UPDATE = 8
-# A partition is rejected if one stage has a larger share of the time.
+# Maximum share of the time of all stages that one stage may have; cuts with a larger one are
+# rejected.
 _MAX_STAGE_SHARE = 0.9
 
 _COMBINE = "builtin.combine"
@@ -62,7 +63,7 @@ def best_ends(
         places.
     """
     until, count = [0.0, *accumulate(us)], len(us)
-    # Nothing is sent to the first stage, nor by the last one.
+    # The first stage receives nothing, and the last one sends nothing.
     sent = [0.0, *sent[1:count], 0.0]
     # For each number of operators, the best partition of these: time of its longest stage, time of
     # all messages, and ends of the stages.
@@ -147,7 +148,7 @@ class Staging:
     # -- the block -------------------------------------------------------------------------------
 
     def reads(self, node: OpNode) -> list[str]:
-        """The variables that an operator reads, alone or in lists."""
+        """The variables that an operator reads, also as members of lists."""
         return list(dict.fromkeys(m for vid in node.reads for m in self.view.members(vid)))
 
     def producer(self, vid: str) -> OpNode | None:
@@ -198,7 +199,7 @@ class Staging:
         return free
 
     def _first_passes(self, last: int, fetching: Sequence[Operation]) -> list[OpNode]:
-        """The operators of the forward and backward pass."""
+        """The operators of the forward and the backward pass, without those of the update."""
         after = {op.id() for gradient in self.gradients for op, _ in gradient.readers}
         later: set[str] = set()
         for node in self.view.nodes:
@@ -219,7 +220,7 @@ class Staging:
         ]
 
     def with_producers(self, nodes: Iterable[OpNode]) -> set[OpNode]:
-        """Operators and all operators on which they depend."""
+        """``nodes``, and all operators on which they depend."""
         pending, found = list(nodes), set()
         while pending:
             node = pending.pop()
@@ -271,14 +272,14 @@ class Staging:
         return stage
 
     def _keep_lists_together(self, stage: dict[OpNode, int]) -> None:
-        """Moves operators that unpack a list to the stage of the list."""
+        """Assigns operators that take a list apart to the stage of the list's producer."""
         for node in stage:
             producer = self.producer(node.reads[0]) if node.type in LISTS else None
             if producer in stage:
                 stage[node] = stage[producer]
 
     def _balanced(self) -> dict[OpNode, int]:
-        """Stages of about equal time, with few elements between them."""
+        """Assigns operators to stages of about equal time, between which few elements are sent."""
         nodes, uses = self._forward, self._uses()
         ends = self._best_ends(self._cut_candidates(uses))
         free_ends = self._best_ends(self._cut_candidates({}))
@@ -315,7 +316,7 @@ class Staging:
         return found
 
     def _cut_candidates(self, uses: dict[str, tuple[int, int]]) -> list[int]:
-        """The indices of forward operators before which a cut is allowed."""
+        """The indices of the forward operators before which the program may be cut."""
         blocked = {p for first, last in uses.values() for p in range(first + 1, last + 1)}
         unpacking = {p for p, node in enumerate(self._forward) if node.type in LISTS}
         return [p for p in range(1, len(self._forward)) if p not in blocked | unpacking]
@@ -337,7 +338,7 @@ class Staging:
         return max(sum(us[a:b]) for a, b in pairwise([0, *ends, len(us)]))
 
     def _best_ends(self, cut_points: Sequence[int]) -> list[int] | None:
-        """The cuts among ``places`` that minimize the longest stage."""
+        """The cuts among ``cut_points`` with the shortest longest stage; ``None`` if impossible."""
         us = list(map(self._us, self._forward))
         crossing = elements_between(self.view, self._forward)
         sent = [_US_PER_MESSAGE + 2 * each / _SENT_ELEMENTS_PER_US for each in crossing]

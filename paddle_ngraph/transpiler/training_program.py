@@ -26,7 +26,8 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     value_id,
 )
 
-# Operators on a gradient between the backward pass and the update: clipping and decay.
+# Types of operators that process gradients between the backward pass and the update: clipping and
+# weight decay.
 _GRADIENT_POSTPROCESSING = frozenset(
     {
         "pd_op.add",
@@ -120,16 +121,16 @@ class TrainingProgram:
 
     @property
     def view(self) -> BlockView:
-        """The view of the block: reads, writes and memory of its operators."""
+        """The BlockView of the program's outermost block."""
         return self._view
 
     @property
     def operators(self) -> list[Operation]:
-        """The operators of the block, in order."""
+        """The operators of the outermost block, in order."""
         return [node.op for node in self._view.nodes]
 
     def running_statistics(self) -> list[Value]:
-        """The running means and variances of batch normalizations."""
+        """The running means and variances that batch normalizations update."""
         normalizing = [n for n in self._view.nodes if n.type == _BATCH_NORM and n.overwrites]
         roots = [self._view.root(kept) for node in normalizing for kept, _ in node.overwrites]
         return [self._view.values[root] for root in dict.fromkeys(roots)]
@@ -159,7 +160,7 @@ class TrainingProgram:
         )
 
     def _unclipped(self, vid: str, end: int) -> str | None:
-        """The gradient from which clipping or decay computed ``vid``."""
+        """The gradient from which clipping or weight decay has computed ``vid``; else ``None``."""
         node = self._view.producer[vid]
         if node.index <= end or node.type.removesuffix("_") not in _GRADIENT_POSTPROCESSING:
             return None
@@ -206,7 +207,7 @@ class TrainingProgram:
     # -- differences between ranks ---------------------------------------------------------------
 
     def _rank_dependent(self, averaged: Iterable[Value]) -> frozenset[str]:
-        """Variables that differ between ranks if ``averaged`` and parameters are equal."""
+        """Variables that may differ between ranks whose parameters and ``averaged`` are equal."""
         clean = frozenset(map(value_id, averaged))
         names: set[str] = set()
         while True:
@@ -217,7 +218,10 @@ class TrainingProgram:
             names |= {name for name in kept if name is not None}
 
     def _propagate(self, clean: frozenset[str], names: set[str]) -> Iterator[str]:
-        """Propagates differences once, from variables ``names`` that differ after the last run."""
+        """Propagates differences between ranks through one run; yields variables that may differ.
+
+        ``names``: variables of the scope that differ at the beginning of the run.
+        """
         tainted: set[str] = set()
         for node in self._view.nodes:
             if node.is_source:
@@ -245,7 +249,7 @@ class TrainingProgram:
         return names[0] if names else None
 
     def _reject_other_differences(self, updates: list[OpNode]) -> None:
-        """Rejects updates that differ between ranks by more than the gradient."""
+        """Raises NgraphError if an operand of an update may differ between ranks."""
         tainted = self._rank_dependent(gradient.value for gradient in self.gradients)
         for node in updates:
             names = node.op.get_input_names()
@@ -267,20 +271,20 @@ _SET_PARAMETER = "builtin.set_parameter"
 
 
 def is_update(op: Operation) -> bool:
-    """Whether an operator updates a parameter with its gradient."""
+    """Whether an operator is an optimizer update: it reads a gradient and writes a parameter."""
     if not op.name().startswith("pd_op.") or not op.name().endswith("_"):
         return False
     return {"param", "grad"} <= set(op.get_input_names())
 
 
 def _uses(node: OpNode, value: Value) -> list[tuple[Operation, int]]:
-    """The operator and the operand's index, for each of its operands that is this value."""
+    """(operator, index of the operand) for each operand of ``node`` that is ``value``."""
     operands = enumerate(node.op.operands_source())
     return [(node.op, n) for n, each in operands if each.initialized() and each.id == value.id]
 
 
 def variables(program: Program) -> dict[str, Value]:
-    """The variables of a program that outlive its runs, by name."""
+    """The variables that outlive runs of a program, by name."""
     sources = [op for op in program.global_block().ops if op.name() in _NAMED]
     return {scope_name(op): op.result(0) for op in sources if not _is_fed(op)}
 
@@ -289,7 +293,7 @@ _NAMED = frozenset({"pd_op.data", "builtin.parameter"})
 
 
 def _is_fed(op: Operation) -> bool:
-    """Whether an operator is a feed; values that outlive runs are persistable."""
+    """Whether an operator is a feed, not a persistable variable."""
     if op.name() == "pd_op.feed":
         return True
     return op.name() == "pd_op.data" and not op.result(0).persistable

@@ -1,1 +1,1 @@
-"""Utilities of every stage: LRU cache, thread-local values, locks, signals, dtypes, clock."""
+"""Utilities for all packages: LRU cache, thread-local values, locks, signals, dtypes, clock."""

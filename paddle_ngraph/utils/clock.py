@@ -16,13 +16,13 @@ _clock: Clock = perf_counter
 
 
 def now() -> float:
-    """Seconds since an arbitrary time."""
+    """The time in seconds since an arbitrary start."""
     return _clock()
 
 
 @contextmanager
 def overridden(clock: Clock) -> Iterator[None]:
-    """Sets another clock in all threads inside ``with``."""
+    """Replaces the clock, for all threads, inside ``with``."""
     global _clock
     before, _clock = _clock, clock
     try:

@@ -1,11 +1,11 @@
-"""Table of the dtypes that functions compute with or forward."""
+"""Table of the dtypes of tensors that functions read or compute."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# The minimum and the maximum of an integer tensor.
+# The minimum and the maximum of the integers in a tensor.
 Range = tuple[int, int]
 
 
@@ -35,9 +35,9 @@ DTYPES: Mapping[str, Dtype] = {
     "float32": Dtype("f32"),
     "float64": Dtype("f64"),
 }
-# The dtype of a TensorArray is the dtype of its elements with this suffix.
+# Suffix that turns the dtype of elements into the dtype of a TensorArray of them.
 ARRAY_SUFFIX = "[]"
-# Dtypes that exist in NumPy, too.
+# The dtypes that NumPy has, too: all but bfloat16.
 NUMPY_DTYPES = frozenset(DTYPES) - {"bfloat16"}
 # Other dtypes that Paddle's own operators may have in a subgraph; no converter reads them.
 UNCONVERTED_DTYPES = frozenset(

@@ -17,7 +17,7 @@ _has_begun = False
 
 
 def register(*installers: Callable[[], None]) -> None:
-    """Registers functions that :func:`begin` calls in this order; each is idempotent."""
+    """Registers functions that :func:`begin` calls in this order; each may run repeatedly."""
     _installers.extend(each for each in installers if each not in _installers)
 
 

@@ -17,7 +17,7 @@ _locks: WeakSet[Any] = WeakSet()
 
 
 def new_lock() -> Any:
-    """A reentrant lock for ``with``."""
+    """Creates a reentrant lock that a forked process finds unlocked."""
     lock = threading.RLock()
     _locks.add(lock)
     return lock
@@ -30,7 +30,7 @@ def new_condition() -> threading.Condition:
 
 def _reset_after_fork() -> None:
     for lock in _locks:
-        # Succeeds if the lock is free, or held by the thread that has forked.
+        # Acquired without waiting: the lock is free, or the forking thread has it.
         if lock.acquire(blocking=False):
             lock.release()
         else:

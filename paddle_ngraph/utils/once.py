@@ -1,4 +1,4 @@
-"""Values that are computed once per process."""
+"""Decorator for functions whose value is computed once per process."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def once(function: Callable[[], T]) -> _lru_cache_wrapper[T]:
 
 
 def functions() -> list[Callable[[], object]]:
-    """The functions of the imported modules that run once."""
+    """All decorated functions of the modules imported so far."""
     return list(_functions)

@@ -68,12 +68,13 @@ class deferred_signals(contextlib.ContextDecorator):
         self._deferring_handlers: dict[int, _DeferringHandler] = {}
 
     def begin(self) -> deferred_signals:
-        """Begins the section: handlers are deferred until :meth:`end`."""
+        """Begins the section, in which Python signal handlers are deferred until :meth:`end`."""
         if threading.get_ident() != threading.main_thread().ident:
-            return self  # handlers run in the main thread
+            return self  # in other threads no handler runs, so nothing is deferred
         try:
             self._replace_handlers()
-        except BaseException as error:  # raised by a handler
+        except BaseException as error:
+            # An exception of a handler that ran before it could be replaced.
             self.end()
             if not _is_from_other_interpreter(error):
                 raise
@@ -102,15 +103,15 @@ class deferred_signals(contextlib.ContextDecorator):
             _core.set_signal_handler(number, self._deferring_handlers[number])
 
     def end(self) -> bool:
-        """Restores the handlers. Returns whether a signal arrived in the section."""
+        """Ends the section: restores the handlers. Returns whether a signal arrived during it."""
         try:
             for number, substitute in reversed(list(self._deferring_handlers.items())):
-                # Otherwise the section's code has set another handler.
+                # A handler that the code of the section has set itself stays.
                 if getsignal(number) is substitute:
                     _core.set_signal_handler(number, substitute.handler)
                 substitute.has_ended = True
                 del self._deferring_handlers[number]
-        except BaseException:  # raised by a restored handler
+        except BaseException:  # an exception of a handler that has just been restored
             self.end()
             raise
         return bool(self._pending)
@@ -131,7 +132,7 @@ class deferred_signals(contextlib.ContextDecorator):
             if self._pending:
                 self.handle()
 
-    # Python calls this in each call of a decorated function.
+    # contextlib calls this for each call of a function that an instance decorates.
     def _recreate_cm(self) -> deferred_signals:
         return deferred_signals(self._except_ctrl_c)
 
@@ -147,11 +148,11 @@ def _handle(number: int) -> None:
 
 
 def _is_from_other_interpreter(error: BaseException) -> bool:
-    """Whether ``signal`` rejects the thread: embedded Python may have another."""
-    # Searches the text, since Python raises a plain ValueError for invalid arguments, too.
+    """Whether ``error`` shows that this thread is not the main thread of its interpreter."""
+    # The text decides, since Python raises ValueError for invalid arguments, too.
     return isinstance(error, ValueError) and "signal only works in main thread" in str(error)
 
 
 def hold(except_ctrl_c: bool) -> deferred_signals:
-    """Called by the C++ core, which calls :meth:`deferred_signals.end` after its own calls."""
+    """Begins a section for the C++ core, which calls :meth:`deferred_signals.end` at its end."""
     return deferred_signals(except_ctrl_c).begin()

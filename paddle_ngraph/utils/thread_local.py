@@ -1,4 +1,4 @@
-"""Thread-local values."""
+"""A variable with one value per thread."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ T = TypeVar("T")
 
 
 class ThreadLocal(threading.local, Generic[T]):
-    """A thread-local value.
+    """A variable with one value per thread.
 
     Args:
         value: The initial value in each thread.
     """
 
-    def __init__(self, value: T) -> None:  # Python calls this in each thread
+    # Python runs this once per thread, at the thread's first access.
+    def __init__(self, value: T) -> None:
         self.value = value
 
     @contextmanager
     def overridden(self, value: T) -> Iterator[None]:
-        """Sets another value in this thread inside ``with``."""
+        """Sets the value of this thread inside ``with``."""
         before, self.value = self.value, value
         try:
             yield

@@ -155,7 +155,7 @@ def contents(draft: Draft) -> list[Any]:
     models = [
         (info(model), [node(op) for op in model.get_ordered_ops()]) for model in draft.models()
     ]
-    return [models, list(draft.positions), draft.parts]
+    return [models, list(draft.positions), draft.chunks]
 
 
 # The plugin computes them wrong, or crashes, without the passes that work around its bugs.
@@ -177,9 +177,9 @@ def assert_kept(before: IOTypes, after: IOTypes, name: str, parts: int) -> None:
     """Asserts that a pass preserves count, dtypes and shapes, except those it has to change."""
     assert [kind for kind, _ in before] == [kind for kind, _ in after]
     for (_, old), (_, new) in zip(before, after):
-        if name == "open dimensions":
+        if name == "make dimensions dynamic":
             assert new.relaxes(old)
-        elif name == "part the batch" and parts > 1:
+        elif name == "split batch" and parts > 1:
             assert old == ov.PartialShape([new[0].get_length() * parts, *list(new)[1:]])
         else:
             assert old == new
@@ -190,10 +190,10 @@ def computed(draft: Draft, given: list[np.ndarray]) -> list[np.ndarray]:
     arrays = [given[position] for position in draft.positions]
     settings = {"INFERENCE_PRECISION_HINT": "f32"}
     compiled = core().compile_model(draft.model.clone(), "CPU", settings)
-    shares = [np.split(array, draft.parts) for array in arrays] if draft.parts > 1 else None
+    shares = [np.split(array, draft.chunks) for array in arrays] if draft.chunks > 1 else None
     runs = [list(each) for each in zip(*shares)] if shares else [arrays]
     results = [list(compiled(each).values()) for each in runs]
-    return [np.concatenate(each) if draft.parts > 1 else each[0] for each in zip(*results)]
+    return [np.concatenate(each) if draft.chunks > 1 else each[0] for each in zip(*results)]
 
 
 def without_updated(
@@ -240,9 +240,9 @@ def test_each_pass_preserves_validity_and_results(name, is_open, keeps_weights):
             if draft.updates:  # inputs of the updates follow
                 after = after[0], after[1][: len(before[1])]
             for old, new in zip(before, after):
-                assert_kept(old, new, step.name, draft.parts)
+                assert_kept(old, new, step.name, draft.chunks)
             before = after
-            if expected is None and step.name == "compare from below":  # last of the workarounds
+            if expected is None and step.name == "compare by less":  # last of the workarounds
                 expected = computed(draft, arrays)
             former, present = present, contents(draft)
             is_same = not expected or present == former
@@ -258,13 +258,13 @@ def test_passes_are_named_and_give_reasons():
 @pytest.mark.parametrize(
     ("name", "of_interest", "keeps_weights"),
     [
-        ("training_cnn", "fuse rectifiers", False),
-        ("classifier", "part the batch", True),
-        ("comparing", "compare from below", True),
-        ("comparing", "keep what Abs reads", True),
+        ("training_cnn", "fuse ReLU", False),
+        ("classifier", "split batch", True),
+        ("comparing", "compare by less", True),
+        ("comparing", "separate input of Abs", True),
         ("scalar", "squeeze to scalars", True),
         ("moments", "divide sums over samples", True),
-        ("moments", "reduce without ones", True),
+        ("moments", "reduce without unit axes", True),
     ],
 )
 def test_these_models_exercise_every_pass(name, of_interest, keeps_weights):

@@ -31,7 +31,7 @@ def write(folder: Folder, step: int, ranks: int = 2) -> None:
     unfinished = folder.begin(step)
     for rank in range(ranks):
         arrays = [array + array.dtype.type(step + rank) for array in ARRAYS]
-        checkpoint_files.write_part(unfinished, rank, {"rank": rank, "at": step}, arrays)
+        checkpoint_files.write_data(unfinished, rank, {"rank": rank, "at": step}, arrays)
     folder.finish(unfinished, step, ranks, {"program": "p"})
 
 
@@ -39,7 +39,7 @@ def assert_whole(found: checkpoint_files.Checkpoint | None, steps: list[int]) ->
     assert found is not None and found.step in steps
     assert (found.ranks, found.common) == (2, {"program": "p"})
     for rank in range(2):
-        record, arrays = found.part(rank)
+        record, arrays = found.data_of(rank)
         assert record == {"rank": rank, "at": found.step}
         for array, expected in zip(arrays, ARRAYS):
             shifted = expected + expected.dtype.type(found.step + rank)
@@ -152,12 +152,12 @@ def test_nothing_is_unpickled(folder):
         lambda file: pickle.dump(_Bomb(), file),
         lambda file: file.write(b"PK\x03\x04 no archive"),
     ):
-        checkpoint_files.write_part(path, 0, {}, ARRAYS)
+        checkpoint_files.write_data(path, 0, {}, ARRAYS)
         with open(path / "rank_0.npz", "wb") as file:
             content(file)
         folder.finish(path, 1, 1, {})
         with pytest.raises(NgraphError, match="step-00000001 cannot be read"):
-            folder.newest().part(0)
+            folder.newest().data_of(0)
         assert not os.path.exists("/tmp/unpickled")
         folder._delete(1)
         path = folder.begin(1)

@@ -152,7 +152,7 @@ def test_a_checkpoint_of_another_number_of_ranks_is_refused(tmp_path):
     folder = Folder(tmp_path)
     unfinished = folder.begin(4)
     for rank in range(2):
-        checkpoint_files.write_part(unfinished, rank, {}, [])
+        checkpoint_files.write_data(unfinished, rank, {}, [])
     folder.finish(unfinished, 4, 2, {"program": "any"})
     folder._lock.close()
     refused(training, tmp_path, "is that of 2 ranks, and this job has 1: start it with as many")
@@ -175,7 +175,7 @@ def test_a_checkpoint_that_fails_leaves_the_earlier_ones(tmp_path, monkeypatch):
         def fail(*arguments):
             raise full
 
-        patch.setattr(checkpoint_files, "write_part", fail)
+        patch.setattr(checkpoint_files, "write_data", fail)
         with pytest.raises(NgraphError, match=r"of step 2 cannot be written: No space .*rank_0"):
             distributed.checkpoint(training.main, 2, tmp_path, training.scope)
     assert sorted(each.name for each in tmp_path.iterdir()) == [".lock", "step-00000001"]
@@ -268,10 +268,10 @@ tell(lambda: save(1 - 2 * rank))
 def odd(*given):
     raise MemoryError("no room")
 
-kept = checkpoint_files.write_part
-checkpoint_files.write_part = odd if rank == 1 else kept
+kept = checkpoint_files.write_data
+checkpoint_files.write_data = odd if rank == 1 else kept
 tell(lambda: save(1))
-checkpoint_files.write_part = kept
+checkpoint_files.write_data = kept
 tell(lambda: save(1, training.scope if rank == 0 else empty))
 tell(lambda: save(1))
 values = training.variables()

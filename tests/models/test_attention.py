@@ -150,7 +150,7 @@ def test_training_with_dropout(network: Callable[[], Any]):
 
 
 def assert_all_converted(build, inputs, **options):
-    """Checks values and gradients, and that no operator stays native."""
+    """Checks values and gradients, and that no operator runs natively."""
     program = paddle.static.Program()
     with paddle.static.program_guard(program), paddle.utils.unique_name.guard():
         feeds = {n: paddle.static.data(n, v.shape, str(v.dtype)) for n, v in inputs.items()}

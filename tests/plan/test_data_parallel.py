@@ -314,7 +314,7 @@ def test_programs_that_cannot_be_computed_in_slices():
 
     refused(turned, r"of shape \[\d+, -1\] has its samples in another dimension than the first")
     refused(with_static_shape, "no feed of the program has a dynamic first dimension")
-    refused(native, "erfinv .* stays native")
+    refused(native, "erfinv .* runs natively")
     refused(integers, "int.* neither a mean over samples nor one for each sample")
     refused(
         normalized,

@@ -13,7 +13,7 @@ from paddle_ngraph.conversion.analysis.offsets import VALUE_PRESERVING, Offset, 
 from paddle_ngraph.conversion.symbolic_sizes import Number
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 
-# Operators that take slices, whose length the bridge may have to prove.
+# Types of operators that return slices. The bridge may have to prove the length of a slice.
 SLICES = ("pd_op.slice", "pd_op.strided_slice")
 # Operators whose result is true exactly where both operands are.
 CONJUNCTIONS = ("pd_op.logical_and", "pd_op.bitwise_and")
@@ -91,7 +91,7 @@ class Counters:
         self._ops = block.ops
 
     def decide_slice_sizes(self) -> bool:
-        """Whether the length of a slice follows from an induction variable."""
+        """Whether the length of some slice in the body follows from an induction variable."""
         slices = (
             op for op in self._ops if op.type in SLICES and self._offsets.slice_bounds(op) is None
         )

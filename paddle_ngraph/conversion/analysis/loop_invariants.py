@@ -1,4 +1,4 @@
-"""Loop-invariant code motion."""
+"""Loop-invariant code motion: operators that compute equal values in all iterations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def hoist_invariants(block: Graph, args: int) -> tuple[Graph, Graph]:
     """
     hoisted = _invariant_ops(block, args)
     before = [op for op in block.ops if id(op) in hoisted]
-    # Constants stay in the loop, too: an iteration computes nothing for them.
+    # Hoisted constants stay in the loop, too: no iteration computes anything for them.
     rest = [op for op in block.ops if id(op) not in hoisted or not _reads(op)]
     computed = {spec.id: spec for op in before if _reads(op) for spec in op.output_specs()}
     needed = {spec.id for op in rest for spec in op.input_specs()}
@@ -47,7 +47,7 @@ def _reads(op: Op) -> bool:
 
 
 def _invariant_ops(block: Graph, args: int) -> set[int]:
-    """The operators that are computed before the loop, by identity."""
+    """The ids of the operators of a loop body that can be computed before the loop."""
     invariant = {spec.id for spec in block.inputs[args:] if not spec.dtype.endswith(ARRAY_SUFFIX)}
     producers: dict[int, Op] = {}
     hoisted: set[int] = set()
@@ -83,8 +83,8 @@ def _can_be_hoisted(op: Op, producers: Mapping[int, Op]) -> bool:
     entry = find_converter(op.type)
     if entry is None or not _is_plain(op, entry) or _creates_array(op):
         return False
-    # A slice stays if its length may follow from an induction variable, which is certain inside the
-    # loop only.
+    # A slice stays in the loop if its length may follow from an induction variable, whose value is
+    # certain inside the loop only.
     return not entry.open_starts or all(
         spec.id in producers and not _reads(producers[spec.id])
         for name, specs in op.inputs.items()
@@ -98,7 +98,7 @@ def _creates_array(op: Op) -> bool:
 
 
 def only_selects(block: Graph) -> bool:
-    """Whether the outputs of a branch are its inputs, or constants."""
+    """Whether every output of a branch is one of its inputs, or a constant."""
     if any(spec.dtype.endswith(ARRAY_SUFFIX) for spec in block.outputs):
         return False
     entries = (find_converter(op.type) for op in block.ops)

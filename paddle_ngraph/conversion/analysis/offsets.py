@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from paddle_ngraph.ir.graph import Op, TensorSpec
 
-# Types that preserve the elements of their input, in order.
+# Types of operators that preserve the elements of their input, in order.
 VALUE_PRESERVING = (
     "pd_op.assign",
     "pd_op.reshape",
@@ -20,7 +20,8 @@ VALUE_PRESERVING = (
     "pd_op.flatten",
 )
 OPERANDS = "x", "y"
-# Operators that add a value to each element of one of these inputs.
+# Types of operators that add a value to each element of an input, with the names of the inputs that
+# can be the one added to.
 _TERMS: Mapping[str, Sequence[str]] = {
     "pd_op.add": OPERANDS,
     "pd_op.increment": ("x",),
@@ -28,7 +29,7 @@ _TERMS: Mapping[str, Sequence[str]] = {
     "pd_op.subtract": ("x",),
 }
 _INTEGER_DTYPES = ("int32", "int64")
-# Maximum number of elements analysed: lists of indices are not longer.
+# Maximum number of elements of a tensor that is analysed: lists of indices are not longer.
 _MAX_ELEMENTS = 16
 
 
@@ -132,7 +133,7 @@ class Offsets:
         return found.added if found is not None and found.base == (tensor.id, 0) else None
 
     def _read(self, op: Op, name: str) -> list[Offset] | None:
-        """The integers in an input, those of its tensors in order."""
+        """The offsets of all integers of an input, in order of its tensors; ``None`` if unknown."""
         found: list[Offset] = []
         for spec in op.inputs.get(name, ()):
             count = _count(spec)
@@ -178,6 +179,6 @@ _ADDED: Mapping[str, Callable[[Op], float]] = {
 
 
 def _count(spec: TensorSpec) -> int | None:
-    """The number of elements of a short tensor of static shape."""
+    """The number of elements of a tensor; ``None`` if its shape is dynamic or it is too large."""
     count = math.prod(spec.shape)
     return count if min(spec.shape, default=0) >= 0 and count <= _MAX_ELEMENTS else None

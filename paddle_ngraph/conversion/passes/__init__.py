@@ -1,1 +1,1 @@
-"""Passes over the model of a subgraph."""
+"""Passes that rewrite the OpenVINO model of a subgraph."""

@@ -41,7 +41,7 @@ _MAX_SQUARE_FOR_ERF_SERIES = 0.25**2
 
 _FLOAT32_TINY = float(np.finfo(np.float32).tiny)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-# Adding less than this to the greatest float32 has no effect, by rounding.
+# A smaller number does not change the greatest float32, since the sum is rounded.
 _LARGE_TERM = _FLOAT32_MAX * 2.0**-25
 
 
@@ -98,7 +98,7 @@ class _Magnitudes(NamedTuple):
         return _Magnitudes(*(mine * its for mine, its in zip(self, other)))
 
     def inverse(self) -> _Magnitudes:
-        """The bounds of the reciprocals of the values."""
+        """Bounds of the reciprocals of the values whose bounds these are."""
         if not self.smallest:
             return _UNBOUNDED_MAGNITUDES
         return _Magnitudes(1.0 / self.largest, 1.0 / self.smallest, 1.0 / self.largest)
@@ -121,7 +121,7 @@ class _Magnitudes(NamedTuple):
 
 
 _UNIT_MAGNITUDE = _Magnitudes(1.0, 1.0, 1.0)
-# For unknown contents: may merge with factors of 1 only.
+# The magnitudes of values about which nothing is known: only factors of 1 merge with such values.
 _UNBOUNDED_MAGNITUDES = _Magnitudes(0.0, np.inf, 0.0)
 # The assumed bounds of a factor that runs compute. Attention scales such a factor by at least
 # 2**-10, so that the scaled factor is no denormal either.
@@ -132,7 +132,7 @@ def _magnitudes(data: np.ndarray, channels: tuple[int, ...] | None = None) -> _M
     """Bounds of ``data``, or of the maxima of its channels; denormals are treated as 0."""
     if not data.size:
         return _UNBOUNDED_MAGNITUDES
-    # Converted, since other types may lack negative values.
+    # Integer types and bool are converted to float32, since unsigned types have no negative values.
     if data.dtype.kind != "f":
         data = data.astype(np.float32)
     others = tuple(axis for axis in range(data.ndim) if axis not in (channels or ()))
@@ -268,7 +268,9 @@ def _weight_magnitudes(matmul: Node) -> _Magnitudes:
     if data is None:
         return (
             _COMPUTED_MAGNITUDES if type_name == "MatMul" else _UNIT_MAGNITUDE
-        )  # the plugin does not scale computed weights of convolutions
+            # The plugin merges scales into constant weights of convolutions only, not into computed
+            # ones.
+        )
     shape = matmul.get_input_partial_shape(1)
     if shape.is_dynamic or data.shape != tuple(matmul.get_input_shape(1)):
         return _magnitudes(data)
@@ -303,14 +305,17 @@ def preserve_overflow_before_large_terms(model: Model) -> None:
 
 
 def _may_overflow(product: Node) -> bool:
-    """Whether a multiplication may overflow; not attention's scaling, before its masks."""
+    """Whether a product may be infinite although its factors are finite.
+
+    Not if one factor is a constant of at most 1, as in attention before its masks.
+    """
     found = _constant_operand(product)
     return found is None or found[1].largest > 1.0
 
 
 # -- signs of zeros ------------------------------------------------------------------------------
 
-# Types for which the signs of zeros in their inputs have no effect.
+# Types of nodes whose results do not depend on the signs of zeros in their inputs.
 _WITHOUT_SIGN = frozenset(
     {"Abs", "Constant", "Convolution", "Cos", "Cosh", "Equal", "Exp", "Greater", "GreaterEqual"}
     | {"GroupConvolution", "Less", "LessEqual", "LogicalAnd", "LogicalNot", "LogicalOr", "MatMul"}
@@ -388,7 +393,7 @@ def separate_relus_of_negatives(model: Model) -> None:
 
 
 def _negated(value: Output) -> Output | None:
-    """The ``x`` of ``-x``."""
+    """The ``x`` if ``value`` is computed as ``-x``, else ``None``."""
     node = value.get_node()
     if node.get_type_name() == "Negative":
         return node.input_value(0)

@@ -29,17 +29,17 @@ from paddle_ngraph.settings import SETTINGS
 
 
 class SizeInfo(Protocol):
-    """Access to the sizes in a model: a bridge."""
+    """Interface for the sizes in a model, which the bridge implements."""
 
     def shape(self, node: Any) -> list[Number]:
         """The shape of an output; symbolic dimensions are Sizes."""
 
     def ints(self, values: Sequence[Number]) -> Any:
-        """A 1-D int64 tensor of sizes."""
+        """A 1-D int64 tensor with the values ``values``, which are sizes."""
 
 
 class _StaticSizes:
-    """The sizes in a model without symbolic dimensions."""
+    """The sizes in a model without dynamic dimensions: integers."""
 
     def shape(self, node: Any) -> list[Number]:
         return list(node.get_shape())
@@ -137,7 +137,7 @@ def _thread_utilization(chunks: int, threads: int) -> float:
 
 
 def _multiplications(model: Model) -> int:
-    """Number of multiplications of all convolutions."""
+    """The total number of multiplications of all convolutions in a model."""
     total = 0
     for node in model.get_ops():
         if node.get_type_name() in ("Convolution", "GroupConvolution"):
@@ -151,7 +151,7 @@ def _multiplications(model: Model) -> int:
 
 
 class _NotIndependent(Exception):
-    """A node may compute a sample from other samples."""
+    """Raised for a node that may compute a sample from other samples: the batch cannot be split."""
 
 
 class _Batch:
@@ -224,7 +224,7 @@ def _broadcast(batch: _Batch, node: Node) -> int | None:
     values = node.input_values()
     axes = [batch.axis(value) for value in values]
     offsets = {axis - len(v.get_shape()) for v, axis in zip(values, axes) if axis is not None}
-    # The batch axis, counted from the last axis: a negative index.
+    # The batch axis as a negative index, from the last axis, which operands of any rank share.
     index = offsets.pop()
     for value, axis in zip(values, axes):
         shape = value.get_shape()
@@ -264,7 +264,7 @@ def _rows(batch: _Batch, node: Node) -> int | None:
 
 
 def _along_axes(batch: _Batch, node: Node) -> int | None:
-    """The batch axis of a node that computes along other axes."""
+    """The batch axis of a node; ``None`` if the node computes along that axis."""
     axis, axes = batch.only_first_axis(node), _reduced_axes(node)
     return None if axes is None or axis in axes else axis
 
@@ -300,7 +300,7 @@ def _interpolate(batch: _Batch, node: Node) -> int | None:
 
 
 def _pool(batch: _Batch, node: Node) -> int | None:
-    # The indices that a max pooling returns count through the whole batch.
+    # Indices that a max pooling returns refer to the whole batch, so they differ within a chunk.
     reads_indices = any(output.get_target_inputs() for output in node.outputs()[1:])
     return None if reads_indices else _at_axis_0(batch, node)
 
@@ -416,7 +416,7 @@ def _reduced_axes(node: Node) -> list[int] | None:
 
 
 def _known_integers(node: Node, index: int) -> list[int] | None:
-    """The integers of an input, if it is a constant."""
+    """The integers in the input ``index`` of a node; ``None`` if it is not a constant."""
     if index >= node.get_input_size():
         return None
     source = node.input_value(index).get_node()

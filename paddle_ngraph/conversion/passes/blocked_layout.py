@@ -24,11 +24,12 @@ from paddle_ngraph.conversion.bfloat16 import ROUNDING
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.node_tools import ELEMENTWISE, Key, as_output, key_of
 
-# The longest chain of elementwise operators that is searched for blocked operands.
+# Maximum length of a chain of elementwise operators that is searched for an operand in blocked
+# layout.
 _MAX_SEARCH_DEPTH = 32
-# The block size where no block divides the number of channels.
+# The number of channels of a block if no block size divides the number of channels.
 _NARROW_BLOCK = 8
-# The maximal ratio of the number of channels with padding to that without.
+# The maximum ratio of channels with padded lanes to channels without, up to which blocks are used.
 _MAX_PADDING_RATIO = 1.5
 # As many channels as an image has: kernels read data of so few from the plain layout.
 _MAX_UNBLOCKED_CHANNELS = 4
@@ -76,17 +77,17 @@ def blocks_of_convolution(channels: int, features: int, groups: int) -> tuple[in
 
 
 def _padded(channels: int, block: int) -> int:
-    """The number of channels, including padded lanes."""
+    """The number of channels, rounded up to a multiple of ``block``."""
     return -(-channels // block) * block
 
 
 class Blocked:
-    """The blocked values of one build; stored in ``bridge.shared``."""
+    """The values in blocked layout in one build; an instance is in ``bridge.shared``."""
 
     def __init__(self, bridge: NgraphBridge) -> None:
         self._bridge = bridge
         self._found: dict[Key, Output | None] = {}
-        # Contents of the padded lanes of blocked values, 0 by default.
+        # By key of a blocked value, the contents of its padded lanes; 0 if a value is absent.
         self._padding: dict[Key, np.ndarray] = {}
         bridge.materialize = self._materialized
 
@@ -132,12 +133,12 @@ class Blocked:
         return found if found is not None and self._is_clean(found) else None
 
     def moved(self, source: Output, block: int, channels: int) -> Output:
-        """Reorders ``source``, in either layout, to blocks of ``block`` channels; 1: plain."""
+        """Reorders ``source``, plain or blocked, to blocks of ``block`` channels; 1: to plain."""
         node = self._bridge.extension("BlockedReorder", [source], block=block, channels=channels)
         return node.output(0)
 
     def _any(self, output: Output) -> Output | None:
-        """The blocked layout as in :meth:`find`, whatever the padding contains."""
+        """The blocked layout of ``output`` as in :meth:`find`, even if padded lanes are not 0."""
         return (
             self._search(output, _MAX_SEARCH_DEPTH)
             if len(self._bridge.shape(output)) == 4
@@ -193,7 +194,7 @@ class Blocked:
         return result
 
     def _computed_padding(self, blocked: Output) -> np.ndarray | None:
-        """The padding's contents in an elementwise result, computed from those in its operands."""
+        """The contents of padded lanes of an elementwise result, from those of its operands."""
         node = blocked.get_node()
         values = [self._padding_of(source) for source in node.input_values()]
         known = [opset15.constant(value) for value in values if value is not None]
@@ -205,7 +206,7 @@ class Blocked:
     def _created(
         self, type_name: str, operands: Sequence[Any], attributes: dict[str, Any]
     ) -> Output:
-        """Creates an elementwise node, and returns its output."""
+        """Creates an elementwise node of the type ``type_name``, and returns its output."""
         if type_name == ROUNDING:
             return self._bridge.extension(type_name, operands).output(0)
         return NodeFactory("opset15").create(type_name, operands, attributes).output(0)
@@ -270,7 +271,7 @@ def put_in_blocks(bridge: NgraphBridge, node: Any, order: Sequence[int]) -> Outp
 
 
 def taken_from_blocks(bridge: NgraphBridge, node: Any, shape: Sequence[Any]) -> Output | None:
-    """``node`` in ``shape``, if that is the plain layout of transposed blocks."""
+    """The plain layout, of ``shape``, of the blocks that ``node`` transposes; else ``None``."""
     x = as_output(node)
     if x.get_node().get_type_name() != "Transpose" or not _is_between_layouts(bridge, x, shape):
         return None

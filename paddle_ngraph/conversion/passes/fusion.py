@@ -35,7 +35,7 @@ def fuse_relus(model: Model, extension: Extension) -> None:
 
 
 class Readers:
-    """The readers of each output, without nodes outside the model."""
+    """The nodes of a model that read each output; readers that belong to no model are left out."""
 
     def __init__(self, model: Model) -> None:
         self._found: dict[Key, list[Node]] = {}
@@ -44,7 +44,7 @@ class Readers:
                 self._found.setdefault(key_of(source), []).append(node)
 
     def of(self, output: Output) -> list[Node]:
-        """The readers of ``output``; one that reads it twice appears twice."""
+        """The nodes that read ``output``; a node that reads it twice occurs twice."""
         return self._found.get(key_of(output), [])
 
 
@@ -66,7 +66,8 @@ def _relu_of(output: Output, readers: Readers) -> tuple[Node, float] | None:
     if found.keys() == {"Relu"}:
         return found["Relu"], 0.0
     if found.keys() != {"Clamp", "NotEqual", "Select"} or len(readers.of(output)) != 4:
-        # Not the pattern that converters create for a clamp that propagates NaN.
+        # Other readers than those of the pattern by which converters express a clamp that
+        # propagates NaN.
         return None
     clamp, is_nan, select = found["Clamp"], found["NotEqual"], found["Select"]
     operands = [is_nan.output(0), output, clamp.output(0)]
@@ -128,7 +129,7 @@ def _is_constant_input(node: Node, index: int, value: float) -> bool:
 
 
 def _known_value(output: Output) -> float | None:
-    """The value of a constant with one element, of any shape."""
+    """The element of a constant that has one element; ``None`` for other outputs."""
     node = output.get_node()
     if node.get_type_name() == "Reshape":
         return _known_value(node.input_value(0))
@@ -163,7 +164,7 @@ def gradient_sum(
 
 
 def _split_factor(product: Output) -> tuple[Output, Output] | None:
-    """The operands of a multiplication by a scalar, the scalar last."""
+    """The tensor and the scalar of a multiplication by a scalar; ``None`` for other outputs."""
     if product.get_node().get_type_name() != "Multiply":
         return None
     shape = product.get_partial_shape()
@@ -190,12 +191,12 @@ def _terms(total: Output, readers: Readers) -> list[Output]:
 
 
 def _has_shape(output: Output, shape: PartialShape) -> bool:
-    """Whether ``output`` certainly has this shape, and is float32."""
+    """Whether ``output`` certainly has this shape and dtype float32."""
     sizes = output.get_partial_shape()
     is_same = sizes.is_static and shape.is_static and sizes == shape
     return is_same and output.get_element_type() == Type.f32
 
 
 def have_same_shape(*outputs: Output) -> bool:
-    """Whether all outputs certainly have one shape, and are float32."""
+    """Whether all outputs certainly have the same shape, and dtype float32."""
     return all(_has_shape(output, outputs[0].get_partial_shape()) for output in outputs)

@@ -32,10 +32,11 @@ _SCALINGS = frozenset({"Divide", "Multiply"})
 # Types of nodes that may be between a quantized tensor and its matmul: the plugin computes these on
 # integers, too.
 _GRID_PRESERVING = _VIEWS | {"MaxPool", "Relu"}
-# The axes of the weights that are output channels; a matrix's depend on attributes.
+# By node type, the axes of the weights that are output channels. A matmul with transposed weights
+# has another axis.
 _CHANNELS = {"Convolution": (0,), "GroupConvolution": (0, 1), "MatMul": (-1,)}
 _LOWEST, _HIGHEST = -128, 127
-# Types that the plugin fuses with the matmul before them, or moves out of the way.
+# Types of nodes that the plugin fuses with the matmul before them, or moves out of the way.
 _FUSED = _VIEWS | _SCALINGS | {"Add", "Clamp", "Concat", "Relu", "Subtract"}
 
 
@@ -106,7 +107,7 @@ class _Quantized:
                 self._visit(node)
 
     def read(self) -> dict[Key, Output]:
-        """The constants whose contents the pass has to read."""
+        """The constants whose contents the pass reads, by key."""
         steps = [step for weights in self.matmuls for step in weights.steps]
         steps += [step for t in self.tensors for _, path in t.readers for step in path]
         needed = [step.input_value(1) for step in steps if step.get_type_name() in _SCALINGS]
@@ -132,7 +133,7 @@ class _Quantized:
             self.matmuls.append(_Weights(node, *self._steps(node.input_value(1))))
 
     def _is_constant(self, value: Output) -> bool:
-        """Whether ``value`` is computed from constants alone."""
+        """Whether ``value`` depends on constants only."""
         return value.get_node().get_name() in self._constant
 
     def _is_scalar_constant(self, value: Output) -> bool:
@@ -185,7 +186,7 @@ class _Quantized:
                 yield target, path
 
     def _steps(self, value: Output) -> tuple[Output, tuple[Node, ...]]:
-        """The source from which scalings and views alone compute ``value``, and these."""
+        """The source of ``value``, and the scalings and views that compute ``value`` from it."""
         node = value.get_node()
         steps: list[Node] = []
         while node.get_type_name() in _VIEWS | _SCALINGS:
@@ -196,7 +197,7 @@ class _Quantized:
 
 
 def _constant_nodes(model: Model) -> set[str]:
-    """Names of the nodes that are computed from constants alone."""
+    """The names of the nodes that depend on constants only."""
     found: set[str] = set()
     for node in model.get_ordered_ops():
         sources = {value.get_node().get_name() for value in node.input_values()}
@@ -206,7 +207,7 @@ def _constant_nodes(model: Model) -> set[str]:
 
 
 def _unclipped(value: Output) -> Output:
-    """The ``x`` of ``Minimum(Maximum(x, ...), ...)``."""
+    """The ``x`` if ``value`` is ``Minimum(Maximum(x, ...), ...)``, without the clamp."""
     for type_name in ("Minimum", "Maximum"):
         node = value.get_node()
         if node.get_type_name() != type_name:
@@ -216,7 +217,7 @@ def _unclipped(value: Output) -> Output:
 
 
 def _applied(steps: Sequence[Node], values: Array, known: Contents) -> Array:
-    """``values`` after these scalings and views."""
+    """The array ``values`` after the scalings and views ``steps``."""
     for step in steps:
         type_name = step.get_type_name()
         if type_name in _SCALINGS:
@@ -269,7 +270,7 @@ def _has_grid(tensor: _QuantizedTensor, known: Contents) -> bool:
 
 
 def _quantize(tensor: _QuantizedTensor, known: Contents) -> None:
-    """Connects the readers of a quantized tensor to a FakeQuantize."""
+    """Inserts a FakeQuantize between a tensor that the program quantizes and its readers."""
     factor = known[key_of(tensor.factor)].reshape(())
     outputs: dict[tuple[str, ...], Output] = {}
     for target, steps in tensor.readers:
@@ -321,7 +322,10 @@ _MIN_READS_FOR_ROUNDING = 4
 
 
 def _window(x: Output) -> dict[str, list[int]] | None:
-    """Attributes of OpenVINO's pooling, if it may replace Paddle's before a FakeQuantize."""
+    """Attributes of an OpenVINO MaxPool that replaces Paddle's; ``None`` if none is equivalent.
+
+    ``x`` is the value that a FakeQuantize reads.
+    """
     pool = x.get_node()
     if (
         pool.get_type_name() != "PaddleMaxPool"
@@ -338,7 +342,8 @@ def _window(x: Output) -> dict[str, list[int]] | None:
         stride, begin = int(attributes["strides"][axis]), int(attributes["pads"][axis])
         reach = (out - 1) * stride + kernel - begin
         end = max(0, reach - size)
-        # In a window of padding only, Paddle's result is its lowest value.
+        # For a window of padding only, Paddle's max pooling returns the lowest value, OpenVINO's
+        # does not.
         if max(begin, end) >= kernel or size - reach >= stride:
             return None
         for name, value in (("strides", stride), ("pads_begin", begin), ("pads_end", end)):
@@ -376,7 +381,7 @@ def _without_nan(value: Output) -> Output:
 
 
 def _range(node: Node) -> tuple[float, float]:
-    """The bounds of an activation's results."""
+    """A lower and an upper bound of the results of an activation node."""
     type_name, attributes = node.get_type_name(), node.get_attributes()
     if type_name == "Clamp":
         return attributes["min"], attributes["max"]

@@ -38,7 +38,7 @@ from paddle_ngraph.settings import SETTINGS
 
 # The key in a model's runtime information that makes the core compile all other nodes in float32.
 _MIXED_PRECISION_MARK = "ngraph_mixed_precision"
-# Indices of a convolution's inputs that are rounded before it.
+# By type of convolution node, the indices of the inputs that are rounded to bfloat16.
 _CONVOLUTIONS = {
     "BlockedConvolution": (0,),
     "BlockedConvolutionDataGrad": (0,),
@@ -98,7 +98,7 @@ def _following_rounding(matmul: Node) -> Node:
 
 
 def _factors(node: Node) -> list[Output]:
-    """The float32 factors of a matmul or a convolution."""
+    """The two operands of a matmul or convolution, without those that are not float32."""
     return [value for value in node.input_values()[:2] if value.get_element_type() == Type.f32]
 
 
@@ -110,7 +110,8 @@ def _is_matmul(node: Node) -> bool:
     if any(len(shape) < 2 or 0 in shape for shape in shapes) or _reads_grid(node):
         return False
     if any(None in shape for shape in shapes) and shapes[0][:-2] != shapes[1][:-2]:
-        return False  # unknown whether the batch dimensions are equal, or broadcast
+        # Batch dimensions that are dynamic and may be broadcast: the matmul is not rounded.
+        return False
     summed = shapes[0][-2 if node.get_attributes()["transpose_a"] else -1]
     sizes = [
         SETTINGS.assumed_bfloat16_dimension_size if n is None else n
@@ -123,18 +124,18 @@ def _is_matmul(node: Node) -> bool:
 
 
 def _dims(value: Output) -> list[int | None]:
-    """The dimensions of a tensor; ``None`` for dynamic ones."""
+    """The dimensions of a tensor, with ``None`` for each dynamic one."""
     shape = value.get_partial_shape()
     return [None if dim.is_dynamic else dim.get_length() for dim in shape]
 
 
 def _reads_grid(node: Node) -> bool:
-    """Whether the plugin multiplies integers here (int8.py)."""
+    """Whether a node reads quantized values, which the plugin multiplies as integers (int8.py)."""
     return any(v.get_node().get_type_name() == "FakeQuantize" for v in node.input_values())
 
 
 def _is_convolution(node: Node) -> bool:
-    """Whether a node is one of the core's convolutions, except depthwise ones, bound by memory."""
+    """Whether a node is a convolution of the core. Not depthwise ones, which memory limits."""
     if node.get_type_name() not in _CONVOLUTIONS:
         return False
     attributes = node.get_attributes()
@@ -169,12 +170,12 @@ class _Rounded:
         self._channels_last: dict[Key, Output] = {}
 
     def operands(self, matmul: Node) -> list[Output]:
-        """The rounded operands of a matmul, with equal batch dimensions."""
+        """The operands of a matmul, rounded to bfloat16 and broadcast to equal batch dimensions."""
         batch = _dims(matmul.output(0))[:-2]
         return [self._broadcast(self.of(value), batch) for value in matmul.input_values()]
 
     def of(self, value: Output) -> Output:
-        """``value`` in bfloat16; a view of the rounded source, if it is a view."""
+        """``value`` rounded to bfloat16; if it is a view, a view of its rounded source."""
         value = before_rounding(value)
         key = key_of(value)
         if key not in self._found:

@@ -28,10 +28,11 @@ _FUSED_PREFIXES = (
     "NormalizeL2",
     "Interpolate",
 )
-# Comparisons by their equivalent with swapped operands.
+# For each comparison, the type of node that is equivalent with swapped operands.
 _MIRRORED_COMPARISONS = {"Greater": opset15.less, "GreaterEqual": opset15.less_equal}
 
-# The core compiles a model with this in its runtime information without fused loops (snippets).
+# Key of a model's runtime information: the core compiles a model that has it without fused loops
+# (snippets).
 _NO_LOOP_FUSION_MARK = "ngraph_loops_apart"
 # The time that the plugin takes to fuse elementwise nodes grows with the square of their number.
 _MAX_LOOP_LENGTH = 128
@@ -48,10 +49,10 @@ _UNIT_PRESERVING = ELEMENTWISE | {
 _SUMS = frozenset({"ReduceMax", "ReduceMean", "ReduceSum"})
 # The maximum rank of data and weights of a layer whose matmul may belong to a unit.
 _MAX_RANK_OF_LAYERS = 2
-# The rank of the data where groups of channels are normalized: [samples, groups, rest].
+# The rank of the input of a normalization over groups of channels: [samples, groups, rest].
 _RANK_OF_GROUPS = 3
 RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
-# Types before which the plugin moves a mean, or with which it merges one.
+# Types of nodes before which the plugin moves a following mean; two means are merged.
 _MOVABLE_BEHIND_REDUCTION = RESHAPES | {"ReduceMean", "Transpose"}
 _REDUCTIONS = {
     "ReduceL1": opset15.reduce_l1,
@@ -133,7 +134,7 @@ def divide_sums_over_samples(model: Model) -> None:
 
 
 def _is_over_samples(mean: Node) -> bool:
-    """Whether a mean, merged with those before it, reduces axis 0 of the value before them all."""
+    """Whether a chain of means, which the plugin merges, reduces axis 0 of its first value."""
     node, axes = mean, _reduced(mean)
     while 0 not in axes:
         node = node.input_value(0).get_node()
@@ -174,7 +175,7 @@ def _axes_before(node: Node, axes: set[int]) -> set[int] | None:
 
 
 def _size_along(x: Output, axes: Output) -> Node:
-    """The product of the sizes of ``x`` along these axes, as a node of float32."""
+    """The number of elements that a reduction along ``axes`` combines, as a float32 node."""
     if x.get_partial_shape().is_static:
         sizes = np.array(list(x.get_shape()))[axes.get_node().get_data()]
         return opset15.constant(np.float32(sizes.prod()))
@@ -291,10 +292,11 @@ def _traits(node: Node, known: dict[str, frozenset[str]]) -> frozenset[str]:
         before |= {"normalized"}
     if type_name == "Transpose":
         before |= {"transposed"}
-    # This reshape is not removed, so that its readers read no end of a unit.
+    # The plugin does not remove a reshape that changes the rank, so the reshape's readers do not
+    # read the end of a unit.
     if type_name in RESHAPES and _changes_rank(node):
         before -= {"unit"}
-    # The reshape from groups back to channels, which ends a group normalization.
+    # A reshape from groups back to channels ends a group normalization, which is a unit.
     if type_name == "Reshape" and "normalized" in before:
         before |= {"unit"}
     return before

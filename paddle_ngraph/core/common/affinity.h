@@ -1,4 +1,4 @@
-// CPU affinity of the process.
+// CPU affinity of the process: the cores that its threads may use.
 #pragma once
 
 namespace paddle_ngraph {

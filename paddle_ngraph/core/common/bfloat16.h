@@ -8,7 +8,8 @@
 
 namespace paddle_ngraph {
 
-// Bits of the nearest bfloat16 value, ties to even. All NaNs become one NaN.
+// Bits of the bfloat16 value nearest to a float32, given by its bits; ties to even. All NaNs become
+// one NaN.
 NGRAPH_INLINE inline uint32_t nearest_bfloat16(uint32_t bits) {
   const uint32_t rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
   return (bits & 0x7FFFFFFF) > 0x7F800000 ? 0x7FFF : rounded;

@@ -6,12 +6,13 @@
 
 namespace paddle_ngraph {
 
-// A static object beside the implementation of a cache, for the life of the process. Only pointers
-// to literals, since both libraries of the core declare caches (core/ov/ov_function.h).
+// Declares a cache, for docs/caches.md and clear_cache(): a static object in the source of the
+// cache. Only pointers to literals, since both libraries of the core declare caches
+// (core/ov/ov_function.h).
 class CacheDeclaration {
  public:
-  // Declares a cache that clear_cache() does not empty: one of each object of some kind, or one
-  // that is cleared in another way.
+  // Declares a cache that clear_cache() does not empty: each object of a class has one, or another
+  // call clears it.
   CacheDeclaration(const char* name, const char* values, const char* key, const char* bound,
                    const char* cleared, const char* file = __builtin_FILE())
       : CacheDeclaration(name, values, key, bound, cleared, nullptr, nullptr, file) {}
@@ -28,13 +29,13 @@ class CacheDeclaration {
   const char* const values;
   const char* const key;
   const char* const bound;
-  const char* const cleared;  // how, or by which call, the cache is cleared
-  void (*const clear)();      // nullptr: clear_cache() does not empty the cache
-  size_t (*const size)();     // nullptr: the size is not reported
+  const char* const cleared;  // how, or by which call, the cache is cleared; for docs/caches.md
+  void (*const clear)();      // empties the cache; nullptr: clear_cache() does not empty it
+  size_t (*const size)();     // number of entries; nullptr: not reported
   const char* const file;
-  const CacheDeclaration* const next;  // the next one in the list of all declarations
+  const CacheDeclaration* const next;  // next element of the linked list of all declarations
 
-  // The first declaration of the list.
+  // Head of the linked list of all cache declarations of the process.
   static const CacheDeclaration* first();
 
  private:

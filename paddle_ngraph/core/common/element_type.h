@@ -11,7 +11,7 @@ struct ElementNames {
   ElementType element;
   const char* ngraph;
   const char* paddle;
-  bool has_numpy_name = true;  // whether NumPy has a type with the name in `paddle`
+  bool has_numpy_name = true;  // whether `paddle` is also the name of a NumPy type
 };
 
 constexpr std::array<ElementNames, 10> kElementTypes{{

@@ -13,8 +13,8 @@ namespace paddle_ngraph {
 // Python: paddle_ngraph.errors.ErrorCode.
 enum class ErrorCode : int {
   kGeneral,
-  kInt32Overflow,  // integers overflow int32 in this run; those of other runs may not
-  kOutOfBounds,    // an index with which Paddle's own kernel would access memory out of bounds
+  kInt32Overflow,  // an integer overflows int32 in this run; other runs may succeed
+  kOutOfBounds,    // an index is out of bounds: Paddle's kernel would access other memory
 };
 
 constexpr int64_t kNoOperator = -1;
@@ -37,7 +37,8 @@ class NgraphError : public std::runtime_error {
   int64_t op_id_;
 };
 
-// A tensor value that plain Paddle rejects too; becomes Paddle's InvalidArgument (ValueError).
+// Error for a tensor value that plain Paddle rejects too; becomes Paddle's InvalidArgument, in
+// Python ValueError.
 class InvalidInput : public NgraphError {
  public:
   using NgraphError::NgraphError;

@@ -1,4 +1,4 @@
-// IEEE 754 arithmetic, independent of the thread's settings.
+// Default IEEE 754 arithmetic for a scope, independent of the thread's settings.
 #pragma once
 
 #include <xmmintrin.h>
@@ -20,7 +20,8 @@ class DefaultFloatEnvironment {
   DefaultFloatEnvironment& operator=(const DefaultFloatEnvironment&) = delete;
 
  private:
-  static constexpr unsigned int kDefault = 0x1f80;  // all exceptions masked, round to nearest
+  // MXCSR: all exceptions masked, round to nearest, denormals computed.
+  static constexpr unsigned int kDefault = 0x1f80;
 
   unsigned int before_;
 };

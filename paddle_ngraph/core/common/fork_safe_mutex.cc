@@ -18,7 +18,7 @@ std::shared_mutex& fork_mutex() {
 }
 
 struct MutexRegistry {
-  // Guards `list`; a fork locks this mutex and those in the list.
+  // Guards `list`. Before a fork, this mutex and all mutexes in the list are locked.
   std::mutex mutex;
   std::vector<std::mutex*> list;
 

@@ -1,4 +1,4 @@
-// Fork-safe locks: unlocked in a forked process.
+// Fork-safe mutexes: unlocked in a forked process, whichever thread locked them in the parent.
 #pragma once
 
 #include <mutex>

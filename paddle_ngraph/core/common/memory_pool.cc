@@ -32,9 +32,10 @@ size_t rounded(size_t bytes) {
 // left.
 void* of_system(size_t bytes) {
   const bool is_large = bytes >= kHugePage;
-  void* data = nullptr;  // std::aligned_alloc takes multiples of the alignment only
+  void* data = nullptr;  // not by std::aligned_alloc, which accepts multiples of the alignment only
   if (posix_memalign(&data, is_large ? kHugePage : kAlignment, bytes) != 0) return nullptr;
-  if (is_large) madvise(data, bytes, MADV_HUGEPAGE);  // a hint
+  // Huge pages are only a hint: errors are ignored.
+  if (is_large) madvise(data, bytes, MADV_HUGEPAGE);
   return data;
 }
 
@@ -86,7 +87,7 @@ void* MemoryPool::take(size_t bytes) {
 
 void MemoryPool::give(void* data, size_t bytes) {
   const auto most = static_cast<size_t>(std::max(0, FLAGS_ngraph_memory_mb)) << 20;
-  Blocks dropped;  // freed after the lock is released
+  Blocks dropped;  // declared before the lock, so that blocks are freed after its release
   {
     std::lock_guard<std::mutex> lock(mutex_);
     idle_.push_front({data, bytes});

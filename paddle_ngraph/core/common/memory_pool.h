@@ -23,16 +23,16 @@ class MemoryPool {
 
   static MemoryPool& instance();
 
-  // Memory that returns to the pool when its last reference is released.
+  // Allocates memory that returns to the pool when its last reference is released.
   std::shared_ptr<phi::Allocation> allocate(size_t bytes);
 
-  // Returns every block to the system.
+  // Returns every unused block of the pool to the system.
   void clear();
 
   // Total size of the unused blocks, in bytes.
   size_t idle_bytes() const;
 
-  // Whether memory belongs to the pool.
+  // Whether an allocation is from this pool.
   static bool owns(const phi::Allocation& memory);
 
  private:
@@ -47,7 +47,7 @@ class MemoryPool {
   void give(void* data, size_t bytes);
 
   mutable ForkSafeMutex mutex_;
-  Blocks idle_;  // most recently freed first
+  Blocks idle_;  // unused blocks, the most recently freed one first
   std::multimap<size_t, Blocks::iterator> by_size_;
   size_t idle_bytes_ = 0;
 };

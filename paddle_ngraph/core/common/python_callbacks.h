@@ -31,7 +31,8 @@ enum class PythonCallback {
   kOutcome,
 };
 
-// Module and name of each function, in the order of PythonCallback.
+// Module and name of each Python function that the core calls, in the order of the enumeration
+// PythonCallback.
 inline constexpr std::array<std::pair<const char*, const char*>, 18> kPythonCallbacks = {{
     {"paddle_ngraph.utils.signals", "hold"},
     {"paddle_ngraph.ir.graph", "verify"},
@@ -60,7 +61,8 @@ inline pybind11::object import_module(const char* module) {
   return found;
 }
 
-// Returns one of the functions; its module is imported at the first call. Requires the GIL.
+// Returns the Python function that `call` names; imports its module at the first call. Requires the
+// GIL.
 inline pybind11::object callback(PythonCallback call) {
   const auto& [module, name] = kPythonCallbacks[static_cast<size_t>(call)];
   return import_module(module).attr(name);

@@ -45,6 +45,6 @@ struct type_caster<std::variant<T...>>;
 template <typename T, typename A>
 struct type_caster<std::vector<T, A>>;
 template <>
-struct type_caster<paddle::Tensor>;  // of paddle/utils/pybind.h
+struct type_caster<paddle::Tensor>;  // caster of Paddle's paddle/utils/pybind.h
 
 }  // namespace pybind11::detail

@@ -42,7 +42,8 @@ inline uint64_t temper(uint64_t word) {
   return word ^ (word >> Stream::tempering_l);
 }
 
-// Inverse of `temper`. Each step is undone from the bits that it left unchanged.
+// Inverse of `temper`, the last step of MT19937. Each shift is undone from the bits that it left
+// unchanged.
 uint64_t untemper(uint64_t number) {
   number ^= number >> Stream::tempering_l;
   number ^= (number << Stream::tempering_t) & Stream::tempering_c;
@@ -121,7 +122,7 @@ void fill_mask(size_t count, float probability, Stream* stream, uint8_t* output)
   const size_t rest = count - done;
   next_block(state, next);
   mask_from_words(next, rest, threshold, output + done);
-  // The last kBlock words that were computed: the state from which the stream continues.
+  // The kBlock most recently generated words: the state from which the stream continues.
   Words last;
   std::copy(next, next + rest, std::copy(state + rest, state + kBlock, last.words.begin()));
   stream->seed(last);

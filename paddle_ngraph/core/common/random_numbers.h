@@ -10,17 +10,17 @@
 namespace paddle_ngraph {
 
 enum class Distribution : int {
-  dropout_mask,  // 0 with probability a, otherwise 1 (uint8)
-  uniform,       // a <= value < b (float32)
-  normal,        // mean a, standard deviation b (float32)
+  dropout_mask,  // samples of type uint8: 0 with probability a, otherwise 1
+  uniform,       // samples of type float32, uniform in a <= value < b
+  normal,        // samples of type float32, normal with mean a and standard deviation b
 };
 
-// Sample of one stochastic operator in a run.
+// Random numbers that a run generates for one stochastic operator.
 struct RandomSample {
   Distribution distribution;
   float a;
   float b;
-  int64_t seed;  // seed of a stream of its own; 0: the stream set by paddle.seed
+  int64_t seed;  // seed of an own stream of the operator; 0: the stream that paddle.seed sets
   std::vector<size_t> shape;
 
   size_t count() const;

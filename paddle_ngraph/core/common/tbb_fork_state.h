@@ -3,7 +3,7 @@
 
 namespace paddle_ngraph {
 
-// Records that TBB is about to compute in this process.
+// Records that TBB is about to compute in this process, which creates its threads.
 void mark_tbb_started();
 
 // Whether the process was forked from one in which TBB had computed. TBB still counts the threads

@@ -19,7 +19,7 @@ double ratio(double quota, double period) {
   return quota > 0 && period > 0 ? quota / period : kUnlimited;
 }
 
-// Quota of one control group, in cores.
+// CPU quota of one control group (cgroup), in cores.
 double quota_of(const std::string& folder) {
   double quota = 0, period = 0;
   // Version 2 of control groups writes "max 100000" if there is no limit: no number is read.
@@ -29,7 +29,7 @@ double quota_of(const std::string& folder) {
   return ratio(quota, period);
 }
 
-// Minimum quota of a group and its ancestors.
+// The minimum of the CPU quotas of a control group and its ancestors.
 double min_quota(const std::string& root, std::string path) {
   double least = quota_of(root);
   for (; path.size() > 1; path.erase(path.rfind('/')))
@@ -54,7 +54,7 @@ int granted_cores() {
   return cores;
 }
 
-// The cores that the quotas allow, read once per process.
+// Number of cores that the CPU quotas of the process allow, read once.
 int granted_once() {
   static const int granted = granted_cores();
   return granted;

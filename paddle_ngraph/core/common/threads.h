@@ -1,4 +1,4 @@
-// Number of compute threads.
+// Number of threads that compute: cores, CPU quotas and flags.
 #pragma once
 
 #include <string>

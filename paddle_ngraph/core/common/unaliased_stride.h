@@ -1,4 +1,4 @@
-// Row stride of a matrix that is read along its columns.
+// A row stride for matrices read by columns, with which a column does not share cache sets.
 #pragma once
 
 #include <cstdint>

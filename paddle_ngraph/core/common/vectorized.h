@@ -4,14 +4,14 @@
 // all versions round identically.
 #pragma once
 
-// Not under ThreadSanitizer: its runtime is called when a version is chosen, before the library can
-// call anything.
+// No versions of functions by instruction set under ThreadSanitizer: its runtime is called when a
+// version is chosen, before the library can call anything.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define NGRAPH_VECTORIZED __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define NGRAPH_VECTORIZED
 #endif
 
-// For functions called by such a loop: inlining is the only way to compile them for its
-// instructions.
+// For functions that a vectorized loop calls: only if inlined, a function is compiled for the
+// loop's instruction set.
 #define NGRAPH_INLINE __attribute__((always_inline))

@@ -1,4 +1,5 @@
-// Background compilation of an engine: its job, and what its runs by Paddle took meanwhile.
+// Background compilation of an engine: its compile job, and the durations of runs that fall back
+// during the build.
 #pragma once
 
 #include <atomic>
@@ -22,8 +23,8 @@ class BackgroundCompiler {
  public:
   explicit BackgroundCompiler(const EngineGraph& graph) : graph_(graph) {}
 
-  // The choice according to FLAGS_ngraph_background_compile. Throws InvalidInput for an unknown
-  // value of the flag.
+  // Whether a run without a function may fall back, by FLAGS_ngraph_background_compile. Throws
+  // InvalidInput for an unknown value of the flag.
   static MissingFunction missing_function();
 
   // Returns true if no job of the engine is pending, for kWait after waiting for the jobs.
@@ -36,7 +37,7 @@ class BackgroundCompiler {
   // program of the subgraph. Throws nothing.
   static void submit(const std::shared_ptr<CompileJob>& job);
 
-  // Records a run by Paddle while a function was built.
+  // Records the duration of a run that fell back while its function was built in the background.
   void note_fallback_run(int64_t us);
 
   // Number of runs recorded by note_fallback_run().
@@ -53,7 +54,8 @@ class BackgroundCompiler {
   const EngineGraph& graph_;
   BuildFailures failures_;
   std::atomic<const CompileJob*> pending_job_{nullptr};
-  std::atomic<int64_t> min_fallback_us_{0};  // 0: not measured
+  // Shortest duration of a fallback run in microseconds; 0: not measured.
+  std::atomic<int64_t> min_fallback_us_{0};
   std::atomic<int64_t> fallback_runs_{0};
 };
 

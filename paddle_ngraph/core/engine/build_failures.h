@@ -10,7 +10,7 @@
 
 namespace paddle_ngraph {
 
-// Thread-safe.
+// Failures of one graph's builds, by key; thread-safe.
 class BuildFailures {
  public:
   // Records that the function for this key cannot be built, nor any other function of the graph if
@@ -25,8 +25,8 @@ class BuildFailures {
   struct Failure {
     Signature key;
     std::exception_ptr reason;
-    uint64_t version;  // see denylist_version()
-    bool is_for_all;   // for any key
+    uint64_t version;  // denylist_version() when the build failed
+    bool is_for_all;   // whether no function of the graph can be built, whatever the key
   };
 
   std::mutex mutex_;

@@ -42,9 +42,11 @@ void CompileJob::build() {
   try {
     functions_->build_and_cache(key_, *snapshot_, settings_, &is_active_);
     ++EngineStats::instance().functions_built_in_background;
-  } catch (const InvalidInput&) {  // the input may be invalid for this key alone
+  } catch (const InvalidInput&) {
+    // The input may be invalid for this key only: other keys can be built.
     record_failure(false);
-  } catch (const PythonInterrupt&) {  // nothing is recorded: the next run submits another job
+  } catch (const PythonInterrupt&) {
+    // An interrupted build records nothing: the next run submits another job.
   } catch (...) {
     record_failure(fallback_succeeded_ && !creates_empty_tensor(graph(), shapes()));
   }

@@ -7,7 +7,7 @@ namespace paddle_ngraph {
 namespace {
 
 constexpr int kAverageScale = 1024;
-// Number of runs over which the number of concurrent runs is averaged.
+// Number of runs over which the moving average of concurrent runs is taken.
 constexpr int kAveragedRuns = 32;
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace paddle_ngraph {
 // Only speed depends on the average, so races may lose a run of it.
 class Concurrency {
  public:
-  // A run in progress, from construction to destruction.
+  // Counts a run as in progress while this object lives.
   class Run {
    public:
     explicit Run(Concurrency* owner);
@@ -19,7 +19,7 @@ class Concurrency {
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
 
-    // Whether no other run was in progress when this run began.
+    // Whether no other run of the engine was in progress when this run began.
     bool is_alone() const { return is_alone_; }
 
     // Number of groups of equal size (streams) into which `threads` threads are divided, each for
@@ -33,7 +33,7 @@ class Concurrency {
 
  private:
   std::atomic<int> running_{0};
-  std::atomic<int> average_{0};  // average number of concurrent runs, times 1,024
+  std::atomic<int> average_{0};  // average number of concurrent runs, in units of 1/1024
 };
 
 }  // namespace paddle_ngraph

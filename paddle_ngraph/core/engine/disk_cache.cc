@@ -49,7 +49,7 @@ struct Footer {
   uint64_t num_words;
   uint64_t key_bytes;
   uint64_t blob_hash;
-  uint64_t metadata_hash;  // hash of the words and the key
+  uint64_t metadata_hash;  // hash of the words and the key, the parts of the file that are no blob
   char magic[sizeof(kMagic)];
 };
 
@@ -68,12 +68,12 @@ class Descriptor {
   int number_;
 };
 
-// Whether only this user could have written the file or folder.
+// Whether no other user than this one can have written a file or folder.
 bool is_writable_only_by(uid_t user, const struct stat& status) {
   return status.st_uid == user && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// A folder with functions, and the user that must own them.
+// A folder of a saved model's functions, and the user that must own its files.
 struct ModelFolder {
   std::string folder;
   uid_t owner;
@@ -83,8 +83,8 @@ struct ModelFolder {
 class ModelFolders {
  public:
   static ModelFolders& instance() {
-    static ModelFolders* const folders =
-        std::make_unique<ModelFolders>().release();  // never destroyed: outlives every engine
+    // Never destroyed: engines may outlive static objects.
+    static ModelFolders* const folders = std::make_unique<ModelFolders>().release();
     return *folders;
   }
 
@@ -96,7 +96,7 @@ class ModelFolders {
     if (folders_.size() > kMaxModelFolders) folders_.pop_back();
   }
 
-  // The folders, most recently added first.
+  // The folders of saved models, the most recently added one first.
   std::deque<ModelFolder> all() const {
     std::lock_guard<std::mutex> lock(mutex_);
     return folders_;
@@ -131,7 +131,7 @@ std::string hex(const std::string& text, uint64_t seed) {
   return digits;
 }
 
-// Two hashes: the prefix of the names of all files of a graph.
+// The beginning of the file names of all functions of a graph: two hashes of the graph.
 std::string graph_prefix(const std::string& graph) { return hex(graph, 1) + hex(graph, 2) + "-"; }
 
 std::string file_name(const DiskKey& key) {
@@ -153,7 +153,7 @@ std::shared_ptr<const char> map(int descriptor, size_t size) {
           [size](const char* mapped) { munmap(const_cast<char*>(mapped), size); }};
 }
 
-// Gives madvise() advice on a page-aligned range of a mapped file. Errors are ignored.
+// Calls madvise() for a page-aligned range of a mapped file. Errors are ignored.
 void advise(const char* begin, size_t size, int advice) {
   madvise(const_cast<char*>(begin), size, advice);
 }
@@ -185,7 +185,7 @@ void write_all(int descriptor, const void* memory, size_t size) {
   }
 }
 
-// A file being written, deleted unless it is renamed to its final path.
+// A file that is being written: deleted at the end of the scope unless it got its final name.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& folder)
@@ -222,7 +222,7 @@ struct FileOnDisk {
   size_t bytes;
 };
 
-// The stored functions in a folder. Deletes old unfinished files.
+// The files of stored functions in a folder. Also deletes old unfinished files.
 std::vector<FileOnDisk> files_in(const std::string& folder) {
   std::vector<FileOnDisk> found;
   std::error_code error;
@@ -278,7 +278,7 @@ std::optional<StoredFunction> parse(std::shared_ptr<const char> file, size_t siz
   return StoredFunction{std::move(words), Blob{std::move(file), end}};
 }
 
-// Writes the file of a function: blob, words, key and footer.
+// Writes the file of a function in this order: blob, words, key and footer.
 void write_function(const TemporaryFile& file, const DiskKey& key,
                     const std::vector<int64_t>& words,
                     const std::function<void(const char* path)>& write_blob) {
@@ -362,7 +362,8 @@ void store_file(const DiskKey& key, const std::vector<int64_t>& words,
     TemporaryFile file(where);
     write_function(file, key, words, write_blob);
     if (evict_to_fit(where, file.size())) file.move_to(where + "/" + file_name(key));
-  } catch (const std::exception&) {  // the function is not cached on disk, and the run continues
+  } catch (const std::exception&) {
+    // An error of the disk cache is not an error of the run: the function is not stored.
   }
 }
 

@@ -24,18 +24,18 @@
 
 namespace paddle_ngraph {
 
-// Key of a stored function; `graph` alone identifies all functions of a graph.
+// Key of a stored function. Keys of all functions of a graph have the same member `graph`.
 struct DiskKey {
   // The environment of the build (versions, processor, settings) and the first line of the graph
   // string.
   std::string graph;
-  std::string instance;  // the signature of the inputs, and the fingerprint of the weights
+  std::string instance;  // signature of the inputs, and fingerprint of the weights
 };
 
-// The `graph` of the DiskKey of a graph string.
+// The member `graph` of the keys of a graph's functions, in this environment.
 std::string disk_key_of_graph(const std::string& graph, const std::string& environment);
 
-// A function read from disk, with verified checksums.
+// A function read from disk, whose checksums have been verified.
 struct StoredFunction {
   std::vector<int64_t> words;
   Blob blob;
@@ -48,7 +48,7 @@ std::optional<StoredFunction> find_file(const DiskKey& key);
 // Releases the resident pages of a stored function's blob; a later read loads them again.
 void release_pages(const Blob& blob);
 
-// Whether any folder exists to load functions from or to store them in.
+// Whether there is any folder to load functions from, or to store functions in.
 bool has_cache_folder();
 
 // Adds the folder of a model that belongs to `owner` to the folders that are searched for

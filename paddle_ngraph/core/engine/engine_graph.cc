@@ -23,7 +23,7 @@ uint64_t next_id() {
   return ++count;
 }
 
-// Throws InvalidInput unless the tensor has memory and no LoD, as functions require.
+// Throws InvalidInput if a tensor has no memory, or a LoD, which functions do not support.
 void require_plain(const phi::DenseTensor& tensor, size_t input) {
   const bool has_shape = tensor.dims().size() >= 0;
   if (!has_shape || (!tensor.initialized() && tensor.numel() != 0)) {

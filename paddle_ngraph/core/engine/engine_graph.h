@@ -20,15 +20,15 @@ class EngineGraph {
   // Throws NgraphError if the string is not a graph of this release.
   explicit EngineGraph(std::string text);
 
-  // The graph string.
+  // The graph string from which the engine was created.
   const std::string& text() const { return text_; }
-  // Distinguishes the engines of a process: Signature::graph.
+  // A number that no other engine of the process has: the member `graph` of its Signatures.
   uint64_t id() const { return id_; }
   const GraphHeader& header() const { return header_; }
-  // The read-only inputs that are read by value.
+  // Indices of the inputs, without states, whose contents functions read by value.
   const std::vector<size_t>& copied_inputs() const { return copied_inputs_; }
 
-  // The signature without the fingerprint of the weights.
+  // The signature of a run's function, without the fingerprint of the weights.
   Signature signature(const Inputs& inputs, const Settings& settings) const;
 
   // Throws NgraphError if the graph does not have this many inputs, states included.
@@ -48,7 +48,7 @@ class EngineGraph {
   std::vector<size_t> copied_inputs_;
 };
 
-// Hash of a signature without the weights and the settings.
+// Hash of a signature, ignoring weights and settings.
 uint64_t shape_hash(Signature key);
 
 }  // namespace paddle_ngraph

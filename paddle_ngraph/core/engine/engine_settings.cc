@@ -13,7 +13,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Flag values, in the order of enum Precision.
+// Values of FLAGS_ngraph_precision, in the order of enum Precision.
 constexpr std::array<const char*, 3> kPrecisions = {"f32", "bf16", "f16"};
 
 Precision wanted_precision() {
@@ -32,8 +32,8 @@ Settings settings_of(const GraphHeader& header) {
   Settings settings;
   if (!header.is_on_cpu()) {
     settings.num_threads = 1;
-    // Only functions with constant weights are computed in float16: in training, gradients would
-    // underflow.
+    // In training, gradients would underflow in float16: only functions with constant weights get
+    // float16.
     if (precision == Precision::kFloat16 && header.has_frozen_weights()) {
       settings.precision = precision;
     }

@@ -6,13 +6,14 @@
 
 namespace paddle_ngraph {
 
-// Build settings according to the present flags. Throws InvalidInput for an unknown precision.
+// The settings with which a graph is built under the current flags. Throws InvalidInput for an
+// unknown precision.
 Settings settings_of(const GraphHeader& header);
 
-// Number of threads of a function with these settings.
+// Number of threads of a run of a function that is built with these settings.
 int threads_of(const Settings& settings);
 
-// Value of FLAGS_ngraph_precision for this precision.
+// The value of FLAGS_ngraph_precision that selects this precision.
 const char* name_of(Precision precision);
 
 }  // namespace paddle_ngraph

@@ -32,7 +32,8 @@ std::shared_ptr<NgraphEngine> Engines::of(const std::string& graph) {
   verify_graph(graph);
   const auto made = std::make_shared<NgraphEngine>(graph);
   std::shared_ptr<NgraphEngine> engine;
-  RecentList evicted;  // freed after the lock is released, like `engine`: an engine frees functions
+  // Declared before the lock: engines, which free their functions, are freed after its release.
+  RecentList evicted;
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     entry = entry->second.engine.expired() ? entries_.erase(entry) : std::next(entry);

@@ -28,17 +28,18 @@ class Engines {
   // release.
   std::shared_ptr<NgraphEngine> of(const std::string& graph);
 
-  // Drops every engine that is not in use.
+  // Drops every retained engine that nothing else refers to.
   void clear();
 
-  // Number of live engines.
+  // Number of engines that exist, retained or not.
   size_t size() const;
 
  private:
   using RecentList = std::list<std::pair<std::string, std::shared_ptr<NgraphEngine>>>;
   struct Entry {
     std::weak_ptr<NgraphEngine> engine;
-    std::optional<RecentList::iterator> recent;  // position in recent_, if the engine is retained
+    // Position of the engine in recent_; none if the engine is not retained.
+    std::optional<RecentList::iterator> recent;
   };
 
   std::shared_ptr<NgraphEngine> find(const std::string& key, const std::string& graph);
@@ -48,7 +49,7 @@ class Engines {
                    Entry* entry, RecentList* evicted);
 
   mutable ForkSafeMutex mutex_;
-  RecentList recent_;  // retained engines, the most recently used first
+  RecentList recent_;  // engines that are retained, the most recently used one first
   std::unordered_map<std::string, Entry> entries_;
 };
 

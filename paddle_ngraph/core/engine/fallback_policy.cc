@@ -40,8 +40,10 @@ bool FallbackPolicy::try_run(const NgraphIO& io) const {
     run(io);
     stream.used();
     return true;
-  } catch (const NgraphError&) {     // the fallback is unavailable, and has run nothing
-  } catch (const std::exception&) {  // the states may have new values: no other attempt
+  } catch (const NgraphError&) {
+    // The fallback is unavailable, and nothing has run: the engine may try.
+  } catch (const std::exception&) {
+    // Anything else may have written states: a run must not be repeated then.
     if (has_states) throw;
   }
   return false;
@@ -54,7 +56,8 @@ void FallbackPolicy::run_after_failure(const NgraphIO& io, const std::exception_
   const bool is_overflow = error.code() == ErrorCode::kInt32Overflow;
   try {
     run(io);
-  } catch (const NgraphError&) {  // the fallback is unavailable
+  } catch (const NgraphError&) {
+    // The fallback is unavailable: the error of the engine is the answer.
     clear_failure(graph_.text());
     std::rethrow_exception(failure);
   } catch (...) {

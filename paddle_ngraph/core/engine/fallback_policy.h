@@ -10,12 +10,12 @@
 
 namespace paddle_ngraph {
 
-// Thread-safe.
+// Decides when a graph falls back to Paddle, and runs the fallback; thread-safe.
 class FallbackPolicy {
  public:
   explicit FallbackPolicy(const EngineGraph& graph) : graph_(graph) {}
 
-  // Whether the graph is on the denylist.
+  // Whether the graph is on the denylist, so that all runs fall back.
   bool is_denied() const;
 
   // Runs the fallback. Throws NgraphError if it is unavailable, and the errors of Paddle's kernels.
@@ -29,13 +29,14 @@ class FallbackPolicy {
   // after kMaxOverflowRuns overflows in a row, and after any other failure if `is_deniable`.
   void run_after_failure(const NgraphIO& io, const std::exception_ptr& failure, bool is_deniable);
 
-  // Ends a row of overflows: the engine has run the function.
+  // Records a successful run of the engine: the overflows before it are no longer consecutive.
   void note_engine_run() { overflow_runs_ = 0; }
 
  private:
   const EngineGraph& graph_;
-  std::atomic<uint64_t> denied_at_{0};  // see denylist_version()
-  // Number of runs in a row whose integers overflowed int32 in the engine.
+  // denylist_version() when the graph was denied; any other value: it is not denied now.
+  std::atomic<uint64_t> denied_at_{0};
+  // Number of consecutive runs of the engine that failed by an overflow of int32.
   std::atomic<int> overflow_runs_{0};
 };
 

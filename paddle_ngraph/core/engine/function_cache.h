@@ -37,8 +37,10 @@ struct Signature {
 // integer elements of inputs that are read by value.
 struct SymbolicSignature {
   Signature example;
-  std::vector<int> symbols;     // index of the symbolic size of each word, or kFixed
-  std::vector<int64_t> guards;  // conditions on the symbolic sizes: see size_guards.h
+  // For each word of the signature, the index of its symbolic size, or kFixed.
+  std::vector<int> symbols;
+  // Conditions on the symbolic sizes, encoded as size_guards.h describes.
+  std::vector<int64_t> guards;
 
   static constexpr int kFixed = -1;
 
@@ -83,16 +85,16 @@ class FunctionCache {
   // and none was cached since.
   bool was_evicted_for_capacity(const Signature& signature) const;
 
-  // Whether `weight_bytes` bytes of weights fit without the eviction of weights in use.
+  // Whether a function with `weight_bytes` of weights fits without evicting weights in recent use.
   bool has_capacity_for(size_t weight_bytes) const;
 
   // Drops the functions of a graph whose constant weights have this fingerprint.
   void drop(uint64_t graph, uint64_t weights);
 
-  // Drops the functions of a graph.
+  // Drops all functions of the graph with this id from the cache.
   void drop(uint64_t graph);
 
-  // Drops one function.
+  // Drops this function from the cache.
   void drop(const NgraphFunction& function);
 
   // Drops the functions of a graph that have symbolic sizes.
@@ -106,7 +108,7 @@ class FunctionCache {
   struct Entry {
     Signature signature;
     std::shared_ptr<NgraphFunction> function;
-    size_t weight_bytes;  // bytes of the weights that the function retains as constants
+    size_t weight_bytes;  // size of the weights that the function contains as constants
     std::optional<SymbolicSignature> symbolic;
     int64_t last_lookup;  // value of lookups_ when the function was last found
   };
@@ -120,10 +122,11 @@ class FunctionCache {
   bool evict(bool has_weights, Entries* dropped);
 
   mutable ForkSafeMutex mutex_;
-  Entries entries_;  // the most recently used one first
+  Entries entries_;  // the most recently used entry first
   std::unordered_map<Signature, Entries::iterator, SignatureHash> index_;
   size_t weight_bytes_ = 0;
-  std::unordered_set<uint64_t> evicted_for_capacity_;  // hashes of graphs with weights
+  // Hashes of (graph, weights) of functions that were evicted for lack of memory.
+  std::unordered_set<uint64_t> evicted_for_capacity_;
   std::atomic<bool> is_any_evicted_for_capacity_{false};
   int64_t lookups_ = 0;
   int64_t hits_ = 0;

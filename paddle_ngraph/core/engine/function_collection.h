@@ -11,13 +11,14 @@
 
 namespace paddle_ngraph {
 
-// Thread-safe.
+// The functions that are collected into a folder; thread-safe.
 class FunctionCollection {
  public:
-  // Begins the collection in this folder. Throws NgraphError if there is one already.
+  // Begins to store the functions that are built in `folder`. Throws NgraphError if a collection is
+  // in progress.
   void begin(const std::string& folder);
 
-  // Ends the collection. Returns the error message, or an empty string.
+  // Ends the collection. Returns the message of its first error; empty without an error.
   std::string end();
 
   bool is_active() const;
@@ -28,7 +29,7 @@ class FunctionCollection {
 
  private:
   mutable std::mutex mutex_;
-  std::string folder_;  // empty: no collection
+  std::string folder_;  // folder of the collection; empty: none is in progress
   std::string failure_;
 };
 

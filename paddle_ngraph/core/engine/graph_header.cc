@@ -38,7 +38,7 @@ class HeaderReader {
 
   size_t number(size_t max) { return to_number(word(), max); }
 
-  // A list of distinct integers below `end`; "-" if empty.
+  // Reads a list of distinct integers below `end`; "-" is an empty list.
   std::vector<size_t> positions(size_t end) {
     std::vector<size_t> positions;
     std::set<size_t> met;
@@ -79,7 +79,7 @@ class HeaderReader {
     return number;
   }
 
-  // Reads a list of words; "-" is an empty list.
+  // Reads one word that is a list, separated by commas; "-" is an empty list.
   std::vector<std::string> list() {
     std::vector<std::string> items;
     const std::string text = word();
@@ -101,7 +101,7 @@ class HeaderReader {
 GraphHeader read_header(const std::string& graph) {
   HeaderReader reader(graph);
   if (reader.word() != kMagic || reader.number(kFormat) != kFormat) HeaderReader::reject();
-  // Skips the digest of the other lines, which verify_graph() checks.
+  // The next word is the digest of the other lines: ignored here, checked by verify_graph().
   reader.word();
   GraphHeader header;
   header.num_inputs = reader.number(kMaxVariables);

@@ -11,19 +11,19 @@
 namespace paddle_ngraph {
 
 struct GraphHeader {
-  size_t num_inputs = 0;  // number of inputs, states included
+  size_t num_inputs = 0;  // number of inputs of the graph, states included
   size_t num_states = 0;
   size_t num_outputs = 0;
-  std::vector<size_t> value_inputs;   // inputs whose contents shape the function
-  std::vector<size_t> weights;        // inputs that may become constants of functions
-  std::vector<phi::DataType> dtypes;  // dtypes of all inputs, as declared by the program
+  std::vector<size_t> value_inputs;   // indices of inputs whose contents determine the function
+  std::vector<size_t> weights;        // indices of inputs that may become constants of functions
+  std::vector<phi::DataType> dtypes;  // declared dtypes of all inputs
   bool has_eager_weights = false;
   bool trains = false;
-  int max_threads = 0;      // threads of a run; 0: as set by the flags
-  int concurrent_runs = 1;  // number of concurrent runs, with `max_threads` threads each
+  int max_threads = 0;      // maximum number of threads of a run; 0: determined by flags
+  int concurrent_runs = 1;  // expected number of concurrent runs, each with `max_threads` threads
   std::string device;
 
-  // Number of inputs without the states.
+  // Number of inputs that a run only reads: all except the states.
   size_t num_read_only() const { return num_inputs - num_states; }
   bool is_on_cpu() const { return device == "CPU"; }
   // Whether the weights become constants of functions: there are weights, and no program of the run

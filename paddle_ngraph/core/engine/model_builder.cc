@@ -106,7 +106,7 @@ std::string message_of(const py::error_already_set& error) {
   return py::str(error.value()).cast<std::string>();
 }
 
-// The code and operator of a Python exception.
+// The error code of a Python exception, and the id of the operator that it names.
 std::pair<ErrorCode, int64_t> outcome_of(const py::error_already_set& error) {
   try {
     const auto [code, op_id] =
@@ -114,11 +114,12 @@ std::pair<ErrorCode, int64_t> outcome_of(const py::error_already_set& error) {
     return {static_cast<ErrorCode>(code), op_id};
   } catch (const py::error_already_set& other) {
     if (const auto interruption = PythonInterrupt::of(other)) throw *interruption;
-    return {ErrorCode::kGeneral, kNoOperator};  // the first error counts
+    // An error while examining an error: the first one is reported, as a general error.
+    return {ErrorCode::kGeneral, kNoOperator};
   }
 }
 
-// The error code that Paddle turns into an exception of this type in Python.
+// The error code that Paddle converts to the same Python type as this exception has.
 common::ErrorCode code_of(const py::error_already_set& error) {
   const std::pair<PyObject*, common::ErrorCode> codes[] = {
       {PyExc_IndexError, common::ErrorCode::OUT_OF_RANGE},
@@ -252,7 +253,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
                              const std::vector<size_t>& value_inputs,
                              const std::vector<size_t>& weights,
                              const std::vector<OwnedMemory>& copies, const Settings& settings) {
-  // The bridge computes constants by NumPy, in this thread.
+  // Default float arithmetic in this thread, where the bridge computes constants by NumPy.
   const DefaultFloatEnvironment environment;
   return with_python([&]() -> BuiltFunction {
     const py::list signature = signature_of(inputs);
@@ -291,7 +292,8 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     }
     try {
       built.function = compile();
-    } catch (const std::exception&) {  // built again, with static shapes
+    } catch (const std::exception&) {
+      // The function with dynamic shapes fails: built again with static shapes.
       disable_dynamic_shapes(graph);
       return build_function(graph, inputs, value_inputs, weights, copies, settings);
     }
@@ -308,7 +310,7 @@ void run_fallback(const std::string& graph, const NgraphIO& io) {
   }
   for (auto* output : io.outputs) outputs.append(reference_to(output));
   const auto run = [&] { callback(PythonCallback::kRunFallback)(graph, inputs, states, outputs); };
-  // Ctrl-C is deferred, too: it must not interrupt the fallback while states are written.
+  // Signals and Ctrl-C are deferred: neither may interrupt the fallback while it writes states.
   with_deferred_signals(DeferredSignals::CtrlC::kDeferred, run,
                         [](const py::error_already_set& error) {
                           if (error.matches(callback(PythonCallback::kError)))

@@ -45,7 +45,7 @@ std::string build_environment(const std::string& graph, const Settings& settings
 void remember_shapes(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
                      const std::vector<size_t>& value_inputs, int parts);
 
-// Disables functions with symbolic sizes for this graph. Takes the GIL.
+// Has all functions of this graph built with static shapes from now on. Takes the GIL.
 void disable_dynamic_shapes(const std::string& graph);
 
 // Lets the bridge build the model for these inputs, with the inputs `weights` as constants, and
@@ -70,7 +70,8 @@ bool creates_empty_tensor(const std::string& graph, const NgraphIO& io);
 // error: from the next plan on, these fall back to Paddle.
 void deny_graph(const std::string& graph, const NgraphError& error);
 
-// Clears the bridge's provisional failure of the graph: the data caused the failure.
+// Removes the failure that a build of the graph recorded: the data was its cause, since Paddle
+// failed too.
 void clear_failure(const std::string& graph);
 
 class CompileJob;
@@ -89,7 +90,7 @@ bool may_skip_compile(const std::string& graph);
 // Takes the GIL.
 bool submit_compile_job(const std::shared_ptr<CompileJob>& job);
 
-// Blocks until no job is pending or being built. Takes the GIL.
+// Blocks until every compile job is built or cancelled. Takes the GIL.
 void wait_for_compile_jobs();
 
 // Version of the denylist. Entries are valid while the version is unchanged; after a change of a

@@ -22,7 +22,7 @@
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/tensors.h"
 
-// The flag of Paddle that turns on its check for NaN and infinities.
+// Paddle's flag FLAGS_check_nan_inf, which checks the results of kernels for NaN and infinity.
 COMMON_DECLARE_bool(check_nan_inf);
 
 namespace paddle_ngraph {
@@ -36,8 +36,8 @@ using BuildingMutex = std::recursive_mutex;
 
 std::array<BuildingMutex, 64> building_mutexes;
 
-// Replaces the mutexes in a forked process by new ones: it lacks the threads that would unlock
-// those that were locked at the fork.
+// Replaces the mutexes in a forked process by new ones: the threads that hold the locked ones do
+// not exist in this process.
 void renew_building_mutexes() {
   for (auto& mutex : building_mutexes) new (&mutex) BuildingMutex();
 }
@@ -97,7 +97,7 @@ void NgraphEngine::allocate_spare_outputs(paddle::CustomOpKernelContext* context
 }
 
 void NgraphEngine::require_outputs(const paddle::CustomOpKernelContext& context) const {
-  // One range for each output, and a last one for all states.
+  // Output ranges of the custom operator: one for each output, and a last one for all states.
   const auto& ranges = context.OutputRange();
   const auto& states = ranges.back();
   const bool fits =
@@ -148,7 +148,7 @@ NgraphEngine::Lookup NgraphEngine::find_or_build(const NgraphIO& io, const Setti
     if (unshared && !find(io, settings)) sharing_.disable();
     return found;
   } catch (const InvalidInput&) {
-    // The build of the unshared function below shows whether the input is the cause.
+    // Ignored, since the input may not be the cause: building the unshared function will show that.
   } catch (const std::exception&) {
     sharing_.disable();
   }
@@ -170,7 +170,8 @@ NgraphEngine::Lookup NgraphEngine::find_or_build(const NgraphIO& io, const Setti
     if (settings_if_building) return find_or_build(io, *settings_if_building, nullptr, missing);
     lock.lock();
   }
-  if (!background_.is_idle(missing)) return {};  // another thread has submitted a job
+  // Another thread has submitted a compile job for the graph.
+  if (!background_.is_idle(missing)) return {};
   // Looks up again: another thread may have cached the function since the first lookup, however
   // short the wait for the lock was. Otherwise should_skip() would treat the function as built and
   // evicted.
@@ -201,7 +202,7 @@ NgraphEngine::Lookup NgraphEngine::load_or_build(FunctionStore::Request request,
     const bool compiles_in_background = missing == MissingFunction::kMayFallBack &&
                                         !functions_.is_collecting() &&
                                         background_.should_compile(io.inputs);
-    // The next iteration copies the weights for the job.
+    // The next iteration copies the weights, which a compile job must not read in place.
     if (compiles_in_background && in_place) continue;
     if (compiles_in_background) {
       return {nullptr, /*is_skipped=*/false, create_job(request, frozen->snapshot)};
@@ -233,16 +234,17 @@ void NgraphEngine::run(const NgraphIO& io, MissingFunction missing) {
     return;
   }
   if (fallback_.is_denied()) return fallback_.run(io);
-  if (FLAGS_check_nan_inf) {  // by Paddle's kernels, so that the check finds the operator with NaN
+  // Paddle's kernels run, since its check for NaN names the operator that computes one.
+  if (FLAGS_check_nan_inf) {
     try {
       return fallback_.run(io);
-    } catch (const NgraphError&) {  // the fallback is unavailable: the function runs
+    } catch (const NgraphError&) {  // the fallback is unavailable: the engine runs the function
     }
   }
   try_function(io, now, missing, &attempt);
   Lookup& found = attempt.found;
   if (attempt.failure != nullptr) {
-    // Releases the function, which would otherwise be retained during the fallback.
+    // Releases the function before the fallback runs, which may need its memory.
     found.function.reset();
     fallback_.run_after_failure(io, attempt.failure, attempt.is_deniable);
   } else if (found.is_skipped) {
@@ -288,7 +290,8 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
     for (size_t input : copied) frozen->inputs[input] = copies->inputs()[input];
   }
   const NgraphIO& io = frozen ? *frozen : given;
-  // An epoch before the fingerprint of the weights is computed.
+  // The current epoch, before the fingerprint of the weights is computed: later writes are
+  // detected.
   const Epoch since = Epoch::now();
   const auto has_run = [&](const NgraphFunction& function) {
     WeightsInPlace::Run reading(function, functions_.weights(), io.inputs, since);
@@ -310,7 +313,7 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
     attempt->step = Step::kRun;
     try {
       if (has_run(*function)) break;
-      attempt->found.function.reset();  // frees the outdated function before the next is built
+      attempt->found.function.reset();  // frees the outdated function before the next one is built
     } catch (const PartialWrite&) {
       throw;
     } catch (const InvalidInput&) {

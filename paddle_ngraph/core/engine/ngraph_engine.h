@@ -48,13 +48,14 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // Ends the collection. Returns the error message, or an empty string.
   std::string end_collection() { return functions_.end_collection(); }
 
-  // Build settings according to the present flags. Throws InvalidInput for an unknown precision.
+  // The settings with which functions are built under the current flags. Throws InvalidInput for an
+  // unknown precision.
   Settings settings() const;
 
   // Throws NgraphError if the graph does not have this many inputs, states included.
   void require_inputs(size_t given) const { graph_.require_inputs(given); }
 
-  // The input and output variables, in the order of the graph string.
+  // The tensors of the operator call, ordered as in the graph string.
   NgraphIO build_ng_io(paddle::CustomOpKernelContext* context) const;
 
   // The function for the signature of `io`, from the cache, from disk, or newly built.
@@ -75,19 +76,20 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   void allocate_spare_outputs(paddle::CustomOpKernelContext* context) const;
   void require_outputs(const paddle::CustomOpKernelContext& context) const;
   struct Lookup {
-    // nullptr: the build is not worthwhile yet (is_skipped), or takes place in the background.
+    // The function to run; nullptr: a build is not worthwhile yet (is_skipped), or takes place in
+    // the background.
     std::shared_ptr<NgraphFunction> function;
-    bool is_skipped = false;  // whether a build is not worthwhile yet
+    bool is_skipped = false;  // whether the run falls back since a build is not worthwhile yet
     // The job to submit after the run; nullptr if nothing is to be built, or if another thread has
     // submitted the job.
     std::shared_ptr<CompileJob> job = nullptr;
   };
   // The progress of one attempt to run a function, which is also set if the attempt throws.
   struct Attempt {
-    Step step = Step::kData;  // the last step begun
+    Step step = Step::kData;  // the step that the attempt began last
     Lookup found;
     std::exception_ptr failure;
-    bool is_deniable = false;  // whether something other than the data may have caused the failure
+    bool is_deniable = false;  // whether the cause of the failure may be other than the data
   };
   void run(const NgraphIO& io, MissingFunction missing);
   // Runs the function, if there is one, and records a failure after which the fallback may run.
@@ -106,7 +108,7 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // Loads the requested function from disk, or builds it. `since`: an epoch before the key of the
   // request was computed.
   Lookup load_or_build(FunctionStore::Request request, const Epoch& since, MissingFunction missing);
-  // The cached function; nullptr if there is none.
+  // Looks up the function for these inputs in the cache; nullptr if there is none.
   std::shared_ptr<NgraphFunction> find(const NgraphIO& io, const Settings& settings);
   std::shared_ptr<CompileJob> create_job(const FunctionStore::Request& request,
                                          const std::shared_ptr<const Snapshot>& snapshot);

@@ -49,7 +49,7 @@ void require_range(const phi::DenseTensor& tensor, const RangeCheck& check) {
   }
 }
 
-// Throws InvalidInput if a state shares memory with another state or with an input.
+// Throws InvalidInput if the memory of a state overlaps that of another state or of an input.
 void require_disjoint_states(const NgraphIO& io) {
   if (io.num_states == 0) return;
   const size_t first = io.inputs.size() - io.num_states;
@@ -276,7 +276,7 @@ void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTe
   }
   for (size_t i = 0; i < io.num_states; ++i) {
     if (state_result_indices_[i] == kNoResult) {
-      // Nothing to do: an optimizer update has written the state.
+      // An optimizer update has written this state in place.
     } else if (old_buffers[i] == OldBuffer::kNone) {
       // Copies the new value into the memory of the state, as Paddle's own kernels do: tensors that
       // share the memory get the new contents too.

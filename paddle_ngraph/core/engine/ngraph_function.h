@@ -27,7 +27,7 @@ struct NgraphIO {
   size_t num_states = 0;
   std::vector<phi::DenseTensor*> outputs;
   std::vector<phi::DenseTensor*> state_outputs;
-  std::deque<phi::DenseTensor> row_major_copies;  // copies of inputs that are not row-major
+  std::deque<phi::DenseTensor> row_major_copies;  // row-major copies of inputs in another layout
 
   // Adds an input. A state that is not row-major is converted to row-major in place.
   void append_input(phi::DenseTensor* tensor, bool is_state);
@@ -60,22 +60,22 @@ struct RangeCheck {
   size_t input;
   // Bounds low <= index < high: one per index of the last axis, or one for all.
   std::vector<int64_t> low, high;
-  std::vector<int64_t> ignored;  // values that are valid although out of range
+  std::vector<int64_t> ignored;  // values that the check accepts although they are out of range
   std::string message;
   ErrorCode code;
-  int64_t op_id;  // id of the operator, see NgraphError
+  int64_t op_id;  // id of the operator that the error names, see NgraphError
 };
 
 struct BuiltFunction;
 
-// The compiled function of one signature. Thread-safe.
+// The compiled function of one signature, or of all that satisfy its guards. Thread-safe.
 class NgraphFunction {
  public:
   // An output of at most this many bytes is retained for the next run: for a small output,
   // allocation and the change of the function's output address take longer than the computation.
   static constexpr size_t kMaxRecycledOutputBytes = 65536;
 
-  // `num_outputs` and `num_states` are those of the graph.
+  // `num_outputs` and `num_states`: the numbers of outputs and states of the graph.
   NgraphFunction(BuiltFunction built, size_t num_outputs, size_t num_states,
                  std::shared_ptr<SpareTensors> spare_tensors);
 
@@ -93,14 +93,14 @@ class NgraphFunction {
   // shapes that remain in the plugin are unknown.
   bool has_dynamic_dims() const { return function_->settings().deferred_errors_id != 0; }
 
-  // Whether a later run may pack weights permanently.
+  // Whether a later run may pack weights, for itself and all runs after it.
   bool may_pack() const { return function_->may_pack() || has_dynamic_dims(); }
 
-  // Registers that the function reads weights in place; called before the function is shared.
+  // Has the function read weights in place; called before other threads can see the function.
   void use_weights_in_place(std::unique_ptr<WeightsInPlace> weights) {
     weights_in_place_ = std::move(weights);
   }
-  // nullptr if the function has its own copies of weights, or none.
+  // The weights that the function reads in place; nullptr if it has copies of its weights, or none.
   WeightsInPlace* weights_in_place() const { return weights_in_place_.get(); }
 
  private:
@@ -129,10 +129,10 @@ class NgraphFunction {
   std::vector<RandomSample> samples_;
   std::vector<RangeCheck> checks_;
   bool is_symbolic_;
-  std::unique_ptr<Updater> updater_;  // nullptr if there are no optimizer updates
+  std::unique_ptr<Updater> updater_;  // does the optimizer updates; nullptr without any
   // For each state, the index of the result that is its new value, see optimizer_updates.h.
   std::vector<size_t> state_result_indices_;
-  // For each result after the outputs, its slot in spare_tensors_.
+  // For each result that is no output, the index of its memory in spare_tensors_.
   std::vector<size_t> spare_slots_;
   // The tensors that the functions of the graph recycle for states, random inputs and gradients.
   std::shared_ptr<SpareTensors> spare_tensors_;

@@ -1,4 +1,4 @@
-// Marker of errors thrown after a run had begun to write states.
+// Base class that marks errors thrown after a run has begun to write states.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ class PartialWrite {
   virtual ~PartialWrite() = default;
 };
 
-// `Error` that is also a PartialWrite.
+// An error of the type `Error` that also is a PartialWrite.
 template <typename Error>
 class AfterPartialWrite final : public Error, public PartialWrite {
  public:

@@ -27,10 +27,10 @@ class ShapeStatistics {
   // Counts a run that lacks the function for this key, and returns the frequency of its shape.
   Frequency count_miss(const Signature& key);
 
-  // Counts a function that was built or loaded.
+  // Records that a function was built, or loaded from disk.
   void count_function(const Signature& key);
 
-  // Treats the shape as frequent: its next run gets a function.
+  // Has the next run of this shape get a function, however seldom the shape is.
   void mark_frequent(const Signature& key);
 
   // Forgets that the function for this key was built: it was dropped as invalid, not evicted for
@@ -42,10 +42,10 @@ class ShapeStatistics {
   void forget_built();
 
  private:
-  // Counts of runs and functions; shapes and keys are stored as their hashes.
+  // Counts of misses and functions, with hashes in place of shapes and keys.
   struct Counts {
-    uint64_t version = 0;  // see denylist_version()
-    size_t count = 0;      // number of functions built or loaded
+    uint64_t version = 0;  // denylist_version() at the first of these counts
+    size_t count = 0;      // number of functions that were built or loaded
     std::unordered_set<uint64_t> built;
     std::set<uint64_t> first_shapes;
     // For a shape that is not in `first_shapes`, or whose function was evicted: the number of
@@ -53,7 +53,7 @@ class ShapeStatistics {
     std::unordered_map<uint64_t, size_t> misses;
   };
 
-  // The counts since the last change of the denylist version; requires mutex_.
+  // The counts; cleared if the denylist has changed since. Requires mutex_.
   Counts& counts();
 
   std::mutex mutex_;

@@ -8,7 +8,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Operations of a guard, encoded as in symbolic_sizes.py.
+// Operations of a guard's stack program, with the opcodes of symbolic_sizes.py.
 enum Operation : int64_t { kConstant, kSymbol, kAdd, kMultiply, kFloorDivide };
 enum Kind : int64_t { kAtLeastZero, kZero, kNotZero };
 

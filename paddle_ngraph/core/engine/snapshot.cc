@@ -40,8 +40,8 @@ phi::DenseTensor copy_of_weight(const phi::DenseTensor& tensor) {
   return copy;
 }
 
-// A tensor on the memory of `tensor`, without a reference to its allocation; a copy of an empty
-// tensor.
+// Returns a tensor that uses the memory of `tensor`, without a reference to the allocation; an
+// empty tensor is copied.
 phi::DenseTensor view_of(const phi::DenseTensor& tensor) {
   if (tensor.numel() == 0) return copy_of(tensor);
   auto memory = std::make_shared<phi::Allocation>(const_cast<void*>(tensor.data()),

@@ -28,10 +28,10 @@ class Snapshot {
 
   const std::vector<phi::DenseTensor*>& inputs() const { return inputs_; }
 
-  // Number of bytes copied.
+  // Size of all copies in the snapshot, in bytes.
   size_t num_bytes() const { return num_bytes_; }
 
-  // Copies of the weights; a function retains those that it has not packed.
+  // Copies of the weights in this snapshot. A function retains those copies that it has not packed.
   const std::vector<OwnedMemory>& copies() const { return copies_; }
 
  private:

@@ -11,7 +11,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Serializes scalars and lists of scalars as a sequence of 64-bit words.
+// Serializes scalars, and lists of scalars, as 64-bit words.
 class WordWriter {
  public:
   template <typename Number>
@@ -173,7 +173,8 @@ std::optional<BuiltFunction> load_function(const DiskKey& key) {
     if (!stored) return std::nullopt;
     return to_built_function(std::move(*stored));
   } catch (const std::exception&) {
-    // An unusable file is treated as missing: a built function replaces it.
+    // A file that cannot be used is treated as missing: the function is built, and its file
+    // replaced.
     return std::nullopt;
   }
 }

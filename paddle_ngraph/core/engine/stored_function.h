@@ -9,17 +9,17 @@
 
 namespace paddle_ngraph {
 
-// The function stored under this key; std::nullopt if there is no usable one.
+// Loads the function stored under this key; std::nullopt without a usable file.
 std::optional<BuiltFunction> load_function(const DiskKey& key);
 
 // Called when the file is complete: whether the function still matches its key, since no weight
 // that it reads in place was written meanwhile.
 using IsValid = std::function<bool()>;
 
-// Stores a function in the disk cache, if possible.
+// Stores a function in the disk cache; errors are ignored.
 void store_function(const DiskKey& key, const BuiltFunction& built, const IsValid& is_valid = {});
 
-// Stores a function in this folder. Throws on failure.
+// Stores a function in this folder. Throws if that fails.
 void store_function_in(const std::string& folder, const DiskKey& key, const BuiltFunction& built,
                        const IsValid& is_valid = {});
 

@@ -9,7 +9,7 @@
 
 namespace paddle_ngraph {
 
-// Thread-safe.
+// Decides how many threads a run of an engine gets; thread-safe.
 class ThreadSharing {
  public:
   explicit ThreadSharing(const GraphHeader& header)
@@ -21,7 +21,8 @@ class ThreadSharing {
   // while there are enough cores.
   Settings shared(const Settings& settings, const Concurrency::Run& run) const;
 
-  // From now on, all runs use functions with the settings of a single run.
+  // Has all later runs use functions with the settings of a run that is alone, even if runs
+  // overlap.
   void disable() { is_enabled_ = false; }
 
  private:

@@ -22,7 +22,7 @@ class WeightsInPlace {
  public:
   using Inputs = std::vector<phi::DenseTensor*>;
 
-  // Describes the weights of a function that was built for these inputs.
+  // Records the addresses of the weights among `inputs`, for which a function was built.
   WeightsInPlace(const WeightWatch& watch, const Inputs& inputs);
 
   // Whether the function is valid for a run with these inputs, whose weights have the fingerprint
@@ -33,14 +33,15 @@ class WeightsInPlace {
   // registered if the function reads no weights in place, or has packed all of them.
   class Run {
    public:
-    // `since`: an epoch before the fingerprint was computed.
+    // `since`: an epoch before the fingerprint of the weights was computed.
     Run(const NgraphFunction& function, const WeightWatch& watch, const Inputs& inputs,
         const Epoch& since);
     ~Run();
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
 
-    // If false, the function is no longer valid for any run.
+    // Whether the function is valid for this run. If not, the function is not valid for any later
+    // run either.
     bool has_started() const { return has_started_; }
 
     // Records that the computation is complete. A run that ends earlier may have packed nothing
@@ -60,15 +61,15 @@ class WeightsInPlace {
   bool begin(const WeightWatch& watch, const Inputs& inputs, const Epoch& since);
   void end(const WeightWatch& watch, const Inputs& inputs, bool has_packed_all);
 
-  // Addresses of the weights, in the order of WeightWatch::inputs().
+  // Addresses of the weights when the function was built, in the order of WeightWatch::inputs().
   std::vector<const void*> addresses_;
-  // Whether the right contents of all packable weights are packed.
+  // Whether all weights that can be packed are packed, with contents that match the fingerprint.
   std::atomic<bool> is_packed_{false};
   mutable std::mutex mutex_;
-  // Members below: guarded by the mutex.
-  bool is_consistent_ = true;  // whether only the right contents were packed
-  int runs_ = 0;               // number of current runs that may pack weights
-  Epoch since_;                // an epoch before the first of these runs
+  // Guarded by the mutex, like all members below: whether no weight was packed with other contents.
+  bool is_consistent_ = true;
+  int runs_ = 0;  // number of runs in progress that may pack weights
+  Epoch since_;   // an epoch before the first of the runs in progress
 };
 
 }  // namespace paddle_ngraph

@@ -19,10 +19,11 @@ NGRAPH_VECTORIZED int32_t position_in_row(const float* x, int64_t length) {
   return largest > kLowest ? static_cast<int32_t>(std::find(x, x + length, largest) - x) : 0;
 }
 
-// Number of columns that are searched together, row by row.
+// Number of adjacent columns that are searched at a time, row by row.
 constexpr int64_t kColumns = 256;
 
-// `x` is [length, ...], whose rows are `stride` apart.
+// Finds the row of the largest element of each column; `x` is [length, ...], with rows `stride`
+// apart.
 NGRAPH_VECTORIZED void positions_in_columns(const float* __restrict__ x, int64_t length,
                                             int64_t stride, int64_t columns,
                                             int32_t* __restrict__ positions) {

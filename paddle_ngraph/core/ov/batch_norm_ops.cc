@@ -33,12 +33,12 @@ struct View {
   int64_t channels = 0;
   bool is_side_by_side = false;
 
-  int64_t count() const { return batch * pixels; }  // elements of a channel
+  int64_t count() const { return batch * pixels; }  // number of elements of a channel
   int64_t chunk_pixels() const { return kChunk / std::clamp<int64_t>(block, 1, kChunk); }
   int64_t chunks_per_sample() const { return (pixels + chunk_pixels() - 1) / chunk_pixels(); }
   int64_t chunks() const { return batch * chunks_per_sample(); }
 
-  // The number of channels in a block: fewer in the last one.
+  // The number of channels in a block; the last block may have fewer than the others.
   int64_t width(int64_t block_index) const {
     return std::min(block, channels - block_index * block);
   }
@@ -70,7 +70,8 @@ View view_of(const ov::Shape& shape) {
   return {at(0), blocks, pixels, block, blocks * block, false};
 }
 
-// Number of operations on each element of the data in all passes.
+// Number of operations on each element in all passes of a batch normalization, to decide on
+// threads.
 constexpr double kPasses = 3;
 
 enum NormAxis { kBlocks, kChunks };
@@ -142,7 +143,7 @@ void reduce_and_apply(const View& v, const Reduce& reduce, const Finish& finish,
 struct Moments {
   explicit Moments(int64_t block) : mean(block), square(block) {}
 
-  // Adds `number` more elements (Chan, Golub and LeVeque's pairwise update).
+  // Merges the moments of `number` more elements (pairwise update of Chan, Golub and LeVeque).
   template <typename Value>
   void add(int64_t number, const Value* other_mean, const Value* other_square) {
     if (number == 0) return;
@@ -161,7 +162,7 @@ struct Moments {
   int64_t count = 0;
 };
 
-// Sums of grad and of grad * (x - mean).
+// For each channel of a block, the sums of grad and of grad * (x - mean).
 struct Products {
   explicit Products(int64_t block) : sum(block), product(block) {}
 
@@ -218,7 +219,7 @@ void BatchNorm::compute(const ov::TensorVector& inputs, ov::TensorVector* output
   const auto finish = [&](int64_t b, const std::vector<Moments>& parts) {
     Moments all(v.block);
     for (const auto& part : parts) all.add(part.count, part.mean.data(), part.square.data());
-    // Without elements, the running statistics stay as they are, as in Paddle.
+    // Of an empty batch, the running statistics are not updated, as in Paddle.
     const bool is_empty = v.count() == 0;
     const float decay = is_empty ? 1.0F : static_cast<float>(attributes().momentum),
                 update_rate = 1.0F - decay;

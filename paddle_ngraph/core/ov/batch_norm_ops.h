@@ -6,7 +6,8 @@
 
 namespace paddle_ngraph {
 
-// Fused activation: max(y, 0), or min(max(y, 0), ceiling) if the ceiling is not 0.
+// Attributes of the ReLU that is fused behind a batch normalization: max(y, 0), or min(max(y, 0),
+// ceiling) if the ceiling is not 0.
 struct Relu {
   bool is_on = false;
   double ceiling = 0;

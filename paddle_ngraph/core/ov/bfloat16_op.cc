@@ -17,7 +17,8 @@ void convert(const ov::TensorVector& inputs, ov::TensorVector* outputs,
   });
 }
 
-// Writes `pixels` of `lanes` floats to pixels that are `step` elements apart.
+// Rounds `pixels` contiguous pixels of `lanes` floats to bfloat16, and writes them `step` elements
+// apart.
 template <int64_t kLanes>
 NGRAPH_INLINE inline void spread_pixels(const float* from, int64_t pixels, int64_t lanes,
                                         int64_t step, uint16_t* to) {

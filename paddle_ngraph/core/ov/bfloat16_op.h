@@ -37,7 +37,7 @@ class FromBfloat16 : public OperatorIn<FromBfloat16, Bfloat16Conversion> {
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };
 
-// (x) -> x in float32, rounded to bfloat16 as by ToBfloat16.
+// (x) -> x, a float32 tensor, with each element rounded to the nearest bfloat16 value.
 class RoundToBfloat16 : public OperatorIn<RoundToBfloat16, Bfloat16Conversion> {
  public:
   OPENVINO_OP("RoundToBfloat16", "paddle_ngraph", ExtensionOp);

@@ -1,4 +1,4 @@
-// Boxes: regions of a tensor along samples, blocks of channels and rows.
+// Boxes: rectangular regions of a tensor along samples, blocks of channels and rows.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Box {
 // last, [N, H, W, C].
 class BoxedTensor {
  public:
-  // Describes a tensor whose `shape` without blocks is [N, C, H, W].
+  // Describes a tensor by its plain `shape` [N, C, H, W], of which C is stored in blocks.
   BoxedTensor(const ov::Shape& shape, int64_t block, size_t element_size, bool channels_last)
       : samples_(static_cast<int64_t>(shape[0])),
         blocks_(static_cast<int64_t>(shape[1]) / block),
@@ -30,7 +30,7 @@ class BoxedTensor {
 
   Box whole() const { return {{0, samples_}, {0, blocks_}, {0, rows_}}; }
 
-  // Whether the elements of a box are contiguous and in order.
+  // Whether the elements of a box are contiguous in the tensor, in the same order.
   bool is_dense(const Box& box) const {
     const bool one_sample = box.samples.size() == 1, one_block = box.blocks.size() == 1;
     const bool all_rows = box.rows.size() == rows_, all_blocks = box.blocks.size() == blocks_;
@@ -43,7 +43,7 @@ class BoxedTensor {
            row_size_;
   }
 
-  // Offset of the start of a row, in bytes.
+  // Offset of the first pixel of a row of a block, in bytes.
   size_t byte_offset(int64_t sample, int64_t block, int64_t row) const {
     if (channels_last_) {
       return static_cast<size_t>((sample * rows_ + row) * blocks_) * row_size_ +
@@ -55,7 +55,7 @@ class BoxedTensor {
     return byte_offset(box.samples.begin, box.blocks.begin, box.rows.begin);
   }
 
-  // Copies a box of the tensor to contiguous memory, and back.
+  // Copies a box of the tensor to the contiguous memory `together`; scatter() copies it back.
   void gather(const char* tensor, const Box& box, char* together) const {
     each_run(box, [&](size_t offset, size_t size) {
       std::memcpy(together, tensor + offset, size);
@@ -69,7 +69,8 @@ class BoxedTensor {
     });
   }
 
-  // Copies a box with channels last to this tensor, which has blocks of channels.
+  // Copies the contiguous box `together`, which has channels last, into this tensor, which has
+  // blocks of channels.
   void scatter_channels_last(const char* together, const Box& box, char* tensor) const {
     const size_t blocks_size = static_cast<size_t>(box.blocks.size()) * pixel_size_;
     for (int64_t sample = box.samples.begin; sample < box.samples.end; ++sample) {
@@ -85,7 +86,7 @@ class BoxedTensor {
   }
 
  private:
-  // Copies a row of one block, whose source pixels are `step` bytes apart.
+  // Copies one row of one block into this tensor; the source's pixels are `step` bytes apart.
   void copy_pixels(const char* from, size_t step, char* to) const {
     // The size is a constant in each call, so that the copies compile to vector moves.
     switch (pixel_size_) {

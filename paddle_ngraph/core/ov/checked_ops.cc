@@ -35,7 +35,8 @@ void CheckedArithmetic::compute_of(const ov::TensorVector& inputs, ov::TensorVec
   std::atomic<bool> fits{true};
   const auto count = static_cast<int64_t>(inputs[0].get_size());
   parallel_ranges(count, kCheckStepsPerElement, [&](int64_t begin, int64_t end) {
-    int64_t overflow_bits = 0;  // a single accumulator, so that the loop is vectorized
+    // One accumulator instead of a branch per element, so that the compiler vectorizes the loop.
+    int64_t overflow_bits = 0;
     for (int64_t i = begin; i < end; ++i) {
       const int64_t value = function(int64_t{x[i]}, int64_t{y[i]});
       out[i] = static_cast<int32_t>(value);
@@ -56,7 +57,8 @@ void CheckedArithmetic::compute_each(const ov::TensorVector& inputs, ov::TensorV
   }
 }
 
-// int64 can represent the result of any of these operations on int32 elements.
+// The lambdas of these operators compute in int64, which can represent every result for int32
+// elements.
 void CheckedAdd::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   compute_each(inputs, outputs, [](int64_t x, int64_t y) { return x + y; });
 }

@@ -47,7 +47,7 @@ int64_t elements(const ov::Shape& shape, size_t from = 0) {
   return count;
 }
 
-// A filter's dims for oneDNN: preceded by the groups, if there are any.
+// The filter's dims as oneDNN expects them: with groups, the number of groups comes first.
 Dims filter_dims(const ConvProblem& problem) {
   Dims dims = dims_of(problem.filter);
   if (!problem.has_groups) return dims;
@@ -56,7 +56,7 @@ Dims filter_dims(const ConvProblem& problem) {
   return dims;
 }
 
-// Bytes of an element of the data or the output: results are float32.
+// Size in bytes of an element that kernels read, or write (`is_written`): results are float32.
 size_t element_size(const ConvProblem& problem, bool is_written) {
   return problem.bfloat16 && !is_written ? sizeof(uint16_t) : sizeof(float);
 }
@@ -79,12 +79,12 @@ BoxedTensor out_of(const ConvProblem& problem) {
           has_channels_last(problem, is_written)};
 }
 
-// Whether there is nothing to multiply: every sum is empty.
+// Whether some tensor of a convolution has no elements, so that all sums are empty.
 bool is_empty(const ConvProblem& problem) {
   return elements(problem.data) == 0 || elements(problem.filter) == 0 || elements(problem.out) == 0;
 }
 
-// One oneDNN primitive: the computation for `batch` samples.
+// A oneDNN primitive that computes a problem for a number of samples, with its memory descriptions.
 struct ConvKernel {
   dnnl::primitive primitive;
   Desc data, filter, out, scratch;
@@ -184,7 +184,7 @@ bool is_fast(const ConvProblem& problem) {
   });
 }
 
-// The axes along which the work of a convolution is divided.
+// The axes along which the work of a convolution is divided among tasks.
 enum ConvAxis { kSamples, kGroups, kInputs, kOutputs, kRows };
 
 // A chunk of a problem as a problem in itself, and its offsets in the whole problem.
@@ -194,8 +194,8 @@ struct ConvPart {
   Dims filter_offset;
 };
 
-// Division of a problem. Rows are those of the result or, for the gradient of a filter, of the
-// output; for the gradient of the data, groups of `stride` rows.
+// Divides a problem among threads. The axis of rows is that of the result; for the filter gradient,
+// that of the output; for the data gradient, an element is a group of `stride` rows.
 class ConvDivision {
  public:
   ConvDivision(const ConvProblem& problem, int64_t threads, bool by_channels, bool by_rows)
@@ -238,12 +238,13 @@ class ConvDivision {
  private:
   bool is(ConvKind kind) const { return problem_.kind == kind; }
   int64_t stride() const { return problem_.attributes.strides[0]; }
-  // The distance between the first and the last row that a filter covers.
+  // The distance between the first and the last row of data under a filter.
   int64_t reach() const {
     return static_cast<int64_t>(problem_.filter[2] - 1) * problem_.attributes.dilations[0];
   }
 
-  // The smallest number of groups whose channels fill whole blocks, on both sides.
+  // The smallest number of groups whose channels fill whole blocks, both in the data and in the
+  // output.
   int64_t group_unit() const {
     const auto groups = static_cast<size_t>(problem_.attributes.groups);
     const auto is_full = [&](size_t count) {
@@ -313,8 +314,8 @@ class ConvDivision {
     }
   }
 
-  // Chooses the rows of a part for these rows of the grid: the rows of the data and of the output
-  // that the filter connects.
+  // Sets the rows of data and output in a part: those that the filter connects with the rows `rows`
+  // of the grid.
   void choose_rows(const Range& rows, ConvPart* part) const {
     int64_t& pad = part->problem.attributes.pads_begin[0];
     const auto height = static_cast<int64_t>(problem_.data[2]);
@@ -342,7 +343,7 @@ class ConvDivision {
 
 }  // namespace
 
-// The primitives of one operator for a given number of threads.
+// The oneDNN primitives of one convolution for a given number of threads.
 class ConvPlan {
  public:
   ConvPlan(const ConvProblem& problem, int64_t threads)
@@ -377,16 +378,16 @@ class ConvPlan {
     size_t slice;
   };
 
-  // A slice of the filter, read or computed by one kernel.
+  // A slice of the filter, which one kernel reads or computes.
   struct Slice {
     Dims dims, offset;
-    Desc filter;  // the slice in the kernels' format
+    Desc filter;  // memory description of the slice in the layout that oneDNN chose
   };
 
   struct Reorder {
     dnnl::reorder primitive;
     Desc from, to;
-    size_t byte_offset;  // byte offset of the slice among the filters in the kernels' format
+    size_t byte_offset;  // byte offset of the slice in the buffer of all slices
   };
 
   int64_t slices() const { return static_cast<int64_t>(slices_.size()); }
@@ -394,7 +395,7 @@ class ConvPlan {
   bool is_gradient() const { return is(ConvKind::filter_gradient); }
   bool is_padded() const { return problem_.given != problem_.filter; }
 
-  // Number of partial results of a filter gradient, which are summed.
+  // Number of partial filter gradients, one per chunk of samples and rows, which are summed.
   int64_t partials() const { return grid_.parts(kSamples) * grid_.parts(kRows); }
   int64_t partial_of(int64_t task) const {
     return grid_.part(kSamples, task) * grid_.parts(kRows) + grid_.part(kRows, task);
@@ -405,7 +406,8 @@ class ConvPlan {
            grid_.part(kOutputs, task);
   }
 
-  // False if oneDNN has no fast kernel for one of the chunks.
+  // Divides the problem into tasks. Returns false if oneDNN has no fast kernel for one of the
+  // chunks.
   bool make_tasks(int64_t threads, bool by_channels, bool by_rows) {
     const ConvDivision division(problem_, threads, by_channels, by_rows);
     grid_ = division.grid();
@@ -434,7 +436,8 @@ class ConvPlan {
     const auto found = kernels_.find(key);
     if (found != kernels_.end()) return &found->second;
     if (fast && is_empty(part)) return nullptr;
-    const Desc* format = nullptr;  // all kernels for a slice read the same format
+    // The layout that other kernels for this slice of the filter have chosen.
+    const Desc* format = nullptr;
     for (const auto& [_, kernel] : kernels_) {
       if (kernel.filter.get_dims() == filter_dims(part)) format = &kernel.filter;
     }
@@ -448,7 +451,7 @@ class ConvPlan {
     }
   }
 
-  // Whether a kernel can read or write a box in place.
+  // Whether a kernel can read a box of the tensor, or write it, without a copy.
   bool is_in_place(const BoxedTensor& tensor, const Box& box, bool is_read) const {
     return tensor.is_dense(box) && (is_read || box.blocks.size() == 1 || !problem_.channels_last);
   }
@@ -457,7 +460,7 @@ class ConvPlan {
     return is_in_place(tensor, box, is_read) ? 0 : aligned(tensor.size(box));
   }
 
-  // Copies the filter to a plain filter padded with zeros.
+  // Copies the filter into one that is padded with channels of zeros.
   void pad_filter(const float* from, float* to) const {
     const int64_t row = elements(problem_.given, 1), whole = elements(problem_.filter, 1);
     const auto rows = static_cast<int64_t>(problem_.given[0]);
@@ -472,7 +475,7 @@ class ConvPlan {
                     });
   }
 
-  // The inverse of pad_filter: copies the filter without the padding.
+  // The inverse of pad_filter(): copies a padded filter into one without padding.
   void crop_filter(const float* from, float* to) const {
     const int64_t row = elements(problem_.given, 1), whole = elements(problem_.filter, 1);
     parallel_ranges(static_cast<int64_t>(problem_.given[0]), row, [&](int64_t begin, int64_t end) {
@@ -480,7 +483,7 @@ class ConvPlan {
     });
   }
 
-  // Bytes of the plain filter with padding; 0 if it has none.
+  // Size in bytes of the padded filter in plain layout; 0 if no padding is needed.
   size_t padded_size() const {
     return is_padded() ? aligned(static_cast<size_t>(elements(problem_.filter)) * sizeof(float))
                        : 0;
@@ -536,7 +539,8 @@ class ConvPlan {
     });
   }
 
-  // Bytes of scratch memory for all threads, and the calling thread's range in it.
+  // Bytes of the buffers of all threads for copies and scratch memory; room_in() is the calling
+  // thread's.
   size_t rooms_size() const { return static_cast<size_t>(shared_threads()) * (scratch_ + room_); }
   char* room_in(char* rooms) const {
     return rooms + static_cast<size_t>(thread_index()) * (scratch_ + room_);
@@ -554,12 +558,12 @@ class ConvPlan {
     return copy;
   }
 
-  // The address `bytes` after `data`.
+  // The address that is `bytes` after `data`.
   static const void* at(const void* data, size_t bytes) {
     return static_cast<const char*>(data) + bytes;
   }
 
-  // `filter`: the filters of all slices, in the kernels' format.
+  // Executes a task's kernel; `filter` contains all slices of the filter in oneDNN's layout.
   void execute(const Task& task, const void* data, const void* filter, const void* out,
                char* room) const {
     OneThread one_thread;
@@ -652,7 +656,7 @@ class ConvPlan {
     if (padded) crop_filter(padded, given);
   }
 
-  // Adds all partial results to the first one.
+  // Adds the partial filter gradients of all chunks to the first of them.
   template <typename Partial>
   void add_partials(const Partial& partial) const {
     float* total = partial(0);
@@ -678,8 +682,8 @@ class ConvPlan {
   size_t filter_size_ = 0;
   size_t filter_floats_ = 0;
   std::vector<Reorder> reorders_;
-  size_t scratch_ = 0;  // bytes of scratch memory for the kernel of a task
-  size_t room_ = 0;     // bytes of copies of data and results of a task
+  size_t scratch_ = 0;  // bytes of scratch memory that a task's kernel needs
+  size_t room_ = 0;     // bytes that a task needs for copies of its data and results
 };
 
 namespace {
@@ -692,12 +696,12 @@ bool is_depthwise(const ov::Shape& filter, size_t groups) {
   return groups > 1 && filter[0] == groups && filter[1] == 1;
 }
 
-// The number of channels with the padding to whole blocks.
+// The number of channels, rounded up to whole blocks.
 size_t whole(size_t channels, int64_t block) {
   return static_cast<size_t>(blocks_of(static_cast<int64_t>(channels), block) * block);
 }
 
-// The shape [N, C, H, W] with channels last, as one block.
+// The shape of [N, C, H, W] if it is stored with channels last, as one block of all channels.
 ov::Shape with_channels_last(const ov::Shape& shape) {
   return {shape[0], 1, shape[2], shape[3], shape[1]};
 }

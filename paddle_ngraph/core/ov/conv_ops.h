@@ -27,8 +27,9 @@ struct ConvAttributes {
 };
 
 struct ConvOpAttributes : ConvAttributes {
-  std::vector<int64_t> sizes{0};  // sizes that the inputs do not determine: see each operator
-  bool channels_last = false;     // whether the inputs have channels last
+  // Sizes of results that the inputs do not determine; each operator documents its own.
+  std::vector<int64_t> sizes{0};
+  bool channels_last = false;  // whether the inputs are stored with channels last
 
   template <typename Visit>
   void visit(const Visit& visit) {
@@ -44,18 +45,20 @@ struct ConvOpAttributes : ConvAttributes {
 
 enum class ConvKind { forward, data_gradient, filter_gradient };
 
-// One of the three computations with all its sizes, which include padding channels.
+// A convolution or one of its two gradients, with all sizes; sizes of channels include padding.
 struct ConvProblem {
   ConvKind kind = ConvKind::forward;
   ConvAttributes attributes;
-  bool bfloat16 = false;       // whether data, output gradient and reordered filter are bfloat16
-  bool channels_last = false;  // whether inputs, and outputs of the kernels, have channels last
-  bool has_groups = false;  // whether there are groups, perhaps a single one in a chunk of channels
-  ov::Shape data;           // [N, C, H, W]
-  ov::Shape filter;         // [O, C / groups, KH, KW]
-  ov::Shape out;            // [N, O, OH, OW]
-  ov::Shape given;          // shape of the filter without padding
-  int64_t data_block = 1;   // channels of a block; 1: plain layout
+  bool bfloat16 = false;  // whether data, output gradient and reordered filter have type bfloat16
+  // Whether inputs, and the outputs of oneDNN's kernels, are stored with channels last.
+  bool channels_last = false;
+  // Whether oneDNN gets a filter with groups, even if a chunk of the channels has only one group.
+  bool has_groups = false;
+  ov::Shape data;          // shape of the data: [N, C, H, W]
+  ov::Shape filter;        // shape of the filter: [O, C / groups, KH, KW]
+  ov::Shape out;           // shape of the output: [N, O, OH, OW]
+  ov::Shape given;         // shape of the filter without padding
+  int64_t data_block = 1;  // number of channels in a block of the data; 1: plain layout
   int64_t out_block = 8;
 };
 
@@ -74,9 +77,10 @@ class ConvOp : public OperatorWith<ConvOpAttributes> {
 
  private:
   ConvProblem problem() const;
-  int64_t read_block(
-      const ov::Shape& shape) const;  // block size by which the layout of the inputs is divisible
-  // Size of the output of the forward convolution.
+  // Returns the number of channels of a block in which an input is read: that of its layout or,
+  // with channels last, a divisor of its channels.
+  int64_t read_block(const ov::Shape& shape) const;
+  // Size of the convolution's output along an axis of height or width, from the data's size.
   size_t out_size(const ConvProblem& p, size_t axis) const;
 
   mutable std::mutex mutex_;

@@ -20,12 +20,12 @@ std::mutex& registry_mutex() {
 }
 
 RegistryById& registry() {
-  // The table is never destroyed: functions may outlive a static object.
+  // The registry of errors by model id, never destroyed: functions may outlive static objects.
   static RegistryById* const errors_by_id = std::make_unique<RegistryById>().release();
   return *errors_by_id;
 }
 
-// A random id, unique among models in all processes: models are stored on disk.
+// A random id of a model. Counters would not do: stored models of other processes have ids, too.
 int64_t new_id() {
   static std::mutex mutex;
   static std::random_device source;

@@ -28,7 +28,8 @@ namespace paddle_ngraph {
 // model.
 class DeferredErrors {
  public:
-  // The id of a model whose shapes are all static: its operators throw.
+  // The id in place of a model's, if all shapes are static: its operators throw errors instead of
+  // recording them.
   static constexpr int64_t kNone = 0;
 
   // If any shape in the model is dynamic, gives its operators a new id, under which they report
@@ -73,16 +74,18 @@ class DeferredErrors {
   // do not exist there to end their runs.
   struct ProcessState {
     const pid_t process = getpid();
-    std::mutex gate;  // no run begins while another thread waits for all running ones
+    // Locked by a thread that waits until no run is in progress, so that none begins.
+    std::mutex gate;
     std::shared_mutex runs;
     std::atomic<int> running{0};
     std::atomic<uint64_t> num_started{0};
     std::atomic<uint64_t> num_reports{0};
     std::mutex report_mutex;
-    std::optional<InvalidInput> report;  // the first reported error; none once a run has read it
+    // The first error that was reported; nothing after a run has read it.
+    std::optional<InvalidInput> report;
   };
 
-  // Scope of a run, from its beginning to its end.
+  // Counts a run as in progress while this object lives, and finds errors of the run.
   class ErrorScope {
    public:
     explicit ErrorScope(ProcessState* state);
@@ -90,9 +93,9 @@ class DeferredErrors {
     ErrorScope(const ErrorScope&) = delete;
     ErrorScope& operator=(const ErrorScope&) = delete;
 
-    // Whether any error was reported during this run.
+    // Whether any run has reported an error since this one began.
     bool has_new_reports() const;
-    // The first report, if no other run was in progress concurrently.
+    // The first reported error; nothing if another run was in progress, which may have reported it.
     std::optional<InvalidInput> own_report() const;
 
    private:
@@ -109,7 +112,7 @@ class DeferredErrors {
   std::atomic<ProcessState*> state_;
 };
 
-// Attributes of operators that reject runs: the error of such a run, see NgraphError.
+// Attributes of operators that check data: the error that a run gets if the check fails.
 struct ErrorAttributes {
   std::string message;
   int64_t code = static_cast<int64_t>(ErrorCode::kGeneral);
@@ -122,13 +125,13 @@ struct ErrorAttributes {
     visit("op_id", op_id);
   }
 
-  // `details` are appended to the message.
+  // The error of a failed check; `details` are appended to the message.
   InvalidInput error(const std::string& details = {}) const {
     return InvalidInput(message + details, static_cast<ErrorCode>(code), op_id);
   }
 };
 
-// Base of operators that check the contents of tensors.
+// Base of operators that check the contents of tensors, and pass these on.
 class ContentCheckOp : public ExtensionOp {
  public:
   OPENVINO_OP("ContentCheckOp", "paddle_ngraph", ExtensionOp);

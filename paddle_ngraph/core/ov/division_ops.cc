@@ -9,7 +9,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// fmod takes about this many elementary steps.
+// Cost of one fmod, in elementary steps, to decide on threads.
 constexpr int64_t kDivisionStepsPerElement = 16;
 
 float remainder_of(float x, float y) {
@@ -29,7 +29,8 @@ float quotient_of(float x, float y) {
   return quotient - floored > 0.5f ? floored + 1.0f : floored;
 }
 
-// Python's remainder, in int64: INT32_MIN / -1 overflows int32; the conversion wraps around.
+// Python's remainder. In int64, since INT32_MIN / -1 overflows int32; the result is converted back
+// modulo 2^32.
 int32_t remainder_of(int32_t x, int32_t y) {
   const int64_t rest = int64_t{x} % y;
   return static_cast<int32_t>(rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest);

@@ -33,7 +33,7 @@ class FlooredDivision : public OperatorWith<FlooredDivisionAttributes, ContentCh
                     const Float& of_floats, const Integer& of_integers) const;
 };
 
-// floor(x / y), as Paddle's `floor_divide` and Python's `//` compute it.
+// (x, y) -> floor(x / y), as Paddle's `floor_divide` and Python's `//` compute it.
 class FloorDivide : public OperatorIn<FloorDivide, FlooredDivision> {
  public:
   OPENVINO_OP("FloorDivide", "paddle_ngraph", FlooredDivision);

@@ -18,7 +18,7 @@ void EmbeddingGrad::infer() {
 
 namespace {
 
-// Number of adjacent columns that fill a cache line.
+// Number of adjacent float columns that fill a cache line.
 constexpr int64_t kLine = 16;
 
 enum EmbeddingAxis { kRows, kLines };

@@ -26,19 +26,19 @@ class ExtensionOp : public ov::op::Op {
   bool evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const override;
 
  protected:
-  // Whether the operator supports dynamic shapes; else `infer` sees only static shapes.
+  // Whether the operator is valid for dynamic shapes; otherwise `infer` gets static shapes only.
   virtual bool supports_dynamic_shapes() const { return false; }
 
   // The run-time shape of outputs with a dynamic shape: by default that of the first input.
   virtual ov::Shape dynamic_output_shape(const ov::TensorVector& inputs) const;
 
-  // Checks the inputs and sets the types of the outputs.
+  // Checks the input types and shapes, and sets those of the outputs.
   virtual void infer() = 0;
 
-  // Computes the outputs, whose shapes are set.
+  // Computes the outputs, which have been allocated with their shapes.
   virtual void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const = 0;
 
-  // Throws an NgraphError that names the operator if `condition` is false.
+  // Throws an NgraphError with the operator's name and `parts` if `condition` is false.
   template <typename... Parts>
   void require(bool condition, const Parts&... parts) const {
     if (!condition) throw NgraphError(concat(get_type_name(), ": ", parts...));
@@ -47,7 +47,7 @@ class ExtensionOp : public ov::op::Op {
   // Requires input `index` to be float32 and of this rank.
   void require_float(size_t index, size_t rank) const;
 
-  // Requires input `index` to be float32, of one or more rows: [..., L].
+  // Requires input `index` to be float32, of rank 1 or more: rows [..., L].
   void require_rows(size_t index) const;
 
   // Requires input `index` to be int32 or int64 indices. The plugin converts int64 to int32.
@@ -99,11 +99,11 @@ struct NoAttributes {
   void visit(const Visit&) {}
 };
 
-// An operator that shares no base with others.
+// Base of an operator class that has no other base in common with other operators.
 template <typename Operator, typename Attributes = NoAttributes>
 using ExtensionOpOf = OperatorIn<Operator, OperatorWith<Attributes>>;
 
-// All extension operators, for code that reads a function that may contain one.
+// The OpenVINO extensions for all operators of the core, to read models that contain some of them.
 std::vector<ov::Extension::Ptr> extension_ops();
 
 }  // namespace paddle_ngraph

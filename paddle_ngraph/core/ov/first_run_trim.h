@@ -15,7 +15,7 @@ class FirstRunTrim {
   FirstRunTrim(const FirstRunTrim&) = delete;
   FirstRunTrim& operator=(const FirstRunTrim&) = delete;
 
-  // Called by every extension operator before it computes.
+  // Notes that an operator of the core begins to compute; each of them calls this function.
   static void on_operator_start();
 };
 

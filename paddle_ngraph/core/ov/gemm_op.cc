@@ -29,14 +29,14 @@ constexpr int64_t kUnit = 16;
 // transposed bfloat16 matrix as if its elements were contiguous.
 int64_t units_of(int64_t lines) { return std::max<int64_t>(1, (lines + kUnit - 2) / kUnit); }
 
-// A row-major matrix in memory, and whether it is used transposed.
+// A row-major matrix in memory, and whether the matmul uses its transpose.
 struct StoredMatrix {
   const float* data;
   int64_t rows, columns;
   bool transposed;
-  int64_t ld = columns;  // distance of rows, in floats
+  int64_t ld = columns;  // distance between the starts of rows, in floats
 
-  // The address of the element at `row` and `column`, after transposition.
+  // The address of the element at `row` and `column` of the matrix that the matmul uses.
   const float* from(int64_t row, int64_t column) const {
     return transposed ? data + column * ld + row : data + row * ld + column;
   }
@@ -46,7 +46,7 @@ int64_t padded_size(const StoredMatrix& matrix) {
   return matrix.rows * unaliased_stride(matrix.columns);
 }
 
-// A copy of the matrix with padded rows.
+// Copies a matrix into `memory`, with padded rows.
 StoredMatrix padded(StoredMatrix matrix, float* memory) {
   const int64_t ld = unaliased_stride(matrix.columns);
   parallel_ranges(matrix.rows, matrix.columns, [&](int64_t begin, int64_t end) {
@@ -81,7 +81,7 @@ Grid grid_of(int64_t batch, int64_t m, int64_t n, int64_t k, int64_t threads) {
   return divide(work, threads);
 }
 
-// The rows or columns of a task.
+// The range of rows or columns of the result that a task computes.
 Range lines_of(const Grid& grid, GemmAxis axis, int64_t task, int64_t size) {
   const Range units = grid.range(axis, task);
   return {units.begin * kUnit, units.end == grid.units(axis) ? size : units.end * kUnit};
@@ -115,7 +115,7 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
   const int64_t k = a.transposed ? a.rows : a.columns;
   float* c = outputs->front().data<float>();
   if (m == 0 || n == 0 || k == 0) {
-    std::fill_n(c, m * n, 0.0F);  // a sum of no terms is 0
+    std::fill_n(c, m * n, 0.0F);  // the result of an empty sum is 0
     return;
   }
   // Copies an operand that is read along its columns, if its row stride would make the elements of
@@ -139,7 +139,7 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
   });
 }
 
-// The primitives for one shape and number of threads.
+// The oneDNN primitives of one matmul, for a given number of threads.
 class Bfloat16GemmPlan {
  public:
   Bfloat16GemmPlan(const ov::Shape& a, const ov::Shape& out,
@@ -168,7 +168,7 @@ class Bfloat16GemmPlan {
   }
 
  private:
-  // An index among the results: batch index, row and column. Also used for sizes.
+  // The index of a chunk of the result: batch index, row and column. Also used for sizes of chunks.
   struct ResultIndex {
     int64_t batch, row, column;
     bool operator<(const ResultIndex& other) const {
@@ -243,7 +243,7 @@ class Bfloat16GemmPlan {
   Grid grid_;
   std::map<ResultIndex, Kernel> kernels_;
   std::vector<Task> tasks_;
-  size_t scratch_ = 0;  // bytes of scratch memory of one task
+  size_t scratch_ = 0;  // bytes of scratch memory that each task needs
 };
 
 void Bfloat16Gemm::infer() {
@@ -284,7 +284,7 @@ std::shared_ptr<const Bfloat16GemmPlan> Bfloat16Gemm::plan_for(const ov::Shape& 
 void Bfloat16Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   ov::Tensor& out = outputs->front();
   if (inputs[0].get_size() == 0 || inputs[1].get_size() == 0) {
-    std::fill_n(out.data<float>(), out.get_size(), 0.0F);  // a sum of no terms is 0
+    std::fill_n(out.data<float>(), out.get_size(), 0.0F);  // the result of an empty sum is 0
     return;
   }
   plan_for(inputs[0].get_shape(), out.get_shape())

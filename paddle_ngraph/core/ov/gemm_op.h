@@ -1,4 +1,4 @@
-// Gemm, Bfloat16Gemm: matrix multiplication with oneDNN.
+// Gemm, Bfloat16Gemm: nGraph operators that multiply matrices with oneDNN.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,7 @@ class Gemm : public ExtensionOpOf<Gemm, GemmAttributes> {
 };
 
 struct Bfloat16GemmAttributes : GemmAttributes {
-  bool rounds = false;  // whether the sums are rounded to bfloat16
+  bool rounds = false;  // whether the results are rounded to bfloat16
 
   template <typename Visit>
   void visit(const Visit& visit) {
@@ -57,7 +57,7 @@ class Bfloat16Gemm : public ExtensionOpOf<Bfloat16Gemm, Bfloat16GemmAttributes> 
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 
  private:
-  // Returns the shape of the result; throws if the shapes do not match.
+  // Returns the shape of the matmul of `a` and `b`; throws if their shapes do not match.
   ov::PartialShape product_of(ov::PartialShape a, ov::PartialShape b) const;
   std::shared_ptr<const Bfloat16GemmPlan> plan_for(const ov::Shape& a, const ov::Shape& out) const;
 

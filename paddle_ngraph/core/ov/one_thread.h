@@ -9,7 +9,7 @@ void omp_set_num_threads(int);
 
 namespace paddle_ngraph {
 
-// Restricts oneDNN to the calling thread for the duration of a scope.
+// Has oneDNN compute in the calling thread only, while this object lives.
 class OneThread {
  public:
   OneThread() : before_(omp_get_max_threads()) {

@@ -1,4 +1,4 @@
-// oneDNN for the core's operators: one engine, and a stream for each thread.
+// oneDNN for the core's operators: one engine for the process, and one stream per thread.
 #pragma once
 
 #include <dnnl.hpp>
@@ -15,7 +15,7 @@ inline dnnl::stream& stream() {
   return own;
 }
 
-// Wraps existing memory as oneDNN memory.
+// Wraps existing memory as a oneDNN memory object, without a copy.
 inline dnnl::memory view(const dnnl::memory::desc& desc, const void* data) {
   return dnnl::memory(desc, engine(), const_cast<void*>(data));
 }

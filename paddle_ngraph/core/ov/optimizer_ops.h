@@ -17,13 +17,13 @@ class OptimizerOp : public ExtensionOp {
  protected:
   bool supports_dynamic_shapes() const override { return true; }
 
-  // Checks inputs [begin, end): float32 in the shape of the parameter.
+  // Requires the inputs [begin, end) to be float32 in the shape of the parameter.
   void require_tensors(size_t begin, size_t end) const;
-  // Checks inputs [begin, end): one float32 scalar each.
+  // Requires the inputs [begin, end) to be float32 scalars.
   void require_scalars(size_t begin, size_t end) const;
-  // Sets this many outputs to the shape of the parameter.
+  // Declares `count` outputs in the shape of the parameter.
   void set_outputs(size_t count);
-  // Computes the outputs: the inputs `states`, updated with the gradient, which is input 1.
+  // Computes the outputs: copies of the inputs `states`, updated with input 1, the gradient.
   static void compute_step(const OptimizerUpdate& step, const ov::TensorVector& inputs,
                            const std::vector<size_t>& states, ov::TensorVector* outputs);
 };

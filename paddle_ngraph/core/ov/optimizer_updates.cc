@@ -27,7 +27,7 @@ NGRAPH_VECTORIZED void add_to(int64_t count, const float* __restrict__ x, float*
   for (int64_t i = 0; i < count; ++i) sum[i] += x[i];
 }
 
-// An update with resolved operands, ready to be applied.
+// An optimizer update with the addresses of its operands, before it is applied.
 struct PreparedUpdate {
   std::unique_ptr<OptimizerUpdate> step;
   std::vector<float*> states;
@@ -36,7 +36,7 @@ struct PreparedUpdate {
   int64_t size;
   int64_t first_chunk;
 
-  // Updates elements [first, first + count).
+  // Updates the elements [first, first + count) of the parameter and its states.
   void update(int64_t first, int64_t count) const {
     std::array<float, kStepChunk> sum;
     std::array<float*, 4> updated{};
@@ -55,7 +55,8 @@ struct PreparedUpdate {
   }
 };
 
-// Updates that are applied concurrently: none reads a state that another one writes.
+// Optimizer updates that are applied in one parallel loop: none reads a state that another one
+// writes.
 class UpdateBatch {
  public:
   void add(PreparedUpdate step) {
@@ -71,7 +72,7 @@ class UpdateBatch {
   }
 
  private:
-  // Updates chunks [begin, end) of all updates.
+  // Updates the chunks [begin, end), counted through all updates of the batch.
   void update(int64_t begin, int64_t end) const {
     auto step = std::upper_bound(
         steps_.begin(), steps_.end(), begin,
@@ -108,7 +109,7 @@ void require_disjoint(std::vector<MemoryRange> ranges) {
   std::sort(ranges.begin(), ranges.end(), [](const MemoryRange& left, const MemoryRange& right) {
     return left.begin != right.begin ? left.begin < right.begin : left.end < right.end;
   });
-  // The largest end of all ranges so far, and that of the written ones.
+  // Ends of the memory ranges so far: the largest of all, and the largest of written ones.
   uintptr_t end = 0, written_end = 0;
   for (const auto& next : ranges) {
     if (next.begin == next.end) continue;

@@ -20,22 +20,24 @@ namespace paddle_ngraph {
 // others) or results of the function (-1 - n; values that it pins follow its results). No update
 // reads a state that another update overwrites, except a state that is filled.
 struct Update {
-  int optimizer = 0;  // id of the optimizer, see kernels/optimizer.h
-  // Attributes of the optimizer, in the order of kernels/optimizer.h.
+  int optimizer = 0;  // id of the optimizer (kernels/optimizer.h)
+  // Attributes of the optimizer, in the order in which its struct in kernels/optimizer.h visits
+  // them.
   std::vector<double> attributes;
-  std::vector<size_t> states;  // indices of the written states, the parameter first
+  std::vector<size_t> states;  // indices of the states that the update writes, the parameter first
   // Operands: the gradient is the sum of `gradients`, multiplied by each of the scalars `factors`.
   // An update that fills a state has no gradients.
   std::vector<int64_t> gradients;
   std::vector<int64_t> factors;
-  std::vector<int64_t> parameters;  // scalar operands of the optimizer, such as the learning rate
+  // Indices of scalar operands of the optimizer, such as the learning rate.
+  std::vector<int64_t> parameters;
 };
 
 struct Updates {
   std::vector<Update> steps;
-  int num_threads = 0;  // threads of an update; 0: every core the process may use
+  int num_threads = 0;  // threads that apply the updates; 0: every core the process may use
 
-  // Whether an update writes the state.
+  // Whether some update writes the state with this index.
   bool write(size_t state) const;
 };
 
@@ -45,7 +47,7 @@ constexpr size_t kNoResult = static_cast<size_t>(-1);
 std::vector<size_t> state_result_indices(const Updates& updates, size_t num_outputs,
                                          size_t num_states);
 
-// A range of memory, and whether a run writes to it.
+// A range of memory that a run reads or writes.
 struct MemoryRange {
   uintptr_t begin, end;
   bool is_written;
@@ -77,7 +79,7 @@ class LoopThreads {
 
 class Updater {
  public:
-  // The updates of one run, prepared before anything is written.
+  // The updates of one run. They are prepared before any state is written.
   class Run {
    public:
     explicit Run(const Updater& updater);
@@ -86,7 +88,7 @@ class Updater {
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
 
-    // Applies the updates. The memory passed to `prepare` must still be valid.
+    // Applies the updates. The memory that prepare() got must still be valid.
     void write() const;
 
    private:

@@ -106,8 +106,8 @@ ov::element::Type type_of(Precision precision) {
 ov::AnyMap configuration(const Settings& settings) {
   ov::AnyMap config{
       ov::hint::performance_mode(ov::hint::PerformanceMode::LATENCY),
-      // Set explicitly: the default would be bfloat16 on CPUs with units for it, and float16 on
-      // GPUs.
+      // The precision is set explicitly: the default is bfloat16 on CPUs with units for it, and
+      // float16 on GPUs.
       ov::hint::inference_precision(type_of(settings.precision)),
   };
   if (!settings.device.empty()) return config;
@@ -159,7 +159,8 @@ class SingleThreadConfigs {
   }
 
   static All& all() {
-    static All* const made = std::make_unique<All>().release();  // never destroyed
+    // Never destroyed: functions may outlive static objects.
+    static All* const made = std::make_unique<All>().release();
     return *made;
   }
 };
@@ -212,7 +213,8 @@ std::optional<ov::CompiledModel> compile_with_pinning(ov::Model* model, Settings
     found.num_pinned = PinValues::of(*model)->count();
     *settings = found;
     return compiled;
-  } catch (const std::exception&) {  // not pinned: the caller compiles without PinValues
+  } catch (const std::exception&) {
+    // Values cannot be pinned: the caller compiles the model without PinValues.
     return std::nullopt;
   }
 }
@@ -259,7 +261,7 @@ ov::CompiledModel import(const Blob& blob, Settings* settings) {
   return compiled;
 }
 
-// An infer request and the memory that it was last bound to.
+// An infer request, and the addresses of the memory to which it is bound.
 class BoundRequest {
  public:
   explicit BoundRequest(ov::CompiledModel& compiled)
@@ -268,7 +270,7 @@ class BoundRequest {
         inputs_(compiled.inputs().size()),
         outputs_(compiled.outputs().size()) {}
 
-  // Binds the request to its chunk of the memory of all chunks.
+  // Binds the request to chunk `part` of the inputs and outputs, which contain all chunks.
   void bind(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
             size_t part) {
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -283,7 +285,7 @@ class BoundRequest {
     }
   }
 
-  // The overload for dynamic shapes, where the shapes of the inputs are given.
+  // Binds the request to a chunk of inputs of dynamic shape.
   void bind(const std::vector<Input>& inputs, size_t part, size_t parts) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       ov::Shape shape = inputs[i].shape;
@@ -331,7 +333,7 @@ class BoundRequest {
   }
 
   static ov::Tensor view(ov::element::Type type, const ov::Shape& shape, void* data, size_t part) {
-    // Address for empty tensors: ov::Tensor does not accept a null pointer.
+    // The address of empty tensors, since ov::Tensor accepts no null pointer.
     static char nothing[64];
     const size_t begin = part * ov::shape_size(shape) * type.size();
     return ov::Tensor(type, shape, data ? static_cast<char*>(data) + begin : nothing);
@@ -341,7 +343,7 @@ class BoundRequest {
   std::vector<Binding> inputs_, outputs_;
 };
 
-// A compiled model and its infer requests.
+// A compiled model, and its infer requests that no run uses.
 class Requests {
  public:
   explicit Requests(ov::CompiledModel model) : model_(std::move(model)) {}
@@ -350,7 +352,7 @@ class Requests {
 
   ov::CompiledModel& model() { return model_; }
 
-  // Requests for one run: idle ones first, then new ones.
+  // The infer requests of one run, returned at its end: idle ones first, then new ones.
   class Lease {
    public:
     Lease(Requests* owner, size_t count) : owner_(owner) {
@@ -390,7 +392,7 @@ class Requests {
   std::vector<std::unique_ptr<BoundRequest>> idle_;
 };
 
-// Executes one request at a time; done(i) is called when request i has ended.
+// Executes the requests of a run one after the other; calls done(i) when request i has ended.
 template <typename Done>
 void execute_sequentially(Requests::Lease* lease, const Done& done) {
   for (size_t i = 0; i < lease->size(); ++i) {
@@ -484,9 +486,10 @@ class OvFunction::Implementation {
     }
     return run_checked([&] {
       std::vector<char*> memory;
+      // The result of a chunk is copied while other chunks are computed.
       return run_parts(
           [&](BoundRequest* request, size_t part) { request->bind(inputs, part, num_parts()); },
-          [&](BoundRequest* request, size_t part) {  // copies a chunk while others are computed
+          [&](BoundRequest* request, size_t part) {
             for (size_t i = 0; i < results_.size(); ++i) {
               const ov::Tensor result = request->infer.get_output_tensor(i);
               if (memory.size() == i) {
@@ -533,7 +536,7 @@ class OvFunction::Implementation {
 
   size_t num_parts() const { return static_cast<size_t>(settings_.parts); }
 
-  // The shape of the whole batch, given the shape of a chunk.
+  // The shape of the whole batch's result, given that of a chunk.
   ov::Shape whole_shape(ov::Shape shape) const {
     if (settings_.parts > 1) shape.at(0) *= num_parts();
     return shape;
@@ -572,7 +575,8 @@ class OvFunction::Implementation {
   Requests* remainder_requests() {
     if (settings_.remainder() == 0 || runs_.fetch_add(1) == 0) return nullptr;
     std::unique_lock<std::mutex> lock(remainder_mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return nullptr;  // none yet: another run compiles them
+    // Another run is compiling the requests: none are available yet.
+    if (!lock.owns_lock()) return nullptr;
     if (!std::exchange(has_tried_, true)) {
       Settings settings = settings_;
       settings.streams = settings_.remainder();
@@ -580,7 +584,7 @@ class OvFunction::Implementation {
         auto model = source_ ? compile(source_.get(), &settings) : import(blob_, &settings);
         remainder_ = std::make_unique<Requests>(std::move(model));
       } catch (const std::exception&) {
-        // Without these requests, the remaining chunks are computed like all others.
+        // Without requests of their own, the remaining chunks are computed like the others.
       }
       source_ = nullptr;
       has_compiled_remainder_ = true;
@@ -590,19 +594,21 @@ class OvFunction::Implementation {
 
   Settings settings_;
   std::string empty_tensor_error_;
-  Blob blob_;  // memory in which the models read their constants
+  Blob blob_;  // the memory that contains the constants of the models
   std::unique_ptr<Requests> requests_;
   bool has_dynamic_shapes_ = false;
   std::vector<ResultType> results_;
-  std::shared_ptr<DeferredErrors> deferred_errors_;  // nullptr: operators throw their errors
+  // Errors that operators of the models record; nullptr: operators throw.
+  std::shared_ptr<DeferredErrors> deferred_errors_;
   ExclusiveRuns exclusive_runs_;
-  std::atomic<bool> frees_inputs_{false};  // whether the next run frees the inputs
+  std::atomic<bool> frees_inputs_{false};  // whether the next run frees the memory of the inputs
   std::atomic<int64_t> runs_{0};
   std::mutex remainder_mutex_;
   bool has_tried_ = false;
   std::atomic<bool> has_compiled_remainder_{
-      false};  // whether compilation was tried, successfully or not
-  // the model, until the requests for the remaining chunks are compiled
+      // Whether compiling the requests for remaining chunks has been tried, with success or not.
+      false};
+  // The model, until requests for remaining chunks have been compiled.
   std::shared_ptr<ov::Model> source_;
   std::unique_ptr<Requests> remainder_;
 };

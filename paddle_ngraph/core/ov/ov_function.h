@@ -17,7 +17,7 @@ namespace paddle_ngraph {
 
 struct ResultType {
   ElementType element;
-  std::vector<size_t> shape;  // empty if the shape is dynamic
+  std::vector<size_t> shape;  // empty if the shape is dynamic: then the run allocates the result
 };
 
 struct Input {
@@ -25,18 +25,19 @@ struct Input {
   std::vector<size_t> shape;
 };
 
-// The type in which a device computes float32.
+// The type with which a device computes operators of float32.
 enum class Precision : int {
   kFloat32,
-  kBfloat16,  // for processors with bfloat16 units
-  kFloat16,   // for devices other than the CPU
+  kBfloat16,  // only for processors with bfloat16 units
+  kFloat16,   // only for devices other than the CPU
 };
 
 struct Settings {
-  int num_threads = 0;  // threads of a run; 0: every core the process may use
+  int num_threads = 0;  // number of threads of a run; 0: every core the process may use
   Precision precision = Precision::kFloat32;
   bool fuses_loops = true;
-  int parts = 1;  // the model computes one of this number of chunks of a batch: see batch_split.py
+  // Number of chunks of a batch, of which the model computes one: see batch_split.py.
+  int parts = 1;
   // Groups of threads, each of which computes one chunk or run at a time; 0: the calling thread of
   // a run computes it, for little work.
   int streams = 1;
@@ -49,20 +50,21 @@ struct Settings {
   // The characters of OpenVINO's name for the device; empty: the CPU. Other devices ignore the
   // settings of threads, loops and chunks.
   std::vector<char> device;
-  size_t num_pinned = 0;           // number of pinned values: set by compiling
-  int64_t deferred_errors_id = 0;  // id of the operators' deferred errors: set by compiling
+  size_t num_pinned = 0;  // number of pinned values; set when the model is compiled
+  // Id under which operators record deferred errors; set when the model is compiled.
+  int64_t deferred_errors_id = 0;
 
-  // Number of chunks that remain when all groups have computed equally many.
+  // Number of chunks that remain after each group of threads has computed equally many.
   int remainder() const { return shares_remainder && streams > 1 ? parts % streams : 0; }
 };
 
-// A compiled function as a byte string; the memory is only read.
+// A compiled function, serialized as bytes that nobody writes.
 struct Blob {
   std::shared_ptr<const char> memory;
   size_t num_bytes;
 };
 
-// Memory of a model's constants, and its owner.
+// Memory that constants of a model use, with the object that keeps it alive.
 struct OwnedMemory {
   const void* data;
   size_t num_bytes;
@@ -89,20 +91,21 @@ class OvFunction {
   OvFunction(const OvFunction&) = delete;
   OvFunction& operator=(const OvFunction&) = delete;
 
-  // Throws InvalidInput if the model has an empty tensor.
+  // Throws InvalidInput if the model had an empty tensor when it was built.
   void require_elements() const;
 
-  // The types and shapes of the results, without the pinned values.
+  // The types and shapes of the results that the caller gets: all except pinned values.
   const std::vector<ResultType>& results() const;
 
   // The settings that the function was compiled with, in place of the requested ones: one thread
   // for little work, no fused loops if they do not compile, and the number of pinned values.
   const Settings& settings() const;
 
-  // Writes the compiled function to an existing, empty file. Throws NgraphError or ov::Exception.
+  // Writes the compiled function to `path`, an existing empty file. Throws NgraphError or
+  // ov::Exception.
   void save(const char* path) const;
 
-  // Whether the shapes of its inputs or results are dynamic.
+  // Whether some input or result has a dynamic shape.
   bool has_dynamic_shapes() const;
 
   // Whether a run may compute cached data for later runs, though there was a run before: packs
@@ -127,7 +130,7 @@ class OvFunction {
   std::unique_ptr<Implementation> implementation_;
 };
 
-// The C++ type of models in OpenVINO's Python bindings.
+// The C++ type of the models that OpenVINO's Python bindings wrap.
 const std::type_info& model_type();
 
 }  // namespace paddle_ngraph

@@ -13,13 +13,14 @@
 
 namespace paddle_ngraph {
 
-// Number of threads among which the calling thread can divide work, itself included.
+// Number of threads that a parallel loop of the calling thread can use, the calling thread
+// included.
 inline int64_t shared_threads() { return tbb::this_task_arena::max_concurrency(); }
 
-// Index of the calling thread among them, from 0 on.
+// Index of the calling thread among the threads of a parallel loop, at least 0.
 inline int64_t thread_index() { return std::max(0, tbb::this_task_arena::current_thread_index()); }
 
-// The number of elementary steps below which another thread costs more than it saves.
+// Number of elementary steps of a task below which a thread costs more than it saves.
 constexpr int64_t kStepsPerTask = 1 << 14;
 
 // Calls body(task) for the tasks of a grid, each of which is worth a thread. `multiplies` is the

@@ -13,10 +13,10 @@ namespace paddle_ngraph {
 
 namespace {
 
-// The name of the node in a compiled model.
+// The name of the PinValues node, by which it is found in a compiled model.
 constexpr char kName[] = "paddle_ngraph_hold";
 
-// Keys of the plugin's run-time information on executed nodes.
+// Keys under which the plugin reports the execution order and type of a compiled node.
 constexpr char kExecOrderKey[] = "execOrder", kLayerTypeKey[] = "layerType";
 
 std::string runtime_info(const ov::Node& node, const char* name) {

@@ -29,7 +29,7 @@ class PinValues : public ExtensionOpOf<PinValues, PinValuesAttributes> {
  public:
   OPENVINO_OP("PinValues", "paddle_ngraph", ExtensionOp);
 
-  // The PinValues before the last result of a model; nullptr if there is none.
+  // Finds the PinValues node that computes the last result of a model; nullptr if there is none.
   static std::shared_ptr<PinValues> of(const ov::Model& model);
 
   // Replaces the operator in the model by its pinned values: these become the last results.
@@ -41,7 +41,7 @@ class PinValues : public ExtensionOpOf<PinValues, PinValuesAttributes> {
 
   size_t count() const { return static_cast<size_t>(attributes().count); }
 
-  // The addresses differ from run to run, so the output is never a constant.
+  // Not folded, since its result consists of addresses, which differ from run to run.
   bool can_constant_fold(const ov::OutputVector&) const override { return false; }
   bool constant_fold(ov::OutputVector&, const ov::OutputVector&) override { return false; }
 

@@ -11,7 +11,7 @@
 
 namespace paddle_ngraph {
 
-// The address and length of an array of floats.
+// The address and the length of an array of floats.
 struct FloatSpan {
   float* data;
   size_t size;
@@ -28,7 +28,7 @@ class ExclusiveRuns {
   ExclusiveRuns(const ExclusiveRuns&) = delete;
   ExclusiveRuns& operator=(const ExclusiveRuns&) = delete;
 
-  // Waits until no other run holds the lock.
+  // Waits until no other run has the lock, and takes the lock.
   RunLock lock_run();
 
  private:

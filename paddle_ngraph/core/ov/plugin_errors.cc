@@ -8,7 +8,8 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Tags around the message of an error: "<InvalidInput code op_id>message</InvalidInput>".
+// Tags that enclose an error in text, since plugins pass on only text: "<InvalidInput code
+// op_id>message</InvalidInput>".
 constexpr char kTagBegin[] = "<InvalidInput ";
 constexpr char kTagEnd[] = "</InvalidInput>";
 

@@ -11,16 +11,16 @@
 
 namespace paddle_ngraph {
 
-// Attributes of a 2-D pooling: values for height and width.
+// Attributes of a 2-D pooling: in each list, the values for height and width.
 struct PoolAttributes {
   std::vector<int64_t> kernel{1, 1};
   std::vector<int64_t> strides{1, 1};
-  // Padding at top and left; the output size implies bottom and right.
+  // Padding at the top and left; padding at the bottom and right follows from the output size.
   std::vector<int64_t> pads{0, 0};
   std::vector<int64_t> output{1, 1};
-  bool adaptive = false;             // whether input and output size alone determine the windows
-  bool exclusive = true;             // whether averages exclude padding
-  std::vector<int64_t> input{1, 1};  // size of the input, for gradients that cannot infer it
+  bool adaptive = false;  // adaptive pooling: input and output size alone determine the windows
+  bool exclusive = true;  // whether an average excludes padding
+  std::vector<int64_t> input{1, 1};  // height and width of the input, which gradients cannot infer
 
   template <typename Visit>
   void visit(const Visit& visit) {
@@ -50,7 +50,7 @@ class PoolOp : public OperatorWith<PoolAttributes> {
   using OperatorWith<PoolAttributes>::OperatorWith;
 
  protected:
-  // Requires input `index` to be float32 in one of the two layouts.
+  // Requires input `index` to be float32, in plain or blocked layout.
   void require_planes(size_t index) const;
   ov::Shape pooled_shape(const ov::Shape& input) const;
   Pooling pooling_of(const ov::Shape& input, const ov::Shape& output) const;
@@ -60,7 +60,7 @@ class PoolOp : public OperatorWith<PoolAttributes> {
   std::vector<PoolWindow> windows(int64_t input, size_t axis) const;
 };
 
-// x [N, C, H, W] -> the maxima [N, C, OH, OW].
+// (x [N, C, H, W]) -> the maxima of the windows [N, C, OH, OW].
 class PaddleMaxPool : public OperatorIn<PaddleMaxPool, PoolOp> {
  public:
   OPENVINO_OP("PaddleMaxPool", "paddle_ngraph", PoolOp);
@@ -102,7 +102,7 @@ class MaxPoolWithIndexGrad
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };
 
-// x [N, C, H, W] -> the averages [N, C, OH, OW].
+// (x [N, C, H, W]) -> the averages of the windows [N, C, OH, OW].
 class PaddleAvgPool : public OperatorIn<PaddleAvgPool, PoolOp> {
  public:
   OPENVINO_OP("PaddleAvgPool", "paddle_ngraph", PoolOp);

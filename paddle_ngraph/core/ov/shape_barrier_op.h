@@ -1,4 +1,4 @@
-// ShapeBarrier: hides the size of a tensor from nGraph.
+// ShapeBarrier: copies a tensor, and hides its size from nGraph's shape inference.
 #pragma once
 
 #include "core/ov/extension_ops.h"

@@ -11,7 +11,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// The lower bound to which exponents are clamped, as in Paddle.
+// Lower bound of exponents: x minus the maximum is clamped to it, as in Paddle.
 constexpr float kLowest = -64.0F;
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
@@ -21,7 +21,7 @@ constexpr float kNothing = -std::numeric_limits<float>::infinity();
 // NaN.
 constexpr int64_t kPaddleVectorLength = 8;
 
-// The value that is subtracted from a row with this maximum.
+// The value that softmax subtracts from a row with the maximum `largest`.
 NGRAPH_INLINE inline float shift_of(float largest, int64_t length) {
   const bool is_clamped = length % kPaddleVectorLength == 0;
   return is_clamped && largest == kNothing ? std::numeric_limits<float>::lowest() : largest;
@@ -33,7 +33,7 @@ NGRAPH_VECTORIZED void softmax_row(const float* __restrict__ x, int64_t length,
                                    float* __restrict__ y) {
   const float largest = shift_of(largest_of(x, length, kNothing), length);
   const float total = sum_of(length, [=](int64_t i) NGRAPH_INLINE {
-    const float shifted = x[i] - largest;  // at most 0
+    const float shifted = x[i] - largest;  // at most 0, since the maximum is subtracted
     const auto [power, rest] = exponential_within(shifted < kLowest ? kLowest : shifted);
     const float exponential = power + power * rest;
     y[i] = exponential;
@@ -49,7 +49,7 @@ NGRAPH_VECTORIZED void gradient_row(const float* __restrict__ y, const float* __
   for (int64_t i = 0; i < length; ++i) x_grad[i] = (grad[i] - total) * y[i];
 }
 
-// Calls body(offset of the row) for the rows of [..., L].
+// Calls body(offset) for the offset of each row of a tensor [..., L].
 template <typename Body>
 void each_row(const ov::Shape& shape, const Body& body) {
   const auto elements = static_cast<int64_t>(ov::shape_size(shape));

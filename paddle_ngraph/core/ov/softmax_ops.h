@@ -1,4 +1,4 @@
-// Softmax of rows and its gradient, each row while it is in the cache.
+// Softmax of rows and its gradient; all passes over a row run while it is in the cache.
 #pragma once
 
 #include "core/ov/extension_ops.h"
@@ -17,7 +17,7 @@ class RowSoftmax : public ExtensionOpOf<RowSoftmax> {
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };
 
-// (y, y_grad [..., L]) -> (y_grad - sum(y * y_grad)) * y.
+// (y, y_grad [..., L]) -> x_grad = (y_grad - sum(y * y_grad)) * y, for y = softmax(x).
 class RowSoftmaxGrad : public ExtensionOpOf<RowSoftmaxGrad> {
  public:
   OPENVINO_OP("RowSoftmaxGrad", "paddle_ngraph", ExtensionOp);

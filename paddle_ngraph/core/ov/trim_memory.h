@@ -1,4 +1,4 @@
-// Release of memory that a build has freed.
+// Returns memory that a build has freed from the C library's heap to the system.
 #pragma once
 
 #ifdef __GLIBC__
@@ -22,8 +22,9 @@ inline void trim_free_memory() {
 // the time to free many functions grows with the square of their number.
 inline void sort_free_memory() {
 #ifdef __GLIBC__
-  constexpr size_t kSortingRequest = size_t{64} << 10;  // smaller requests may not reach the list
-  // Volatile, because a compiler removes allocations that are not used.
+  // Bytes: a smaller request may be served without sorting the list.
+  constexpr size_t kSortingRequest = size_t{64} << 10;
+  // Volatile, since compilers remove an allocation that is never used.
   void* volatile memory = std::malloc(kSortingRequest);
   std::free(memory);
 #endif

@@ -10,7 +10,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Cost of starting a task, some microseconds, in multiplications.
+// Cost of starting a task (some microseconds), as a number of multiplications.
 constexpr double kTaskCostMultiplies = 1 << 16;
 // Factor for the elements of an operand that tasks copy: besides the kernel's access, the copy
 // reads and writes each element once.
@@ -18,7 +18,8 @@ constexpr double kCopyCostFactor = 3;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Numbers of chunks worth trying: the least for each size of the largest chunk.
+// Numbers of chunks along an axis that are worth trying: for each size of the largest chunk, the
+// smallest number.
 std::vector<int64_t> candidates(const Axis& axis) {
   std::vector<int64_t> result{1};
   for (int64_t size = axis.units; size > 1;) {

@@ -25,7 +25,7 @@ struct Range {
 // The chunks of each axis; every combination of them is a task. The last axis varies fastest.
 class Grid {
  public:
-  // A grid whose axes are undivided.
+  // A grid with a single chunk along each axis.
   explicit Grid(std::vector<int64_t> units) : Grid(units, std::vector(units.size(), int64_t{1})) {}
   Grid(std::vector<int64_t> units, std::vector<int64_t> parts)
       : units_(std::move(units)), parts_(std::move(parts)) {}
@@ -39,7 +39,7 @@ class Grid {
   // at most.
   int64_t part(size_t axis, int64_t task) const;
   Range range(size_t axis, int64_t task) const;
-  // The fraction of the whole work that a task computes.
+  // The fraction of all units that a task computes.
   double share(int64_t task) const;
 
  private:
@@ -48,20 +48,22 @@ class Grid {
 
 constexpr int kNone = -1, kAlways = -2;
 
-// An axis along which a work may be divided among threads.
+// An axis along which work can be divided among threads.
 struct Axis {
-  int64_t units = 1;          // number of indivisible units
-  bool is_summed = false;     // whether chunks give partial results, which are summed
-  int needs = kNone;          // an axis that has to be divided into its units before this one is
-  int copied_unless = kNone;  // an axis; chunks of this one are contiguous if that one is in units
-  double overlap = 0;         // units of neighbouring chunks that a chunk also reads
+  int64_t units = 1;       // size of the axis, in units that are never divided
+  bool is_summed = false;  // whether the work sums over the axis: chunks give partial results
+  int needs = kNone;       // index of an axis that has to be divided into single units first
+  // Index of an axis: if that axis is divided into single units, chunks of this one are contiguous.
+  int copied_unless = kNone;
+  double overlap = 0;  // number of units of neighbouring chunks that a chunk reads, too
 };
 
 // An input or output of a work. Every task needs all of it along axes that are not in `axes`.
 struct WorkOperand {
   double elements = 0;
-  uint32_t axes = 0;      // bit mask of the axes along which the operand is divided
-  bool is_copied = true;  // whether tasks copy chunks that are not contiguous
+  uint32_t axes = 0;  // the axes along which the operand is divided, as a bit mask
+  // Whether a task copies its chunk of the operand, unless the chunk is contiguous.
+  bool is_copied = true;
 };
 
 constexpr uint32_t along(std::initializer_list<int> axes) {
@@ -71,9 +73,9 @@ constexpr uint32_t along(std::initializer_list<int> axes) {
 }
 
 struct Work {
-  double multiplies = 0;  // multiplications, or elementary steps of that duration
+  double multiplies = 0;  // number of multiplications, or of elementary steps that take as long
   std::vector<Axis> axes;
-  std::vector<WorkOperand> operands;  // inputs
+  std::vector<WorkOperand> operands;  // inputs of the work
   WorkOperand result;
 };
 
@@ -89,7 +91,7 @@ int64_t num_even_parts(int64_t count, int64_t max_parts, int64_t threads);
 // The largest load of a thread over the mean, if each takes the next task when it has finished one.
 double imbalance(const std::vector<double>& tasks, int64_t threads);
 
-// The division of one loop: the work of each of its tasks, in multiplications.
+// The work of each task of one loop, in multiplications.
 using Division = std::vector<double>;
 
 // Records the divisions of all loops during its lifetime, for the benchmarks and for tests. At most
@@ -101,7 +103,7 @@ class DivisionRecorder {
   DivisionRecorder(const DivisionRecorder&) = delete;
   DivisionRecorder& operator=(const DivisionRecorder&) = delete;
 
-  // Returns the divisions recorded so far and clears them.
+  // Returns the divisions of all loops recorded so far, and clears the record.
   std::vector<Division> take_divisions();
 
   static bool is_recording();

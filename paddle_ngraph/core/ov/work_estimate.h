@@ -1,4 +1,4 @@
-// Estimate of the computation time of a function.
+// Estimate of the time in which a function computes, from its nodes.
 #pragma once
 
 #include <openvino/core/model.hpp>

@@ -35,7 +35,7 @@ class Workspace {
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  // Releases the memory of the pool that is not in use by any operator.
+  // Frees the blocks of the pool that no operator is using.
   static void clear() {
     std::lock_guard<std::mutex> lock(pool().mutex);
     pool().idle.clear();
@@ -66,7 +66,7 @@ class Workspace {
   Block block_;
 };
 
-// `bytes` rounded up, so that the next buffer in a workspace is aligned too.
+// Number of bytes, rounded up so that the next buffer in a workspace is aligned, too.
 constexpr size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace paddle_ngraph

@@ -36,7 +36,8 @@ constexpr size_t kMaxTraceValues = 4096;
 
 thread_local Capture* current_capture = nullptr;
 thread_local bool saved_tensor_hooks_active = false;
-// Version of the settings that operators depend on; guarded by the GIL.
+// Number of changes of settings, such as flags, on which recorded operators depend; guarded by the
+// GIL.
 uint64_t current_settings_version = 0;
 
 // Lazy tensors, and the captures that compute them. Guarded by the GIL. The capture has a reference
@@ -54,7 +55,7 @@ std::unordered_map<const phi::Allocation*, std::vector<Capture*>>& readers() {
   return *captures;
 }
 
-// Tensors whose computation failed, and the text of the error. Retained permanently.
+// The tensors whose deferred computation failed, each with the text of the error. Never removed.
 std::unordered_map<PyObject*, std::string>& failed_tensors() {
   static auto* const tensors = new std::unordered_map<PyObject*, std::string>();
   return *tensors;
@@ -83,17 +84,17 @@ class GcPause {
   }
 
  private:
-  // Switches Python's garbage collector, and returns whether it was on.
+  // Switches Python's garbage collector on or off; returns whether it was on.
   static bool set_gc_enabled(bool on) {
 #if PY_VERSION_HEX >= 0x030A0000
     return (on ? PyGC_Enable() : PyGC_Disable()) == 1;
-#else  // this Python has no C function for it that may be called after a fork
+#else  // this Python has no C function for the switch that may be called after a fork
     static_cast<void>(on);
     return false;
 #endif
   }
 
-  // State of the pauses; guarded by the GIL.
+  // Members below, guarded by the GIL: nested pauses, and whether the collector was on before.
   static inline int num_pauses = 0;
   static inline bool was_enabled = false;
   static inline thread_local int num_thread_pauses = 0;
@@ -126,7 +127,7 @@ const phi::DenseTensor* plain_tensor(PyObject* object) {
 
 // The metadata of an argument or result; nothing if the tensor cannot be part of a graph.
 std::optional<TracedTensorMeta> traced_meta(PyObject* object) {
-  // Not part of this graph: a lazy tensor of another thread.
+  // A lazy tensor of another thread is not part of this thread's graph.
   if (is_lazy(object)) return std::nullopt;
   const phi::DenseTensor* tensor = plain_tensor(object);
   if (tensor == nullptr || !is_plain(*tensor) || has_escaped(*tensor)) return std::nullopt;
@@ -138,7 +139,7 @@ std::optional<TracedTensorMeta> traced_meta(PyObject* object) {
                           tensor->strides()};
 }
 
-// Whether an object is an uninitialized tensor: some operators return them in some modes.
+// Whether an object is a tensor without memory, as some operators return in some modes.
 bool is_uninitialized(PyObject* object, bool allow_lazy = false) {
   if (!is_tensor(object) || (is_lazy(object) && !allow_lazy)) return false;
   const auto& base = tensor_of(object).impl();
@@ -147,7 +148,7 @@ bool is_uninitialized(PyObject* object, bool allow_lazy = false) {
   return static_cast<const phi::DenseTensor&>(*base).Holder()->ptr() == nullptr;
 }
 
-// The shape and dtype of a tensor without elements, which needs no memory.
+// The dtype and shape of a tensor that has no elements, and so needs no memory; else null.
 std::shared_ptr<const phi::DenseTensorMeta> empty_meta(PyObject* object) {
   const auto& base = tensor_of(object).impl();
   if (base == nullptr || !phi::DenseTensor::classof(base.get())) return nullptr;
@@ -156,7 +157,7 @@ std::shared_ptr<const phi::DenseTensorMeta> empty_meta(PyObject* object) {
   return std::make_shared<phi::DenseTensorMeta>(tensor.dtype(), tensor.dims());
 }
 
-// Creates a tensor that has no memory yet, or needs none.
+// Creates a tensor object without memory, which is lazy or has no elements.
 py::object make_tensor(const phi::DenseTensorMeta& meta, bool stop_gradient) {
   const paddle::Tensor made(std::make_shared<phi::DenseTensor>(
       std::make_shared<phi::Allocation>(nullptr, 0, phi::CPUPlace()), meta));
@@ -181,14 +182,14 @@ bool is_of_type(PyObject* object, const char* name) {
   return std::string(Py_TYPE(object)->tp_name).find(name) != std::string::npos;
 }
 
-// Whether an object is the CPU device, or the device of a CPU tensor.
+// Whether an object is Paddle's CPUPlace, or a Place for the CPU.
 bool is_cpu_place(PyObject* object) {
   if (is_of_type(object, "CPUPlace")) return true;
   return is_of_type(object, ".Place") &&
          py::reinterpret_borrow<py::object>(object).attr("is_cpu_place")().ptr() == Py_True;
 }
 
-// Whether an object is compared by value: equal objects of its type are interchangeable.
+// Whether an object is a constant of a trace, which is compared by value, not by identity.
 bool is_constant(PyObject* object) {
   if (object == Py_None || object == Py_Ellipsis || PyBool_Check(object)) return true;
   return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyUnicode_CheckExact(object) ||
@@ -254,7 +255,7 @@ PyTypeObject* sequence_type(PyObject* items) {
   return is_of_type(items, "libpaddle.Size") ? &PyList_Type : Py_TYPE(items);
 }
 
-// The items of a list, tuple or slice.
+// The items of a list, tuple or slice; null for an absent bound of a slice.
 std::vector<PyObject*> sequence_items(PyObject* items) {
   if (is_slice(items)) {
     const auto* slice = reinterpret_cast<PySliceObject*>(items);
@@ -279,7 +280,7 @@ bool visit_tensors(PyObject* argument, const Visit& visit, int depth = 0) {
   return true;
 }
 
-// Fast check for most arguments and list items: neither tensors nor NumPy objects.
+// A fast check for most arguments and list items. True: neither a tensor nor a NumPy object.
 bool is_plain_python(PyObject* object) {
   return object == Py_None || PyLong_CheckExact(object) || PyFloat_CheckExact(object) ||
          PyBool_Check(object) || PyUnicode_CheckExact(object);
@@ -344,8 +345,8 @@ void TraceCache::count_graph() {
   if (++graphs_ == kMaxGraphs) clear();
 }
 
-// Drops all traces, for new ones to be recorded. Calls in progress retain their nodes; the groups
-// keep their patterns, for traces that recur.
+// Drops all traces, so that traces are recorded anew. Calls in progress retain their nodes, and the
+// groups their patterns, which traces use that recur.
 void TraceCache::clear_traces() {
   num_traces_ = 0;
   for (auto& [number, group] : groups_) group.ends.clear();
@@ -409,7 +410,7 @@ bool is_similar(const TracedTensorMeta& one, const TracedTensorMeta& other) {
          one.is_parameter == other.is_parameter && (!one.is_parameter || one.shape == other.shape);
 }
 
-// Whether two calls differ in sizes only.
+// Whether two calls are equal except for sizes.
 bool is_similar(const TracedCall& one, const TracedCall& other) {
   const auto are_similar = [](const auto& these, const auto& those) {
     return std::equal(these.begin(), these.end(), those.begin(), those.end(),
@@ -545,7 +546,7 @@ void set_saved_tensor_hooks_active(bool on) { saved_tensor_hooks_active = on; }
 
 namespace {
 
-// The first non-null result of `find` for a tensor among the arguments.
+// Calls `find` for the tensors among the arguments; returns its first result that is not null.
 template <typename Find>
 auto find_any(const Find& find, PyObject* argument, int depth = 0) -> decltype(find(argument)) {
   constexpr int kMaxDepth = 4;
@@ -586,7 +587,7 @@ const std::string* error_of(PyObject* argument) {
   return found == failed_tensors().end() ? nullptr : &found->second;
 }
 
-// The capture whose calls have to be computed before these arguments are used.
+// The capture whose deferred calls must be computed before a call with these arguments; else null.
 Capture* owner_of(const std::array<PyObject*, 3>& arguments, bool may_write) {
   for (PyObject* argument : arguments) {
     if (Capture* found = find_any(capture_of_lazy, argument)) return found;
@@ -670,7 +671,8 @@ void Capture::begin() {
   value_indices_.clear();
 }
 
-// Registers this capture as a reader: later writers of the memory have it flushed first.
+// Registers this capture as a reader of the tensor's memory: later writers of the memory have the
+// capture flushed first.
 void Capture::track_read(PyObject* tensor) {
   const phi::DenseTensor* const dense = plain_tensor(tensor);
   auto& captures = readers()[dense->Holder().get()];
@@ -735,7 +737,8 @@ void Capture::reset_lost_thread() {
 bool Capture::flush_for_other_thread() {
   if (is_computing_) {
     if (computing_ == std::this_thread::get_id()) return wait_for_compute();
-    // From here on, no member is read: another thread may end the capture during the sleep.
+    // Without the GIL no member is read any more: another thread may end the capture during the
+    // sleep.
     const py::gil_scoped_release released;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     return true;
@@ -743,7 +746,7 @@ bool Capture::flush_for_other_thread() {
   return compute();
 }
 
-// The arguments of a call, with self of a method.
+// The arguments of a call in order, including self of a method.
 static std::vector<PyObject*> arguments_of(const InterceptedFunction& function, PyObject* self,
                                            PyObject* args, PyObject* kwargs) {
   std::vector<PyObject*> arguments;
@@ -911,7 +914,7 @@ bool Capture::satisfies(const ValueRule& rule, const std::vector<PyObject*>& giv
 }
 
 std::optional<IntegerRange> Capture::range_of(int number, Ranges* known) const {
-  // A value of another thread has no index in values_.
+  // An index outside of values_ is that of a lazy tensor of another thread: its range is unknown.
   if (number < 0 || number >= static_cast<int>(values_.size())) return {};
   const auto found = known->find(number);
   if (found != known->end()) return found->second;
@@ -934,7 +937,7 @@ std::optional<IntegerRange> Capture::range_of(int number, Ranges* known) const {
   return known->emplace(number, range).first->second;
 }
 
-// An argument by index or keyword; null if it is not given.
+// The argument that a call got at index `at` or by the keyword `name`; null if there is none.
 static const Argument* argument_of(const TracedCall& call, size_t at, const char* name) {
   const size_t first_keyword = call.arguments.size() - call.keywords.size();
   if (at < first_keyword) return &call.arguments[at];
@@ -1047,7 +1050,7 @@ bool Capture::aliases_a_copy(const TracedCall& call, const std::vector<py::objec
   });
 }
 
-// Whether keyword arguments have these names, in this order.
+// Whether the keyword arguments of a call have these names, in this order.
 static bool has_keywords(const std::vector<py::str>& keywords, PyObject* kwargs) {
   const size_t number = kwargs == nullptr ? 0 : PyDict_GET_SIZE(kwargs);
   if (number != keywords.size()) return false;
@@ -1218,7 +1221,7 @@ bool Capture::matches_value(const Argument& expected, PyObject* given, const Tra
   if (expected.value != next || next >= call.first_result) return false;
   const TracedTensorMeta& known = call.metas[next - call.first_value];
   if (tensor_of(given).dims() != known.shape)
-    return false;  // early exit: many sizes may be recorded
+    return false;  // shapes are compared first, since there may be recorded calls of many sizes
   const auto kind = traced_meta(given);
   if (!kind || !(*kind == known)) return false;
   new_values_.push_back(given);
@@ -1266,7 +1269,8 @@ bool Capture::flush(const std::string& reason) {
 
 std::vector<TraceNode*> Capture::trace() const { return nodes_to(node_); }
 
-// Lazy values that have references other than that of this object.
+// Indices of the lazy values to which something else than this capture refers: they have to be
+// computed.
 std::vector<int> Capture::outputs() const {
   std::vector<int> numbers;
   for (size_t i = 0; i < values_.size(); ++i) {
@@ -1304,7 +1308,8 @@ bool Capture::compute() {
   }
   const auto memory = stop_tracking_reads();
   is_recording_ = true;
-  is_computing_ = false;  // another thread may end the capture as soon as this one releases the GIL
+  // Set last: another thread may end the capture as soon as this thread releases the GIL.
+  is_computing_ = false;
   if (error.empty()) return true;
   PyErr_Restore(type.release().ptr(), value.release().ptr(), trace.release().ptr());
   return false;
@@ -1327,7 +1332,7 @@ bool Capture::has_recurred(const std::vector<int>& outputs) {
 void Capture::compute_outputs() {
   const std::vector<int> numbers = outputs();
   std::unique_ptr<py::error_already_set> raised;
-  py::object graph;  // a strong reference, since another thread may drop the graph concurrently
+  py::object graph;  // a strong reference, since another thread may drop the graph while it runs
   try {
     const auto found = node_->graphs.find(numbers);
     if (found != node_->graphs.end()) {
@@ -1365,8 +1370,8 @@ void materialize(paddle::Tensor* lazy, const paddle::Tensor& result, const std::
 // Finds or creates the graph for these requested values: that of the pattern of the trace, or one
 // for this trace alone. Null if no graph is worth creating yet.
 py::object Capture::find_or_make_graph(const std::vector<int>& outputs) {
-  const auto pattern = trace_cache_->find_or_make_pattern(
-      *node_);  // a strong reference, since other threads may drop the pattern
+  // A strong reference to the pattern, since another thread may drop it.
+  const auto pattern = trace_cache_->find_or_make_pattern(*node_);
   if (pattern != nullptr) {
     const auto found = pattern->graphs.find(outputs);
     if (found != pattern->graphs.end()) return found->second;
@@ -1378,7 +1383,7 @@ py::object Capture::find_or_make_graph(const std::vector<int>& outputs) {
   return graph;
 }
 
-// Whether the results of a graph have the recorded shapes.
+// Whether the computed results have the shapes that the lazy tensors were given.
 bool Capture::have_shapes(const py::list& results, const std::vector<int>& outputs) const {
   for (size_t i = 0; i < outputs.size(); ++i) {
     const py::object result = results[i];
@@ -1406,7 +1411,8 @@ bool Capture::compute_graph(const py::object& graph, const std::vector<int>& out
   return true;
 }
 
-// Falls back to one graph per trace: static shapes may succeed.
+// Has traces of this group get graphs of their own, since a graph with static shapes may succeed
+// where one with dynamic shapes failed.
 void Capture::specialize_group(const std::vector<int>& outputs) {
   trace_cache_->specialize_group(*node_);
   node_->graphs.erase(outputs);
@@ -1446,7 +1452,7 @@ bool Capture::compute_eagerly() {
   return is_done;
 }
 
-// Sets lazy tensors to their computed results.
+// Gives the lazy tensors of a call their computed results.
 void Capture::materialize_results(const Argument& expected, PyObject* computed) {
   if (expected.kind == Argument::Kind::kConstant ||
       expected.kind == Argument::Kind::kUninitialized) {
@@ -1502,7 +1508,7 @@ py::object Capture::argument(const Argument& of) const {
 
 // -- recording -----------------------------------------------------------------------------------
 
-// Hashes the functions of the calls, but not their arguments.
+// A hash of the functions of all calls up to `node`, not of their arguments.
 static size_t trace_group_hash(const TraceNode& node) {
   const size_t number = std::hash<const void*>()(node.call.function) + node.call.metas.size();
   const size_t before = node.parent->group_hash;
@@ -1523,7 +1529,7 @@ PyObject* Capture::replay_call(TraceNode& node, PyObject* self, PyObject* args, 
   return result.release().ptr();
 }
 
-// Releases materialized values that only this object references: plain Paddle would have freed
+// Releases computed values to which only this capture refers, as plain Paddle would have freed
 // them.
 void Capture::release_unused() {
   // Destroyed at the end of the scope: a destructor may call Python, which may call this function
@@ -1592,7 +1598,8 @@ PyObject* Capture::record_call(const InterceptedFunction& function, bool has_gra
   return result.release().ptr();
 }
 
-// Describes a call that can be deferred next time, without its results.
+// Describes a call without its results, so that it can be deferred when it recurs; nothing if it
+// cannot.
 std::optional<TracedCall> Capture::describe_call(const InterceptedFunction& function,
                                                  const std::vector<PyObject*>& given,
                                                  PyObject* kwargs) {
@@ -1624,7 +1631,7 @@ std::optional<TracedCall> Capture::describe_call(const InterceptedFunction& func
   return call;
 }
 
-// Returns false if a call with this argument cannot be deferred.
+// Describes an argument of a call. Returns false if a call with this argument cannot be deferred.
 bool Capture::describe(PyObject* given, bool may_be_tensor, TracedCall& call, Argument& found,
                        int depth) {
   constexpr int kMaxDepth = 4;
@@ -1659,7 +1666,7 @@ bool Capture::describe(PyObject* given, bool may_be_tensor, TracedCall& call, Ar
   return is_constant(found.constant.ptr());
 }
 
-// Whether a call satisfies the rule of its function, see DeferralRule.
+// Whether a call satisfies the DeferralRule of its function.
 bool Capture::may_defer(const TracedCall& call) const {
   bool has_doubles = false, has_double_constants = false;
   for (const Argument& argument : call.arguments) {
@@ -1675,7 +1682,8 @@ bool Capture::may_defer(const TracedCall& call) const {
           has_double_constants || static_cast<double>(static_cast<float>(number)) != number;
     }
   }
-  // Programs store scalars in 32 bits: a double constant would lose digits.
+  // A program would store the constant with 32 bits, and a double loses digits: such a call is not
+  // deferred.
   if (has_doubles && has_double_constants) return false;
   const auto has = [&](const auto& needed) {
     return call.arguments.size() > needed.first &&
@@ -1728,7 +1736,7 @@ bool Capture::describe_result(PyObject* result, TracedCall& call, Argument& foun
     return !found.empty || found.stop_gradient || call.function->rule.has_reserve_space;
   }
   const auto kind = traced_meta(result);
-  // A persistable result is a copy of a parameter, and is not deferred.
+  // A persistable result is a copy of a parameter, so its call is not deferred.
   if (!kind || get_flag(result, "persistable")) return false;
   found.kind = Argument::Kind::kValue;
   found.value = static_cast<int>(values_.size() + new_values_.size());
@@ -1789,8 +1797,8 @@ bool Capture::may_mutate_eagerly(const InterceptedFunction& function, PyObject* 
          owner_of({self, nullptr, nullptr}, true) == nullptr;
 }
 
-// Whether a tensor may be mutated as part of the trace. Not if it has aliases, which would observe
-// the write.
+// Whether a write to a tensor may be deferred as a call of the trace. Not if the tensor has
+// aliases, which would observe the write.
 bool Capture::may_mutate(const InterceptedFunction& function, PyObject* tensor) const {
   const int number = value_index(tensor);
   if (number < 0) return function.rule.mutation == Mutation::kValues && owns_memory(tensor);
@@ -1826,7 +1834,7 @@ bool Capture::owns_memory(PyObject* tensor) const {
   return is_unshared && shape_tensors_.count(tensor) == 0 && !get_flag(tensor, "persistable");
 }
 
-// Whether the user may have another tensor that aliases a value.
+// Whether there may be another tensor outside of the trace that shares memory with a value.
 bool Capture::is_aliased(int number) const {
   std::set<int> same{number};
   const std::vector<TraceNode*> calls = trace();
@@ -1852,7 +1860,7 @@ bool Capture::shares_autograd_meta(PyObject* tensor) const {
          });
 }
 
-// The call that first used a value as input, or computed it.
+// The call that computed a value, or was the first to read it.
 const TracedCall& Capture::call_of(int number) const {
   const TraceNode* node = node_;
   while (node->call.first_value > number) node = node->parent;

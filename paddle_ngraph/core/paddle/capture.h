@@ -37,19 +37,20 @@ namespace paddle_ngraph {
 
 struct InterceptedFunction;
 
-// The metadata of a value. Tensors with equal metadata are interchangeable in a trace.
+// The metadata of a tensor in a trace. Tensors with equal metadata are interchangeable there.
 struct TracedTensorMeta {
   phi::DataType dtype;
   phi::DDim shape;
   bool stop_gradient;
   bool is_contiguous;
   bool is_parameter;
-  phi::DDim strides;  // compared, since strides decide which operators share memory
+  // Compared, too, since some operators return an alias or a copy depending on strides.
+  phi::DDim strides;
 
   bool operator==(const TracedTensorMeta& other) const;
 };
 
-// The name of the graph break at the end of the captured function.
+// The reason that is recorded where a captured function ends without a graph break.
 constexpr const char* kEndOfFunction = "the end of the function";
 
 // An argument or result of a call: a value, by its index in the trace; a list, tuple or slice; a
@@ -58,16 +59,16 @@ struct Argument {
   enum class Kind { kValue, kSequence, kConstant, kUninitialized };
   Kind kind = Kind::kConstant;
   int value = -1;
-  PyTypeObject* type = nullptr;  // the type of a kSequence
+  PyTypeObject* type = nullptr;  // type of a kSequence: list, tuple or slice
   std::vector<Argument> items;
   pybind11::object constant;
-  bool is_any_of_type = false;  // whether the constant equals all others of its type
-  // Dtype and shape of a kUninitialized tensor without elements, which needs no memory.
+  bool is_any_of_type = false;  // whether the constant (a CPU place) equals all others of its type
+  // Dtype and shape of a kUninitialized tensor that has no elements, and so needs no memory.
   std::shared_ptr<const phi::DenseTensorMeta> empty;
   bool stop_gradient = true;
 };
 
-// A reference to a value in the calls passed to `make_graph`.
+// Stands for a value, by its index in the trace, in the calls that `make_graph` gets.
 struct TracedValue {
   int index;
 };
@@ -77,13 +78,16 @@ struct TracedValue {
 struct TracedCall {
   const InterceptedFunction* function = nullptr;
   bool has_gradient = true;
-  std::vector<Argument> arguments;  // a method's self first; keywords last
+  // Positional arguments, with self of a method first; then keyword arguments.
+  std::vector<Argument> arguments;
   std::vector<pybind11::str> keywords;
   Argument result;
   int first_value = 0;
   int first_result = 0;
   std::vector<TracedTensorMeta> metas;
-  std::map<int, int> views;  // aliases: value index of a result -> that of the aliased value
+  // For each result that is an alias: index of the result -> index of the value whose memory it
+  // shares.
+  std::map<int, int> views;
 };
 
 // A call after those of its ancestors, and the graphs of the trace that ends here.
@@ -92,22 +96,27 @@ struct TraceNode {
 
   TraceNode* parent;
   TracedCall call;
-  size_t group_hash = 0;  // a hash that is equal for traces which differ in sizes only
+  // Hash of the calls up to this one; equal for traces that differ in sizes only.
+  size_t group_hash = 0;
   std::vector<std::unique_ptr<TraceNode>> children;
-  std::map<std::string, std::string> graph_breaks;      // by reason: the reason and source line
-  std::map<std::vector<int>, pybind11::object> graphs;  // by the indices of the requested values
-  std::set<std::vector<int>> outputs;  // sets of requested values without a graph so far
+  // Reason -> reason and source line of a graph break after this call.
+  std::map<std::string, std::string> graph_breaks;
+  // Indices of requested values -> graph that computes them.
+  std::map<std::vector<int>, pybind11::object> graphs;
+  // Sets of requested values that were needed, but have no graph yet.
+  std::set<std::vector<int>> outputs;
 };
 
 // The common calls of traces that differ in sizes only, and the graphs with dynamic shapes that
 // compute all of them.
 struct TracePattern {
   std::vector<TracedCall> calls;
-  std::vector<phi::DDim> shapes;  // shapes of all values; -1: dynamic dimension
-  std::map<std::vector<int>, pybind11::object> graphs;  // by the indices of the requested values
+  std::vector<phi::DDim> shapes;  // shapes of all values of the traces; -1: dynamic dimension
+  // Indices of requested values -> graph that computes them.
+  std::map<std::vector<int>, pybind11::object> graphs;
 };
 
-// All traces of a function. Guarded by the GIL.
+// All traces of one captured function. Guarded by the GIL.
 class TraceCache {
  public:
   // `make_graph(calls, metas, outputs, examples)` takes the calls, the metadata of values, the
@@ -131,9 +140,9 @@ class TraceCache {
   void add_end(const TraceNode& root, TraceNode& node);
   // The pattern of a trace, which is created if its group has enough traces; else null.
   std::shared_ptr<TracePattern> find_or_make_pattern(const TraceNode& node);
-  // The shapes of values of some traces of the same group.
+  // The shapes of all values in some recorded traces of the group of `node`.
   std::vector<std::vector<phi::DDim>> examples_of(const TraceNode& node) const;
-  // Falls back to one graph per trace: the common pattern could not be computed.
+  // Has each trace of this group get a graph of its own, because no common graph could be computed.
   void specialize_group(const TraceNode& node);
 
   static constexpr size_t kMaxTraces = 60000;
@@ -141,7 +150,8 @@ class TraceCache {
   // Maximum number of traces of a pattern that get graphs of their own, with static shapes.
   static constexpr size_t kMaxStaticGraphs = 2;
 
-  // Lists the nodes with graphs or graph breaks: (number of calls, graph breaks, graphs).
+  // Lists the nodes with graphs or graph breaks, each as (number of calls, graph breaks, graphs);
+  // for tests and reports.
   pybind11::list ends() const;
 
  private:
@@ -151,11 +161,12 @@ class TraceCache {
   void clear_traces();
   void clear();
 
-  // Traces with one group hash: they may differ in sizes only.
+  // The traces with one group hash: they may be equal except for sizes.
   struct TraceGroup {
     std::vector<TraceNode*> ends;
     std::vector<std::shared_ptr<TracePattern>> patterns;
-    bool is_specialized = false;  // whether each trace has its own graph
+    // Whether each trace gets a graph of its own, not one of a pattern.
+    bool is_specialized = false;
   };
   std::unordered_map<size_t, TraceGroup> groups_;
 
@@ -164,7 +175,8 @@ class TraceCache {
   size_t graphs_ = 0;
 };
 
-// Captures the operators of this thread during its lifetime. Flush it before its end.
+// Captures the operators that this thread calls while the object lives. Call flush() before its
+// end.
 class Capture {
  public:
   Capture(std::shared_ptr<TraceCache> trace_cache, pybind11::object tracer);
@@ -172,32 +184,34 @@ class Capture {
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  // The capture of this thread, or null.
+  // The innermost capture of this thread; null without one.
   static Capture* current();
 
   // Handles a call of a deferrable operator. Returns null with Python's error set on failure.
   PyObject* call(const InterceptedFunction& function, PyObject* self, PyObject* args,
                  PyObject* kwargs);
 
-  // Whether there are tensors among the arguments, and all depend on shapes only.
+  // Whether there are tensors among the arguments, and the contents of all of them depend on shapes
+  // only.
   bool has_only_shape_tensors(const std::array<PyObject*, 3>& arguments) const;
 
-  // Whether all tensors among the arguments are materialized, and may be exposed.
+  // Whether no tensor among the arguments is lazy, and all may be passed out with their memory.
   bool has_only_materialized_tensors(const std::array<PyObject*, 3>& arguments,
                                      bool exposes_memory) const;
 
-  // Whether the tensors depend on shapes only, and no deferred operator reads their memory.
+  // Whether the tensors' contents depend on shapes only, and no deferred operator reads their
+  // memory, so that their data may be passed out.
   bool may_expose_data(const std::array<PyObject*, 3>& arguments) const;
 
-  // Flushes the deferred calls, which ends the trace here, then calls the function immediately.
+  // Computes the deferred calls, which ends the trace here, and then calls the function at once.
   PyObject* call_with_graph_break(const InterceptedFunction& function, PyObject* self,
                                   PyObject* args, PyObject* kwargs);
 
-  // A call that changes its tensor, see Mutation.
+  // Handles a call that changes a tensor, see Mutation.
   PyObject* call_mutating(const InterceptedFunction& function, PyObject* self, PyObject* args,
                           PyObject* kwargs);
 
-  // Records the result of a call that was computed immediately.
+  // Records a tensor that was computed at once, such as zeros that later calls fill.
   void note_eager_result(PyObject* result);
 
   // Calls a function whose results depend on shapes only: no part of the trace, which has static
@@ -205,16 +219,18 @@ class Capture {
   PyObject* call_shape_query(const InterceptedFunction& function, PyObject* self, PyObject* args,
                              PyObject* kwargs);
 
-  // Sets whether this thread is in dynamic mode, not building a program.
+  // Sets whether this thread calls operators at once (dynamic mode), or builds a static program.
   void set_dynamic(bool on) { is_dynamic_ = on; }
 
-  // Computes all deferred operators. Returns false if Python's error is set.
+  // Computes all deferred operators and ends the trace for `reason`. Returns false if Python's
+  // error is set.
   bool flush(const std::string& reason);
 
   // flush() on behalf of another thread: later calls of this thread still extend the trace.
   bool flush_for_other_thread();
 
-  // Resets the state in a forked process, which lacks the computing thread.
+  // Resets the state of a capture in a forked process, where the thread that computed does not
+  // exist.
   void reset_lost_thread();
 
  private:
@@ -228,7 +244,7 @@ class Capture {
                               int depth = 0) const;
   std::optional<pybind11::list> known_int_list(PyObject* argument) const;
   bool append_known_integers(PyObject* tensor, pybind11::list* numbers) const;
-  // Whether a tensor is lazy now, or in a later replay of the call.
+  // Whether a tensor is lazy, or will be when the recorded call is replayed.
   bool is_deferred(PyObject* tensor) const;
   bool has_only_known_integers(PyObject* args, PyObject* self) const;
   bool satisfies(const ValueRule& rule, const std::vector<PyObject*>& given) const;
@@ -299,28 +315,30 @@ class Capture {
   pybind11::object tracer_;
   pybind11::object no_amp_;
   TraceNode* node_ = nullptr;
-  bool is_recording_ = false;  // whether calls are computed immediately, and recorded
+  // Whether the calls are new to the trace: computed at once, and recorded.
+  bool is_recording_ = false;
   bool is_computing_ = false;
-  std::thread::id computing_;  // the thread that computes deferred calls
+  std::thread::id computing_;  // the thread that is computing the deferred calls
   bool is_dynamic_ = true;
-  std::vector<pybind11::object> values_;  // all values; null: computed and no longer referenced
-  std::vector<bool> is_result_;           // whether the value is the result of a call
-  Ranges released_ranges_;                // ranges of values that were released
+  // All values of the trace; null: computed, and without a reference.
+  std::vector<pybind11::object> values_;
+  std::vector<bool> is_result_;  // for each value, whether it is the result of a call
+  Ranges released_ranges_;       // known ranges of integers in values that were released
   // Memory that deferred calls read. A pin is not counted as a holder: otherwise weights would be
   // treated as exposed.
   std::vector<const phi::Allocation*> read_memory_;
   std::vector<std::unique_ptr<const MemoryPin>> memory_pins_;
   std::unordered_map<PyObject*, int> value_indices_;
-  std::vector<PyObject*> new_values_;  // values that the current call adds to the trace
-  std::unordered_map<PyObject*, pybind11::object>
-      shape_tensors_;  // tensors whose contents depend on shapes only
+  std::vector<PyObject*> new_values_;  // tensors that the current call adds to the trace as values
+  // Tensors whose contents depend on shapes only, not on data.
+  std::unordered_map<PyObject*, pybind11::object> shape_tensors_;
   // Tensors that were computed immediately in this call of the function, such as zeros to be
   // filled.
   std::unordered_map<PyObject*, std::weak_ptr<phi::TensorBase>> eager_results_;
   Capture* outer_ = nullptr;
 };
 
-// Suspends the capture of this thread during its lifetime.
+// Suspends the capture of this thread while the object lives.
 class NoCapture {
  public:
   NoCapture();
@@ -332,7 +350,7 @@ class NoCapture {
   Capture* before_;
 };
 
-// Resets captures in a forked process, where no other thread continues to compute.
+// Resets all captures in a forked process, in which only the forking thread exists.
 void reset_captures_after_fork();
 
 // Whether an argument is a lazy tensor of any thread, or one whose computation failed.
@@ -342,7 +360,7 @@ bool is_any_lazy(PyObject* args, PyObject* kwargs);
 // written, if a deferred operator reads one of them. Returns false if Python's error is set.
 bool flush_other_threads(PyObject* self, PyObject* args, PyObject* kwargs, bool may_write);
 
-// The in-place version counters of tensors, as a string for comparison.
+// The in-place version counters of tensors, joined to a string that shows whether any was written.
 std::string tensor_versions(const pybind11::list& tensors);
 
 // bump: records that a flag was set, after which recorded traces are invalid. version: the number

@@ -46,7 +46,7 @@ class WorkerThreads {
   // Requests that `count` threads call `work`. Fewer do if no more threads can be created.
   void request(size_t count, const void* run, const Work& work) {
     const std::lock_guard<ForkSafeMutex> lock(mutex_);
-    // In a forked process, neither the threads nor their requests exist.
+    // In a forked process, the threads of the parent and their requests do not exist.
     if (process_ != getpid()) {
       process_ = getpid();
       pending_.clear();
@@ -61,12 +61,12 @@ class WorkerThreads {
     try {
       for (; num_idle_ < pending_.size(); ++num_idle_) std::thread([this] { serve(); }).detach();
     } catch (const std::system_error&) {
-      // No thread is created: the calling thread does the work alone.
+      // The system can create no more threads: the existing ones, at least the caller, do the work.
     }
     wakeup_->notify_all();
   }
 
-  // Withdraws the requests that no thread has accepted: the run is over.
+  // Withdraws a run's requests that no thread has accepted yet, when the run is over.
   void withdraw(const void* run) {
     const std::lock_guard<ForkSafeMutex> lock(mutex_);
     const auto is_of_run = [run](const auto& request) { return request.first == run; };
@@ -96,7 +96,7 @@ class WorkerThreads {
   ForkSafeMutex mutex_;
   pid_t process_ = getpid();
   std::deque<std::pair<const void*, Work>> pending_;
-  size_t num_idle_ = 0;  // number of idle threads, including those about to sleep
+  size_t num_idle_ = 0;  // number of threads without a request, including those about to sleep
   std::atomic<size_t> changes_{0};
   std::unique_ptr<std::condition_variable_any> wakeup_ =
       std::make_unique<std::condition_variable_any>();
@@ -120,14 +120,14 @@ class DataDependencyEngine::Run {
     for (size_t i = 0; i < readers_.size(); ++i) readers_[i] = engine.readers_[i];
   }
 
-  // Runs steps until none is left to start.
+  // Computes steps in this thread until no step is left to start.
   void work() {
     auto free_since = begin_;
     while (const auto step = take(free_since)) {
       std::exception_ptr failure;
       try {
         compute(*step);
-      } catch (...) {  // stored: finish() throws it again
+      } catch (...) {  // stored until finish() throws it again
         failure = std::current_exception();
       }
       free_since = end(*step, std::move(failure));
@@ -188,7 +188,7 @@ class DataDependencyEngine::Run {
     return nullptr;
   }
 
-  // Ends a step, and returns the time of its end.
+  // Records the end of a step, and which steps can start now; returns the current time.
   Clock::time_point end(size_t number, std::exception_ptr failure) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto now = Clock::now();
@@ -198,7 +198,7 @@ class DataDependencyEngine::Run {
     if (failure == nullptr) {
       for (size_t follower : engine_.followers_[number]) {
         --missing_[follower];
-        // Of a step with several predecessors, the last one determines the time.
+        // The last of several predecessors to end determines the time at which the step was ready.
         ready_[follower] = now;
       }
     } else {
@@ -224,12 +224,13 @@ class DataDependencyEngine::Run {
   const Clock::time_point begin_ = Clock::now();
   std::vector<phi::DenseTensor> fetched_;
   std::vector<std::atomic<size_t>> readers_;
-  std::mutex mutex_;                      // guards the members below
-  std::vector<Clock::time_point> ready_;  // time at which the inputs of each step were complete
+  std::mutex mutex_;  // guards all members below
+  // For each step, the time at which its inputs were complete.
+  std::vector<Clock::time_point> ready_;
   std::vector<double> ms_;
-  std::map<int, Clock::time_point> cores_;  // end of the last step on each core
+  std::map<int, Clock::time_point> cores_;  // for each core, the end of the last step on it
   std::condition_variable changed_;
-  // Number of changes that idle threads wait for; written with the mutex.
+  // Number of changes of the state, for which idle threads wait; written with the mutex locked.
   std::atomic<size_t> changes_{0};
   size_t num_idle_ = 0;
   std::deque<size_t> pending_;

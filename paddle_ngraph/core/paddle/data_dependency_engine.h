@@ -16,12 +16,14 @@ class DataDependencyEngine {
   using Cores = std::vector<int>;
 
   struct Step {
-    // Called by any thread, without the GIL. Returns the written variables.
+    // Computes the step, in any thread and without the GIL. Returns the variables that it writes.
     std::function<std::vector<phi::DenseTensor>()> compute;
-    std::vector<size_t> after;  // indices of the predecessors, all of them earlier in the list
-    // Groups of cores: a step occupies all cores of a free group, or waits.
+    std::vector<size_t> after;  // indices of the steps that must end before this one; all are lower
+    // Groups of cores on which the step may run: it occupies all cores of a free group, or waits
+    // for one.
     std::vector<Cores> groups;
-    std::vector<size_t> reads, writes;  // indices of variables; each once
+    // Indices of variables that the step reads or writes, each index once.
+    std::vector<size_t> reads, writes;
   };
 
   // variables: the intermediate results of steps; must outlive the engine. Throws NgraphError if a
@@ -45,9 +47,10 @@ class DataDependencyEngine {
 
   std::vector<Step> steps_;
   std::vector<phi::DenseTensor*> variables_;
-  std::vector<std::vector<size_t>> followers_;  // the steps that wait for each step
-  std::vector<size_t> readers_;                 // number of steps that read each variable
-  std::vector<std::vector<size_t>> columns_;    // the fetch columns of each variable
+  std::vector<std::vector<size_t>> followers_;  // for each step, the steps that wait for its end
+  std::vector<size_t> readers_;  // for each variable, the number of steps that read it
+  // For each variable, its positions among the fetched tensors.
+  std::vector<std::vector<size_t>> columns_;
   size_t num_fetches_;
   std::vector<double> last_ms_;
 };

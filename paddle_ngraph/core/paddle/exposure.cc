@@ -26,15 +26,15 @@ constexpr size_t kMaxEndedRecords = 8192;
 using Address = const void*;
 
 struct ExposureRecord {
-  int objects = 0;     // number of Python objects that refer to the address
-  uint64_t ended = 0;  // epoch at which the last of these objects was destroyed
+  int objects = 0;     // number of Python objects that refer to the tensor or memory now
+  uint64_t ended = 0;  // epoch at which the last such object was destroyed
 };
 
 Address memory_of(const phi::DenseTensor& tensor) {
   return tensor.Holder() == nullptr ? nullptr : tensor.Holder()->ptr();
 }
 
-// Memory whose address is known outside, for as long as the memory exists.
+// Memory whose address code outside of Paddle may know; entries end with the memory.
 class EscapedMemory {
  public:
   void add(const phi::DenseTensor& tensor) {
@@ -79,11 +79,12 @@ class EscapedMemory {
 
   std::set<std::weak_ptr<phi::Allocation>, std::owner_less<>> own_;
   size_t next_cleanup_ = kFirstCleanup;
-  std::set<uintptr_t> foreign_;  // addresses of foreign memory, without their low bits
+  // Addresses of memory that Paddle has not allocated, without their low bits.
+  std::set<uintptr_t> foreign_;
   int block_bits_ = 0;
 };
 
-// Memory of eager tensors whose contents functions contain as constants.
+// Memory of weights that functions contain as constants, and that tensors of dynamic mode share.
 class WatchedMemory {
  public:
   void add(const std::shared_ptr<phi::Allocation>& memory) {
@@ -111,17 +112,18 @@ class WatchedMemory {
 
 struct ExposureTable {
   ForkSafeMutex mutex;
-  // Members below: guarded by the mutex.
+  // Guarded by the mutex, like all members below: number of program runs in progress.
   int runs = 0;
-  std::unordered_map<uint64_t, std::array<Address, 2>>
-      objects;  // exposure id -> addresses of the tensor and its memory
+  // Exposure id -> addresses of the tensor and of its memory.
+  std::unordered_map<uint64_t, std::array<Address, 2>> objects;
   std::unordered_map<Address, ExposureRecord> records;
-  size_t num_exposed = 0;     // number of addresses that objects refer to
-  uint64_t pruned_until = 0;  // epoch until which ended records have been removed
+  size_t num_exposed = 0;     // number of addresses to which some Python object refers
+  uint64_t pruned_until = 0;  // epoch up to which records of destroyed objects have been removed
   EscapedMemory escaped;
   EscapedMemory shared;
   WatchedMemory watched;
-  std::unordered_map<const phi::Allocation*, long> pinned;  // number of pins of each allocation
+  // Number of MemoryPins of each allocation.
+  std::unordered_map<const phi::Allocation*, long> pinned;
 
   std::atomic<bool> is_any_pinned{false};
   std::atomic<bool> is_any_watched{false};

@@ -34,7 +34,8 @@ class ProgramRun {
   const bool may_write_;
 };
 
-// Reports that weights may have been written, anywhere in the process.
+// Reports that any weights of the process may have been written, so that fingerprints are checked
+// again.
 void mark_weights_written();
 
 // Record that Python got an object for this tensor (returns the id of the exposure), and that the
@@ -48,7 +49,7 @@ void watch_weight(const std::shared_ptr<phi::Allocation>& memory);
 bool is_any_weight_watched();
 bool is_watched_weight(const phi::DenseTensor& tensor);
 
-// Has weights treated as being written during its lifetime.
+// While such an object lives, all weights are treated as being written.
 class WeightWriteScope {
  public:
   WeightWriteScope();
@@ -78,10 +79,10 @@ class MemoryPin {
   std::vector<std::shared_ptr<phi::Allocation>> memory_;
 };
 
-// Number of holders of the memory of a tensor, without pins.
+// Number of references to the memory of a tensor, not counting pins.
 long holder_count(const phi::DenseTensor& tensor);
 
-// A reading of the counters of writes and exposures, to detect later changes.
+// Values of the counters of writes and exposures at some time, to detect later ones.
 struct Epoch {
   uint64_t writes = 0;
   uint64_t exposures = 0;

@@ -40,13 +40,13 @@ class FlagOverride {
   static constexpr size_t kFlags = 4;
   using Uses = std::array<size_t, 2>;
 
-  // All overrides, which are never destroyed.
+  // All FlagOverrides of the process; never destroyed.
   static const std::array<FlagOverride*, kFlags>& all();
   static void reset_after_fork();
 
   FlagOverride(size_t number, const char* name, bool& flag, bool to)
       : number_(number), name_(name), flag_(flag), to_(to) {}
-  Uses& uses_here() const;  // the uses of the flag by this thread
+  Uses& uses_here() const;  // the uses of the flag that this thread has entered
   bool is_user_value() const { return (users_[kOverridden] > 0 ? before_ : flag_) == to_; }
   bool may_enter(Use use) const;
   void drop_other_threads();
@@ -59,7 +59,7 @@ class FlagOverride {
   std::unique_ptr<std::condition_variable> released_ = std::make_unique<std::condition_variable>();
   Uses users_{};
   Uses waiting_{};
-  Use next_use_ = kOverridden;  // the kind of use that begins next if threads wait for both kinds
+  Use next_use_ = kOverridden;  // the use that begins next if threads wait for both
   bool before_ = false;
 };
 

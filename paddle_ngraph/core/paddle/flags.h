@@ -8,30 +8,30 @@
 
 #include "paddle/common/flags.h"
 
-#define NGRAPH_FLAGS(BOOL, INT32, STRING)                                                        \
-  BOOL(use_ngraph, false, "Run static programs on the CPU through nGraph.")                      \
-  INT32(ngraph_cache_size, 256, "Maximum number of compiled functions kept.")                    \
-  INT32(ngraph_cache_mb, 1024,                                                                   \
-        "Megabytes of weights that the cached functions may hold as constants.")                 \
-  INT32(ngraph_memory_mb, 512, "Megabytes of freed tensors that are kept for the next run.")     \
-  STRING(ngraph_cache_dir, "",                                                                   \
-         "Where compiled functions are kept for the next process; empty: nowhere.")              \
-  INT32(ngraph_cache_disk_mb, 2048, "Megabytes that they may take on disk.")                     \
-  INT32(ngraph_cache_min_ms, 100, "Functions built in fewer milliseconds are not kept on disk.") \
-  INT32(ngraph_num_threads, 0, "Threads of the engine; 0: every core the process may use.")      \
-  STRING(ngraph_precision, "f32",                                                                \
-         "f32 (exact), bf16 for multiplications in training and all in inference, or f16 on "    \
-         "GPUs and NPUs.")                                                                       \
-  INT32(ngraph_min_interval_us, 60,                                                              \
-        "An interval that Paddle runs in fewer microseconds stays native, unless it is a whole " \
-        "program that runs often; 0: none does.")                                                \
-  STRING(ngraph_background_compile, "auto",                                                      \
-         "Run natively while functions are compiled: auto (inference, where that takes longer "  \
-         "than 20 native runs), 1 (wherever it is sound), or 0 (wait).")                         \
-  BOOL(ngraph_strict, false,                                                                     \
-       "Raise an error instead of leaving to Paddle what the engine cannot run.")                \
-  BOOL(use_mkl_packed, true, "Run the recurrent layers of a program with packed weights.")       \
-  STRING(mkl_packed_provider, "auto",                                                            \
+#define NGRAPH_FLAGS(BOOL, INT32, STRING)                                                         \
+  BOOL(use_ngraph, false, "Run static programs on the CPU through nGraph.")                       \
+  INT32(ngraph_cache_size, 256, "Maximum number of compiled functions kept.")                     \
+  INT32(ngraph_cache_mb, 1024,                                                                    \
+        "Megabytes of weights that the cached functions may hold as constants.")                  \
+  INT32(ngraph_memory_mb, 512, "Megabytes of freed tensors that are kept for the next run.")      \
+  STRING(ngraph_cache_dir, "",                                                                    \
+         "Where compiled functions are kept for the next process; empty: nowhere.")               \
+  INT32(ngraph_cache_disk_mb, 2048, "Megabytes that they may take on disk.")                      \
+  INT32(ngraph_cache_min_ms, 100, "Functions built in fewer milliseconds are not kept on disk.")  \
+  INT32(ngraph_num_threads, 0, "Threads of the engine; 0: every core the process may use.")       \
+  STRING(ngraph_precision, "f32",                                                                 \
+         "f32 (exact), bf16 for multiplications in training and all in inference, or f16 on "     \
+         "GPUs and NPUs.")                                                                        \
+  INT32(ngraph_min_interval_us, 60,                                                               \
+        "An interval that Paddle runs in fewer microseconds runs natively, unless it is a whole " \
+        "program that runs often; 0: none does.")                                                 \
+  STRING(ngraph_background_compile, "auto",                                                       \
+         "Run natively while functions are compiled: auto (inference, where that takes longer "   \
+         "than 20 native runs), 1 (wherever it is sound), or 0 (wait).")                          \
+  BOOL(ngraph_strict, false,                                                                      \
+       "Raise an error instead of leaving to Paddle what the engine cannot run.")                 \
+  BOOL(use_mkl_packed, true, "Run the recurrent layers of a program with packed weights.")        \
+  STRING(mkl_packed_provider, "auto",                                                             \
          "Which library multiplies by packed weights: auto, mkl, onednn.")
 
 #define NGRAPH_DECLARE_BOOL(name, value, meaning) COMMON_DECLARE_bool(name);
@@ -50,7 +50,7 @@ struct FlagInfo {
   std::string meaning;
 };
 
-// All flags of the package.
+// Name, type, default and description of every flag of the package.
 std::vector<FlagInfo> all_flags();
 
 }  // namespace paddle_ngraph

@@ -1,4 +1,4 @@
-// Scoped switch of gradients.
+// Switches gradients of dynamic mode off or on for a scope.
 #pragma once
 
 #include <pybind11/pytypes.h>
@@ -13,7 +13,7 @@ namespace paddle_ngraph {
 // mode permanent.
 class __attribute__((visibility("hidden"))) GradientMode {
  public:
-  // is_on, set: Paddle's own C functions, not Python code either.
+  // `is_on` and `set`: Paddle's own C functions, since Python functions could run other code.
   GradientMode(pybind11::object is_on, pybind11::object set, bool on)
       : is_on_(std::move(is_on)), set_(std::move(set)), on_(on) {}
 

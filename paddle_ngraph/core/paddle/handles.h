@@ -1,9 +1,9 @@
-// Handles of Paddle's predictors, for which its wheel has no header.
+// Declares the tensor handles of Paddle's predictors, for which Paddle's wheel has no header.
 #pragma once
 
 namespace paddle_infer {
 
-// The members of Paddle's class that are called here, as libpaddle exports them.
+// Only the members that are called here, with the symbols that libpaddle exports.
 class Tensor {
  public:
   template <typename T>

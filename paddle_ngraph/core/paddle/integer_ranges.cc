@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kInt64Min = std::numeric_limits<int64_t>::min();
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 
-// Calls `visit` with each element of a column.
+// Calls `visit` with each element of one column of a tensor's last axis.
 template <typename T, typename Visit>
 void visit_elements(const phi::DenseTensor& tensor, int64_t column, int64_t columns,
                     const Visit& visit) {
@@ -61,7 +61,7 @@ std::optional<int64_t> integer_argument(const std::vector<PyObject*>& given, int
   return overflow == 0 ? std::optional<int64_t>(value) : std::nullopt;
 }
 
-// A check of the arguments of one call against a rule.
+// Checks the arguments of one call against a ValueRule.
 class ValueCheck {
  public:
   ValueCheck(const ValueRule& rule, const std::vector<PyObject*>& given,
@@ -100,8 +100,8 @@ class ValueCheck {
   bool are_indices_along_axis(PyObject* positions) const {
     if (!is_tensor(positions) || !is_tensor(given_[rule_.indexed_argument])) return false;
     if (!is_index_dtype(positions)) {
-      // Soft labels (probabilities), if the next argument declares them. Paddle's kernels accept
-      // labels that are not integers, but their gradients do not.
+      // Accepts soft labels (probabilities), if the next argument declares them. Paddle's kernels
+      // accept labels that are not integers, but their gradients do not.
       const bool is_float = tensor_of(positions).dtype() == phi::DataType::FLOAT32 ||
                             tensor_of(positions).dtype() == phi::DataType::FLOAT64;
       return is_float && rule_.index_argument + 1 < given_.size() &&
@@ -156,7 +156,7 @@ class ValueCheck {
     return false;
   }
 
-  // Whether a list is an index list along one axis.
+  // Whether a subscript is a nonempty list of ints, which selects along one axis.
   static bool is_int_list(PyObject* item) {
     if (!PyList_Check(item)) return false;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(item); ++i) {
@@ -166,7 +166,8 @@ class ValueCheck {
   }
 
   bool is_valid_subscript(PyObject* index) const {
-    if (!has_tensor(index)) return true;  // without tensors, it is equal in each such call
+    // Without tensors, each call that matches the trace has an equal subscript.
+    if (!has_tensor(index)) return true;
     if (!is_tensor(given_[rule_.indexed_argument])) return false;
     const auto& dims = tensor_of(given_[rule_.indexed_argument]).dims();
     std::vector<PyObject*> items{index};
@@ -298,7 +299,8 @@ bool satisfies(const ValueRule& rule, const std::vector<PyObject*>& given,
 
 std::optional<IntegerRange> combine_ranges(RangeRule::Kind kind, const IntegerRange& one,
                                            const IntegerRange& other) {
-  constexpr int64_t kLarge = int64_t{1} << 30;  // products of such values do not overflow
+  // Bound of values whose products do not overflow int64.
+  constexpr int64_t kLarge = int64_t{1} << 30;
   for (const IntegerRange& each : {one, other}) {
     if (each.upper < each.lower || each.lower < -kLarge || each.upper > kLarge) return {};
   }

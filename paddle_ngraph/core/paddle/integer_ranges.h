@@ -18,48 +18,50 @@
 
 namespace paddle_ngraph {
 
-// A closed interval [lower, upper]; empty if upper < lower.
+// Integers from lower to upper, both included; none if upper < lower.
 struct IntegerRange {
   int64_t lower;
   int64_t upper;
 };
 
-// The smallest range that contains both ranges.
+// The smallest range that contains both given ranges.
 inline IntegerRange union_of(const IntegerRange& one, const IntegerRange& other) {
   return {std::min(one.lower, other.lower), std::max(one.upper, other.upper)};
 }
 
-// The values that an operator requires of its integer operands.
+// A condition on the integer operands of an operator, under which a run cannot fail.
 struct ValueRule {
   enum class Kind {
     kNone,
-    kAlongAxis,        // valid indices along one axis of the indexed tensor
-    kClassIds,         // class ids below a bound
-    kCoordinates,      // coordinates (as of gather_nd): the last axis indexes the first axes of a
-                       // tensor
-    kIndexPerAxis,     // a list of index tensors, one for each of the first axes
-    kSubscript,        // a subscript, x[...]
-    kNonzeroDivisor,   // a positive divisor of integers
-    kSliceAssignment,  // x[...] = value, without tensors, lists or new axes in the subscript; and
-                       // the value there
+    kAlongAxis,  // valid indices along one axis of the indexed tensor
+    kClassIds,   // class ids from 0 to below a bound
+    // Coordinates, as of gather_nd: each column of the last axis indexes one of the tensor's first
+    // axes.
+    kCoordinates,
+    kIndexPerAxis,    // a list of index tensors, one for each of the tensor's first axes
+    kSubscript,       // the subscript of x[...]
+    kNonzeroDivisor,  // a divisor of integers, whose range must be positive
+    // The subscript and value of x[...] = value; no tensors, lists or new axes in the subscript.
+    kSliceAssignment,
   };
   Kind kind = Kind::kNone;
-  size_t index_argument = 0;    // the argument with the indices
-  size_t indexed_argument = 0;  // the indexed tensor, or the bound of kClassIds
-  int axis_argument = -1;       // the argument with the axis
-  int axis = 0;                 // the axis, if no argument has it
-  bool from_end = false;        // whether negative indices count from the end
-  int ignored_argument = -1;    // the argument with the value that is ignored (ignore_index)
+  size_t index_argument = 0;    // number of the argument that contains indices
+  size_t indexed_argument = 0;  // number of the argument that is indexed, or that bounds class ids
+  int axis_argument = -1;       // number of the argument that is the axis; -1: none
+  int axis = 0;                 // the axis, if no argument is the axis
+  bool from_end = false;        // whether negative indices are valid, counted from the end
+  // Number of the argument that is a valid value out of range (ignore_index); -1: none.
+  int ignored_argument = -1;
 };
 
-// The known range of the integers that an operator computes.
+// How to compute the range of an operator's integer results.
 struct RangeRule {
   enum class Kind {
     kUnknown,
-    kPreserved,  // the values of operands
-    kStacked,    // the values of a list of tensors, stacked along a new axis
-    kIndices,    // indices along an axis of the first argument
-    kSorted,     // the first result is permuted, the second contains indices
+    kPreserved,  // results contain values of operands
+    kStacked,    // the result contains the values of a list of tensors
+    kIndices,    // results are indices along an axis of the first argument
+    kSorted,     // the first result contains values of the operand, the second one indices
     kSum,
     kDifference,
     kProduct,
@@ -68,8 +70,9 @@ struct RangeRule {
     kClipped,
   };
   Kind kind = Kind::kUnknown;
-  std::vector<size_t> sources;  // for kPreserved: the arguments whose values are preserved
-  size_t axis_argument = 1;     // for indices: the argument with the axis
+  // For kPreserved: numbers of the arguments whose values the results contain.
+  std::vector<size_t> sources;
+  size_t axis_argument = 1;  // for indices: number of the argument that is the axis
 };
 
 // The range of all elements of a tensor, or of one column of its last axis, if there are columns.
@@ -88,7 +91,8 @@ bool satisfies(const ValueRule& rule, const std::vector<PyObject*>& given,
                const std::function<const phi::DenseTensor*(PyObject*)>& known,
                const LazyRange& range_of);
 
-// The range of the results of an operation on operands in these ranges.
+// The range of an operation's results for operands in the ranges `one` and `other`; nothing if
+// unknown.
 std::optional<IntegerRange> combine_ranges(RangeRule::Kind kind, const IntegerRange& one,
                                            const IntegerRange& other);
 

@@ -19,7 +19,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Marker in the text of placeholder exceptions of interruptions.
+// Text of the Paddle exception that stands for an interruption while it passes through Paddle.
 constexpr char kInterruptMarker[] = "<interrupted: paddle_ngraph>";
 
 // The last hidden interruption. Usually there is at most one, as only the main thread is
@@ -27,7 +27,8 @@ constexpr char kInterruptMarker[] = "<interrupted: paddle_ngraph>";
 class PendingInterrupt {
  public:
   static PendingInterrupt& instance() {
-    // The object is never destroyed: Python is finalized before static destructors run.
+    // Never destroyed, since Python, whose exception it contains, is finalized before static
+    // objects.
     static PendingInterrupt* const hidden = std::make_unique<PendingInterrupt>().release();
     return *hidden;
   }
@@ -53,8 +54,8 @@ class PendingInterrupt {
   std::optional<PythonInterrupt> interruption_;
 };
 
-// Called by Python, in its main thread. The signals are not raised again: readers of Python's
-// wakeup file descriptor have already been notified.
+// Runs the handlers of deferred signals. Python calls this function in its main thread. The signals
+// are not raised again: readers of Python's wakeup file descriptor have already been notified.
 int handle_signals(void* deferral) {
   try {
     py::reinterpret_steal<py::object>(static_cast<PyObject*>(deferral)).attr("handle")();
@@ -80,7 +81,8 @@ DeferredSignals::DeferredSignals(CtrlC ctrl_c)
 DeferredSignals::~DeferredSignals() {
   try {
     if (!deferral_.attr("end")().cast<bool>()) return;
-  } catch (const py::error_already_set& error) {  // a Ctrl-C during end() is raised again
+  } catch (const py::error_already_set& error) {
+    // A Ctrl-C during end() must not be lost: it is raised again as a signal.
     if (error.matches(PyExc_KeyboardInterrupt)) std::raise(SIGINT);
   }
   Py_AddPendingCall(&handle_signals, deferral_.release().ptr());
@@ -98,12 +100,12 @@ void throw_as_paddle_error(const PythonInterrupt& interruption) {
   PADDLE_THROW(common::errors::External("%s", kInterruptMarker));
 }
 
-// Searches the text, since Paddle forwards nothing else of an exception.
+// Finds interruptions by the text, since Paddle preserves nothing else of an exception.
 bool restore_interruption(const char* text) {
   if (std::strstr(text, kInterruptMarker) == nullptr) return false;
   if (const auto hidden = PendingInterrupt::instance().take()) {
     hidden->restore();
-  } else {  // another thread has taken the interruption
+  } else {  // another thread has restored the exception already: a new one takes its place
     PyErr_SetNone(PyExc_KeyboardInterrupt);
   }
   return true;

@@ -12,16 +12,16 @@ namespace paddle_ngraph {
 // std::exception, so fallback handlers of failures do not catch it.
 class PythonInterrupt {
  public:
-  // Returns nothing for an error. Needs the GIL.
+  // The interruption that an exception is; nothing if the exception is an error. Needs the GIL.
   static std::optional<PythonInterrupt> of(const pybind11::error_already_set& error);
 
-  // Restores the exception as Python's current error. Needs the GIL.
+  // Sets the stored exception as Python's current error again. Needs the GIL.
   void restore() const;
 
  private:
   explicit PythonInterrupt(const pybind11::error_already_set& error) : error_(error) {}
 
-  pybind11::error_already_set error_;  // acquires the GIL where needed
+  pybind11::error_already_set error_;  // acquires the GIL itself when it is copied or destroyed
 };
 
 // Defers Python signal handlers while an instance exists in the main thread: a run must not begin
@@ -29,7 +29,7 @@ class PythonInterrupt {
 // Needs the GIL.
 class DeferredSignals {
  public:
-  // Whether Ctrl-C may raise KeyboardInterrupt, as it does in plain Paddle.
+  // Whether Ctrl-C raises KeyboardInterrupt in the scope, as in plain Paddle, or after it.
   enum class CtrlC { kRaises, kDeferred };
 
   explicit DeferredSignals(CtrlC ctrl_c);
@@ -52,7 +52,8 @@ void set_signal_handler(int number, const pybind11::object& handler);
 // interruption becomes Python's current error. Needs the GIL.
 bool restore_interruption(const char* text);
 
-// Calls restore_interruption with the text of Python's current error. Needs the GIL.
+// Calls restore_interruption() with the text of the exception that is Python's current error. Needs
+// the GIL.
 void restore_interruption();
 
 }  // namespace paddle_ngraph

@@ -31,7 +31,7 @@ using phi::AttributeType;
 constexpr char kKernel[] = "pd_kernel.phi_kernel";
 constexpr char kList[] = "pir::VectorType<paddle::dialect::DenseTensorType>";
 
-// The name of an operator before it was lowered.
+// The name of an operator in the program: lowering to kernels renames operators.
 std::string name_of(const pir::Operation& op) {
   const auto known = op.attributes().find("op_name");
   if (known == op.attributes().end()) return op.name();
@@ -78,7 +78,7 @@ const phi::Kernel& found_kernel(const std::string& name, const phi::KernelKey& k
 struct Attribute {
   std::string kind;
   py::object value;
-  AttributeType type;  // the type that the kernel's parameter has
+  AttributeType type;  // type of the kernel's parameter that gets the attribute
 };
 
 template <typename Item>
@@ -98,7 +98,7 @@ std::vector<std::string> texts_of(const pir::Attribute& attribute) {
   return values;
 }
 
-// Returns (dtype, value) of a scalar.
+// Returns (dtype, value) of a phi::Scalar.
 py::object plain_scalar(const phi::Scalar& scalar) {
   const auto dtype = phi::DataTypeToString(scalar.dtype());
   switch (scalar.dtype()) {

@@ -22,8 +22,8 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Initializes Paddle's kernels for use from this library, as paddle/extension.h does for each
-// source.
+// Initializes Paddle's kernels for this library; paddle/extension.h would do it in each source
+// file.
 const paddle::InitPhi paddle_is_ready;
 
 std::string location_of(const std::vector<int>& interval) {
@@ -95,7 +95,8 @@ void run_subgraph(const std::vector<int>& interval, const std::function<void()>&
     function();
   } catch (const PythonInterrupt& interruption) {
     throw_as_paddle_error(interruption);
-  } catch (const common::enforce::EnforceNotMet&) {  // Paddle's own exception, rethrown unchanged
+  } catch (const common::enforce::EnforceNotMet&) {
+    // An exception of Paddle's own is rethrown unchanged.
     throw;
   } catch (const InvalidInput& error) {
     PADDLE_THROW(common::errors::InvalidArgument("%s%s", location_of(interval), error.what()));

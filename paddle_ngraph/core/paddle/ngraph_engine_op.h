@@ -1,4 +1,5 @@
-// The custom operator `ngraph_engine`: the arities under which it is registered, and its errors.
+// The custom operator `ngraph_engine`: its registration for each number of inputs and outputs, and
+// its errors.
 #pragma once
 
 #include <cstddef>

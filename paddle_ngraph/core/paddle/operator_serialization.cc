@@ -30,7 +30,7 @@ using paddle::dialect::DenseTensorArrayType;
 using paddle::dialect::IntArrayAttribute;
 using paddle::dialect::PlaceAttribute;
 
-// Suffix of the dtype of a TensorArray; also in utils/dtypes.py.
+// Suffix of a dtype in the graph string that marks a TensorArray; utils/dtypes.py has it, too.
 constexpr char kArray[] = "[]";
 
 pir::IrContext* ir() { return pir::IrContext::Instance(); }
@@ -199,7 +199,7 @@ std::vector<pir::Type> infer(const pir::OpInfo& info, const std::vector<pir::Val
   return interface->infer_meta_by_value_(operands, attributes);
 }
 
-// Appends a control-flow operator, with one empty block in each of its regions.
+// Appends a control-flow operator to `block`, with one empty block in each of its regions.
 pir::Operation* append_with_regions(pir::Block* block, const std::string& name,
                                     const std::vector<pir::Value>& operands,
                                     const std::vector<pir::Type>& types, size_t regions) {

@@ -45,7 +45,7 @@ pybind11::tuple append_while(pir::Block* block, const pir::Value& condition,
 pybind11::tuple append_if(pir::Block* block, const pir::Value& condition,
                           const pybind11::list& types);
 
-// Appends the terminator of a body (`cf.yield`) with its yielded values.
+// Appends the terminator `cf.yield`, with the yielded values, to the block of a loop or branch.
 void append_yield(pir::Block* block, const std::vector<pir::Value>& values);
 
 // Inserts an operator that names a variable of the scope, which a run reads and may write to.

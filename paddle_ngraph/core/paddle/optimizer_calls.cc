@@ -27,7 +27,8 @@
 #include "core/paddle/tensors.h"
 #include "core/paddle/whole_program.h"
 
-COMMON_DECLARE_int32(low_precision_op_list);  // a flag of Paddle
+// Paddle's flag with which Paddle lists the operators that it computes.
+COMMON_DECLARE_int32(low_precision_op_list);
 
 namespace paddle_ngraph {
 
@@ -60,7 +61,7 @@ class Arguments {
  public:
   explicit Arguments(PyObject* args) : args_(args) {}
 
-  // Whether the arguments met all requirements so far.
+  // Whether the arguments have met every requirement so far.
   bool fit() const { return fit_; }
 
   void require(bool holds) { fit_ = fit_ && holds; }
@@ -101,7 +102,8 @@ class Arguments {
     return fit_ && PyUnicode_CompareWithASCIIString(at(number), text) == 0;
   }
 
-  // A dense float32 CPU tensor; the result shares and retains its memory.
+  // The argument `number`, which must be a dense float32 CPU tensor; the result shares its memory
+  // and keeps it alive.
   phi::DenseTensor floats(size_t number) {
     PyObject* const argument = at(number);
     require(is_tensor(argument));
@@ -156,7 +158,7 @@ MemoryRange memory_range(const phi::DenseTensor& tensor, bool is_written) {
   return {data(tensor), num_bytes(tensor), is_written};
 }
 
-// Whether no written range overlaps another range.
+// Whether no range of written memory overlaps another range.
 bool are_disjoint(std::vector<MemoryRange> ranges) {
   try {
     require_disjoint(std::move(ranges));
@@ -166,17 +168,17 @@ bool are_disjoint(std::vector<MemoryRange> ranges) {
   return true;
 }
 
-// One optimizer update, parsed from a call.
+// An optimizer update with the operands of a call, parsed.
 struct ParsedUpdate {
   std::unique_ptr<OptimizerUpdate> step;
   phi::DenseTensor gradient;
   phi::DenseTensor rate;
-  std::vector<phi::DenseTensor> states;  // the parameter, followed by the optimizer states
-  // Powers of Adam's betas, each multiplied by its beta after the update.
+  std::vector<phi::DenseTensor> states;  // the parameter first, then the optimizer states
+  // Powers of Adam's betas, with the beta by which the update multiplies each of them.
   std::vector<std::pair<phi::DenseTensor, float>> powers;
   std::vector<size_t> result_arguments;
 
-  // Whether the shapes agree, and no written memory overlaps other memory.
+  // Whether all shapes are equal, and no memory that the update writes overlaps other memory.
   bool is_sound() const {
     std::vector<MemoryRange> ranges{memory_range(gradient, false), memory_range(rate, false)};
     for (const auto& state : states) {
@@ -197,7 +199,7 @@ struct ParsedUpdate {
   }
 
  private:
-  // Updates the chunk that begins at element `first`.
+  // Updates one chunk of the parameter and its states, from element `first` on.
   void update(int64_t first) const {
     std::array<float*, 4> updated{};
     for (size_t i = 0; i < states.size(); ++i) updated.at(i) = data(states[i]) + first;
@@ -208,8 +210,8 @@ struct ParsedUpdate {
 
 ParsedUpdate sgd(Arguments& arguments) {
   arguments.require_count(5);
-  arguments.require_none(3);  // master_param
-  arguments.require_off(4);   // multi_precision
+  arguments.require_none(3);  // argument 3, master_param, must be None
+  arguments.require_off(4);   // argument 4, multi_precision, must be off
   const float rate = arguments.one_float(1);
   ParsedUpdate step{
       step_of(SgdAttributes(), &rate, 1), arguments.floats(2), arguments.floats(1), {}, {}, {0, 3}};
@@ -219,9 +221,10 @@ ParsedUpdate sgd(Arguments& arguments) {
 
 ParsedUpdate momentum(Arguments& arguments) {
   arguments.require_count(11);
-  arguments.require_none(4);  // master_param
-  arguments.require_off(9);   // multi_precision
-  arguments.number(10);       // checks the type of rescale_grad, which has no effect on the CPU
+  arguments.require_none(4);  // argument 4, master_param, must be None
+  arguments.require_off(9);   // argument 9, multi_precision, must be off
+  // Argument 10, rescale_grad, has no effect on the CPU: only its type is checked.
+  arguments.number(10);
   const float rate = arguments.one_float(3);
   MomentumAttributes attributes;
   attributes.mu = arguments.number(5);
@@ -234,15 +237,16 @@ ParsedUpdate momentum(Arguments& arguments) {
   return step;
 }
 
-// `first`: the index of the first argument after the decay; `attributes` contains the decay.
+// Parses Adam's arguments; `first`: the index of the first one after the decay, which is in
+// `attributes`.
 ParsedUpdate adam_step(Arguments& arguments, AdamAttributes attributes, size_t first) {
   arguments.require_count(first + 5);
-  arguments.flag(first);             // lazy_mode
-  arguments.whole(first + 1);        // min_row_size_to_use_multithread
-  arguments.require_none(8);         // master_param
-  arguments.require_none(9);         // skip_update
-  arguments.require_off(first + 2);  // multi_precision
-  arguments.require_off(first + 3);  // use_global_beta_pow
+  arguments.flag(first);             // checks the type of lazy_mode
+  arguments.whole(first + 1);        // checks the type of min_row_size_to_use_multithread
+  arguments.require_none(8);         // argument 8, master_param, must be None
+  arguments.require_none(9);         // argument 9, skip_update, must be None
+  arguments.require_off(first + 2);  // argument multi_precision must be off
+  arguments.require_off(first + 3);  // argument use_global_beta_pow must be off
   attributes.beta1 = arguments.number(10);
   attributes.beta2 = arguments.number(11);
   attributes.epsilon = arguments.number(12);
@@ -276,7 +280,8 @@ ParsedUpdate adamw(Arguments& arguments) {
   return adam_step(arguments, attributes, 16);
 }
 
-// set by the first interception, under the GIL; never destroyed
+// The function that returns Paddle's tracer: set by the first interception, under the GIL; never
+// destroyed.
 const py::object* tracer_getter = nullptr;
 
 // Whether a call of the operator in Paddle would do nothing else than compute: under `auto_cast`
@@ -313,7 +318,7 @@ PyObject* new_tensor(const phi::DenseTensor& result) {
   return new_python_tensor(paddle::Tensor(std::make_shared<phi::DenseTensor>(result)));
 }
 
-// squared_l2_norm(x): the sum of the squares, [1].
+// Replaces Paddle's squared_l2_norm(x): the sum of the squares, of shape [1].
 PyObject* squared_norm(PyObject* args, PyObject* kwargs) {
   if (must_use_paddle(kwargs)) return nullptr;
   Arguments arguments(args);
@@ -339,7 +344,7 @@ PyObject* squared_norm(PyObject* args, PyObject* kwargs) {
   return new_tensor(result);
 }
 
-// The operands of multiply(x, y) where y has one element.
+// The operands of a call multiply(x, y) in which y has one element.
 struct Scaling {
   phi::DenseTensor x, y;
 
@@ -357,7 +362,7 @@ struct Scaling {
     return found;
   }
 
-  // Writes x * y to `result`, which may be x.
+  // Writes x * y to `result`, which may share the memory of x.
   void write(phi::DenseTensor* result) const {
     const GilRelease released;
     const float factor = *data(y);
@@ -371,7 +376,7 @@ struct Scaling {
   }
 };
 
-// Replaces multiply(x, y) where y is a scalar.
+// Replaces Paddle's multiply(x, y) if y has one element.
 PyObject* scaled(PyObject* args, PyObject* kwargs) {
   const auto scaling = Scaling::of(args, kwargs);
   if (!scaling) return nullptr;
@@ -379,13 +384,13 @@ PyObject* scaled(PyObject* args, PyObject* kwargs) {
   try {
     result = empty({scaling->x.dtype(), scaling->x.dims(), scaling->x.layout()});
   } catch (const std::bad_alloc&) {
-    return nullptr;  // falls back to Paddle, whose error is more specific
+    return nullptr;  // falls back to Paddle, which reports the lack of memory in more detail
   }
   scaling->write(&result);
   return new_tensor(result);
 }
 
-// Replaces multiply_(x, y), in place, where y is a scalar.
+// Replaces Paddle's in-place multiply_(x, y) if y has one element.
 PyObject* scaled_in_place(PyObject* args, PyObject* kwargs) {
   auto scaling = Scaling::of(args, kwargs);
   if (!scaling ||

@@ -1,4 +1,5 @@
-// A Paddle scope that is destroyed with its owner; Paddle retains other scopes permanently.
+// A Paddle scope that is destroyed with its C++ owner; scopes from Paddle's Python API are never
+// destroyed.
 #pragma once
 
 #include <pybind11/pytypes.h>

@@ -58,7 +58,7 @@ void replace_op(pir::Operation* op, pir::Operation* other) {
   op->GetParent()->erase(*op);
 }
 
-// Removes the terminator of a block of a loop or branch; returns its operands.
+// Removes the terminator of the block of a loop or branch; returns the values that it yielded.
 std::vector<pir::Value> take_terminator_operands(pir::Block* block) {
   if (block->empty() || block->back().name() != "cf.yield") return {};
   auto terminator_operands = block->back().operands_source();
@@ -79,7 +79,7 @@ std::vector<std::pair<std::string, std::string>> inplace_pairs(const pir::Operat
   auto interface = op.dyn_cast<paddle::dialect::OpYamlInfoInterface>();
   if (!interface) return pairs;
   const auto info = interface.GetOpInfo();
-  // Swaps each pair: Paddle lists the output before the input.
+  // Paddle lists (output, input) for operators in place; the result has (input, output).
   for (const auto& [output, input] : std::get<3>(info).inplace) {
     pairs.emplace_back(input, output);
   }
@@ -187,7 +187,7 @@ pir::Operation* add_carried_value(pir::Operation* op, pir::Value value) {
 pir::Operation* drop_carried_value(pir::Operation* loop, uint32_t index) {
   auto* context = pir::IrContext::Instance();
   std::vector<pir::Value> operands = loop->operands_source();
-  // The operand at index 0 is the condition of the loop.
+  // Loop-carried values follow operand 0, the condition of the loop.
   operands.erase(operands.begin() + 1 + index);
   std::vector<pir::Value> results = loop->results();
   results.erase(results.begin() + index);

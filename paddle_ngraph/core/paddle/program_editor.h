@@ -10,7 +10,7 @@
 
 namespace paddle_ngraph {
 
-// (input name, output name) for every output that an operator writes over an input.
+// (input name, output name) for every output of an operator that overwrites an input in place.
 std::vector<std::pair<std::string, std::string>> inplace_pairs(const pir::Operation& op);
 
 // Inserts one ngraph_engine operator before `anchor`, or at the end of `block` when `anchor` is

@@ -47,10 +47,12 @@ void read(const pir::Block& block, Reader* reader) {
     }
     ++count;
   }
-  reader->word(count);  // the number of operators, after the last one
+  // The number of a block's operators follows the last one, so that a shorter block differs.
+  reader->word(count);
 }
 
-// The finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators).
+// Mixes the bits of a word: the finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable
+// Pseudorandom Number Generators).
 uint64_t mix(uint64_t word) {
   word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9ULL;
   word = (word ^ (word >> 27)) * 0x94D049BB133111EBULL;
@@ -79,7 +81,7 @@ class Fingerprint {
   uint64_t value_ = 0;
 };
 
-// Passes names to the reader as words, eight characters each.
+// Passes the characters of names to the reader, packed into words of eight.
 template <typename Reader>
 class InWords {
  public:

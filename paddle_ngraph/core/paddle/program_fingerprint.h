@@ -1,4 +1,4 @@
-// Detection of changes of a program, without printing it.
+// Detects changes of a program by its fingerprint, without printing the program.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ class ProgramState {
   bool matches(const pir::Program& program) const;
 
  private:
-  std::vector<uint64_t> words_;   // all words that the snapshot has read
-  std::vector<uintptr_t> lines_;  // addresses of these words, by cache line
+  std::vector<uint64_t> words_;   // all words of the program that the snapshot has read, in order
+  std::vector<uintptr_t> lines_;  // addresses of the cache lines in which these words are
 };
 
 }  // namespace paddle_ngraph

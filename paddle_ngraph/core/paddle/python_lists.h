@@ -13,7 +13,7 @@
 
 namespace paddle_ngraph {
 
-// A list with a copy of each item.
+// A Python list with a copy of each item of a vector.
 template <typename T>
 pybind11::list copied_list(std::vector<T> items) {
   pybind11::list found;

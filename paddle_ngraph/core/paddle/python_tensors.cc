@@ -6,7 +6,7 @@
 
 #include "core/paddle/tensors.h"
 
-// Declared as in paddle/utils/pybind.h, which includes all of pybind11.
+// Declares two functions of paddle/utils/pybind.h, a header that would include all of pybind11.
 namespace paddle::pybind {
 bool PyCheckTensor(PyObject* object);
 PyObject* ToPyObject(const Tensor& value, bool return_py_none_if_not_initialize);

@@ -1,4 +1,4 @@
-// Python objects of dynamic-mode tensors.
+// Functions on the Python objects of dynamic-mode tensors.
 #pragma once
 
 #include <pybind11/pytypes.h>
@@ -7,24 +7,25 @@
 
 namespace paddle_ngraph {
 
-// Whether an object is a tensor.
+// Whether a Python object is a tensor of dynamic mode.
 bool is_tensor(PyObject* object);
 
-// Returns a new reference, or null with Python's error set.
+// Creates the Python object of a tensor. Returns a new reference, or null with Python's error set.
 PyObject* new_python_tensor(const paddle::Tensor& tensor);
 
-// The beginning of the memory layout of a tensor object; python_module.cc checks it.
+// The beginning of the memory layout of Paddle's tensor objects, which python_module.cc checks on
+// import.
 struct TensorObject {
   PyObject head;
   paddle::Tensor tensor;
 };
 
-// The tensor of a tensor object; unchecked.
+// The C++ tensor of a Python tensor object; the type of the object is not checked.
 inline paddle::Tensor& tensor_of(PyObject* object) {
   return reinterpret_cast<TensorObject*>(object)->tensor;
 }
 
-// Whether written tensors share memory with each other, or with one of the others.
+// Whether some tensor in `written` shares memory with another one, or with one in `others`.
 bool is_memory_shared(const pybind11::list& written, const pybind11::list& others);
 
 }  // namespace paddle_ngraph

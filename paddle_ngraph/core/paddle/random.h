@@ -15,7 +15,8 @@ namespace paddle_ngraph {
 // but nothing is stored.
 void sample(const std::vector<RandomSample>& samples, const std::vector<void*>& outputs);
 
-// Restores the state of the generator set by paddle.seed, unless used() was called.
+// At its end, restores the generator that paddle.seed sets, unless used() has been called: a failed
+// run samples nothing.
 class StreamGuard {
  public:
   explicit StreamGuard(bool samples);

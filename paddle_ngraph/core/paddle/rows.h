@@ -1,4 +1,4 @@
-// Split and concatenation of tensors along axis 0.
+// Splits and concatenates tensors along axis 0.
 #pragma once
 
 #include <cstdint>

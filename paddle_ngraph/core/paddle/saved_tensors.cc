@@ -10,7 +10,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// The memory addresses of Python tensors.
+// The addresses of the memory of Python tensors.
 std::set<const void*> addresses_of(const pybind11::list& tensors) {
   std::set<const void*> found;
   for (const auto& object : tensors) {

@@ -1,4 +1,4 @@
-// A snapshot of tensors of a scope, to be restored later.
+// Snapshot of tensors of a scope, from which their contents are restored later.
 #pragma once
 
 #include <pybind11/pytypes.h>

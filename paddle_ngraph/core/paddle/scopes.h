@@ -1,11 +1,11 @@
-// Paddle's scopes, for which its wheel has no header.
+// Declares Paddle's Scope, for which Paddle's wheel has no header.
 #pragma once
 
 #include <cstdint>
 
 namespace paddle::framework {
 
-// The members of Paddle's class that are called here, as libpaddle exports them.
+// Only the member that is called here, with the symbol that libpaddle exports.
 class Scope {
  public:
   const Scope* root() const;
@@ -15,7 +15,7 @@ class Scope {
 
 namespace paddle_ngraph {
 
-// The address of the outermost scope around the one at `scope`.
+// The address of the outermost scope that encloses the scope at this address.
 uintptr_t root_scope(uintptr_t scope);
 
 }  // namespace paddle_ngraph

@@ -8,7 +8,7 @@
 
 namespace paddle_ngraph {
 
-// The memory of another allocation, which this one keeps alive.
+// An allocation that uses the memory of another allocation, and keeps that one alive.
 class SharedParameters::SharedAllocation final : public phi::Allocation {
  public:
   explicit SharedAllocation(std::shared_ptr<phi::Allocation> source)

@@ -9,7 +9,7 @@
 
 namespace paddle_ngraph {
 
-// The parameters that predictors share by name. Thread-safe.
+// Parameters of the same name and contents, which several predictors share. Thread-safe.
 class SharedParameters {
  public:
   // Makes a tensor share the memory of the first tensor of this name, if their contents are equal.

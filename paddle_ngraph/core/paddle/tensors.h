@@ -22,15 +22,15 @@ namespace paddle_ngraph {
 // nGraph's name for a Paddle dtype, e.g. "f32". Throws NgraphError for a dtype that has none.
 const std::string& element_name(phi::DataType dtype);
 
-// Paddle's dtype of that name, e.g. "float32"; UNDEFINED where nGraph has no such type.
+// Paddle's dtype with this name, e.g. "float32"; UNDEFINED for a dtype that nGraph does not have.
 phi::DataType dtype_named(const std::string& name);
 
-// The DenseTensor of an operator's input or output; nullptr for an absent optional one.
+// The DenseTensor inside an operator's input or output; nullptr if an optional one is absent.
 phi::DenseTensor* dense(const paddle::Tensor& tensor);
 
 size_t num_bytes(const phi::DenseTensor& tensor);
 
-// The memory of a tensor; nullptr for an empty one.
+// The address of a tensor's data; nullptr for an empty tensor.
 void* memory(const phi::DenseTensor& tensor);
 
 // Whether the tensor has no oneDNN layout, which Paddle's oneDNN operators leave on their results.
@@ -40,25 +40,25 @@ bool is_plain(const phi::DenseTensor& tensor);
 // not.
 bool is_row_major(const phi::DenseTensor& tensor);
 
-// The tensor with its elements in row-major order.
+// The tensor itself if it is row-major, else a row-major copy.
 phi::DenseTensor to_row_major(const phi::DenseTensor& tensor);
 
-// An uninitialized CPU tensor: from the pool or, if small, from Paddle's own allocator.
+// An uninitialized CPU tensor: large ones from the memory pool, small ones from Paddle's allocator.
 phi::DenseTensor empty(phi::DenseTensorMeta meta);
 
-// An uninitialized CPU tensor for a result of the engine.
+// Allocates an uninitialized CPU tensor for a result of the engine.
 phi::DenseTensor allocate(const ResultType& type);
 
-// Returns a copy of the contents in new memory.
+// Returns a copy of a tensor in new memory.
 phi::DenseTensor copy_of(const phi::DenseTensor& tensor);
 
-// Whether `tensor` has memory for a result of this dtype and shape.
+// Whether `tensor` is allocated with this dtype and shape, so that a result can be written to it.
 bool fits(const phi::DenseTensor& tensor, const ResultType& type);
 
-// Whether the memory of `tensor` can hold the contents of `other`.
+// Whether the memory of `tensor` is large enough for the contents of `other`.
 bool has_capacity(const phi::DenseTensor& tensor, const phi::DenseTensor& other);
 
-// Whether only a variable and `copy`, copied from it, hold their memory.
+// Whether nothing but one variable, and its copy `copy`, refers to their memory.
 bool is_sole_holder(const phi::DenseTensor& copy);
 
 }  // namespace paddle_ngraph

@@ -35,7 +35,7 @@ class WeightWatch {
   // change too often for a function with constants to pay off.
   std::optional<uint64_t> fingerprint(const std::vector<phi::DenseTensor*>& inputs);
 
-  // The fingerprint of the weights' current bytes, whatever was known of them.
+  // The fingerprint of the current bytes of the weights, computed anew.
   uint64_t fingerprint_now(const std::vector<phi::DenseTensor*>& inputs) const;
 
   // Whether nothing can have written the weights since `epoch`, nor can write them now undetected.
@@ -45,7 +45,7 @@ class WeightWatch {
 
   size_t num_bytes(const std::vector<phi::DenseTensor*>& inputs) const;
 
-  // The tensors of the weights, among the inputs of a run.
+  // The tensors that are weights among the inputs of a run.
   std::vector<const phi::DenseTensor*> tensors(const std::vector<phi::DenseTensor*>& inputs) const;
 
   // Returns the last fingerprint that a change of the weights invalidated, once; nothing if there
@@ -55,13 +55,15 @@ class WeightWatch {
  private:
   struct Weight {
     const phi::DenseTensor* variable;
-    std::weak_ptr<phi::Allocation>
-        holder;  // distinguishes the memory from later memory at its address
+    // Weak reference to the memory: shows whether it was freed, and other memory is at its address
+    // now.
+    std::weak_ptr<phi::Allocation> holder;
     const void* data = nullptr;
-    size_t offset = 0;  // byte offset of the tensor in its memory
+    size_t offset = 0;  // offset of the tensor from the start of its memory, in bytes
     size_t num_bytes = 0;
     uint64_t hash = 0;
-    bool is_exposed = true;  // whether the weight was exposed when it was read
+    // Whether Python had an object of the weight when its contents were read.
+    bool is_exposed = true;
   };
 
   // The weights of one set of variables: one graph may run on several models, each with its own.
@@ -69,23 +71,23 @@ class WeightWatch {
     std::vector<Weight> weights;
     uint64_t fingerprint = 0;
     bool was_read = false;
-    Epoch epoch;       // an epoch just before the weights were last read, or found unchanged
-    int64_t runs = 0;  // number of runs with unchanged weights since the last change
-    int changes = 0;   // number of changes before the constants had paid off
-    int64_t cooldown_runs =
-        0;  // number of runs until weights become constants again; 0: constants allowed
+    Epoch epoch;       // an epoch just before the weights were last read, or last found unchanged
+    int64_t runs = 0;  // number of runs since the weights last changed
+    int changes = 0;   // number of changes that came before constants had saved their cost
+    // Number of runs until weights may become constants again; 0: they may now.
+    int64_t cooldown_runs = 0;
   };
 
   Model* find(const std::vector<phi::DenseTensor*>& inputs);
   void inherit_from_freed(Model* model);
-  // Gives `model` the cooldown of a changed version of `former`, which it may be.
+  // Gives `model` the cooldown of `former`, of which it may be a changed version.
   static void inherit(Model* model, const Model& former);
   bool is_of(const Weight& known, const phi::DenseTensor& tensor) const;
   long own_holders() const { return are_eager_ ? 2 : 1; }
   static int64_t cooldown_after(int changes);
-  // Whether the memory of all its weights has been freed.
+  // Whether the memory of all weights of a model has been freed.
   static bool is_freed(const Model& model);
-  // Reads the weights that may have been written since, and sets the fingerprint.
+  // Reads the weights that may have been written since the last time, and updates the fingerprint.
   void update(Model* model, const std::vector<phi::DenseTensor*>& inputs, const Epoch& now) const;
 
   std::vector<size_t> inputs_;

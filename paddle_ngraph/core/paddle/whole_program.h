@@ -18,7 +18,7 @@ class WholeProgram {
   struct Feed {
     size_t tensor;
     phi::DataType dtype;
-    std::vector<int64_t> shape;  // -1: dynamic dimension
+    std::vector<int64_t> shape;  // declared shape; -1: dynamic dimension
   };
 
   // tensors: the variables that the operator reads, states last; their scope outlives this object.
@@ -51,7 +51,7 @@ class WholeProgram {
   std::vector<size_t> fetches_;
 };
 
-// Whether a fed tensor has elements, and the declared dtype and shape.
+// Whether a fed tensor has elements, and the dtype and shape that the program declares.
 bool is_as_declared(const phi::DenseTensor& tensor, phi::DataType dtype,
                     const std::vector<int64_t>& shape);
 

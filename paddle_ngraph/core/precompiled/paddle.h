@@ -7,7 +7,8 @@
 
 #include "core/common/python_casts.h"
 
-// libpaddle.so exports these; without the declarations each source would compile them (0.2 s).
+// libpaddle.so exports these template instances; without the declarations, each source file would
+// compile them (0.2 s).
 extern template class phi::TypeInfo<phi::TensorBase>;
 extern template class phi::TypeInfo<phi::StorageProperties>;
 extern template class phi::TypeRegistry<phi::TensorBase>;

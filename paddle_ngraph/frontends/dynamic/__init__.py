@@ -1,1 +1,1 @@
-"""Dynamic mode: layers and functions that are compiled where they run."""
+"""Frontend of dynamic mode: layers and functions that are compiled when they are called."""

@@ -1,4 +1,4 @@
-"""Functions and layers compiled on request: the results of ``paddle_ngraph.compile``."""
+"""The callable objects that ``paddle_ngraph.compile`` returns for functions and layers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Compiled:
         # For the ``forward`` of a layer, the signature includes ``self``: Paddle expects that when
         # it inspects it.
         named = function.__func__ if isinstance(function, MethodType) else function
-        # Some C functions have no signature: then this object gets none either.
+        # A C function may have no signature: then the compiled object gets none either.
         with suppress(TypeError, ValueError):
             self.__signature__ = signature(named if self._is_forward else function)
         self._full_graph = full_graph
@@ -58,7 +58,7 @@ class Compiled:
             raise NgraphError(f"{self._function!r} is not one graph: it breaks at {breaks[0]}")
 
     def __get__(self, target: Any, owner: type | None = None) -> Any:
-        """Returns the function bound to an object."""
+        """Makes a compiled function in a class a method: binds it to ``target``."""
         return self if target is None else MethodType(self, target)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Compiled:
@@ -68,7 +68,7 @@ class Compiled:
     def __reduce__(self) -> Any:
         name = getattr(self, "__qualname__", "")
         if getattr(modules.get(self.__module__), name, None) is self:
-            # Unpickling imports a decorated function by its name.
+            # For a decorated function, its name is pickled, by which unpickling imports it.
             return name
         return Compiled, (self._function, self._full_graph)
 
@@ -99,7 +99,7 @@ class Compiled:
 
 
 def _unwrapping(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Has Paddle's ``to_static`` see the original of a compiled function."""
+    """Patch of Paddle's ``unwrap_decorators``: ``to_static`` gets the uncompiled function."""
 
     @wraps(original)
     def unwrap_decorators(func: Any) -> Any:

@@ -51,7 +51,7 @@ from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.lru_cache import LRUCache, cache_of_each
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
-# The attribute of a layer that contains its ``_LayerTuner``.
+# The name of the attribute in which a layer has its ``_LayerTuner``.
 _TUNER_ATTRIBUTE = "_ngraph_wrapping"
 
 _SIGNATURES = cache_of_each(
@@ -71,12 +71,11 @@ _SHAPE_TRIALS = cache_of_each(
     bound=SETTINGS.max_shapes_per_signature,
 )
 _is_on = False
-_trains = False  # whether calls with gradients are compiled, too
+_trains = False  # whether calls that compute gradients are compiled, too
 _is_in_outermost_layer = ThreadLocal(False)
-_profiler: ThreadLocal[_InnerLayerProfiler | None] = ThreadLocal(
-    None
-)  # the profiler of the current outermost layer
-_calling_layer_id = ThreadLocal(0)  # id() of the innermost layer whose forward is running
+# The profiler of the outermost layer that this thread runs; ``None`` if it is not profiled.
+_profiler: ThreadLocal[_InnerLayerProfiler | None] = ThreadLocal(None)
+_calling_layer_id = ThreadLocal(0)  # id() of the layer whose forward this thread runs
 
 
 def switch(on: bool, trains: bool = False) -> None:
@@ -103,14 +102,15 @@ def explain(layer: Any) -> CompiledReport:
 
 
 def is_known(thing: Any) -> bool:
-    """Returns whether an object is a layer with a tuner."""
+    """Returns whether an object is a layer that has been called with ``enable(dynamic=...)``."""
     return isinstance(thing, paddle.nn.Layer) and _TUNER_ATTRIBUTE in attributes_of(thing)
 
 
 def _tuned_call(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def __call__(self: Any, *inputs: Any, **kwargs: Any) -> Any:
-        # While SOT traces, it has to find Paddle's method, or it breaks its graph here.
+        # While SOT traces, the call must reach Paddle's method, or SOT would break its graph at
+        # this call.
         if is_sot_simulating():
             return original(self, *inputs, **kwargs)
         if not _is_on:
@@ -125,13 +125,13 @@ def _tuned_call(original: Callable[..., Any]) -> Callable[..., Any]:
         return _run_outermost(original, self, inputs, kwargs)
 
     codes = __call__.__code__, _run_outermost.__code__  # type: ignore[attr-defined]
-    # As Paddle exempts its own ``__call__``, which this one replaces.
+    # Paddle exempts the code of its own ``__call__`` from SOT, and this function replaces that one.
     exempt_from_sot_fallback(codes)
     return __call__
 
 
 def _run_outermost(original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
-    """Runs a layer that is not called by another layer."""
+    """Runs a layer that is not called by another layer, by Paddle or compiled."""
     if dynamic_tracer() is None:
         return original(layer, *inputs, **kwargs)
     trains = paddle.is_grad_enabled()
@@ -144,7 +144,8 @@ def _run_outermost(original: Callable[..., Any], layer: Any, inputs: Any, kwargs
         tuner = attached_to(layer, _TUNER_ATTRIBUTE, _LayerTuner).tuner(trains)
         if tuner.is_given_up:
             return original(layer, *inputs, **kwargs)
-    # Inner layers, called meanwhile, are tuned as part of this layer.
+    # Inner layers that are called during this call are part of the outermost layer: none is tuned
+    # alone.
     _is_in_outermost_layer.value = True
     try:
         if tuner is None:
@@ -172,7 +173,7 @@ class _LayerTuner:
         return _LayerTuner, ()
 
     def tuner(self, trains: bool) -> _InferenceTuner:
-        """Returns the tuner for training or inference, and makes it the latest."""
+        """Returns the tuner for training or for inference, which becomes the latest."""
         found = self._tuners.get(trains)
         if found is None:
             found = self._tuners.setdefault(
@@ -249,15 +250,15 @@ class _InferenceTuner:
         layer: Any,
         call: Callable[[], Any],
     ) -> Any:
-        """Runs a call of an undecided shape by Paddle."""
+        """Runs a call by Paddle, for a shape that is not decided yet."""
         return call()
 
     def _compiles_trial(self, signature: _SignatureTuner, trial: _Trial) -> bool:
-        """Returns whether a call of an undecided shape is to be compiled."""
+        """Returns whether a call is compiled, for a shape that is not decided yet."""
         return signature.compiles_trial(trial)
 
     def _finish_trial(self, call: _TrialCall) -> None:
-        """Records the time of a finished call of an undecided shape."""
+        """Records the time of a finished call, for a shape that is not decided yet."""
         self._record(call, call.seconds)
 
     def _may_compile_program(self, owner: _Trial, operators: int) -> bool:
@@ -275,13 +276,13 @@ class _InferenceTuner:
         return False
 
     def _continues_tuning(self, deferred_build_seconds: float) -> bool:
-        """Returns whether tuning continues, which may begin with a deferred build."""
+        """Returns whether the budget suffices to continue tuning, with any deferred build."""
         goes_on = self._can_afford(max(deferred_build_seconds, self._needed_seconds))
         self._needed_seconds = 0.0 if goes_on else SETTINGS.tuning_burst_seconds
         return goes_on
 
     def _can_afford(self, seconds: float) -> bool:
-        """Returns whether the tuning budget has this many seconds left."""
+        """Returns whether the tuning budget allows another ``seconds``."""
         if self._tuning_seconds + seconds <= SETTINGS.max_tuning_time_share * self._native_seconds:
             return True
         self.why_native = (
@@ -291,7 +292,7 @@ class _InferenceTuner:
         return False
 
     def _record(self, call: _TrialCall, seconds: float) -> None:
-        """Adds the time of a call of an undecided shape."""
+        """Adds the time of a call to the times of its shape, and to the tuning budget."""
         trial = call.trial
         if call.is_compiled:
             overhead = seconds - call.signature.native_seconds(trial)
@@ -313,7 +314,7 @@ class _InferenceTuner:
 
 @dataclass(frozen=True)
 class _TrialCall:
-    """A finished call of an undecided shape, by Paddle or compiled."""
+    """A finished call for an undecided shape, which ran by Paddle or compiled."""
 
     signature: _SignatureTuner
     trial: _Trial
@@ -385,16 +386,16 @@ class _TrainingTuner(_InferenceTuner):
 
 
 class _TuningSlot:
-    """Trial slot: the one layer whose training calls are tuned now."""
+    """The slot of the one layer whose training calls are tuned at a time."""
 
     def __init__(self) -> None:
         self._holder: ref[_TrainingTuner] | None = None
         self._calls_waited = 0
-        # Number of shapes, over all layers, that were decided to be compiled.
+        # Number of shapes of all layers that the tuners have decided to compile.
         self._num_compiled = 0
 
     def discard_stale_times(self, layer: _TrainingTuner, trial: _Trial) -> None:
-        """Resets a trial whose times are from before another layer was compiled."""
+        """Resets a trial if another layer was compiled after its times were measured."""
         others = self._num_compiled - layer.num_compiled
         if trial.others_compiled != others and trial.calls[True] == 0:
             trial.reset()
@@ -408,7 +409,8 @@ class _TuningSlot:
                 self._calls_waited = 0
                 return True
             if self._calls_waited > 0 and layer.undecided:
-                # This layer has to let a waiting layer acquire the slot first.
+                # A layer with undecided shapes keeps the slot, unless another layer has waited for
+                # it.
                 return False
         elif (
             holder is not None
@@ -422,7 +424,7 @@ class _TuningSlot:
         return True
 
     def release(self, layer: _TrainingTuner, trial: _Trial) -> None:
-        """Removes a trial from the undecided ones, if it was decided."""
+        """Ends a trial of the layer, if its shape was decided."""
         if trial.is_compiled is None:
             return
         layer.undecided.discard(trial)
@@ -460,7 +462,7 @@ class _Trial:
         self.reset()
 
     def reset(self) -> None:
-        """Discards all measured times of the shape, and counts its calls anew."""
+        """Discards the measured times of the shape, and restarts the count of its calls."""
         self.calls = {False: 0, True: 0}
         self._seconds: dict[bool, deque[float]] = {
             each: deque(maxlen=SETTINGS.max_times_per_shape) for each in self.calls
@@ -484,7 +486,7 @@ class _Trial:
         """Returns the seconds of a call by Paddle and of a compiled call; infinity if not timed."""
         native, compiled = map(list, self._seconds.values())
         calls = min(len(native), len(compiled))
-        # Times may be missing although they were checked: another thread may have called reset().
+        # Another thread may have called reset() since the caller checked that there are times.
         if calls == 0:
             return inf, inf
         if self._is_trained:
@@ -515,7 +517,7 @@ class _InnerLayerProfiler:
     def __init__(self, now: Clock = clock.now) -> None:
         self._now = now
         self.calls = 0
-        self._outermost = 0  # id() of the outermost layer
+        self._outermost = 0  # id() of the outermost layer that is profiled
         self._seconds = 0.0
         self._shapes: set[tuple[int, ...]] = set()
         # Keyed by id() of layers: the signatures and shapes of inner layers, and for each calling
@@ -570,7 +572,8 @@ class _InnerLayerProfiler:
                 if 2 * len(self._inner_shapes[inner]) <= len(self._shapes):
                     spent += seconds
                 elif inner not in known:
-                    # Searches the layers that this one calls, which may have fewer shapes.
+                    # An inner layer with many shapes may call layers that have fewer: these are
+                    # searched, too.
                     known.add(inner)
                     pending.append(inner)
         return spent > 0.0 and spent >= SETTINGS.min_inner_time_share * self._seconds
@@ -592,7 +595,7 @@ class _SignatureTuner:
         self.profiler = _InnerLayerProfiler(now)
         self._is_trained = is_trained
         self._trials: LRUCache[tuple[int, ...], _Trial] = LRUCache(_SHAPE_TRIALS.bound)
-        self._pooled = _Trial()  # times of all shapes together, which decide rare shapes
+        self._pooled = _Trial()  # times over all shapes, by which rare shapes are decided
         self._measured: set[_Trial] = set()
         self._native_seconds = 0.0
         self._shapes_faster_natively: list[tuple[int, ...]] = []
@@ -614,7 +617,7 @@ class _SignatureTuner:
         return trial if self._is_trained else self._pooled
 
     def compiles_trial(self, trial: _Trial) -> bool:
-        """Returns whether a call of an undecided shape is to be compiled."""
+        """Returns whether a call is compiled, for a shape that is not decided yet."""
         if self._is_trained and self._is_slower_for_larger_shapes(trial):
             trial.is_compiled = False
             trial.why_native = "calls with inputs no smaller were faster natively"
@@ -628,12 +631,12 @@ class _SignatureTuner:
         )
 
     def _is_slower_for_larger_shapes(self, trial: _Trial) -> bool:
-        """Returns whether enough shapes that are no smaller were faster by Paddle."""
+        """Returns whether Paddle was faster for enough shapes, none of which is smaller."""
         if trial.calls[True] > 0:
             return False
         larger = [
             each
-            # Iterates over a copy, since other threads may append shapes.
+            # A copy of the list, to which other threads may append during the loop.
             for each in list(self._shapes_faster_natively)
             if all(size >= own for size, own in zip(each, trial.sizes))
         ]
@@ -671,7 +674,7 @@ class _SignatureTuner:
                 self._shapes_faster_natively.append(trial.sizes)
 
     def _decide_pooled(self) -> None:
-        # A copy, since other threads may append trials.
+        # A copy of the set, to which other threads may add trials.
         measured = list(self._measured)
         calls = sum(trial.num_pairs for trial in measured)
         if len(measured) < SETTINGS.min_pooled_shapes or calls < SETTINGS.min_pooled_calls:
@@ -699,7 +702,7 @@ def _signature_of(value: Any, sizes: list[int], depth: int = 0) -> Hashable:
     """Returns dtypes, ranks and structure of an input, and appends its sizes to ``sizes``."""
     if isinstance(value, paddle.Tensor):
         shape = value.shape
-        sizes.extend(shape)  # += would call the operator of Paddle's shape type
+        sizes.extend(shape)  # extend(), since += would call an operator of Paddle's type of shapes
         return value.dtype, len(shape)
     if depth < SETTINGS.max_input_nesting_levels and isinstance(value, (list, tuple)):
         return (type(value), *[_signature_of(each, sizes, depth + 1) for each in value])

@@ -1,1 +1,1 @@
-"""Static programs that ``paddle.static.Executor`` runs."""
+"""Frontend of static programs that ``paddle.static.Executor`` runs."""

@@ -42,7 +42,7 @@ from paddle_ngraph.paddle_private.names import (
 from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.utils.lru_cache import LRUCache, cache_of_each
 
-# The attribute of an ``Executor`` that holds its ``_CallCache``.
+# The name of the attribute in which an ``Executor`` has its ``_CallCache``.
 _CACHE_ATTRIBUTE = "_ngraph_known_calls"
 _CALLS = cache_of_each(
     "`Executor`",
@@ -50,7 +50,7 @@ _CALLS = cache_of_each(
     "calls",
     "calls and their executors",
     key="Paddle's own key of the call",
-    bound=8,  # as many executors as Paddle caches for each Executor
+    bound=8,  # number of executors that Paddle caches for each `Executor`
 )
 
 
@@ -74,7 +74,7 @@ class _CachedCall(NamedTuple):
     fetches: tuple[Any, ...]
 
     def is_repeated_by(self, call: dict[str, Any]) -> bool:
-        """Whether another call surely has the same key."""
+        """Whether ``call`` certainly has the key of this cached call."""
         fetches = call["fetch_list"]
         return (
             call["program"] is self.program
@@ -104,17 +104,17 @@ class _CallCache(LRUCache[str, _CachedCall]):
             return last
         if not len(self) or not _is_cacheable(call):
             return None
-        # Returns the local variable, since another thread may set ``self._last`` between two reads.
+        # The local variable is returned, since another thread may set ``self._last`` in between.
         self._last = found = self.get(_key(call))
         return found
 
     def remember(self, call: dict[str, Any], cached: _CachedCall) -> None:
-        """Caches the entry of a call."""
+        """Caches the executor of a call, and makes it the last one."""
         self._last = self.put(_key(call), cached)
 
 
 def install() -> None:
-    """Patches ``paddle.static.Executor`` to use its call cache."""
+    """Patches ``paddle.static.Executor.run`` to use the call cache of the ``Executor``."""
     replaced.RUN_PIR.replace(_with_call_cache)
     replaced.RUN_LEGACY.replace(_with_call_cache)
 
@@ -155,13 +155,13 @@ def _prepared_run(
     original: Callable[..., Any], executor: Any, run: Run, args: Any, call: dict[str, Any]
 ) -> Any:
     """Calls Paddle's ``Executor.run``, which prepares the program; ``run`` records its switch."""
-    # The hook replaces executors by switches on the CPU only.
+    # Only runs on the CPU can go through the engine.
     is_cpu = executor.place.is_cpu_place()
     return original(_Preparation(executor, run) if is_cpu else executor, *args, **call)
 
 
 class _Preparation(ExecutorView[Run]):
-    """An ``Executor`` in the place of ``self`` while Paddle prepares a run."""
+    """Stands for an ``Executor`` while Paddle's ``Executor.run`` prepares a run."""
 
     def feed_legacy(self, program: Any, feed: Any, feed_var_name: str, scope: Scope) -> None:
         """Feeds both formats: a ProgramDesc program reads a list, a PIR program reads by name.
@@ -204,7 +204,7 @@ def _is_unchanged(program: Any, fetches: tuple[Any, ...]) -> Callable[[], bool]:
 
 
 def _is_cacheable(call: dict[str, Any]) -> bool:
-    """Whether the call runs a plain program, and fetches values of it."""
+    """Whether a call runs a program without graph or pipeline, and fetches variables of it."""
     return _is_plain_program(call["program"]) and all(
         isinstance(fetch, (str, Variable, Value)) for fetch in call["fetch_list"]
     )
@@ -245,7 +245,7 @@ def _set_learning_rate(program: Any, call: dict[str, Any]) -> None:
     else:
         tensor = variable_tensor(_scope(call), rate_name_of(scheduler))
     if not is_initialized(tensor):
-        return  # the rate is not set: the run reports the missing variable
+        return  # the variable of the learning rate has no value: the run reports that
     before = np.asarray(tensor)
     rate = np.array([scheduler()]).astype(before.dtype)
     # Sets a rate only if it has changed: setting it counts as a write of weights.

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def install() -> None:
-    """Installs the hook; a second call changes nothing."""
+    """Patches Paddle's executors; a second call changes nothing."""
     scope_tracking.install()
     call_cache.install()
     replaced.CREATE_EXECUTOR.replace(_creating_switch)
@@ -88,7 +88,7 @@ def _creating_switch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``run`` of an executor; an executor that was created before the hook gets its switch here."""
+    """Patch of an executor's ``run``, which creates the switch of an executor that lacks one."""
 
     @wraps(original)
     def run(
@@ -111,16 +111,17 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_own_memory(results: list[Any]) -> list[Any]:
-    """Copies of results that later runs must not write to.
+    """Copies results, so that later runs do not write to the memory of the copies.
 
-    Those of ProgramDesc programs have their own memory in Paddle, those of PIR programs do not.
+    In Paddle, results of ProgramDesc programs have their own memory, results of PIR programs do
+    not.
     """
     return [_copy(each) if isinstance(each, DenseTensor) else each for each in results]
 
 
 def _copy(tensor: Tensor) -> Tensor:
     if not is_initialized(tensor) or 0 in tensor.shape():
-        return tensor  # nothing to copy: the tensor has no data
+        return tensor  # a tensor without data is not copied
     copy = copy_of(tensor, paddle.CPUPlace())
     if lod := tensor.lod():
         copy.set_lod(lod)

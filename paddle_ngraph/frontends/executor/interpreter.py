@@ -1,4 +1,4 @@
-"""Paddle's interpreter, and the flags of Paddle under which it runs."""
+"""Creation of Paddle's interpreter, and overrides of the flags that it reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.paddle_private.names import StandaloneExecutor
 from paddle_ngraph.paddle_private.protocols import Executor, Plan, Scope
 
-# While this override is active, Paddle's executor accepts PIR programs.
+# While this override is active, Paddle's executor accepts PIR programs, whatever the user's flag.
 PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
 # While this one is active, Paddle's executor obeys the user's flag, even if other threads run PIR
 # programs.
@@ -21,7 +21,7 @@ TRACE_RUN = _core.FlagOverride("enable_pir_in_executor_trace_run")
 
 
 def create(place: Any, plan: Plan, scope: Scope) -> Executor:
-    """Paddle's interpreter of a plan, on the variables of a scope."""
+    """Creates Paddle's interpreter of a plan, which uses the variables of ``scope``."""
     interpreter: Executor = StandaloneExecutor(place, plan, scope)
     return interpreter
 

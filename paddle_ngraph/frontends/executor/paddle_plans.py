@@ -1,4 +1,4 @@
-"""The programs of a plan of Paddle's executor, PIR or ProgramDesc."""
+"""Functions on a plan of Paddle's executor, whose programs are PIR or ProgramDesc."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pir_programs(plan: Plan) -> dict[str, Program]:
 
 
 def programs(plan: Plan) -> dict[str, Program | LegacyProgramDesc]:
-    """The plan's programs by job type, PIR or ProgramDesc."""
+    """The programs of the plan (PIR or ProgramDesc), by job type."""
     is_pir = plan.job_types()
     return {t: plan.ir_program(t) if t in is_pir else plan.program(t) for t in job_types(plan)}
 
@@ -44,28 +44,28 @@ def plan_for_paddle(plan: Plan) -> Plan:
 def with_existing_variables(plan: Plan) -> Plan:
     """The plan, with programs that write to the existing variables of the scope."""
     if not plan.job_types():
-        return plan  # unchanged: plans of ProgramDesc programs write to them already
+        return plan  # a ProgramDesc program writes to existing variables in any case
     return PaddlePlan(plan.job_list(), {t: pir_program(plan, t) for t in plan.job_types()})
 
 
 def runs_python(plan: Plan) -> bool:
-    """Whether a ProgramDesc program of the plan calls Python."""
+    """Whether some ProgramDesc program of the plan calls a Python function."""
     return any(map(translation.calls_python, legacy_programs(plan)))
 
 
 def legacy_programs(plan: Plan) -> list[LegacyProgramDesc]:
-    """The ProgramDesc programs of the plan."""
+    """The programs of the plan that are ProgramDesc."""
     return [plan.program(t) for t in job_types(plan) if t not in plan.job_types()]
 
 
 def persistable_in(programs: Iterable[LegacyProgramDesc]) -> frozenset[str]:
-    """The persistable variables of ProgramDesc programs."""
+    """The names of the persistable variables in the outermost blocks of ProgramDesc programs."""
     variables = (v for program in programs for v in program.block(0).all_vars())
     return frozenset(variable.name() for variable in variables if variable.persistable())
 
 
 def job_types(plan: Plan) -> set[str]:
-    """The job types of the plan."""
+    """The types of all jobs in the plan."""
     return {job.type() for job in plan.job_list()}
 
 

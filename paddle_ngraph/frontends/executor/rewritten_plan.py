@@ -50,7 +50,8 @@ class RewrittenPlan:
     ) -> None:
         nodes = [node for program in programs.values() for node in nodes_of(program)]
         graphs = [node.graph for node in nodes if node.is_engine]
-        self._engines = [_core.NgraphEngine(graph) for graph in graphs]  # kept alive
+        # Retained, so that the engines, with their functions, live as long as the plan.
+        self._engines = [_core.NgraphEngine(graph) for graph in graphs]
         self._denials = denylist.DenialWatcher(graphs)
         has_order = paddle_plans.is_sequential(plan)
         in_order = has_order or must_run_sequentially(nodes, num_stochastic)
@@ -89,7 +90,7 @@ class RewrittenPlan:
 
     @property
     def direct(self) -> dispatcher.DirectProgram | None:
-        """The programs in a form that runs without Paddle's interpreter, or ``None``."""
+        """The programs as a DirectProgram, without Paddle's interpreter; ``None`` if impossible."""
         return self._whole.get() or self._extension()
 
     def _extension(self) -> dispatcher.DirectProgram | None:

@@ -39,7 +39,7 @@ from paddle_ngraph.utils.fork_safe_locks import new_lock
 T = TypeVar("T")
 
 _SET_PARAMETER = "builtin.set_parameter"
-# Parts of the names of variables that executors create for their own use.
+# Beginnings of names of variables that Paddle's executors create for their own use.
 _EXECUTOR_VARIABLE_PREFIXES = ("_inner_var_", "@fetch")
 
 _lock = new_lock()
@@ -102,20 +102,21 @@ class ScopeBound(Generic[T]):
     def get(self) -> T:
         current = self._current
         if current is None or current[0].is_broken:
-            self._current = None  # release the old object before the new one is created
+            # The old object is released before the new one is created.
+            self._current = None
             binding = Binding(self._scope, self._names())
             self._current = current = binding, self._create(binding)
         return current[1]
 
 
 def install() -> None:
-    """Patches Paddle's functions that erase variables or end scopes: they report it."""
+    """Patches Paddle's functions that erase variables or scopes, so that bindings are broken."""
     for target in replaced.ERASE_VARIABLES:
         target.replace(_reporting)
 
 
 def count() -> int:
-    """The number of objects that retain addresses of variables."""
+    """The number of objects that currently retain addresses of variables."""
     with _lock:
         return len(_bindings)
 
@@ -146,7 +147,7 @@ def _root(scope: Scope) -> int:
 
 
 def names_in(programs: Iterable[Program | LegacyProgramDesc]) -> frozenset[str]:
-    """The scope variables that programs, PIR or ProgramDesc, refer to by name."""
+    """The names of the scope variables that programs (PIR or ProgramDesc) use."""
     return frozenset(name for program in programs for name in _names_in(program))
 
 
@@ -180,7 +181,7 @@ def keep_variables(program: Program) -> None:
 
 
 def _outputs(program: Program) -> Iterator[Operation]:
-    """The operators that store a result in a persistable variable."""
+    """The operators of a program that store a result in a persistable variable."""
     for block in blocks_outermost_first(program):
         for op in block.ops:
             if op.name() == SHADOW_OUTPUT and op.operand_source(0).persistable:

@@ -1,4 +1,4 @@
-"""The switch in the place of Paddle's interpreter, which runs the strategies of a plan."""
+"""SwitchedExecutor: replaces Paddle's interpreter of a plan, and runs the plan by a strategy."""
 
 from __future__ import annotations
 
@@ -76,11 +76,12 @@ class SwitchedExecutor:
         self._rewrite_lock = new_lock()
         self._is_rewritten = False
         self._dynamic_axes: list[tuple[str, int]] = []
-        self._rewritten_size = 0  # size of the feeds for which the programs were rewritten; 0: any
-        self._small_runs = 0  # number of runs of programs that are too small for the cost model
-        # Whether a run may write variables of the scope; ``None``: not yet known.
+        # The largest size of a dynamic dimension for which the programs were rewritten; 0: any.
+        self._rewritten_size = 0
+        self._small_runs = 0  # number of runs in which the cost model found the programs too small
+        # Whether a run may write variables of the scope; ``None`` until that is determined.
         self._may_write: bool | None = None
-        # Persistable variables of a ProgramDesc plan; None: not yet known.
+        # Names of the persistable variables of a ProgramDesc plan; ``None`` until determined.
         self._persistable: frozenset[str] | None = None
         # A function of py_func may run a program, during which this run must not override the flag.
         self._paddle_flag = (
@@ -159,12 +160,12 @@ class SwitchedExecutor:
         return direct.run_on(feed)
 
     def run_profile(self, feed_names: Sequence[str]) -> Any:
-        """Paddle's profiling run: always by Paddle."""
+        """Runs Paddle's profiler on the original programs, never on the rewritten ones."""
         with self._paddle_flag:
             return self._paddle_executor.get().run_profile(feed_names)
 
     def _may_write_variables(self, programs: dict[str, Program] | None = None) -> bool:
-        """Whether a run may write to variables; ``programs``: those of the plan, if known."""
+        """Whether a run may write variables of the scope. ``programs``: the plan's, if known."""
         if self._may_write is None:
             programs = (
                 paddle_plans.pir_programs(self._paddle_plan) if programs is None else programs
@@ -182,10 +183,10 @@ class SwitchedExecutor:
         )
 
     def _fetched(self, found: Any) -> Any:
-        """The results of a run by Paddle during which the flag may have changed.
+        """The results of a run by Paddle, during which another thread may have switched the flag.
 
-        If another thread had switched the flag on by the end, Paddle looks for the results of a PIR
-        program. Those of this run are in the scope.
+        If the flag was on at the end, Paddle looks for the results of a PIR program, and finds
+        none. The results of this run are in the scope.
         """
         values = values_of(found)
         if not values and self._fetches():
@@ -198,7 +199,7 @@ class SwitchedExecutor:
         return any(op.type() in ("fetch", "fetch_v2") for op in operators)
 
     def _create_paddle_executor(self, binding: scope_tracking.Binding) -> Executor:
-        """Paddle's executor of the plan; later ones do not recreate the variables."""
+        """Creates Paddle's executor of the plan; only the first one creates the variables."""
         plan = (
             paddle_plans.plan_for_paddle(self._paddle_plan)
             if self._is_unused
@@ -239,7 +240,7 @@ class SwitchedExecutor:
             and self._rewritten is not None
             and self._rewritten.has_missing_variable()
         ):
-            return None  # falls back to Paddle, which reports the missing variable
+            return None  # the run falls back to Paddle, which reports the missing variable
         return self._rewritten
 
     def _transpiled_plan(self) -> RewrittenPlan | None:
@@ -255,7 +256,7 @@ class SwitchedExecutor:
         return self._transpiled
 
     def _rewrite_for(self, fed: dict[str, list[int]]) -> None:
-        """Applies the program pass for feeds of these shapes."""
+        """Rewrites the programs of the plan by the pass, for feeds of these shapes."""
         programs = paddle_plans.pir_programs(self._paddle_plan)
         self._dynamic_axes = cost_model.dynamic_axes(programs.values())
         size = self._largest_dynamic_size(fed)
@@ -281,7 +282,7 @@ class SwitchedExecutor:
             self._rewritten, self._rewritten_size = rewritten, 0
 
     def _rewrite(self, programs: dict[str, Program], size: int | None) -> list[Report]:
-        """Applies the program pass to the programs of the plan."""
+        """Rewrites ``programs`` by the pass, for feeds of ``size``; returns the reports."""
         may_write = self._may_write_variables(programs)
         rewrite = ngraph_transpiler.rewrite
         return [rewrite(each, may_write, size, tries=False) for each in programs.values()]
@@ -290,7 +291,7 @@ class SwitchedExecutor:
         return RewrittenPlan(self._place, self._paddle_plan, self._scope, programs, drawing)
 
     def _has_new_denials(self) -> bool:
-        """Whether a run has denylisted a subgraph of the rewritten programs."""
+        """Whether runs have put a subgraph of the rewritten programs on the denylist."""
         return self._rewritten is not None and self._rewritten.has_new_denials()
 
     def _has_outgrown(self, fed: dict[str, list[int]]) -> bool:
@@ -314,7 +315,7 @@ class SwitchedExecutor:
 
     def _variable(self, name: str) -> Variable:
         found = self._scope.find_var(name)
-        # The variable exists: it was fed, or Paddle has just written it.
+        # A fetched variable always exists: it was fed, or Paddle's executor has written it.
         assert found is not None
         return found
 

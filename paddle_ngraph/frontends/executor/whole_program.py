@@ -23,14 +23,14 @@ from paddle_ngraph.utils.dtypes import NUMPY_DTYPES
 
 
 class Fetched(list[Any]):
-    """The results of a run, in place of Paddle's ``FetchList``."""
+    """The list of a run's results, in place of the ``FetchList`` of Paddle's executor."""
 
     def _move_to_list(self) -> list[Any]:
         return list(self)
 
 
 class WholeProgram:
-    """A program that consists of one engine operator. See :func:`find`."""
+    """A program that consists of one engine operator, which runs without Paddle's interpreter."""
 
     def __init__(self, whole: Whole, scope: Scope) -> None:
         self._feed_order = [source.name for source in whole.sources if source.is_fed]
@@ -47,7 +47,7 @@ class WholeProgram:
         return self._program.run()
 
     def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
-        """Runs the program on arrays. See :meth:`PlannedProgram.run_on`."""
+        """Runs the program on arrays, as :meth:`DirectProgram.run_on`."""
         if not self._takes_arrays or len(feed) != len(self._feed_order):
             return None
         arrays = [feed.get(name) for name in self._feed_order]

@@ -1,1 +1,1 @@
-"""Translation of ProgramDesc programs to PIR programs, where no information is lost."""
+"""Frontend of ProgramDesc programs: translates them to PIR where nothing is lost."""

@@ -44,7 +44,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 _ARRAYS = frozenset(
     {"write_to_array", "read_from_array", "lod_array_length", "tensor_array_to_tensor"}
 )
-# Operators that Paddle translates together with their blocks, or with the program's interface.
+# Operators whose translation by Paddle involves their blocks, or inputs and outputs of the program.
 _STRUCTURE = frozenset(
     {"feed", "fetch", "fetch_v2", "while", "conditional_block", "select_input", "print", "py_func"}
 )
@@ -86,7 +86,7 @@ _MAY_OVERWRITE_INPUTS = IN_PLACE | frozenset(
         "write_to_array",
     }
 )
-# Attributes that do not affect the results.
+# Attributes of operators that have no effect on the results.
 _IRRELEVANT_ATTRIBUTES = frozenset(
     {
         "ALGO",
@@ -112,7 +112,7 @@ _IRRELEVANT_ATTRIBUTES = frozenset(
         "workspace_size_MB",
     }
 )
-# Names of attributes in PIR that differ from those in ProgramDesc.
+# Names that an attribute of ProgramDesc may have in PIR.
 _ALIASES = {
     "axes": ("axis",),
     "axis": ("perm",),
@@ -161,7 +161,10 @@ def _list_axes(block: LegacyBlock, op: LegacyOperator) -> None:
 
 
 def _rewrite_mul(block: LegacyBlock, op: LegacyOperator) -> None:
-    """Converts ``mul`` to ``matmul_v2`` of flattened operands: its translation has wrong shapes."""
+    """Converts ``mul`` to ``matmul_v2`` of flattened operands.
+
+    Paddle's translation of ``mul`` has results of wrong shapes.
+    """
     x, y = _shape(block, op, "X"), _shape(block, op, "Y")
     split, y_split = op.attr("x_num_col_dims"), op.attr("y_num_col_dims")
     rows, tail = x[:split], y[y_split:]
@@ -201,12 +204,12 @@ class _Flattening(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether the flattening needs a reshape operator."""
+        """Whether an operand must be reshaped to a matrix: it has another rank."""
         return len(self.matrix) != len(self.whole)
 
     @property
     def target(self) -> list[int]:
-        """The target shape of the flattening; 0 copies a dimension."""
+        """The target shape of the reshape to a matrix; 0 keeps a dimension."""
         return [*self.kept, *self.matrix[len(self.kept) :]]
 
 
@@ -258,7 +261,7 @@ def _align_operands(block: LegacyBlock, op: LegacyOperator) -> None:
 
 
 def _squeeze_axes(block: LegacyBlock, op: LegacyOperator) -> None:
-    """Squeezes axes after a strided slice, whose ``decrease_axis`` is lost."""
+    """Inserts a squeeze after a strided slice: the translation ignores ``decrease_axis``."""
     axes = op.attr("decrease_axis") if op.has_attr("decrease_axis") else []
     shape = list(_shape(block, op, "Out", "output"))
     if not axes or any(block.op(i).type() == "strided_slice_grad" for i in range(block.op_size())):
@@ -321,7 +324,7 @@ def _insert(
 
 
 def block_position(block: LegacyBlock, op: LegacyOperator) -> int:
-    """The index of an operator in its block."""
+    """The index at which an operator is in its block."""
     return next(i for i, other in enumerate(operators(block)) if other is op)
 
 
@@ -440,7 +443,7 @@ class _TranslatedOperator:
             load_dialect()
             self._program, self._values = translate_with_values(isolated)
         except Exception as error:
-            # Catches all types, since Paddle's own errors have many.
+            # Catches all exceptions, since Paddle raises errors of many types.
             raise NotTranslatable(f"Paddle cannot translate {op.type()}") from error
         self._ops = list(self._program.global_block().ops)
         self._names = {
@@ -450,7 +453,7 @@ class _TranslatedOperator:
         }
 
     def check(self) -> None:
-        """Raises ``NotTranslatable`` if the translation changes the operator's semantics."""
+        """Raises ``NotTranslatable`` if the translated operator computes something else."""
         self._check_inputs()
         self._check_memory()
         self._check_outputs()
@@ -474,7 +477,7 @@ class _TranslatedOperator:
                 raise self._loss_error(f"the input {slot}")
 
     def _check_memory(self) -> None:
-        """Rejects translations that overwrite other variables than the original operator does."""
+        """Raises ``NotTranslatable`` if the translation overwrites other variables."""
         in_place = {}
         for op in self._ops:
             if op.name() in SCOPE_NAMES:
@@ -505,7 +508,7 @@ class _TranslatedOperator:
                 continue
             declared_shape, shape = list(variable.shape()), list(found[-1].shape)
             if not declared_shape:
-                continue  # nothing to compare: the shape is unknown, or the rank is 0
+                continue  # the declared shape is unknown, or of rank 0: there is nothing to compare
             fits = len(declared_shape) == len(shape) and all(
                 a == b or a < 0 or b < 0 for a, b in zip(declared_shape, shape)
             )
@@ -528,7 +531,7 @@ class _TranslatedOperator:
             raise self._loss_error(f"{name} = {value}")
 
     def _is_tensor_input(self, name: str) -> bool:
-        """Whether an input of the operator replaces the attribute."""
+        """Whether the operator has an input tensor in place of the attribute ``name``."""
         stem = name.replace("_", "").lower()
         slots = (s for s in self._op.input_names() if self._op.input(s))
         return any(slot.lower().startswith(stem) and "tensor" in slot.lower() for slot in slots)
@@ -551,15 +554,15 @@ class _TranslatedOperator:
                     found[name].append(producer.attrs()["value"])
         return found
 
-        # Predicates of attribute values that are equivalent to a default; see _ACCEPTED.
+        # Rules of _ACCEPTED: whether a value of an attribute is equivalent to the default.
 
     def is_broadcast_axis(self, axis: int) -> bool:
-        """``axis`` of an elementwise operator: whether it aligns the operands' last axes."""
+        """Whether ``axis`` of an elementwise operator aligns the last axes, as the default does."""
         x, y = (_shape(self._block, self._op, slot) for slot in "XY")
         return self._op.type().startswith("elementwise_") and axis in (-1, len(x) - len(y))
 
     def is_full_reduction(self, is_everything: bool) -> bool:
-        """``reduce_all``: whether it agrees with the axes; an empty list means all axes."""
+        """Whether ``reduce_all`` agrees with the axes, of which an empty list means all axes."""
         rank = len(_shape(self._block, self._op, "X"))
         axes = [
             list(each) for each in self._pir_values()["axis"] if isinstance(each, (list, tuple))
@@ -567,7 +570,7 @@ class _TranslatedOperator:
         return is_everything == any(not each or len(each) == rank for each in axes)
 
     def ignores_axes(self, _: Any) -> bool:
-        """``dim`` of a reduction over all axes, which ignores it."""
+        """Whether an operator ignores ``dim``, since it reduces all axes."""
         return self._op.has_attr("reduce_all") and bool(self._op.attr("reduce_all"))
 
     def is_dtype_of_values(self, dtype: int) -> bool:
@@ -580,7 +583,7 @@ class _TranslatedOperator:
 
 
 _Rule = Callable[[_TranslatedOperator, Any], bool]
-# Rules that accept an attribute without an equal PIR attribute.
+# Rules for attributes that PIR lacks: by name, whether a value is accepted.
 _ACCEPTED: dict[str, _Rule] = {
     "axis": _TranslatedOperator.is_broadcast_axis,
     "dim": _TranslatedOperator.ignores_axes,
@@ -590,14 +593,14 @@ _ACCEPTED: dict[str, _Rule] = {
 
 
 def _is_frozen(op: LegacyOperator) -> bool:
-    """Whether a batch normalization only reads its running statistics."""
+    """Whether a batch normalization uses its running statistics, and does not update them."""
     return "batch_norm" in op.type() and any(
         op.has_attr(name) and op.attr(name) for name in ("is_test", "use_global_stats")
     )
 
 
 def _is_default(op: LegacyOperator, name: str, value: Any) -> bool:
-    """Whether an attribute has its default value."""
+    """Whether an attribute has the value that Paddle would give it by default."""
     isolated: LegacyProgramDesc = ProgramDesc()
     copy = isolated.block(0).append_op()
     copy.copy_from(op)
@@ -605,7 +608,7 @@ def _is_default(op: LegacyOperator, name: str, value: Any) -> bool:
     try:
         copy.check_attrs()
     except Exception:
-        # Without the attribute the operator is invalid: it has no default.
+        # An operator without the attribute is invalid: there is no default.
         return False
     return not copy.has_attr(name) or _is_same(value, copy.attr(name))
 

@@ -30,13 +30,13 @@ from paddle_ngraph.utils.once import once
 
 
 class NotTranslatable(Exception):
-    """A ProgramDesc program cannot be translated, with the reason as message."""
+    """Raised if a ProgramDesc program cannot be translated; the message is the reason."""
 
 
 # Operators with a block, and the input slot with the condition under which the block runs.
 _WITH_BLOCK = {"while": "Condition", "conditional_block": "Cond"}
 _TENSORS = frozenset({VarType.DENSE_TENSOR, VarType.SELECTED_ROWS})
-# Operators that update their inputs in place in PIR, too.
+# Operators that PIR, too, computes in place: their outputs keep the names of inputs.
 IN_PLACE = frozenset(
     {
         "adadelta",
@@ -65,23 +65,23 @@ IN_PLACE = frozenset(
 
 
 def operators(block: LegacyBlock) -> Iterator[LegacyOperator]:
-    """The operators of a ProgramDesc block."""
+    """The operators of a ProgramDesc block, in order."""
     return (block.op(i) for i in range(block.op_size()))
 
 
 def blocks(description: LegacyProgramDesc) -> Iterator[LegacyBlock]:
-    """The blocks of a ProgramDesc program."""
+    """The blocks of a ProgramDesc program, the outermost one first."""
     return (description.block(i) for i in range(description.num_blocks()))
 
 
 @once
 def load_dialect() -> None:
-    """Registers Paddle's operators in PIR, by a translation of an empty program."""
+    """Has Paddle register its operators in PIR, by translating an empty program."""
     translate(ProgramDesc())
 
 
 def rename(description: LegacyProgramDesc) -> None:
-    """Converts a ``ProgramDesc`` to single-assignment form, in place."""
+    """Renames variables of a ``ProgramDesc`` in place, so that each has one definition."""
     _Renaming(description).run()
 
 
@@ -96,7 +96,7 @@ class _Renaming:
         self._description = description
         self._writes: Counter[str] = Counter()
         self._written: set[str] = set()
-        # The names of variables whose contents from before the run are read.
+        # Names of the variables of which a run reads the contents from before the run.
         self._read_before_write: set[str] = set()
         self._initialized: set[str] = set()  # names that the operators renamed so far write
         self._branch_results: set[str] = set()
@@ -104,7 +104,7 @@ class _Renaming:
         self._collect_writes(description.block(0))
 
     def run(self) -> None:
-        """Renames every block."""
+        """Renames the variables of every block, the outermost block first."""
         declared = [
             variable.name() for block in blocks(self._description) for variable in block.all_vars()
         ]
@@ -115,8 +115,8 @@ class _Renaming:
     def _collect_writes(self, block: LegacyBlock) -> None:
         """Counts the writes, and finds the variables that are read before they are written."""
         for op in operators(block):
-            # Only the condition is read here: the other operands are those of the operators in the
-            # block.
+            # The loop or branch operator itself reads its condition only; its other operands are
+            # what operators in the block read.
             if op.type() in _WITH_BLOCK:
                 self._read_before_write |= set(op.input(_WITH_BLOCK[op.type()])) - self._written
                 self._collect_writes(self._inner(op))
@@ -203,7 +203,10 @@ class _Renaming:
         self._rename_block(body, versions, len(_carried_assigns(body)))
 
     def _rename_branch(self, op: LegacyOperator, versions: dict[str, str]) -> None:
-        """Renames variables of a branch, which writes existing variables and returns new ones."""
+        """Renames variables of a branch, which writes variables of outer blocks.
+
+        The renamed branch returns new versions of these variables.
+        """
         _rename_inputs(op, versions)
         names = self._outer_writes(self._inner(op))
         new = [name for name in names if self._is_new_result(name)]
@@ -266,13 +269,13 @@ class _Renaming:
         return version
 
     def _outlives(self, block: LegacyBlock, name: str) -> bool:
-        """Whether the memory of a variable outlives the block."""
+        """Whether a variable outlives a run of the block: persistable, or of an outer block."""
         own = block.find_var(name.encode())
         return own is None or bool(own.persistable())
 
 
 def declared(block: LegacyBlock, name: str) -> LegacyVariable:
-    """A variable of the block or of an enclosing one."""
+    """The variable of this name: that of the block, or of the nearest enclosing block."""
     variable = block.find_var_recursive(name.encode())
     if variable is None:
         raise NotTranslatable(f"'{name}' is declared nowhere")

@@ -1,4 +1,4 @@
-"""Translation of ProgramDesc programs to PIR programs, where it preserves the semantics."""
+"""Translates ProgramDesc programs to PIR, if that preserves the semantics."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 from paddle_ngraph.partitioning.report import BlockReport, NativeOp, Report
 
-# Operators that Paddle can translate but not run: their kernels reject the translated operands.
+# PIR operators that Paddle cannot run after a translation: kernels reject the operands.
 _CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merged_momentum_"})
 
-# Operators that read or write a LoD.
+# Beginnings of names of operators that read or write a LoD.
 _LOD_PREFIXES = ("sequence_", "lod_reset", "lod_append", "lod_tensor", "lod_rank")
 _WITH_LOD = frozenset({VarType.DENSE_TENSOR})
-# The variable in which a ProgramDesc program stores fetched results.
+# The name of the variable in which a ProgramDesc program stores what it fetches.
 FETCHED = "fetch"
 
 
 def to_pir(description: LegacyProgramDesc) -> Program | None:
-    """The PIR program of a ``ProgramDesc``; ``None`` where :func:`translate` raises."""
+    """Translates a ``ProgramDesc`` to PIR; ``None`` where :func:`translate` would raise."""
     try:
         return translate(description)
     except NotTranslatable:
@@ -79,7 +79,7 @@ def translate(description: LegacyProgramDesc) -> Program:
     except NotTranslatable:
         raise
     except Exception as error:
-        # Catches all types, since Paddle's own errors have many.
+        # Catches all exceptions, since Paddle raises errors of many types.
         raise NotTranslatable("Paddle cannot translate it") from error
     # Rejects the program if a variable has no counterpart, such as an XShape, which PIR does not
     # have.
@@ -160,7 +160,7 @@ def native_report(description: LegacyProgramDesc, reason: str) -> Report:
 
 
 def calls_python(description: LegacyProgramDesc) -> bool:
-    """Whether a ProgramDesc program has an operator that calls a Python function."""
+    """Whether some operator of a ProgramDesc program calls a Python function."""
     return any(op.type() == "py_func" for block in blocks(description) for op in operators(block))
 
 
@@ -180,7 +180,7 @@ def _reject_lod(description: LegacyProgramDesc) -> None:
 
 
 def _can_run(program: Program) -> bool:
-    """Whether Paddle can run a translated program."""
+    """Whether Paddle's executor can run a translated program."""
     operators = (op for block in blocks_outermost_first(program) for op in block.ops)
     return not any(
         op.name() in _CANNOT_RUN or _sums_arrays(op) or _names_list_member(op) for op in operators
@@ -235,7 +235,7 @@ def _written_by(block: LegacyBlock) -> set[str]:
 
 
 def _persistent_in(block: LegacyBlock) -> set[str]:
-    """The persistable tensors that a ProgramDesc block writes."""
+    """The names of the persistable tensors that operators of a ProgramDesc block write."""
     variables = ((name, block.find_var(name.encode())) for name in _written_by(block))
     return {
         name
@@ -253,7 +253,7 @@ def _scope_names(program: Program) -> set[str]:
 
 
 def _sort_feeds(block: Block) -> None:
-    """Sorts feed operators by column, since PIR numbers inputs in program order."""
+    """Sorts feed operators by their column: PIR numbers inputs in the order of operators."""
     feeds = [op for op in block.ops if op.name() == "pd_op.feed"]
     for op in sorted(feeds, key=lambda op: int(op.attrs()["col"]), reverse=True):
         first = block.ops[0]

@@ -1,1 +1,1 @@
-"""Saved models: readers of their files, and models saved with engine operators."""
+"""Saved models: reading their files, and saving models with engine operators."""

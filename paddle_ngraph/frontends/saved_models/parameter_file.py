@@ -31,9 +31,9 @@ _BYTES_PER_ELEMENT = {
     32: 1,
     33: 1,
 }
-# Field ids of Paddle's message VarType.TensorDesc.
+# Ids of the fields of Paddle's message VarType.TensorDesc: dtype and dimensions.
 _DTYPE, _DIMS = 1, 2
-# The maximal plausible size of a header in bytes: no tensor has more axes.
+# The maximum plausible size of a tensor's header in bytes: larger headers are errors.
 _MAX_HEADER_BYTES = 4096
 
 Shape = tuple[int, ...]
@@ -65,7 +65,7 @@ def _header(file: BinaryIO) -> tuple[Shape, int]:
     version, levels = _read(file, "<IQ")
     if version != 0 or levels > _MAX_HEADER_BYTES:
         raise ValueError
-    for _ in range(levels):  # skips the levels of the LoD
+    for _ in range(levels):  # the levels of the tensor's LoD are skipped
         file.seek(_read(file, "<Q")[0], os.SEEK_CUR)
     version, length = _read(file, "<Ii")
     if version != 0 or not 0 < length <= _MAX_HEADER_BYTES:

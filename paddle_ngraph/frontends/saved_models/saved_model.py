@@ -37,20 +37,20 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 from paddle_ngraph.utils import first_use
 
-# File extensions of the two formats: PIR, and ProgramDesc.
+# Extensions of program files: the first is that of PIR, the second that of ProgramDesc.
 ENDINGS = (".json", ".pdmodel")
 PARAMETERS = ".pdiparams"
 # The file names of Paddle 1, equal for all models: of the program, and of a file with all
 # parameters.
 OLD_PROGRAM, OLD_PARAMETERS = "__model__", "__params__"
-# Compiled functions, in a folder next to the program.
+# Pattern of the files of compiled functions, in a folder next to the program.
 FUNCTIONS_GLOB = "*.ngraph"
 
 # The field ids of a ProgramDesc in Paddle's framework.proto; a program must have the field of
 # blocks.
 _BLOCKS = 1
 _FIELDS = frozenset({_BLOCKS, 2, 3, 4, 5})
-# Text that a PIR program with an engine operator contains.
+# Text that a PIR program contains if it has an engine operator.
 _ENGINE_MARKER = b".ngraph_engine_"
 # Text at the beginning of a PIR program that was saved without parameter attributes that predictors
 # need.
@@ -73,7 +73,7 @@ class SavedModel:
 
     @classmethod
     def of(cls, config: Config) -> SavedModel:
-        """The model of a ``paddle.inference.Config``."""
+        """The model that a ``paddle.inference.Config`` names."""
         folder = config.model_dir()
         program = config.prog_file() or os.path.join(folder, OLD_PROGRAM)
         separate = bool(folder) and not config.params_file()
@@ -81,7 +81,7 @@ class SavedModel:
 
     @classmethod
     def at(cls, program: Path) -> SavedModel:
-        """The model of a program file, with the parameters next to it."""
+        """The model of a program file, whose parameters are in a file next to it."""
         if program.name != OLD_PROGRAM:
             return cls(str(program), str(program.with_suffix(PARAMETERS)))
         parameters = program.with_name(OLD_PARAMETERS)
@@ -90,26 +90,26 @@ class SavedModel:
         return cls(str(program), "", has_separate_parameters=True)
 
     def config(self) -> Config:
-        """A ``paddle.inference.Config`` for the model."""
+        """Creates a ``paddle.inference.Config`` for the model."""
         if self.has_separate_parameters:
             return AnalysisConfig(os.path.dirname(self.program) or ".")
         return AnalysisConfig(self.program, self.parameters)
 
     @property
     def is_pir(self) -> bool:
-        """Whether the program is PIR, according to its extension, as in Paddle."""
+        """Whether the file name has the extension of PIR programs, by which Paddle decides, too."""
         return self.program.endswith(ENDINGS[0])
 
     @property
     def has_engines(self) -> bool:
-        """Whether the program contains engine operators already."""
+        """Whether the saved program already contains engine operators."""
         return (
             self.is_pir and os.path.isfile(self.program) and _ENGINE_MARKER in _read(self.program)
         )
 
     @cached_property
     def description(self) -> LegacyProgramDesc:
-        """The ``ProgramDesc`` of a program that is not PIR."""
+        """Reads a program that is not PIR, as ``ProgramDesc``."""
         return ProgramDesc(_read(self.program))
 
     def as_pir(self) -> Program:
@@ -122,7 +122,7 @@ class SavedModel:
             program = self._read() if self.is_pir else translation.translate(self.description)
         except NotTranslatable as error:
             raise NgraphError(f"{self.program} cannot run as PIR: {error}") from error
-        except Exception as error:  # any error of Paddle for a damaged file
+        except Exception as error:  # for a damaged file, Paddle raises errors of any type
             raise NgraphError(f"{self.program} cannot be read: {last_line(error)}") from error
         if not self.is_pir and set(_parameters_of(program)) != _persistable_in(self.description):
             raise NgraphError(f"the translation of {self.program} loses parameters")
@@ -141,7 +141,7 @@ class SavedModel:
                 ``trainable=False``, or the parameter file is missing or truncated.
         """
         if not os.path.isfile(self.program):
-            return  # nothing to check: Paddle reports the missing file
+            return  # no check: Paddle reports the missing file
         if not self.is_pir:
             if not _is_program_desc(_read(self.program)):
                 raise NgraphError(
@@ -199,8 +199,8 @@ class SavedModel:
         )
 
     def parameters_among(self, names: Iterable[str]) -> frozenset[str]:
-        """The names among those of inputs and outputs that are parameters."""
-        # In PIR, the prefix marks computed results, which are no parameters.
+        """The ``names``, of inputs or outputs, that are names of parameters."""
+        # In PIR, a name with this prefix is a computed result, never a parameter.
         candidates = [
             name for name in names if not (self.is_pir and name.startswith("fetch_name_"))
         ]
@@ -214,7 +214,7 @@ class SavedModel:
         return bool(_parameters_of(self.as_pir()))
 
     def file_stamp(self) -> tuple[tuple[int, int], ...]:
-        """Sizes and modification times, which differ if the files have changed."""
+        """The size and modification time of each file, by which changes are detected."""
         files = [self.program, self.parameters]
         if self.has_separate_parameters:
             files += [entry.path for entry in os.scandir(os.path.dirname(self.program) or ".")]
@@ -236,7 +236,7 @@ class SavedModel:
         program = self.as_pir()
         serialize_program(program, folder / "model.json")
         config.set_model(folder / "model.json", self._in_one_file(program, folder))
-        # Resets the folder of a ProgramDesc model, which would otherwise remain set.
+        # In a ``Config`` of a ProgramDesc model, its folder would otherwise remain set.
         config.set_model("")
         return folder
 
@@ -293,7 +293,7 @@ class SavedModel:
         return program, scope
 
     def load_parameters(self, scope: Scope) -> None:
-        """Loads the parameters of a PIR program into a scope."""
+        """Loads the parameters of the model, a PIR program, into a scope."""
         names = sorted(_parameters_of(self.as_pir()))
         tensors = [scope.var(name).get_tensor() for name in names]
         # Each tensor gets memory first: Paddle reads the device of a tensor before it loads the
@@ -317,7 +317,7 @@ class TemporaryFolder:
         return os.path.join(self._path, name)
 
     def add_file(self, name: str, contents: Iterable[bytes]) -> str:
-        """Creates a file that exists only in memory. Returns its path."""
+        """Creates a file in memory, without a disk, in this folder; returns its path."""
         self._descriptors.append(os.memfd_create(name))
         with open(self._descriptors[-1], "wb", closefd=False) as file:
             file.writelines(contents)
@@ -328,7 +328,7 @@ class TemporaryFolder:
 def _remove(path: str, descriptors: list[int], process_id: int) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
-    # Not in a forked process: the folder belongs to the parent.
+    # A forked process leaves the folder alone, which belongs to its parent.
     if os.getpid() == process_id:
         shutil.rmtree(path, ignore_errors=True)
 
@@ -338,7 +338,7 @@ def _read(path: str) -> bytes:
 
 
 def _is_program_desc(contents: bytes) -> bool:
-    """Whether the contents may be a ProgramDesc."""
+    """Whether the bytes of a file may be a ProgramDesc: fields of its message, with blocks."""
     try:
         found = {number for number, _, _ in protobuf.fields(contents)}
     except ValueError:
@@ -350,12 +350,12 @@ def _is_program_desc(contents: bytes) -> bool:
 
 
 def functions_folder(program: str) -> Path:
-    """The folder for the compiled functions of a saved program."""
+    """The path of the folder for the compiled functions of a saved program."""
     return Path(program).absolute().with_suffix(".ngraph")
 
 
 def files_at(prefix: Path) -> list[Path]:
-    """The files and folders of a model with engine operators."""
+    """All files and folders that belong to a model with engine operators."""
     program = f"{prefix}{ENDINGS[0]}"
     return [Path(program), Path(f"{prefix}{PARAMETERS}"), functions_folder(program)]
 
@@ -420,7 +420,8 @@ def _checking_files(original: Callable[..., None]) -> Callable[..., None]:
         predicate: Any = None,
         filename: Any = None,
     ) -> None:
-        # The arguments with which ``load_vars`` calls itself, once they are resolved.
+        # load_vars() calls itself with these arguments once it has resolved them: checked only
+        # then.
         if vars is not None and dirname is not None:
             vars = list(vars)
             if filename:
@@ -466,7 +467,7 @@ def find(path: str) -> list[Path]:
         found = sorted(file for file in given.iterdir() if file.suffix in ENDINGS)
         if (given / OLD_PROGRAM).is_file():
             found.append(given / OLD_PROGRAM)
-        # Of a model that exists in both formats, only the PIR file is included.
+        # If a model exists in both formats, only the file of PIR is listed.
         found = [f for f in found if f.suffix != ".pdmodel" or f.with_suffix(".json") not in found]
         found = [file for file in found if file.suffix != ".json" or _is_program(file)]
     else:

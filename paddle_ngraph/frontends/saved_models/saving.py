@@ -45,7 +45,7 @@ def save_inference_model(
     input_shapes: Inputs | Sequence[Inputs] | None = None,
     **kwargs: Any,
 ) -> Report:
-    """See :func:`paddle_ngraph.save_inference_model`."""
+    """Saves a model with engine operators: :func:`paddle_ngraph.save_inference_model`."""
     if kwargs.get("separate_parameters"):
         raise NgraphError(
             "separate_parameters=True: a program with engine operators has one file of parameters"
@@ -132,7 +132,7 @@ def _publish(model: SavedModel, compiled: Path, prefix: str) -> None:
         functions.rmdir()
     for file in new:
         os.replace(file, functions / file.name)
-    # If the file does not exist, its parameters are at the final path already.
+    # A model without this new file has its parameters at the final path already.
     if os.path.isfile(model.parameters):
         os.replace(model.parameters, prefix + saved_model.PARAMETERS)
     os.replace(model.program, prefix + ".json")
@@ -160,7 +160,7 @@ def _compile(model: SavedModel, folder: Path, input_sets: Sequence[Inputs]) -> N
             try:
                 executor.run(program, feed=feed, fetch_list=fetches, scope=scope)
             except Exception as error:
-                # Catches all types, since Paddle's own errors have many.
+                # Catches all exceptions, since Paddle raises errors of many types.
                 reason = saved_model.last_line(error)
                 raise NgraphError(
                     f"the model does not run with {_description_of(inputs)}: {reason}"

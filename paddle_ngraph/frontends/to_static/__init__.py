@@ -1,1 +1,1 @@
-"""Functions and layers by ``paddle.jit.to_static``."""
+"""Frontend of functions and layers that ``paddle.jit.to_static`` compiles."""

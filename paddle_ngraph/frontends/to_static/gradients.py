@@ -51,7 +51,7 @@ class _BackwardState(threading.local):
 
 
 _backward = _BackwardState()
-# Whether a backward pass of this process had ``create_graph=True``.
+# Whether any backward pass in this process was called with ``create_graph=True``.
 _has_differentiated_twice = False
 
 _UNCOMPILED_ADVICE = 'uncompiled (with enable(dynamic="training"): use enable(dynamic=True))'
@@ -70,7 +70,7 @@ _OVERWRITTEN = (
 
 
 def install() -> None:
-    """Patches Paddle's backward passes to record their options."""
+    """Patches Paddle's backward passes, so that the options of the current pass are known."""
     retain, create = "retain_graph", "create_graph"
     replaced.RUN_BACKWARD.replace(lambda original: _recording_options(original, {retain: 2}))
     replaced.RUN_PARTIAL_GRAD.replace(
@@ -87,7 +87,7 @@ def may_compile() -> bool:
 
 
 def seconds() -> float:
-    """The total time in seconds of this thread's backward passes so far."""
+    """The total duration, in seconds, of the backward passes of this thread so far."""
     return _backward.seconds
 
 
@@ -144,7 +144,7 @@ def _pinning(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _backward_pass(is_differentiating: bool, retains: bool) -> Iterator[None]:
-    """A backward pass that raises a guard's error instead of the error in which Paddle wraps it."""
+    """Context of a backward pass: raises the error of a guard, not the one that wraps it."""
     outer_state = (
         _backward.is_differentiating,
         _backward.retains,
@@ -278,7 +278,7 @@ class _BackwardGuard:
         if self._saved is not None:
             self._saved.restore()
         elif _backward.retains and self._claim is not None:
-            # A repeated backward pass reports the error, when it finds no saved state.
+            # An error is ignored: a repeated backward pass raises one when it finds no saved state.
             with suppress(Exception):
                 self._saved = self._save(self._claim.scope)
         self.is_done = True
@@ -305,7 +305,7 @@ class _BackwardGuard:
         """Pins the saved state, and returns ``True``, unless a pass has reached the graph."""
         if self.is_done or self._claim is None or self._claim.is_over():
             return False
-        # Without a pin, a later backward pass that needs the state reports the error.
+        # An error is ignored: a later backward pass that needs the saved state raises one.
         with suppress(Exception):
             self._pins.append(scope_pool.PinnedState(self._claim.scope, self._saved_names))
             return True
@@ -330,14 +330,14 @@ class _BackwardGuard:
         return None if is_same else _OVERWRITTEN
 
     def _is_filled(self) -> bool:
-        """Whether the scope contains the saved state, or it can be restored."""
+        """Whether the scope contains the saved forward state, or the state can be restored."""
         if self._saved is not None:
             return self._saved.claim()
         return not self.is_done and (self._claim is None or not self._claim.is_over())
 
 
 def _names_read_by_backward(programs: StaticPrograms) -> set[str]:
-    """The names of the values whose contents the backward program reads."""
+    """The names of the variables that the backward program reads from the scope."""
     arguments = programs.backward_program.global_block().kwargs()
     read = {name for name, value in arguments.items() if not value.use_empty()}
     return read - set(programs.program_attr["no_need_buffers_names"])

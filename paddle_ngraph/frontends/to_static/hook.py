@@ -75,10 +75,10 @@ from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
-# The attribute of a layer that contains its ``_LayerSwitch`` objects.
+# The name of the attribute in which a layer has its ``_LayerSwitch`` objects.
 _SWITCHES_ATTRIBUTE = "_ngraph_switches"
 
-# Entered by runs that write to none of their input tensors.
+# Context of runs that write none of their input tensors, so that weights count as unchanged.
 _READING = _core.ReadOnlyRun()
 
 # Generates random ids for programs. Paddle caches its interpreters permanently, by a linear sum of
@@ -92,9 +92,9 @@ _PROGRAM_DESC_REASON = (
     "paddle.static.load_inference_model run it through the engine"
 )
 _rewrite_lock = new_lock()
-# Whether this thread runs a function that was compiled on request (``switched_on``).
+# Whether this thread runs a function inside ``switched_on``: one that was compiled on request.
 _is_switched_on = ThreadLocal(False)
-# The scope that this thread has acquired for its current run; ``None`` between runs.
+# The scope of the current run of this thread; ``None`` between runs.
 _acquired_scope: ThreadLocal[Scope | None] = ThreadLocal(None)
 # The program that was traced last, as a weak reference, by its hash, which in Paddle is its
 # address.
@@ -107,7 +107,7 @@ def install_at_import() -> None:
 
 
 def install() -> None:
-    """Installs the hook; a second call changes nothing."""
+    """Patches ``to_static``; a second call changes nothing."""
     replaced.RUN_STATIC.replace(lambda original: _releasing_scope(_with_switch(original)))
     replaced.GET_SCOPE.replace(_acquiring_scope)
     skip_frames_of((f"{Path(paddle_ngraph.__file__).parent}{os.sep}",))
@@ -215,7 +215,7 @@ def explain(target: Any) -> Report:
         NgraphError: There is no program yet, or the programs fall back to Paddle.
     """
     if isinstance(target, LegacyTranslatedLayer):
-        raise NgraphError(f"the programs stay native: {_PROGRAM_DESC_REASON}")
+        raise NgraphError(f"the programs run natively: {_PROGRAM_DESC_REASON}")
     return explain_programs(_latest_layer(target))
 
 
@@ -244,7 +244,7 @@ def expect_shapes(layer: StaticLayer, calls: Sequence[Sequence[Sequence[int]]]) 
 
 
 def _latest_layer(target: Any) -> StaticLayer:
-    """The ``PartialProgramLayer`` of the last call."""
+    """The ``PartialProgramLayer`` that the last call of a function or layer ran."""
     if isinstance(target, PirTranslatedLayer):
         layers = list(layers_of(target).values())
         is_training = target.training
@@ -265,7 +265,7 @@ def _latest_layer(target: Any) -> StaticLayer:
 
 
 def _switch(layer: StaticLayer, attributes: Any) -> _LayerSwitch:
-    """The switch of a layer for these attributes of the layer."""
+    """The switch of a layer for ``attributes``, created at its first use."""
     switches: dict[int, _LayerSwitch] = attached_to(layer, _SWITCHES_ATTRIBUTE, dict)
     found = switches.get(id(attributes))
     if found is None or found.layer_attributes is not attributes:
@@ -295,16 +295,17 @@ class _LayerSwitch:
         )
         self._fallback_reason = _fallback_reason(layer)
         self._dynamic_axes = self._source.dynamic_axes()
-        self._rewritten_size = 0  # size of the inputs for which the programs were rewritten; 0: any
+        # The largest size of a dynamic dimension for which the programs were rewritten; 0: any.
+        self._rewritten_size = 0
         self._is_rewritten = self._fallback_reason is not None
         self._programs: _Programs | None = None
         self._report: Report | None = None
 
     def programs_for(self, inputs: Sequence[Any]) -> _Programs | None:
-        """The rewritten programs for a call on these tensors; ``None``: use Paddle's."""
+        """The rewritten programs for a call with these inputs; ``None``: run Paddle's programs."""
         sizes = self._dynamic_sizes(inputs)
         if 0 in sizes:
-            return None  # uses Paddle's programs, whose kernels have rules for empty tensors
+            return None  # empty inputs: Paddle's kernels have rules for them
         if self._needs_rewrite(sizes):
             with _rewrite_lock:
                 if self._needs_rewrite(sizes):
@@ -312,12 +313,12 @@ class _LayerSwitch:
         return self._programs
 
     def report(self) -> Report:
-        """The report of the pass on both programs."""
+        """The report of the program pass on the forward and the backward program."""
         if not self._is_rewritten:
             with _rewrite_lock:
                 self._rewrite_for([])
         if self._report is None:
-            raise NgraphError(f"the programs stay native: {self._fallback_reason}")
+            raise NgraphError(f"the programs run natively: {self._fallback_reason}")
         return self._report
 
     def _needs_rewrite(self, sizes: Sequence[int]) -> bool:
@@ -331,7 +332,7 @@ class _LayerSwitch:
         )
 
     def _dynamic_sizes(self, inputs: Sequence[Any]) -> list[int]:
-        """The input sizes of the dimensions that the program declares as dynamic."""
+        """The sizes that the inputs of a call have along the dynamic dimensions of the program."""
         axes = ((index, axis) for index, axis in self._dynamic_axes if index < len(inputs))
         dynamic = ((inputs[index].shape, axis) for index, axis in axes)
         return [shape[axis] for shape, axis in dynamic if axis < len(shape)]
@@ -341,7 +342,7 @@ class _LayerSwitch:
         try:
             programs = self._source.rewritten(size)
         except Exception as error:
-            # Falls back for any error of the pass: Paddle can run the program.
+            # After any error of the pass, the layer falls back: Paddle can run its programs.
             if flags.get("ngraph_strict"):
                 raise
             self._fallback_reason = f"{type(error).__name__}: {error}"
@@ -358,7 +359,7 @@ def _largest(sizes: Sequence[int]) -> int:
 
 
 def _fallback_reason(layer: StaticLayer) -> str | None:
-    """The reason why a layer falls back to Paddle, or ``None``."""
+    """The reason why a layer always falls back to Paddle; ``None`` if it can be rewritten."""
     if not expected_place().is_cpu_place():
         return "it does not run on a CPU"
     backend = backend_of(layer)
@@ -526,7 +527,7 @@ class _SavedValues:
         self._backward = backward.global_block()
 
     def copy_constants(self) -> None:
-        """Copies saved constants of the forward program to the backward program."""
+        """Copies constants that the forward program saves for it into the backward program."""
         arguments = self._backward.kwargs()
         for op in self._outputs():
             value = arguments.get(scope_name(op))
@@ -627,7 +628,7 @@ class _SavedValues:
         return (op for op in self._forward.ops if op.name() == SHADOW_OUTPUT)
 
     def _prepend_constant(self, name: str, type: Any, attributes: Sequence[Any]) -> Value:
-        """Inserts a constant at the beginning of the backward program."""
+        """Inserts a constant named ``name`` at the beginning of the backward program."""
         value: Value
         (value,) = _core.append_operator(self._backward, name, [], [type], list(attributes))
         self._backward.move_op(producer_of(value), 0)

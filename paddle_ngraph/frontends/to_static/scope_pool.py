@@ -23,7 +23,7 @@ from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 _claims_lock = new_lock()
-_latest: ThreadLocal[Scope | None] = ThreadLocal(None)  # last scope acquired by this thread
+_latest: ThreadLocal[Scope | None] = ThreadLocal(None)  # the scope that this thread acquired last
 # By the address of a scope, guarded by the lock: the number of acquisitions, and the owners that
 # pin its contents. Every user of these tables retains the scope, so that no other scope has its
 # address.
@@ -55,7 +55,7 @@ def _claim(scope: Scope) -> None:
 
 
 def _pin(scope: Scope, owner: PinnedState | SavedState) -> None:
-    """Prevents other runs from acquiring the scope, even after its release."""
+    """Pins a scope: no run can acquire it until ``owner`` unpins it, even after its release."""
     with _claims_lock:
         _pins.setdefault(scope.raw_address(), []).append(owner)
 
@@ -69,12 +69,12 @@ def _unpin(scope: Scope, owner: PinnedState | SavedState) -> None:
 
 
 def is_free(scope: Scope) -> bool:
-    """Whether no run uses the scope."""
+    """Whether a run can acquire the scope: it is released and not pinned."""
     return is_reusable(scope) and scope.raw_address() not in _pins
 
 
 def latest() -> Scope | None:
-    """The scope that this thread acquired last."""
+    """The scope that this thread has acquired most recently."""
     return _latest.value
 
 
@@ -109,7 +109,7 @@ class PinnedState:
         _pin(scope, self)
 
     def restore(self) -> None:
-        """Restores the state, if the scope was emptied."""
+        """Restores the contents that the scope had when it was pinned, if it was emptied since."""
         with _claims_lock:
             if self.is_emptied or is_reusable(self._scope):
                 self._snapshot.restore()
@@ -117,7 +117,7 @@ class PinnedState:
                 self.is_emptied = False
 
     def unpin(self) -> None:
-        """Allows other runs to acquire the scope again."""
+        """Unpins the scope, so that other runs can acquire it."""
         _unpin(self._scope, self)
 
 
@@ -146,7 +146,7 @@ class SavedState:
         self._snapshot = _ScopeSnapshot(scope, names, user_tensors)
 
     def pin(self) -> None:
-        """Prevents other runs from acquiring the released scope until :meth:`claim`."""
+        """Pins the released scope, so that no run acquires it before :meth:`claim`."""
         if not self._is_pinned:
             self._is_pinned = True
             _pin(self.latest_claim.scope, self)
@@ -171,7 +171,7 @@ class SavedState:
             return self._is_claimed
 
     def restore(self) -> None:
-        """Restores the state for a backward pass, which releases the scope."""
+        """Restores the saved state in the scope, for a backward pass that releases the scope."""
         self._snapshot.restore()
         self._is_claimed = False
 
@@ -199,7 +199,7 @@ class _ScopeSnapshot:
         self._tensors = _core.SavedTensors([tensors[name] for name in self._names], user_tensors)
 
     def restore(self) -> None:
-        """Gives the variables the tensors of the snapshot again."""
+        """Gives the variables of the scope the tensors of this snapshot again."""
         self._tensors.restore_to([self._current_tensor(name) for name in self._names])
 
     def _current_tensor(self, name: str) -> Tensor:

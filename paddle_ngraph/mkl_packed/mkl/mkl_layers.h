@@ -1,4 +1,4 @@
-// Exports of the library `_mkl.so`: the MKL functions that are used.
+// Interface of the library `_mkl.so`: the functions of MKL that packed layers call.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 extern "C" {
 
 struct MklFunctions {
-  // Bytes of a packed [k, n] matrix, and packing it for `m` rows.
+  // Size in bytes of a [k, n] matrix that is packed for left operands of `m` rows; `pack` packs it.
   size_t (*pack_size)(int64_t m, int64_t n, int64_t k);
   void (*pack)(int64_t m, int64_t n, int64_t k, bool transposed, const float* b, int64_t ldb,
                float* packed);

@@ -1,1 +1,1 @@
-"""Analyses of a block for partitioning."""
+"""Analyses of the operators of a block, on which partitioning relies."""

@@ -18,7 +18,8 @@ from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Va
 from paddle_ngraph.partitioning.analysis.placement import PLACE_ATTRIBUTE, device_of
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 
-# Operators that name a variable or a constant and compute nothing.
+# Types of operators that compute nothing: their result is a variable of the scope, a feed or a
+# constant.
 SOURCES = frozenset(
     {
         "pd_op.data",
@@ -27,11 +28,11 @@ SOURCES = frozenset(
         "builtin.constant",
     }
 )
-# Sources that may be fed.
+# Types of operators whose result may be fed: see SOURCES.
 FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
-# Terminator of a body: yields its results.
+# Type of the terminator of a loop body or branch: its operands are the results.
 YIELD = "cf.yield"
-# Operators that export a variable and compute nothing.
+# Types of operators that compute nothing: they store a variable in the scope, or yield it.
 SINKS = frozenset(
     {
         "pd_op.fetch",
@@ -41,9 +42,9 @@ SINKS = frozenset(
         YIELD,
     }
 )
-# Operators that pack and unpack lists of variables.
+# Types of operators that combine variables to a list, and take lists apart.
 LISTS = frozenset({"builtin.combine", "builtin.split", "builtin.slice"})
-# Operators with bodies, which may read variables of the enclosing blocks.
+# Types of operators with bodies. A body may read variables of the enclosing blocks.
 WHILE, IF = "pd_op.while", "pd_op.if"
 REGIONS = frozenset({WHILE, IF})
 # Operand and result names of these operators for converters: the condition, the initial values of a
@@ -59,12 +60,13 @@ SCOPE_NAMES = {
 SHADOW_OUTPUT = "builtin.shadow_output"
 FETCH = "pd_op.fetch"
 ENGINE_PREFIX = "custom_op.ngraph_engine_"
-# Recurrent layers with packed weights, which the program pass does not convert.
+# Prefix of the types of recurrent layers with packed weights, which run as they are: the program
+# pass does not convert them.
 PACKED_PREFIX = "custom_op.mkl_packed_"
-# Constants: copied into every subgraph that reads them.
+# Types of constants, which every subgraph that reads one contains as a copy.
 CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
 
-# Stochastic operators, in place or not.
+# Types of stochastic operators, in place or not.
 _RANDOM = frozenset(
     {
         "pd_op.bernoulli",
@@ -94,17 +96,17 @@ _RANDOM = frozenset(
         "pd_op.uniform_random_batch_size_like",
     }
 )
-# Operators with external side effects.
+# Types of operators that act outside of the process's memory, such as printing.
 _SIDE_EFFECTS = frozenset({"pd_op.print", "pd_op.assert"})
-# Operators that write a variable of the scope, which may exist already.
+# Types of operators that write a variable of the scope, which may have existed before the run.
 _SCOPE_WRITERS = frozenset(
     {"pd_op.shadow_output", "builtin.shadow_output", "builtin.set_parameter"}
 )
-# Operators that write variables which are not their results.
+# Types of operators that write variables other than their results.
 _IMPLICIT_WRITERS = frozenset({"pd_op.load", "pd_op.load_combine", "pd_op.py_func"})
-# Attribute of operators that send or receive: the id of a process group.
+# The attribute, an id of a process group, by which operators that send or receive are recognized.
 RING_ATTRIBUTE = "ring_id"
-# Operators that communicate, but lack that attribute.
+# Types of operators that communicate, but have no attribute `ring_id`.
 _COMMUNICATION = frozenset(
     {
         "pd_op.barrier",
@@ -127,7 +129,8 @@ _COMMUNICATION = frozenset(
 # and of programs whose parameters another program updates repeatedly.
 _SEQUENTIAL_MARK, _TRAINED_MARK = "/in_order", "/trained"
 _MARKS = re.compile(f"(?:{_SEQUENTIAL_MARK}|{_TRAINED_MARK})*$")
-# Ordering effects: operators with the same effect keep their order.
+# Ordering effects: sampling, acting outside, communicating. Operators that share an effect keep
+# their order.
 DRAW, ACT, COMMUNICATE = "draw", "act", "communicate"
 
 
@@ -171,17 +174,17 @@ class OpNode:
 
     @property
     def writes_outer_variables(self) -> bool:
-        """Whether its sub-blocks overwrite variables of outer blocks."""
+        """Whether a block inside the operator overwrites a variable of an enclosing block."""
         return bool(self.writes_inside)
 
     @property
     def is_source(self) -> bool:
-        """Whether the operator only names a variable."""
+        """Whether the operator computes nothing: its result is a variable, a feed or a constant."""
         return self.type in SOURCES
 
     @property
     def is_compute(self) -> bool:
-        """Whether the share of converted operators includes this operator."""
+        """Whether the operator counts in the reported share of converted operators."""
         return self.type not in SOURCES | SINKS | LISTS | CONSTANTS and not self.is_engine
 
     @property
@@ -191,12 +194,12 @@ class OpNode:
 
     @property
     def may_write_variables(self) -> bool:
-        """Whether a run may change a variable that outlives the run."""
+        """Whether a run of the operator may change a variable that later runs read."""
         return self.type in _SCOPE_WRITERS or self.may_overwrite_variables
 
     @property
     def may_overwrite_variables(self) -> bool:
-        """Whether the operator may overwrite variables, other than new ones that sinks name."""
+        """Whether the operator may overwrite a variable that existed before it."""
         if self.writes_variables or self.type == "builtin.set_parameter":
             return True
         if len(self.outer_writes) > len(self.initial_values):
@@ -211,7 +214,7 @@ class OpNode:
 
     @property
     def has_in_place_form(self) -> bool:
-        """Whether Paddle may run it in place, over an operand without later readers."""
+        """Whether Paddle may run the operator in place, over an operand without later readers."""
         name = self.type.removeprefix("pd_op.")
         return not name.endswith("_") and hasattr(operators, f"{name}_")
 
@@ -222,7 +225,7 @@ class OpNode:
 
     @property
     def draws(self) -> bool:
-        """Whether the operator is an engine operator whose graph samples random numbers."""
+        """Whether the operator is an engine operator whose subgraph samples random numbers."""
         if not self.is_engine:
             return False
         operators = list(Graph.from_string(self.graph).all_ops())
@@ -231,7 +234,7 @@ class OpNode:
 
 
 def is_engine(op_name: str) -> bool:
-    """Whether an operator type is that of an engine operator."""
+    """Whether an operator of type ``op_name`` is an engine operator."""
     return op_name.startswith(ENGINE_PREFIX)
 
 
@@ -250,7 +253,7 @@ def blocks_outermost_first(program: Program | Block) -> Iterator[Block]:
 
 
 def value_id(value: Value) -> str:
-    """The id of a variable, valid until its program is changed."""
+    """The id of a variable of a program, which is valid until the program is changed."""
     return str(value.id)
 
 
@@ -282,13 +285,13 @@ class BlockView:
         self._named = {self.root(vid) for node in setters for vid in node.reads}
 
     def root(self, vid: str) -> str:
-        """The variable whose memory ``vid`` uses: itself, except for in-place results."""
+        """The variable that first had the memory of ``vid``: another one for results in place."""
         while vid in self._root:
             vid = self._root[vid]
         return vid
 
     def is_outer(self, vid: str) -> bool:
-        """Whether the variable's memory belongs to an enclosing block."""
+        """Whether the memory of a variable belongs to a variable of an enclosing block."""
         return self.root(vid) not in self.producer
 
     def has_aliased_name(self, vid: str) -> bool:
@@ -296,7 +299,7 @@ class BlockView:
         return self.values[vid].id in self._aliased_names
 
     def is_named(self, vid: str) -> bool:
-        """Whether ``builtin.set_parameter`` exports the variable's memory to the scope."""
+        """Whether ``builtin.set_parameter`` stores the variable's memory in the scope, by name."""
         return self.root(vid) in self._named
 
     def members(self, vid: str) -> list[str]:
@@ -373,7 +376,7 @@ class BlockView:
             yield known or f"{value_id(value)}[{index}]", each
 
     def known(self, value: Value) -> str:
-        """The id of a variable, which is registered in the view."""
+        """Registers a variable in the view; returns its id."""
         vid = value_id(value)
         self.values.setdefault(vid, value)
         return vid
@@ -391,8 +394,8 @@ class BlockView:
                     (node.outer_writes if is_written else node.reads).append(self._variables[name])
         node.writes_inside = list(node.outer_writes)
         if node.type == WHILE:
-            # The initial values count as written: Paddle's ``while`` moves them out of their
-            # variables.
+            # Initial values are treated as written, since Paddle's ``while`` moves them out of
+            # their variables.
             node.initial_values = [self.known(value) for value in _operands(op)[1:]]
             node.outer_writes += node.initial_values
         node.effects = ordering_effects(op)
@@ -451,7 +454,7 @@ class BlockView:
         return not any(self.readers.get(vid) for vid in node.writes)
 
     def is_overwritten(self, vid: str) -> bool:
-        """Whether an in-place operator overwrites the variable."""
+        """Whether an operator of the block writes its result to the memory of the variable."""
         return any(
             vid == operand
             for reader in self.readers.get(vid, ())
@@ -471,7 +474,7 @@ def scope_name(op: Operation) -> str:
 
 
 def is_fed(op: Operation) -> bool:
-    """Whether an operator names a variable that is fed in every run."""
+    """Whether the result of an operator is a variable that each run feeds."""
     return op.name() in FEEDS and not any(op.attrs().get("persistable", ()))
 
 
@@ -490,7 +493,7 @@ def _aliased_names(block: Block) -> dict[int, str]:
 
 
 def _named_inside(op: Operation) -> Iterator[tuple[str, bool]]:
-    """Yields (name, is written) of scope variables that the sub-blocks themselves name."""
+    """Yields (name, is written) of the scope variables that operators inside ``op`` name."""
     for block in op.blocks():
         sources = {}
         for inner in block.ops:
@@ -517,13 +520,13 @@ def put_before(op: Operation, name: str, operands: list[Any], attributes: list[A
 
 
 def is_overwritten(value: Value) -> bool:
-    """Whether an operator that reads ``value`` writes its result over it."""
+    """Whether an operator that reads ``value`` writes its result to the memory of ``value``."""
     targets = (operand for op in value.all_used_ops() for operand, _ in overwritten(op))
     return any(operand.is_same(value) for operand in targets)
 
 
 def overwritten(op: Operation) -> Iterator[tuple[Value, Value]]:
-    """Yields (operand, result) of every output that ``op`` writes over an input."""
+    """Yields (operand, result) for each output that ``op`` computes in place."""
     pairs = pairs_in_place(op)
     if not pairs:
         return
@@ -545,7 +548,8 @@ def pairs_in_place(op: Operation) -> list[tuple[str, str]]:
     return _core.inplace_pairs(op) or _STATISTICS.get(op.name(), [])
 
 
-# Running statistics share memory with their updated values; Paddle does not declare it in place.
+# (input, result) of the running statistics, which share memory although Paddle does not declare
+# them in place.
 _STATISTICS = {"pd_op.batch_norm_": [("mean", "mean_out"), ("variance", "variance_out")]}
 
 
@@ -580,13 +584,13 @@ def ordering_effects(op: Operation) -> frozenset[str]:
 
 
 def _has_dropout(attributes: Mapping[str, Any]) -> bool:
-    """Whether a recurrent operator samples random numbers, for dropout between its layers."""
+    """Whether a recurrent operator applies dropout between its layers, so that it samples."""
     drops = attributes["dropout_prob"] > 0 and attributes["num_layers"] > 1
     return bool(drops and not attributes["is_test"])
 
 
 def _outer_writes(op: Operation) -> Iterator[Value]:
-    """Yields variables of outer blocks that the sub-blocks of ``op`` overwrite."""
+    """Yields variables of enclosing blocks that operators inside ``op`` overwrite."""
     captured = {value_id(value) for value in _captured(op)} if op.num_regions() else set()
     for block in op.blocks():
         for inner in block.ops:
@@ -601,7 +605,7 @@ def _operands(op: Operation) -> list[Value]:
 
 
 def _captured(op: Operation) -> Iterator[Value]:
-    """Yields variables of outer blocks that the sub-blocks of ``op`` read."""
+    """Yields variables of enclosing blocks that operators inside ``op`` read."""
     for block in op.blocks():
         inside: set[str] = {value_id(arg) for arg in block.args()}
         for inner in block.ops:
@@ -612,7 +616,7 @@ def _captured(op: Operation) -> Iterator[Value]:
 
 
 def nodes_of(program: Program | Block) -> Iterator[OpNode]:
-    """The operators of every block of a program."""
+    """The operators of all blocks of a program, or of a block and those inside."""
     for block in blocks_outermost_first(program):
         yield from BlockView(block).nodes
 
@@ -625,7 +629,7 @@ def has_engines(program: Program | Block) -> bool:
 
 
 def has_bfloat16(program: Program) -> bool:
-    """Whether an operator, in loops and branches too, has a bfloat16 result."""
+    """Whether some operator of a program, in loops and branches too, has a bfloat16 result."""
     blocks = blocks_outermost_first(program)
     results = (value for block in blocks for op in block.ops for value in op.results())
     tensors = (each for each in results if each.initialized() and each.is_dense_tensor_type())
@@ -633,17 +637,17 @@ def has_bfloat16(program: Program) -> bool:
 
 
 def can_be_placed(op: Operation) -> bool:
-    """Whether an operator computes something, so that it needs a device."""
+    """Whether an operator computes something, so that it can be placed on a device."""
     return op.name() not in SOURCES | SINKS | LISTS | CONSTANTS
 
 
 def mark_sequential(program: Program) -> None:
-    """Marks a program to run sequentially, in program order, in one thread."""
+    """Marks a program, whose operators then run one by one in program order, in one thread."""
     _mark(program, _SEQUENTIAL_MARK)
 
 
 def is_sequential(program: Program) -> bool:
-    """Whether :func:`mark_sequential` marked a program, or the original of this copy."""
+    """Whether a program, or the one it is a copy of, was marked by :func:`mark_sequential`."""
     return _is_marked(program, _SEQUENTIAL_MARK)
 
 
@@ -653,7 +657,7 @@ def mark_trained_elsewhere(program: Program) -> None:
 
 
 def is_trained_elsewhere(program: Program) -> bool:
-    """Whether :func:`mark_trained_elsewhere` marked a program, or the original of this copy."""
+    """Whether a program, or the one it copies, was marked by :func:`mark_trained_elsewhere`."""
     return _is_marked(program, _TRAINED_MARK)
 
 
@@ -753,7 +757,7 @@ def describe(
             continue
         results = view.result_members(value)
         if results is None and value.use_empty() and not view.is_result(node):
-            # A list that nothing reads: its members need not be known.
+            # Nothing reads the list, so that its members need not be known.
             results = []
         if results is None:
             return f"output '{name}' is not a dense tensor"
@@ -781,14 +785,14 @@ def slots(view: BlockView, node: OpNode) -> list[tuple[str, str]]:
         ]
     try:
         names = node.op.get_input_names()
-    except ValueError:  # no names: the operator has none, and falls back
+    except ValueError:  # an operator without a table of its inputs has no names: it falls back
         return []
     inputs = zip(names, node.op.operands_source())
     return [(name, vid) for name, value in inputs for vid in view.unpacked(value) or ()]
 
 
 def _describe_region(view: BlockView, node: OpNode, tensor_ids: dict[str, int]) -> Op | str:
-    """:func:`describe` for a loop or a branch, without its bodies."""
+    """Describes a loop or a branch like :func:`describe`, but without its bodies."""
 
     def spec(vid: str) -> TensorSpec:
         return view.spec(vid, tensor_ids.setdefault(vid, len(tensor_ids)))

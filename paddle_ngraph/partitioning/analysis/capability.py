@@ -1,4 +1,4 @@
-"""Convertible operators of a block, and the reasons against the other operators."""
+"""The operators of a block that can be converted, and for the others the reasons."""
 
 from __future__ import annotations
 
@@ -60,16 +60,19 @@ class Candidates:
     checked: frozenset[OpNode] = frozenset()
 
     def can_convert(self, node: OpNode) -> bool:
-        """Whether ``node`` becomes part of a subgraph."""
+        """Whether ``node`` can be converted, and so becomes part of a subgraph."""
         return node in self.ops
 
     def inputs_of(self, node: OpNode, *roles: Role) -> list[str]:
-        """The variables that the convertible ``node`` reads in one of these roles."""
+        """The variables that ``node``, a convertible operator, reads as inputs with these roles."""
         entry = self.converters[node]
         return [vid for name, vid in self.slots[node] if entry.role(name) in roles]
 
     def producers(self, vid: str) -> Iterator[OpNode]:
-        """The operators that compute a variable, through lists, without sources and constants."""
+        """The operators that compute a variable, or members of it if it is a list.
+
+        Sources and constants are left out.
+        """
         node = self.view.producer.get(vid)
         if node is None or node.is_source or node in self.constants:
             return
@@ -100,7 +103,7 @@ class Candidates:
         return replace(self, cut_off=self.cut_off | edges)
 
     def with_checks(self, nodes: frozenset[OpNode]) -> Candidates:
-        """Returns a copy with overflow checks for more operators."""
+        """Returns a copy in which the operators in ``nodes`` get overflow checks, too."""
         bodies = {
             node: [replace(each, candidates=each.candidates.with_checks(nodes)) for each in inside]
             for node, inside in self.bodies.items()
@@ -130,5 +133,5 @@ class Capability(Candidates):
         return {v for v in read if v not in self.static or (node, v) in self.cut_off}
 
     def random_nodes(self, nodes: Sequence[OpNode]) -> list[OpNode]:
-        """The stochastic operators among the given convertible operators."""
+        """The operators in ``nodes``, which can be converted, that are stochastic."""
         return [node for node in nodes if self.converters[node].draws(self.ops[node])]

@@ -1,4 +1,4 @@
-"""Memory and ordering dependencies between the operators of a block."""
+"""Dependencies between the operators of a block: by data, memory and ordering effects."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def memory_and_effect_dependencies(
 
 
 def _list_members(view: BlockView, is_native: Callable[[OpNode], bool]) -> set[str]:
-    """The memory of the members of all lists that Paddle's interpreter reads."""
+    """The memory of all members of lists that operators which fall back read."""
     lists = [node for node in view.nodes if node.type == "builtin.combine"]
     read = [n for n in lists if any(map(is_native, view.readers.get(n.writes[0], ())))]
     return {view.root(vid) for node in read for vid in node.reads}

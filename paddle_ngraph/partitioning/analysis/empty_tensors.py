@@ -41,14 +41,14 @@ def always_empty(view: BlockView) -> frozenset[str]:
 
 
 class _EmptyTensors:
-    """Always-empty results of the visited operators, by id."""
+    """Finds results that are empty in every run, by visiting operators."""
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
         self._seen: set[str] = set()
 
     def visit(self, op: Operation) -> None:
-        """Visits an operator, after the producers of its inputs."""
+        """Visits an operator whose inputs' producers have been visited."""
         if op.name() in _UNKNOWN_SIZED:
             return
         inputs = list(_inputs(op))
@@ -61,7 +61,7 @@ class _EmptyTensors:
         self.values.update((value_id(value), value) for value in results)
 
     def visit_outer(self, value: Value) -> None:
-        """Visits the producers of a variable of an outer block."""
+        """Visits the operators that compute a variable of an enclosing block."""
         pending = list(_members(value))
         while pending:
             value = pending[-1]
@@ -91,7 +91,7 @@ def _can_produce_empty(op: Operation, inputs: Sequence[Value]) -> bool:
 
 
 def _inputs(op: Operation) -> Iterator[Value]:
-    """The tensors that an operator reads, members of lists included."""
+    """The tensors that an operator reads: operands, and members of lists."""
     for value in op.operands_source():
         yield from _members(value)
 

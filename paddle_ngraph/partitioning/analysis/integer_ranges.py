@@ -1,4 +1,4 @@
-"""Value-range analysis of the integers in a block, and the 64-bit rule."""
+"""Ranges of the integers in a block, and the 64-bit rule: values must fit into int32."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Integers:
         self._offsets: Offsets | None = None
         self._build_only: dict[str, bool] = {}
 
-        # Readers are visited first: the recursion of later queries then ends at known results.
+        # Readers are queried first: queries are recursive, and so end early at known answers.
         for node in reversed(self._view.nodes if outer is None else ()):
             for vid in node.writes:
                 self._is_build_only(vid)
@@ -140,7 +140,7 @@ class Integers:
         for node in reversed(self._view.nodes if outer is None else ()):
             self._checked |= self._checked_by(node)
         self._checked -= self._read_by_value()
-        # Producers are visited first: the recursion of later queries then ends at known results.
+        # Producers are queried first: queries are recursive, and so end early at known answers.
         for node in self._view.nodes:
             for vid in node.writes:
                 self.is_static(vid)
@@ -148,7 +148,7 @@ class Integers:
 
     @property
     def static(self) -> frozenset[str]:
-        """The variables whose contents are known during the build of the function."""
+        """The variables whose contents are known when the function is built."""
         return frozenset(vid for vid, is_static in self._static.items() if is_static)
 
     def wide_operators(self) -> dict[OpNode, str]:
@@ -176,7 +176,7 @@ class Integers:
         if _skips_overflow_checks.value:
             return frozenset()
         found = set()
-        # The ranges of the results that the checks of this round limit to int32.
+        # For results that get an overflow check in this round, their ranges limited to int32.
         checked: dict[str, Range] = {}
         for node in filter(self._rejected.__contains__, self._view.nodes):
             produced = self._range_if_checked(node, checked)
@@ -223,13 +223,13 @@ class Integers:
         return produced if produced is not None and _overlap(produced, _INT32) else None
 
     def _converter(self, node: OpNode | None) -> Converter | None:
-        """The converter of an operator that is not rejected."""
+        """The converter of ``node``; ``None`` if the operator falls back."""
         if node is None or node in self._rejected:
             return None
         return self._candidates.converters.get(node)
 
     def is_static(self, vid: str) -> bool:
-        """Whether the contents are known during the build of the function."""
+        """Whether the contents of a variable are known when the function is built."""
         if vid not in self._static:
             self._static[vid] = False
             node = self._view.producer.get(vid)
@@ -346,7 +346,7 @@ class Integers:
     def is_small(self, vid: str) -> bool:
         """Whether a variable is not int64, or all its values certainly fit into int32."""
         if self._view.is_array(vid):
-            # The values that are written to a TensorArray are checked themselves.
+            # A TensorArray itself is small: the values that are written to it are checked instead.
             return True
         if self._view.is_tensor(vid) and not self._is_int64(vid):
             return True
@@ -380,7 +380,7 @@ class Integers:
             integers = RANGES.get(dtype_name(self._view.values[vid].dtype))
             if integers is None or node is None or self._view.is_overwritten(vid):
                 return integers
-            # Outside the range of its dtype, a value wraps.
+            # A value outside of its dtype's range wraps around: any value of the dtype is possible.
             produced = self._produced_range(node, vid)
             return (
                 produced
@@ -397,7 +397,8 @@ class Integers:
         is_small = found is not None and _covers(_INT32, found)
         if vid in self._checked and not is_small and self._stays_native(node, vid):
             if node is not None and self._candidates.can_convert(node):
-                # Rejected at once, since ranges that are computed later rely on the rejection.
+                # The operator is rejected at once, since the ranges of later operators rely on
+                # that.
                 self._rejected[node] = _NEEDS_64_BITS
             return _INT32
         return found
@@ -524,7 +525,7 @@ class Integers:
     def _iteration_inputs(
         self, node: OpNode, body: ConvertibleBlock, args: list[Range | None]
     ) -> list[Range | None]:
-        """The ranges of the inputs of all iterations, if those of one iteration are ``args``."""
+        """The ranges that the loop's inputs have in any iteration, if they are ``args`` in one."""
         inner = self._iteration(node, body, args)
         initial = self._ranges_of(node.initial_values)
         iteration_inputs = [
@@ -544,7 +545,7 @@ class Integers:
     def _growth_per_iteration(
         self, node: OpNode, body: ConvertibleBlock, inner: Integers
     ) -> list[Range | None]:
-        """The (minimum, maximum) increment per iteration of each loop-carried value."""
+        """Per loop-carried value, (minimum, maximum) that an iteration adds; or ``None``."""
         results = body.results[1:]
         return [
             inner._growths({arg: (0, 0)}).get(result)
@@ -596,7 +597,7 @@ class Integers:
         return entry.integers(op, known) if known == ranges else None
 
     def _growth_by_region(self, node: OpNode, growths: Mapping[str, Range]) -> list[Range | None]:
-        """The offsets of the results of a loop or branch."""
+        """For the results of a loop or branch, the (minimum, maximum) of result minus variable."""
         bodies, inside = self._candidates.bodies[node], self._region_ranges_of(node)
         if node.type != WHILE:
             blocks = zip(inside.blocks, bodies)
@@ -615,7 +616,7 @@ class Integers:
         ]
 
     def _loop_carried_ranges(self, body: ConvertibleBlock) -> list[Range | None]:
-        """The ranges of the yielded values, given that the loop condition holds."""
+        """The ranges of loop-carried values after an iteration, if the loop goes on."""
         cond, *results = body.results
         found = loop_conditions.bounds(self._view, cond, self.range)
         carried = []
@@ -637,7 +638,7 @@ class Integers:
                     op_type = node.type.removeprefix("pd_op.")
                     return f"inside, {op_type} reads by value an input that is known in a run only"
         for node, reason in self.wide_operators().items():
-            return f"inside, {node.type.removeprefix('pd_op.')} stays native: {reason}"
+            return f"inside, {node.type.removeprefix('pd_op.')} runs natively: {reason}"
         return None
 
     def _reads_only_slice_starts(self, node: OpNode) -> bool:
@@ -679,12 +680,12 @@ class Integers:
         return self._is_int64(vid) or dtype_name(self._view.values[vid].dtype) in RANGES
 
     def _data(self, node: OpNode, entry: Converter) -> Iterator[tuple[str, str]]:
-        """The operands of arithmetic of the converter: no indices, no shapes."""
+        """(input, variable) of the operands with which the converter computes: no indices."""
         slots = self._candidates.slots[node]
         return ((name, vid) for name, vid in slots if entry.role(name) in _ARITHMETIC_ROLES)
 
     def is_position(self, vid: str) -> bool:
-        """Whether all uses of the variable are as indices, in the engine."""
+        """Whether the engine uses a variable as indices only."""
         if vid not in self._position:
             self._position[vid] = False
             node = self._view.producer.get(vid)
@@ -718,7 +719,7 @@ class Integers:
         return entry.moves and self._outputs_are_positions(reader)
 
     def _roles(self, reader: OpNode, entry: Converter, vid: str) -> set[Role]:
-        """The roles in which an operator reads a variable."""
+        """The roles of all inputs through which an operator reads a variable."""
         return {entry.role(name) for name, v in self._candidates.slots[reader] if v == vid}
 
     def _outputs_are_positions(self, node: OpNode) -> bool:
@@ -767,31 +768,31 @@ def _can_be_folded(spec: TensorSpec) -> bool:
 
 
 def _union(one: Range | None, other: Range | None) -> Range | None:
-    """The smallest range that contains both; ``None`` if one of them is unknown."""
+    """The smallest range that contains two ranges; ``None`` if one of them is unknown."""
     if one is None or other is None:
         return None
     return min(one[0], other[0]), max(one[1], other[1])
 
 
 def _covers(integers: Range | None, part: Range | None) -> bool:
-    """Whether ``integers`` contains ``part``; ``None`` is the unknown range, containing all."""
+    """Whether ``integers`` contains ``part``. ``None`` is the range of all values."""
     if integers is None or part is None:
         return integers is None
     return integers[0] <= part[0] and part[1] <= integers[1]
 
 
 def _overlap(one: Range, other: Range) -> bool:
-    """Whether two ranges have a common value."""
+    """Whether two ranges have a value in common."""
     return one[0] <= other[1] and other[0] <= one[1]
 
 
 def _intersection(one: Range, other: Range) -> Range:
-    """The intersection of two ranges that overlap."""
+    """The values that are in both ranges, which must overlap."""
     return max(one[0], other[0]), min(one[1], other[1])
 
 
 def _widened_range(known: Range | None, grown: Range | None) -> Range | None:
-    """``known`` with each bound that ``grown`` exceeds widened; ``None`` for no bounds."""
+    """``known`` with far bounds in place of those that ``grown`` exceeds; ``None``: no bounds."""
     if (
         known is None
         or grown is None
@@ -808,7 +809,7 @@ def _widened_range(known: Range | None, grown: Range | None) -> Range | None:
 def _bounded_by_growth(
     found: Range | None, first: Range, grown: Range, max_iterations: int
 ) -> Range | None:
-    """``found``, limited to values in ``first`` plus at most ``max_iterations`` increments."""
+    """``found``, limited to values from ``first`` on plus ``max_iterations`` increments."""
     lower = first[0] + min(0, grown[0]) * max_iterations
     upper = first[1] + max(0, grown[1]) * max_iterations
     if found is None:
@@ -821,7 +822,11 @@ def _max_iterations(
     iteration_inputs: Sequence[Range | None],
     growth: Sequence[Range | None],
 ) -> int | None:
-    """Maximum trip count, by the ranges of iteration inputs and their increments."""
+    """An upper bound of the trip count, from ranges and increments; ``None`` if unknown.
+
+    Some value grows in each iteration, from ``initial``, and stays in its range of
+    ``iteration_inputs``.
+    """
     found = []
     for first, integers, grown in zip(initial, iteration_inputs, growth):
         if first is None or integers is None or grown is None:
@@ -834,7 +839,7 @@ def _max_iterations(
 
 
 def _narrowed_by(known: Range, bound: loop_conditions.VariableBounds) -> Range:
-    """``known`` limited by ``bound``; a single value if the two do not overlap."""
+    """``known``, limited to ``bound``; its lower bound alone if the two do not overlap."""
     lower = known[0] if bound.lower is None else max(known[0], bound.lower)
     upper = known[1] if bound.upper is None else min(known[1], bound.upper)
     return (lower, upper) if lower <= upper else (known[0], known[0])

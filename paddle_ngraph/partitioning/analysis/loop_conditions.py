@@ -20,7 +20,7 @@ _LOWER_BOUND_OFFSETS = {**GREATER, "pd_op.equal": 0}
 
 
 class VariableBounds(NamedTuple):
-    """Lower and upper bound of a variable; ``None`` for no bound."""
+    """A variable with its lower and its upper bound; a bound is ``None`` if unknown."""
 
     vid: str
     lower: int | None

@@ -51,12 +51,12 @@ def _is_dead_output(loop: Operation, index: int) -> bool:
 
 
 def copy_shared_initial_values(program: Program) -> None:
-    """Gives each loop of a PIR program initial values without other readers."""
+    """Copies initial values of loops in a PIR program that have other readers, too."""
     loops = [
         op for block in blocks_outermost_first(program) for op in block.ops if op.name() == WHILE
     ]
     for loop in loops:
-        # Skips operand 0, the condition.
+        # Operand 0 of a loop is its condition, no initial value.
         for index in range(1, loop.num_operands()):
             value = loop.operand_source(index)
             if value.is_dense_tensor_type() and _is_shared(value):

@@ -6,7 +6,7 @@ import re
 
 from paddle_ngraph.paddle_private.protocols import Operation
 
-# Device name of Paddle's own kernels.
+# Name of the device of operators that Paddle's own kernels compute.
 NATIVE = "native"
 # Device name of the link to other processes: a collective placed there delays only the readers of
 # its results.
@@ -18,14 +18,14 @@ PLACE_ATTRIBUTE = "struct_name"
 # Prefix of the attribute for a chosen device, and for a copy to a device.
 _MARK = re.compile(r"^/(device|copy_to)=([\w:,.-]+)")
 _CORE_GROUP = re.compile(r"^CPU:(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)$")
-# One of N equal core groups, whichever is idle.
+# Name of a device that is one of N equal groups of cores: any of them that is idle.
 _CORE_SHARE = re.compile(r"^CPU:one-of-(\d{1,4})$")
-# The largest number of CPUs that Linux supports.
+# Maximum number of CPUs that Linux supports, to validate core numbers.
 _MAX_CORES = 8192
 
 
 def device_of(op: Operation) -> str:
-    """The device chosen for an operator; empty if none was chosen."""
+    """The name of the device chosen for an operator; empty if no device was chosen."""
     found = _MARK.match(_place(op))
     return found[2] if found else ""
 
@@ -37,13 +37,13 @@ def is_copy(op: Operation) -> bool:
 
 
 def place_on(op: Operation, device: str) -> None:
-    """Chooses a device for an operator, in place of an earlier choice."""
+    """Chooses a device for an operator; replaces an earlier choice."""
     mark = "copy_to" if is_copy(op) else "device"
     op.set_str_attr(PLACE_ATTRIBUTE, f"/{mark}={device}{_MARK.sub('', _place(op))}")
 
 
 def clear_device(op: Operation) -> None:
-    """Removes the chosen device of an operator."""
+    """Removes the choice of a device from an operator."""
     op.set_str_attr(PLACE_ATTRIBUTE, _MARK.sub("", _place(op)))
 
 
@@ -76,7 +76,7 @@ def cores_of(device: str) -> tuple[int, ...]:
 
 
 def core_share(count: int) -> str:
-    """Device name of one of ``count`` equal core groups, whichever is idle."""
+    """The name of a device that is any idle one of ``count`` equal groups of cores."""
     return f"CPU:one-of-{count}"
 
 

@@ -50,7 +50,7 @@ _OUT_OF_PLACE_FORMS = {
     "pd_op.assign_value_": ("pd_op.assign_value", 0),
     "pd_op.full_": ("pd_op.full", 0),
 }
-# Operators whose results share the memory of an operand.
+# Types of operators whose result shares the memory of an operand.
 _ALIASING_NAMES = (
     "as_strided coalesce_tensor set share_data share_var view_dtype view_shape view_slice"
 )
@@ -64,7 +64,8 @@ def to_single_assignment(program: Program) -> None:
         return
     while found := list(_Survey(program).replaceable_variables()):
         local = [each for each in found if each.is_local]
-        # Otherwise one per iteration: a new loop-carried value replaces the loop operator.
+        # If a variable is not local, only one is replaced per survey: a new loop-carried value
+        # replaces the loop operator, which the survey refers to.
         chosen = local or found[:1]
         for each in chosen:
             for write in each.writes:
@@ -109,11 +110,11 @@ class _OverwrittenVariable(NamedTuple):
 
 
 class _Survey:
-    """The writes of a program, and the blocks that define its variables."""
+    """Finds the in-place writes of a program, and the blocks that define its variables."""
 
     def __init__(self, program: Program | Block) -> None:
         self._homes: dict[str, tuple[Block, tuple[tuple[Operation, int], ...]]] = {}
-        self._variables: dict[str, Value] = {}  # the variable of each alias, by the alias's id
+        self._variables: dict[str, Value] = {}  # id of an alias -> the variable whose memory it has
         self._writes: dict[str, list[_Write]] = {}
         self._look_at(next(iter(blocks_outermost_first(program))), ())
 
@@ -134,7 +135,7 @@ class _Survey:
                 self._look_at(inner, (*enclosing, (op, index)))
 
     def replaceable_variables(self) -> Iterator[_OverwrittenVariable]:
-        """The variables that need not be overwritten."""
+        """The variables whose in-place writes can be replaced by new values."""
         for vid, writes in self._writes.items():
             variable = self._variables[vid]
             if vid not in self._homes or not variable.is_dense_tensor_type():
@@ -165,7 +166,7 @@ class _Survey:
         )
 
     def _has_own_memory(self, value: Value) -> bool:
-        """Whether no other variable shares its memory, judged by the defining operator."""
+        """Whether the operator that defines a variable gives it memory of its own."""
         producer = value.get_defining_op()
         _, enclosing = self._homes[value_id(value)]
         if producer is None:
@@ -245,7 +246,7 @@ def _may_alias(op: Operation) -> bool:
 
 
 def _after(op: Operation) -> list[Operation]:
-    """The operators after ``op`` in its block."""
+    """The operators that follow ``op`` in its block."""
     ops = op.get_parent_block().ops
     (index,) = (n for n, other in enumerate(ops) if other.id() == op.id())
     return ops[index + 1 :]
@@ -284,14 +285,14 @@ def _out_of_place_form(op: Operation) -> str:
 
 
 def _out_of_place_call(op: Operation) -> tuple[str, list[Value]]:
-    """The out-of-place operator and its operands."""
+    """The type and operands of the operator that computes the same as ``op``, not in place."""
     operands = list(op.operands_source())
     name, count = _OUT_OF_PLACE_FORMS.get(op.name(), (op.name().removesuffix("_"), len(operands)))
     return name, operands[:count]
 
 
 def _has_converters(op: Operation) -> bool:
-    """Whether a subgraph may contain all of a loop or branch."""
+    """Whether every operator inside a loop or branch has a converter."""
     return op.name() in REGIONS and all(
         inner.name() in LISTS | CONSTANTS | {YIELD}
         or (_has_converters(inner) if inner.num_regions() > 0 else _has_converter(inner))
@@ -341,7 +342,7 @@ def _carry_through(op: Operation, variable: Value, version: Value) -> Value:
 
 
 def _overwrites_inside(op: Operation, variable: Value) -> bool:
-    """Whether a block of ``op`` overwrites a variable."""
+    """Whether an operator inside ``op`` overwrites ``variable``."""
     return any(
         _overwrites_inside(inner, variable)
         or any(operand.is_same(variable) for operand, _ in overwritten(inner))

@@ -1,1 +1,1 @@
-"""Analyses and schedules of the memory transpiler."""
+"""Analyses, schedules and recomputation for the memory transpiler."""

@@ -18,7 +18,7 @@ from paddle_ngraph.partitioning.analysis.block_view import SINKS, BlockView, OpN
 from paddle_ngraph.transpiler.memory.shapes import Type
 from paddle_ngraph.utils.dtypes import DTYPES
 
-# The smallest saving, in bytes, for which an operator is added or moved.
+# An operator is added or moved only if that saves at least so many bytes.
 MIN_SAVED_BYTES = 1024
 
 _OTHER_BYTES = {"bfloat16": 2, "complex64": 8, "complex128": 16}
@@ -52,7 +52,7 @@ class MemoryStep:
     substitutes: Mapping[str, str] = field(default_factory=dict)
 
     def with_reads(self, names: Mapping[str, str]) -> MemoryStep:
-        """A copy of this step that reads other buffers."""
+        """Returns this step with the buffers that it reads replaced as in ``names``."""
         changed = {old: new for old, new in names.items() if old in self.reads and old != new}
         if not changed:
             return self
@@ -96,7 +96,7 @@ class Lifetimes:
         return found
 
     def buffers(self, vid: str) -> Iterator[str]:
-        """The buffers of a variable; for a list those of all members."""
+        """The buffers that a variable uses: its own, or those of all members of a list."""
         for member in self.view.members(vid):
             root = self.view.root(member)
             producer = self.view.producer.get(root)
@@ -114,11 +114,11 @@ class Lifetimes:
         return sorted(found, key=self._creation_order.__getitem__)
 
     def total(self, buffers: Iterable[str]) -> int:
-        """The total size of these buffers in bytes."""
+        """The total size of ``buffers``, in bytes."""
         return sum(self.sizes[buffer] for buffer in buffers)
 
     def usage(self, order: Sequence[MemoryStep]) -> list[int]:
-        """The number of live bytes during each step."""
+        """For each step in ``order``, the size of the live buffers during the step, in bytes."""
         return usage(order, self.sizes, self.live_out)
 
     def peak(self, order: Sequence[MemoryStep]) -> int:
@@ -157,7 +157,7 @@ class Lifetimes:
 
 
 def usage(steps: Sequence[MemoryStep], sizes: Mapping[str, int], live_out: set[str]) -> list[int]:
-    """The live bytes during each step, including its own results."""
+    """For each step, the bytes of the buffers that are live during it, including its results."""
     last: dict[str, int] = {}
     for position, step in enumerate(steps):
         for buffer in (*step.allocates, *step.reads):
@@ -196,7 +196,7 @@ def _bytes(type: Type) -> int:
 
 
 def _element_bytes(dtype: str) -> int:
-    """The bytes of one element of a dtype, by Paddle's name."""
+    """The size of an element of a dtype, given by Paddle's name, in bytes."""
     if dtype in _OTHER_BYTES:
         return _OTHER_BYTES[dtype]
     return np.dtype(dtype).itemsize if dtype in DTYPES else 1

@@ -17,7 +17,7 @@ from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.transpiler.memory import liveness
 from paddle_ngraph.transpiler.memory.liveness import Lifetimes, MemoryStep
 
-# Prefixes of operators that take longer than their savings are worth.
+# Prefixes of the types of operators that are too expensive to recompute.
 _MATMUL_PREFIXES = (
     "conv",
     "depthwise_conv",
@@ -30,7 +30,7 @@ _MATMUL_PREFIXES = (
     "dot",
 )
 _EXPENSIVE = frozenset({"rnn", "gru", "lstm", "warpctc", "sort", "argsort", "unique", "topk"})
-# Passes of operators over their data, if more than one: a rough measure.
+# For operators that take longer than one pass over their data: the number of passes, roughly.
 _MEMORY_PASSES = {
     "batch_norm_": 3,
     "layer_norm": 3,
@@ -47,10 +47,10 @@ _MEMORY_PASSES = {
     "tanh": 4,
 }
 _BYTES_PER_ELEMENT = 4
-# Maximal number of recomputed operators for one result.
+# Maximum number of operators that are recomputed for one result.
 _MAX_STEPS_PER_RECOMPUTE = 12
-# Inputs with running statistics, which batch norm overwrites: a recomputed operator gets
-# substitutes.
+# Names of batch norm's inputs that it overwrites: when recomputed, it gets substitutes, so that
+# statistics are updated once.
 STATISTICS = ("mean", "variance")
 
 
@@ -85,7 +85,7 @@ def recompute(steps: list[MemoryStep], lifetimes: Lifetimes, budget: int) -> lis
 
 
 def can_run_again(node: OpNode) -> bool:
-    """Whether an operator may be recomputed: cheap, deterministic, without side effects."""
+    """Whether recomputing an operator is cheap, deterministic and without side effects."""
     if not node.type.startswith("pd_op.") or node.effects or node.outer_writes or node.is_source:
         return False
     if node.op.num_regions() > 0 or _is_expensive(node.type.removeprefix("pd_op.")):
@@ -99,7 +99,7 @@ def can_run_again(node: OpNode) -> bool:
 
 
 def is_batch_norm(node: OpNode) -> bool:
-    """Whether an operator normalizes by batch statistics and updates the running ones."""
+    """Whether an operator is a batch norm that updates its running statistics."""
     return node.type == "pd_op.batch_norm_" and not uses_running_statistics(node.op.attrs())
 
 
@@ -108,13 +108,13 @@ def _is_expensive(name: str) -> bool:
 
 
 class _RecomputeSearch:
-    """Selects results to recompute by greedy search; see :func:`recompute`."""
+    """Greedy search for the results to recompute; see :func:`recompute`."""
 
     def __init__(self, steps: list[MemoryStep], lifetimes: Lifetimes) -> None:
         self._steps = steps
         self._lifetimes = lifetimes
         self._sizes = lifetimes.sizes
-        self._recomputed: dict[str, str] = {}  # the recomputed copy of each buffer
+        self._recomputed: dict[str, str] = {}  # buffer -> its recomputed copy
         self._numbers = count()
         self._writers: dict[str, list[OpNode]] = {}
         for node in lifetimes.view.nodes:
@@ -134,8 +134,8 @@ class _RecomputeSearch:
             if not choices:
                 if not gained:
                     return self._steps
-                # Tries all candidates again: those that failed may have become possible by the
-                # gains.
+                # All candidates are tried again, since gains so far may make some of the failed
+                # ones useful.
                 tried, gained = set(), False
                 continue
             choice = max(choices, key=lambda each: each.saved / each.us)
@@ -213,7 +213,7 @@ class _RecomputeSearch:
         return again if again and self._position[self._producer[again]] < at else buffer
 
     def _try(self, choice: _Recompute, buffer: str, seen: set[str]) -> bool:
-        """Calls :meth:`_add`, and restores the choice if the buffer cannot be recomputed."""
+        """Adds the recomputation of ``buffer`` to the choice, or leaves the choice unchanged."""
         trial = replace(choice, again=list(choice.again))
         tried = set(seen)
         if not self._add(trial, buffer, tried):
@@ -223,7 +223,7 @@ class _RecomputeSearch:
         return True
 
     def _is_live_at_peak(self, buffer: str) -> bool:
-        """Whether a buffer with later readers is live at the peak."""
+        """Whether a buffer that is read after the peak has been computed before it."""
         return self._position[self._producer[buffer]] <= self._peak
 
     def _is_overwritten(self, producer: MemoryStep, at: int) -> bool:
@@ -241,7 +241,7 @@ class _RecomputeSearch:
         return False
 
     def _apply(self, choice: _Recompute, before: list[int]) -> bool:
-        """Inserts a recompute if that reduces the peak; returns whether it does."""
+        """Inserts a recomputation if that reduces the peak; returns whether it was inserted."""
         given = self._steps, dict(self._recomputed), dict(self._sizes)
         at = self._position[choice.before]
         added = list(self._recompute_steps(choice))
@@ -278,7 +278,7 @@ class _RecomputeSearch:
 
 
 def us_of(step: MemoryStep, lifetimes: Lifetimes) -> float:
-    """The estimated time of an operator, in microseconds."""
+    """The estimated time of a step's operator, in microseconds."""
     passes = _MEMORY_PASSES.get(step.node.type.removeprefix("pd_op."), 1)
     elements = lifetimes.total([*step.allocates, *step.reads]) / _BYTES_PER_ELEMENT
     return SETTINGS.dispatch_us_per_operator + passes * elements / SETTINGS.accessed_elements_per_us

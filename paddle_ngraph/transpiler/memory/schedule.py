@@ -24,7 +24,7 @@ def schedule(lifetimes: Lifetimes) -> list[MemoryStep]:
 
 
 def edges_of(lifetimes: Lifetimes) -> Edges:
-    """The predecessors of each step, by data, memory and ordering effects."""
+    """For each step, the steps that must precede it: by data, memory or ordering effects."""
     view = lifetimes.view
     steps = {step.node: step for step in lifetimes.steps}
     others = dependencies.memory_and_effect_dependencies(view, lambda node: True)
@@ -42,7 +42,7 @@ def edges_of(lifetimes: Lifetimes) -> Edges:
 def _move_sinks_last(
     steps: Sequence[MemoryStep], edges: dict[MemoryStep, list[MemoryStep]]
 ) -> None:
-    """Moves the terminator to the end of its block."""
+    """Adds edges that keep the terminator of a block after all other steps."""
     for step in steps:
         if step.node.type == "cf.yield":
             edges[step] = [other for other in steps if other is not step]
@@ -135,11 +135,11 @@ class _PendingSteps:
         return (each for each in touched if not self._dependencies[each])
 
     def is_ready(self, step: MemoryStep) -> bool:
-        """Whether a step has no pending predecessor."""
+        """Whether all predecessors of a step have been scheduled."""
         return not self._dependencies[step]
 
     def is_memory_neutral(self, step: MemoryStep) -> bool:
-        """Whether a step, run next, does not increase the live memory noticeably."""
+        """Whether running a step next increases the live bytes by no more than MIN_SAVED_BYTES."""
         buffers = {*step.allocates, *step.reads} - self._lifetimes.live_out
         ending = (buffer for buffer in buffers if len(self._users[buffer]) == 1)
         freed = self._lifetimes.total(ending)

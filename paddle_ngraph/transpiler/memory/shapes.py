@@ -14,14 +14,15 @@ from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Va
 from paddle_ngraph.partitioning.analysis.block_view import SOURCES, dtype_name, scope_name
 
 Shapes = Mapping[str, Sequence[int]]
-# A dtype and a shape, or a list of them for a list; ``None`` for an absent result.
+# Type of a result: (dtype, shape); for a list of tensors a list of these; ``None`` for an absent
+# result.
 Type = Any
 
 _FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
 
 
 def check(program: Program, shapes: Shapes) -> None:
-    """Raises NgraphError if feeds of a program cannot have these shapes."""
+    """Raises NgraphError if some feed of a program cannot have its shape in ``shapes``."""
     if not isinstance(shapes, Mapping):
         raise NgraphError(f"input_shapes is {shapes!r}: give shapes by the names of feeds")
     feeds = {scope_name(op): op.result(0) for op in program.global_block().ops if _is_feed(op)}
@@ -59,14 +60,15 @@ def _is_feed(op: Operation) -> bool:
 
 
 class _Inference:
-    """Rebuilds a block on variables of given shapes; see :func:`types_in`."""
+    """Infers types by rebuilding a block on variables of given shapes; see :func:`types_in`."""
 
     def __init__(self, shapes: Shapes, open_size: int) -> None:
         self._shapes = shapes
         self._open_size = open_size
         self._program: Program = paddle.pir.Program()
         self._block = self._program.global_block()
-        self._values: dict[int, Any] = {}  # values by id; a Python list for a value that is a list
+        # Value id -> the rebuilt value; for a list, a Python list of values.
+        self._values: dict[int, Any] = {}
 
     def run(self, block: Block) -> dict[int, list[Type]]:
         found = {}
@@ -77,7 +79,7 @@ class _Inference:
         return found
 
     def _of_list(self, op: Operation) -> list[Type] | None:
-        """Types of a list operator, whose lists are Python lists of values."""
+        """The result types of an operator on lists, which are Python lists here; else ``None``."""
         if op.name() not in ("builtin.combine", "builtin.split", "builtin.slice"):
             return None
         members: list[Any] = [self._values.get(value.id) for value in op.operands_source()]
@@ -100,7 +102,7 @@ class _Inference:
             results = _core.append_operator(
                 self._block, op.name(), operands, None, _core.attributes_of(op)
             )
-        except Exception:  # any error of Paddle's shape inference
+        except Exception:  # Paddle's shape inference may raise any error
             return None
         for value, each in zip(op.results(), results):
             if value.initialized():
@@ -113,7 +115,7 @@ class _Inference:
         return self._values[value.id] if value.initialized() else None
 
     def _declared(self, op: Operation) -> list[Type]:
-        """Types as declared in the program, with dynamic dimensions replaced."""
+        """The result types that the program declares, with sizes in place of dynamic dimensions."""
         if op.name().startswith("cf.") or not all(map(_is_tensor, op.results())):
             return []
         known = self._shapes.get(scope_name(op)) if _is_feed(op) else None

@@ -101,7 +101,7 @@ def test_views_of_constants_are_constants(has_avx512):
 
 @pytest.mark.parametrize("has_avx512", [False], indirect=True)
 def test_other_precisions_are_left_to_the_plugin(has_avx512):
-    (step,) = (each for each in build.PASSES if each.name == "products by oneDNN")
+    (step,) = (each for each in build.PASSES if each.name == "matmul by oneDNN")
     graph, bridge = SimpleNamespace(infers=True), SimpleNamespace(extension=extension)
     inference = SimpleNamespace(graph=graph, bridge=bridge)
     for precision, expected in (("f32", "Gemm"), ("bf16", "MatMul")):

@@ -349,7 +349,7 @@ def test_outputs_of_every_dtype(tmp_path, made_on):
     files = save(tmp_path, build)
     with paddle_ngraph.use_ngraph(made_on):
         config = config_of(files)
-        config.disable_onednn()  # half of it stays native
+        config.disable_onednn()  # half of it runs natively
         predictor = inference.create_predictor(config)
     for seed, on in enumerate([made_on, not made_on, made_on]):
         feed = rows(batch=2 + seed, seed=seed)

@@ -273,7 +273,7 @@ def test_the_stream_of_random_numbers(by_ast):
 
 @BY
 def test_the_stream_where_several_draw(by_ast):
-    """Side by side, in intervals around an operator that stays native and draws itself."""
+    """Side by side, in intervals around an operator that runs natively and draws itself."""
 
     class Drawing(nn.Layer):
         def forward(self, x: Any) -> Any:
@@ -1211,7 +1211,7 @@ def test_old_style_files_stay_native(tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", OLD_STYLE, str(tmp_path)]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
-    assert "stay native: paddle.jit.load runs a .pdmodel" in run.stdout
+    assert "run natively: paddle.jit.load runs a .pdmodel" in run.stdout
     with paddle_ngraph.use_ngraph(), pytest.raises(ValueError, match="not exists"):
         paddle.jit.load(str(tmp_path / "model"))  # Paddle looks for another suffix
 

@@ -15,7 +15,7 @@
 namespace {
 
 constexpr int kThreads = 8;
-constexpr size_t kOpenSize = 2;  // the size given to each dynamic dimension
+constexpr size_t kOpenSize = 2;  // size that this example gives to each dynamic dimension
 
 struct Input {
   ngraph_array array{};
@@ -43,7 +43,7 @@ Input zeros(const ngraph_declared& declared) {
   return made;
 }
 
-// Runs one request; returns its results as bytes, or an empty string on failure.
+// Runs the model once; returns the bytes of its results, or an empty string on failure.
 std::string answer(ngraph_model* model, const std::vector<ngraph_array>& inputs) {
   std::vector<ngraph_array> results(ngraph_model_num_results(model));
   if (ngraph_model_run(model, inputs.data(), results.data()) != 0) {

@@ -26,7 +26,7 @@ using Output = paddle::small_vector<phi::TensorBase*>;
 using MetaInput = paddle::small_vector<phi::MetaTensor, phi::kInputSmallVectorSize>;
 using MetaOutput = paddle::small_vector<phi::MetaTensor, phi::kOutputSmallVectorSize>;
 
-// Memory of the runtime as an allocation of PHI.
+// A phi::Allocation that uses memory of a tensor of the runtime.
 class Memory final : public phi::Allocation {
  public:
   Memory(std::shared_ptr<char> memory, size_t bytes)
@@ -112,7 +112,7 @@ phi::CPUContext* context() {
     if (!phi::DeviceContextPool::IsInitialized()) {
       phi::MemoryUtils::Instance().Init(memory_interface());
       phi::DeviceContextPool::Init({phi::CPUPlace()});
-      // Kernels compute on one thread each, as in Paddle's executor.
+      // A kernel computes on one thread, as in Paddle's executor.
       paddle::platform::SetNumThreads(1);
     }
     return new_context();
@@ -155,7 +155,7 @@ Tensor unwrapped(const Dense& tensor) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// The operands and results of a call, as tensors of PHI.
+// The operands and results of a kernel call, as phi::DenseTensor.
 struct Call {
   std::vector<std::deque<Dense>> operands;
   // The results that have memory of their own; `results` refers to these and to operands.

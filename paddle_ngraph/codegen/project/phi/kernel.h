@@ -1,4 +1,4 @@
-// Calls of Paddle's kernels (PHI), as in Paddle's executor, without the executor and Python.
+// Calls of Paddle's kernels (PHI) without Paddle's executor and Python, with the same results.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@ namespace native {
 // The operands of an operator: for each operand a tensor, several for a list, none if absent.
 using Operands = std::vector<Tensors>;
 
-// An attribute whose value is that of an operand.
+// An attribute of a kernel whose value is the contents of the operand `number`.
 struct FromOperand {
   size_t number;
 };
 
-// Arguments of a kernel, or of its InferMeta function.
+// The arguments of a kernel, or of the InferMeta function that infers its result shapes.
 struct Arguments {
   std::vector<size_t> inputs;  // indices of the operands that the kernel reads
   std::vector<std::variant<phi::Attribute, FromOperand>> attributes;
@@ -33,10 +33,10 @@ struct Result {
   static constexpr size_t kNone = static_cast<size_t>(-1);
   size_t size = 1;
   bool is_list = false;
-  size_t overwrites = kNone;  // the operand whose memory the result uses
+  size_t overwrites = kNone;  // index of the operand whose memory the result overwrites
 };
 
-// A kernel of Paddle for the CPU. Thread-safe.
+// A CPU kernel of Paddle. Thread-safe.
 class Kernel {
  public:
   // `lists` are the operands that are lists. Throws Error if PHI has no such kernel.
@@ -44,8 +44,8 @@ class Kernel {
          std::vector<size_t> lists, Arguments meta_arguments, Arguments arguments,
          std::vector<Result> results);
 
-  // Returns the results, with lists flattened, without absent ones. Copies operands before the
-  // kernel overwrites them. Throws Error with PHI's reason.
+  // Returns the results: members of lists one after the other, absent results left out. Copies
+  // operands before the kernel overwrites them. Throws Error with PHI's reason.
   Tensors operator()(const Operands& operands) const;
 
  private:

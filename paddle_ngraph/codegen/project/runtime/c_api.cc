@@ -21,7 +21,7 @@ namespace {
 
 thread_local std::string failure;
 
-// Calls `work`; if it throws, stores the reason and returns `otherwise`.
+// Calls `work`. If it throws, stores the error message and returns `otherwise`.
 template <typename Work, typename Result>
 Result guarded(Result otherwise, const Work& work) {
   try {
@@ -46,7 +46,7 @@ ngraph_declared described(const std::vector<Declared>& all, size_t number, const
   return result;
 }
 
-// Rejects a null argument.
+// Throws Error if an argument of the C API is null.
 template <typename T>
 void require(const T* given, const char* what) {
   if (given == nullptr) throw Error(concat(what, " is NULL"));

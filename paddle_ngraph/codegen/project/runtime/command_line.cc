@@ -44,7 +44,7 @@ constexpr char kUsage[] =
     "  --log N            print the loss of every N-th step (default: 1)\n"
     "  --save DIR         write the variables to DIR/NAME.npy at the end\n";
 
-constexpr size_t kShown = 8;  // number of elements printed of a result
+constexpr size_t kShown = 8;  // number of elements of a result that are printed
 constexpr uint64_t kMaxThreads = 65536;
 
 using Clock = std::chrono::steady_clock;
@@ -55,7 +55,7 @@ double ms_since(Clock::time_point start) {
 
 struct Arguments {
   std::string model, output, load, save;
-  std::vector<std::string> inputs, shapes;  // the arguments of the forms NAME=FILE and NAME=SIZES
+  std::vector<std::string> inputs, shapes;  // arguments NAME=FILE, and arguments NAME=SIZES
   bool trains = false;
   size_t threads = 0, repeat = 0, batch = 0, epochs = 1, steps = 0, log = 1;
   std::optional<uint64_t> seed;
@@ -110,7 +110,7 @@ bool is_npy(const std::string& path) {
   return path.size() > 4 && path.compare(path.size() - 4, 4, ".npy") == 0;
 }
 
-// The values of arguments NAME=... by input name, which may contain '=', too.
+// The values of the arguments NAME=VALUE by name. An input's name may contain '=', too.
 std::map<std::string, std::string> by_input(const Model& model, const std::string& option,
                                             const std::vector<std::string>& words) {
   std::map<std::string, std::string> found;
@@ -136,7 +136,7 @@ std::map<std::string, std::string> by_input(const Model& model, const std::strin
 
 using Shapes = std::map<std::string, std::string>;
 
-// The file of each input, in the order of the inputs.
+// The path of the file for each input, in the order of the model's inputs.
 std::vector<std::string> files_of(const Model& model, const Arguments& arguments) {
   const auto given = by_input(model, "--input", arguments.inputs);
   std::vector<std::string> files;
@@ -178,7 +178,8 @@ void print(const std::string& name, const Tensor& value) {
   std::cout << name << ": " << name_of(value.type) << " " << text_of(value.shape) << ":";
   with_type(value.type, [&](auto* kind) {
     using T = std::remove_pointer_t<decltype(kind)>;
-    // The type as which an element is printed: wide enough that all its digits are.
+    // The type to which an element is converted for printing: int64_t for integers, double for
+    // floats, so that all digits are shown.
     using Shown = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
     for (size_t i = 0; i < std::min(kShown, value.count()); ++i) {
       std::cout << " " << static_cast<Shown>(value.data<T>()[i]);
@@ -247,7 +248,7 @@ class Source {
 
   bool has_rows() const { return rows_ > 0; }
   bool has_entries() const { return rows_ == 0 && entries_ > 0; }
-  // The number of batches, or entries; 0: every step is fed the whole file.
+  // The number of batches, or entries, in the file; 0: each step is fed the whole file.
   size_t entries() const { return entries_; }
 
   // Throws Error unless another file has rows, or entries, for an equal number of steps.
@@ -275,8 +276,9 @@ class Source {
 
  private:
   NpyFile file_;
-  size_t rows_ = 0;     // number of rows of a batch; 0: the file is not read by rows
-  size_t entries_ = 0;  // entries or batches in the file; 0: every step is fed the whole file
+  size_t rows_ = 0;  // number of rows per batch; 0: the file is not read in batches
+  // Number of batches or entries in the file; 0: each step is fed the whole file.
+  size_t entries_ = 0;
 };
 
 // The number of steps of an epoch: the batches of files that are read by rows, or else the entries
@@ -311,7 +313,7 @@ void train(Model* model, const Arguments& arguments) {
   for (const auto& source : sources) {
     if (source.has_entries()) source.require_entries(steps, of_epoch);
   }
-  // Created before the training, so that an error does not occur after it.
+  // The folder is created before the training, so that an error occurs before it, not after.
   if (!arguments.save.empty()) make_folder(arguments.save);
   for (size_t step = 0; step < steps; ++step) {
     Tensors feeds;

@@ -1,4 +1,4 @@
-// The command line of a generated program.
+// The command line of a generated program: runs, serves or trains the model.
 #pragma once
 
 namespace native {

@@ -17,7 +17,7 @@ using paddle_ngraph::OvFunction;
 
 namespace {
 
-constexpr int64_t kUnknown = -1;  // stands for the size of a symbol that no shape has given yet
+constexpr int64_t kUnknown = -1;  // size of a symbol for which no input has given a size yet
 constexpr int64_t kMaxSymbols = 1000;
 constexpr char kWideIntegers[] = "--wide-integers (wide_integers=True)";
 
@@ -54,7 +54,7 @@ paddle_ngraph::FloatSpan floats(const Tensor& tensor) {
   return {tensor.data<float>(), tensor.count()};
 }
 
-// The tensor if no other holder shares its memory, otherwise a copy.
+// Returns the tensor itself if nothing else refers to its memory, otherwise a copy.
 Tensor unshared(const Tensor& tensor) {
   if (tensor.memory.use_count() == 1) return tensor;
   Tensor copy = allocate(tensor.type, tensor.shape);
@@ -68,7 +68,7 @@ std::string last_line(std::string text) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-// The first element that overflows int32.
+// The first element of an int64 tensor that is not representable in int32; nothing if all are.
 std::optional<int64_t> int32_overflow(const Tensor& tensor) {
   if (tensor.type != ElementType::i64) return std::nullopt;
   const auto* values = tensor.data<int64_t>();

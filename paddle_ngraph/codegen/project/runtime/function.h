@@ -1,4 +1,4 @@
-// One subgraph of the program, compiled for the shapes of its inputs.
+// A compiled subgraph of the program, with variants for different shapes of its inputs.
 #pragma once
 
 #include <deque>
@@ -18,18 +18,18 @@ namespace native {
 
 using Stream = std::mt19937_64;
 
-// Threads of compiled functions.
+// Numbers of threads for compiled functions.
 struct Threads {
   // Threads of a run; 0: all cores available to the process; 1: the calling thread.
   int per_run = 0;
-  int streams = 1;  // concurrent runs, if a run has several threads
+  int streams = 1;  // number of concurrent runs, if each run has several threads
 };
 
 // A subgraph for some input shapes: a model in a file, which is compiled on first use. Running is
 // thread-safe.
 class Variant {
  public:
-  // `description` is from the manifest. Throws Error if the description is invalid.
+  // Creates a variant from its entry in the manifest. Throws Error if the entry is invalid.
   Variant(const std::string& folder, const Json& description, Threads threads);
 
   bool fits(const std::vector<const Tensor*>& inputs) const;
@@ -61,39 +61,42 @@ class Variant {
   void retain(size_t number, Tensor tensor);
   Tensor take(size_t number, const paddle_ngraph::ResultType& type);
 
-  std::string model_, constants_;  // paths of the two files: the model, and its constants
-  // Shapes of the inputs: a size, or -1 - index of a symbol.
+  std::string model_, constants_;  // paths of the files with the model, and with its constants
+  // Shapes of the inputs. Each dimension is a size, or -1 - the index of a symbol.
   std::vector<std::vector<int64_t>> shapes_;
-  std::vector<int64_t> guards_;  // conditions on the symbolic sizes
+  // Guards: conditions on the symbols under which the variant is valid.
+  std::vector<int64_t> guards_;
   size_t num_symbols_ = 0;
   // For each parameter of the model: its input, or its random tensor after the inputs.
   std::vector<size_t> parameters_;
   std::vector<paddle_ngraph::RandomSample> random_samples_;
   paddle_ngraph::Updates updates_;
   size_t num_outputs_ = 0;
-  std::vector<size_t> state_results_;  // indices of the results that are new values of states
+  // For each state, the index of the result that is its new value.
+  std::vector<size_t> state_results_;
   paddle_ngraph::Settings settings_;
   std::mutex mutex_;
   std::unique_ptr<paddle_ngraph::OvFunction> function_;
   std::unique_ptr<paddle_ngraph::Updater> updater_;
-  Tensors reusable_;  // former results, whose memory is reused for new ones
+  Tensors reusable_;  // memory of former results, which later results reuse
 };
 
 class Function {
  public:
   Function(const std::string& folder, const Json& description, Threads threads);
 
-  // The variant for these inputs, states included. Throws Error if there is none.
+  // The first variant that is valid for these inputs, states included. Throws Error if there is
+  // none.
   Variant& variant(const std::vector<const Tensor*>& inputs);
 
-  // Runs a variant. Throws Error if an integer overflows int32.
+  // Runs a variant of the function. Throws Error if an integer input overflows int32.
   Tensors run(Variant* variant, const std::vector<const Tensor*>& inputs, Stream* stream) const;
 
   bool is_stochastic() const { return variants_.front().is_stochastic(); }
 
  private:
   std::string name_;
-  std::vector<std::string> inputs_;  // names of the inputs, for messages
+  std::vector<std::string> inputs_;  // names of the inputs, for error messages
   std::deque<Variant> variants_;
 };
 

@@ -84,7 +84,7 @@ class JsonReader {
     return value;
   }
 
-  // The manifest is written in ASCII: other characters are \uXXXX, or pairs of these.
+  // The manifest is ASCII: other characters are escaped as \uXXXX, or as two of these (surrogates).
   std::string string() {
     if (at_ == text_.size() || text_[at_] != '"') fail();
     std::string result;

@@ -1,4 +1,4 @@
-// The subset of JSON used in the manifest.
+// Parser of the subset of JSON that manifests use.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace native {
 
 class Json {
  public:
-  // Throws Error, with the position, if the text is not JSON.
+  // Parses a text. Throws Error, with the position, if the text is not JSON.
   static Json parsed(const std::string& text);
 
   // The value as a C++ type: each function throws Error if the value has another type.

@@ -21,7 +21,7 @@ Declared parsed(const Json& row, bool has_file) {
   return result;
 }
 
-// The random stream after paddle.seed(seed).
+// The random stream that Python has after paddle.seed(seed).
 Stream seeded(uint64_t seed) {
   std::seed_seq sequence({seed});
   return Stream(sequence);

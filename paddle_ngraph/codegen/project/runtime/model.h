@@ -1,4 +1,4 @@
-// An open model directory: the manifest, the functions and the variables.
+// A model folder that is open: its manifest, functions and variables.
 #pragma once
 
 #include <deque>
@@ -13,12 +13,12 @@
 
 namespace native {
 
-// An input, a result, or a variable that outlives runs.
+// An input, a result or a variable of the program, as the manifest declares it.
 struct Declared {
   std::string name;
   ElementType type;
-  std::vector<int64_t> shape;  // -1 for dynamic dimensions
-  std::string file;            // the initial value of a variable
+  std::vector<int64_t> shape;  // declared shape; -1: dynamic dimension
+  std::string file;            // name of the file with a variable's initial value
 
   // Throws Error, with the name, unless a tensor of this dtype and shape is valid.
   void require(ElementType given_type, const Shape& given) const;
@@ -26,26 +26,28 @@ struct Declared {
 
 struct Options {
   Threads threads;
-  std::optional<uint64_t> seed;  // seed of random numbers; absent: the manifest's
+  // Seed of random numbers; without a value, the manifest's seed is used.
+  std::optional<uint64_t> seed;
 };
 
 class Model {
  public:
-  // Throws Error if the directory is incomplete or damaged, or belongs to another program.
+  // Opens a model folder. Throws Error if it is incomplete or damaged, or belongs to another
+  // program.
   explicit Model(const std::string& folder, const Options& options = {});
 
   const std::vector<Declared>& inputs() const { return inputs_; }
   const std::vector<Declared>& results() const { return results_; }
   const std::vector<Declared>& variables() const { return variables_; }
 
-  // Whether runs change persistent state: variables, or the random stream.
+  // Whether a run changes state that later runs read: variables, or the random stream.
   bool has_state() const { return has_state_; }
 
   // Runs the program on an array for each input, in the order of the inputs. Thread-safe; runs that
   // change state are serialized. Throws Error for arrays of another dtype or shape than declared.
   Tensors run(const Tensors& feeds);
 
-  // Reads the variables from NAME.npy in a folder, or writes them there.
+  // load() reads all variables from FOLDER/NAME.npy; save() writes them there.
   void load(const std::string& folder);
   void save(const std::string& folder);
 
@@ -56,7 +58,7 @@ class Model {
 
   std::string folder_;
   std::vector<Declared> inputs_, results_, variables_;
-  std::map<std::string, Tensor> values_;  // values of the variables, by name
+  std::map<std::string, Tensor> values_;  // current values of the variables, by name
   std::deque<Function> functions_;
   Stream stream_;
   bool has_state_ = false;

@@ -17,9 +17,9 @@ constexpr char kMagic[] = "\x93NUMPY";
 constexpr size_t kMagicBytes = 6;
 constexpr int kLastVersion = 3;
 constexpr uint32_t kLongestHeader = 65536;
-constexpr size_t kAlignment = 64;  // bytes: alignment of the data, as NumPy writes it
+constexpr size_t kAlignment = 64;  // bytes: NumPy aligns the data in a file to multiples of this
 
-// NumPy's names of element types, without their byte order.
+// NumPy's names of element types, without the first character, which is the byte order.
 constexpr std::array<std::pair<ElementType, const char*>, 9> kTypes{{
     {ElementType::boolean, "b1"},
     {ElementType::i8, "i1"},

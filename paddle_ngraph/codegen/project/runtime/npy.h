@@ -1,4 +1,4 @@
-// Arrays in files: NumPy's .npy format, in C order and little-endian, and raw bytes.
+// Arrays in files: .npy files, in C order and little-endian, and files of raw bytes.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace native {
 
-// An .npy file open for reading, with its size checked against its header.
+// An .npy file that is open for reading. The size of the file has been checked against its header.
 class NpyFile {
  public:
-  // Throws Error if the file cannot be read, or is not a numeric array.
+  // Opens a file. Throws Error if it cannot be read, or contains no numeric array.
   explicit NpyFile(std::string path);
 
   ElementType type() const { return type_; }
@@ -21,7 +21,7 @@ class NpyFile {
   const std::string& path() const { return path_; }
 
   Tensor read();
-  // `count` rows along axis 0, from row `first` on.
+  // Reads `count` rows along axis 0, the first of which has index `first`.
   Tensor rows(size_t first, size_t count);
 
  private:
@@ -32,26 +32,26 @@ class NpyFile {
   std::ifstream file_;
   ElementType type_ = ElementType::f32;
   Shape shape_;
-  uint64_t begin_ = 0;  // byte offset of the data in the file
+  uint64_t begin_ = 0;  // offset of the first element in the file, in bytes
 };
 
 // Writes each array to FOLDER/NAME.npy; existing files are replaced once all are written. Throws
 // Error if an array cannot be written.
 void write_npy(const std::string& folder, const std::map<std::string, Tensor>& arrays);
 
-// Creates a folder. Throws Error if that fails, or the folder is not writable.
+// Creates a folder if missing. Throws Error if that fails, or if the folder is not writable.
 void make_folder(const std::string& path);
 
-// The file name, without extension, for a variable or result of any name.
+// A file name, without extension, for a variable or result, whose name may contain any characters.
 std::string file_name_of(const std::string& name);
 
 // Reads a file of raw elements. Throws Error unless its size matches the shape exactly.
 Tensor read_raw(const std::string& path, ElementType type, const Shape& shape);
 
-// The whole file as text. Throws Error if the file cannot be read.
+// Reads a whole file as text. Throws Error if the file cannot be read.
 std::string read_text(const std::string& path);
 
-// The size of a file. Throws Error if there is none.
+// The size of a file in bytes. Throws Error if there is no such file.
 uint64_t size_of_file(const std::string& path);
 
 }  // namespace native

@@ -14,14 +14,14 @@ namespace native {
 
 class Model;
 
-// One run of the program, which is passed between the functions of blocks.
+// One run of the program: its feeds, variables and results. The functions of blocks pass it on.
 class Run {
  public:
   Run(Model* model, const Tensors& feeds);
 
   const Tensor& feed(const std::string& name) const;
 
-  // A variable that outlives the run: a parameter, or the state of an optimizer.
+  // The variable of this name, such as a parameter or an optimizer state, which outlives runs.
   Tensor& variable(const std::string& name);
 
   // Computes a subgraph. New values of states are computed in separate memory; then old and new
@@ -30,7 +30,7 @@ class Run {
 
   void fetch(const std::string& name, const Tensor& value);
 
-  // Returns the results in the order of the manifest.
+  // Returns the fetched results, in the order in which the manifest lists them.
   Tensors take_results();
 
  private:
@@ -39,7 +39,7 @@ class Run {
   std::map<std::string, Tensor> results_;
 };
 
-// The generated program, defined in main.cc.
+// The generated program: defined in main.cc, called for each run.
 void program(Run& run);
 std::string program_id();
 
@@ -54,7 +54,7 @@ class Stack {
   std::vector<Tensors> entries_;
 };
 
-// Whether the only element is nonzero. Throws Error if there are several elements.
+// Whether the only element of a condition is nonzero. Throws Error if there are several elements.
 bool is_true(const Tensor& condition);
 
 // Paddle's operators of these names, on operands of one shape or with a single element.

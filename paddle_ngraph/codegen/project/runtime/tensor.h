@@ -1,4 +1,4 @@
-// Tensors in memory, and their element types.
+// Tensors in memory, and the element types that they may have.
 #pragma once
 
 #include <cstddef>
@@ -34,15 +34,16 @@ struct Tensor {
 
 using Tensors = std::vector<Tensor>;
 
-// A tensor of uninitialized memory, aligned to a cache line.
+// Allocates a tensor of uninitialized memory, aligned to a cache line.
 Tensor allocate(ElementType type, const Shape& shape);
 
 size_t bytes_of(ElementType type);
-// The size of a tensor in bytes; saturates at the maximum.
+// The size of a tensor in bytes; the maximum of uint64_t if it would overflow.
 uint64_t bytes_of(ElementType type, const Shape& shape);
-std::string name_of(ElementType type);            // Paddle's name, e.g. "float32"
-ElementType type_named(const std::string& name);  // throws Error for an unknown name
-std::string text_of(const Shape& shape);          // e.g. "[2, 3]"
+std::string name_of(ElementType type);  // Paddle's name, e.g. "float32"
+// The element type of this name; throws Error for an unknown name.
+ElementType type_named(const std::string& name);
+std::string text_of(const Shape& shape);  // e.g. "[2, 3]"
 
 // Calls `use` with a null pointer to the C++ type of the elements. Throws Error if there is none.
 template <typename Use>

@@ -106,7 +106,7 @@ NGRAPH_INLINE inline void with_relu(const Bounds& bounds, const Function& functi
   }
 }
 
-// Calls function(value), where value(i) is element i of the gradient of the ReLU's input.
+// Calls function(value), where value(i) returns element i of the gradient before the ReLU.
 template <typename Function>
 NGRAPH_INLINE inline void with_gradient(const ReluGradient& g, const Function& function) {
   const float* grad = g.grad;

@@ -1,4 +1,4 @@
-// Loops of batch normalization over the rows of a block of channels.
+// Loops of batch normalization over one block of channels.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Bounds {
 // The gradient of the input of the ReLU: that of y, multiplied by one or zero.
 struct ReluGradient {
   const float* grad;
-  const float* y;  // the output of the ReLU; nullptr: no ReLU
+  const float* y;  // the output of the fused ReLU; nullptr: no ReLU is fused
   Bounds bounds;
 
   ReluGradient at(int64_t offset) const {
@@ -23,29 +23,29 @@ struct ReluGradient {
   }
 };
 
-// Number of channels whose sums fit in registers.
+// Maximum number of channels in a row whose sums fit in registers.
 constexpr int64_t kWidestRows = 64;
 
-// Rows of `width` floats, one for each channel of a block, `stride` floats apart.
+// Layout of a chunk: `count` rows of `width` channels each, with starts `stride` floats apart.
 struct ChannelRows {
   int64_t count;
   int64_t width;
   int64_t stride;
 };
 
-// Mean and sum of squared distances from it, of each channel of a chunk.
+// Computes the mean, and the sum of squared distances from it, of each channel of a chunk.
 void chunk_moments(const float* x, const ChannelRows& rows, float* mean, float* square);
-// chunk_moments for a single channel.
+// Computes chunk_moments() for a chunk of one channel.
 void row_moments(const float* x, int64_t pixels, float* mean, float* square);
 
-// y = x * factor + offset, followed by the ReLU.
+// Computes y = x * factor + offset, and then the ReLU, for a chunk.
 void scale_rows(const float* x, const ChannelRows& rows, const float* factor, const float* offset,
                 const Bounds& bounds, float* y);
 
 // The sums of grad and of grad * (x - mean), of each channel of a chunk.
 void chunk_products(const float* x, const ReluGradient& g, const ChannelRows& rows,
                     const float* mean, float* sum, float* product);
-// chunk_products for a single channel.
+// Computes chunk_products() for a chunk of one channel.
 void row_products(const float* x, const ReluGradient& g, int64_t pixels, float mean, float* sum,
                   float* product);
 

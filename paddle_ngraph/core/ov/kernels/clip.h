@@ -1,4 +1,4 @@
-// Loops over elements that clip by a norm.
+// Loops over the elements of a tensor that is clipped by its norm.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace paddle_ngraph {
 // The sum of the squares of `count` floats, in float32: a few thousand at most.
 float sum_of_squares(const float* x, int64_t count);
 
-// product[i] = x[i] * factor; product may alias x.
+// Computes product[i] = x[i] * factor; `product` may be `x`.
 void scale(const float* x, int64_t count, float factor, float* product);
 
 }  // namespace paddle_ngraph

@@ -1,4 +1,4 @@
-// Optimizer updates of a few elements of a parameter and its states, in place.
+// Optimizer updates of a few elements of a parameter and of its optimizer states, in place.
 #pragma once
 
 #include <cstddef>
@@ -54,7 +54,7 @@ struct AdamAttributes {
   }
 };
 
-// One optimizer update with resolved scalars.
+// One optimizer update, whose scalar operands are known.
 class OptimizerUpdate {
  public:
   virtual ~OptimizerUpdate() = default;
@@ -64,7 +64,8 @@ class OptimizerUpdate {
   virtual void update(int64_t count, const float* grad, float* const* states) const = 0;
 };
 
-// `scalars` as in the operators of these names (optimizer_ops.h).
+// Creates an update. `scalars`: the scalar inputs of the operator with these attributes, in the
+// order of optimizer_ops.h.
 std::unique_ptr<OptimizerUpdate> step_of(const SgdAttributes& attributes, const float* scalars,
                                          size_t num_states);
 std::unique_ptr<OptimizerUpdate> step_of(const MomentumAttributes& attributes, const float* scalars,

@@ -10,11 +10,11 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Output rows at least this long are computed one window offset at a time, along the row; shorter
-// ones window by window.
+// Output rows of at least this length are computed one window offset at a time, along the row;
+// shorter rows one window at a time.
 constexpr int64_t kLongRow = 4;
 
-// The initial maximum in plain Paddle: the result for a window of -inf only.
+// The value with which Paddle starts a maximum, and so its result for a window of -inf only.
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 
 // `a > b ? a : b`, not std::max: an earlier NaN is replaced by a later number, as in plain Paddle.
@@ -22,7 +22,7 @@ NGRAPH_INLINE inline float later_max(float so_far, float next) {
   return so_far > next ? so_far : next;
 }
 
-// kStride is the stride if it is a compile-time constant, else 0.
+// Updates maxima with one stripe. kStride is the stride if that is known at compile time, else 0.
 template <int64_t kStride>
 NGRAPH_INLINE inline void max_stripe(const float* x, const Stripe& stripe, int64_t stride,
                                      float* out) {
@@ -60,7 +60,7 @@ float max_window(const float* x, int64_t width, const PoolWindow& rows, const Po
 
 constexpr int32_t kNoMatch = std::numeric_limits<int32_t>::min();
 
-// Stores `position` for the outputs that equal their element of the stripe.
+// Stores `position` as match of each output that equals its element of the stripe.
 template <int64_t kStride>
 NGRAPH_INLINE inline void match_stripe(const float* x, const Stripe& stripe, int64_t stride,
                                        const float* out, int32_t position, int32_t* match) {
@@ -117,13 +117,13 @@ NGRAPH_INLINE inline void find_stripe(const float* x, const Stripe& stripe, int6
   const auto end = static_cast<int32_t>(stripe.end);
   for (auto j = static_cast<int32_t>(stripe.begin); j < end; ++j) {
     const float next = x[int64_t{j} * step];
-    const bool larger = out[j] < next;  // the comparison is false for NaN
+    const bool larger = out[j] < next;  // false for NaN, so a NaN is never the maximum
     out[j] = larger ? next : out[j];
     mask[j] = larger ? position + j * step : mask[j];
   }
 }
 
-// find_maximum along a row of outputs: one offset within the windows at a time.
+// Computes find_maximum() for a whole row of outputs, one offset within the windows at a time.
 NGRAPH_VECTORIZED void find_row(const float* x, int64_t width, const PoolWindow& rows,
                                 const std::vector<Stripe>& columns, int64_t stride,
                                 int64_t out_width, float* out, int32_t* mask) {
@@ -144,7 +144,7 @@ NGRAPH_VECTORIZED void find_row(const float* x, int64_t width, const PoolWindow&
   }
 }
 
-// The first index of the largest element; -1 if none is above kLowest.
+// Returns the index of the first largest element of a window; -1 if no element is above kLowest.
 int32_t find_maximum(const float* x, int64_t width, const PoolWindow& rows,
                      const PoolWindow& columns, float* maximum) {
   *maximum = kLowest;
@@ -174,13 +174,13 @@ void add_window(float value, int64_t width, const PoolWindow& rows, const PoolWi
   }
 }
 
-// Poolings of the blocked layout, on kLanes adjacent channels at a time.
+// Poolings of tensors in blocked layout: each step computes kLanes adjacent channels.
 
 constexpr int64_t kLanes = 8;
 using FloatLanes = float __attribute__((vector_size(32), aligned(4), may_alias));
 using IntLanes = int32_t __attribute__((vector_size(32)));
 
-// The windows along one axis, or a range of them.
+// Windows along one axis: all of them, or a range of outputs.
 struct Windows {
   explicit Windows(const std::vector<PoolWindow>& windows)
       : first(windows.data()), last(first + windows.size()) {}
@@ -199,7 +199,7 @@ NGRAPH_VECTORIZED void max_lanes(const float* x, const Plane& plane, const Windo
         for (int64_t w = column->begin; w < column->end; ++w) {
           const auto* from = x + (h * plane.width + w) * plane.block;
           const FloatLanes next = *reinterpret_cast<const FloatLanes*>(from);
-          // of a NaN and a number, the later one, as in later_max
+          // the later one of a NaN and a number, as in later_max()
           maximum = maximum > next ? maximum : next;
         }
       }
@@ -209,7 +209,7 @@ NGRAPH_VECTORIZED void max_lanes(const float* x, const Plane& plane, const Windo
   }
 }
 
-// Goes backwards as match_row does, so that the first match is stored last.
+// Searches a window backwards, as match_row() does, so that the first match is the last one stored.
 NGRAPH_VECTORIZED void match_lanes(const float* x, const Plane& plane, const Windows& rows,
                                    const Windows& columns, const float* out, const float* grad,
                                    const Range& own, float* x_grad) {
@@ -269,7 +269,7 @@ NGRAPH_VECTORIZED void spread_lanes(const float* grad, const Plane& plane, const
   }
 }
 
-// Calls body(lane) for every kLanes channels of a block.
+// Calls body(lane) for the first of every kLanes channels of a block.
 template <typename Body>
 void in_lanes(const Plane& plane, const Body& body) {
   for (int64_t lane = 0; lane < plane.block; lane += kLanes) body(lane);

@@ -15,7 +15,7 @@ constexpr int64_t kTileSize = 8;
 
 using Vector = float __attribute__((vector_size(kTileSize * sizeof(float))));
 
-// Shuffles elements of two vectors, given their indices in both.
+// Selects elements of two vectors a and b; an index counts through a, then b.
 #if defined(__clang__)
 #define NGRAPH_PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
@@ -23,7 +23,7 @@ using PixelIndices = int32_t __attribute__((vector_size(kTileSize * sizeof(int32
 #define NGRAPH_PICK(a, b, ...) __builtin_shuffle(a, b, PixelIndices{__VA_ARGS__})
 #endif
 
-// to[j][i] = from[i][j].
+// Transposes a tile: to[j][i] = from[i][j].
 NGRAPH_INLINE inline void transpose(const float* from, int64_t from_row, float* to,
                                     int64_t to_row) {
   Vector rows[kTileSize], pairs[kTileSize], fours[kTileSize];
@@ -49,7 +49,7 @@ NGRAPH_INLINE inline void transpose(const float* from, int64_t from_row, float* 
 
 #undef NGRAPH_PICK
 
-// Distances between neighbours. Either pixels or channels are contiguous.
+// Distances in memory between adjacent pixels, and between adjacent channels; one of them is 1.
 struct ElementStrides {
   int64_t pixel;
   int64_t channel;
@@ -60,7 +60,8 @@ struct ElementStrides {
   NGRAPH_INLINE int64_t row() const { return pixel * channel; }
 };
 
-// Copies between layouts in which different axes are contiguous.
+// Copies a block of channels between two layouts, tile by tile where one of them has contiguous
+// pixels and the other contiguous channels.
 NGRAPH_INLINE inline void transpose_blocks(const float* from, const ElementStrides& given,
                                            const ChannelBlock& size, float* to,
                                            const ElementStrides& made) {

@@ -6,17 +6,17 @@
 
 namespace paddle_ngraph {
 
-// The range of `count` channels that both layouts store.
+// The channels that are copied between layouts: those that both have in one block.
 struct ChannelBlock {
-  int64_t pixels = 0;  // pixels of a plane
-  int64_t count = 0;   // channels, at most the number of lanes
-  int64_t block = 0;   // lanes of a pixel
+  int64_t pixels = 0;  // number of pixels in a plane
+  int64_t count = 0;   // number of channels, at most `block`
+  int64_t block = 0;   // number of lanes per pixel
 };
 
-// to[pixel][channel] = from[channel][pixel]; other lanes are not written.
+// Copies to[pixel][channel] = from[channel][pixel]; other lanes of `to` are not written.
 void gather_channels(const float* from, const ChannelBlock& size, float* to);
 
-// to[channel][pixel] = from[pixel][channel].
+// Copies to[channel][pixel] = from[pixel][channel].
 void scatter_channels(const float* from, const ChannelBlock& size, float* to);
 
 // Copies from blocks of `from_block` lanes to blocks of `size.block` lanes. `count` is at most the

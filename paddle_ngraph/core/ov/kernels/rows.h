@@ -1,4 +1,4 @@
-// The sum and the maximum of a row.
+// Sum and maximum of a row of floats, vectorized.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace paddle_ngraph {
 
-// Number of independent partial sums of a row.
+// Number of independent partial sums (and maxima) of a row.
 constexpr int64_t kLanes = 16;
 
 // The sum of term(i) for i in [0, count).

@@ -19,7 +19,7 @@ from paddle_ngraph.paddle_private.names import has_gradients, set_gradients
 
 
 class TracedCall(NamedTuple):
-    """A call of an operator, see ``TracedCall`` in core/paddle/capture.h."""
+    """A recorded call of an operator; see ``TracedCall`` in core/paddle/capture.h."""
 
     name: str
     is_method: bool
@@ -32,24 +32,24 @@ class TracedCall(NamedTuple):
     views: dict[int, int]
 
     def apply(self, function: Callable[..., Any], values: dict[int, Any]) -> Any:
-        """Returns the result of ``function`` with the call's arguments, from these values."""
+        """Calls ``function`` with the call's arguments, in which ids are replaced by ``values``."""
         arguments = substituted(self.arguments, values)
         first = len(arguments) - len(self.keywords)
         return function(*arguments[:first], **dict(zip(self.keywords, arguments[first:])))
 
     @property
     def reads(self) -> list[int]:
-        """Ids of the values among the arguments, with repetitions."""
+        """The ids of all values that are arguments, repeated as often as they occur."""
         return list(values_in(self.arguments))
 
     @property
     def results(self) -> list[int]:
-        """Ids of the values in the result."""
+        """The ids of the values that the call returns."""
         return list(values_in(self.result))
 
     @property
     def writes(self) -> bool:
-        """Whether the call mutates an argument (statistics of a normalization)."""
+        """Whether the call writes to an argument, such as the statistics of a normalization."""
         return self.name in STATISTICS_WRITERS and bool(self.views) and not self._is_inference
 
     @property
@@ -72,7 +72,7 @@ class TracedCall(NamedTuple):
 
 
 class TensorMeta(NamedTuple):
-    """Metadata of a value in a trace. A dynamic dimension is -1."""
+    """Dtype, shape and flags of a value in a trace. A dynamic dimension is -1."""
 
     dtype: str
     shape: list[int]
@@ -82,7 +82,7 @@ class TensorMeta(NamedTuple):
 
     @property
     def detached(self) -> TensorMeta:
-        """The metadata of the value after ``detach``, which stops gradients."""
+        """The metadata that the value has after ``detach``, which stops its gradient."""
         return TensorMeta(self.dtype, self.shape, True, self.is_contiguous, self.is_parameter)
 
 
@@ -109,7 +109,7 @@ def placeholder(value_id: int, meta: TensorMeta) -> Any:
     return paddle.static.data(f"captured_{value_id}", meta.shape, meta.dtype)
 
 
-# Context manager that switches gradients of this thread on or off.
+# Returns a context manager that switches gradients of this thread on or off.
 gradients_enabled = partial(_core.GradientMode, has_gradients, set_gradients)
 
 

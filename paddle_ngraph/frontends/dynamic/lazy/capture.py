@@ -40,7 +40,7 @@ _install_lock = new_lock()
 
 
 def install() -> None:
-    """Intercepts every call of Paddle's core that can reach a tensor."""
+    """Intercepts all calls of Paddle's core that can use a tensor; done once per process."""
     # One thread at a time installs: several may create the first trace caches at once.
     with _install_lock:
         _install()
@@ -48,7 +48,7 @@ def install() -> None:
 
 @once
 def _install() -> None:
-    """Patches Paddle, and registers its functions."""
+    """Patches Paddle, and registers the intercepted functions with the core."""
     first_use.begin()
     trace_isolation.install()
     for name, function in replaced.functions_of_tensors():
@@ -79,7 +79,7 @@ _BREAK_REASONS = dict.fromkeys(("_is_initialized", "numpy"), "the value of a ten
 
 
 def _materializing(original: Callable[..., None]) -> Callable[..., None]:
-    """Materializes lazy tensors before a tensor is constructed from others."""
+    """Patch of ``Tensor.__init__``: computes lazy tensors first if an argument is a tensor."""
 
     @wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -91,7 +91,7 @@ def _materializing(original: Callable[..., None]) -> Callable[..., None]:
 
 
 _NAN_CHECK_FLAG = "FLAGS_check_nan_inf"
-# Calls that are neither deferrable operators nor plain graph breaks.
+# Effects of the functions that are neither deferrable operators nor mere graph breaks.
 _SPECIAL_CALLS = {
     **dict.fromkeys(EAGER_OPERATORS, _core.CallEffect.EAGER_OPERATOR),
     **dict.fromkeys(DATA_ACCESSES, _core.CallEffect.DATA_ACCESS),
@@ -123,21 +123,22 @@ class TraceCache:
     def __init__(self, trains: bool = True) -> None:
         install()
         self._traces = _core.TraceCache(trace_graph.make_graph, trains)
-        # The version of the settings when ``_checks_nan_inf`` was read.
+        # The version of Paddle's settings for which ``_checks_nan_inf`` is valid.
         self._settings_version = -1
         self._checks_nan_inf = False
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Calls the function under capture, or plainly if capture is not possible."""
+        """Calls the function under capture, or as it is where capture is not possible."""
         tracer = dynamic_tracer()
         if (
             tracer is None
             or not expected_place().is_cpu_place()
             or self._must_check_each_operator()
         ):
-            # No capture: static mode, another device, or a check of each operator.
+            # No capture in static mode, on other devices, or if Paddle checks each operator for
+            # NaN.
             return function(*args, **kwargs)
-        frame_callback = set_frame_callback(None)  # SOT must not translate the package's own frames
+        frame_callback = set_frame_callback(None)  # SOT must not translate frames of this package
         try:
             with _core.Capture(self._traces, tracer):
                 return function(*args, **kwargs)
@@ -152,9 +153,9 @@ class TraceCache:
         return self._checks_nan_inf
 
     def graphs(self) -> list[trace_graph.TraceGraph]:
-        """Returns the graphs built so far."""
+        """Returns the graphs that have been built so far."""
         built = (graph for _, _, graphs in self._traces.ends() for graph in graphs)
-        # Each graph once: the traces of a trace group share one.
+        # Traces of one group share a graph, which is listed once.
         return list(dict.fromkeys(built))
 
     def breaks(self) -> list[str]:

@@ -35,7 +35,7 @@ def _rule(
     mutation: _core.Mutation = _core.Mutation.NONE,
     int_lists: tuple[int, ...] = (),
 ) -> _core.DeferralRule:
-    """Returns a deferral rule, see ``DeferralRule`` in core/paddle/call_interception.h."""
+    """Creates a deferral rule: ``DeferralRule`` in core/paddle/call_interception.h."""
     return _core.DeferralRule(
         max_tensors,
         requires_floats,
@@ -92,11 +92,11 @@ _RANGE_RULES: dict[str, _core.RangeRule] = {
 
 
 def _rules(names: str, **options: Any) -> dict[str, _core.DeferralRule]:
-    """Returns a deferral rule with these options for each of the names."""
+    """Creates the same deferral rule for each of the names, which are separated by spaces."""
     return {name: _rule(ranges=_RANGE_RULES.get(name), **options) for name in names.split()}
 
 
-# Errors depend on shapes and dtypes only; any argument may be a tensor.
+# Operators whose errors depend on shapes and dtypes only, and whose arguments may all be tensors.
 _POINTWISE = (
     "abs acos acosh add add_n asin asinh assign atan atan2 atanh bitwise_and bitwise_not "
     "bitwise_or bitwise_xor cast ceil celu cos cosh elementwise_pow elu equal erf exp "
@@ -203,7 +203,7 @@ METHODS: dict[str, _core.DeferralRule] = {
     ),
 }
 
-# Methods that only access metadata of a tensor.
+# Methods of tensors that read metadata only.
 _TYPE_PREDICATES = (
     "element_size is_dense is_dist is_same_shape is_selected_rows is_sparse is_sparse_coo "
     "is_sparse_csr"
@@ -215,7 +215,7 @@ METADATA_ATTRIBUTES = frozenset(
 )
 SETTABLE_METADATA = frozenset({"name"})
 
-# Operators that mutate an argument, and stochastic operators.
+# Operators that write to an argument; below, operators that sample random numbers.
 STATISTICS_WRITERS = frozenset({"batch_norm"})
 STOCHASTIC = frozenset({"dropout", "uniform"})
 # Values of arguments, by position, for which an operator has no effect: it then neither mutates an
@@ -228,7 +228,7 @@ EVALUATION_ARGUMENTS: dict[str, dict[int, Any]] = {
 
 
 def eager_function(name: str, is_method: bool) -> Callable[..., Any]:
-    """Returns the function that calls an operator in dynamic mode."""
+    """Returns Paddle's function of dynamic mode for an operator, or the method of tensors."""
     if name in _IN_PLACE_VARIANTS:
         return _IN_PLACE_VARIANTS[name]
     function: Callable[..., Any] = getattr(paddle.Tensor if is_method else _C_ops, name)
@@ -243,7 +243,7 @@ def _with_stopped_gradient(x: Any) -> Any:
 
 
 def _copy_with_item(x: Any, index: Any, value: Any) -> Any:
-    # Writes to a copy: deferred operators that read the former value may run later.
+    # The item is set in a copy, since deferred operators may read the former contents of x later.
     y = x.clone()
     getattr(y, _SET_ITEM)(index, value)
     return y
@@ -301,7 +301,7 @@ def _as_program_index(x: Any, index: Any) -> Any:
             row = _C_ops.gather(x, _C_ops.reshape(items.pop(axis), [1]), axis)
             x = _C_ops.squeeze(row, [axis])
     if len({each.dtype for each in items if isinstance(each, paddle.pir.Value)}) > 1:
-        # In a program, all index tensors must have the same dtype.
+        # In a program, unlike in dynamic mode, all index tensors must have one dtype.
         items = [
             _C_ops.cast(each, paddle.int64) if isinstance(each, paddle.pir.Value) else each
             for each in items
@@ -311,7 +311,7 @@ def _as_program_index(x: Any, index: Any) -> Any:
 
 
 def _with_assigned_item(x: Any, index: Any, value: Any) -> Any:
-    """Returns ``x`` after ``x[index] = value``; ``index`` has integers, slices and ``...``."""
+    """Returns ``x`` with ``x[index] = value`` done; ``index``: integers, slices and ``...``."""
     items = list(index) if isinstance(index, tuple) else [index]
     at = next((at for at, each in enumerate(items) if each is Ellipsis), len(items))
     rest = items[at + 1 :]
@@ -330,12 +330,12 @@ def _with_assigned_item(x: Any, index: Any, value: Any) -> Any:
     return _C_ops.set_value_with_tensor(x, value, *where)
 
 
-# Ends of slices that are beyond any axis.
+# Bounds of slices that are outside of any axis.
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
 def _range(item: Any) -> tuple[int, int, int]:
-    """Returns start, end and step of a slice or integer."""
+    """Returns start, end and step of the elements that a slice or an integer selects."""
     if isinstance(item, int):
         return item, item + 1 if item != -1 else _INT32_MAX, 1
     step = 1 if item.step is None else item.step
@@ -344,7 +344,8 @@ def _range(item: Any) -> tuple[int, int, int]:
     return start, end, step
 
 
-# Operators with another name, or other arguments, in programs.
+# For operators with another name, or other arguments, in programs: a function that calls the
+# program's variant.
 _PROGRAM_VARIANTS: dict[str, Callable[..., Any]] = {
     "batch_norm": _C_ops.batch_norm_,
     "detach": _detach,

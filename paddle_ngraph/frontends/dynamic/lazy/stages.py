@@ -28,7 +28,7 @@ from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import program_function
 from paddle_ngraph.paddle_private.names import set_stop_gradient
 
 _NO_RESULTS: frozenset[int] = frozenset()
-# Stands for all results without a gradient in sets of reached results.
+# In a set of reached results, this member stands for all results without a gradient.
 _NO_GRADIENT = frozenset({-1})
 
 # Minimum number of stages before that of a call, and the results whose gradients reach the call.
@@ -59,7 +59,10 @@ class StageSpec(NamedTuple):
 
 
 class StayEager(Exception):
-    """A trace falls back to its operators; the message is the reason."""
+    """Raised if a trace cannot be compiled, so that its operators run one by one.
+
+    The message is the reason.
+    """
 
 
 def partition_stages(
@@ -112,7 +115,7 @@ def check_dynamic_sizes(calls: list[TracedCall]) -> None:
 
 
 def _check_writes(calls: list[TracedCall]) -> None:
-    """Checks that mutated statistics have no other reader, whose order would matter."""
+    """Raises StayEager if another call reads statistics that a call writes: order would matter."""
     for call in calls:
         written = set(call.views.values()) | set(call.views) if call.writes else set()
         if any(not written.isdisjoint(other.reads) for other in calls if other is not call):
@@ -194,11 +197,11 @@ class _GradientFlow:
         ]
 
     def differentiable_results(self, call: TracedCall) -> set[int]:
-        """Returns the results of a call that may have gradients."""
+        """Returns the ids of the results of a call that may have a gradient."""
         return {value for value in call.results if not self.metas[value].stop_gradient}
 
     def differentiable_reads(self, call: TracedCall) -> set[int]:
-        """Returns the values that get gradients from a call."""
+        """Returns the ids of the arguments of a call that get a gradient from it."""
         if not self.differentiable_results(call):
             return set()
         reads = {Read(call.results[0], v) for v in call.reads if not self.metas[v].stop_gradient}
@@ -213,11 +216,11 @@ def non_differentiable_reads(calls: Sequence[TracedCall], metas: Sequence[Tensor
     once.
     """
     computed: set[int] = set()
-    known: dict[str, set[int]] = {}  # indices of non-differentiable reads, by call
+    known: dict[str, set[int]] = {}  # call as text -> indices of its reads that get no gradient
     non_differentiable: set[Read] = set()
     for call in calls:
         reads = [value for value in dict.fromkeys(call.reads) if not metas[value].stop_gradient]
-        # Only calls with several reads are tested: a single read surely gets the gradient.
+        # A call with a single differentiable read needs no test: that read gets the gradient.
         if len(reads) > 1 and not computed.isdisjoint(reads) and call.has_gradient:
             positions = {value: (at, metas[value]) for at, value in enumerate(call.reads)}
             arguments = substituted(call.arguments, positions)
@@ -302,7 +305,10 @@ def _stage_keys(calls: list[TracedCall], reach: list[frozenset[int]]) -> list[_S
 def _reached_results(
     calls: list[TracedCall], flow: _GradientFlow, outputs: set[int], gradient_outputs: set[int]
 ) -> list[frozenset[int]]:
-    """Returns the results whose gradients reach each call; without any, those of its readers."""
+    """Returns the results whose gradients reach each call.
+
+    For a call that no gradient reaches: the results whose gradients reach its readers.
+    """
     gradients: dict[int, frozenset[int]] = {v: frozenset({v}) for v in outputs & gradient_outputs}
     readers: dict[int, frozenset[int]] = dict.fromkeys(outputs, _NO_GRADIENT)
     reach = []
@@ -333,7 +339,8 @@ def _topological_order(
         for group in call_groups:
             own = {value for call in group for value in call.results}
             read = {value for call in group for value in call.reads}
-            # Random numbers are sampled in the order of the calls.
+            # The samples of earlier stochastic calls must come first, as in the original order of
+            # calls.
             last_sample = max((call.first_value for call in group if call.is_stochastic), default=0)
             read.update(*(call.results for call in stochastic if call.first_value < last_sample))
             if (read - own) & of_all <= computed:
@@ -352,9 +359,9 @@ def _topological_order(
 def _eager_views(
     producer: dict[int, TracedCall], requested: list[int]
 ) -> tuple[list[TracedCall], set[int]]:
-    """Returns the calls that create views for the user, and all values needed outside of stages.
+    """Returns the calls that create requested views, and the values that no stage keeps to itself.
 
-    These calls stay eager. The values are the requested ones, and those that these calls read or
+    The calls run one by one. The values are the requested ones, and those that these calls read or
     compute.
     """
     eager: list[TracedCall] = []
@@ -380,7 +387,7 @@ def _levels(calls: list[TracedCall], metas: list[TensorMeta], needed: set[int]) 
     of_value: dict[int, int] = {}
     computed: set[int] = set()
     levels = []
-    last_sample = 0  # level of the latest stochastic call: samples stay in the order of the calls
+    last_sample = 0  # level of the latest stochastic call so far: later samples must not precede it
     for call in calls:
         level = last_sample if call.is_stochastic else 0
         for value in call.reads:
@@ -401,7 +408,8 @@ def _join_readers(levels: list[int], calls: list[TracedCall], needed: set[int]) 
     Examples are a reshaped bias, and random numbers that select a branch of a network.
     """
     first_read: dict[int, int] = {}
-    last_sample = max(levels, default=0)  # the level of the next stochastic call
+    # Level of the next stochastic call, which later samples must not precede.
+    last_sample = max(levels, default=0)
     for at in reversed(range(len(calls))):
         call = calls[at]
         readers = [first_read[value] for value in call.results if value in first_read]
@@ -414,7 +422,7 @@ def _join_readers(levels: list[int], calls: list[TracedCall], needed: set[int]) 
 
 
 def _live_calls(calls: list[TracedCall], outputs: Iterable[int]) -> list[TracedCall]:
-    """Returns the calls that outputs depend on, and those with effects, in their order."""
+    """Returns the calls on which ``outputs`` depend, and calls with effects, in their order."""
     read = set(outputs)
     used = []
     for call in reversed(calls):

@@ -125,7 +125,7 @@ class TraceGraph:
 
     @property
     def reports(self) -> list[Report]:
-        """Partitioning reports of the stages that were built."""
+        """The partitioning reports of the stages that have been built."""
         stages = [stage for stage in self.stages if isinstance(stage, TraceStage)]
         return [stage.report for stage in stages if stage.report is not None]
 
@@ -156,7 +156,7 @@ class TraceGraph:
             self.why_native = str(reason)
             return None
         except Exception as error:
-            # Paddle can run the operators, for whatever reason the build has failed.
+            # Whatever the reason why the build has failed, Paddle can run the operators.
             if flags.get("ngraph_strict"):
                 raise
             self.why_native = f"{type(error).__name__}: {error}"
@@ -197,14 +197,14 @@ class TraceGraph:
         for stage in self.stages:
             program = stage.program_for(values) if isinstance(stage, TraceStage) else None
             if isinstance(stage, TraceStage) and program is None:
-                # The engine does not run this stage, for example sizes that are computed besides a
-                # network: its operators are called one by one.
+                # The engine does not run this stage, for example sizes that are computed in
+                # addition to a network: its operators are called one by one.
                 steps += [(call, None) for call in stage.calls]
             else:
                 steps.append((stage, program))
         if all(program is None for _, program in steps):
             raise NgraphError("the engine converts none of its operators")
-        # The next run calls the operators of stages without a program directly.
+        # From now on, operators of stages without a program are called one by one.
         self.stages = [stage for stage, _ in steps]
         return steps
 
@@ -230,7 +230,7 @@ class TraceGraph:
         self._has_refined_stages = True
 
 
-# The only thread whose graphs may train, guarded by the lock.
+# The only thread that may run graphs with gradients; guarded by `_training_thread_lock`.
 _training_thread: list[threading.Thread] = []
 _training_thread_lock = new_lock()
 
@@ -307,7 +307,7 @@ class _SharedProgramLayer(PartialProgramLayer):  # type: ignore[misc]
 
     @_params.setter
     def _params(self, weights: Sequence[Any]) -> None:
-        """Ignores the parameters that Paddle's constructor sets, which are those of this thread."""
+        """Ignores the parameters that Paddle's constructor sets: each thread has its own."""
 
 
 class TraceStage:
@@ -340,8 +340,8 @@ class TraceStage:
         self.report: Report | None = None
 
     def run(self, program: _TraceProgram, values: dict[int, Any]) -> None:
-        """Runs the program, and adds its outputs to ``values``."""
-        # The gradient mode in which the user's calls were captured.
+        """Runs the program of a stage, and adds the values that it computes to ``values``."""
+        # Gradients are on exactly if they were on when the user's calls were captured.
         with gradients_enabled(self.trains):
             inputs = [self._input(values, value_id) for value_id in self._fed_inputs]
             with _run_parameters.overridden(self._parameters_from(values)):
@@ -373,7 +373,8 @@ class TraceStage:
             if compile_budget is not None and not compile_budget(len(self.calls)):
                 raise _RetryLater
             with _tracing(), gradients_enabled(self.trains):
-                # Built once: another thread may have built the program while this one waited.
+                # Checked again under the lock, since another thread may have built the program
+                # meanwhile.
                 if self._program is None:
                     with _run_parameters.overridden(self._parameters_from(values)):
                         self._program = self._build()
@@ -464,7 +465,7 @@ class TraceStage:
             set_stop_gradient(value, meta.stop_gradient)
 
     def _find_differentiable_inputs(self) -> set[int]:
-        """Returns the inputs that get gradients: differentiable outputs depend on them."""
+        """Returns the inputs on which differentiable outputs depend, and which so get gradients."""
         differentiable = set(self._differentiable_outputs)
         for call in reversed(self.calls):
             if not differentiable.isdisjoint(call.results):

@@ -66,7 +66,7 @@ def _with_thread_local_variables(original: FunctionType) -> Callable[..., Any]:
 
 
 def _without_place_warning(original: property) -> property:
-    """Suppresses the warning of ``Value.place``, which Paddle reads while it builds gradients."""
+    """Patch of ``Value.place``: suppresses the warning that it prints while gradients are built."""
 
     @wraps(original.__get__)
     def place(value: Any) -> Any:
@@ -78,7 +78,7 @@ def _without_place_warning(original: property) -> property:
 def _without_mixed_precision(
     original: Callable[..., Any],
 ) -> Callable[..., AbstractContextManager[None]]:
-    """Builds gradients without mixed precision, as programs on a CPU are built."""
+    """Patch of ``auto_cast``: off while gradients of a trace are built, as in CPU programs."""
 
     @wraps(original)
     def auto_cast(*args: Any, **kwargs: Any) -> AbstractContextManager[None]:
