@@ -199,7 +199,10 @@ def gradient_buckets(
 
 
 def _gradient_rounds(training: TrainingProgram) -> Iterator[list[ParameterGradient]]:
-    """Groups of gradients, each computed before its first reader: those of one optimizer."""
+    """Yields groups of gradients that are all computed before an operator reads one of them.
+
+    The gradients of one optimizer make up a group.
+    """
     group: list[ParameterGradient] = []
     for gradient in sorted(training.gradients, key=lambda each: each.index):
         if group and gradient.index > min(each.first_reader for each in group):

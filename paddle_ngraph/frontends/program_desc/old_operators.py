@@ -192,7 +192,7 @@ class _Flattening(NamedTuple):
     Attributes:
         matrix: The shape after the reshape.
         whole: The target of the inverse reshape.
-        kept: The first elements of the reshape's target.
+        kept: The first elements of the reshape's target; 0 copies a dimension.
     """
 
     matrix: list[int]
@@ -554,12 +554,12 @@ class _TranslatedOperator:
         # Predicates of attribute values that are equivalent to a default; see _ACCEPTED.
 
     def is_broadcast_axis(self, axis: int) -> bool:
-        """``axis`` of an elementwise operator: whether it aligns the operands' last axes."""
+        """Whether attribute ``axis`` of an elementwise operator aligns the operands' last axes."""
         x, y = (_shape(self._block, self._op, slot) for slot in "XY")
         return self._op.type().startswith("elementwise_") and axis in (-1, len(x) - len(y))
 
     def is_full_reduction(self, is_everything: bool) -> bool:
-        """``reduce_all``: whether it agrees with the axes; an empty list means all axes."""
+        """Whether ``reduce_all`` agrees with the axes, of which an empty list means all."""
         rank = len(_shape(self._block, self._op, "X"))
         axes = [
             list(each) for each in self._pir_values()["axis"] if isinstance(each, (list, tuple))
@@ -567,11 +567,11 @@ class _TranslatedOperator:
         return is_everything == any(not each or len(each) == rank for each in axes)
 
     def ignores_axes(self, _: Any) -> bool:
-        """``dim`` of a reduction over all axes, which ignores it."""
+        """Whether attribute ``dim`` is ignored, since the reduction is over all axes."""
         return self._op.has_attr("reduce_all") and bool(self._op.attr("reduce_all"))
 
     def is_dtype_of_values(self, dtype: int) -> bool:
-        """``dtype`` of ``set_value``: redundant if equal to the dtype of the tensor of values."""
+        """Whether ``dtype`` of ``set_value`` is that of its tensor of values, and so redundant."""
         if self._op.type() != "set_value" or not _has(self._op, "input", "ValueTensor"):
             return False
         name = self._op.input("ValueTensor")[0]

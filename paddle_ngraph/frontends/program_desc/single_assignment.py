@@ -115,8 +115,8 @@ class _Renaming:
     def _collect_writes(self, block: LegacyBlock) -> None:
         """Counts the writes, and finds the variables that are read before they are written."""
         for op in operators(block):
-            # Only the condition is read here: the other operands are those of the operators in the
-            # block.
+            # An operator with a block reads only its condition by itself: the other operands are
+            # those of the operators in the block.
             if op.type() in _WITH_BLOCK:
                 self._read_before_write |= set(op.input(_WITH_BLOCK[op.type()])) - self._written
                 self._collect_writes(self._inner(op))
@@ -282,7 +282,7 @@ def declared(block: LegacyBlock, name: str) -> LegacyVariable:
 def copy_variable(
     block: LegacyBlock, variable: LegacyVariable, name: str, shape: Sequence[int] | None = None
 ) -> None:
-    """Adds a copy of a variable to a block, which is not persistable."""
+    """Adds a copy of a variable to a block; the copy is not persistable."""
     type, dtype = variable.type(), variable.dtype()
     shape = variable.shape() if shape is None else shape
     stop_gradient = variable.stop_gradient()
