@@ -187,7 +187,7 @@ class BodyBuilder:
         return [_growth_between(before, after, self._outer_symbols) for before, after in shapes]
 
     def initial_values(self) -> list[Output]:
-        """The initial values, with the sizes that grow hidden from nGraph.
+        """The initial values of the loop, through nodes that hide their growing sizes from nGraph.
 
         nGraph would take the initial sizes for those in each iteration if the final value has no
         reader.
@@ -263,7 +263,7 @@ class BodyBuilder:
         return self._outer.arrays.elements(source)
 
     def _array(self, index: int) -> TensorArray:
-        """A TensorArray of the surrounding block, in the state that an iteration sees."""
+        """A TensorArray of the surrounding block, as the body finds it when an iteration starts."""
         if index not in self._appends:
             return TensorArray([self.inputs.add(index)], is_read=True)
         iteration = self._iterations.index
@@ -324,7 +324,7 @@ class BodyBuilder:
         return self.bridge.integers.apply_deferred(spec)
 
     def _appended_elements(self) -> list[Output]:
-        """The elements that this iteration appends to TensorArrays, with a new axis 0 of size 1."""
+        """The elements that an iteration appends to each TensorArray, as nodes [1, count, ...]."""
         chunks = [
             array.chunks for index, array in self._appended.items() if index in self._used_arrays
         ]
@@ -360,7 +360,7 @@ class BodyBuilder:
         return ov.Model(yielded, [*parameters, *late])
 
     def _hide_size_bounds(self, results: list[Output]) -> None:
-        """Hides the bounds of yielded sizes from nGraph where the initial sizes are outside.
+        """Hides the bounds of yielded sizes from nGraph if an initial size is outside the bounds.
 
         nGraph treats these bounds as bounds of the loop's result, which may be the initial value.
         """

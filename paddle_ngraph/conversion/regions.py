@@ -119,10 +119,10 @@ class Region(ABC):
 
 
 class Loop(Region):
-    """A loop that repeats while a condition is true, which each iteration computes for the next.
+    """An nGraph Loop that repeats while a condition is true; each iteration computes the next one.
 
-    The first sources are the initial values, one for each result of the last iteration. Collected
-    results follow: after no iteration at all, their contents are undefined.
+    Its first sources are the initial values, one for each loop-carried result. After these come
+    the collected results, whose contents are undefined after no iteration at all.
     """
 
     _FIRST_SOURCE_INPUT = 2
@@ -215,7 +215,7 @@ class Regions:
                 body.regions.inline_constants()
 
     def record_sizes(self, model: ov.Model) -> None:
-        """Records all sizes in the model of the block, and in those of the bodies."""
+        """Records the shapes of all nodes in the model of the block, and in those of the bodies."""
         self._sizes.record(model)
         for body in self.bodies():
             body.regions._sizes.record(body.model)
