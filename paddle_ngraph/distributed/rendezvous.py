@@ -115,7 +115,7 @@ class Rendezvous:
         return answer
 
     def _receive_all(self) -> dict[int, str]:
-        """The texts of the others. A lost rank is noticed even after it has sent its text."""
+        """Receives the texts of the other ranks. A lost rank is noticed even after its text."""
         texts: dict[int, str] = {}
         until = time.monotonic() + RENDEZVOUS_TIMEOUT_SECONDS
         with selectors.DefaultSelector() as selector:

@@ -139,7 +139,8 @@ class RunByName(NamedTuple):
 # Records of runs and rewritten programs in this thread, while a caller collects them.
 _runs_by_name: ContextVar[list[RunByName] | None] = ContextVar("runs by name", default=None)
 _rewritten: ContextVar[list[Any] | None] = ContextVar("rewritten programs", default=None)
-# Thread limit for the pass by name in this thread: Paddle passes no arguments to a pass.
+# Thread limit of subgraphs when Paddle applies the program pass by its name, in this thread: Paddle
+# passes no arguments to a pass.
 _threads: ContextVar[int] = ContextVar("threads", default=0)
 
 

@@ -691,8 +691,8 @@ def must_run_sequentially(nodes: Collection[OpNode], drawing: int) -> bool:
     native = sum(not node.is_engine and DRAW in node.effects for node in nodes)
     if drawing > 0 and drawing + native > 1:
         return True
-    # The order also has to be enforced for writes of sub-blocks, and for operators that
-    # communicate: Paddle ignores both.
+    # Program order also has to be enforced for writes of sub-blocks, and for operators that
+    # communicate: Paddle's executor ignores both.
     return any(node.writes_outer_variables or COMMUNICATE in node.effects for node in nodes)
 
 
