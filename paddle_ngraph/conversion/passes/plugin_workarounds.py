@@ -342,7 +342,7 @@ def _is_of_groups(value: Output) -> bool:
 
 
 def _joins(node: Node, traits: dict[str, frozenset[str]]) -> bool:
-    """Whether the plugin may crash: ``node`` reads the end of a unit and a value of another loop."""
+    """Whether the plugin may crash: ``node`` reads a unit's end and the value of another loop."""
     read = {
         key_of(value): value for value in node.input_values() if not constants.is_constant(value)
     }
