@@ -4,8 +4,8 @@
 // all versions round identically.
 #pragma once
 
-// Not under ThreadSanitizer: its runtime is called when a version is chosen, before the library can
-// call anything.
+// ThreadSanitizer gets no such versions: the code that chooses one would call its runtime while the
+// library is being loaded, before the library can call anything.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define NGRAPH_VECTORIZED __attribute__((target_clones("avx512f", "avx2", "default")))
 #else

@@ -37,8 +37,8 @@ struct Settings {
   Precision precision = Precision::kFloat32;
   bool fuses_loops = true;
   int parts = 1;  // the model computes one of this number of chunks of a batch: see batch_split.py
-  // Groups of threads, each of which computes one chunk or run at a time; 0: the calling thread of
-  // a run computes it, for little work.
+  // Number of groups of threads, each of which computes one chunk or run at a time; 0: no group,
+  // the thread that calls run() computes it, for little work.
   int streams = 1;
   // Number of runs expected to be concurrent, each in a group: its chunks are computed one at a
   // time.
@@ -82,8 +82,8 @@ class OvFunction {
   // use; the memory of other constants must be retained by the caller. Throws ov::Exception.
   OvFunction(void* model, const Settings& settings, const std::vector<OwnedMemory>& memory = {});
 
-  // Loads the output of save() of the same release; `settings` are those with which it was saved.
-  // Throws ov::Exception.
+  // Loads a function from the contents of a file that save() of the same release has written;
+  // `settings` are those with which it was saved. Throws ov::Exception.
   OvFunction(Blob blob, const Settings& settings);
   ~OvFunction();
   OvFunction(const OvFunction&) = delete;
@@ -105,8 +105,8 @@ class OvFunction {
   // Whether the shapes of its inputs or results are dynamic.
   bool has_dynamic_shapes() const;
 
-  // Whether a run may compute cached data for later runs, though there was a run before: packs
-  // weights for other shapes, or compiles for the remaining chunks.
+  // Whether a run that is not the first may still prepare data for later runs: pack weights for
+  // other shapes, or compile the model for the remaining chunks.
   bool may_pack() const;
 
   // Executes on the caller's memory, which another device copies from and to: one address for each
