@@ -178,7 +178,7 @@ void print(const std::string& name, const Tensor& value) {
   std::cout << name << ": " << name_of(value.type) << " " << text_of(value.shape) << ":";
   with_type(value.type, [&](auto* kind) {
     using T = std::remove_pointer_t<decltype(kind)>;
-    // The type as which an element is printed: wide enough that all its digits are.
+    // The type that elements are converted to for printing, which preserves all digits.
     using Shown = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
     for (size_t i = 0; i < std::min(kShown, value.count()); ++i) {
       std::cout << " " << static_cast<Shown>(value.data<T>()[i]);
