@@ -412,7 +412,7 @@ class BodyBuilder:
         return self.bridge.integers.in_range(self._next_iteration, 0, most, error)
 
     def _update_trip_count_check(self) -> None:
-        """Replaces the check of the iteration index by one with the complete model's limits."""
+        """Replaces the check of a loop's trip count by one for all sizes of the complete body."""
         if self._iteration_check is not None:
             replace_node(self._iteration_check, self._trip_count_check())
 

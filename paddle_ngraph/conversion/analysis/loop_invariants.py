@@ -83,8 +83,8 @@ def _can_be_hoisted(op: Op, producers: Mapping[int, Op]) -> bool:
     entry = find_converter(op.type)
     if entry is None or not _is_plain(op, entry) or _creates_array(op):
         return False
-    # A slice stays if its length may follow from an induction variable, which is certain inside the
-    # loop only.
+    # A slice stays in the loop if its length may follow from an induction variable: it is certain
+    # inside the loop only.
     return not entry.open_starts or all(
         spec.id in producers and not _reads(producers[spec.id])
         for name, specs in op.inputs.items()

@@ -99,8 +99,8 @@ struct TraceNode {
   std::set<std::vector<int>> outputs;  // sets of requested values without a graph so far
 };
 
-// The common calls of traces that differ in sizes only, and the graphs with dynamic shapes that
-// compute all of them.
+// The calls that traces have in common if they differ in sizes only, and the graphs with dynamic
+// shapes, which compute any of these traces.
 struct TracePattern {
   std::vector<TracedCall> calls;
   std::vector<phi::DDim> shapes;  // shapes of all values; -1: dynamic dimension

@@ -111,9 +111,9 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_own_memory(results: list[Any]) -> list[Any]:
-    """Copies of results that later runs must not write to.
+    """Copies of results, since later runs write to the memory of the results themselves.
 
-    Those of ProgramDesc programs have their own memory in Paddle, those of PIR programs do not.
+    In Paddle, results of ProgramDesc programs have their own memory, those of PIR programs do not.
     """
     return [_copy(each) if isinstance(each, DenseTensor) else each for each in results]
 

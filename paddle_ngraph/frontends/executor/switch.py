@@ -303,7 +303,7 @@ class SwitchedExecutor:
         )
 
     def _largest_dynamic_size(self, fed: dict[str, list[int]]) -> int:
-        """The largest fed size of a dimension that the program declares as dynamic."""
+        """The largest size in a feed of a dimension that the program declares as dynamic."""
         sizes = (
             fed[name][axis] for name, axis in self._dynamic_axes if axis < len(fed.get(name, ()))
         )

@@ -144,7 +144,7 @@ def _pinning(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _backward_pass(is_differentiating: bool, retains: bool) -> Iterator[None]:
-    """A backward pass that raises a guard's error instead of the error in which Paddle wraps it."""
+    """Runs a backward pass inside ``with``; raises a guard's error, not Paddle's that wraps it."""
     outer_state = (
         _backward.is_differentiating,
         _backward.retains,

@@ -46,8 +46,8 @@ LISTS = frozenset({"builtin.combine", "builtin.split", "builtin.slice"})
 # Operators with bodies, which may read variables of the enclosing blocks.
 WHILE, IF = "pd_op.while", "pd_op.if"
 REGIONS = frozenset({WHILE, IF})
-# Operand and result names of these operators for converters: the condition, the initial values of a
-# loop, captured variables, the results.
+# The names of the operands and results of loops and branches, for converters: the condition, the
+# initial values of a loop, captured variables, the results.
 COND, INITIAL_VALUES, CAPTURED, OUT = "cond", "inputs", "captured", "out"
 # Operators that name a variable of the scope in a PIR program, and the attribute with the name.
 SCOPE_NAMES = {
