@@ -11,7 +11,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-# A package comes before its modules.
+# Old names of modules, and new ones. A package comes before its modules.
 _MOVED = {"function": "conversion", "function.registry": "conversion.registry"}
 
 

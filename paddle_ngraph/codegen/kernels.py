@@ -126,7 +126,10 @@ def inferred(op: Operation, shapes: Sequence[Sequence[Sizes]]) -> list[Sizes]:
 
 
 def data_dependent_sizes(op: Operation) -> tuple[str, Sequence[int]]:
-    """The property that determines data-dependent sizes, and the indices of its operands."""
+    """A name for what determines an operator's data-dependent sizes, and its operands' indices.
+
+    Sizes with equal names and equal operands are equal.
+    """
     return _DATA_DEPENDENT_SIZES.get(op.name(), (op.name(), range(op.num_operands())))
 
 

@@ -144,7 +144,7 @@ class SymbolicDims:
         return any(n is not None for row in self.contents.values() for n in row)
 
     def batches(self) -> set[int]:
-        """The current values of the symbolic dimensions along axis 0."""
+        """The sizes along axis 0 of the inputs now, where symbolic: the batch sizes."""
         firsts = [row[0] for row in self.symbols.values() if row and row[0] is not None]
         return {int(self.guards.hints[symbol]) for symbol in firsts}
 

@@ -226,7 +226,7 @@ class BodyInputs(ModelInputs):
         return node.output(0)
 
     def add_value(self, position: int) -> Output:
-        """A node for a source: a small constant itself, or a parameter."""
+        """The node in a body for a source: a copy of a small constant, or a parameter."""
         source = self.sources[position]
         producer = source.get_node()
         if position < self._args:

@@ -50,7 +50,7 @@ class RegionBody:
         return [result.input_value(0) for result in self.model.get_results()]
 
     def inline_constants(self, constants: dict[int, Node]) -> None:
-        """Replaces the parameters of these sources by constants."""
+        """Replaces the body's parameters for sources by ``constants``, by index of the source."""
         parameters = list(zip(self.model.get_parameters(), self.reads))
         for parameter, index in parameters:
             if index in constants:

@@ -824,7 +824,7 @@ def _as_array(found: Any) -> np.ndarray:
 
 def _divided(node: Node, values: Values) -> Values:
     def quotient(x: Number, y: Number) -> Number:
-        # Of negative operands, the node may round the quotient differently.
+        # For negative operands the node may round the quotient differently from Python.
         if x < 0 or y <= 0:
             raise _NoRule
         return x // y

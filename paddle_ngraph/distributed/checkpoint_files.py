@@ -138,7 +138,7 @@ class Folder:
                 f"step {step}: begin with resume(), or give another folder"
             )
         unfinished = self.path / f"{_UNFINISHED}{step}"
-        # Removes what a failed attempt has left.
+        # Removes the folder of an attempt that failed.
         _remove(unfinished)
         unfinished.mkdir()
         return unfinished

@@ -166,7 +166,7 @@ class Server:
             self._pushed = {}
 
     def _kept(self) -> list[np.ndarray]:
-        """The variables of which trainers have copies, as bytes."""
+        """The contents of the variables that trainers have copies of, each as an array of bytes."""
         found = variables_of(self._form.trainer, self._scope)
         arrays = [np.array(found[name].get_tensor()) for name in self._form.kept]
         return [np.frombuffer(array.tobytes(), "uint8") for array in arrays]
@@ -339,7 +339,7 @@ class Trainer:
         return answer.arrays
 
     def _exchange(self, number: int) -> None:
-        """Exchanges messages over link ``number``, in a thread."""
+        """Sends requests to the server over link ``number`` and receives answers, in a thread."""
         # Operators of links need dynamic mode, which is a setting of the thread.
         paddle.disable_static()
         try:

@@ -78,7 +78,7 @@ class DirectProgram(Protocol):
 
 
 class Extension(Protocol):
-    """The strategy of an extension for the rewritten programs of one executor."""
+    """A strategy for rewritten programs that an extension of the package has registered."""
 
     def check_feeds(self, shape_of: Callable[[str], Sequence[int]]) -> None:
         """Raises an error for feeds that the programs do not accept, by whichever strategy.

@@ -334,7 +334,7 @@ def _gelu(op: Op, x: NodeInput) -> Node:
 
 
 def _gelu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad`` times the slope of the variant that attribute ``approximate`` selects."""
+    """``out_grad`` times the slope of ``gelu``, by tanh if attribute ``approximate`` is true."""
     slope = _tanh_slope(x) if op.attr("approximate") else _erf_slope(x)
     return opset15.multiply(grad, slope)
 

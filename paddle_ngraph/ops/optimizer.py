@@ -274,7 +274,7 @@ def _minus(param: NodeInput, step: NodeInput) -> Any:
 
 
 def _moving_average(average: NodeInput, keep: float | np.floating[Any], new: NodeInput) -> Any:
-    """``keep * average + (1 - keep) * new``."""
+    """The updated moving average ``keep * average + (1 - keep) * new``."""
     kept = np.float32(keep)
     return opset15.add(
         opset15.multiply(constant(kept), average),

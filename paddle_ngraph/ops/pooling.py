@@ -65,7 +65,7 @@ class _Pooling:
         }
 
     def end(self, axis: int) -> int:
-        """The padding after the axis on which outputs depend."""
+        """The part of the padding after the axis that windows cover."""
         reach = (self.out[axis] - 1) * self.strides[axis] + self.kernel[axis]
         return max(0, reach - self.size[axis] - self.begin[axis])
 

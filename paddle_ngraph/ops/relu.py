@@ -203,7 +203,7 @@ def maxout(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.maxout_grad")
 def maxout_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` goes to the first of the channels that equals ``out``."""
+    """``out_grad`` at the first channel of a group that equals ``out``, 0 at the others."""
     x = bridge.get_input_node(op, "x")
     axis, shape = _grouped(bridge, op)
     pieces = reshaped(bridge, x, shape)

@@ -209,7 +209,7 @@ class _Sampling:
         return reshaped(bridge, rows, [self.batch * (size + 1), self.channels])
 
     def value(self, rows: Node, corner: Sequence[_Neighbour]) -> Node:
-        """The image at a corner of every point, [N, P, C]."""
+        """The elements of the images at one corner of each point, 0 outside an image: [N, P, C]."""
         size = math.prod(self._sizes)
         first = np.arange(self.batch, dtype="int32")[:, None] * (size + 1)
         index = opset15.add(self.index(corner, size), opset15.constant(first))

@@ -134,7 +134,7 @@ class Positions:
         )
 
     def are_none(self) -> bool:
-        """Whether there is no index."""
+        """Whether these are no indices at all, so that a slice is empty."""
         return is_same_shape([self.count], [0])
 
     def reversed(self) -> Positions:

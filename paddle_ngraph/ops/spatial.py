@@ -148,7 +148,7 @@ class AxisMap:
         return opset15.multiply(found, opset15.constant(column))
 
     def _covers(self, size: int) -> bool:
-        """Whether the rows contain every element once, in order."""
+        """Whether the positions, row by row, are those of all elements, once and in order."""
         flat = self.positions.reshape(-1)
         return bool(flat.size == size and (flat == np.arange(size)).all())
 

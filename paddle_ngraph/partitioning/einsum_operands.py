@@ -39,7 +39,7 @@ def _copies(op: Operation) -> Iterator[Value]:
 
 
 def _replace(shapes: Value, copies: list[Value], op: Operation) -> None:
-    """Replaces the members of ``shapes`` with ``copies``."""
+    """Replaces the members of ``shapes``, a list of tensors, with ``copies`` in all readers."""
     for user in shapes.all_used_ops():
         if user.name() == "builtin.split":
             for member, copy in zip(user.results(), copies):

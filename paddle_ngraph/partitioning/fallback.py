@@ -435,7 +435,7 @@ def _ones(spec: TensorSpec) -> list[int]:
 
 
 def _packed(items: list[Any], is_list: bool) -> Any:
-    """An operand or type as the core expects it; ``None`` if absent."""
+    """An operand or a result's type as ``_core.append_operator`` takes it: ``None`` if absent."""
     if is_list:
         return items
     return items[0] if items else None

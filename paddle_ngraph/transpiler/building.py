@@ -106,7 +106,7 @@ class Builder:
     # -- tensors ---------------------------------------------------------------------------------
 
     def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
-        """A tensor in another shape."""
+        """``value`` in another shape, by an added operator if needed."""
         if list(value.shape) == list(shape):
             return value
         result: Value = self("pd_op.reshape", [value, self.integers(shape)])

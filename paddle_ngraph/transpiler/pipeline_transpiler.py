@@ -101,7 +101,7 @@ class StagePrograms:
 
     @property
     def programs(self) -> list[StageProgram]:
-        """The programs that the stage has, except ``startup``."""
+        """The programs that the stage runs in a step, of those that it has."""
         each = [self.forward, self.backward, self.norms, self.update]
         return [stage_program for stage_program in each if stage_program is not None]
 

@@ -381,7 +381,7 @@ def _lookup(tables: Sequence[Table], shapes: dict[str, list[int]]) -> tuple[Prog
 
 
 def _send(dense: Sequence[tuple[str, list[int]]]) -> tuple[Program, list[Value]]:
-    """A program that reads dense parameters, and its results."""
+    """A program by which the server reads the dense parameters to send, and its results."""
     program: Program = paddle.pir.Program()
     block = program.global_block()
     variables = [_core.append_variable(block, name, ("float32", shape)) for name, shape in dense]

@@ -29,7 +29,7 @@ from paddle_ngraph.settings import SETTINGS
 
 
 class SizeInfo(Protocol):
-    """Access to the sizes in a model: a bridge."""
+    """The methods of a bridge that this module uses: sizes in a model."""
 
     def shape(self, node: Any) -> list[Number]:
         """The shape of an output; symbolic dimensions are Sizes."""

@@ -206,7 +206,7 @@ def _constant_nodes(model: Model) -> set[str]:
 
 
 def _unclipped(value: Output) -> Output:
-    """The ``x`` of ``Minimum(Maximum(x, ...), ...)``."""
+    """``value`` before clipping: the ``x`` of ``Minimum(Maximum(x, ...), ...)``."""
     for type_name in ("Minimum", "Maximum"):
         node = value.get_node()
         if node.get_type_name() != type_name:

@@ -25,7 +25,7 @@ class EngineGraph {
   // Distinguishes the engines of a process: Signature::graph.
   uint64_t id() const { return id_; }
   const GraphHeader& header() const { return header_; }
-  // The read-only inputs that are read by value.
+  // The indices of the inputs, other than states, that are read by value.
   const std::vector<size_t>& copied_inputs() const { return copied_inputs_; }
 
   // The signature without the fingerprint of the weights.

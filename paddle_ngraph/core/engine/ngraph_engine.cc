@@ -97,7 +97,7 @@ void NgraphEngine::allocate_spare_outputs(paddle::CustomOpKernelContext* context
 }
 
 void NgraphEngine::require_outputs(const paddle::CustomOpKernelContext& context) const {
-  // One range for each output, and a last one for all states.
+  // Paddle has one range of tensors for each output of the operator, and a last one for all states.
   const auto& ranges = context.OutputRange();
   const auto& states = ranges.back();
   const bool fits =

@@ -142,7 +142,8 @@ void reduce_and_apply(const View& v, const Reduce& reduce, const Finish& finish,
 struct Moments {
   explicit Moments(int64_t block) : mean(block), square(block) {}
 
-  // Adds `number` more elements (Chan, Golub and LeVeque's pairwise update).
+  // Includes `number` more elements, given their moments (the pairwise update by Chan, Golub and
+  // LeVeque).
   template <typename Value>
   void add(int64_t number, const Value* other_mean, const Value* other_square) {
     if (number == 0) return;

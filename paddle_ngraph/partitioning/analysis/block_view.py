@@ -373,7 +373,7 @@ class BlockView:
             yield known or f"{value_id(value)}[{index}]", each
 
     def known(self, value: Value) -> str:
-        """The id of a variable, which is registered in the view."""
+        """Returns the id of a variable, and adds the variable to the view if it is new."""
         vid = value_id(value)
         self.values.setdefault(vid, value)
         return vid

@@ -291,7 +291,7 @@ def _out_of_place_call(op: Operation) -> tuple[str, list[Value]]:
 
 
 def _has_converters(op: Operation) -> bool:
-    """Whether a subgraph may contain all of a loop or branch."""
+    """Whether ``op`` is a loop or branch of which all operators have converters."""
     return op.name() in REGIONS and all(
         inner.name() in LISTS | CONSTANTS | {YIELD}
         or (_has_converters(inner) if inner.num_regions() > 0 else _has_converter(inner))

@@ -17,7 +17,7 @@ from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.transpiler.memory import liveness
 from paddle_ngraph.transpiler.memory.liveness import Lifetimes, MemoryStep
 
-# Prefixes of operators that take longer than their savings are worth.
+# Prefixes of the types of operators that are never recomputed, since they take too long.
 _MATMUL_PREFIXES = (
     "conv",
     "depthwise_conv",

@@ -345,7 +345,8 @@ def _range(item: Any) -> tuple[int, int, int]:
     return start, end, step
 
 
-# Operators with another name, or other arguments, in programs.
+# For operators of dynamic mode that have another name or other arguments in programs, the function
+# that adds the operator to a program.
 _PROGRAM_VARIANTS: dict[str, Callable[..., Any]] = {
     "batch_norm": _C_ops.batch_norm_,
     "detach": _detach,
