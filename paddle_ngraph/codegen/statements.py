@@ -395,7 +395,7 @@ class _CppProgramBuilder:
         )
 
     def fetch(self, scope: _CppScope, name: str, value: Value) -> None:
-        """Adds a value to the results."""
+        """Adds a value to the results of the program, under ``name``."""
         fetch = Fetch(name, scope.find(value))
         if name in self._results:
             raise NgraphError(f"two results are called {name!r}")

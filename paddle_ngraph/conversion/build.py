@@ -72,7 +72,7 @@ def _use_bfloat16_matmuls(draft: Draft) -> None:
 
 
 def _use_onednn_matmuls(draft: Draft) -> None:
-    # Not in inference with bfloat16, where the plugin's own matmuls round their operands.
+    # In inference with bfloat16 the plugin's own matmuls stay: they round their operands.
     if draft.settings.precision == "f32" or not draft.builder.graph.infers:
         matmuls.use_onednn_matmuls(draft.model, draft.bridge.extension)
 

@@ -71,7 +71,7 @@ def files() -> list[Path]:
 
 @once
 def _fixed_environment() -> list[str]:
-    """The conditions that are constant in a process."""
+    """The conditions of a build that are constant in a process: versions and processor."""
     return [f"paddle-ngraph {__version__} {_sources()}", *versions(), _processor()]
 
 

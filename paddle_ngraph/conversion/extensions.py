@@ -56,7 +56,7 @@ def extension_for(device: str, name: str, inputs: Sequence[Any], /, **attributes
 
 
 def _fixed(attribute: Any) -> Any:
-    """An attribute of a node, with symbolic sizes fixed."""
+    """An attribute of a node with symbolic sizes specialized to their current values."""
     if isinstance(attribute, list | tuple):
         return [_fixed(each) for each in attribute]
     return int(attribute) if isinstance(attribute, SymbolicSize) else attribute

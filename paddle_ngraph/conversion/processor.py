@@ -63,7 +63,7 @@ _LEVELS = (
 
 @once
 def withheld() -> frozenset[str]:
-    """The units that ONEDNN_MAX_CPU_ISA withholds, as the system names them."""
+    """The processor's units that ONEDNN_MAX_CPU_ISA withholds, by the system's names."""
     most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     names = [name for name, _ in _LEVELS]
     # If the variable names no known level, oneDNN uses all units.

@@ -600,7 +600,7 @@ _BY_SHAPES: dict[str, Rule] = {
 
 
 def _axes(shapes: Shapes, output: Output, rank: int) -> list[int]:
-    """The axes in ``output``, normalized to be at least 0."""
+    """The axes that are the contents of ``output``, each counted from 0."""
     axes = [int(axis) for axis in shapes.numbers(output)]
     return [axis + rank if axis < 0 else axis for axis in axes]
 

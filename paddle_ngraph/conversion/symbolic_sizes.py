@@ -330,7 +330,7 @@ class Guards:
         self._lower_bounds[((((0, symbol),), -1),)] = -min(self.bounds(last)[1], MAX_ITERATIONS - 1)
 
     def varies_per_iteration(self, terms: Terms) -> bool:
-        """Whether ``terms`` may differ between iterations of some loop."""
+        """Whether the value of ``terms`` may differ between iterations of a loop."""
         return any(symbol < 0 for symbol in _symbols_in(terms))
 
     def value(self, terms: Terms) -> int:
@@ -378,7 +378,7 @@ class Guards:
         return False
 
     def fix(self, terms: Terms) -> int:
-        """The current value of ``terms``, from now on the only valid one."""
+        """The current value of ``terms``; adds a guard that excludes all others."""
         lower, upper = self.bounds(terms)
         if lower == upper:
             return lower
@@ -757,5 +757,5 @@ def bounds_of(number: Number) -> tuple[int, int]:
 
 
 def symbolic_size(size: Number) -> SymbolicSize | None:
-    """``size`` if it is symbolic."""
+    """``size`` if it is symbolic, else ``None``."""
     return size if isinstance(size, SymbolicSize) else None

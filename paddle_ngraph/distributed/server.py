@@ -379,7 +379,7 @@ def _row_positions(looked_up: np.ndarray, row_ids: np.ndarray) -> np.ndarray:
 
 
 def _padded(rows: np.ndarray) -> np.ndarray:
-    """Rows, padded by unused ones, which limits the number of shapes."""
+    """``rows`` and unused rows to one of few numbers: each number is a shape to compile for."""
     count = _MIN_ROWS
     while count < len(rows):
         count *= 2

@@ -36,7 +36,7 @@ struct ForwardChunk {
 
 void forward_chunk(Mode mode, const ForwardChunk& chunk);
 
-// `count` elements of a row in a backward step.
+// The operands of backward_chunk: `count` elements of a row in a step.
 struct BackwardChunk {
   int64_t hidden;
   int64_t count;

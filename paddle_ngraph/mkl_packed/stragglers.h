@@ -16,7 +16,7 @@ namespace paddle_ngraph::mkl_packed {
 // Whether other threads were late recently, so that steps are computed by a single thread.
 bool is_straggling();
 
-// Makes a single thread compute the steps for this time.
+// Has a single thread compute the steps of recurrent layers until this time has passed.
 void run_single_threaded_for(std::chrono::nanoseconds time);
 
 // Times the steps in which threads synchronize.

@@ -83,7 +83,7 @@ class _Geometry:
         return self.groups == 1 and {*self.kernel} == {1} and not any(self.begin + self.end)
 
     def along(self, axis: int) -> _Geometry:
-        """The geometry reduced to one axis."""
+        """The geometry of the convolution along one axis alone."""
         picked: dict[str, Any] = {
             name: [getattr(self, name)[axis]]
             for name in ("size", "kernel", "out", "strides", "dilations", "begin", "end")
@@ -202,7 +202,7 @@ class _Convolution:
         return _convolution(self._g)(data, filter_, strides, begin, end, dilations)
 
     def _rows(self, node: Output) -> Output:
-        """Reshapes to one row for each sample or filter."""
+        """``node`` as a matrix with one row for each sample or filter."""
         return reshaped(self._bridge, node, [self._bridge.shape(node)[0], -1])
 
     def _pointwise(self, data: Output, grad: Output) -> Output:
@@ -252,7 +252,7 @@ class _Convolution:
         ).output(0)
 
     def _depthwise_filter_gradient(self, data: Output, grad: Output) -> Output:
-        """One sum of products for each element of the kernel."""
+        """The filter's gradient: for each element of the kernel, one sum of products."""
         bridge, g = self._bridge, self._g
         batch, channels, *_ = bridge.shape(data)
         multiplier = bridge.shape(grad)[1] // channels

@@ -271,7 +271,7 @@ def triangle(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.tril_grad", "pd_op.triu_grad")
 def triangle_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` where ``x`` was kept, 0 elsewhere."""
+    """``out_grad`` in the triangle that ``tril`` or ``triu`` kept of ``x``, 0 elsewhere."""
     _triangle(bridge, op, "out_grad", "x_grad")
 
 

@@ -21,7 +21,7 @@ from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
 
 
 def _to_pixels(bridge: NgraphBridge, x: Output, factor: int, channels_last: bool) -> Node:
-    """Blocks of ``factor * factor`` channels to squares of pixels."""
+    """``x`` with each block of ``factor * factor`` channels rearranged to a square of pixels."""
     if channels_last:
         batch, height, width, channels = bridge.shape(x)
         channels //= factor * factor
@@ -36,7 +36,7 @@ def _to_pixels(bridge: NgraphBridge, x: Output, factor: int, channels_last: bool
 
 
 def _to_channels(bridge: NgraphBridge, x: Output, factor: int, channels_last: bool) -> Node:
-    """Squares of pixels to blocks of ``factor * factor`` channels."""
+    """``x`` with each square of pixels rearranged to a block of ``factor * factor`` channels."""
     if channels_last:
         batch, height, width, channels = bridge.shape(x)
         height, width = height // factor, width // factor

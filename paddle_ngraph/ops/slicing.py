@@ -134,7 +134,7 @@ class Positions:
         )
 
     def are_none(self) -> bool:
-        """Whether these are no indices at all, so that a slice is empty."""
+        """Whether there is no index at all: the slice is empty."""
         return is_same_shape([self.count], [0])
 
     def reversed(self) -> Positions:
@@ -253,7 +253,7 @@ def _scattered_back(
 
 
 def _spread(bridge: NgraphBridge, node: NodeInput, axis: int, step: int) -> Node | Output:
-    """``step - 1`` zeros between the elements along ``axis``."""
+    """``node`` with ``step - 1`` zeros between its elements along ``axis``."""
     dims = bridge.shape(node)
     rank = len(dims)
     cells = reshaped(bridge, node, [*dims[: axis + 1], 1, *dims[axis + 1 :]])

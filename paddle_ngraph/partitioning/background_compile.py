@@ -64,7 +64,7 @@ class _GraphFacts:
 
     @property
     def operators(self) -> int:
-        """The number of its operators, those in bodies included."""
+        """The number of operators of the graph, those in bodies included."""
         return sum(1 for _ in self.graph.all_ops())
 
     def us_of_run(self, shapes: Sequence[Sequence[int]]) -> float:
@@ -162,7 +162,7 @@ class _CompileQueue:
         """Joins the thread, even after Ctrl-C has interrupted Python's join at exit."""
         if (thread := self._thread) is None:
             return
-        # In another thread than the main one, Python rejects the call.
+        # Python rejects the call of ``signal`` in any thread but the main one.
         with suppress(ValueError):
             # Ignores Ctrl-C from here on: it would break the join permanently.
             signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -23,5 +23,5 @@ def once(function: Callable[[], T]) -> _lru_cache_wrapper[T]:
 
 
 def functions() -> list[Callable[[], object]]:
-    """The functions of the imported modules that run once."""
+    """The functions with decorator :func:`once` in the modules imported so far."""
     return list(_functions)

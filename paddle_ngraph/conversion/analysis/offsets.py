@@ -20,7 +20,7 @@ VALUE_PRESERVING = (
     "pd_op.flatten",
 )
 OPERANDS = "x", "y"
-# Operators that add a value to each element of one of these inputs.
+# Operators that add a value to each element of an input, and the names of inputs that may be it.
 _TERMS: Mapping[str, Sequence[str]] = {
     "pd_op.add": OPERANDS,
     "pd_op.increment": ("x",),

@@ -150,7 +150,7 @@ def _multiplications(model: Model) -> int:
 
 
 class _NotIndependent(Exception):
-    """A node may compute a sample from other samples."""
+    """A node may compute a sample from other samples: the batch is not split."""
 
 
 class _Batch:

@@ -185,7 +185,7 @@ class _Quantized:
                 yield target, path
 
     def _steps(self, value: Output) -> tuple[Output, tuple[Node, ...]]:
-        """The source from which scalings and views alone compute ``value``, and these."""
+        """The value from which only scalings and views lead to ``value``, and these nodes."""
         node = value.get_node()
         steps: list[Node] = []
         while node.get_type_name() in _VIEWS | _SCALINGS:

@@ -44,7 +44,7 @@ ONEDNN_THRESHOLDS = {
         measured=("Zen 3: oneDNN ahead by 1.2 to 1.4 times, 1024 rows and the weights of BERT",),
     ),
     "avx512": OneDnnThresholds(
-        min_multiplications=9 << 26,  # as many as for a matmul of 1024 x 768 by 768 x 768
+        min_multiplications=9 << 26,  # those of a matmul of 1024 x 768 by 768 x 768
         min_multiplications_packed=1 << 28,
         min_summed_size=2048,
         measured=(

@@ -233,7 +233,7 @@ void NgraphEngine::run(const NgraphIO& io, MissingFunction missing) {
     return;
   }
   if (fallback_.is_denied()) return fallback_.run(io);
-  if (FLAGS_check_nan_inf) {  // by Paddle's kernels, so that the check finds the operator with NaN
+  if (FLAGS_check_nan_inf) {  // runs Paddle's kernels: its check finds the operator with NaN
     try {
       return fallback_.run(io);
     } catch (const NgraphError&) {  // the fallback is unavailable: the function runs

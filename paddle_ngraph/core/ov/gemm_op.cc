@@ -81,7 +81,7 @@ Grid grid_of(int64_t batch, int64_t m, int64_t n, int64_t k, int64_t threads) {
   return divide(work, threads);
 }
 
-// The rows or columns of a task.
+// The range of rows or columns of the product that a task computes.
 Range lines_of(const Grid& grid, GemmAxis axis, int64_t task, int64_t size) {
   const Range units = grid.range(axis, task);
   return {units.begin * kUnit, units.end == grid.units(axis) ? size : units.end * kUnit};

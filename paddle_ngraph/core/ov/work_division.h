@@ -101,7 +101,7 @@ class DivisionRecorder {
   DivisionRecorder(const DivisionRecorder&) = delete;
   DivisionRecorder& operator=(const DivisionRecorder&) = delete;
 
-  // Returns the divisions recorded so far and clears them.
+  // Returns the divisions of loops among threads that were recorded so far, and clears them.
   std::vector<Division> take_divisions();
 
   static bool is_recording();

@@ -93,7 +93,7 @@ class GcPause {
 #endif
   }
 
-  // State of the pauses; guarded by the GIL.
+  // State of the pauses of Python's garbage collector; guarded by the GIL.
   static inline int num_pauses = 0;
   static inline bool was_enabled = false;
   static inline thread_local int num_thread_pauses = 0;

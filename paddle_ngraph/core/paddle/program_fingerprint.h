@@ -28,7 +28,7 @@ class ProgramState {
 
  private:
   std::vector<uint64_t> words_;   // all words that the snapshot has read
-  std::vector<uintptr_t> lines_;  // addresses of these words, by cache line
+  std::vector<uintptr_t> lines_;  // addresses of the cache lines that contain the words
 };
 
 }  // namespace paddle_ngraph

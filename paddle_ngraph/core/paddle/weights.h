@@ -83,7 +83,7 @@ class WeightWatch {
   bool is_of(const Weight& known, const phi::DenseTensor& tensor) const;
   long own_holders() const { return are_eager_ ? 2 : 1; }
   static int64_t cooldown_after(int changes);
-  // Whether the memory of all its weights has been freed.
+  // Whether the memory of all weights of the model has been freed.
   static bool is_freed(const Model& model);
   // Reads the weights that may have been written since, and sets the fingerprint.
   void update(Model* model, const std::vector<phi::DenseTensor*>& inputs, const Epoch& now) const;

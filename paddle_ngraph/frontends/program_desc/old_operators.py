@@ -605,7 +605,7 @@ def _is_default(op: LegacyOperator, name: str, value: Any) -> bool:
     try:
         copy.check_attrs()
     except Exception:
-        # Without the attribute the operator is invalid: it has no default.
+        # The attribute has no default: the operator is invalid without it.
         return False
     return not copy.has_attr(name) or _is_same(value, copy.attr(name))
 

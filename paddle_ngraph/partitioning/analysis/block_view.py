@@ -104,7 +104,7 @@ _SCOPE_WRITERS = frozenset(
 _IMPLICIT_WRITERS = frozenset({"pd_op.load", "pd_op.load_combine", "pd_op.py_func"})
 # Attribute of operators that send or receive: the id of a process group.
 RING_ATTRIBUTE = "ring_id"
-# Operators that communicate, but lack that attribute.
+# Operators that communicate with other ranks, but lack RING_ATTRIBUTE.
 _COMMUNICATION = frozenset(
     {
         "pd_op.barrier",
@@ -171,7 +171,7 @@ class OpNode:
 
     @property
     def writes_outer_variables(self) -> bool:
-        """Whether its sub-blocks overwrite variables of outer blocks."""
+        """Whether sub-blocks of the operator overwrite variables of outer blocks."""
         return bool(self.writes_inside)
 
     @property

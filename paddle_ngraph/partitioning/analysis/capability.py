@@ -100,7 +100,7 @@ class Candidates:
         return replace(self, cut_off=self.cut_off | edges)
 
     def with_checks(self, nodes: frozenset[OpNode]) -> Candidates:
-        """Returns a copy with overflow checks for more operators."""
+        """Returns a copy in which ``nodes``, too, get checks for overflow of int32."""
         bodies = {
             node: [replace(each, candidates=each.candidates.with_checks(nodes)) for each in inside]
             for node, inside in self.bodies.items()

@@ -64,7 +64,7 @@ def to_single_assignment(program: Program) -> None:
         return
     while found := list(_Survey(program).replaceable_variables()):
         local = [each for each in found if each.is_local]
-        # Otherwise one per iteration: a new loop-carried value replaces the loop operator.
+        # Without local ones, one variable at a time: its loop-carried value replaces the loop.
         chosen = local or found[:1]
         for each in chosen:
             for write in each.writes:
@@ -165,7 +165,7 @@ class _Survey:
         )
 
     def _has_own_memory(self, value: Value) -> bool:
-        """Whether no other variable shares its memory, judged by the defining operator."""
+        """Whether no other variable shares the memory of ``value``, judged by its operator."""
         producer = value.get_defining_op()
         _, enclosing = self._homes[value_id(value)]
         if producer is None:
