@@ -68,7 +68,7 @@ class LoopIterations:
         return guards.new_iteration_symbol(current - least, self.last + 1 - least)
 
     def value(self, tensor_id: int) -> Number | None:
-        """An induction variable's value in an iteration; ``None`` if it is not one, or unknown."""
+        """A tensor's value in an iteration if it is a known induction variable; else ``None``."""
         steps = {} if self._counters is None else self._counters.steps
         for position in steps:
             if self._specs[position].id == tensor_id:

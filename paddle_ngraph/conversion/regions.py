@@ -119,7 +119,7 @@ class Region(ABC):
 
 
 class Loop(Region):
-    """An nGraph Loop that repeats while a condition is true; each iteration computes the next one.
+    """An nGraph Loop: repeats while a condition is true, which each iteration computes anew.
 
     Its first sources are the initial values, one for each loop-carried result. After these come
     the collected results, whose contents are undefined after no iteration at all.

@@ -379,7 +379,7 @@ def _row_positions(looked_up: np.ndarray, row_ids: np.ndarray) -> np.ndarray:
 
 
 def _padded(rows: np.ndarray) -> np.ndarray:
-    """``rows`` and unused rows to one of few numbers: each number is a shape to compile for."""
+    """``rows`` and then unused rows, so that only few numbers of rows, or shapes, occur."""
     count = _MIN_ROWS
     while count < len(rows):
         count *= 2

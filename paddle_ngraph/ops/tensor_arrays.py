@@ -129,9 +129,9 @@ def _set_element(bridge: NgraphBridge, op: Op, name: str, index: str, least: int
 
 
 def _recent_element(bridge: NgraphBridge, array: TensorArray, number: int) -> Output | None:
-    """The ``number``-th last element if all since were appended singly; else ``None``.
+    """The ``number``-th last element, if it and the later ones were appended singly.
 
-    The elements that the current iteration appends are such.
+    So are the elements that the current iteration appends. ``None`` for other elements.
     """
     last = array.chunks[-number:]
     if len(last) < number or not all(is_same_shape(bridge.shape(part)[:1], [1]) for part in last):

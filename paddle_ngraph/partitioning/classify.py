@@ -176,7 +176,7 @@ class _Classifier:
         return entry.reason_against(op) or _denial_reason(node, op) or op
 
     def _reason_without_elements(self, node: OpNode, entry: Converter, op: Op) -> str | None:
-        """Returns the reason against an operator with empty tensors; ``None`` if it has none.
+        """Returns the reason against an operator because of empty tensors, or ``None``.
 
         A rejected loop has engine operators in its body instead, for iterations with elements.
         """

@@ -52,8 +52,8 @@ _BLOCKS = 1
 _FIELDS = frozenset({_BLOCKS, 2, 3, 4, 5})
 # Text that a PIR program with an engine operator contains.
 _ENGINE_MARKER = b".ngraph_engine_"
-# Text near the beginning of a PIR program that was saved with ``trainable=False``, without other
-# attributes of parameters, for lack of which Paddle's predictors crash.
+# Text near the beginning of a PIR program that was saved with ``trainable=False``: without the
+# attributes of parameters that predictors need.
 _UNTRAINABLE_PATTERN = re.compile(rb'"trainable"\s*:\s*false')
 _HEADER_BYTES = 256
 

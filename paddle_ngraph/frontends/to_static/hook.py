@@ -265,7 +265,7 @@ def _latest_layer(target: Any) -> StaticLayer:
 
 
 def _switch(layer: StaticLayer, attributes: Any) -> _LayerSwitch:
-    """The :class:`_LayerSwitch` for ``attributes``, one of a layer's sets; created if new."""
+    """The :class:`_LayerSwitch` for ``attributes`` of a layer, created at the first request."""
     switches: dict[int, _LayerSwitch] = attached_to(layer, _SWITCHES_ATTRIBUTE, dict)
     found = switches.get(id(attributes))
     if found is None or found.layer_attributes is not attributes:
