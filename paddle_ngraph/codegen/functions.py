@@ -179,8 +179,8 @@ def _propagate(
     except NgraphError:
         if not program.kernel_calls:
             raise
-        # Tries again with one size for all masks: masks that are computed twice may select equally
-        # many elements.
+        # Tries again with one symbolic size for the selections of all masks: a mask that the
+        # program computes twice selects equally many elements each time.
         try:
             _ShapePropagation(program, given, weights, found, one_count=True).block(
                 program.blocks[0]

@@ -33,7 +33,8 @@ _TEMPLATE = Path(__file__).parent / "project"
 _PACKAGE = Path(__file__).parents[1]
 FORMAT = 3
 MANIFEST = "model/manifest.json"
-# Files of the core in the runtime; all files that these include are copied, too.
+# Files of the core that are copied into the runtime of a generated project, with all files that
+# these include.
 _CORE = (
     "core/ov/**/*.cc",
     "core/ov/trim_memory.h",

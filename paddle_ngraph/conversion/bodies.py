@@ -266,7 +266,7 @@ class BodyBuilder:
         return self._outer.arrays.elements(source)
 
     def _array(self, index: int) -> TensorArray:
-        """A TensorArray of the surrounding block, in the state that an iteration sees."""
+        """A TensorArray of the surrounding block, as the body finds it when an iteration starts."""
         if index not in self._appends:
             return TensorArray([self.inputs.add(index)], is_read=True)
         iteration = self._iterations.index
@@ -327,7 +327,7 @@ class BodyBuilder:
         return self.bridge.integers.apply_deferred(spec)
 
     def _appended_elements(self) -> list[Output]:
-        """The elements that this iteration appends to TensorArrays, with a new axis 0 of size 1."""
+        """The elements that an iteration appends to each TensorArray, as nodes [1, count, ...]."""
         chunks = [
             array.chunks for index, array in self._appended.items() if index in self._used_arrays
         ]
@@ -366,7 +366,7 @@ class BodyBuilder:
         return ov.Model(yielded, [*parameters, *late])
 
     def _hide_size_bounds(self, results: list[Output]) -> None:
-        """Hides the bounds of yielded sizes from nGraph where the initial sizes are outside.
+        """Hides the bounds of yielded sizes from nGraph if an initial size is outside the bounds.
 
         nGraph treats these bounds as bounds of the loop's result, which may be the initial value.
         """
@@ -418,7 +418,7 @@ class BodyBuilder:
         return self.bridge.integers.in_range(self._next_iteration, 0, most, error)
 
     def _update_trip_count_check(self) -> None:
-        """Replaces the check of the iteration index by one with the complete model's limits."""
+        """Replaces the check of a loop's trip count by one for all sizes of the complete body."""
         if self._iteration_check is not None:
             replace_node(self._iteration_check, self._trip_count_check())
 

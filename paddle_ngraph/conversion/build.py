@@ -369,9 +369,10 @@ _converted: LRUCache[tuple[str, tuple[Any, ...]], FunctionBuilder] = process_cac
 
 
 def conversion_error(graph: Graph, text: str) -> ConversionError | None:
-    """The error that a converter raises, known before a run if every shape is static.
+    """The error that a converter raises for a graph, found before a run.
 
-    The builder of a successful conversion is cached for the run.
+    ``None`` if there is no error; or if conversion needs a run, for dynamic shapes or contents of
+    inputs. The builder of a successful conversion is cached for the run.
 
     Args:
         graph: The subgraph.

@@ -233,7 +233,7 @@ def _without_checks(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def subgraph_key(graph: Graph) -> str:
-    """A key that does not depend on the results of the subgraph that a program fetches."""
+    """A key of the subgraph that does not depend on which of its results the program fetches."""
     return graph.compiled_for + _digest(
         [
             [

@@ -49,7 +49,7 @@ def build_environment(graph: str, precision: str, threads: int) -> str:
 
 
 def is_stored(graph: str) -> bool:
-    """Whether a function of this graph was built before, under the same conditions."""
+    """Whether the disk cache has a function of this graph, built under the current conditions."""
     if not flags.get("ngraph_cache_dir"):
         return False
     try:

@@ -166,7 +166,7 @@ class FunctionBuilder:
 
 
 def _sizes_of(graph: Graph, symbolic_dims: SymbolicDims | None) -> Sizes:
-    """The sizes of a graph. Without dynamic dimensions only iterations of loops have symbols."""
+    """The bridge's ``sizes``. Without dynamic dimensions only iterations of loops have symbols."""
     if symbolic_dims is not None:
         return Sizes(symbolic_dims.guards)
     return Sizes(Guards({}) if any(op.type == _LOOP for op in graph.all_ops()) else None)

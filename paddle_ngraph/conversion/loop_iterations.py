@@ -68,7 +68,7 @@ class LoopIterations:
         return guards.new_iteration_symbol(current - least, self.last + 1 - least)
 
     def value(self, tensor_id: int) -> Number | None:
-        """An induction variable in an iteration; ``None`` for other tensors, and if unknown."""
+        """A tensor's value in an iteration if it is a known induction variable; else ``None``."""
         steps = {} if self._counters is None else self._counters.steps
         for position in steps:
             if self._specs[position].id == tensor_id:
@@ -76,7 +76,7 @@ class LoopIterations:
         return None
 
     def size(self, position: int) -> Number | None:
-        """An induction variable in an iteration, if int32 represents it in each; else ``None``."""
+        """An induction variable's value if it fits into int32 in every iteration; else ``None``."""
         if self._counters is None or position not in self._counters.steps:
             return None
         end = self._value_at(position, self.last)

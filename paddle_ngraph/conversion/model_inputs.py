@@ -69,7 +69,7 @@ class ModelInputs(ABC):
 
     @abstractmethod
     def runtime_input(self) -> Output:
-        """An output that is not a constant in the complete model.
+        """An output that the build does not know, so that nodes that read it are not folded.
 
         Raises:
             NgraphError: The only inputs are weights.
@@ -128,8 +128,8 @@ class FunctionInputs(ModelInputs):
         ):
             return constant_of(value, dtype).output(0)
         self.value_constants[position] = opset15.constant(value, dtype)
-        # Converters get a Convert of the constant: the constant itself would count as known
-        # contents.
+        # Converters get a Convert of the constant: contents of the constant itself would count as
+        # known, although other runs have others.
         node = opset15.convert(self.value_constants[position], dtype).output(0)
         contents = [
             each if symbol is None else symbolic_dims.size(symbol)
@@ -283,8 +283,8 @@ class BodyInputs(ModelInputs):
         dtype = parameter.get_element_type()
         values = np.array(list(map(hint_of, sizes)), dtype.to_dtype())
         constant = opset15.constant(values.reshape(tuple(parameter.get_shape())))
-        # Converters get a Convert of the constant: the constant itself would count as known
-        # contents.
+        # Converters get a Convert of the constant: the hints in the constant itself would count as
+        # known contents.
         node = opset15.convert(constant, dtype)
         self._sizes.shapes.declare_contents(node.output(0), sizes)
         self._hints.append((node, parameter))

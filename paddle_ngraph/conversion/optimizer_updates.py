@@ -51,14 +51,14 @@ FILL_STATE = 4
 
 
 class _RemovableUpdate(NamedTuple):
-    """An update in the model that can be taken out.
+    """An update that can be taken out of the model, for the engine to do after the run.
 
     Attributes:
         optimizer: The id of the optimizer, ``ADD_TO_STATE`` or ``FILL_STATE``.
         attributes: The attributes of the optimizer.
-        states: The states that it writes.
+        states: The indices of the states that the update writes.
         gradient: The gradient, or the added value; ``None`` for ``FILL_STATE``.
-        parameters: The inputs of the update with one element each.
+        parameters: The inputs of the update with one element each, such as a learning rate.
     """
 
     optimizer: int
@@ -88,8 +88,8 @@ def update_in_place(draft: Draft, num_inputs: int, num_outputs: int) -> None:
     found = finder.updates(draft.model)
     if not found:
         return
-    # In the order of the results: nGraph computes results in their order, so each gradient is read
-    # early, and not all of them at the end.
+    # The updates are sorted by their results: nGraph computes results in their order, so each
+    # gradient is read early, and not all of them at the end.
     found.sort(key=lambda update: max(update.states))
     sources = _Sources(draft, num_inputs, num_outputs, feeds, found)
     draft.updates = [_update(update, sources, finder.readers) for update in found]
@@ -150,7 +150,10 @@ class _Finder:
         )
 
     def _states_of(self, node: Node, rule: OptimizerRule) -> list[int] | None:
-        """The states of an update that reads them unchanged, if nothing else reads its results."""
+        """The indices of the states that an update writes; ``None`` if it has to stay in the model.
+
+        A removable update reads the states unchanged, and only the states' new values read it.
+        """
         found = []
         inputs = node.get_input_size()
         for output, index in zip(node.outputs(), [i for i in rule.states if i < inputs]):

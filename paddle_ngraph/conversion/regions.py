@@ -122,10 +122,10 @@ class Region(ABC):
 
 
 class Loop(Region):
-    """A loop that repeats while a condition is true, which each iteration computes for the next.
+    """An nGraph Loop: repeats while a condition is true, which each iteration computes anew.
 
-    The first sources are the initial values, one for each result of the last iteration. Collected
-    results follow: after no iteration at all, their contents are undefined.
+    Its first sources are the initial values, one for each loop-carried result. After these come
+    the collected results, whose contents are undefined after no iteration at all.
     """
 
     _FIRST_SOURCE_INPUT = 2

@@ -53,7 +53,7 @@ class Sizes:
         return opset15.constant(np.asarray(numbers, dtype=np.int64).reshape(-1))
 
     def record(self, model: ov.Model) -> None:
-        """Records all sizes in the model of the block, and whether any tensor in it is empty.
+        """Records the shapes of all nodes in a model of the block, and whether any tensor is empty.
 
         Only the first call does: afterwards nGraph may no longer know the current shapes.
         """

@@ -41,7 +41,8 @@ MIN_SYMBOLIC_SIZE = 2
 MAX_SYMBOLIC_SIZE = 2**31 - 1
 
 # The upper bound of iteration counts: any smaller count is exact in float32. Where sizes would
-# overflow int32 within as many iterations, the limit is divided by the factor below, repeatedly.
+# overflow int32 within as many iterations, the bound is divided by _ITERATION_REDUCTION_FACTOR,
+# repeatedly.
 MAX_ITERATIONS = 2**24
 _ITERATION_REDUCTION_FACTOR = 16
 

@@ -123,7 +123,7 @@ def static_program(program: Any, function: str, others: str = "") -> Any:
     Args:
         program: The user's argument.
         function: The name of the function that received it, for the message.
-        others: Other arguments that the function accepts, for the message.
+        others: Text about other arguments that the function accepts, the end of the message.
 
     Raises:
         NgraphError: ``program`` is no static program.

@@ -18,7 +18,8 @@ struct Matrix {
   const uint16_t* rounded = nullptr;
 };
 
-// c[m, n] = a[m, k] * b, or c += a * b, for one shape of a and c. Not thread-safe.
+// The multiplication c[m, n] = a[m, k] * b, or c += a * b, by a PackedMatrix b, for one shape of a
+// and c. Not thread-safe.
 class Matmul {
  public:
   virtual ~Matmul() = default;
@@ -68,12 +69,12 @@ class GemmProvider {
                     int64_t ldc, bool accumulate) const = 0;
 };
 
-// The provider that FLAGS_mkl_packed_provider names: "onednn", "mkl", or "auto". Throws NgraphError
-// for another name, and for "mkl" if it is unavailable.
+// The provider of float32 matmuls that FLAGS_mkl_packed_provider selects: "onednn", "mkl", or
+// "auto". Throws NgraphError for another name, and for "mkl" if it is unavailable.
 const GemmProvider& float32_provider();
 
-// The float32 provider or, with FLAGS_ngraph_precision=bf16, the one for bfloat16 if the processor
-// has units for it.
+// The provider that recurrent layers use: float32_provider() or, with FLAGS_ngraph_precision=bf16,
+// the one for bfloat16 if the processor has units for it.
 const GemmProvider& provider();
 
 // The reason why the provider `name` is unavailable; empty if it is available.

@@ -46,7 +46,8 @@ struct Entry {
   std::shared_ptr<const PackedMatrix> matrix;
 };
 
-// The address of a weight, its shape and orientation, whether it is for one row, and its provider.
+// Key of a packed weight: the address of the weight, its shape and orientation, whether it is for
+// left operands of one row, and the provider that packs it.
 using Key = std::tuple<const void*, int64_t, int64_t, WeightOrientation, bool, const GemmProvider*>;
 
 class Cache {

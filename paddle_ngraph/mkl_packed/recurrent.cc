@@ -17,9 +17,9 @@ namespace paddle_ngraph::mkl_packed {
 
 namespace {
 
-// Floating-point operations below which a step is not worth more than one thread: 4 to 10 us. If
-// other work uses one of the cores, synchronizing threads in each step takes far longer than the
-// time that they save.
+// A step of fewer floating-point operations, which take 4 to 10 us, is not worth more than one
+// thread. If other work uses one of the cores, synchronizing threads in each step takes far longer
+// than the time that they save.
 constexpr int64_t kMinParallelFlops = 1'000'000;
 
 // The least number of rows in the estimate of a step's work: with fewer rows, reading the weight
@@ -289,7 +289,8 @@ class ForwardCell {
   float* gates_;
   float* memory_;
   Buffer bias_;
-  // R h of a step: a matmul that accumulates into the distant memory of the gates takes longer.
+  // The product R h of the current step. A matmul that adds it directly to the gates, which are in
+  // distant memory for each step, takes longer.
   Buffer recurrent_;
   Buffer scratch_;
   const float* h_before_;
@@ -305,9 +306,9 @@ void add(const float* __restrict__ from, int64_t count, float* __restrict__ sums
   for (int64_t j = 0; j < count; ++j) sums[j] += from[j];
 }
 
-// The gradients of a cell's gates, [rows, gates], and their sums over the rows. If matmuls read
-// bfloat16, each gradient is rounded once. Both happen after each step, while the gradients are in
-// the caches.
+// Buffers for the gradients of a cell's gates, [rows, gates], and for their sums over the rows. If
+// matmuls read bfloat16, each gradient is rounded once. Rounding and summing follow each step,
+// while the gradients are in the caches.
 class GateGrads {
  public:
   // Allocates memory for the gradients; none if `is_used` is false.
@@ -343,7 +344,8 @@ class GateGrads {
 
  private:
   int64_t gates_;
-  // The distance of rows, padded because the weight gradients read the matrix along its columns.
+  // Floats from row to row of the gradients, with padding: the matmuls for the gradients of weights
+  // read the matrix along its columns.
   int64_t stride_;
   bool rounds_;
   Buffer floats_;

@@ -12,8 +12,8 @@
 
 namespace paddle_ngraph::mkl_packed {
 
-// Columns of one block: `b` is [n / kRowBlock, k, kRowBlock], padded with zeros after its last
-// column.
+// Number of columns in a block of the right operand of row_matmul: `b` is [n / kRowBlock, k,
+// kRowBlock], padded with zeros after its last column.
 constexpr int64_t kRowBlock = 64;
 
 // `rows_of_k`: number of rows of each block in memory, at least k. `b` must outlive the matmul.

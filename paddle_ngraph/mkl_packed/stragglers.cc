@@ -29,8 +29,8 @@ int64_t now() { return nanoseconds(Clock::now().time_since_epoch()).count(); }
 std::atomic<int64_t> single_thread_until{0};
 std::atomic<int64_t> single_thread_ns{0};
 
-// The fastest steps so far, by their key. Not locked: losing a time, or reading that of another
-// key, costs some time but affects no result.
+// The shortest time that a step has taken so far, for some step keys. Not locked: losing a time, or
+// reading that of another key, costs some time but affects no result.
 struct Fastest {
   std::atomic<uint64_t> step_key{0};
   std::atomic<int64_t> time{0};

@@ -344,7 +344,7 @@ def _gelu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
 
 
 def _erf_slope(x: NodeInput) -> Node:
-    """``(1 + erf(x / sqrt(2))) / 2 + x * exp(-x ** 2 / 2) / sqrt(2 * pi)``."""
+    """Slope of ``gelu``: ``(1 + erf(x / sqrt(2))) / 2 + x * exp(-x ** 2 / 2) / sqrt(2 * pi)``."""
     erf = opset15.erf(opset15.multiply(x, constant(math.sqrt(0.5))))
     below = opset15.multiply(opset15.add(erf, constant(1.0)), constant(0.5))
     square = opset15.multiply(x, x)
@@ -354,7 +354,10 @@ def _erf_slope(x: NodeInput) -> Node:
 
 
 def _tanh_slope(x: NodeInput) -> Node:
-    """``(1 + t + x * (1 - t ** 2) * u') / 2``, ``t = tanh(u)``, ``u = a * (x + b * x ** 3)``."""
+    """Slope of ``gelu`` by tanh: ``(1 + t + x * (1 - t ** 2) * u') / 2``.
+
+    ``t = tanh(u)``, ``u = a * (x + b * x ** 3)``.
+    """
     a, b = math.sqrt(2.0 / math.pi), 0.044715
     square = opset15.multiply(x, x)
     cubic = opset15.multiply(x, opset15.add(constant(a), opset15.multiply(square, constant(a * b))))

@@ -131,7 +131,7 @@ def _condition(bridge: NgraphBridge, op: Op) -> Output:
 
 
 def _require_iteration(bridge: NgraphBridge, condition: Output) -> Output:
-    """The condition of a loop with at least one iteration; a run without one falls back to Paddle.
+    """A loop's condition, checked by each run: without an iteration, the run falls back to Paddle.
 
     The plugin would return the elements that iterations of the previous run appended.
     """

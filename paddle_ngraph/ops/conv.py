@@ -281,7 +281,7 @@ class _Convolution:
     # -- the folded representation --------------------------------------------------------------
 
     def _fold(self, node: Output) -> Output:
-        """[A, C, H, W] with the axis that the kernel covers moved into the channels."""
+        """[A, C, H, W] with the axis that the kernel covers whole merged into the channels."""
         bridge = self._bridge
         if self._axis is None:
             return node

@@ -121,7 +121,7 @@ def _counted_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     if not {"start", "end"} <= op.constants.keys():
         return None
     found = range_of([*op.constants["start"], *op.constants["end"]])
-    # The range is widened by 1 on both sides, because fractions are truncated towards 0.
+    # The range of start and end is widened by 1 on both sides: fractions are truncated towards 0.
     return found and (found[0] - 1, found[1] + 1)
 
 

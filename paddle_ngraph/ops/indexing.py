@@ -44,8 +44,8 @@ def embedding(bridge: NgraphBridge, op: Op) -> None:
     ids = bridge.get_input_node(op, "x")
     out = gathered_slices(bridge, weight, ids, 0)
     if padding is not None:
-        # The zeros are set by a Select, and not by an index for which Gather returns zeros, because
-        # the engine moves the consumers of a Gather before it.
+        # A Select sets the zeros of padding, and not an index for which Gather returns zeros,
+        # because the engine moves the consumers of a Gather before it.
         is_padding = opset15.equal(ids, bridge.full(padding, ids.get_element_type()))
         is_padding = opset15.unsqueeze(is_padding, bridge.ints([-1]))
         out = opset15.select(is_padding, bridge.full(0.0, "float32"), out)

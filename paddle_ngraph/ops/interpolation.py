@@ -121,7 +121,7 @@ _AXIS_MAPS: dict[str, Callable[[Op, int, int, np.float32], AxisMap]] = {
 
 
 def _maps(bridge: NgraphBridge, op: Op) -> list[tuple[int, int, AxisMap]]:
-    """Axis, input size and map of each axis that changes, the axis that shrinks most first."""
+    """(axis, input size, interpolation) of each resized axis; the axis that shrinks most first."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     first = 1 if is_channels_last(op) else 2
     axes = range(first, first + len(dims) - 2)
@@ -156,7 +156,10 @@ def interpolate(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _repeats(bridge: NgraphBridge, op: Op) -> tuple[list[int], list[int]] | None:
-    """Axes and factors if each element of an image of dynamic size is only repeated."""
+    """Axes and factors if upsampling only repeats the elements of an image of dynamic size.
+
+    Else ``None``.
+    """
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     axes = [1, 2] if is_channels_last(op) else [2, 3]
     if len(dims) != 4 or op.attr("interp_method") != "nearest" or op.attr("align_corners"):

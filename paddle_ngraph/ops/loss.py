@@ -182,9 +182,9 @@ class Softmax:
         least = opset15.multiply(length, constant(math.exp(_MIN_EXPONENT)))
         self.total = opset15.maximum(self.total, least)
 
-    # The lower bound is applied last: in a row that becomes NaN, both operands of the maximum are
-    # NaN. Some of the plugin's kernels of the maximum drop a NaN of a single operand. In the total
-    # the bound is negligible against 1.
+    # The lower bound of a softmax is applied to its results: in a row that becomes NaN, both
+    # operands of the maximum are NaN. Some of the plugin's kernels of the maximum drop a NaN of a
+    # single operand. In the total the bound is negligible against 1.
 
     def probabilities(self) -> Any:
         """The node of the softmax along the axis."""

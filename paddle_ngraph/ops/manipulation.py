@@ -60,7 +60,7 @@ def flatten(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.squeeze", "pd_op.squeeze_", dtypes=ANY, inputs={"axis": Role.CONSTANT}, moves=True
 )
 def squeeze(bridge: NgraphBridge, op: Op) -> None:
-    """``x`` without the dimensions 1 among ``axis``, or without all dimensions 1 (``squeeze``)."""
+    """``x`` without those axes in ``axis`` that have size 1; without ``axis``, all such axes."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
     axes = {axis_of(axis, len(dims)) for axis in known_ints(bridge, op, "axis")}

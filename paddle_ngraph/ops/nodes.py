@@ -180,7 +180,7 @@ def reshaped(bridge: NgraphBridge, x: NodeInput, shape: Sequence[Number]) -> Out
 
 
 def _target(now: Sequence[Number], shape: Sequence[Number]) -> tuple[list[Number], bool]:
-    """The target of a Reshape, and whether 0 keeps a dimension; a static target if possible."""
+    """The target shape of a Reshape, static if possible, and whether 0 in it keeps a dimension."""
     target = list(shape)
     if not is_symbolic(target) or any(is_same_shape([size], [0]) for size in target):
         return target, False

@@ -169,7 +169,7 @@ def pool_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _in_blocks(layout: Blocked, x: Output, pooling: _Pooling) -> Output | None:
-    """``x`` in the blocked layout, if there is one and pooling keeps its padding channels zero."""
+    """``x`` in its blocked layout; ``None`` without one, or if padding channels may not stay 0."""
     return layout.find(x) if pooling.has_data_in_each_window() else None
 
 
@@ -296,7 +296,7 @@ class _Rows:
         )
 
     def _elements(self, axis: int) -> np.ndarray:
-        """The indices of each window along ``axis``; ``size`` for a window inside the padding."""
+        """For each window its indices along ``axis``; ``size`` for a window inside the padding."""
         length, kernel = self._pooling.size[axis], self._pooling.kernel[axis]
         rows = []
         for index in range(self._pooling.out[axis]):
@@ -322,7 +322,10 @@ class _Rows:
         return AxisMap(position.reshape(-1, 1)).apply(bridge, node, 2)
 
     def back(self, bridge: NgraphBridge, rows: NodeInput) -> Output:
-        """The gradient of :meth:`of`: [N, C, rows, W] -> [N, C, D, H, W], axis by axis."""
+        """The gradient of ``x`` from that of the rows of :meth:`of`, one axis after the other.
+
+        [N, C, rows, W] -> [N, C, D, H, W].
+        """
         (planes, deep), (lines, high) = (taken.shape for taken in self._taken)
         depth, height, width = self._pooling.size
         batch, channels, *_ = bridge.shape(rows)
@@ -352,7 +355,7 @@ _LP_LIMITS = (
 
 
 def _with_padding_included(pooling: _Pooling) -> tuple[_Pooling, list[int]]:
-    """Equal windows over data with its padding included, and the padding after the data."""
+    """The pooling of data that includes its padding, in equal windows; and the padding after it."""
     axes = range(len(pooling.size))
     end = [pooling.end(axis) for axis in axes]
     size = [pooling.size[axis] + pooling.begin[axis] + end[axis] for axis in axes]

@@ -108,7 +108,7 @@ def _shuffled(bridge: NgraphBridge, op: Op, x: Output, groups: int) -> Node:
 
 
 class _Patches:
-    """The patches of an image: along each axis the elements under each element of the kernel."""
+    """The patches of ``unfold``: along each axis, the elements under each element of the kernel."""
 
     def __init__(self, op: Op, size: Sequence[int]) -> None:
         kernel = [int(k) for k in op.attr("kernel_sizes")]

@@ -251,8 +251,8 @@ _register_extreme("min", "min")
 def _first_index(bridge: NgraphBridge, x: NodeInput, axis: int, mode: str) -> Node:
     """The index of the largest or smallest element along ``axis``, the first one of several.
 
-    As in Paddle a NaN is not a candidate, and an infinity beyond the initial value of the search
-    is treated as that value.
+    As in Paddle a NaN is never the result, and -inf (for the smallest: inf) is treated as the
+    lowest (largest) finite value, from which Paddle's search starts.
     """
     if bridge.on_cpu:
         return bridge.extension("ArgMax", [x if mode == "max" else opset15.negative(x)], axis=axis)

@@ -21,7 +21,10 @@ from paddle_ngraph.ops.nodes import known_ints, reshaped, transposed
 
 
 def _points(bridge: NgraphBridge, op: Op) -> tuple[list[int], Node]:
-    """The output's sizes, and [points, axes + 1]: x, y (and z) in [-1, 1], then 1."""
+    """The output's spatial sizes, and the coordinates of its points: [points, axes + 1].
+
+    A row contains x, y (and z) in [-1, 1], and a 1.
+    """
     if op.has_input("output_shape"):
         shape = known_ints(bridge, op, "output_shape")
     else:
@@ -87,7 +90,10 @@ class _Neighbour:
 
 
 class _Sampling:
-    """The points of ``grid`` [N, ..., axes] in an image ``x`` [N, C, ...]."""
+    """The sampling of an image ``x`` [N, C, ...] at the points of ``grid`` [N, ..., axes].
+
+    For ``grid_sample`` and its gradient.
+    """
 
     def __init__(self, bridge: NgraphBridge, op: Op) -> None:
         self._bridge = bridge
@@ -194,7 +200,10 @@ class _Sampling:
         return found
 
     def rows(self) -> Node:
-        """A row of channels for each element of each image, and one of zeros after each image."""
+        """The images as rows of channels, one for each element; a row of zeros after each image.
+
+        For :meth:`value`, which reads the zeros for corners outside the image.
+        """
         bridge, size = self._bridge, math.prod(self._sizes)
         lines = reshaped(bridge, self._x, [self.batch, self.channels, size])
         zero = bridge.full(0.0, "float32", [self.batch, 1, self.channels])

@@ -152,7 +152,7 @@ def _assigned(bridge: NgraphBridge, x: NodeInput, indices: Any, updates: NodeInp
 
 
 def _last_update(bridge: NgraphBridge, shape: Sequence[int], indices: Any) -> Node:
-    """For every index of ``shape``, which update is its last one; -1 where there is none."""
+    """For every index of ``shape``, the number of the last update of it; -1 where there is none."""
     count = bridge.shape(indices)[0]
     numbers = opset15.constant(np.arange(count, dtype=np.int32))
     return opset15.scatter_nd_update(bridge.full(-1, Type.i32, shape), indices, numbers, "max")

@@ -106,13 +106,13 @@ def flip(bridge: NgraphBridge, op: Op) -> None:
 
 @dataclass(frozen=True)
 class Positions:
-    """Evenly spaced indices along an axis: a ``range`` whose sizes may be symbolic.
+    """Evenly spaced indices along an axis: a ``range`` whose start and count may be symbolic sizes.
 
     Attributes:
         start: The first index.
         count: The number of indices.
         step: The distance between indices.
-        read: An offset added to all indices, a tensor of one element, known only in a run.
+        read: An offset to add to all indices, which a run reads from a tensor of one element.
     """
 
     start: Number

@@ -102,7 +102,12 @@ def array_read(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _set_element(bridge: NgraphBridge, op: Op, name: str, index: str, least: int) -> None:
-    """Sets output ``name`` to the element at input ``index``, which is at least ``least``."""
+    """Sets output ``out`` to an element of the TensorArray in input ``name``.
+
+    Args:
+        index: The name of the input that contains the element's index.
+        least: The least index: 0, or a negative one if indices may count from the end.
+    """
     array = bridge.arrays[op.input(name)]
     position = known_int(bridge, op, index) if bridge.is_known(op, index) else None
     if isinstance(position, int) and least <= position < 0:

@@ -176,9 +176,9 @@ class _Classifier:
         return entry.reason_against(op) or _denial_reason(node, op) or op
 
     def _reason_without_elements(self, node: OpNode, entry: Converter, op: Op) -> str | None:
-        """Returns the reason against an operator that reads or produces empty tensors.
+        """Returns the reason against an operator because of empty tensors, or ``None``.
 
-        Such a loop has engine operators in its body instead, for iterations with elements.
+        A rejected loop has engine operators in its body instead, for iterations with elements.
         """
         names = {vid: name for name, vid in self._slots[node] if vid in self._empty}
         if not names.keys().isdisjoint(node.initial_values):

@@ -140,7 +140,8 @@ class RunByName(NamedTuple):
 # ``None``.
 _runs_by_name: ContextVar[list[RunByName] | None] = ContextVar("runs by name", default=None)
 _rewritten: ContextVar[list[Any] | None] = ContextVar("rewritten programs", default=None)
-# Thread limit for the pass by name in this thread: Paddle passes no arguments to a pass.
+# Thread limit of subgraphs when Paddle applies the program pass by its name, in this thread: Paddle
+# passes no arguments to a pass.
 _threads: ContextVar[int] = ContextVar("threads", default=0)
 
 

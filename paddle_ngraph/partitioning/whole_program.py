@@ -36,7 +36,7 @@ class Source(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The target of a result of the operator.
+    """Where a result of the engine operator goes: a variable of the scope, or a fetch.
 
     Attributes:
         name: Name of the variable of the scope, or of the fetch.

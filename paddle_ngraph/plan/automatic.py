@@ -327,8 +327,8 @@ class _PlanSelection:
         if candidate.schedule is None:
             return None
         steps = self._stopwatch.steps(candidate)
-        # The time of the sequential run counts if it is shorter: the engine then runs subgraphs in
-        # one thread.
+        # The time of running the steps one after another counts if it is shorter: the engine then
+        # uses one thread for all of them.
         return min(sum(steps.alone), total_ms(candidate.tasks(steps.concurrent))) + steps.besides
 
 

@@ -84,7 +84,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ScheduleStep:
-    """An engine operator of a program, a collective, or a concatenation of rows.
+    """A step of a schedule: an engine operator, a collective, or a concatenation of rows.
 
     Attributes:
         node: The operator.

@@ -274,7 +274,7 @@ def _insert_copies_of(view: BlockView, vid: str, source: str) -> None:
 
 
 def _device_of_results(view: BlockView, node: OpNode) -> str:
-    """The device of an operator; a list operator has the device that computes its first member."""
+    """The device that has the results of an operator; for a list, that of its first member."""
     if node.type not in LISTS:
         return node.device
     return next((producer.device for producer in producers_of(view, node)), "")

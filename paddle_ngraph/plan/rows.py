@@ -75,7 +75,7 @@ def split_feeds(view: BlockView) -> dict[OpNode, int]:
 
 
 def is_row_split(view: BlockView, node: OpNode) -> bool:
-    """Whether an operator is a split into rows, or a constant operand of a split or concat."""
+    """Whether an operator splits along axis 0, or is a constant only for splits and concats."""
     if node.type == _CONSTANT:
         readers = view.readers.get(node.writes[0], ())
         return all(reader.type in (_SPLIT, _CONCAT) for reader in readers)

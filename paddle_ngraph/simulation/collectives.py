@@ -45,7 +45,7 @@ class SimulatedLink:
         return size / (self.gigabytes_per_s * 1e6)
 
     def shared(self, ranks_per_core: int) -> SimulatedLink:
-        """The link of ranks on a shared core: each rank waits for the sends of the others."""
+        """The link as each rank of a shared core gets it: it waits for the sends of the others."""
         return SimulatedLink(
             self.latency_us * ranks_per_core,
             self.gigabytes_per_s / ranks_per_core,

@@ -188,7 +188,7 @@ class _Fields:
         return found
 
     def number(self, name: str, above: bool = False) -> float:
-        """A number of at least 0, or above 0 if ``above``; 0 if the field is missing."""
+        """The field's number, at least 0, or above 0 if ``above``; 0 if the field is missing."""
         return self._checked(name, self._found.get(name, 0.0), above)
 
     def integer(self, name: str) -> int:
@@ -198,7 +198,7 @@ class _Fields:
         return found
 
     def by_count(self, name: str) -> dict[int, float]:
-        """Milliseconds (0 or more) by a number of cores or ranks; empty if the field is missing."""
+        """The field's milliseconds (0 or more) by number of cores or ranks; ``{}`` if missing."""
         found = _Fields(self._found.get(name, {}), f"{self._where}: {name}")._found
         for key in found:
             if not key.isdecimal() or int(key) < 1:

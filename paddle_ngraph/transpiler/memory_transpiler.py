@@ -85,12 +85,12 @@ class MemoryReport:
 
     @property
     def before(self) -> int:
-        """The peak of the memory of results in the given program, in bytes."""
+        """The predicted peak memory of operators' results in the original program, in bytes."""
         return self.blocks[0].before
 
     @property
     def after(self) -> int:
-        """The peak of the memory of results in the new program, in bytes."""
+        """The predicted peak memory of operators' results in the optimized program, in bytes."""
         return self.blocks[0].after
 
     def __str__(self) -> str:
@@ -152,7 +152,7 @@ def rewrite(program: Program, limits: Limits) -> MemoryReport:
 
 
 def _rewrite_block(block: Block, limits: Limits, found: dict[int, BlockMemory]) -> list[int]:
-    """Optimizes a block after its sub-blocks; returns the keys of all, its own first."""
+    """Optimizes a block after its sub-blocks; returns their keys in ``found``, its own first."""
     key = len(found)
     found[key] = BlockMemory(0, 0, 0)
     keys = [key]

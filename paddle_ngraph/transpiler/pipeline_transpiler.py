@@ -355,9 +355,9 @@ class _StageBuilder:
         return [vid for vid, name in self._parameters.items() if homes[name] == stage]
 
     def _with_dependencies(self, nodes: set[OpNode]) -> tuple[set[OpNode], list[str]]:
-        """Returns ``nodes`` with producers that belong to no stage, and the variables to be fed.
+        """Returns ``nodes`` with those producers that belong to no stage, and the ids to be fed.
 
-        A variable is fed if another program computes it.
+        A variable that they read is fed if another of the pipeline's programs computes it.
         """
         pending, found, outside = list(nodes), set(nodes), set()
         while pending:
@@ -492,7 +492,7 @@ class _ProgramCopy:
         self._fed: dict[int, Value] = {}
 
     def value(self, of_whole: Value) -> Value:
-        """The value in this copy of the program for a value of the whole program."""
+        """The value of the stage's copy of the program that corresponds to ``of_whole``."""
         found: Value = self._mapping.look_up(of_whole)
         return self._fed.get(found.id, found)
 

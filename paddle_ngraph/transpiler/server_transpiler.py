@@ -392,7 +392,7 @@ def _send(dense: Sequence[tuple[str, list[int]]]) -> tuple[Program, list[Value]]
 
 
 def _members(value: Value) -> list[Value]:
-    """The members of a list; the value itself if it is no list; none if absent."""
+    """The members of an operand that is a list; the operand itself if not; ``[]`` if absent."""
     if not value.initialized():
         return []
     return producer_of(value).operands_source() if _is_list(value) else [value]

@@ -36,7 +36,8 @@ from paddle_ngraph.transpiler.training_program import (
 # The latency of a message between stages, and the number of elements sent per microsecond.
 _US_PER_MESSAGE = 50.0
 _SENT_ELEMENTS_PER_US = 200.0
-# The time of a forward operator counts three times: its gradient takes twice as long.
+# The time of a forward operator counts three times, since its gradient, which is on the same stage,
+# takes twice as long.
 _PASSES_PER_OPERATOR = 3
 # The number of reads and writes by an update for each element of a parameter and of its states.
 _ACCESSES_PER_UPDATE = 8

@@ -17,8 +17,8 @@ from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 SLICES = ("pd_op.slice", "pd_op.strided_slice")
 # Operators whose result is true exactly where both operands are.
 CONJUNCTIONS = ("pd_op.logical_and", "pd_op.bitwise_and")
-# Comparisons that are true where the first operand is smaller, or larger; and the minimal
-# difference of the operands then.
+# Comparisons that are true where the first operand is smaller, and those where it is larger; with
+# the minimal difference of two integers for which the comparison is true.
 LESS = {"pd_op.less_than": 1, "pd_op.less_equal": 0}
 GREATER = {"pd_op.greater_than": 1, "pd_op.greater_equal": 0}
 

@@ -59,7 +59,7 @@ class Offset(NamedTuple):
 
 
 class Offsets:
-    """The integers in the short tensors of a block.
+    """The integers in the short tensors of a block, each as an :class:`Offset`.
 
     Args:
         ops: The operators of the block, in order.
@@ -103,7 +103,7 @@ class Offsets:
         return pairs if are_certain and set(steps) <= {Offset(None, 1)} else None
 
     def slice_bases(self, op: Op) -> set[tuple[int, int]] | None:
-        """The elements of tensors from which an operator's slice bounds are counted.
+        """The bases of an operator's slice bounds, see :class:`Offset`, other than known integers.
 
         Returns:
             ``None`` if a bound is not a short list of integers.

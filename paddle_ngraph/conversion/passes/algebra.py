@@ -289,9 +289,9 @@ def _is_on_grid(value: Output) -> bool:
 
 
 def preserve_overflow_before_large_terms(model: Model) -> None:
-    """Lets a multiplication overflow where an added constant could bring the result back.
+    """Has a multiplication overflow, as in Paddle, before a large constant is added to the product.
 
-    The plugin computes a product and the sum with it in one step, in which nothing overflows.
+    The plugin would compute the product and the sum in one step, in which nothing overflows.
     """
     for node in model.get_ordered_ops():
         if node.get_type_name() not in _SUMMING or node.get_element_type() != Type.f32:

@@ -185,7 +185,7 @@ class _Batch:
         return self._axes.get(key_of(value))
 
     def only_first_axis(self, node: Node) -> int | None:
-        """The batch axis of the first input of ``node``, if no other input is batched."""
+        """The batch axis of ``node``: its first input's; ``None`` if another input is batched."""
         first, *rest = map(self.axis, node.input_values())
         return first if all(axis is None for axis in rest) else None
 

@@ -51,7 +51,7 @@ def block_of(*channels: int) -> int:
 
 
 def padded_block_of(*channels: int) -> int:
-    """The block of :func:`block_of`; if none divides the channels, one that adds few lanes."""
+    """The block of :func:`block_of`; if none divides the channels, one with few padded lanes."""
     block = block_of(*channels)
     if (
         block == 1
@@ -100,7 +100,7 @@ class Blocked:
         return found
 
     def plain(self, node: Any, channels: int) -> Output:
-        """[N, ceil(C / block), H, W, block] -> [N, C, H, W]; caches the blocked value."""
+        """[N, ceil(C / block), H, W, block] -> [N, C, H, W]; records its blocked value, too."""
         source = as_output(node)
         result = self.moved(source, 1, channels)
         self._found[key_of(result)] = source

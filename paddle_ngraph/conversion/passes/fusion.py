@@ -141,11 +141,11 @@ def _known_value(output: Output) -> float | None:
 def gradient_sum(
     gradient: Output, readers: Readers, is_given: Callable[[Output], bool]
 ) -> tuple[list[Output], list[Output]]:
-    """The terms that an optimizer update sums up, and the factors of the sum.
+    """The terms of a gradient that its optimizer update can sum up, and the factors of the sum.
 
     A clipped gradient is multiplied by a scalar at the end, and the gradient of a batch computed in
-    slices is a sum of inputs of the subgraph. Other sums are computed next to their terms, all of
-    which would have to be retained for the update.
+    slices is a sum of inputs of the subgraph. Any other sum is a single term, which the model
+    computes: all terms of the sum would have to be retained for the update.
 
     Args:
         gradient: The gradient that the update reads.

@@ -298,7 +298,7 @@ def _rounded(tensor: _QuantizedTensor, factor: Array, scale: Array) -> Output:
 
 
 def _ends_small_matmul(node: Node) -> bool:
-    """Whether ``node`` is a 2-D matmul, or fused with one, or behind moved nodes.
+    """Whether ``node`` is a 2-D matmul, or follows one, with only fused or moved nodes between.
 
     The plugin merges several such matmuls of 4 or 8 rows into one node, and rounds their integer
     sums as if their bits were those of floats (OpenVINO 2026.4.1).

@@ -91,7 +91,7 @@ def _use_bfloat16(
 
 
 def _following_rounding(matmul: Node) -> Node:
-    """The rounding that is the matmul's only reader, for the matmul to do; or the matmul itself."""
+    """The rounding to bfloat16 that alone reads a matmul, to be fused with it; else the matmul."""
     readers = [target.get_node() for target in matmul.output(0).get_target_inputs()]
     type_names = [reader.get_type_name() for reader in readers]
     return readers[0] if type_names == [ROUNDING] else matmul

@@ -47,7 +47,7 @@ _UNIT_PRESERVING = ELEMENTWISE | {
     "Unsqueeze",
 }
 _SUMS = frozenset({"ReduceMax", "ReduceMean", "ReduceSum"})
-# The maximum rank of data and weights of a layer whose matmul may belong to a unit.
+# The maximum rank of data and weights of a layer whose matmul may belong to a unit; see _crashes.
 _MAX_RANK_OF_LAYERS = 2
 # The rank of the input of a normalization over groups of channels: [samples, groups, rest].
 _RANK_OF_GROUPS = 3
@@ -307,7 +307,11 @@ def _changes_rank(node: Node) -> bool:
 
 
 def _traits_of_matmul(matmul: Node, sources: Sequence[frozenset[str]]) -> frozenset[str]:
-    """The matmul variants that units contain, and "unit" if this may be the last one of a unit."""
+    """The kinds of matmul in the plugin's units that this may be; "unit" if it may be the last one.
+
+    Args:
+        sources: The traits of the operands.
+    """
     before = sources[0] | sources[1]
     left, right = (
         matmul.get_attributes()[f"transpose_{name}"] and "transposed" not in source
@@ -340,7 +344,7 @@ def _is_of_groups(value: Output) -> bool:
 
 
 def _joins(node: Node, traits: dict[str, frozenset[str]]) -> bool:
-    """Whether ``node`` reads the end of a unit, and a value that a loop may compute."""
+    """Whether the plugin may crash: ``node`` reads a unit's end and the value of another loop."""
     read = {
         key_of(value): value for value in node.input_values() if not constants.is_constant(value)
     }

@@ -20,8 +20,8 @@ const CacheDeclaration freed_bytes_declaration(
 
 constexpr size_t kAlignment = 64, kHugePage = size_t{2} << 20;
 
-// Rounds up in steps of an eighth of the next power of two, so that batches of almost the same size
-// share blocks.
+// Rounds the size of a block up, in steps of an eighth of the next power of two, so that batches of
+// almost the same size share blocks.
 size_t rounded(size_t bytes) {
   size_t step = kAlignment;
   while (step * 8 < bytes) step *= 2;

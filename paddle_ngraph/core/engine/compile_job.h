@@ -17,8 +17,9 @@ class BackgroundCompiler;
 class FunctionStore;
 struct NgraphIO;
 
-// All inputs of a build, so that the job outlives the run that submitted it. An engine has at most
-// one job that is neither built nor cancelled. Thread-safe.
+// A function to build in the background, with all inputs of the build, so that the job outlives the
+// run that submitted it. An engine has at most one job that is neither built nor cancelled.
+// Thread-safe.
 class CompileJob {
  public:
   // The job retains `functions`, and with it the engine, which owns both `functions` and

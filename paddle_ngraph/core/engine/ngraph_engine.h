@@ -92,7 +92,8 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
     bool is_deniable = false;  // whether the cause of the failure may be other than the data
   };
   void run(const NgraphIO& io, MissingFunction missing);
-  // Runs the function, if there is one, and records a failure after which the fallback may run.
+  // Calls run_function(). An exception after which the fallback may run is not thrown, but recorded
+  // in `attempt`.
   void try_function(const NgraphIO& io, const Settings& settings, MissingFunction missing,
                     Attempt* attempt);
   // Runs the function, if there is one. If it throws, no output was set and no state written.

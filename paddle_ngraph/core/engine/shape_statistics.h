@@ -21,7 +21,7 @@ class ShapeStatistics {
   enum class Frequency {
     kFrequent,
     kSeldom,
-    kSeldomAndNew  // seldom, and no function for it was built in this process; one may be on disk
+    kSeldomAndNew  // a seldom shape for which this process has built no function; disk may have one
   };
 
   // Counts a run that lacks the function for this key, and returns the frequency of its shape.

@@ -159,7 +159,8 @@ BuiltFunction to_built_function(StoredFunction stored) {
     step.parameters = words.list<int64_t>();
   }
   built.function = std::make_unique<OvFunction>(stored.blob, settings);
-  // The plugin has packed most constants, so few pages of the blob are read again.
+  // By now the plugin has packed most constants into memory of its own, so few pages of the blob
+  // are read again.
   release_pages(stored.blob);
   return built;
 }

@@ -23,8 +23,8 @@ Bounds bounds_of(const Relu& relu) {
 // At most this number of floats is summed in float32; these sums are added in float64.
 constexpr int64_t kChunk = 4096;
 
-// Data as [batch, blocks, pixels, block], or as [batch, pixels, channels], with its blocks
-// adjacent.
+// The sizes of data in the layout [batch, blocks, pixels, block], or in [batch, pixels, channels],
+// where the blocks of a pixel are adjacent.
 struct View {
   int64_t batch = 0;
   int64_t blocks = 0;

@@ -68,7 +68,8 @@ class LoopThreads {
   LoopThreads(const LoopThreads&) = delete;
   LoopThreads& operator=(const LoopThreads&) = delete;
 
-  // Calls body(begin, end) on chunks that make up [0, count). `steps` is the work of one index.
+  // Calls body(begin, end) for chunks that make up [0, count), concurrently if that pays off.
+  // `steps` is the number of operations for one index.
   void run(int64_t count, int64_t steps,
            const std::function<void(int64_t begin, int64_t end)>& body) const;
 
@@ -104,10 +105,11 @@ class Updater {
 
   const Updates& updates() const;
 
-  // Reads the scalars of all updates, and checks their operands; writes nothing. `inputs` (which
-  // end with the states) and `states` are those of the subgraph, `results` those of the function
-  // followed by its pinned values; only operands of updates must be set, and written memory must be
-  // disjoint from all other. Throws InvalidInput if sizes disagree.
+  // Prepares the updates of a run: reads their scalars, such as learning rates, and checks their
+  // operands; writes nothing. `inputs` (which end with the states) and `states` are those of the
+  // subgraph, `results` those of the function followed by its pinned values; only operands of
+  // updates must be set, and written memory must be disjoint from all other. Throws InvalidInput if
+  // sizes disagree.
   Run prepare(const std::vector<FloatSpan>& inputs, const std::vector<FloatSpan>& results,
               const std::vector<FloatSpan>& states) const;
 

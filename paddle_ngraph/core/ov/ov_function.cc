@@ -64,8 +64,9 @@ ov::Core create_core() {
   return made;
 }
 
-// Returns the core of the process, which is created at the first call. Forks wait meanwhile: if a
-// process forks while another thread loads a library, the child cannot load any library.
+// Returns OpenVINO's core, one for the process, which is created at the first call. A fork waits
+// until it is created: if a process forks while another thread loads a library, the child cannot
+// load any library.
 ov::Core& core() {
   const ForkBlocker fork_blocker;
   static ov::Core core = create_core();
@@ -165,8 +166,8 @@ class SingleThreadConfigs {
   }
 };
 
-// Returns the result of make(configuration). If the plugin would use a single thread for it, the
-// model is compiled for the calling thread.
+// Returns the model that make(configuration) compiles or imports. If the plugin would run it on a
+// single thread of its own, the model is made again, to run on the calling thread.
 template <typename Make>
 ov::CompiledModel compile_with_threads(Settings* settings, const Make& make) {
   const bool may_share = settings->device.empty() && settings->num_threads != 1;
@@ -227,8 +228,8 @@ ov::CompiledModel compile(ov::Model* model, Settings* settings) {
   return unwrapping_errors([&] { return compile_unchanged(model, settings); });
 }
 
-// Makes the constants in this memory retain it: the compiled model is another one, without the
-// constants that were folded or packed.
+// Has each constant whose data is in `memory` share the ownership of it. So memory lives as long as
+// a compiled model reads it: the plugin compiles a copy, without constants that it folds or packs.
 void attach_owners(const ov::Model& model, const std::vector<OwnedMemory>& memory) {
   for (const auto& node : model.get_ordered_ops()) {
     if (const auto* region = dynamic_cast<const ov::op::util::MultiSubGraphOp*>(node.get())) {

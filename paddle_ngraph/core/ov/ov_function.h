@@ -84,8 +84,8 @@ class OvFunction {
   // use; the memory of other constants must be retained by the caller. Throws ov::Exception.
   OvFunction(void* model, const Settings& settings, const std::vector<OwnedMemory>& memory = {});
 
-  // Loads the output of save() of the same release; `settings` are those with which it was saved.
-  // Throws ov::Exception.
+  // Loads a function from the contents of a file that save() of the same release has written;
+  // `settings` are those with which it was saved. Throws ov::Exception.
   OvFunction(Blob blob, const Settings& settings);
   ~OvFunction();
   OvFunction(const OvFunction&) = delete;
@@ -108,8 +108,8 @@ class OvFunction {
   // Whether some input or result has a dynamic shape.
   bool has_dynamic_shapes() const;
 
-  // Whether a run may compute cached data for later runs, though there was a run before: packs
-  // weights for other shapes, or compiles for the remaining chunks.
+  // Whether a run that is not the first may still prepare data for later runs: pack weights for
+  // other shapes, or compile the model for the remaining chunks.
   bool may_pack() const;
 
   // Executes on the caller's memory, which another device copies from and to: one address for each

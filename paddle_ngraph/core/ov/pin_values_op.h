@@ -32,7 +32,7 @@ class PinValues : public ExtensionOpOf<PinValues, PinValuesAttributes> {
   // Finds the PinValues node that computes the last result of a model; nullptr if there is none.
   static std::shared_ptr<PinValues> of(const ov::Model& model);
 
-  // Replaces the operator in the model by its pinned values: these become the last results.
+  // Removes the PinValues of a model; the values that it would pin become the last results instead.
   static void remove_from(ov::Model* model);
 
   // Whether a compiled model that ends with a PinValues executes it last, and no other node

@@ -27,7 +27,8 @@ bool is_greater(const Element& left, const Element& right) {
 // Paddle sorts by another algorithm if k times this number is less than the number of elements.
 constexpr int64_t kPartialSortRatio = 64;
 
-// Approximate number of comparisons per element, to estimate whether a row is worth a thread.
+// Approximate number of comparisons for each element that is sorted, to estimate whether sorting a
+// row is worth a thread.
 constexpr int64_t kSortStepsPerElement = 8;
 
 }  // namespace

@@ -47,8 +47,8 @@ std::unordered_map<PyObject*, Capture*>& lazy_tensors() {
   return *tensors;
 }
 
-// Memory that deferred calls will read, and their captures, which pin the memory. Guarded by the
-// GIL.
+// For each memory that deferred calls will read, the captures of these calls, which pin the memory.
+// Guarded by the GIL.
 std::unordered_map<const phi::Allocation*, std::vector<Capture*>>& readers() {
   static auto* const captures =
       new std::unordered_map<const phi::Allocation*, std::vector<Capture*>>();
@@ -229,8 +229,8 @@ bool equals_constant(const Argument& constant, PyObject* given) {
   return is_equal == 1;
 }
 
-// Appends to a reason the innermost Python line outside Paddle, the plugin's frontends and
-// generated code.
+// A reason for a graph break, followed by the user's line of Python: the innermost one outside
+// Paddle, the plugin's frontends and generated code.
 std::string with_user_line(const std::string& reason) {
   if (reason == kEndOfFunction) return reason;
   auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
@@ -356,8 +356,8 @@ void TraceCache::clear_traces() {
 void TraceCache::clear() {
   clear_traces();
   graphs_ = 0;
-  // Destroyed at the end of the scope, when all members are consistent: a destructor may call
-  // Python.
+  // The groups are destroyed at the end of the scope, when all members are consistent: their
+  // destructors may call Python.
   const auto freed = std::exchange(groups_, {});
 }
 
@@ -619,8 +619,8 @@ bool flush_other_threads(PyObject* self, PyObject* args, PyObject* kwargs, bool 
     }
   }
   if (lazy_tensors().empty() && readers().empty()) return true;
-  // The capture that the arguments wait for is looked up in each iteration: a thread that computes
-  // it may have ended it meanwhile.
+  // The capture that defers the arguments is looked up in each iteration: another thread may have
+  // computed and ended it meanwhile.
   while (Capture* owner = owner_of(arguments, may_write)) {
     if (!owner->flush_for_other_thread()) return false;
   }
@@ -1820,9 +1820,10 @@ void Capture::note_eager_result(PyObject* result) {
   eager_results_.insert_or_assign(result, tensor_of(result).impl());
 }
 
-// Whether a materialized tensor was created in this call, such as zeros to be filled, and is the
-// only one with its memory. A tensor retained from call to call (a cache) may be written at another
-// index each time, which would be another trace, and may be large.
+// Whether a materialized tensor was created in this call of the captured function, such as zeros to
+// be filled, and is the only one with its memory: writes to it may be deferred. A tensor retained
+// from call to call (a cache) may be written at another index each time, which would be another
+// trace, and may be large.
 bool Capture::owns_memory(PyObject* tensor) const {
   const auto found = eager_results_.find(tensor);
   if (found == eager_results_.end() || found->second.lock() != tensor_of(tensor).impl())

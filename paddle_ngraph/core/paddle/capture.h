@@ -107,8 +107,8 @@ struct TraceNode {
   std::set<std::vector<int>> outputs;
 };
 
-// The common calls of traces that differ in sizes only, and the graphs with dynamic shapes that
-// compute all of them.
+// The calls that traces have in common if they differ in sizes only, and the graphs with dynamic
+// shapes, which compute any of these traces.
 struct TracePattern {
   std::vector<TracedCall> calls;
   std::vector<phi::DDim> shapes;  // shapes of all values of the traces; -1: dynamic dimension

@@ -38,8 +38,8 @@ class ProgramRun {
 // again.
 void mark_weights_written();
 
-// Record that Python got an object for this tensor (returns the id of the exposure), and that the
-// object of this id has been destroyed.
+// record_exposure() records that Python got an object for this tensor, and returns the id of the
+// exposure; end_exposure() records that the object with this id has been destroyed.
 uint64_t record_exposure(const phi::DenseTensor& tensor);
 void end_exposure(uint64_t number);
 

@@ -31,8 +31,8 @@ class FlagOverride {
   FlagOverride(const FlagOverride&) = delete;
   FlagOverride& operator=(const FlagOverride&) = delete;
 
-  // Waits for threads that need the other value: for ten seconds at most, since one of them may be
-  // waiting for this thread (py_func runs programs inside programs).
+  // Begins a use of the flag. Waits until no thread uses its other value, but for ten seconds at
+  // most, since such a thread may be waiting for this one (py_func runs programs inside programs).
   void enter(Use use);
   void exit(Use use);
 

@@ -45,7 +45,8 @@ class DeferredSignals {
 // GIL.
 void set_signal_handler(int number, const pybind11::object& handler);
 
-// Throws a Paddle exception as the placeholder of the interruption, in code called by Paddle.
+// Throws a Paddle exception in place of the interruption, in code called by Paddle, which could not
+// pass Python's exception on; see restore_interruption.
 [[noreturn]] void throw_as_paddle_error(const PythonInterrupt& interruption);
 
 // Whether the text of an exception is the placeholder of a hidden interruption; if so, the

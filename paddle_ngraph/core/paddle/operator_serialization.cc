@@ -35,7 +35,8 @@ constexpr char kArray[] = "[]";
 
 pir::IrContext* ir() { return pir::IrContext::Instance(); }
 
-// False for attributes that do not affect results, and for devices: the engine has only one.
+// Whether an attribute of an operator is serialized: not if it does not affect results, or is a
+// device, since the engine has only one.
 bool is_computed_with(const std::string& name, const pir::Attribute& attribute) {
   static const std::set<std::string> about{"stop_gradient", "persistable", "op_callstack",
                                            "callstack",     "op_role",     "is_distributed",

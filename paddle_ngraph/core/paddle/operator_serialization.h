@@ -24,8 +24,8 @@ pybind11::list attributes_of(const pir::Operation& op);
 // NgraphError for anything that is not a dense tensor.
 pybind11::list result_types(const pir::Operation& op);
 
-// The result types that Paddle infers from the operands. The program may declare less: a
-// loop-carried value whose initial value is such a result has dynamic dimensions there.
+// The result types that Paddle infers from the operands. The program may declare less precise ones:
+// the initial value of a loop-carried value may be declared with dynamic dimensions.
 pybind11::list inferred_types(const pir::Operation& op);
 
 // Inserts an operator into `block`, before the operator `before`, or at the end. Operands are

@@ -348,7 +348,7 @@ PyObject* squared_norm(PyObject* args, PyObject* kwargs) {
 struct Scaling {
   phi::DenseTensor x, y;
 
-  // The scaling of a call; nothing if the call has to fall back to Paddle.
+  // The operands of a call of multiply; nothing if the call has to fall back to Paddle.
   static std::optional<Scaling> of(PyObject* args, PyObject* kwargs) {
     if (must_use_paddle(kwargs)) return std::nullopt;
     Arguments arguments(args);

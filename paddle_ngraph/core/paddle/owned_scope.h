@@ -16,8 +16,8 @@ namespace paddle_ngraph {
 // of a Python object.
 class OwnedScope {
  public:
-  // end: Paddle's own function that destroys a scope. No other object may have addresses in the
-  // scope, because none is notified.
+  // end: Paddle's own function that destroys a scope. No object but user() may have addresses in
+  // the scope, because none is notified of its end.
   OwnedScope(pybind11::object scope, pybind11::object end);
   OwnedScope(const OwnedScope&) = delete;
   OwnedScope& operator=(const OwnedScope&) = delete;

@@ -402,7 +402,10 @@ class _TuningSlot:
         trial.others_compiled = others
 
     def acquire(self, layer: _TrainingTuner, trial: _Trial) -> bool:
-        """Returns whether the layer gets the slot, or had it when this trial began."""
+        """Lets a layer take the trial slot, if it may; returns whether it may go on with the trial.
+
+        The layer that holds the slot keeps it for a trial that has begun.
+        """
         holder = None if self._holder is None else self._holder()
         if holder is layer:
             if trial in layer.undecided:

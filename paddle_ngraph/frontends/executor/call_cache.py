@@ -98,7 +98,7 @@ class _CallCache(LRUCache[str, _CachedCall]):
         self._last: _CachedCall | None = None
 
     def find(self, call: dict[str, Any]) -> _CachedCall | None:
-        """Returns the cached entry of an equal call; ``None`` if there is none."""
+        """Returns the entry that was cached for a call with equal arguments; else ``None``."""
         last = self._last
         if last is not None and last.is_repeated_by(call):
             return last

@@ -25,7 +25,8 @@ _PYTHON = os.path.dirname(os.__file__) + os.sep
 _PADDLE = os.path.dirname(paddle.__file__) + os.sep
 # Threads that load data are in Paddle's code at all times, and write no weights.
 _LOADERS = tuple(_PADDLE + folder + os.sep for folder in ("io", "reader"))
-# Code that calls a function of the core that may write weights refers to it by one of these names.
+# Names of the functions of Paddle's core that may write weights, or of their modules: a frame whose
+# code has none of these names is not in a call of one.
 _CORE_NAMES = frozenset(
     {"_C_ops", "_legacy_C_ops", *replaced.RUNNING_BACKWARD}
     | {target.name for target in (*replaced.RUN_PROGRAMS, *replaced.START_TRAINER)}

@@ -76,7 +76,7 @@ def _serialized(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _creating_switch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Creates executors of Paddle's that run a switch in place of the interpreter."""
+    """Creates a :class:`SwitchedExecutor` in place of Paddle's executor, on CPUs."""
 
     @wraps(original)
     def create_new_executor(self: Any) -> Any:

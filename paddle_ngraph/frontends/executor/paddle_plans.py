@@ -18,7 +18,7 @@ def is_sequential(plan: Plan) -> bool:
 
 
 def pir_programs(plan: Plan) -> dict[str, Program]:
-    """Copies of the plan's programs by job type; none if Paddle cannot translate one to PIR."""
+    """Copies of the plan's programs, in PIR, by job type; ``{}`` if Paddle cannot translate one."""
     copies = {job_type: pir_program(plan, job_type) for job_type in job_types(plan)}
     found = {job_type: each for job_type, each in copies.items() if each is not None}
     return found if len(found) == len(copies) else {}

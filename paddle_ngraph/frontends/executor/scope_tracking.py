@@ -133,7 +133,13 @@ def _reporting(original: Callable[..., None]) -> Callable[..., None]:
 def _report_disappearing(
     root: int, names: Collection[str] | None, by: Binding | None = None
 ) -> None:
-    """Reports that variables are about to disappear; ``names`` is ``None`` for all variables."""
+    """Breaks the bindings to variables that are about to disappear.
+
+    Args:
+        root: The address of the outermost scope of the variables.
+        names: The names of the variables; ``None``: all.
+        by: A binding that stays.
+    """
     if names is None or any(own in name for name in names for own in _EXECUTOR_VARIABLE_PREFIXES):
         names = None
     with _lock:

@@ -98,8 +98,8 @@ class SwitchedExecutor:
 
         Args:
             feed_names: The names of the feeds, as for ``StandaloneExecutor.run``.
-            enable_job_schedule_profiler: The run, in which that flag of Paddle's is an attribute;
-                or the flag.
+            enable_job_schedule_profiler: Paddle's flag of this name; or, from the package's
+                ``Executor.run``, the Run, of which that flag is an attribute.
         """
         run = of_argument(enable_job_schedule_profiler)
         run.feed_names = feed_names
@@ -141,7 +141,7 @@ class SwitchedExecutor:
         Args:
             feed: The feeds by name, as for ``Executor.run``.
             prepare: Called before the run.
-            is_on: The flag.
+            is_on: Whether the engine is on.
 
         Returns:
             The fetched results. ``None`` if no run was possible, so that :meth:`run` is needed.
@@ -304,7 +304,7 @@ class SwitchedExecutor:
         )
 
     def _largest_dynamic_size(self, fed: dict[str, list[int]]) -> int:
-        """The largest fed size of a dimension that the program declares as dynamic."""
+        """The largest size in a feed of a dimension that the program declares as dynamic."""
         sizes = (
             fed[name][axis] for name, axis in self._dynamic_axes if axis < len(fed.get(name, ()))
         )

@@ -195,7 +195,7 @@ class _Flattening(NamedTuple):
     Attributes:
         matrix: The shape after the reshape.
         whole: The target of the inverse reshape.
-        kept: The first elements of the reshape's target.
+        kept: The first elements of the reshape's target; 0 copies a dimension.
     """
 
     matrix: list[int]
@@ -574,7 +574,7 @@ class _TranslatedOperator:
         return self._op.has_attr("reduce_all") and bool(self._op.attr("reduce_all"))
 
     def is_dtype_of_values(self, dtype: int) -> bool:
-        """``dtype`` of ``set_value``: redundant if equal to the dtype of the tensor of values."""
+        """Whether ``dtype`` of ``set_value`` is that of its tensor of values, and so redundant."""
         if self._op.type() != "set_value" or not _has(self._op, "input", "ValueTensor"):
             return False
         name = self._op.input("ValueTensor")[0]

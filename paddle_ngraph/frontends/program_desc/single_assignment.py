@@ -285,7 +285,7 @@ def declared(block: LegacyBlock, name: str) -> LegacyVariable:
 def copy_variable(
     block: LegacyBlock, variable: LegacyVariable, name: str, shape: Sequence[int] | None = None
 ) -> None:
-    """Adds a copy of a variable to a block, which is not persistable."""
+    """Adds a copy of a variable to a block; the copy is not persistable."""
     type, dtype = variable.type(), variable.dtype()
     shape = variable.shape() if shape is None else shape
     stop_gradient = variable.stop_gradient()

@@ -52,8 +52,8 @@ _BLOCKS = 1
 _FIELDS = frozenset({_BLOCKS, 2, 3, 4, 5})
 # Text that a PIR program contains if it has an engine operator.
 _ENGINE_MARKER = b".ngraph_engine_"
-# Text at the beginning of a PIR program that was saved without parameter attributes that predictors
-# need.
+# Text near the beginning of a PIR program that was saved with ``trainable=False``: without the
+# attributes of parameters that predictors need.
 _UNTRAINABLE_PATTERN = re.compile(rb'"trainable"\s*:\s*false')
 _HEADER_BYTES = 256
 

@@ -288,7 +288,7 @@ class _BackwardGuard:
             _backward.saved_states.append(self._saved)
 
     def end(self) -> None:
-        """Called when the pass that reached this graph last reaches another graph, or is over."""
+        """Ends a backward pass's part in this graph: the pass reaches another graph, or is over."""
         _backward.latest = None
         claim = self._claim if self._saved is None else self._saved.latest_claim
         has_run = claim is None or claim.is_over()

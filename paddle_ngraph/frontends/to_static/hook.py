@@ -96,8 +96,8 @@ _rewrite_lock = new_lock()
 _is_switched_on = ThreadLocal(False)
 # The scope of the current run of this thread; ``None`` between runs.
 _acquired_scope: ThreadLocal[Scope | None] = ThreadLocal(None)
-# The program that was traced last, as a weak reference, by its hash, which in Paddle is its
-# address.
+# A weak reference to the program that was traced last, by the program's hash, which in Paddle is
+# its address.
 _traced: dict[int, ref[Program]] = {}
 
 
@@ -434,7 +434,7 @@ class _LayerPrograms:
         return [(names.index(name), axis) for name, axis in axes if name in names]
 
     def rewritten(self, open_size: int, in_blocks: bool = True) -> _Programs:
-        """Copies of both programs with engine operators, as far as operators can be converted.
+        """Copies of the forward and backward program in which engine operators replace subgraphs.
 
         Args:
             open_size: The size that the cost model assumes for dynamic dimensions.
@@ -579,7 +579,7 @@ class _SavedValues:
                 self._backward.remove_op(op)
 
     def drop_unread_outputs(self, keep: set[str]) -> None:
-        """Removes saved values that the backward program does not read.
+        """Stops the forward program from saving values that the backward program does not read.
 
         Args:
             keep: The names of the forward program's outputs.

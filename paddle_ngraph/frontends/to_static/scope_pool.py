@@ -79,7 +79,7 @@ def latest() -> Scope | None:
 
 
 class Claim:
-    """An acquisition of a scope, which is over once the scope is released or acquired again."""
+    """A record that a run acquired a scope; over once the scope is released or acquired again."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope

@@ -47,8 +47,8 @@ LISTS = frozenset({"builtin.combine", "builtin.split", "builtin.slice"})
 # Types of operators with bodies. A body may read variables of the enclosing blocks.
 WHILE, IF = "pd_op.while", "pd_op.if"
 REGIONS = frozenset({WHILE, IF})
-# Operand and result names of these operators for converters: the condition, the initial values of a
-# loop, captured variables, the results.
+# The names of the operands and results of loops and branches, for converters: the condition, the
+# initial values of a loop, captured variables, the results.
 COND, INITIAL_VALUES, CAPTURED, OUT = "cond", "inputs", "captured", "out"
 # Operators that name a variable of the scope in a PIR program, and the attribute with the name.
 SCOPE_NAMES = {
@@ -695,8 +695,8 @@ def must_run_sequentially(nodes: Collection[OpNode], drawing: int) -> bool:
     native = sum(not node.is_engine and DRAW in node.effects for node in nodes)
     if drawing > 0 and drawing + native > 1:
         return True
-    # The order also has to be enforced for writes of sub-blocks, and for operators that
-    # communicate: Paddle ignores both.
+    # Program order also has to be enforced for writes of sub-blocks, and for operators that
+    # communicate: Paddle's executor ignores both.
     return any(node.writes_outer_variables or COMMUNICATE in node.effects for node in nodes)
 
 

@@ -115,7 +115,7 @@ def _empty_results(op: Operation) -> Iterator[Value]:
 
 
 def _inferred(op: Operation) -> Iterator[Sequence[int]]:
-    """The inferred shapes of results; ``()`` for a result that is not a tensor.
+    """The shapes that Paddle infers for the results; ``()`` for a result that is not a tensor.
 
     The declared shape may be dynamic instead: for an initial value of a loop, Paddle declares the
     sizes that an iteration changes as -1.
@@ -123,7 +123,7 @@ def _inferred(op: Operation) -> Iterator[Sequence[int]]:
     try:
         types = _core.inferred_types(op)
     except Exception:
-        # Without inference, because there is none or it fails, no result is known to be empty.
+        # Paddle has no shape inference for the operator, or it fails: no result is known as empty.
         types = [None] * len(op.results())
     for type in types:
         yield type[1] if isinstance(type, tuple) else ()

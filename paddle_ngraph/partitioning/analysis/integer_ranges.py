@@ -133,8 +133,8 @@ class Integers:
         self._certain: Integers | None = None
         if is_certain:
             return
-        # Only inputs of the outermost block are checked in a run: inside a body, no range follows
-        # from a check.
+        # A run checks only inputs of the outermost block: in a loop body or branch, no range
+        # follows from a check.
         if outer is None:
             self._certain = Integers(candidates, is_certain=True)
         for node in reversed(self._view.nodes if outer is None else ()):
@@ -404,10 +404,10 @@ class Integers:
         return found
 
     def _stays_native(self, node: OpNode | None, vid: str) -> bool:
-        """Whether no subgraph can produce ``vid``, which may not fit into int32.
+        """Whether only Paddle can produce variable ``vid``, which may not fit into int32.
 
-        Exceptions are static values, constants, loops, branches, and operators that only move
-        values.
+        A subgraph can if the variable is static, or comes from a constant, a loop, a branch, or an
+        operator that only moves values.
         """
         if node is None or not self._candidates.can_convert(node):
             return True

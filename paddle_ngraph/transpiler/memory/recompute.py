@@ -176,7 +176,7 @@ class _RecomputeSearch:
                 yield choice
 
     def _can_be_substituted(self, buffer: str, position: int) -> bool:
-        """Whether all readers of a buffer from ``position`` on can read a recomputed copy."""
+        """Whether all readers of a buffer from step ``position`` on can read a recomputed copy."""
         if self._lifetimes.values[buffer] > 1:
             return False
         later = (step for step in self._steps[position:] if buffer in step.reads)

@@ -102,7 +102,7 @@ def _advance_releases(
 
 
 class _PendingSteps:
-    """The steps that have not been scheduled yet.
+    """The steps of a block that are not in the schedule yet, and the dependencies between them.
 
     Args:
         order: All steps.
@@ -122,7 +122,12 @@ class _PendingSteps:
                 self._users[buffer][step] = None
 
     def after(self, step: MemoryStep) -> Iterator[MemoryStep]:
-        """Removes a step; returns the ready steps among its followers and last readers."""
+        """Removes a step that was scheduled, after which other steps may have become good choices.
+
+        Returns:
+            Ready steps that depend on the step, or now are the only pending user of one of its
+            buffers, so that they free the buffer.
+        """
         touched = dict.fromkeys(self._followers[step])
         for follower in touched:
             self._dependencies[follower].discard(step)

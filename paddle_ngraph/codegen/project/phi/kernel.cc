@@ -158,7 +158,8 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 // The operands and results of a kernel call, as phi::DenseTensor.
 struct Call {
   std::vector<std::deque<Dense>> operands;
-  // The results that have memory of their own; `results` refers to these and to operands.
+  // The results that have memory of their own. `results` points to these, and to operands that
+  // other results overwrite.
   std::vector<std::deque<Dense>> own;
   std::vector<std::vector<Dense*>> results;
 };

@@ -67,7 +67,8 @@ class Variant {
   // Guards: conditions on the symbols under which the variant is valid.
   std::vector<int64_t> guards_;
   size_t num_symbols_ = 0;
-  // For each parameter of the model: its input, or its random tensor after the inputs.
+  // For each parameter of the model the index of its input, or of its random tensor, which are
+  // counted after the inputs.
   std::vector<size_t> parameters_;
   std::vector<paddle_ngraph::RandomSample> random_samples_;
   paddle_ngraph::Updates updates_;

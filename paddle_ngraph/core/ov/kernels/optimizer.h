@@ -73,8 +73,9 @@ std::unique_ptr<OptimizerUpdate> step_of(const MomentumAttributes& attributes, c
 std::unique_ptr<OptimizerUpdate> step_of(const AdamAttributes& attributes, const float* scalars,
                                          size_t num_states);
 
-// The overload that takes the attributes in the order in which they are visited. Throws NgraphError
-// unless the numbers of attributes, scalars and states are those of the optimizer.
+// The overload for an optimizer given by its enumerator: `attributes` are in the order in which
+// those of the optimizer are visited. Throws NgraphError unless the numbers of attributes, scalars
+// and states are those of the optimizer.
 std::unique_ptr<OptimizerUpdate> step_of(Optimizer optimizer, const std::vector<double>& attributes,
                                          const std::vector<float>& scalars, size_t num_states);
 

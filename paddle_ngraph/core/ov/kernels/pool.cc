@@ -70,9 +70,10 @@ NGRAPH_INLINE inline void match_stripe(const float* x, const Stripe& stripe, int
   }
 }
 
-// Goes backwards, so that the first match is stored last, and without branches, since the index of
-// a window's maximum cannot be predicted. Then every output passes its gradient on once, if the
-// index of its maximum is in `own`.
+// The gradient of max pooling for a row of outputs: adds the gradient of each output to the first
+// element of its window that equals the output. The search goes backwards, so that the first match
+// is stored last, and has no branches, since the index of a window's maximum cannot be predicted.
+// Elements outside `own` get no gradient here.
 NGRAPH_VECTORIZED void match_row(const float* x, int64_t width, const PoolWindow& rows,
                                  const std::vector<Stripe>& columns, int64_t stride,
                                  const float* out, const float* grad, const Range& own,

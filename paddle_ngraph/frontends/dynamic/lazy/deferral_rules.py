@@ -209,7 +209,8 @@ _TYPE_PREDICATES = (
     "is_sparse_csr"
 )
 METADATA_METHODS = frozenset(_TYPE_PREDICATES.split())
-# Attributes that need no data when they are read, and when they are set: layers name their inputs.
+# Attributes of a deferred tensor that can be read, and those that can be set, without its data.
+# Layers set the names of their inputs.
 METADATA_ATTRIBUTES = frozenset(
     {"dtype", "name", "persistable", "place", "shape", "stop_gradient", "type"}
 )
