@@ -60,7 +60,8 @@ inline pybind11::object import_module(const char* module) {
   return found;
 }
 
-// Returns one of the functions; its module is imported at the first call. Requires the GIL.
+// Returns a function of `kPythonCallbacks`, whose module is imported at the first call. Requires
+// the GIL.
 inline pybind11::object callback(PythonCallback call) {
   const auto& [module, name] = kPythonCallbacks[static_cast<size_t>(call)];
   return import_module(module).attr(name);

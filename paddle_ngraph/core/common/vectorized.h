@@ -12,6 +12,6 @@
 #define NGRAPH_VECTORIZED
 #endif
 
-// For functions called by such a loop: inlining is the only way to compile them for its
+// For functions called by an NGRAPH_VECTORIZED function: only inlined are they compiled for its
 // instructions.
 #define NGRAPH_INLINE __attribute__((always_inline))

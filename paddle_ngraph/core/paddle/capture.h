@@ -199,8 +199,8 @@ class Capture {
   // Records the result of a call that was computed immediately.
   void note_eager_result(PyObject* result);
 
-  // Calls a function whose results depend on shapes only: no part of the trace, which has static
-  // shapes.
+  // Calls a function whose results depend on shapes only. The call is no part of the trace, which
+  // has static shapes.
   PyObject* call_shape_query(const InterceptedFunction& function, PyObject* self, PyObject* args,
                              PyObject* kwargs);
 
