@@ -76,7 +76,7 @@ class LoopIterations:
         return None
 
     def size(self, position: int) -> Number | None:
-        """An induction variable in an iteration, if int32 represents it in each; else ``None``."""
+        """An induction variable in an iteration; ``None`` if int32 may not represent it in each."""
         if self._counters is None or position not in self._counters.steps:
             return None
         end = self._value_at(position, self.last)

@@ -279,8 +279,8 @@ class BodyInputs(ModelInputs):
         dtype = parameter.get_element_type()
         values = np.array(list(map(hint_of, sizes)), dtype.to_dtype())
         constant = opset15.constant(values.reshape(tuple(parameter.get_shape())))
-        # Converters get a Convert of the constant: the constant itself would count as known
-        # contents.
+        # Converters get a Convert of the constant: they would take the contents of the constant
+        # itself for known.
         node = opset15.convert(constant, dtype)
         self._sizes.shapes.declare_contents(node.output(0), sizes)
         self._hints.append((node, parameter))

@@ -68,7 +68,7 @@ def softmax_gradient(bridge: NgraphBridge, op: Op, axis: int) -> Any:
 
 
 def _is_of_rows(bridge: NgraphBridge, x: NodeInput, axis: int) -> bool:
-    """Whether the axis is the last one, which is contiguous, and long enough for registers."""
+    """Whether ``axis`` is the last one, with contiguous rows long enough for vector registers."""
     shape = bridge.shape(x)
     is_last = bool(shape) and axis in (-1, len(shape) - 1)
     return (
@@ -164,15 +164,15 @@ class Softmax:
             return None
         if isinstance(length, int):
             return None if length % _REGISTER_FLOATS else opset15.constant(True)
-        # Tests for divisibility in float32, which is exact: a comparison of integers would
-        # specialize the function.
+        # Tests for divisibility in float32, which is exact: a comparison of integer sizes would be
+        # decided during the build, and specialize the function.
         filled = opset15.multiply(
             opset15.convert(self._bridge.ints([length]), Type.f32), constant(1.0 / _REGISTER_FLOATS)
         )
         return opset15.equal(filled, opset15.floor(filled))
 
     def _allow_masked_rows(self, clamps: Any, axis: int) -> None:
-        """Sets the total of a row of only -inf, 0 here, to Paddle's lower bound."""
+        """Sets the sum of exponentials of a row of only -inf, 0 here, to Paddle's lower bound."""
         no_total = select_number(clamps, 0.0, -1.0)
         self._is_valid = opset15.logical_or(self._is_valid, opset15.equal(self.total, no_total))
         length = opset15.convert(self._bridge.ints([self._shape[axis]]), Type.f32)

@@ -30,7 +30,7 @@ _MAX_SEARCH_DEPTH = 32
 _NARROW_BLOCK = 8
 # The maximal ratio of the number of channels with padding to that without.
 _MAX_PADDING_RATIO = 1.5
-# As many channels as an image has: kernels read data of so few from the plain layout.
+# The most channels of data that kernels read from the plain layout, such as those of an image.
 _MAX_UNBLOCKED_CHANNELS = 4
 # Permutations of the axes of [N, C / block, block, H, W] for blocks, and back.
 TO_BLOCKS, FROM_BLOCKS = [0, 1, 3, 4, 2], [0, 1, 4, 2, 3]
@@ -124,9 +124,9 @@ class Blocked:
         return reordered
 
     def find(self, node: Any) -> Output | None:
-        """The blocked layout of a [N, C, H, W] value, if no data has to be reordered for it.
+        """The output with ``node``, a [N, C, H, W] value, in blocked layout and padded by zeros.
 
-        Its padding is zero.
+        ``None`` if data would have to be reordered for it.
         """
         found = self._any(as_output(node))
         return found if found is not None and self._is_clean(found) else None
@@ -148,7 +148,7 @@ class Blocked:
         return not self._padding.get(key_of(blocked), np.float32(0)).any()
 
     def _materialized(self, output: Output) -> Output:
-        """``output`` of an operator, as its plain readers get it.
+        """``output`` of an operator in plain layout, for readers of that layout.
 
         A value that can be computed in blocks is computed in blocks, and only there.
         """
