@@ -192,7 +192,8 @@ def automatic_plan(
     arrays = {name: np.asarray(value) for name, value in feed.items()}
     random = paddle.get_rng_state("cpu")
     try:
-        # Without a background build, the times are those of the engine, not of the fallback.
+        # Functions are compiled during a run, not in the background: the times are those of the
+        # engine, not of the fallback.
         with background_compile.compile_synchronously():
             return _PlanSelection(program, arrays, wanted, scope, stopwatch, random).select()
     finally:

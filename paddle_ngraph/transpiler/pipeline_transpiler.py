@@ -553,7 +553,7 @@ def _startup(given: Any, variables: Mapping[str, Value]) -> Program:
 
 
 def _keep_startup(block: Block, variables: Mapping[str, Value]) -> None:
-    """Removes initializers of other variables; random values stay those of the whole program."""
+    """Keeps the initializers of ``variables``; random values stay those of the whole program."""
     nodes = BlockView(block).nodes
     kept = [n.op for n in nodes if n.type in SCOPE_NAMES and scope_name(n.op) in variables]
     stochastic = [node.op for node in nodes if DRAW in node.effects]

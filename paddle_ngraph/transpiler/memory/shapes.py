@@ -14,7 +14,8 @@ from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Va
 from paddle_ngraph.partitioning.analysis.block_view import SOURCES, dtype_name, scope_name
 
 Shapes = Mapping[str, Sequence[int]]
-# A dtype and a shape, or a list of them for a list; ``None`` for an absent result.
+# The type of a result: a dtype and a shape, or a list of such pairs for a list; ``None`` for an
+# absent result.
 Type = Any
 
 _FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
