@@ -197,8 +197,8 @@ def _batch_of_one(declared: Shapes) -> dict[str, list[int]]:
 class _ShapePropagation:
     """Propagates shapes through the program in execution order, and builds the functions.
 
-    Data-dependent sizes are equal if they depend on one tensor; with ``one_count``, all of them are
-    equal. With ``single``, they are 1.
+    Of data-dependent sizes, those that one tensor determines are assumed equal; with ``one_count``,
+    all of them are. With ``single``, they are assumed to be 1.
     """
 
     def __init__(

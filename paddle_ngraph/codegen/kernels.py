@@ -38,7 +38,8 @@ _DATA_DEPENDENT_SIZES = {
 }
 
 Sizes = Sequence[int]
-# A dtype and a shape, or a list of them for a list; ``None`` for an absent result.
+# The type of a result: a dtype and a shape, or a list of such pairs for a list; ``None`` for an
+# absent result.
 Type = Any
 
 

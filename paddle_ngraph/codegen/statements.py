@@ -291,7 +291,7 @@ class CppBlock:
 
 @dataclass
 class CppProgram:
-    """A program.
+    """A program as statements of C++, from which ``main.cc`` is generated.
 
     Attributes:
         blocks: Block 0 first.
@@ -459,7 +459,8 @@ class _CppProgramBuilder:
         outlives = is_persistent and name != self._scheduled
         known: dict[str, Any] = self._persistent if outlives else self._feeds
         if name not in known:
-            # Defined in the outermost scope, so that every block sees it: one name is one variable.
+            # The C++ variable is defined in the outermost scope, so that every block sees it: one
+            # name is one variable.
             outermost = self._scopes[0]
             create: Any = PersistentVariable if outlives else Feed
             known[name] = create(self._new_variable(outermost, value, name), name)
@@ -580,8 +581,8 @@ class _CppProgramBuilder:
         value = scope.find(op.operand_source(0))
         outliving = self._persistent.get(name)
         if outliving is None or outliving.target is value:
-            # Nothing to do: no operator of the program reads the variable, or it has the value
-            # already.
+            # No statement is needed: no operator of the program reads the variable, or the variable
+            # has the value already.
             return
         if scope.outer is not None:
             raise NotExpressible("it sets a variable inside control flow")

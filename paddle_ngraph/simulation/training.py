@@ -13,7 +13,8 @@ from paddle_ngraph.simulation.profile import Profile
 from paddle_ngraph.simulation.reliability import expected
 
 _CORE, _NETWORK = "core", "network"
-# Each interval is simulated in this many slices: sends get the core after any slice.
+# The number of slices in which each subgraph (interval) is simulated: sends get the core after any
+# slice.
 _SLICES = 8
 
 
@@ -172,8 +173,8 @@ def _all_reduce(
     for index, phase in enumerate(phases):
         last: Hashable = ("copy", bucket, index)
         tasks[last] = Task(phase.core_ms, after, _resources(_CORE, _NETWORK))
-        # Omitted if it takes no time: an empty task would let the backward pass take the core in
-        # between.
+        # The task on the network is omitted if it takes no time: an empty task would let the
+        # backward pass take the core in between.
         if phase.wire_ms:
             before, last = last, ("wire", bucket, index)
             tasks[last] = Task(phase.wire_ms, [before], _resources(_NETWORK))
