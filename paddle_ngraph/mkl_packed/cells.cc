@@ -20,7 +20,7 @@ NGRAPH_INLINE inline float tanh_of(float x) {
   return less_one / (less_one + 2.0f);
 }
 
-// A plain network: h = activate(sum).
+// The cell of a plain recurrent network: h = activate(sum).
 template <typename Activate>
 NGRAPH_INLINE inline void plain_forward(const ForwardChunk& p, const Activate& activate) {
   float* __restrict__ gates = p.gates;

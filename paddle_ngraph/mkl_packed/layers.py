@@ -44,7 +44,7 @@ class _Packed(RNNBase):
         return out, states
 
     def _fits(self, inputs: Any) -> bool:
-        """Whether the operators support these inputs; others fall back to Paddle."""
+        """Whether packed operators support these inputs; Paddle's own layer runs for others."""
         if not in_dynamic_or_pir_mode() or paddle.device.get_device() != "cpu":
             return False
         tensors = [inputs, *weights_of(self)]

@@ -39,7 +39,7 @@ const CacheDeclaration packed_weights_declaration(
     "hash of the contents",
     "the weights that live", clear_packed_weights, nullptr);
 
-// A packed weight, and the memory and contents that it was packed from.
+// A packed weight; the memory that it was packed from, and a hash of its contents then.
 struct Entry {
   std::weak_ptr<phi::Allocation> owner;
   uint64_t contents;

@@ -32,7 +32,7 @@ size_t rounded(size_t bytes) {
 // left.
 void* of_system(size_t bytes) {
   const bool is_large = bytes >= kHugePage;
-  void* data = nullptr;  // std::aligned_alloc takes multiples of the alignment only
+  void* data = nullptr;  // not std::aligned_alloc, which takes multiples of the alignment only
   if (posix_memalign(&data, is_large ? kHugePage : kAlignment, bytes) != 0) return nullptr;
   if (is_large) madvise(data, bytes, MADV_HUGEPAGE);  // a hint
   return data;

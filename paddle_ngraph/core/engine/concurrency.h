@@ -19,7 +19,7 @@ class Concurrency {
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
 
-    // Whether no other run was in progress when this run began.
+    // Whether no other run of the engine was in progress when this run began.
     bool is_alone() const { return is_alone_; }
 
     // Number of groups of equal size (streams) into which `threads` threads are divided, each for

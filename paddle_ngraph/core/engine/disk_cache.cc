@@ -131,7 +131,7 @@ std::string hex(const std::string& text, uint64_t seed) {
   return digits;
 }
 
-// Two hashes: the prefix of the names of all files of a graph.
+// Two hashes of the graph, with which the names of all files of its functions begin.
 std::string graph_prefix(const std::string& graph) { return hex(graph, 1) + hex(graph, 2) + "-"; }
 
 std::string file_name(const DiskKey& key) {

@@ -28,7 +28,7 @@ class EngineGraph {
   // The read-only inputs that are read by value.
   const std::vector<size_t>& copied_inputs() const { return copied_inputs_; }
 
-  // The signature without the fingerprint of the weights.
+  // Returns the signature of a run, without the fingerprint of its weights.
   Signature signature(const Inputs& inputs, const Settings& settings) const;
 
   // Throws NgraphError if the graph does not have this many inputs, states included.

@@ -253,7 +253,8 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
                              const std::vector<size_t>& value_inputs,
                              const std::vector<size_t>& weights,
                              const std::vector<OwnedMemory>& copies, const Settings& settings) {
-  // The bridge computes constants by NumPy, in this thread.
+  // The floating-point environment is reset in this thread, in which the bridge computes constants
+  // by NumPy.
   const DefaultFloatEnvironment environment;
   return with_python([&]() -> BuiltFunction {
     const py::list signature = signature_of(inputs);

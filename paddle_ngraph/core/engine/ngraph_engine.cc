@@ -237,7 +237,7 @@ void NgraphEngine::run(const NgraphIO& io, MissingFunction missing) {
   if (FLAGS_check_nan_inf) {  // by Paddle's kernels, so that the check finds the operator with NaN
     try {
       return fallback_.run(io);
-    } catch (const NgraphError&) {  // the fallback is unavailable: the function runs
+    } catch (const NgraphError&) {  // the fallback is unavailable, so the function runs instead
     }
   }
   try_function(io, now, missing, &attempt);

@@ -75,7 +75,7 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   void allocate_spare_outputs(paddle::CustomOpKernelContext* context) const;
   void require_outputs(const paddle::CustomOpKernelContext& context) const;
   struct Lookup {
-    // nullptr: the build is not worthwhile yet (is_skipped), or takes place in the background.
+    // nullptr if the build is not worthwhile yet (is_skipped), or takes place in the background
     std::shared_ptr<NgraphFunction> function;
     bool is_skipped = false;  // whether a build is not worthwhile yet
     // The job to submit after the run; nullptr if nothing is to be built, or if another thread has
@@ -106,7 +106,7 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // Loads the requested function from disk, or builds it. `since`: an epoch before the key of the
   // request was computed.
   Lookup load_or_build(FunctionStore::Request request, const Epoch& since, MissingFunction missing);
-  // The cached function; nullptr if there is none.
+  // Returns the cached function for this run; nullptr if there is none.
   std::shared_ptr<NgraphFunction> find(const NgraphIO& io, const Settings& settings);
   std::shared_ptr<CompileJob> create_job(const FunctionStore::Request& request,
                                          const std::shared_ptr<const Snapshot>& snapshot);

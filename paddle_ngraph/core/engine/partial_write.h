@@ -1,4 +1,4 @@
-// Marker of errors thrown after a run had begun to write states.
+// A marker in the text of errors that are thrown after a run had begun to write states.
 #pragma once
 
 #include <string>

@@ -35,7 +35,7 @@ ShapeStatistics::Frequency ShapeStatistics::count_miss(const Signature& key) {
   const uint64_t shape = shape_hash(key);
   const bool is_new = now.built.size() < kMaxTrackedShapes && !was_built;
   if (is_new && now.first_shapes.count(shape) > 0) {
-    return Frequency::kFrequent;  // it has a function already, for other settings
+    return Frequency::kFrequent;  // the shape has a function already, for other settings
   }
   if (now.misses.size() >= kMaxTrackedShapes) now.misses.clear();
   if (++now.misses[shape] * kFunctionsPerMiss >= now.count) return Frequency::kFrequent;

@@ -40,7 +40,7 @@ class WeightsInPlace {
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
 
-    // If false, the function is no longer valid for any run.
+    // Whether the run may use the function. If false, the function is no longer valid for any run.
     bool has_started() const { return has_started_; }
 
     // Records that the computation is complete. A run that ends earlier may have packed nothing
@@ -60,7 +60,8 @@ class WeightsInPlace {
   bool begin(const WeightWatch& watch, const Inputs& inputs, const Epoch& since);
   void end(const WeightWatch& watch, const Inputs& inputs, bool has_packed_all);
 
-  // Addresses of the weights, in the order of WeightWatch::inputs().
+  // The addresses of the weights that the function uses in place, in the order of
+  // WeightWatch::inputs().
   std::vector<const void*> addresses_;
   // Whether the right contents of all packable weights are packed.
   std::atomic<bool> is_packed_{false};

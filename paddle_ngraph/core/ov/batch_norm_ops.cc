@@ -161,7 +161,7 @@ struct Moments {
   int64_t count = 0;
 };
 
-// Sums of grad and of grad * (x - mean).
+// For each channel of a block, the sums of grad and of grad * (x - mean).
 struct Products {
   explicit Products(int64_t block) : sum(block), product(block) {}
 

@@ -91,9 +91,10 @@ class DeferredErrors {
     ErrorScope(const ErrorScope&) = delete;
     ErrorScope& operator=(const ErrorScope&) = delete;
 
-    // Whether any error was reported during this run.
+    // Whether any operator has reported an error during this run.
     bool has_new_reports() const;
-    // The first report, if no other run was in progress concurrently.
+    // The first error reported during this run; nullopt if another run was in progress, whose error
+    // it may be.
     std::optional<InvalidInput> own_report() const;
 
    private:

@@ -46,7 +46,7 @@ int64_t padded_size(const StoredMatrix& matrix) {
   return matrix.rows * unaliased_stride(matrix.columns);
 }
 
-// A copy of the matrix with padded rows.
+// Returns a copy of the matrix in `memory`, with padded rows.
 StoredMatrix padded(StoredMatrix matrix, float* memory) {
   const int64_t ld = unaliased_stride(matrix.columns);
   parallel_ranges(matrix.rows, matrix.columns, [&](int64_t begin, int64_t end) {
@@ -81,7 +81,7 @@ Grid grid_of(int64_t batch, int64_t m, int64_t n, int64_t k, int64_t threads) {
   return divide(work, threads);
 }
 
-// The rows or columns of a task.
+// The range of rows or columns of the result that a task computes.
 Range lines_of(const Grid& grid, GemmAxis axis, int64_t task, int64_t size) {
   const Range units = grid.range(axis, task);
   return {units.begin * kUnit, units.end == grid.units(axis) ? size : units.end * kUnit};
@@ -139,7 +139,7 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
   });
 }
 
-// The primitives for one shape and number of threads.
+// The oneDNN primitives of a matmul of one shape, for one number of threads.
 class Bfloat16GemmPlan {
  public:
   Bfloat16GemmPlan(const ov::Shape& a, const ov::Shape& out,

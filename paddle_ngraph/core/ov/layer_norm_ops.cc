@@ -51,7 +51,7 @@ NGRAPH_VECTORIZED void gradient_row(const float* __restrict__ x, const float* __
   }
 }
 
-// Adds `terms` to `sums` and clears them.
+// Adds float `terms` to the double `sums`, and sets the terms to 0.
 void flush(std::vector<float>* terms, double* sums) {
   for (size_t i = 0; i < terms->size(); ++i) sums[i] += (*terms)[i];
   std::fill(terms->begin(), terms->end(), 0.0F);

@@ -17,7 +17,7 @@ class OptimizerOp : public ExtensionOp {
  protected:
   bool supports_dynamic_shapes() const override { return true; }
 
-  // Checks inputs [begin, end): float32 in the shape of the parameter.
+  // Throws unless inputs [begin, end) are float32 and have the shape of the parameter.
   void require_tensors(size_t begin, size_t end) const;
   // Checks inputs [begin, end): one float32 scalar each.
   void require_scalars(size_t begin, size_t end) const;

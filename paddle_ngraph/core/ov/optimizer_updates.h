@@ -35,7 +35,7 @@ struct Updates {
   std::vector<Update> steps;
   int num_threads = 0;  // threads of an update; 0: every core the process may use
 
-  // Whether an update writes the state.
+  // Whether one of the updates writes the state.
   bool write(size_t state) const;
 };
 

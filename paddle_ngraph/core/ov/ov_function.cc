@@ -571,7 +571,8 @@ class OvFunction::Implementation {
   Requests* remainder_requests() {
     if (settings_.remainder() == 0 || runs_.fetch_add(1) == 0) return nullptr;
     std::unique_lock<std::mutex> lock(remainder_mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return nullptr;  // none yet: another run compiles them
+    // no requests for the remainder yet: another run compiles them
+    if (!lock.owns_lock()) return nullptr;
     if (!std::exchange(has_tried_, true)) {
       Settings settings = settings_;
       settings.streams = settings_.remainder();

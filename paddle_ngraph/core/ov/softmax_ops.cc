@@ -21,7 +21,7 @@ constexpr float kNothing = -std::numeric_limits<float>::infinity();
 // NaN.
 constexpr int64_t kPaddleVectorLength = 8;
 
-// The value that is subtracted from a row with this maximum.
+// The value that softmax subtracts from each element of a row with this maximum.
 NGRAPH_INLINE inline float shift_of(float largest, int64_t length) {
   const bool is_clamped = length % kPaddleVectorLength == 0;
   return is_clamped && largest == kNothing ? std::numeric_limits<float>::lowest() : largest;

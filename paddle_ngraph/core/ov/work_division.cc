@@ -18,7 +18,8 @@ constexpr double kCopyCostFactor = 3;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Numbers of chunks worth trying: the least for each size of the largest chunk.
+// The numbers of chunks of an axis that are worth trying: the least number for each size of the
+// largest chunk.
 std::vector<int64_t> candidates(const Axis& axis) {
   std::vector<int64_t> result{1};
   for (int64_t size = axis.units; size > 1;) {

@@ -126,7 +126,8 @@ const phi::DenseTensor* plain_tensor(PyObject* object) {
 
 // The metadata of an argument or result; nothing if the tensor cannot be part of a graph.
 std::optional<TracedTensorMeta> traced_meta(PyObject* object) {
-  // Not part of this graph: a lazy tensor of another thread.
+  // A lazy tensor that this capture does not compute belongs to another thread: it is no part of
+  // this graph.
   if (is_lazy(object)) return std::nullopt;
   const phi::DenseTensor* tensor = plain_tensor(object);
   if (tensor == nullptr || !is_plain(*tensor) || has_escaped(*tensor)) return std::nullopt;
@@ -1266,7 +1267,7 @@ bool Capture::flush(const std::string& reason) {
 
 std::vector<TraceNode*> Capture::trace() const { return nodes_to(node_); }
 
-// Lazy values that have references other than that of this object.
+// Returns the indices of lazy values that others than this capture refer to: the values to compute.
 std::vector<int> Capture::outputs() const {
   std::vector<int> numbers;
   for (size_t i = 0; i < values_.size(); ++i) {
@@ -1406,7 +1407,7 @@ bool Capture::compute_graph(const py::object& graph, const std::vector<int>& out
   return true;
 }
 
-// Falls back to one graph per trace: static shapes may succeed.
+// Has the trace group fall back to one graph per trace, since static shapes may succeed.
 void Capture::specialize_group(const std::vector<int>& outputs) {
   trace_cache_->specialize_group(*node_);
   node_->graphs.erase(outputs);
@@ -1624,7 +1625,8 @@ std::optional<TracedCall> Capture::describe_call(const InterceptedFunction& func
   return call;
 }
 
-// Returns false if a call with this argument cannot be deferred.
+// Describes an argument of a call in `found`. Returns false if a call with this argument cannot be
+// deferred.
 bool Capture::describe(PyObject* given, bool may_be_tensor, TracedCall& call, Argument& found,
                        int depth) {
   constexpr int kMaxDepth = 4;
@@ -1675,7 +1677,7 @@ bool Capture::may_defer(const TracedCall& call) const {
           has_double_constants || static_cast<double>(static_cast<float>(number)) != number;
     }
   }
-  // Programs store scalars in 32 bits: a double constant would lose digits.
+  // Programs store scalars in 32 bits: a constant of a double operator would lose digits.
   if (has_doubles && has_double_constants) return false;
   const auto has = [&](const auto& needed) {
     return call.arguments.size() > needed.first &&

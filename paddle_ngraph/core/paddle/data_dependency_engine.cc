@@ -188,7 +188,7 @@ class DataDependencyEngine::Run {
     return nullptr;
   }
 
-  // Ends a step, and returns the time of its end.
+  // Records the end of step `number`; returns the time.
   Clock::time_point end(size_t number, std::exception_ptr failure) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto now = Clock::now();
@@ -198,7 +198,7 @@ class DataDependencyEngine::Run {
     if (failure == nullptr) {
       for (size_t follower : engine_.followers_[number]) {
         --missing_[follower];
-        // Of a step with several predecessors, the last one determines the time.
+        // A step with several predecessors is ready when the last one ends.
         ready_[follower] = now;
       }
     } else {

@@ -16,7 +16,8 @@ class DataDependencyEngine {
   using Cores = std::vector<int>;
 
   struct Step {
-    // Called by any thread, without the GIL. Returns the written variables.
+    // Computes the step; called by any thread, without the GIL. Returns the variables that the step
+    // writes.
     std::function<std::vector<phi::DenseTensor>()> compute;
     std::vector<size_t> after;  // indices of the predecessors, all of them earlier in the list
     // Groups of cores: a step occupies all cores of a free group, or waits.

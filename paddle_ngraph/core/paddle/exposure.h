@@ -78,7 +78,7 @@ class MemoryPin {
   std::vector<std::shared_ptr<phi::Allocation>> memory_;
 };
 
-// Number of holders of the memory of a tensor, without pins.
+// The number of references to the memory of a tensor, without pins.
 long holder_count(const phi::DenseTensor& tensor);
 
 // A reading of the counters of writes and exposures, to detect later changes.

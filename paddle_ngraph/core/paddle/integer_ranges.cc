@@ -156,7 +156,7 @@ class ValueCheck {
     return false;
   }
 
-  // Whether a list is an index list along one axis.
+  // Whether a list in a subscript contains integers only, which index one axis.
   static bool is_int_list(PyObject* item) {
     if (!PyList_Check(item)) return false;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(item); ++i) {

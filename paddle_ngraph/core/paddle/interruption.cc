@@ -103,7 +103,7 @@ bool restore_interruption(const char* text) {
   if (std::strstr(text, kInterruptMarker) == nullptr) return false;
   if (const auto hidden = PendingInterrupt::instance().take()) {
     hidden->restore();
-  } else {  // another thread has taken the interruption
+  } else {  // another thread has taken the hidden interruption
     PyErr_SetNone(PyExc_KeyboardInterrupt);
   }
   return true;

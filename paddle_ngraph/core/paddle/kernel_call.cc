@@ -98,7 +98,7 @@ std::vector<std::string> texts_of(const pir::Attribute& attribute) {
   return values;
 }
 
-// Returns (dtype, value) of a scalar.
+// Returns a scalar attribute as (name of its dtype, value as a Python number).
 py::object plain_scalar(const phi::Scalar& scalar) {
   const auto dtype = phi::DataTypeToString(scalar.dtype());
   switch (scalar.dtype()) {

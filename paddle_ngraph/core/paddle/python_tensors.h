@@ -24,7 +24,8 @@ inline paddle::Tensor& tensor_of(PyObject* object) {
   return reinterpret_cast<TensorObject*>(object)->tensor;
 }
 
-// Whether written tensors share memory with each other, or with one of the others.
+// Whether memory of a written tensor is also that of another written tensor, or of one of the
+// others.
 bool is_memory_shared(const pybind11::list& written, const pybind11::list& others);
 
 }  // namespace paddle_ngraph

@@ -45,7 +45,7 @@ void scale_rows(const float* x, const ChannelRows& rows, const float* factor, co
 // The sums of grad and of grad * (x - mean), of each channel of a chunk.
 void chunk_products(const float* x, const ReluGradient& g, const ChannelRows& rows,
                     const float* mean, float* sum, float* product);
-// chunk_products for a single channel.
+// As chunk_products, for data of a single channel.
 void row_products(const float* x, const ReluGradient& g, int64_t pixels, float mean, float* sum,
                   float* product);
 

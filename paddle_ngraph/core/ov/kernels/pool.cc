@@ -60,7 +60,7 @@ float max_window(const float* x, int64_t width, const PoolWindow& rows, const Po
 
 constexpr int32_t kNoMatch = std::numeric_limits<int32_t>::min();
 
-// Stores `position` for the outputs that equal their element of the stripe.
+// Stores `position` in `match` for those outputs that equal their element of the stripe.
 template <int64_t kStride>
 NGRAPH_INLINE inline void match_stripe(const float* x, const Stripe& stripe, int64_t stride,
                                        const float* out, int32_t position, int32_t* match) {

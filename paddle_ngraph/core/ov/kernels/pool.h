@@ -16,7 +16,7 @@ struct PoolWindow {
   int64_t divisor = 0;  // divisor of an average
 };
 
-// Sizes of one plane of the input and of the output.
+// The sizes of one plane (image) of the input and of the output of a pooling.
 struct Plane {
   int64_t height = 0;
   int64_t width = 0;
@@ -56,7 +56,7 @@ struct Pooling {
 // address: the poolings compute a range of the output's rows, and the gradients a range of the
 // input's rows. Gradients are set, not accumulated.
 void max_pool(const Pooling& pooling, const Range& rows, const float* x, float* out);
-// `match`: memory for as many elements as an output row has.
+// `match`: scratch memory, resized to as many elements as an output row has.
 void max_pool_grad(const Pooling& pooling, const Range& rows, const float* x, const float* out,
                    const float* grad, std::vector<int32_t>* match, float* x_grad);
 void max_pool_with_index(const Pooling& pooling, const Range& rows, const float* x, float* out,
