@@ -41,7 +41,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph, TensorSpec
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 
-# The sizes that an iteration adds to each dimension of each loop-carried value.
+# For each loop-carried value, the sizes that an iteration adds to its dimensions.
 ShapeGrowth = Sequence[Sequence[Number]]
 
 _SHAPE_CHANGES = "an iteration changes the shape of a loop-carried value"

@@ -303,7 +303,7 @@ def build_model(
         denylist.record_provisional_failure(text, error.without_traceback())
         raise
     except ValueError as error:
-        # The dtype of an input is not the one that the program declares.
+        # ValueError: the dtype of an input is not the one that the program declares.
         denylist.record_provisional_failure(text, NgraphError(str(error)))
         raise
     pin_gradients(draft)

@@ -202,7 +202,7 @@ def _is_ambiguous(node: Node) -> bool:
 
 
 def _path(value: Output) -> tuple[Node, list[Node]]:
-    """The source of ``value``, and the views between the two."""
+    """The node that ``value`` is a view of, and the nodes of the views between the two."""
     path: list[Node] = []
     node = value.get_node()
     while node.get_type_name() in _RESHAPING or _is_transpose(node):

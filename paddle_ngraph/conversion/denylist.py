@@ -155,7 +155,7 @@ def _overflow_error(graph: str, op_id: int) -> ConversionError | None:
 
 
 class DenialWatcher:
-    """Whether a run has denied one of these graphs; usually costs one integer comparison."""
+    """Watches whether a run denies one of these graphs; a query usually compares two integers."""
 
     def __init__(self, graphs: Sequence[str]) -> None:
         self._names = frozenset(map(_graph_key, graphs))
@@ -163,7 +163,7 @@ class DenialWatcher:
         self._has_new_denials = False
 
     def has_new_denials(self) -> bool:
-        """Whether a run has denied one of these subgraphs."""
+        """Whether a run has denied one of the watched subgraphs."""
         if self._denials_seen != _denials_in_runs:
             self._denials_seen = _denials_in_runs
             self._has_new_denials = any(name in _reasons_by_graph for name in self._names)
@@ -191,7 +191,7 @@ def forget(type: str) -> None:
 
 
 def clear() -> None:
-    """Removes all entries and provisional failures."""
+    """Removes all entries of the denylist, and all provisional failures."""
     for table in _TABLES:
         table.clear()
     _retry_denied_graphs()

@@ -51,7 +51,7 @@ class LoopIterations:
         self.last: Number | None = None
 
     def begin(self, guards: Guards, args: int) -> SymbolicSize:
-        """Creates the iteration index of a loop with ``args`` loop-carried inputs."""
+        """Creates and returns the iteration index of a loop with ``args`` loop-carried inputs."""
         self.last = None if self._counters is None else self._find_last(self._counters, args)
         if self.last is None:
             self.index = guards.new_iteration_symbol(_TRACED_ITERATION)

@@ -267,7 +267,7 @@ class BodyInputs(ModelInputs):
         return self.iteration_parameter.output(0)
 
     def index_parameters(self) -> list[Node]:
-        """The parameter of the iteration index, if there is one."""
+        """A list with the parameter of the iteration index, or an empty list."""
         return [] if self.iteration_parameter is None else [self.iteration_parameter]
 
     def with_hints(self, parameter: Output, sizes: Sequence[Number]) -> Output:

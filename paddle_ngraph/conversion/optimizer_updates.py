@@ -259,7 +259,7 @@ class _Sources:
         return -1 - self._results[key]
 
     def apply(self) -> None:
-        """Removes the updates from the model, and adds their operands as results."""
+        """Removes the results that updates replace from the model, and adds operands of updates."""
         model = self._draft.model
         for result in self._removed_results:
             model.remove_result(result)

@@ -66,7 +66,7 @@ def withheld() -> frozenset[str]:
     """The units that ONEDNN_MAX_CPU_ISA withholds, as the system names them."""
     most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     names = [name for name, _ in _LEVELS]
-    # If the variable names no known level, oneDNN uses all units.
+    # If ONEDNN_MAX_CPU_ISA names no known level, oneDNN uses all units.
     if most not in (*names, "SSE41", "AVX"):
         return frozenset()
     above = _LEVELS[names.index(most) + 1 if most in names else 0 :]

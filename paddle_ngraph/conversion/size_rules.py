@@ -94,7 +94,7 @@ class Shapes:
         # in the contents of the output instead of its shape.
         self._size_locations: dict[Terms, tuple[Output, int, bool]] = {}
         self._size_nodes: dict[Terms, Output] = {}
-        # Trip counts of loops: the initial size, by trip count.
+        # For the trip count of a loop, the initial size that it was computed from.
         self._trip_counts: dict[Terms, Number] = {}
 
     def declare(self, parameter: Output, sizes: Sequence[SymbolicSize | None]) -> None:
@@ -424,7 +424,7 @@ Rule = Callable[[Shapes, Node, list[Dims]], list[Dims]]
 
 
 def _like_first_input(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
-    """Every output has the shape of the first input."""
+    """Size rule: every output has the shape of the first input."""
     return [list(inputs[0]) for _ in node.outputs()]
 
 

@@ -259,7 +259,7 @@ class Guards:
         self._guards: dict[tuple[int, Terms], Guard] = {}
         # Symbols of iteration indices, whose ids are negative.
         self._iteration_symbols: list[int] = []
-        # Upper bounds of the iteration indices, by symbol.
+        # Upper bounds of the iteration indices, by the symbol of the index.
         self._last_iterations: dict[int, Terms] = {}
         # Symbols that each iteration checks, as no known size bounds them, with all of their loop.
         self._checked: dict[int, list[int]] = {}
@@ -269,7 +269,7 @@ class Guards:
             self.require(Guard(AT_LEAST_ZERO, (((), MAX_SYMBOLIC_SIZE), (((0, symbol),), -1))))
 
     def size(self, symbol: int) -> SymbolicSize:
-        """The symbol as a size."""
+        """The symbol ``symbol`` as a :class:`SymbolicSize`."""
         return SymbolicSize(self, ((((0, symbol),), 1),))
 
     def new_iteration_symbol(
@@ -379,7 +379,7 @@ class Guards:
         return False
 
     def fix(self, terms: Terms) -> int:
-        """The current value of ``terms``, from now on the only valid one."""
+        """Returns the current value of ``terms``, and makes the model valid only for this value."""
         lower, upper = self.bounds(terms)
         if lower == upper:
             return lower

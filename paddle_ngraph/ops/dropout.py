@@ -77,7 +77,7 @@ def dropout_grad(bridge: NgraphBridge, op: Op) -> None:
 
 def _mask(bridge: NgraphBridge, op: Op, p: np.float32) -> Any:
     shape = bridge.shape(bridge.get_input_node(op, "x"))
-    # The mask is not sampled, as in Paddle.
+    # Nothing is sampled for the mask in these cases, as in Paddle.
     if op.attr("is_test") or p == 1:
         return bridge.full(0, "uint8", shape)
     if op.has_input("seed_tensor"):

@@ -190,7 +190,7 @@ def gather_nd_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def nd_positions(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Output:
-    """Input ``index``, checked: its last axis indexes the first axes of ``shape``."""
+    """Input ``index``, whose last axis indexes the first axes of ``shape``, with a range check."""
     depth = bridge.shape(bridge.get_input_node(op, "index"))[-1]
     sizes = list(shape[:depth])
     bridge.integers.require_range(op, "index", [-size for size in sizes], sizes)

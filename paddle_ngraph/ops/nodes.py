@@ -67,7 +67,7 @@ def is_constant(node: NodeInput, value: float) -> bool:
 
 
 def scalar_input(bridge: NgraphBridge, op: Op, name: str, dtype: Type) -> Any:
-    """The single element of input ``name`` as a scalar of type ``dtype``."""
+    """The single element of input ``name`` as a node: a scalar of type ``dtype``."""
     node = bridge.get_input_node(op, name)
     producer = node.get_node()
     if producer.get_type_name() == "Constant":
@@ -112,7 +112,7 @@ _CHECKED_OPERATORS: Mapping[Callable[..., Node], str] = {
 
 
 def always(op: Op) -> bool:
-    """Always true: for converters that can check the results of every operator."""
+    """Always true. For converters with ``checks``: they can check the results of every operator."""
     return True
 
 

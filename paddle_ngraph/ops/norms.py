@@ -305,7 +305,7 @@ class _Spectrum:
         return reshaped(self._bridge, node, [self._shape[0], -1])
 
     def as_weight(self, node: NodeInput) -> Any:
-        """Reverts :meth:`as_matrix`: the matrix in the shape of the weight."""
+        """Reverts :meth:`as_matrix`: reshapes the matrix to the weight's shape."""
         node = reshaped(self._bridge, node, self._shape)
         return transposed(self._bridge, node, self._order, back=True)
 

@@ -293,5 +293,5 @@ def _learning_rate(bridge: NgraphBridge, op: Op) -> Any:
 
 
 def _scalar(bridge: NgraphBridge, node: NodeInput) -> Any:
-    """A tensor of one element as a 0-D tensor."""
+    """A tensor of one element, with one axis or none, as a 0-D tensor."""
     return opset15.squeeze(node, bridge.ints([0])) if bridge.shape(node) else node

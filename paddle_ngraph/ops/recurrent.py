@@ -163,7 +163,7 @@ class _Network:
     mask: Value | None  # [steps, batch, 1]: 1 before the end of a sequence, then 0
     cells: list[_Cell]
     passes: list[_CellResults]
-    inputs: list[Value]  # input of each layer, and the output of the last one
+    inputs: list[Value]  # the input of each layer, and the output of the last layer
     kept: Value | None  # factors of dropout: [steps, batch, directions * hidden]
 
 

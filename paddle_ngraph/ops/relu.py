@@ -85,7 +85,7 @@ def _hardshrink_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
 
 def _softshrink(op: Op, x: NodeInput) -> Node:
     """``x`` closer to 0 by the threshold; 0 where ``abs(x) <= threshold``."""
-    # Paddle multiplies both lines by their masks, which turns an infinite x into NaN.
+    # Paddle multiplies both branches by their masks, which turns an infinite x into NaN.
     threshold = op.attr("threshold")
     above = select_number(opset15.greater(x, constant(threshold)))
     below = select_number(opset15.less(x, constant(-threshold)))

@@ -107,7 +107,7 @@ def _running_sum(bridge: NgraphBridge, op: Op, x: NodeInput, reverse: bool) -> A
 def _known_sums(
     x: NodeInput, axis: int, exclusive: bool, reverse: bool
 ) -> NDArray[np.int64] | None:
-    """The sums of a constant int64 tensor; ``None`` for any other."""
+    """The cumulative sums of a constant int64 tensor; ``None`` if ``x`` is no such constant."""
     source = x.get_node() if isinstance(x, Output) else x
     if x.get_element_type() != Type.i64 or source.get_type_name() != "Constant":
         return None

@@ -111,7 +111,7 @@ def index_add(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.index_add_grad", inputs={"index": Role.INDEX, "add_value": Role.SHAPE_ONLY})
 def index_add_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad = out_grad``, ``add_value_grad``: slices ``index`` (Paddle ``index_add_grad``)."""
+    """``x_grad = out_grad``; ``add_value_grad`` is its slices at ``index`` (``index_add_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
     dims = bridge.shape(out_grad)
     axis = axis_of(op.attr("axis"), len(dims))
@@ -310,7 +310,7 @@ def line_positions(bridge: NgraphBridge, index: NodeInput, shape: Sequence[int],
 
 
 def _range_of_both(op: Op, ranges: Mapping[str, Range]) -> Range | None:
-    """The range of written and existing values together."""
+    """The range of the result: of the written and the existing values together."""
     if op.attr("accumulate"):
         return None
     written = op.attr("values")

@@ -47,7 +47,7 @@ def _reads(op: Op) -> bool:
 
 
 def _invariant_ops(block: Graph, args: int) -> set[int]:
-    """The operators that are computed before the loop, by identity."""
+    """The operators of a loop body that can be computed before the loop, by ``id()``."""
     invariant = {spec.id for spec in block.inputs[args:] if not spec.dtype.endswith(ARRAY_SUFFIX)}
     producers: dict[int, Op] = {}
     hoisted: set[int] = set()
@@ -65,7 +65,7 @@ def _invariant_ops(block: Graph, args: int) -> set[int]:
 
 
 def _hoist(op: Op, producers: dict[int, Op], hoisted: set[int]) -> None:
-    """Adds to ``hoisted`` an operator, and all operators that it needs."""
+    """Adds to ``hoisted`` the operator ``op``, and all operators of the body that it depends on."""
     pending = [op]
     while pending:
         each = pending.pop()

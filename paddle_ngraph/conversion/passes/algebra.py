@@ -122,7 +122,7 @@ class _Magnitudes(NamedTuple):
 
 
 _UNIT_MAGNITUDE = _Magnitudes(1.0, 1.0, 1.0)
-# For unknown contents: may merge with factors of 1 only.
+# The magnitudes of a factor with unknown contents, which may merge only with factors of 1.
 _UNBOUNDED_MAGNITUDES = _Magnitudes(0.0, np.inf, 0.0)
 # The assumed bounds of a factor that runs compute. Attention scales such a factor by at least
 # 2**-10, so that the scaled factor is no denormal either.

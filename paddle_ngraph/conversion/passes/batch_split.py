@@ -263,7 +263,10 @@ def _rows(batch: _Batch, node: Node) -> int | None:
 
 
 def _along_axes(batch: _Batch, node: Node) -> int | None:
-    """The batch axis of a node that computes along other axes."""
+    """The axis of the batch in the output of a node that computes along other axes.
+
+    ``None`` if the node computes along the axis of the batch.
+    """
     axis, axes = batch.only_first_axis(node), _reduced_axes(node)
     return None if axes is None or axis in axes else axis
 

@@ -92,7 +92,7 @@ class Blocked:
 
     @staticmethod
     def of(bridge: NgraphBridge) -> Blocked:
-        """The instance that all converters and passes of this build share."""
+        """The instance of this build, which all converters and passes share."""
         if Blocked not in bridge.shared:
             bridge.shared[Blocked] = Blocked(bridge)
         found: Blocked = bridge.shared[Blocked]

@@ -38,7 +38,7 @@ from paddle_ngraph.settings import SETTINGS
 
 # The key in a model's runtime information that makes the core compile all other nodes in float32.
 _MIXED_PRECISION_MARK = "ngraph_mixed_precision"
-# Indices of a convolution's inputs that are rounded before it.
+# The indices of those inputs of a convolution that are rounded to bfloat16 before it.
 _CONVOLUTIONS = {
     "BlockedConvolution": (0,),
     "BlockedConvolutionDataGrad": (0,),
