@@ -250,7 +250,7 @@ class Graph:
                 yield from block.all_ops()
 
     def set_op_ids(self) -> None:
-        """Sets :attr:`Op.id` of all operators."""
+        """Numbers all operators of the graph, including those in blocks: see :attr:`Op.id`."""
         for number, op in enumerate(self.all_ops()):
             op.id = number
 

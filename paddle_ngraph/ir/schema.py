@@ -276,7 +276,7 @@ def _check_flow(data: dict[str, Any], known: set[int]) -> None:
 def _check_form(
     op: dict[str, Any], outputs: dict[str, list[int]], known: set[int], defined: set[int]
 ) -> None:
-    """Checks the fallback form: unused inputs are defined, results contain the outputs."""
+    """Checks the ``form`` for the fallback: unused inputs exist, results include the outputs."""
     *_, unused, differing = op.get("form", [{}, {}])
     for name, ids in unused.items():
         _require(ids, defined, f"unused input '{name}' of {op['type']}")

@@ -229,7 +229,7 @@ class _CompileQueue:
         """
         with self._changed:
             self._building = None
-            # While the process exits, no further job is built.
+            # While the process exits, the jobs that are left are cancelled.
             if not threading.main_thread().is_alive():
                 self.cancel()
             if self._pending:

@@ -78,7 +78,7 @@ def _inputs_made_natively(candidates: Candidates) -> dict[OpNode, str]:
 
 
 class _Classifier:
-    """Classifies each operator of a block alone."""
+    """Decides for each operator of a block, regardless of the others, whether it is convertible."""
 
     def __init__(self, view: BlockView) -> None:
         self._view = view
@@ -145,7 +145,7 @@ class _Classifier:
         if self._reads_unwritten_variable(node, entry):
             return "an input has a shape, but no contents"
         self._drop_unused_inputs(node, op, entry)
-        # An operator without readers is not checked, since it is dropped in any case.
+        # The attributes of an operator without readers are not checked: it is dropped in any case.
         if op.outputs_used():
             reason = entry.reason_against_roles(op) or entry.reason_against(op)
             if reason is not None:

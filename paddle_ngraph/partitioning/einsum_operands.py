@@ -39,7 +39,7 @@ def _copies(op: Operation) -> Iterator[Value]:
 
 
 def _replace(shapes: Value, copies: list[Value], op: Operation) -> None:
-    """Replaces the members of ``shapes`` with ``copies``."""
+    """Replaces a list ``shapes``, and the members that are extracted from it, by ``copies``."""
     for user in shapes.all_used_ops():
         if user.name() == "builtin.split":
             for member, copy in zip(user.results(), copies):

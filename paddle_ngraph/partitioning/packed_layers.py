@@ -127,7 +127,7 @@ def _is_gradient(user: Operation, block: Block) -> bool:
 
 
 def _is_only_unpacked(value: Value) -> bool:
-    """Whether ``builtin.split`` is the only user of a list."""
+    """Whether each user of a list value only extracts the members, by ``builtin.split``."""
     return not value.initialized() or all(
         user.name() == "builtin.split" for user in value.all_used_ops()
     )

@@ -52,7 +52,7 @@ def illegal_operators(
 
 
 def _arrays_crossing_boundary(capable: Capability, subgraph: Subgraph) -> Iterator[OpNode]:
-    """Yields operators on TensorArrays that are also used outside of the subgraph."""
+    """Yields operators that share a TensorArray with operators outside of the subgraph."""
     view = capable.view
     given = map(view.root, (*subgraph.inputs, *subgraph.states, *subgraph.outputs))
     crossing = set(filter(view.is_array, given))

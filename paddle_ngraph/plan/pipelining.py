@@ -56,7 +56,7 @@ class _Stages:
         self.stage = self._cut(self._us)
 
     def recut(self, measured: Sequence[float]) -> dict[OpNode, int]:
-        """Cuts the stages again, given the measured times of the first stages."""
+        """Cuts the block into stages again, given measured times of the stages of the first cut."""
         estimated = [0.0] * self._stages
         for node, us in self._us.items():
             estimated[self.stage[node]] += us

@@ -88,7 +88,7 @@ def ancestors(operators: Iterable[Operation]) -> set[int]:
 
 
 def _operands(op: Operation) -> Iterator[Value]:
-    """The operands of an operator, including those in its sub-blocks."""
+    """The operands of an operator, and of the operators in its sub-blocks."""
     yield from (value for value in op.operands_source() if value.initialized())
     if op.num_regions() > 0:
         for block in op.blocks():

@@ -367,7 +367,7 @@ def _repeat_update(
 
 
 def _lookup(tables: Sequence[Table], shapes: dict[str, list[int]]) -> tuple[Program, list[Value]]:
-    """A program that reads rows of the tables, and its results."""
+    """Creates the program that reads rows of the tables; returns it and its results."""
     program: Program = paddle.pir.Program()
     build = Builder(program.global_block())
     found = []
@@ -381,7 +381,7 @@ def _lookup(tables: Sequence[Table], shapes: dict[str, list[int]]) -> tuple[Prog
 
 
 def _send(dense: Sequence[tuple[str, list[int]]]) -> tuple[Program, list[Value]]:
-    """A program that reads dense parameters, and its results."""
+    """Creates the program that reads the dense parameters; returns it and its results."""
     program: Program = paddle.pir.Program()
     block = program.global_block()
     variables = [_core.append_variable(block, name, ("float32", shape)) for name, shape in dense]

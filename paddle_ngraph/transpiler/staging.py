@@ -219,7 +219,7 @@ class Staging:
         ]
 
     def with_producers(self, nodes: Iterable[OpNode]) -> set[OpNode]:
-        """Operators and all operators on which they depend."""
+        """The operators ``nodes``, and all operators on which they depend."""
         pending, found = list(nodes), set()
         while pending:
             node = pending.pop()

@@ -96,7 +96,7 @@ _RANDOM = frozenset(
 )
 # Operators with external side effects.
 _SIDE_EFFECTS = frozenset({"pd_op.print", "pd_op.assert"})
-# Operators that write a variable of the scope, which may exist already.
+# Operators that write their operand to a variable of the scope, which may exist already.
 _SCOPE_WRITERS = frozenset(
     {"pd_op.shadow_output", "builtin.shadow_output", "builtin.set_parameter"}
 )

@@ -130,5 +130,5 @@ class Capability(Candidates):
         return {v for v in read if v not in self.static or (node, v) in self.cut_off}
 
     def random_nodes(self, nodes: Sequence[OpNode]) -> list[OpNode]:
-        """The stochastic operators among the given convertible operators."""
+        """The operators among ``nodes``, all convertible, that sample random numbers."""
         return [node for node in nodes if self.converters[node].draws(self.ops[node])]

@@ -48,7 +48,7 @@ class _EmptyTensors:
         self._seen: set[str] = set()
 
     def visit(self, op: Operation) -> None:
-        """Visits an operator, after the producers of its inputs."""
+        """Records the empty results of an operator; called after the producers of its inputs."""
         if op.name() in _UNKNOWN_SIZED:
             return
         inputs = list(_inputs(op))

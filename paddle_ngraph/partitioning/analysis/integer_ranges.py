@@ -127,7 +127,8 @@ class Integers:
         self._offsets: Offsets | None = None
         self._build_only: dict[str, bool] = {}
 
-        # Readers are visited first: the recursion of later queries then ends at known results.
+        # Readers are visited first: the recursive queries on their operands then end at known
+        # results.
         for node in reversed(self._view.nodes if outer is None else ()):
             for vid in node.writes:
                 self._is_build_only(vid)
@@ -230,7 +231,7 @@ class Integers:
         return self._candidates.converters.get(node)
 
     def is_static(self, vid: str) -> bool:
-        """Whether the contents are known during the build of the function."""
+        """Whether the contents of ``vid`` are known while the function that reads them is built."""
         if vid not in self._static:
             self._static[vid] = False
             node = self._view.producer.get(vid)
@@ -545,7 +546,7 @@ class Integers:
     def _growth_per_iteration(
         self, node: OpNode, body: ConvertibleBlock, inner: Integers
     ) -> list[Range | None]:
-        """The (minimum, maximum) increment per iteration of each loop-carried value."""
+        """The (minimum, maximum) that an iteration adds to each loop-carried value."""
         results = body.results[1:]
         return [
             inner._growths({arg: (0, 0)}).get(result)
@@ -680,7 +681,7 @@ class Integers:
         return self._is_int64(vid) or dtype_name(self._view.values[vid].dtype) in RANGES
 
     def _data(self, node: OpNode, entry: Converter) -> Iterator[tuple[str, str]]:
-        """The operands of arithmetic of the converter: no indices, no shapes."""
+        """The (name, variable) of those inputs of a converter that are operands of arithmetic."""
         slots = self._candidates.slots[node]
         return ((name, vid) for name, vid in slots if entry.role(name) in _ARITHMETIC_ROLES)
 
@@ -792,7 +793,7 @@ def _intersection(one: Range, other: Range) -> Range:
 
 
 def _widened_range(known: Range | None, grown: Range | None) -> Range | None:
-    """``known`` with each bound that ``grown`` exceeds widened; ``None`` for no bounds."""
+    """``known``, whose bounds that ``grown`` exceeds are widened; ``None``: without bounds."""
     if (
         known is None
         or grown is None

@@ -245,7 +245,7 @@ def _may_alias(op: Operation) -> bool:
 
 
 def _after(op: Operation) -> list[Operation]:
-    """The operators after ``op`` in its block."""
+    """The operators that follow ``op`` in its block."""
     ops = op.get_parent_block().ops
     (index,) = (n for n, other in enumerate(ops) if other.id() == op.id())
     return ops[index + 1 :]

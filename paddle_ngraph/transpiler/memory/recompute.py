@@ -17,7 +17,7 @@ from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.transpiler.memory import liveness
 from paddle_ngraph.transpiler.memory.liveness import Lifetimes, MemoryStep
 
-# Prefixes of operators that take longer than their savings are worth.
+# Prefixes of operators that are not recomputed: this takes longer than the saved memory is worth.
 _MATMUL_PREFIXES = (
     "conv",
     "depthwise_conv",
@@ -30,7 +30,8 @@ _MATMUL_PREFIXES = (
     "dot",
 )
 _EXPENSIVE = frozenset({"rnn", "gru", "lstm", "warpctc", "sort", "argsort", "unique", "topk"})
-# Passes of operators over their data, if more than one: a rough measure.
+# How many times operators read or write their data, if more than once: a rough measure of their
+# time.
 _MEMORY_PASSES = {
     "batch_norm_": 3,
     "layer_norm": 3,

@@ -139,7 +139,7 @@ class _PendingSteps:
         return not self._dependencies[step]
 
     def is_memory_neutral(self, step: MemoryStep) -> bool:
-        """Whether a step, run next, does not increase the live memory noticeably."""
+        """Whether the live memory, if this step runs next, does not grow noticeably."""
         buffers = {*step.allocates, *step.reads} - self._lifetimes.live_out
         ending = (buffer for buffer in buffers if len(self._users[buffer]) == 1)
         freed = self._lifetimes.total(ending)

@@ -67,7 +67,8 @@ class _Inference:
         self._open_size = open_size
         self._program: Program = paddle.pir.Program()
         self._block = self._program.global_block()
-        self._values: dict[int, Any] = {}  # values by id; a Python list for a value that is a list
+        # values by the id of the original; a Python list for a value that is a list
+        self._values: dict[int, Any] = {}
 
     def run(self, block: Block) -> dict[int, list[Type]]:
         found = {}
