@@ -65,7 +65,8 @@ _FALSE = frozenset({"0", "false", "no", "off", ""})
 
 def get(name: str) -> Any:
     """Returns the value of a flag, of the type of its default, e.g. ``get("use_ngraph")``."""
-    # Without the checks of paddle.get_flags, since each run reads flags several times.
+    # Reads the values directly, not by paddle.get_flags with its checks, since each run reads flags
+    # several times.
     return flag_values()[FLAGS[name].key]
 
 

@@ -453,7 +453,7 @@ def _variant(
     for model in draft.models():
         _reject_empty(interval, model)
 
-    # A negative source stands for a result of the model, and is not changed.
+    # A negative index denotes a result of the model instead of an input, and is not changed.
     def without(sources: Sequence[int]) -> list[int]:
         return [_indices_without_weights([n], interval)[0] if n >= 0 else n for n in sources]
 

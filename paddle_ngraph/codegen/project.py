@@ -72,7 +72,8 @@ def generate(
     given = ngraph_transpiler.static_program(program, "generate_native")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
     integer_checks = integer_ranges.without_overflow_checks() if wide_integers else nullcontext()
-    # Without packed operators, which need Paddle in each run.
+    # The program is rewritten without packed recurrent layers, whose operators need Paddle in each
+    # run.
     with packed_layers.disabled(), integer_checks:
         report = ngraph_transpiler.rewrite(copy, open_size=None)
     values = ngraph_transpiler.remove_fetches(copy, fetching)

@@ -59,7 +59,7 @@ class Checkpoints:
     def __init__(self, job: DistributedJob, path: Path) -> None:
         self._job = job
         self._path = path
-        # The opened folder on rank 0; ``None`` on all other ranks.
+        # The checkpoint folder, which only rank 0 opens; ``None`` on all other ranks.
         self._folder: Folder | None = None
         # The step of the checkpoint that was written or read last; ``None`` before the first one.
         self._step: int | None = None

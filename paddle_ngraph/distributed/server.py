@@ -188,7 +188,7 @@ class Server:
         return found
 
     def _update(self, pushed: Sequence[Arrays]) -> None:
-        """Updates with the average of the gradients of ``pushed``."""
+        """Runs the update of the server, with the average of the gradients in ``pushed``."""
         feed = {}
         parts = [iter(arrays) for arrays in pushed]
         if self._form.send[1]:

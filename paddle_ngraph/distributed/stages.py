@@ -35,7 +35,7 @@ Inbox = queue.SimpleQueue[tuple[int, Message]]
 
 
 class Outbox(Protocol):
-    """The queue of the messages to one other stage."""
+    """The queue of the messages from this stage to one other stage."""
 
     def put(self, message: Message) -> None: ...
 
@@ -253,7 +253,7 @@ class PipelineStage:
         self._sizes = np.maximum(self._sizes, sizes)
 
     def _update(self) -> list[np.ndarray]:
-        """Exchanges norms and results of all stages, and updates; returns the results."""
+        """Exchanges norms and results with all stages, and runs the update; returns the results."""
         norms = {} if self._stage.norms is None else self._run(self._stage.norms, {})
         mine = [*norms.values(), *(self._merged(number) for number in self._stage.results)]
         everything = iter(self._gather(mine))
@@ -268,7 +268,7 @@ class PipelineStage:
         return [results[number] for number in range(len(self._form.together))]
 
     def _merged(self, number: int) -> np.ndarray:
-        """A result of the whole batch, from those of the micro-batches."""
+        """The value of a result for the whole batch, from its values for the micro-batches."""
         found = self._results[number]
         if self._form.together[number]:
             return np.concatenate(found)
@@ -373,7 +373,7 @@ class LinkedStage(PipelineStage):
     def _start(
         self, other: int, is_upward: bool, inbox: Inbox, outbox: queue.SimpleQueue[Message]
     ) -> None:
-        """Starts a thread that creates a link and exchanges messages over it."""
+        """Starts a thread that creates a link to stage ``other``, and exchanges messages."""
         started: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         sends = is_upward == (other > self.number)
         number = self._job.link_number(2 * min(other, self.number) + is_upward)

@@ -168,7 +168,7 @@ class _Fields:
         self._where = where
 
     def only(self, known: set[str], optional: set[str]) -> None:
-        """Raises if a field is missing or unknown."""
+        """Raises NgraphError if a required field is missing, or a field is unknown."""
         for name in sorted(known - optional - self._found.keys()):
             raise NgraphError(f"{self._where}: {name!r} is missing")
         for name in sorted(self._found.keys() - known):

@@ -1,4 +1,4 @@
-"""Cost of slow ranks and failures."""
+"""The cost of slow ranks and of failures in distributed training."""
 
 from __future__ import annotations
 

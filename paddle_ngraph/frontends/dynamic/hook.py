@@ -390,7 +390,7 @@ class _TuningSlot:
     def __init__(self) -> None:
         self._holder: ref[_TrainingTuner] | None = None
         self._calls_waited = 0
-        # Number of shapes, over all layers, that were decided to be compiled.
+        # The number of shapes, over all layers, for which compilation was chosen.
         self._num_compiled = 0
 
     def discard_stale_times(self, layer: _TrainingTuner, trial: _Trial) -> None:

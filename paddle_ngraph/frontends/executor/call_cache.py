@@ -74,7 +74,7 @@ class _CachedCall(NamedTuple):
     fetches: tuple[Any, ...]
 
     def is_repeated_by(self, call: dict[str, Any]) -> bool:
-        """Whether another call surely has the same key."""
+        """Whether another call of ``Executor.run`` surely has this key."""
         fetches = call["fetch_list"]
         return (
             call["program"] is self.program
@@ -161,7 +161,7 @@ def _prepared_run(
 
 
 class _Preparation(ExecutorView[Run]):
-    """An ``Executor`` in the place of ``self`` while Paddle prepares a run."""
+    """A view of an ``Executor``, which replaces it while Paddle prepares a run."""
 
     def feed_legacy(self, program: Any, feed: Any, feed_var_name: str, scope: Scope) -> None:
         """Feeds both formats: a ProgramDesc program reads a list, a PIR program reads by name.

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def install() -> None:
-    """Installs the hook; a second call changes nothing."""
+    """Installs the executor hook: its patches of Paddle. A second call changes nothing."""
     scope_tracking.install()
     call_cache.install()
     replaced.CREATE_EXECUTOR.replace(_creating_switch)

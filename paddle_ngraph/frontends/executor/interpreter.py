@@ -1,4 +1,4 @@
-"""Paddle's interpreter, and the flags of Paddle under which it runs."""
+"""Creation of Paddle's interpreter, and overrides of the flags under which it runs."""
 
 from __future__ import annotations
 

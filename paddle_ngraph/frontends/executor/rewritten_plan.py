@@ -89,7 +89,7 @@ class RewrittenPlan:
 
     @property
     def direct(self) -> dispatcher.DirectProgram | None:
-        """The programs in a form that runs without Paddle's interpreter, or ``None``."""
+        """The programs in a form that runs without Paddle's interpreter; ``None`` without one."""
         return self._whole.get() or self._extension()
 
     def _extension(self) -> dispatcher.DirectProgram | None:

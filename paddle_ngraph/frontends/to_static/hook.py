@@ -244,7 +244,7 @@ def expect_shapes(layer: StaticLayer, calls: Sequence[Sequence[Sequence[int]]]) 
 
 
 def _latest_layer(target: Any) -> StaticLayer:
-    """The ``PartialProgramLayer`` of the last call."""
+    """The ``PartialProgramLayer`` of the last call of a ``to_static`` function or layer."""
     if isinstance(target, PirTranslatedLayer):
         layers = list(layers_of(target).values())
         is_training = target.training
@@ -265,7 +265,7 @@ def _latest_layer(target: Any) -> StaticLayer:
 
 
 def _switch(layer: StaticLayer, attributes: Any) -> _LayerSwitch:
-    """The switch of a layer for these attributes of the layer."""
+    """The switch of a ``PartialProgramLayer`` for one of its sets of ``run_program`` attributes."""
     switches: dict[int, _LayerSwitch] = attached_to(layer, _SWITCHES_ATTRIBUTE, dict)
     found = switches.get(id(attributes))
     if found is None or found.layer_attributes is not attributes:
@@ -301,10 +301,10 @@ class _LayerSwitch:
         self._report: Report | None = None
 
     def programs_for(self, inputs: Sequence[Any]) -> _Programs | None:
-        """The rewritten programs for a call on these tensors; ``None``: use Paddle's."""
+        """The rewritten programs for a call on these tensors; ``None`` if Paddle's are to run."""
         sizes = self._dynamic_sizes(inputs)
         if 0 in sizes:
-            return None  # uses Paddle's programs, whose kernels have rules for empty tensors
+            return None  # Paddle's programs run: its kernels have rules for empty tensors
         if self._needs_rewrite(sizes):
             with _rewrite_lock:
                 if self._needs_rewrite(sizes):
@@ -312,7 +312,7 @@ class _LayerSwitch:
         return self._programs
 
     def report(self) -> Report:
-        """The report of the pass on both programs."""
+        """The report of the program pass on the forward and the backward program."""
         if not self._is_rewritten:
             with _rewrite_lock:
                 self._rewrite_for([])

@@ -22,7 +22,7 @@ struct FromOperand {
   size_t number;
 };
 
-// Arguments of a kernel, or of its InferMeta function.
+// The arguments of a call of a PHI kernel, or of its InferMeta function.
 struct Arguments {
   std::vector<size_t> inputs;  // indices of the operands that the kernel reads
   std::vector<std::variant<phi::Attribute, FromOperand>> attributes;

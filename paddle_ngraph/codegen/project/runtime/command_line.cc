@@ -247,7 +247,7 @@ class Source {
 
   bool has_rows() const { return rows_ > 0; }
   bool has_entries() const { return rows_ == 0 && entries_ > 0; }
-  // The number of batches, or entries; 0: every step is fed the whole file.
+  // The number of batches in the file, or of entries; 0: every step is fed the whole file.
   size_t entries() const { return entries_; }
 
   // Throws Error unless this file and `other` have rows, or entries, for an equal number of steps.

@@ -83,7 +83,8 @@ class Function {
  public:
   Function(const std::string& folder, const Json& description, Threads threads);
 
-  // The variant for these inputs, states included. Throws Error if there is none.
+  // Returns the variant of the function for these inputs, states included. Throws Error if there is
+  // none.
   Variant& variant(const std::vector<const Tensor*>& inputs);
 
   // Runs a variant. Throws Error if an integer overflows int32.

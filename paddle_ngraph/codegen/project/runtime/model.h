@@ -13,7 +13,7 @@
 
 namespace native {
 
-// An input, a result, or a variable that outlives runs.
+// The declaration of an input, a result, or a variable that outlives runs.
 struct Declared {
   std::string name;
   ElementType type;

@@ -21,7 +21,7 @@ class NpyFile {
   const std::string& path() const { return path_; }
 
   Tensor read();
-  // `count` rows along axis 0, from row `first` on.
+  // Reads `count` rows along axis 0, from row `first` on.
   Tensor rows(size_t first, size_t count);
 
  private:

@@ -194,7 +194,7 @@ class _GradientFlow:
         ]
 
     def differentiable_results(self, call: TracedCall) -> set[int]:
-        """Returns the results of a call that may have gradients."""
+        """Returns the results of a call that may receive gradients."""
         return {value for value in call.results if not self.metas[value].stop_gradient}
 
     def differentiable_reads(self, call: TracedCall) -> set[int]:
