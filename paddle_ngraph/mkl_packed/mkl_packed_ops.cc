@@ -78,7 +78,7 @@ std::vector<int64_t> lengths_of(const Tensor& tensor, int64_t steps, int64_t bat
   return lengths;
 }
 
-// The tensors of the operator's list `Input`, by their meaning.
+// The tensors of the list `Input` of a recurrent operator, by their meaning.
 struct Operands {
   Operands(const Tensors& inputs, Mode mode) {
     const size_t num_states = mode == Mode::lstm ? 2 : 1;

@@ -59,7 +59,7 @@ class GemmProvider {
   virtual std::shared_ptr<const PackedMatrix> pack(const Matrix& b, int64_t m, int64_t n,
                                                    int64_t k) const = 0;
 
-  // Returns a matrix that is not packed: each multiplication reads `b`.
+  // Returns a right operand that is not packed: each multiplication reads `b` itself.
   virtual std::shared_ptr<const PackedMatrix> refer(const Matrix& b, int64_t n,
                                                     int64_t k) const = 0;
 

@@ -34,7 +34,7 @@ const MklFunctions& mkl() {
 
 float beta(bool accumulate) { return accumulate ? 1.0f : 0.0f; }
 
-// A right operand and its sizes.
+// A right operand of matmuls, and its sizes.
 struct RightOperand {
   Matrix b;
   int64_t n;

@@ -114,7 +114,7 @@ using Primitive = std::pair<matmul, matmul::primitive_desc>;
 class Primitives {
  public:
   Primitive find(const MatmulShape& shape, const memory::desc& b) const {
-    // The key contains the number of threads, for which a primitive is created.
+    // The key contains the number of threads, since a primitive is created for this number.
     const Key key{shape.m, shape.lda, shape.ldc, shape.accumulate, num_omp_threads()};
     const ForkBlocker fork_blocker;
     std::lock_guard<std::mutex> lock(mutex_);
@@ -361,7 +361,7 @@ class Bfloat16Matrix : public PackedMatrix {
     return std::make_unique<Bfloat16Matmul>(matrix_, shape, k_);
   }
 
-  // Whether `m` rows fit: a single row is multiplied in float32.
+  // Whether the packed matrix serves products of `m` rows: a single row is multiplied in float32.
   bool fits(int64_t m) const override { return m > 1; }
 
  private:

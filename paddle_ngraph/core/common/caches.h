@@ -32,7 +32,7 @@ class CacheDeclaration {
   void (*const clear)();      // nullptr: clear_cache() does not empty the cache
   size_t (*const size)();     // nullptr: the size is not reported
   const char* const file;
-  const CacheDeclaration* const next;  // the next one in the list of all declarations
+  const CacheDeclaration* const next;  // the next declaration in the list of all declarations
 
   // The first declaration of the list.
   static const CacheDeclaration* first();

@@ -32,7 +32,7 @@ bool BackgroundCompiler::should_compile(const EngineGraph::Inputs& inputs) const
 void BackgroundCompiler::submit(const std::shared_ptr<CompileJob>& job) {
   try {
     submit_compile_job(job);
-  } catch (const std::exception&) {  // no job is queued: the next run submits another
+  } catch (const std::exception&) {  // the job is not queued: the next run submits another
   }
 }
 

@@ -21,7 +21,8 @@ struct NgraphIO;
 // one job that is neither built nor cancelled. Thread-safe.
 class CompileJob {
  public:
-  // `functions` shares the ownership of the engine, which owns `background` too.
+  // `functions` shares the ownership of the engine, which owns `background` too: both outlive the
+  // job.
   CompileJob(std::shared_ptr<FunctionStore> functions, BackgroundCompiler* background,
              Signature key, std::shared_ptr<const Snapshot> snapshot, const Settings& settings);
   ~CompileJob();

@@ -29,7 +29,8 @@ struct DiskKey {
   // The environment of the build (versions, processor, settings) and the first line of the graph
   // string.
   std::string graph;
-  std::string instance;  // the signature of the inputs, and the fingerprint of the weights
+  // the signature of the function's inputs, and the fingerprint of the weights
+  std::string instance;
 };
 
 // The `graph` of the DiskKey of a graph string.

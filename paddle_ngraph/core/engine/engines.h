@@ -38,7 +38,8 @@ class Engines {
   using RecentList = std::list<std::pair<std::string, std::shared_ptr<NgraphEngine>>>;
   struct Entry {
     std::weak_ptr<NgraphEngine> engine;
-    std::optional<RecentList::iterator> recent;  // position in recent_, if the engine is retained
+    // position of the engine in recent_, if it is retained
+    std::optional<RecentList::iterator> recent;
   };
 
   std::shared_ptr<NgraphEngine> find(const std::string& key, const std::string& graph);

@@ -15,7 +15,7 @@ class FallbackPolicy {
  public:
   explicit FallbackPolicy(const EngineGraph& graph) : graph_(graph) {}
 
-  // Whether the graph is on the denylist.
+  // Whether the denylist has an entry for the graph, so that Paddle runs it.
   bool is_denied() const;
 
   // Runs the fallback. Throws NgraphError if it is unavailable, and the errors of Paddle's kernels.

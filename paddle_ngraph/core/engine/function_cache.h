@@ -123,7 +123,8 @@ class FunctionCache {
   Entries entries_;  // the most recently used one first
   std::unordered_map<Signature, Entries::iterator, SignatureHash> index_;
   size_t weight_bytes_ = 0;
-  std::unordered_set<uint64_t> evicted_for_capacity_;  // hashes of graphs with weights
+  // hashes of graphs with weights whose functions were evicted
+  std::unordered_set<uint64_t> evicted_for_capacity_;
   std::atomic<bool> is_any_evicted_for_capacity_{false};
   int64_t lookups_ = 0;
   int64_t hits_ = 0;

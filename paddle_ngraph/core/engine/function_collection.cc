@@ -32,7 +32,7 @@ bool FunctionCollection::add(const std::optional<DiskKey>& key, const BuiltFunct
   try {
     if (!key) throw NgraphError("it involves a converter from outside the package");
     store_function_in(folder_, *key, built, is_valid);
-  } catch (const std::exception& error) {  // reported by end(); the run continues
+  } catch (const std::exception& error) {  // the failure is reported by end(); the run continues
     failure_ = error.what();
   }
   return true;

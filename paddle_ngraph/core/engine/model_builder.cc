@@ -293,7 +293,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     }
     try {
       built.function = compile();
-    } catch (const std::exception&) {  // built again, with static shapes
+    } catch (const std::exception&) {  // the function is built again, with static shapes
       disable_dynamic_shapes(graph);
       return build_function(graph, inputs, value_inputs, weights, copies, settings);
     }

@@ -202,7 +202,7 @@ NgraphEngine::Lookup NgraphEngine::load_or_build(FunctionStore::Request request,
     const bool compiles_in_background = missing == MissingFunction::kMayFallBack &&
                                         !functions_.is_collecting() &&
                                         background_.should_compile(io.inputs);
-    // The next iteration copies the weights for the job.
+    // The next iteration of this loop copies the weights, for the compile job.
     if (compiles_in_background && in_place) continue;
     if (compiles_in_background) {
       return {nullptr, /*is_skipped=*/false, create_job(request, frozen->snapshot)};

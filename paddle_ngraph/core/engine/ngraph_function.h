@@ -132,7 +132,7 @@ class NgraphFunction {
   std::unique_ptr<Updater> updater_;  // nullptr if there are no optimizer updates
   // For each state, the index of the result that is its new value, see optimizer_updates.h.
   std::vector<size_t> state_result_indices_;
-  // For each result after the outputs, its slot in spare_tensors_.
+  // For each result after the outputs, the index of its slot in spare_tensors_.
   std::vector<size_t> spare_slots_;
   // The tensors that the functions of the graph recycle for states, random inputs and gradients.
   std::shared_ptr<SpareTensors> spare_tensors_;

@@ -21,7 +21,7 @@ class ThreadSharing {
   // while there are enough cores.
   Settings shared(const Settings& settings, const Concurrency::Run& run) const;
 
-  // From now on, all runs use functions with the settings of a single run.
+  // From now on, the functions of all runs have the settings for one run at a time.
   void disable() { is_enabled_ = false; }
 
  private:

@@ -22,7 +22,7 @@ class WeightsInPlace {
  public:
   using Inputs = std::vector<phi::DenseTensor*>;
 
-  // Describes the weights of a function that was built for these inputs.
+  // Describes those inputs that a function, built for these inputs, reads in place as weights.
   WeightsInPlace(const WeightWatch& watch, const Inputs& inputs);
 
   // Whether the function is valid for a run with these inputs, whose weights have the fingerprint

@@ -19,7 +19,7 @@ NGRAPH_VECTORIZED int32_t position_in_row(const float* x, int64_t length) {
   return largest > kLowest ? static_cast<int32_t>(std::find(x, x + length, largest) - x) : 0;
 }
 
-// Number of columns that are searched together, row by row.
+// Number of columns in which the maximum is searched together, row by row.
 constexpr int64_t kColumns = 256;
 
 // `x` is [length, ...], whose rows are `stride` apart.

@@ -56,7 +56,7 @@ void CheckedArithmetic::compute_each(const ov::TensorVector& inputs, ov::TensorV
   }
 }
 
-// int64 can represent the result of any of these operations on int32 elements.
+// Operands are int32: int64 can represent the result of any of these operations.
 void CheckedAdd::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   compute_each(inputs, outputs, [](int64_t x, int64_t y) { return x + y; });
 }

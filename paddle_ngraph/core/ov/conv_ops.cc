@@ -79,7 +79,7 @@ BoxedTensor out_of(const ConvProblem& problem) {
           has_channels_last(problem, is_written)};
 }
 
-// Whether there is nothing to multiply: every sum is empty.
+// Whether a convolution has nothing to multiply: every sum is empty.
 bool is_empty(const ConvProblem& problem) {
   return elements(problem.data) == 0 || elements(problem.filter) == 0 || elements(problem.out) == 0;
 }
@@ -343,7 +343,7 @@ class ConvDivision {
 
 }  // namespace
 
-// The primitives of one operator for a given number of threads.
+// The oneDNN primitives of a convolution, for a given number of threads.
 class ConvPlan {
  public:
   ConvPlan(const ConvProblem& problem, int64_t threads)

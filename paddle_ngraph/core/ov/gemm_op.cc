@@ -36,7 +36,7 @@ struct StoredMatrix {
   bool transposed;
   int64_t ld = columns;  // distance of rows, in floats
 
-  // The address of the element at `row` and `column`, after transposition.
+  // The address of the element at `row` and `column` of the matrix after transposition.
   const float* from(int64_t row, int64_t column) const {
     return transposed ? data + column * ld + row : data + row * ld + column;
   }

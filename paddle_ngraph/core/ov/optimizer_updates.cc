@@ -71,7 +71,7 @@ class UpdateBatch {
   }
 
  private:
-  // Updates chunks [begin, end) of all updates.
+  // Updates the chunks [begin, end), counted over the states of all updates.
   void update(int64_t begin, int64_t end) const {
     auto step = std::upper_bound(
         steps_.begin(), steps_.end(), begin,

@@ -23,7 +23,7 @@ struct Update {
   int optimizer = 0;  // id of the optimizer, see kernels/optimizer.h
   // Attributes of the optimizer, in the order of kernels/optimizer.h.
   std::vector<double> attributes;
-  std::vector<size_t> states;  // indices of the written states, the parameter first
+  std::vector<size_t> states;  // indices of the states that the update writes, the parameter first
   // Operands: the gradient is the sum of `gradients`, multiplied by each of the scalars `factors`.
   // An update that fills a state has no gradients.
   std::vector<int64_t> gradients;

@@ -340,7 +340,7 @@ class BoundRequest {
   std::vector<Binding> inputs_, outputs_;
 };
 
-// A compiled model and its infer requests.
+// A compiled model and its infer requests, which runs lease.
 class Requests {
  public:
   explicit Requests(ov::CompiledModel model) : model_(std::move(model)) {}
@@ -349,7 +349,7 @@ class Requests {
 
   ov::CompiledModel& model() { return model_; }
 
-  // Requests for one run: idle ones first, then new ones.
+  // The infer requests of one run: idle ones first, then new ones; returned at the end.
   class Lease {
    public:
     Lease(Requests* owner, size_t count) : owner_(owner) {

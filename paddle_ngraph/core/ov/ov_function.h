@@ -52,7 +52,7 @@ struct Settings {
   size_t num_pinned = 0;           // number of pinned values: set by compiling
   int64_t deferred_errors_id = 0;  // id of the operators' deferred errors: set by compiling
 
-  // Number of chunks that remain when all groups have computed equally many.
+  // Number of chunks of a batch that remain when all streams have computed equally many.
   int remainder() const { return shares_remainder && streams > 1 ? parts % streams : 0; }
 };
 

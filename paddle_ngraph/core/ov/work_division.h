@@ -71,7 +71,7 @@ constexpr uint32_t along(std::initializer_list<int> axes) {
 }
 
 struct Work {
-  double multiplies = 0;  // multiplications, or elementary steps of that duration
+  double multiplies = 0;  // number of multiplications, or of elementary steps of that duration
   std::vector<Axis> axes;
   std::vector<WorkOperand> operands;  // inputs
   WorkOperand result;

@@ -189,7 +189,7 @@ bool is_cpu_place(PyObject* object) {
          py::reinterpret_borrow<py::object>(object).attr("is_cpu_place")().ptr() == Py_True;
 }
 
-// Whether an object is compared by value: equal objects of its type are interchangeable.
+// Whether an argument is compared by value: equal objects of its type are interchangeable.
 bool is_constant(PyObject* object) {
   if (object == Py_None || object == Py_Ellipsis || PyBool_Check(object)) return true;
   return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyUnicode_CheckExact(object) ||
@@ -410,7 +410,7 @@ bool is_similar(const TracedTensorMeta& one, const TracedTensorMeta& other) {
          one.is_parameter == other.is_parameter && (!one.is_parameter || one.shape == other.shape);
 }
 
-// Whether two calls differ in sizes only.
+// Whether two recorded calls differ in sizes only.
 bool is_similar(const TracedCall& one, const TracedCall& other) {
   const auto are_similar = [](const auto& these, const auto& those) {
     return std::equal(these.begin(), these.end(), those.begin(), those.end(),
@@ -1593,7 +1593,7 @@ PyObject* Capture::record_call(const InterceptedFunction& function, bool has_gra
   return result.release().ptr();
 }
 
-// Describes a call that can be deferred next time, without its results.
+// Describes a call for the trace, without its results: if it recurs, it can be deferred.
 std::optional<TracedCall> Capture::describe_call(const InterceptedFunction& function,
                                                  const std::vector<PyObject*>& given,
                                                  PyObject* kwargs) {

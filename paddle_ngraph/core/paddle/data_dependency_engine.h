@@ -20,7 +20,8 @@ class DataDependencyEngine {
     // writes.
     std::function<std::vector<phi::DenseTensor>()> compute;
     std::vector<size_t> after;  // indices of the predecessors, all of them earlier in the list
-    // Groups of cores: a step occupies all cores of a free group, or waits.
+    // Groups of cores on which the step may run: it occupies all cores of a free group, or waits
+    // for one.
     std::vector<Cores> groups;
     std::vector<size_t> reads, writes;  // indices of variables; each once
   };

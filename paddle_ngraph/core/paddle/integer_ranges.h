@@ -59,7 +59,7 @@ struct RangeRule {
     kPreserved,  // the values of operands
     kStacked,    // the values of a list of tensors, stacked along a new axis
     kIndices,    // indices along an axis of the first argument
-    kSorted,     // the first result is permuted, the second contains indices
+    kSorted,     // the first result is a permutation of the values, the second contains indices
     kSum,
     kDifference,
     kProduct,

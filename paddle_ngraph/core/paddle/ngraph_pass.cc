@@ -28,7 +28,7 @@ class NgraphPass : public pir::Pass {
     using namespace paddle_ngraph;  // NOLINT
     if (Has(kPlaceAttr) && Get<phi::Place>(kPlaceAttr).GetType() != phi::AllocationType::CPU)
       return;
-    // A predictor passes its own scope to its passes.
+    // The predictor's scope, if a predictor runs this pass; else nullptr.
     auto* scope = Has(kParamScopeAttr) ? &Get<paddle::framework::Scope>(kParamScopeAttr) : nullptr;
     py::gil_scoped_acquire gil;
     std::string failure;

@@ -197,7 +197,7 @@ struct ParsedUpdate {
   }
 
  private:
-  // Updates the chunk that begins at element `first`.
+  // Updates the chunk of the parameter that begins at element `first`.
   void update(int64_t first) const {
     std::array<float*, 4> updated{};
     for (size_t i = 0; i < states.size(); ++i) updated.at(i) = data(states[i]) + first;

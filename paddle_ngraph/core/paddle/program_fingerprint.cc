@@ -79,7 +79,7 @@ class Fingerprint {
   uint64_t value_ = 0;
 };
 
-// Passes names to the reader as words, eight characters each.
+// A reader of programs that passes names on as words, eight characters each.
 template <typename Reader>
 class InWords {
  public:

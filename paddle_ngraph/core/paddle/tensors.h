@@ -58,7 +58,7 @@ bool fits(const phi::DenseTensor& tensor, const ResultType& type);
 // Whether the memory of `tensor` can hold the contents of `other`.
 bool has_capacity(const phi::DenseTensor& tensor, const phi::DenseTensor& other);
 
-// Whether only a variable and `copy`, copied from it, hold their memory.
+// Whether nothing but one variable, and `copy`, which was copied from it, refers to their memory.
 bool is_sole_holder(const phi::DenseTensor& copy);
 
 }  // namespace paddle_ngraph

@@ -81,7 +81,7 @@ uint64_t content_hash(const void* data, size_t num_bytes, uint64_t seed) {
 
 std::optional<uint64_t> WeightWatch::fingerprint(const std::vector<phi::DenseTensor*>& inputs) {
   if (inputs_.empty()) return std::nullopt;
-  // An epoch that precedes every read of the weights.
+  // An epoch before every read of the weights, so that a write during a read is noticed.
   const Epoch now = Epoch::now();
   std::lock_guard<std::mutex> lock(mutex_);
   Model* model = find(inputs);

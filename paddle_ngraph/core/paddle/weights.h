@@ -61,7 +61,7 @@ class WeightWatch {
     size_t offset = 0;  // byte offset of the tensor in its memory
     size_t num_bytes = 0;
     uint64_t hash = 0;
-    bool is_exposed = true;  // whether the weight was exposed when it was read
+    bool is_exposed = true;  // whether the weight was exposed to writes when it was read
   };
 
   // The weights of one set of variables: one graph may run on several models, each with its own.

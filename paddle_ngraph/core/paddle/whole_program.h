@@ -51,7 +51,7 @@ class WholeProgram {
   std::vector<size_t> fetches_;
 };
 
-// Whether a fed tensor has elements, and the declared dtype and shape.
+// Whether a fed tensor has elements, and also the declared dtype and shape.
 bool is_as_declared(const phi::DenseTensor& tensor, phi::DataType dtype,
                     const std::vector<int64_t>& shape);
 

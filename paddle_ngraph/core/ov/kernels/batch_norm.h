@@ -23,7 +23,7 @@ struct ReluGradient {
   }
 };
 
-// Number of channels whose sums fit in registers.
+// The largest number of channels whose sums fit in registers.
 constexpr int64_t kWidestRows = 64;
 
 // Rows of `width` floats, one for each channel of a block, `stride` floats apart.

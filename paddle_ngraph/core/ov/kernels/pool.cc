@@ -181,7 +181,7 @@ constexpr int64_t kLanes = 8;
 using FloatLanes = float __attribute__((vector_size(32), aligned(4), may_alias));
 using IntLanes = int32_t __attribute__((vector_size(32)));
 
-// The windows along one axis, or a range of them.
+// The windows of a pooling along one axis, or a range of them.
 struct Windows {
   explicit Windows(const std::vector<PoolWindow>& windows)
       : first(windows.data()), last(first + windows.size()) {}
