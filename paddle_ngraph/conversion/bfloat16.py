@@ -81,6 +81,6 @@ class Bfloat16Values:
 
 
 def before_rounding(output: Output) -> Output:
-    """The value before its rounding, if ``output`` is that of a rounding."""
+    """``output`` before its rounding to bfloat16; ``output`` itself if no rounding computes it."""
     node = output.get_node()
     return node.input_value(0) if node.get_type_name() == ROUNDING else output

@@ -165,7 +165,7 @@ class BodyBuilder:
             _has_growth(growth) or self._shapes_slices or bool(self._appends)
         )
         self._iteration_check: Node | None = None  # the node that checks the next iteration index
-        self._next_iteration: Node | None = None  # the node of the next iteration index
+        self._next_iteration: Node | None = None  # the node that computes the next iteration index
         sizes = outer.sizes.of_block()
         read = [self._source(index, each) for index, each in enumerate(sources)]
         self.inputs = BodyInputs(read, args, sizes, outer.sizes)
@@ -486,7 +486,7 @@ def _growth_between(
 
 
 def _is_growth(added: Number) -> bool:
-    """Whether a dimension to which an iteration adds this size grows."""
+    """Whether a dimension grows if an iteration adds ``added`` to its size."""
     return not is_same_shape([added], [0])
 
 

@@ -437,7 +437,8 @@ def model_with(
         ConversionError: As in :func:`make_model`.
         NgraphError: The graph has a stochastic operator.
     """
-    # Fixed, because a weight becomes a constant, which has a static shape.
+    # The dimensions of weights are fixed, because a weight becomes a constant, which has a static
+    # shape.
     for position in weights:
         symbolic_dims.fix(position)
     builder = FunctionBuilder(Graph.from_string(text), signature, contents, symbolic_dims)

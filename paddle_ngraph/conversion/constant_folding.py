@@ -27,7 +27,7 @@ class ConstantFolding:
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
-        self._unknown: set[str] = set()  # names of the nodes whose contents only a run computes
+        self._unknown: set[str] = set()  # names of the nodes whose contents are unknown until a run
 
     def contents(self, node: Output) -> np.ndarray | None:
         """The contents of a node, with Sizes where they follow from symbolic sizes."""

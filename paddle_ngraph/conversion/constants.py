@@ -249,7 +249,7 @@ def _step(node: Node) -> tuple[str, tuple[int, ...]]:
 
 
 def _copy(source: Node, path: Sequence[Node], index: int) -> Node:
-    """A copy of the weights at the end of ``path``."""
+    """A separate copy of the weights ``source``, as views along ``path`` show them."""
     data = source.get_data()
     for node in path:
         is_transpose = node.get_type_name() == "Transpose"

@@ -71,7 +71,7 @@ def files() -> list[Path]:
 
 @once
 def _fixed_environment() -> list[str]:
-    """The conditions that are constant in a process."""
+    """The conditions of a function in the disk cache that are constant in a process."""
     return [f"paddle-ngraph {__version__} {_sources()}", *versions(), _processor()]
 
 

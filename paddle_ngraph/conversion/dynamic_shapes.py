@@ -385,7 +385,7 @@ def build_dynamic_model(
             split = None
         found = split or _try_build(symbolic_dims, build)
     except EmptyTensorFound:
-        # Another attempt follows: at other shapes, no tensor may be empty.
+        # Another attempt follows at other shapes, at which no tensor may be empty.
         return None
     with _lock:
         if split is not None:

@@ -150,7 +150,7 @@ class FunctionBuilder:
             model.validate_nodes_and_infer_types()
 
     def boundary_sizes(self) -> tuple[int, int]:
-        """Number of the subgraph's inputs without states, and number of its outputs."""
+        """The numbers of inputs, without states, and of outputs of the subgraph."""
         return len(self.graph.inputs), len(self.graph.outputs)
 
     def inner_models(self) -> list[ov.Model]:

@@ -65,7 +65,7 @@ def _has_dynamic_shapes(model: Model) -> bool:
 
 
 def _input_dependent_nodes(model: Model) -> set[str]:
-    """The names of the nodes whose contents depend on the model's inputs."""
+    """The names of the nodes whose contents, not only shapes, depend on the model's inputs."""
     found = {parameter.get_name() for parameter in model.get_parameters()}
     for node in model.get_ordered_ops():
         sources = (value.get_node().get_name() for value in node.input_values())

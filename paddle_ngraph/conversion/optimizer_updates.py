@@ -115,7 +115,7 @@ class _Finder:
         self._values = values
 
     def updates(self, model: Model) -> list[_RemovableUpdate]:
-        """All updates of the model that can be taken out."""
+        """All optimizer updates that can be taken out of the model, to run after it."""
         nodes = model.get_ordered_ops()
         values = {
             self._feeds[node.get_name()] - self._num_inputs: node.output(0)
@@ -248,7 +248,7 @@ class _Sources:
         return position < self._num_interval_inputs and position not in self._overwritten
 
     def of(self, output: Output) -> int:
-        """The index of an operand of an :class:`Update`."""
+        """The index by which an :class:`Update` refers to an operand."""
         if self.is_interval_input(output):
             return self._feeds[output.get_node().get_name()]
         key = key_of(output)

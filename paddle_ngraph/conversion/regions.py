@@ -82,7 +82,7 @@ class Region(ABC):
         self.bodies = list(bodies)
         # The number of sources that are loop-carried; these come first.
         self._num_loop_carried = 0
-        # For each input of the node, the index of its source.
+        # For each input of the node, the index of its source in `_sources`.
         self._parameter_order: list[int] = []
         self._condition = condition
         self._sources = list(sources)

@@ -58,7 +58,7 @@ ABSENT: Mapping[str, str] = {
 def range_of(values: Iterable[float]) -> Range | None:
     """Lower and upper bound of values; ``None`` if one of them is not a 64-bit integer."""
     known = list(values)
-    # Also returns for NaN, for which the comparison is false.
+    # NaN returns None, too: the comparison is false for NaN.
     if not all(abs(value) < 2**63 for value in known):
         return None
     return int(min(known, default=0)), int(max(known, default=0))

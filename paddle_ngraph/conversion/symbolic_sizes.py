@@ -331,7 +331,7 @@ class Guards:
         self._lower_bounds[((((0, symbol),), -1),)] = -min(self.bounds(last)[1], MAX_ITERATIONS - 1)
 
     def varies_per_iteration(self, terms: Terms) -> bool:
-        """Whether ``terms`` may differ between iterations of some loop."""
+        """Whether the value of ``terms`` may differ between iterations of some loop."""
         return any(symbol < 0 for symbol in _symbols_in(terms))
 
     def value(self, terms: Terms) -> int:
@@ -720,7 +720,7 @@ def is_symbolic(numbers: Sequence[Number]) -> bool:
 
 
 def hint_of(number: Number) -> int:
-    """The current value of a number, without a guard."""
+    """The current value of an integer or symbolic size, without a guard."""
     return number.hint if isinstance(number, SymbolicSize) else int(number)
 
 

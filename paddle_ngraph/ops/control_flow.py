@@ -47,7 +47,8 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     """
     initial_values = bridge.get_input_nodes(op, "inputs")
     condition = _condition(bridge, op)
-    # No iteration: the results are the initial values. OpenVINO's Loop would return empty tensors.
+    # The loop has no iteration: its results are the initial values. OpenVINO's Loop would return
+    # empty tensors.
     if _is_false(condition):
         for number, value in enumerate(initial_values):
             bridge.set_output_node(op, "out", value, number)

@@ -83,7 +83,7 @@ class _Geometry:
         return self.groups == 1 and {*self.kernel} == {1} and not any(self.begin + self.end)
 
     def along(self, axis: int) -> _Geometry:
-        """The geometry reduced to one axis."""
+        """The geometry of the convolution along one axis only."""
         picked: dict[str, Any] = {
             name: [getattr(self, name)[axis]]
             for name in ("size", "kernel", "out", "strides", "dilations", "begin", "end")
@@ -92,7 +92,7 @@ class _Geometry:
 
 
 def _geometry(op: Op, data: list[int], filter_shape: list[int]) -> _Geometry:
-    """The geometry of a forward convolution over ``data`` [N, C, H, W]."""
+    """The geometry of ``op`` as a forward convolution over ``data`` [N, C, H, W]."""
     size, kernel = data[2:], filter_shape[2:]
     strides = [int(s) for s in op.attr("strides")]
     dilations = [int(d) for d in op.attr("dilations")]
@@ -202,7 +202,7 @@ class _Convolution:
         return _convolution(self._g)(data, filter_, strides, begin, end, dilations)
 
     def _rows(self, node: Output) -> Output:
-        """Reshapes to one row for each sample or filter."""
+        """Reshapes data to one row for each sample, a filter to one row for each filter."""
         return reshaped(self._bridge, node, [self._bridge.shape(node)[0], -1])
 
     def _pointwise(self, data: Output, grad: Output) -> Output:
@@ -300,7 +300,7 @@ class _Convolution:
         return transposed(bridge, split, (0, 2, 3, 1))
 
     def _flat(self, node: Output) -> Output:
-        """The output's gradient, without the axis of length one."""
+        """The gradient of the output, without the axis of length 1 that was added to it."""
         first, channels, *_ = self._bridge.shape(node)
         return reshaped(self._bridge, node, [first, channels, *self._g.out])
 

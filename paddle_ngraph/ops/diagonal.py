@@ -51,7 +51,7 @@ def tril_indices(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.triu_indices", dtypes=ANY, small_integers=True)
 def triu_indices(bridge: NgraphBridge, op: Op) -> None:
-    """Rows and columns on and above a diagonal (Paddle ``triu_indices``)."""
+    """The row and column indices of elements on and above a diagonal (Paddle ``triu_indices``)."""
     indices = np.triu_indices(op.attr("row"), op.attr("offset"), op.attr("col"))
     _set_indices(bridge, op, indices)
 

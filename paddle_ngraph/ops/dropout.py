@@ -92,7 +92,7 @@ def _probability(bridge: NgraphBridge, op: Op) -> np.float32:
 
 
 def _keep_probability(bridge: NgraphBridge, op: Op, result: str, p: np.float32) -> Any:
-    """``1 - p`` in the dtype of a result."""
+    """``1 - p``, the probability to keep an element, in the dtype of output ``result``."""
     return bridge.rounded(op, result, bridge.full(np.float32(1) - p, "float32"))
 
 

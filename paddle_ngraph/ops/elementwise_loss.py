@@ -99,7 +99,7 @@ def _odds(bridge: NgraphBridge, op: Op) -> tuple[Node, Node]:
 
 
 def _sign_of_label(bridge: NgraphBridge, op: Op) -> Node:
-    """-1 for label 0, 1 for label 1."""
+    """-1 where the label is 0, 1 where it is 1."""
     label = bridge.get_input_node(op, "labels")
     return opset15.subtract(opset15.multiply(label, constant(2.0)), constant(1.0))
 

@@ -353,7 +353,7 @@ class _Matmul:
         self._x, self._y = reshaped(bridge, x, x_matrix), reshaped(bridge, y, y_matrix)
 
     def value(self) -> Any:
-        """The product in the shape that Paddle declares."""
+        """The product of a matmul, in the shape that Paddle declares."""
         matmul = opset15.matmul(self._x, self._y, self._transpose_x, self._transpose_y)
         shape = [*self._batch]
         if len(self._x_shape) > 1:

@@ -101,7 +101,7 @@ def _all_elements(bridge: NgraphBridge, node: NodeInput) -> Any:
 
 
 def _tolerances_are(dtypes: frozenset[str]) -> Callable[[Op], bool]:
-    """Whether both tolerances are scalars of ``dtypes``: Paddle rejects all others."""
+    """A limit: both tolerances must be scalars of ``dtypes``; Paddle rejects all others."""
 
     def holds(op: Op) -> bool:
         specs = [op.input(name) for name in ("rtol", "atol")]

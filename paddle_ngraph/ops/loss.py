@@ -299,7 +299,7 @@ def _picked_by_label(bridge: NgraphBridge, op: Op, x: NodeInput, axis: int) -> t
     classes = bridge.shape(x)[axis]
     bridge.integers.require_range(op, "label", 0, classes, ignored=op.attr("ignore_index"))
     label = _label(bridge, op, bridge.shape(x), axis, Type.i32)
-    # Clamps the labels to valid indices, which an ignored label need not be.
+    # Limits labels to valid indices for the look-up, which an ignored label need not be.
     position = opset15.maximum(label, bridge.full(0, "int32"))
     position = opset15.minimum(position, bridge.full(classes - 1, "int32"))
     ignored = opset15.equal(label, bridge.full(op.attr("ignore_index"), "int32"))

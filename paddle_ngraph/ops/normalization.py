@@ -60,7 +60,7 @@ class _Channels:
         return reshaped(self._bridge, node, self._spread)
 
     def flat(self, node: NodeInput) -> Any:
-        """Reverts :meth:`spread`: reshapes to [channels]."""
+        """Reverts :meth:`spread`: reshapes statistics to [channels]."""
         return reshaped(self._bridge, node, [self.size])
 
     def rows(self, node: NodeInput) -> Any:
@@ -77,14 +77,14 @@ class _Channels:
         return reshaped(self._bridge, node, [self._shape[0], self.size, spatial_size, 1])
 
     def like(self, rows: NodeInput, node: NodeInput) -> Any:
-        """Converts ``node`` to the layout of ``rows``."""
+        """Converts ``node`` to the layout of ``rows``, which may be blocked."""
         dims = self._bridge.shape(rows)
         if len(dims) == 5:
             return Blocked.of(self._bridge).reordered(node, dims[4])
         return reshaped(self._bridge, node, dims)
 
     def unlike(self, rows: NodeInput) -> Any:
-        """Reverts :meth:`rows`: converts to the layout of the input."""
+        """Reverts :meth:`rows`: converts a result to the layout of the input."""
         if len(self._bridge.shape(rows)) == 5:
             return Blocked.of(self._bridge).plain(rows, self.size)
         return reshaped(self._bridge, rows, self._shape)

@@ -74,7 +74,7 @@ class _Pooling:
         return all(size % out == 0 for size, out in zip(self.size, self.out))
 
     def plane(self) -> _Pooling:
-        """The pooling along the last two axes only."""
+        """The pooling along the last two axes (H, W) only."""
         picked: dict[str, Any] = {name: getattr(self, name)[1:] for name in _SPATIAL_FIELDS}
         return replace(self, **picked)
 

@@ -71,7 +71,7 @@ class _TensorIteratorBuilder:
         self._states: list[tuple[Node, Output]] = []
 
     def slice(self, source: Value) -> Node:
-        """The slice of ``source`` of the step, [1, ...]."""
+        """Adds ``source`` to the loop as an input of which each step reads its slice, [1, ...]."""
         return self._parameter(self._slices, source, [1, *self._bridge.shape(source)[1:]])
 
     def invariant(self, source: Value) -> Node:
@@ -523,7 +523,7 @@ def _ints(values: Sequence[int]) -> Node:
 
 
 def _flat(bridge: NgraphBridge, value: Value) -> Value:
-    """All steps as the rows of one matrix."""
+    """The values of all steps as the rows of one matrix."""
     return reshaped(bridge, value, [-1, bridge.shape(value)[-1]])
 
 

@@ -65,7 +65,8 @@ def reduced_axes(bridge: NgraphBridge, op: Op, rank: int) -> list[int]:
         named = op.attr("axis", [])
         axes = named if isinstance(named, list) else [named]
     axes = [int(axis) for axis in axes if rank]
-    if not all(-rank <= axis < rank for axis in axes):  # axes of a run; Paddle rejects these, too
+    # axes that only a run determines; Paddle rejects these, too
+    if not all(-rank <= axis < rank for axis in axes):
         raise NgraphError(f"a reduction along axes {axes} of a tensor of rank {rank}")
     return sorted({axis % rank for axis in axes}) or list(range(rank))
 

@@ -69,7 +69,7 @@ def _at_or_beyond(op: Op, x: NodeInput) -> Node:
 
 
 def _beyond(op: Op, x: NodeInput) -> Node:
-    """Whether ``x`` is beyond the threshold on either side."""
+    """Whether elements of ``x`` are beyond the threshold, positive or negative."""
     return opset15.greater(opset15.abs(x), constant(op.attr("threshold")))
 
 

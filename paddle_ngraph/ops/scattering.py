@@ -403,7 +403,7 @@ def _mask(bridge: NgraphBridge, op: Op, x: NodeInput) -> Any:
 def _broadcast_indices(
     bridge: NgraphBridge, op: Op, shape: Sequence[int]
 ) -> tuple[Node | Output, list[int]]:
-    """The broadcast ``indices``, one per row, and their common shape."""
+    """The indices, broadcast to a common shape, as one row each; and that shape."""
     nodes: list[Any] = bridge.get_input_nodes(op, "indices")
     dims = broadcast_shapes(*map(bridge.shape, nodes))
     count = math.prod(dims)

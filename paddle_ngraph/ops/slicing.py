@@ -152,18 +152,18 @@ class Positions:
         return is_dynamic_start and is_static and self.step == 1
 
     def node(self, bridge: NgraphBridge) -> Node | Output:
-        """The indices as a tensor; requires :meth:`has_dynamic_start`."""
+        """The indices along the axis as a tensor; requires :meth:`has_dynamic_start`."""
         first = bridge.ints([self.start]) if self.read is None else self.read
         return first if self.count == 1 else opset15.add(first, bridge.ints(range(self.count)))
 
     def fixed(self) -> range:
-        """The current values of the indices; specializes the function to them."""
+        """The current indices along the axis; specializes the function to these."""
         start, count = int(self.start), int(self.count)
         return range(start, start + count * self.step, self.step)
 
 
 def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[Positions]:
-    """The indices that a slice takes along each axis."""
+    """The indices that a slice takes along each axis, by known or by run-time starts."""
     if not bridge.is_known(op, "starts") or not bridge.is_known(op, "ends"):
         return _runtime_ranges(bridge, op, dims)
     ranges = [Positions(0, dim) for dim in dims]
@@ -381,7 +381,7 @@ def pad3d_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _frame_map(mode: str, size: int, before: int, after: int) -> AxisMap:
-    """The map from an axis to the padded axis."""
+    """The map of elements from an axis to the axis with padding, for a padding mode."""
     size = int(size)
     at = np.arange(-before, size + after)
     if mode == "circular":

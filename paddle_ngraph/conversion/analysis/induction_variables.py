@@ -94,7 +94,7 @@ class Counters:
         self._ops = block.ops
 
     def decide_slice_sizes(self) -> bool:
-        """Whether the length of a slice follows from an induction variable."""
+        """Decides whether an induction variable determines the length of any slice in the body."""
         slices = (
             op for op in self._ops if op.type in SLICES and self._offsets.slice_bounds(op) is None
         )

@@ -98,7 +98,7 @@ def _creates_array(op: Op) -> bool:
 
 
 def only_selects(block: Graph) -> bool:
-    """Whether the outputs of a branch are its inputs, or constants."""
+    """Whether a branch has no operators that compute: its outputs are its inputs, or constants."""
     if any(spec.dtype.endswith(ARRAY_SUFFIX) for spec in block.outputs):
         return False
     entries = (find_converter(op.type) for op in block.ops)

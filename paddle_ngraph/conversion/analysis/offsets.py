@@ -178,6 +178,6 @@ _ADDED: Mapping[str, Callable[[Op], float]] = {
 
 
 def _count(spec: TensorSpec) -> int | None:
-    """The number of elements of a short tensor of static shape."""
+    """The number of elements of a tensor; ``None`` if it is dynamic, or too large to analyse."""
     count = math.prod(spec.shape)
     return count if min(spec.shape, default=0) >= 0 and count <= _MAX_ELEMENTS else None

@@ -99,7 +99,7 @@ class _Magnitudes(NamedTuple):
         return _Magnitudes(*(mine * its for mine, its in zip(self, other)))
 
     def inverse(self) -> _Magnitudes:
-        """The bounds of the reciprocals of the values."""
+        """The bounds of the reciprocals of values with these bounds."""
         if not self.smallest:
             return _UNBOUNDED_MAGNITUDES
         return _Magnitudes(1.0 / self.largest, 1.0 / self.smallest, 1.0 / self.largest)
@@ -270,7 +270,7 @@ def _weight_magnitudes(matmul: Node) -> _Magnitudes:
     if data is None:
         return (
             _COMPUTED_MAGNITUDES if type_name == "MatMul" else _UNIT_MAGNITUDE
-        )  # the plugin does not scale computed weights of convolutions
+        )  # the plugin does not multiply computed weights of a convolution by a factor
     shape = matmul.get_input_partial_shape(1)
     if shape.is_dynamic or data.shape != tuple(matmul.get_input_shape(1)):
         return _magnitudes(data)

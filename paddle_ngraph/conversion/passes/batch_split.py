@@ -223,7 +223,7 @@ def _broadcast(batch: _Batch, node: Node) -> int | None:
     values = node.input_values()
     axes = [batch.axis(value) for value in values]
     offsets = {axis - len(v.get_shape()) for v, axis in zip(values, axes) if axis is not None}
-    # The batch axis, counted from the last axis: a negative index.
+    # The axis of the batch, counted from the last axis: a negative index.
     index = offsets.pop()
     for value, axis in zip(values, axes):
         shape = value.get_shape()

@@ -270,7 +270,7 @@ def put_in_blocks(bridge: NgraphBridge, node: Any, order: Sequence[int]) -> Outp
 
 
 def taken_from_blocks(bridge: NgraphBridge, node: Any, shape: Sequence[Any]) -> Output | None:
-    """``node`` in ``shape``, if that is the plain layout of transposed blocks."""
+    """``node`` in ``shape``, taken from the blocks that it is a plain transposition of."""
     x = as_output(node)
     if x.get_node().get_type_name() != "Transpose" or not _is_between_layouts(bridge, x, shape):
         return None

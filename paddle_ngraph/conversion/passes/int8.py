@@ -32,7 +32,7 @@ _SCALINGS = frozenset({"Divide", "Multiply"})
 # Types of nodes that may be between a quantized tensor and its matmul: the plugin computes these on
 # integers, too.
 _GRID_PRESERVING = _VIEWS | {"MaxPool", "Relu"}
-# The axes of the weights that are output channels; a matrix's depend on attributes.
+# By type of node, the axes of weights that are output channels; a matrix's depend on attributes.
 _CHANNELS = {"Convolution": (0,), "GroupConvolution": (0, 1), "MatMul": (-1,)}
 _LOWEST, _HIGHEST = -128, 127
 # Types that the plugin fuses with the matmul before them, or moves out of the way.
@@ -206,7 +206,7 @@ def _constant_nodes(model: Model) -> set[str]:
 
 
 def _unclipped(value: Output) -> Output:
-    """The ``x`` of ``Minimum(Maximum(x, ...), ...)``."""
+    """``x`` if ``value`` is ``Minimum(Maximum(x, ...), ...)``, a clip; else ``value``."""
     for type_name in ("Minimum", "Maximum"):
         node = value.get_node()
         if node.get_type_name() != type_name:
@@ -338,7 +338,8 @@ def _window(x: Output) -> dict[str, list[int]] | None:
         stride, begin = int(attributes["strides"][axis]), int(attributes["pads"][axis])
         reach = (out - 1) * stride + kernel - begin
         end = max(0, reach - size)
-        # In a window of padding only, Paddle's result is its lowest value.
+        # The case of a window of padding only is excluded: its result in Paddle is the lowest
+        # value.
         if max(begin, end) >= kernel or size - reach >= stride:
             return None
         for name, value in (("strides", stride), ("pads_begin", begin), ("pads_end", end)):

@@ -129,7 +129,7 @@ def _dims(value: Output) -> list[int | None]:
 
 
 def _reads_grid(node: Node) -> bool:
-    """Whether the plugin multiplies integers here (int8.py)."""
+    """Whether the plugin multiplies integers in ``node``, as int8.py requests."""
     return any(v.get_node().get_type_name() == "FakeQuantize" for v in node.input_values())
 
 
