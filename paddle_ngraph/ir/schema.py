@@ -14,7 +14,7 @@ from paddle_ngraph.utils import dtypes
 
 # The maximum rank of a tensor of Paddle (phi::DDim).
 MAX_RANK = 9
-# A bound above the number of elements that fit into memory.
+# The limit of the number of elements of a tensor: larger than memory.
 _MAX_ELEMENTS = 2**48
 _MAX_NAME_LENGTH = 256
 _MAX_INDEX = 2**31

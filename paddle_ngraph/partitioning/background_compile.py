@@ -51,7 +51,7 @@ class _GraphFacts:
 
     @classmethod
     def of(cls, text: str) -> _GraphFacts:
-        """Determines the facts about a graph string."""
+        """Determines the facts about the graph of a graph string."""
         graph = Graph.from_string(text)
         can_fall_back = not any(
             # Operators of bfloat16 cannot fall back: Paddle's few kernels for the type are
@@ -64,7 +64,7 @@ class _GraphFacts:
 
     @property
     def operators(self) -> int:
-        """The number of its operators, those in bodies included."""
+        """The number of operators of the graph, those in loops and branches included."""
         return sum(1 for _ in self.graph.all_ops())
 
     def us_of_run(self, shapes: Sequence[Sequence[int]]) -> float:

@@ -59,7 +59,7 @@ def fixpoint(candidates: Candidates) -> Capability:
 
 
 def _outputs_read_natively(candidates: Candidates) -> dict[OpNode, str]:
-    """Operators with an output that Paddle's interpreter reads, but their converter omits."""
+    """Rejects operators with an output that their converter omits, but a native operator reads."""
     return {
         node: "a native operator uses an output that the engine does not compute"
         for node, readers in candidates.unused_by.items()

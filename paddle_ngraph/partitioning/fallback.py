@@ -455,7 +455,7 @@ def _input_name(index: int) -> str:
     return f"input_{index}"
 
 
-# Idle programs of a graph; each is used by one run at a time.
+# Idle fallback programs of a graph; each is used by one run at a time.
 _idle_programs: LRUCache[tuple[str, tuple[str | None, ...]], list[FallbackProgram]] = process_cache(
     __name__,
     "idle_fallback_programs",

@@ -100,7 +100,7 @@ def _delay_operators(
                 continue
             bound = levels[node] - (1 if edge.must_separate and capable.can_convert(node) else 0)
             latest[edge.source] = min(latest.get(edge.source, bound), bound)
-    # Operators on lists have the level of the last member of the list.
+    # An operator that builds or takes apart a list has the level of the last member of the list.
     for node in capable.view.nodes:
         if node.type in LISTS:
             levels[node] = max([-1, *(levels[edge.source] for edge in edges[node])])

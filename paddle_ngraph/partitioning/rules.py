@@ -43,9 +43,9 @@ def illegal_operators(
     elif (found := fallback.reason_against(subgraph.graph)) is not None:
         yield next(n for n in interval.nodes if n.index == found[0].index), found[1]
     elif disk_cache.is_stored(subgraph.text):
-        return  # legal: a function of the subgraph was built before
+        return  # legal: a function of the subgraph was built and stored before
     elif not tries and background_compile.wants(subgraph.text):
-        return  # left to the background thread, for which no run waits
+        return  # the check is left to the background thread, for which no run waits
     elif error := conversion_error(subgraph.graph, subgraph.text):
         failing = next(n for n in interval.nodes if n.index == error.op.index)
         yield failing, denylist.deny_operator(error)
@@ -62,7 +62,7 @@ def _arrays_crossing_boundary(capable: Capability, subgraph: Subgraph) -> Iterat
 
 
 def _unused_random_operators(capable: Capability, subgraph: Subgraph) -> Iterator[OpNode]:
-    """Yields stochastic operators whose samples are only forwarded as outputs, or unused."""
+    """Yields stochastic operators whose samples no operator of the subgraph uses."""
     stochastic = capable.random_nodes(subgraph.interval.nodes)
     if stochastic and not subgraph.outputs and not subgraph.states:
         yield from stochastic

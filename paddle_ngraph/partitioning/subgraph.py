@@ -167,7 +167,7 @@ class _IntervalBuilder(_GraphBuilder):
         self._value_inputs: set[str] = set()
 
     def build(self) -> Subgraph:
-        """Returns the graph with its inputs, states and outputs."""
+        """Builds the subgraph: its graph string, inputs, states and outputs."""
         for node in self._interval.nodes:
             if self._capable.ops[node].outputs_used():
                 self._value_inputs |= {

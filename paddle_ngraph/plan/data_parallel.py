@@ -176,7 +176,7 @@ class _Slices:
             self._replace(engine)
 
     def _insert_slices(self, engine: Operation) -> None:
-        """Inserts an engine operator for each slice before that for the batch."""
+        """Inserts an engine operator for each slice, before ``engine``, that for the batch."""
         graph = Graph.from_string(engine.attrs()["graph"])
         before = Builder(self._block, engine)
         slices = [self._sliced_input(before, value) for value in _members(engine.operand_source(0))]

@@ -131,7 +131,7 @@ class ExecutionPlan:
 
     @property
     def report(self) -> Report:
-        """The report of the program pass on the planned program."""
+        """The report of the program pass on the program with this plan."""
         return self._build().report
 
     def __str__(self) -> str:

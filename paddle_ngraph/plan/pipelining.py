@@ -79,7 +79,7 @@ class _Stages:
         stage = {n: s for s, (a, b) in enumerate(bounds) for n in self._forward[a:b]}
         for node in self._nodes:
             if node not in stage:
-                # A sum of gradients belongs to the earliest stage, whose gradient comes last.
+                # A sum of gradients belongs to the earliest of the stages: its gradient comes last.
                 producers = [
                     producer for producer in producers_of(self._view, node) if producer in stage
                 ]

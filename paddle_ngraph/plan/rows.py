@@ -64,7 +64,7 @@ def row_slices(view: BlockView) -> dict[str, RowSlice]:
 
 
 def split_feeds(view: BlockView) -> dict[OpNode, int]:
-    """The feeds that :func:`split_rows` divides, and the number of slices of each."""
+    """The feeds that :func:`split_rows` divides into slices, and how many slices of each."""
     found = {}
     for node in view.nodes:
         if node.type == _SPLIT and node.device == NATIVE and _is_along_rows(view, node):

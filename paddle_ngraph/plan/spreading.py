@@ -39,7 +39,7 @@ def assign_devices(
     """
     host = next((device for device in devices if device == CPU or cores_of(device)), CPU)
     found: dict[OpNode, str] = {}
-    # The time at which each device becomes idle, in microseconds.
+    # The time at which each device becomes idle in the simulated schedule, in microseconds.
     free: dict[str, float] = {}
     ends: dict[OpNode, float] = {}
     for node in nodes:
@@ -88,7 +88,7 @@ def leading_operators(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, 
 
 
 def producers_of(view: BlockView, node: OpNode) -> list[OpNode]:
-    """The operators that compute the inputs of an operator, through lists."""
+    """The operators that compute the inputs of ``node``, and the members of lists among these."""
     found: dict[OpNode, None] = {}
     pending = list(node.reads)
     while pending:

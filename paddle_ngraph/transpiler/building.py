@@ -70,7 +70,7 @@ class Builder:
     # -- constants -------------------------------------------------------------------------------
 
     def number(self, value: float, dtype: str = "float32") -> Value:
-        """A constant of the shape ``[1]``."""
+        """Adds a constant of shape ``[1]``; returns its value."""
         given = {"shape": ("ints", [1]), "value": ("float64", float(value))}
         result: Value = self("pd_op.full", [], dtype=("dtype", dtype), **given)
         return result
@@ -82,7 +82,7 @@ class Builder:
         return result
 
     def fed(self, name: str, shape: Sequence[int], dtype: str) -> Value:
-        """A variable of this name that each run feeds."""
+        """Adds a feed: a variable ``name`` that each run feeds; returns its value."""
         given = {"shape": ("ints", list(shape)), "dtype": ("dtype", dtype)}
         result: Value = self("pd_op.data", [], name=name, **given)
         return result
@@ -106,7 +106,7 @@ class Builder:
     # -- tensors ---------------------------------------------------------------------------------
 
     def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
-        """A tensor in another shape."""
+        """Returns ``value`` in another shape, by a new operator if it differs."""
         if list(value.shape) == list(shape):
             return value
         result: Value = self("pd_op.reshape", [value, self.integers(shape)])

@@ -145,7 +145,7 @@ def rewrite(program: Program, limits: Limits) -> MemoryReport:
     shapes.check(program, limits.input_shapes)
     found: dict[int, BlockMemory] = {}
     order = _rewrite_block(program.global_block(), limits, found)
-    # Installs the hooks, which run the program in its order.
+    # Installs the hooks of the package, which run the program in the order that it has now.
     first_use.begin()
     mark_sequential(program)
     return MemoryReport([found[number] for number in order], limits.open_size)

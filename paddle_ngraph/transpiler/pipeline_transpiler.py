@@ -327,7 +327,7 @@ class _StageBuilder:
         return sorted(found)
 
     def _name(self, vid: str) -> str:
-        """The name of the feed of a variable."""
+        """The name of the feed by which another program passes on the variable ``vid``."""
         node = self._staging.view.producer[vid]
         return f"ngraph_value_{node.index}_{node.writes.index(vid)}"
 

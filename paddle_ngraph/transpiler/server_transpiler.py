@@ -318,7 +318,7 @@ def _update_rows(block: Block, gradient: ParameterGradient, table: Table) -> lis
 def _repeat(
     block: Block, op: Operation, now: dict[int, Value], whole: list[int], table: Table
 ) -> None:
-    """Adds a copy of an operator that works on rows."""
+    """Adds a copy of ``op`` that works on rows of a table instead of all of it."""
     for value in (m for each in op.operands_source() for m in _members(each)):
         if value.id not in now and list(value.shape) == whole:
             raise NgraphError(

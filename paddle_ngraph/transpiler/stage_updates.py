@@ -42,7 +42,7 @@ class StageUpdates:
         self._reject_chains()
 
     def of_stage(self, stage: int) -> set[OpNode]:
-        """The operators of the update of a stage."""
+        """The operators that update the parameters of a stage."""
         roots = (node for node in self._roots if self._stage[node] in (None, stage))
         return self._with_producers(roots, self.sent)
 

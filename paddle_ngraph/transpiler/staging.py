@@ -315,7 +315,7 @@ class Staging:
         return found
 
     def _cut_candidates(self, uses: dict[str, tuple[int, int]]) -> list[int]:
-        """The indices of forward operators before which a cut is allowed."""
+        """The indices of operators of the forward pass before which stages may be cut."""
         blocked = {p for first, last in uses.values() for p in range(first + 1, last + 1)}
         unpacking = {p for p, node in enumerate(self._forward) if node.type in LISTS}
         return [p for p in range(1, len(self._forward)) if p not in blocked | unpacking]

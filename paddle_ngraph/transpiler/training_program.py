@@ -159,7 +159,7 @@ class TrainingProgram:
         )
 
     def _unclipped(self, vid: str, end: int) -> str | None:
-        """The gradient from which clipping or decay computed ``vid``."""
+        """The gradient before the clipping or decay that computed ``vid``; ``None`` if none did."""
         node = self._view.producer[vid]
         if node.index <= end or node.type.removesuffix("_") not in _GRADIENT_POSTPROCESSING:
             return None
@@ -217,7 +217,7 @@ class TrainingProgram:
             names |= {name for name in kept if name is not None}
 
     def _propagate(self, clean: frozenset[str], names: set[str]) -> Iterator[str]:
-        """Propagates differences once, from variables ``names`` that differ after the last run."""
+        """Propagates differences between ranks through one run, if variables ``names`` differ."""
         tainted: set[str] = set()
         for node in self._view.nodes:
             if node.is_source:

@@ -296,7 +296,7 @@ class BlockView:
         return self.values[vid].id in self._aliased_names
 
     def is_named(self, vid: str) -> bool:
-        """Whether ``builtin.set_parameter`` exports the variable's memory to the scope."""
+        """Whether a ``builtin.set_parameter`` of the block gives the variable's memory a name."""
         return self.root(vid) in self._named
 
     def members(self, vid: str) -> list[str]:
@@ -490,7 +490,7 @@ def _aliased_names(block: Block) -> dict[int, str]:
 
 
 def _named_inside(op: Operation) -> Iterator[tuple[str, bool]]:
-    """Yields (name, is written) of scope variables that the sub-blocks themselves name."""
+    """Yields (name, is written) for the scope variables that operators in the sub-blocks name."""
     for block in op.blocks():
         sources = {}
         for inner in block.ops:

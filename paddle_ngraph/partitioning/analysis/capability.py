@@ -69,7 +69,7 @@ class Candidates:
         return [vid for name, vid in self.slots[node] if entry.role(name) in roles]
 
     def producers(self, vid: str) -> Iterator[OpNode]:
-        """The operators that compute a variable, through lists, without sources and constants."""
+        """The operators that compute ``vid``, or a list's members; not sources and constants."""
         node = self.view.producer.get(vid)
         if node is None or node.is_source or node in self.constants:
             return

@@ -37,7 +37,7 @@ def is_copy(op: Operation) -> bool:
 
 
 def place_on(op: Operation, device: str) -> None:
-    """Chooses a device for an operator, in place of an earlier choice."""
+    """Chooses the device of an operator, also if another one was chosen before."""
     mark = "copy_to" if is_copy(op) else "device"
     op.set_str_attr(PLACE_ATTRIBUTE, f"/{mark}={device}{_MARK.sub('', _place(op))}")
 

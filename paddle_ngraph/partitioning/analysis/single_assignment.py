@@ -64,7 +64,8 @@ def to_single_assignment(program: Program) -> None:
         return
     while found := list(_Survey(program).replaceable_variables()):
         local = [each for each in found if each.is_local]
-        # Otherwise one per iteration: a new loop-carried value replaces the loop operator.
+        # Without local variables, one variable per round: a new loop-carried value replaces the
+        # loop operator.
         chosen = local or found[:1]
         for each in chosen:
             for write in each.writes:
@@ -291,7 +292,7 @@ def _out_of_place_call(op: Operation) -> tuple[str, list[Value]]:
 
 
 def _has_converters(op: Operation) -> bool:
-    """Whether a subgraph may contain all of a loop or branch."""
+    """Whether a subgraph may contain a loop or branch: all its operators have converters."""
     return op.name() in REGIONS and all(
         inner.name() in LISTS | CONSTANTS | {YIELD}
         or (_has_converters(inner) if inner.num_regions() > 0 else _has_converter(inner))

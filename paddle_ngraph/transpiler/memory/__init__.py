@@ -1,1 +1,1 @@
-"""Analyses and schedules of the memory transpiler."""
+"""The analyses and schedules by which the memory transpiler reduces the peak."""

@@ -96,7 +96,7 @@ class Lifetimes:
         return found
 
     def buffers(self, vid: str) -> Iterator[str]:
-        """The buffers of a variable; for a list those of all members."""
+        """The buffers that hold a variable; for a list, those of all members."""
         for member in self.view.members(vid):
             root = self.view.root(member)
             producer = self.view.producer.get(root)
@@ -157,7 +157,7 @@ class Lifetimes:
 
 
 def usage(steps: Sequence[MemoryStep], sizes: Mapping[str, int], live_out: set[str]) -> list[int]:
-    """The live bytes during each step, including its own results."""
+    """The number of live bytes during each step, with the step's own results."""
     last: dict[str, int] = {}
     for position, step in enumerate(steps):
         for buffer in (*step.allocates, *step.reads):

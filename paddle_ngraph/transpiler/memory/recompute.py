@@ -224,7 +224,7 @@ class _RecomputeSearch:
         return True
 
     def _is_live_at_peak(self, buffer: str) -> bool:
-        """Whether a buffer with later readers is live at the peak."""
+        """Whether a buffer, which has readers after the peak, is live at the peak."""
         return self._position[self._producer[buffer]] <= self._peak
 
     def _is_overwritten(self, producer: MemoryStep, at: int) -> bool:
@@ -242,7 +242,7 @@ class _RecomputeSearch:
         return False
 
     def _apply(self, choice: _Recompute, before: list[int]) -> bool:
-        """Inserts a recompute if that reduces the peak; returns whether it does."""
+        """Inserts a recomputation if that reduces the peak of memory; returns whether it does."""
         given = self._steps, dict(self._recomputed), dict(self._sizes)
         at = self._position[choice.before]
         added = list(self._recompute_steps(choice))

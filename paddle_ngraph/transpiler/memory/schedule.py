@@ -24,7 +24,7 @@ def schedule(lifetimes: Lifetimes) -> list[MemoryStep]:
 
 
 def edges_of(lifetimes: Lifetimes) -> Edges:
-    """The predecessors of each step, by data, memory and ordering effects."""
+    """For each step, the steps that must precede it, by data, memory and ordering effects."""
     view = lifetimes.view
     steps = {step.node: step for step in lifetimes.steps}
     others = dependencies.memory_and_effect_dependencies(view, lambda node: True)
@@ -135,7 +135,7 @@ class _PendingSteps:
         return (each for each in touched if not self._dependencies[each])
 
     def is_ready(self, step: MemoryStep) -> bool:
-        """Whether a step has no pending predecessor."""
+        """Whether all predecessors of a step have been scheduled."""
         return not self._dependencies[step]
 
     def is_memory_neutral(self, step: MemoryStep) -> bool:

@@ -115,7 +115,7 @@ class _Inference:
         return self._values[value.id] if value.initialized() else None
 
     def _declared(self, op: Operation) -> list[Type]:
-        """Types as declared in the program, with dynamic dimensions replaced."""
+        """Types of results as the program declares them, with dynamic dimensions replaced."""
         if op.name().startswith("cf.") or not all(map(_is_tensor, op.results())):
             return []
         known = self._shapes.get(scope_name(op)) if _is_feed(op) else None
