@@ -10,7 +10,7 @@ from paddle_ngraph.utils import lru_cache
 
 
 def sizes() -> dict[str, int]:
-    """Returns the entries of each cache, ``bindings``, and ``freed_bytes``."""
+    """Returns the number of entries of each cache, ``bindings``, and ``freed_bytes``."""
     return {**_core.table_sizes(), **lru_cache.sizes(), "bindings": scope_tracking.count()}
 
 

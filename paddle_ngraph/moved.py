@@ -16,7 +16,7 @@ _MOVED = {"function": "conversion", "function.registry": "conversion.registry"}
 
 
 class _Moved(ModuleType):
-    """A module under its old name."""
+    """A module that is importable under its old name, and imports the new one when used."""
 
     def __init__(self, old: str, new: str) -> None:
         super().__init__(old, f"The old name of {new}.")

@@ -46,7 +46,7 @@ from paddle_ngraph.utils.dtypes import DTYPES
 _SIZE_HINTS = (8, 128, 320, 448, 576, 704, 832, 960, 1088)
 # Hints of a second function for small sizes, if the first one is not valid for these.
 _SMALL_SIZE_HINTS = (3, 10, 32, 48, 64, 80, 96, 112, 144)
-# Distance between further hints, for data-dependent sizes.
+# For each list of hints, the distance between further hints, which data-dependent sizes get.
 _HINT_STEPS: Mapping[tuple[int, ...], int] = {_SIZE_HINTS: 128, _SMALL_SIZE_HINTS: 16}
 _ALIGNMENT = 64  # the alignment of the constants in their file, in bytes
 

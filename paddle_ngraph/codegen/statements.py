@@ -395,7 +395,7 @@ class _CppProgramBuilder:
         )
 
     def fetch(self, scope: _CppScope, name: str, value: Value) -> None:
-        """Adds a value to the results."""
+        """Adds a value, under a unique name, to the results of the program."""
         fetch = Fetch(name, scope.find(value))
         if name in self._results:
             raise NgraphError(f"two results are called {name!r}")
@@ -714,7 +714,7 @@ def _declared(type: tuple[str, Sequence[int]]) -> tuple[str, tuple[int, ...]]:
 
 
 def _attributes_of(operator: str, op: Operation) -> list[str]:
-    """The arguments of the function in run.h after the operands."""
+    """The C++ arguments that follow the operands in a call of the function in run.h."""
     attributes = op.attrs()
     if operator == "cast":
         return [_cpp_dtype(dtype_name(attributes["dtype"]))]

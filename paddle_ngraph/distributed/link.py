@@ -63,7 +63,7 @@ def failure(sentence: str) -> Message:
 
 
 def sentence_of(message: Message) -> str:
-    """The error message in a failure."""
+    """The error message that a message of kind ``FAILURE`` contains."""
     return message.arrays[0].tobytes().decode()
 
 

@@ -24,7 +24,7 @@ RENDEZVOUS_TIMEOUT_SECONDS = 900.0  # seconds
 _INTRODUCTION_TIMEOUT_SECONDS = 10.0
 _LENGTH = struct.Struct(">Q")  # the format of the length of a text, which is sent before it
 _TOKEN_BYTES = 16  # bytes
-# The text that rank 0 sends when it begins to wait, too.
+# An empty text, which rank 0 sends as a sign of life while it waits, and when it begins to wait.
 _HEARTBEAT = ""
 
 _open_rendezvous: WeakSet[Rendezvous] = WeakSet()

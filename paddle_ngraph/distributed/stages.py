@@ -157,7 +157,7 @@ class PipelineStage:
         return results
 
     def bubble(self) -> Bubble:
-        """The idle time of this stage, from the second step on."""
+        """The measured idle time of this stage, from the second step on."""
         counted = self._steps[1:]
         return Bubble(
             stage=self.number,

@@ -42,7 +42,7 @@ class Cluster:
 
     @property
     def local_ranks(self) -> int:
-        """The ranks of each machine."""
+        """The number of ranks on each machine."""
         return min(self.ranks, self.per_machine)
 
     @property
@@ -82,7 +82,7 @@ PRESENT = STRATEGIES[0]  # the current strategy of the engine
 
 
 def step_ms(profile: Profile, cluster: Cluster, strategy: AveragingStrategy) -> float:
-    """The expected time of a step in milliseconds, slow ranks included."""
+    """The expected milliseconds of a training step, with waiting for slow ranks."""
     return expected(
         lambda slow_down: total_ms(tasks_of_step(profile, cluster, strategy, slow_down)),
         profile.spread,
@@ -129,7 +129,8 @@ def tasks_of_step(
                     profile, cluster, strategy.algorithm, interval.bucket_bytes, index, after
                 )
             )
-    # Sends have priority: they take the core briefly, and the network then works concurrently.
+    # Sends have priority over computation: they take the core briefly, and the network then works
+    # concurrently.
     tasks = {**sending, **computing}
     packing_ms = profile.packing_ms[cores] if sending else 0.0
     update_ms = (profile.update_ms[cores] + packing_ms) * factor

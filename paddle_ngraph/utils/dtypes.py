@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# The minimum and the maximum of an integer tensor.
+# The minimum and the maximum of the elements of an integer tensor.
 Range = tuple[int, int]
 
 

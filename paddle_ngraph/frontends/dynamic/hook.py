@@ -484,7 +484,8 @@ class _Trial:
         """Returns the seconds of a call by Paddle and of a compiled call; infinity if not timed."""
         native, compiled = map(list, self._seconds.values())
         calls = min(len(native), len(compiled))
-        # Times may be missing although they were checked: another thread may have called reset().
+        # Times may be missing although their number was checked: another thread may have called
+        # reset().
         if calls == 0:
             return inf, inf
         if self._is_trained:

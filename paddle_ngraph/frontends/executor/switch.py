@@ -80,7 +80,7 @@ class SwitchedExecutor:
         self._small_runs = 0  # number of runs of programs that are too small for the cost model
         # Whether a run may write variables of the scope; ``None``: not yet known.
         self._may_write: bool | None = None
-        # Persistable variables of a ProgramDesc plan; None: not yet known.
+        # Names of the persistable variables of a ProgramDesc plan; None: not yet determined.
         self._persistable: frozenset[str] | None = None
         # A function of py_func may run a program, during which this run must not override the flag.
         self._paddle_flag = (
@@ -315,7 +315,7 @@ class SwitchedExecutor:
 
     def _variable(self, name: str) -> Variable:
         found = self._scope.find_var(name)
-        # The variable exists: it was fed, or Paddle has just written it.
+        # The variable must exist: it was fed, or Paddle has just written it.
         assert found is not None
         return found
 

@@ -272,7 +272,7 @@ class _Renaming:
 
 
 def declared(block: LegacyBlock, name: str) -> LegacyVariable:
-    """A variable of the block or of an enclosing one."""
+    """The declaration of a variable, in the block or in an enclosing one."""
     variable = block.find_var_recursive(name.encode())
     if variable is None:
         raise NotTranslatable(f"'{name}' is declared nowhere")

@@ -214,7 +214,7 @@ class SavedModel:
         return bool(_parameters_of(self.as_pir()))
 
     def file_stamp(self) -> tuple[tuple[int, int], ...]:
-        """Sizes and modification times, which differ if the files have changed."""
+        """Sizes and modification times of the model's files, to detect that these have changed."""
         files = [self.program, self.parameters]
         if self.has_separate_parameters:
             files += [entry.path for entry in os.scandir(os.path.dirname(self.program) or ".")]

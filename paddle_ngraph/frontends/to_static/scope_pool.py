@@ -55,7 +55,7 @@ def _claim(scope: Scope) -> None:
 
 
 def _pin(scope: Scope, owner: PinnedState | SavedState) -> None:
-    """Prevents other runs from acquiring the scope, even after its release."""
+    """Prevents other runs from acquiring the scope, even after its release, until unpinned."""
     with _claims_lock:
         _pins.setdefault(scope.raw_address(), []).append(owner)
 
@@ -199,7 +199,7 @@ class _ScopeSnapshot:
         self._tensors = _core.SavedTensors([tensors[name] for name in self._names], user_tensors)
 
     def restore(self) -> None:
-        """Gives the variables the tensors of the snapshot again."""
+        """Gives the variables of the scope the tensors of the snapshot again."""
         self._tensors.restore_to([self._current_tensor(name) for name in self._names])
 
     def _current_tensor(self, name: str) -> Tensor:

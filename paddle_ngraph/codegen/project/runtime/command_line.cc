@@ -55,7 +55,8 @@ double ms_since(Clock::time_point start) {
 
 struct Arguments {
   std::string model, output, load, save;
-  std::vector<std::string> inputs, shapes;  // the arguments of the forms NAME=FILE and NAME=SIZES
+  // the arguments that have the form NAME=FILE, or NAME=SIZES
+  std::vector<std::string> inputs, shapes;
   bool trains = false;
   size_t threads = 0, repeat = 0, batch = 0, epochs = 1, steps = 0, log = 1;
   std::optional<uint64_t> seed;

@@ -68,7 +68,7 @@ std::string last_line(std::string text) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-// The first element that overflows int32.
+// Returns the first element of an int64 tensor that overflows int32; nullopt if none does.
 std::optional<int64_t> int32_overflow(const Tensor& tensor) {
   if (tensor.type != ElementType::i64) return std::nullopt;
   const auto* values = tensor.data<int64_t>();

@@ -71,7 +71,8 @@ class Variant {
   std::vector<paddle_ngraph::RandomSample> random_samples_;
   paddle_ngraph::Updates updates_;
   size_t num_outputs_ = 0;
-  std::vector<size_t> state_results_;  // indices of the results that are new values of states
+  // indices of those results of the model that are new values of states
+  std::vector<size_t> state_results_;
   paddle_ngraph::Settings settings_;
   std::mutex mutex_;
   std::unique_ptr<paddle_ngraph::OvFunction> function_;
@@ -94,7 +95,7 @@ class Function {
 
  private:
   std::string name_;
-  std::vector<std::string> inputs_;  // names of the inputs, for messages
+  std::vector<std::string> inputs_;  // names of the inputs, for error messages
   std::deque<Variant> variants_;
 };
 

@@ -54,7 +54,7 @@ class Stack {
   std::vector<Tensors> entries_;
 };
 
-// Whether the only element is nonzero. Throws Error if there are several elements.
+// Whether the only element of a condition is nonzero. Throws Error if there are several elements.
 bool is_true(const Tensor& condition);
 
 // Paddle's operators of these names, on operands of one shape or with a single element.

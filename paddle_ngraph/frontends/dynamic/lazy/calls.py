@@ -82,7 +82,7 @@ class TensorMeta(NamedTuple):
 
     @property
     def detached(self) -> TensorMeta:
-        """The metadata of the value after ``detach``, which stops gradients."""
+        """The metadata that the value would have after ``detach``, which stops gradients."""
         return TensorMeta(self.dtype, self.shape, True, self.is_contiguous, self.is_parameter)
 
 

@@ -128,7 +128,7 @@ class TraceCache:
         self._checks_nan_inf = False
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Calls the function under capture, or plainly if capture is not possible."""
+        """Calls the function and captures its operators; only calls it where that is impossible."""
         tracer = dynamic_tracer()
         if (
             tracer is None
@@ -154,7 +154,7 @@ class TraceCache:
     def graphs(self) -> list[trace_graph.TraceGraph]:
         """Returns the graphs built so far."""
         built = (graph for _, _, graphs in self._traces.ends() for graph in graphs)
-        # Each graph once: the traces of a trace group share one.
+        # Each graph is returned once: the traces of a trace group share one.
         return list(dict.fromkeys(built))
 
     def breaks(self) -> list[str]:

@@ -28,7 +28,7 @@ from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import program_function
 from paddle_ngraph.paddle_private.names import set_stop_gradient
 
 _NO_RESULTS: frozenset[int] = frozenset()
-# Stands for all results without a gradient in sets of reached results.
+# Stands for all results without a gradient, in the sets of results whose gradients reach a call.
 _NO_GRADIENT = frozenset({-1})
 
 # Minimum number of stages before that of a call, and the results whose gradients reach the call.
@@ -217,7 +217,8 @@ def non_differentiable_reads(calls: Sequence[TracedCall], metas: Sequence[Tensor
     non_differentiable: set[Read] = set()
     for call in calls:
         reads = [value for value in dict.fromkeys(call.reads) if not metas[value].stop_gradient]
-        # Only calls with several reads are tested: a single read surely gets the gradient.
+        # Only calls with several differentiable inputs are tested: a single one surely gets the
+        # gradient.
         if len(reads) > 1 and not computed.isdisjoint(reads) and call.has_gradient:
             positions = {value: (at, metas[value]) for at, value in enumerate(call.reads)}
             arguments = substituted(call.arguments, positions)
