@@ -435,7 +435,7 @@ py::cpp_function exposure_end_callback(py::dict references) {
   });
 }
 
-// The objects of a class of Paddle that Python has.
+// Returns all objects of a class of Paddle that exist in Python.
 py::list live_objects(const py::type& type) {
   py::list found;
   for (const auto& [address, instance] : py::detail::get_internals().registered_instances) {

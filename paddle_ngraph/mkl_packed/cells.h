@@ -48,11 +48,12 @@ struct BackwardChunk {
   const float* c_before;       // LSTM: c of the preceding step
   const float* c_active;       // LSTM: tanh(c)
   const float* out_grad;
-  const float* through_gates;  // gradient of h through the gates of the following step
-  float* carried;              // remaining gradient of h; replaced by that of the preceding step
-  float* c_grad;               // LSTM: gradient of c; replaced by that of the preceding step
-  float* gate_grads;           // gradient of R h + d (for all but GRU, of W x + b as well)
-  float* input_gate_grads;     // GRU: gradient of W x + b
+  // the part of the gradient of h that comes through the gates of the following step
+  const float* through_gates;
+  float* carried;           // remaining gradient of h; replaced by that of the preceding step
+  float* c_grad;            // LSTM: gradient of c; replaced by that of the preceding step
+  float* gate_grads;        // gradient of R h + d (for all but GRU, of W x + b as well)
+  float* input_gate_grads;  // GRU: gradient of W x + b
 };
 
 void backward_chunk(Mode mode, const BackwardChunk& chunk);

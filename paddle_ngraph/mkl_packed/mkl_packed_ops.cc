@@ -213,7 +213,8 @@ Tensors run_forward(const Inputs& inputs, const Attributes& attributes, const Ge
   const auto& [x, pre_state, weights] = operands;
   const Network net = network_of(operands, inputs.optional(1), attributes, gemm);
   auto out = allocate({net.steps, net.batch, net.width()});
-  auto reserve = allocate({net.reserve_size()});  // saved for the gradient, the only reader
+  // saved for the gradient operator, its only reader
+  auto reserve = allocate({net.reserve_size()});
   auto mask = sample_mask(net, attributes.seed);
   Tensors states;
   for (const auto& state : pre_state) states.push_back(allocate(state.shape()));

@@ -22,7 +22,7 @@ struct Matrix {
 class Matmul {
  public:
   virtual ~Matmul() = default;
-  // `rounded`: the elements of `a` in bfloat16, or null.
+  // `rounded`: the elements of `a` rounded to bfloat16, or null if they are not rounded yet.
   virtual void compute(const float* a, const uint16_t* rounded, float* c) = 0;
   void compute(const float* a, float* c) { compute(a, nullptr, c); }
 };
@@ -40,7 +40,7 @@ class PackedMatrix {
  public:
   virtual ~PackedMatrix() = default;
   virtual std::unique_ptr<Matmul> make_matmul(const MatmulShape& shape) const = 0;
-  // Whether the matrix supports left operands of `m` rows.
+  // Whether the packed matrix supports left operands of `m` rows.
   virtual bool fits(int64_t /*m*/) const { return true; }
 };
 

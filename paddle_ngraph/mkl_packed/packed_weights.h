@@ -10,7 +10,8 @@
 
 namespace paddle_ngraph::mkl_packed {
 
-// The operand that a [rows, columns] weight becomes: its transpose (forward) or itself (backward).
+// The form in which a [rows, columns] weight is an operand: its transpose (forward) or itself
+// (backward).
 enum class WeightOrientation { transposed, plain };
 
 // Packs without the cache, for weights that the next step changes.

@@ -61,7 +61,7 @@ struct Cell {
   const float* b_ih;
   const float* b_hh;
 
-  // The time step that the cell computes as its `i`-th.
+  // The time step that the cell computes at position `i`: from the end, if it runs backwards.
   int64_t step(const Network& net, int64_t i) const { return backwards ? net.steps - 1 - i : i; }
 };
 
@@ -100,7 +100,7 @@ Float* output_of(const Network& net, Float* reserve, int64_t layer) {
   return reserve + net.cells() * SavedActivations::size(net) + layer * net.rows() * net.width();
 }
 
-// Rows of a batch that one shard computes in all steps.
+// The rows of a batch that one shard computes, the same ones in all steps.
 struct ShardRows {
   int64_t first;
   int64_t count;
@@ -310,7 +310,7 @@ void add(const float* __restrict__ from, int64_t count, float* __restrict__ sums
 // the caches.
 class GateGrads {
  public:
-  // Allocates the memory of the gradients, unless `is_used` is false: then there is none.
+  // Allocates memory for gradients of the gates, unless `is_used` is false: then there is none.
   GateGrads(const Network& net, int64_t num_shards, bool is_used)
       : gates_(is_used ? net.gates() : 0),
         stride_(unaliased_stride(gates_)),

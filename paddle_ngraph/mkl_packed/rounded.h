@@ -21,14 +21,14 @@ class Rounded {
   int64_t ld() const { return ld_; }
   uint16_t* at(int64_t row) { return reinterpret_cast<uint16_t*>(buffer_.data()) + row * ld_; }
 
-  // Rounds `count` rows of float32 and stores them from row `row` on.
+  // Rounds `count` rows of float32 to bfloat16, and stores them from row `row` on.
   void round(const float* data, int64_t ld, int64_t row, int64_t count) {
     parallel_chunks(count, columns_, 1, [&](int64_t i, int64_t first, int64_t size) {
       round_to_bfloat16(data + i * ld + first, size, at(row + i) + first);
     });
   }
 
-  // Rounds the whole matrix, and returns the rounded elements.
+  // Rounds the whole matrix to bfloat16, and returns its elements.
   const uint16_t* of(const float* data, int64_t ld) {
     round(data, ld, 0, rows_);
     return at(0);

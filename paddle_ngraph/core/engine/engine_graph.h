@@ -48,7 +48,7 @@ class EngineGraph {
   std::vector<size_t> copied_inputs_;
 };
 
-// Hash of a signature without the weights and the settings.
+// Hash of a signature without the weights' fingerprint and the settings: of the shapes.
 uint64_t shape_hash(Signature key);
 
 }  // namespace paddle_ngraph

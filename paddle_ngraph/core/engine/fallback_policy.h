@@ -29,7 +29,7 @@ class FallbackPolicy {
   // after kMaxOverflowRuns overflows in a row, and after any other failure if `is_deniable`.
   void run_after_failure(const NgraphIO& io, const std::exception_ptr& failure, bool is_deniable);
 
-  // Ends a row of overflows: the engine has run the function.
+  // Ends a sequence of overflows: the engine has run the function successfully.
   void note_engine_run() { overflow_runs_ = 0; }
 
  private:

@@ -14,9 +14,10 @@ struct GraphHeader {
   size_t num_inputs = 0;  // number of inputs, states included
   size_t num_states = 0;
   size_t num_outputs = 0;
-  std::vector<size_t> value_inputs;   // inputs whose contents shape the function
-  std::vector<size_t> weights;        // inputs that may become constants of functions
-  std::vector<phi::DataType> dtypes;  // dtypes of all inputs, as declared by the program
+  std::vector<size_t> value_inputs;  // indices of inputs whose contents shape the function
+  std::vector<size_t> weights;       // indices of inputs that may become constants of functions
+  // dtypes of all inputs of the subgraph, as declared by the program
+  std::vector<phi::DataType> dtypes;
   bool has_eager_weights = false;
   bool trains = false;
   int max_threads = 0;      // threads of a run; 0: as set by the flags

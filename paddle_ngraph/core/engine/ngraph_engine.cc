@@ -170,7 +170,7 @@ NgraphEngine::Lookup NgraphEngine::find_or_build(const NgraphIO& io, const Setti
     if (settings_if_building) return find_or_build(io, *settings_if_building, nullptr, missing);
     lock.lock();
   }
-  if (!background_.is_idle(missing)) return {};  // another thread has submitted a job
+  if (!background_.is_idle(missing)) return {};  // another thread has submitted a compile job
   // Looks up again: another thread may have cached the function since the first lookup, however
   // short the wait for the lock was. Otherwise should_skip() would treat the function as built and
   // evicted.

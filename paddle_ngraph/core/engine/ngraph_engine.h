@@ -87,7 +87,9 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
     Step step = Step::kData;  // the last step begun
     Lookup found;
     std::exception_ptr failure;
-    bool is_deniable = false;  // whether something other than the data may have caused the failure
+    // whether the graph may be denylisted: something other than the data may have caused the
+    // failure
+    bool is_deniable = false;
   };
   void run(const NgraphIO& io, MissingFunction missing);
   // Runs the function, if there is one, and records a failure after which the fallback may run.

@@ -19,7 +19,7 @@ using IsValid = std::function<bool()>;
 // Stores a function in the disk cache, if possible.
 void store_function(const DiskKey& key, const BuiltFunction& built, const IsValid& is_valid = {});
 
-// Stores a function in this folder. Throws on failure.
+// Stores a function in `folder` instead of the cache folder. Throws on failure.
 void store_function_in(const std::string& folder, const DiskKey& key, const BuiltFunction& built,
                        const IsValid& is_valid = {});
 

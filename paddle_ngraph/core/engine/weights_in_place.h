@@ -33,7 +33,7 @@ class WeightsInPlace {
   // registered if the function reads no weights in place, or has packed all of them.
   class Run {
    public:
-    // `since`: an epoch before the fingerprint was computed.
+    // `since`: an epoch before the fingerprint of the weights was computed.
     Run(const NgraphFunction& function, const WeightWatch& watch, const Inputs& inputs,
         const Epoch& since);
     ~Run();

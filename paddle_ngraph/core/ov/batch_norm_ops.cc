@@ -218,7 +218,7 @@ void BatchNorm::compute(const ov::TensorVector& inputs, ov::TensorVector* output
   const auto finish = [&](int64_t b, const std::vector<Moments>& parts) {
     Moments all(v.block);
     for (const auto& part : parts) all.add(part.count, part.mean.data(), part.square.data());
-    // Without elements, the running statistics stay as they are, as in Paddle.
+    // If there are no elements, the running statistics stay as they are, as in Paddle.
     const bool is_empty = v.count() == 0;
     const float decay = is_empty ? 1.0F : static_cast<float>(attributes().momentum),
                 update_rate = 1.0F - decay;

@@ -30,7 +30,7 @@ class BoxedTensor {
 
   Box whole() const { return {{0, samples_}, {0, blocks_}, {0, rows_}}; }
 
-  // Whether the elements of a box are contiguous and in order.
+  // Whether the elements of a box are contiguous in the tensor, and in the box's order.
   bool is_dense(const Box& box) const {
     const bool one_sample = box.samples.size() == 1, one_block = box.blocks.size() == 1;
     const bool all_rows = box.rows.size() == rows_, all_blocks = box.blocks.size() == blocks_;

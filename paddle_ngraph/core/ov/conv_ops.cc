@@ -239,12 +239,12 @@ class ConvDivision {
  private:
   bool is(ConvKind kind) const { return problem_.kind == kind; }
   int64_t stride() const { return problem_.attributes.strides[0]; }
-  // The distance between the first and the last row that a filter covers.
+  // The distance, in rows of the data, between the first and the last row of the filter.
   int64_t reach() const {
     return static_cast<int64_t>(problem_.filter[2] - 1) * problem_.attributes.dilations[0];
   }
 
-  // The smallest number of groups whose channels fill whole blocks, on both sides.
+  // The smallest number of groups whose channels fill whole blocks, in the data and in the output.
   int64_t group_unit() const {
     const auto groups = static_cast<size_t>(problem_.attributes.groups);
     const auto is_full = [&](size_t count) {
@@ -449,7 +449,7 @@ class ConvPlan {
     }
   }
 
-  // Whether a kernel can read or write a box in place.
+  // Whether a oneDNN kernel can read or write a box of the tensor in place, without a copy.
   bool is_in_place(const BoxedTensor& tensor, const Box& box, bool is_read) const {
     return tensor.is_dense(box) && (is_read || box.blocks.size() == 1 || !problem_.channels_last);
   }
@@ -698,7 +698,7 @@ size_t whole(size_t channels, int64_t block) {
   return static_cast<size_t>(blocks_of(static_cast<int64_t>(channels), block) * block);
 }
 
-// The shape [N, C, H, W] with channels last, as one block.
+// Returns the shape, given [N, C, H, W], of a layout with channels last: one block of channels.
 ov::Shape with_channels_last(const ov::Shape& shape) {
   return {shape[0], 1, shape[2], shape[3], shape[1]};
 }

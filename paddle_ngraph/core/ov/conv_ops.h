@@ -48,7 +48,8 @@ enum class ConvKind { forward, data_gradient, filter_gradient };
 struct ConvProblem {
   ConvKind kind = ConvKind::forward;
   ConvAttributes attributes;
-  bool bfloat16 = false;       // whether data, output gradient and reordered filter are bfloat16
+  // whether the kernels compute in bfloat16: on data, output gradient and reordered filter
+  bool bfloat16 = false;
   bool channels_last = false;  // whether inputs, and outputs of the kernels, have channels last
   bool has_groups = false;  // whether there are groups, perhaps a single one in a chunk of channels
   ov::Shape data;           // [N, C, H, W]

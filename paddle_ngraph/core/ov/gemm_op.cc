@@ -168,7 +168,7 @@ class Bfloat16GemmPlan {
   }
 
  private:
-  // An index among the results: batch index, row and column. Also used for sizes.
+  // An index of an element of the result: batch index, row and column. Also used for sizes.
   struct ResultIndex {
     int64_t batch, row, column;
     bool operator<(const ResultIndex& other) const {

@@ -36,7 +36,7 @@ struct PreparedUpdate {
   int64_t size;
   int64_t first_chunk;
 
-  // Updates elements [first, first + count).
+  // Updates the elements [first, first + count) of the states.
   void update(int64_t first, int64_t count) const {
     std::array<float, kStepChunk> sum;
     std::array<float*, 4> updated{};
@@ -108,7 +108,7 @@ void require_disjoint(std::vector<MemoryRange> ranges) {
   std::sort(ranges.begin(), ranges.end(), [](const MemoryRange& left, const MemoryRange& right) {
     return left.begin != right.begin ? left.begin < right.begin : left.end < right.end;
   });
-  // The largest end of all ranges so far, and that of the written ones.
+  // The largest end of all memory ranges so far, and that of the written ones.
   uintptr_t end = 0, written_end = 0;
   for (const auto& next : ranges) {
     if (next.begin == next.end) continue;

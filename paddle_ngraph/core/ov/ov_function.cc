@@ -211,7 +211,8 @@ std::optional<ov::CompiledModel> compile_with_pinning(ov::Model* model, Settings
     found.num_pinned = PinValues::of(*model)->count();
     *settings = found;
     return compiled;
-  } catch (const std::exception&) {  // not pinned: the caller compiles without PinValues
+    // the values would not be pinned: the caller compiles without PinValues
+  } catch (const std::exception&) {
     return std::nullopt;
   }
 }
@@ -389,7 +390,7 @@ class Requests {
   std::vector<std::unique_ptr<BoundRequest>> idle_;
 };
 
-// Executes one request at a time; done(i) is called when request i has ended.
+// Executes the requests one at a time, in order; calls done(i) when request i has ended.
 template <typename Done>
 void execute_sequentially(Requests::Lease* lease, const Done& done) {
   for (size_t i = 0; i < lease->size(); ++i) {
@@ -532,7 +533,7 @@ class OvFunction::Implementation {
 
   size_t num_parts() const { return static_cast<size_t>(settings_.parts); }
 
-  // The shape of the whole batch, given the shape of a chunk.
+  // The shape for the whole batch, given the shape for one chunk.
   ov::Shape whole_shape(ov::Shape shape) const {
     if (settings_.parts > 1) shape.at(0) *= num_parts();
     return shape;

@@ -62,7 +62,7 @@ struct Blob {
   size_t num_bytes;
 };
 
-// Memory of a model's constants, and its owner.
+// Memory that the constants of a model use, and its owner.
 struct OwnedMemory {
   const void* data;
   size_t num_bytes;
@@ -102,7 +102,7 @@ class OvFunction {
   // Writes the compiled function to an existing, empty file. Throws NgraphError or ov::Exception.
   void save(const char* path) const;
 
-  // Whether the shapes of its inputs or results are dynamic.
+  // Whether the shapes of the function's inputs or results are dynamic.
   bool has_dynamic_shapes() const;
 
   // Whether a run may compute cached data for later runs, though there was a run before: packs

@@ -25,7 +25,7 @@ struct Range {
 // The chunks of each axis; every combination of them is a task. The last axis varies fastest.
 class Grid {
  public:
-  // A grid whose axes are undivided.
+  // A grid in which each axis is one chunk.
   explicit Grid(std::vector<int64_t> units) : Grid(units, std::vector(units.size(), int64_t{1})) {}
   Grid(std::vector<int64_t> units, std::vector<int64_t> parts)
       : units_(std::move(units)), parts_(std::move(parts)) {}

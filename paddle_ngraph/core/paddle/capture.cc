@@ -546,7 +546,7 @@ void set_saved_tensor_hooks_active(bool on) { saved_tensor_hooks_active = on; }
 
 namespace {
 
-// The first non-null result of `find` for a tensor among the arguments.
+// Calls `find` for each tensor among the arguments; returns its first non-null result.
 template <typename Find>
 auto find_any(const Find& find, PyObject* argument, int depth = 0) -> decltype(find(argument)) {
   constexpr int kMaxDepth = 4;
@@ -587,7 +587,8 @@ const std::string* error_of(PyObject* argument) {
   return found == failed_tensors().end() ? nullptr : &found->second;
 }
 
-// The capture whose calls have to be computed before these arguments are used.
+// Returns the capture whose calls have to be computed before these arguments are used; null if
+// none.
 Capture* owner_of(const std::array<PyObject*, 3>& arguments, bool may_write) {
   for (PyObject* argument : arguments) {
     if (Capture* found = find_any(capture_of_lazy, argument)) return found;
@@ -1219,7 +1220,7 @@ bool Capture::matches_value(const Argument& expected, PyObject* given, const Tra
   if (expected.value != next || next >= call.first_result) return false;
   const TracedTensorMeta& known = call.metas[next - call.first_value];
   if (tensor_of(given).dims() != known.shape)
-    return false;  // early exit: many sizes may be recorded
+    return false;  // an early exit, since nodes for many sizes may be recorded
   const auto kind = traced_meta(given);
   if (!kind || !(*kind == known)) return false;
   new_values_.push_back(given);
@@ -1447,7 +1448,7 @@ bool Capture::compute_eagerly() {
   return is_done;
 }
 
-// Sets lazy tensors to their computed results.
+// Gives lazy tensors the tensors that were computed for them.
 void Capture::materialize_results(const Argument& expected, PyObject* computed) {
   if (expected.kind == Argument::Kind::kConstant ||
       expected.kind == Argument::Kind::kUninitialized) {
@@ -1503,7 +1504,7 @@ py::object Capture::argument(const Argument& of) const {
 
 // -- recording -----------------------------------------------------------------------------------
 
-// Hashes the functions of the calls, but not their arguments.
+// Hash of a trace that ignores sizes: of the functions of the calls, but not their arguments.
 static size_t trace_group_hash(const TraceNode& node) {
   const size_t number = std::hash<const void*>()(node.call.function) + node.call.metas.size();
   const size_t before = node.parent->group_hash;

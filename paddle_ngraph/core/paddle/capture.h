@@ -67,7 +67,7 @@ struct Argument {
   bool stop_gradient = true;
 };
 
-// A reference to a value in the calls passed to `make_graph`.
+// The placeholder for a value, by its index, in the calls that are passed to `make_graph`.
 struct TracedValue {
   int index;
 };
@@ -185,7 +185,8 @@ class Capture {
   bool has_only_materialized_tensors(const std::array<PyObject*, 3>& arguments,
                                      bool exposes_memory) const;
 
-  // Whether the tensors depend on shapes only, and no deferred operator reads their memory.
+  // Whether the contents of the tensors depend on shapes only, and no deferred operator reads their
+  // memory.
   bool may_expose_data(const std::array<PyObject*, 3>& arguments) const;
 
   // Flushes the deferred calls, which ends the trace here, then calls the function immediately.

@@ -120,14 +120,14 @@ class DataDependencyEngine::Run {
     for (size_t i = 0; i < readers_.size(); ++i) readers_[i] = engine.readers_[i];
   }
 
-  // Runs steps until none is left to start.
+  // The loop of one thread: runs steps until none is left to start.
   void work() {
     auto free_since = begin_;
     while (const auto step = take(free_since)) {
       std::exception_ptr failure;
       try {
         compute(*step);
-      } catch (...) {  // stored: finish() throws it again
+      } catch (...) {  // the error is stored: finish() throws it again
         failure = std::current_exception();
       }
       free_since = end(*step, std::move(failure));

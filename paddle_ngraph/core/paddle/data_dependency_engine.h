@@ -47,7 +47,7 @@ class DataDependencyEngine {
 
   std::vector<Step> steps_;
   std::vector<phi::DenseTensor*> variables_;
-  std::vector<std::vector<size_t>> followers_;  // the steps that wait for each step
+  std::vector<std::vector<size_t>> followers_;  // for each step, the steps that wait for it
   std::vector<size_t> readers_;                 // number of steps that read each variable
   std::vector<std::vector<size_t>> columns_;    // the fetch columns of each variable
   size_t num_fetches_;

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kInt64Min = std::numeric_limits<int64_t>::min();
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 
-// Calls `visit` with each element of a column.
+// Calls `visit` with each element of column `column` of a tensor.
 template <typename T, typename Visit>
 void visit_elements(const phi::DenseTensor& tensor, int64_t column, int64_t columns,
                     const Visit& visit) {
@@ -61,7 +61,7 @@ std::optional<int64_t> integer_argument(const std::vector<PyObject*>& given, int
   return overflow == 0 ? std::optional<int64_t>(value) : std::nullopt;
 }
 
-// A check of the arguments of one call against a rule.
+// A check of the values of one call's arguments, by the rule of its function.
 class ValueCheck {
  public:
   ValueCheck(const ValueRule& rule, const std::vector<PyObject*>& given,

@@ -49,7 +49,8 @@ struct ValueRule {
   int axis_argument = -1;       // the argument with the axis
   int axis = 0;                 // the axis, if no argument has it
   bool from_end = false;        // whether negative indices count from the end
-  int ignored_argument = -1;    // the argument with the value that is ignored (ignore_index)
+  // the argument whose value is ignored among the indices (ignore_index)
+  int ignored_argument = -1;
 };
 
 // The known range of the integers that an operator computes.
@@ -88,7 +89,7 @@ bool satisfies(const ValueRule& rule, const std::vector<PyObject*>& given,
                const std::function<const phi::DenseTensor*(PyObject*)>& known,
                const LazyRange& range_of);
 
-// The range of the results of an operation on operands in these ranges.
+// The range of the results of an operation, if its operands are in these ranges.
 std::optional<IntegerRange> combine_ranges(RangeRule::Kind kind, const IntegerRange& one,
                                            const IntegerRange& other);
 

@@ -12,7 +12,7 @@ namespace paddle_ngraph {
 // std::exception, so fallback handlers of failures do not catch it.
 class PythonInterrupt {
  public:
-  // Returns nothing for an error. Needs the GIL.
+  // Returns the interruption that `error` is; nothing if it is an ordinary error. Needs the GIL.
   static std::optional<PythonInterrupt> of(const pybind11::error_already_set& error);
 
   // Restores the exception as Python's current error. Needs the GIL.

@@ -176,7 +176,7 @@ struct ParsedUpdate {
   std::vector<std::pair<phi::DenseTensor, float>> powers;
   std::vector<size_t> result_arguments;
 
-  // Whether the shapes agree, and no written memory overlaps other memory.
+  // Whether all shapes are equal, and no written memory overlaps other memory of the update.
   bool is_sound() const {
     std::vector<MemoryRange> ranges{memory_range(gradient, false), memory_range(rate, false)};
     for (const auto& state : states) {
@@ -339,7 +339,7 @@ PyObject* squared_norm(PyObject* args, PyObject* kwargs) {
   return new_tensor(result);
 }
 
-// The operands of multiply(x, y) where y has one element.
+// The operands of a call multiply(x, y), where y has one element.
 struct Scaling {
   phi::DenseTensor x, y;
 

@@ -27,7 +27,7 @@ class ProgramState {
   bool matches(const pir::Program& program) const;
 
  private:
-  std::vector<uint64_t> words_;   // all words that the snapshot has read
+  std::vector<uint64_t> words_;   // all words of the program that the snapshot has read
   std::vector<uintptr_t> lines_;  // addresses of these words, by cache line
 };
 

@@ -7,7 +7,7 @@
 extern "C" {
 
 struct MklFunctions {
-  // Bytes of a packed [k, n] matrix, and packing it for `m` rows.
+  // The number of bytes of a packed [k, n] matrix, and the function that packs it for `m` rows.
   size_t (*pack_size)(int64_t m, int64_t n, int64_t k);
   void (*pack)(int64_t m, int64_t n, int64_t k, bool transposed, const float* b, int64_t ldb,
                float* packed);

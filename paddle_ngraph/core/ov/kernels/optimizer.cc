@@ -70,7 +70,7 @@ struct AdamScalars {
   bool decays, keeps_largest;
 };
 
-// Updates a chunk of a parameter by Adam; `moment2_max` is null except with AMSGrad.
+// Updates a chunk of a parameter by Adam; `moment2_max` is null except for the variant AMSGrad.
 NGRAPH_VECTORIZED void adam_chunk(const AdamScalars& step, int64_t count,
                                   const float* __restrict__ grad, float* __restrict__ param,
                                   float* __restrict__ moment1, float* __restrict__ moment2,

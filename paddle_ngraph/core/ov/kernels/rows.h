@@ -1,4 +1,4 @@
-// The sum and the maximum of a row.
+// Functions that compute the sum and the maximum of a row.
 #pragma once
 
 #include <cstdint>
