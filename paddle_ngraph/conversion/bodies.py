@@ -257,7 +257,7 @@ class BodyBuilder:
         """The node that the block reads for a source: itself, or the elements of a TensorArray."""
         if not isinstance(source, TensorArray):
             return source
-        # No element is passed: the block only appends to this array.
+        # No element is passed into the body, since the block only appends to this array.
         if index in self._appends:
             return opset15.constant(np.int64(0)).output(0)
         return self._outer.arrays.elements(source)
@@ -355,7 +355,7 @@ class BodyBuilder:
             node.set_partial_shape(ov.PartialShape(dims))
 
     def _model_of(self, results: Sequence[Output], late: Sequence[Node] = ()) -> ov.Model:
-        """The model that computes these results, with all parameters of the body."""
+        """The model of the body that computes these results, with all parameters of the body."""
         yielded = [opset15.result(result) for result in results]
         parameters = [*self.inputs.parameters, *self.inputs.index_parameters()]
         return ov.Model(yielded, [*parameters, *late])

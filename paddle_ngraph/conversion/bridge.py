@@ -287,7 +287,7 @@ class NgraphBridge:
     # -- for builders -------------------------------------------------------------------------
 
     def set_input(self, spec: TensorSpec, node: Output) -> None:
-        """Makes ``node`` an input of the block."""
+        """Makes ``node`` the value of ``spec``, an input of the block."""
         is_narrow = node.get_element_type() == Type.bf16
         self._nodes[spec.id] = self.bfloat16.widened(node) if is_narrow else node
         self.as_declared &= fits(spec.shape, self.shape(self._nodes[spec.id]))

@@ -230,7 +230,7 @@ def values_of(value: Output) -> np.ndarray | None:
 
 
 def is_determined(value: Output) -> bool:
-    """Whether ``value`` is a constant, or folded to one by the plugin."""
+    """Whether ``value`` is a constant, or the plugin surely folds it to one."""
     return values_of(value) is not None
 
 

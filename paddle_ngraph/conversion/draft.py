@@ -66,5 +66,5 @@ class Draft:
         return self.builder.bridge
 
     def models(self) -> list[ov.Model]:
-        """The model, and the bodies of loops and branches."""
+        """The model of the draft, and the models of bodies of loops and branches in it."""
         return [self.model, *self.builder.inner_models()]

@@ -144,7 +144,7 @@ class SymbolicDims:
         return any(n is not None for row in self.contents.values() for n in row)
 
     def batches(self) -> set[int]:
-        """The current values of the symbolic dimensions along axis 0."""
+        """The sizes of the symbolic dimensions along axis 0 in the current run."""
         firsts = [row[0] for row in self.symbols.values() if row and row[0] is not None]
         return {int(self.guards.hints[symbol]) for symbol in firsts}
 
@@ -222,7 +222,8 @@ class _SeenShapes:
             if symbol in self.varied
         }
         found: dict[int, tuple[int, int]] = {}
-        # Symbols that are not defined by another one, so that no chains arise.
+        # Symbols that are not defined by another symbol: only these define others, so that no
+        # chains arise.
         bases: list[int] = []
         for symbol, values in seen.items():
             for other in bases if locations[symbol][0] >= inputs else ():

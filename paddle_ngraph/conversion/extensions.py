@@ -71,7 +71,7 @@ def evaluate(node: Node, results: Sequence[ov.Tensor], inputs: Sequence[ov.Tenso
     try:
         return bool(node.evaluate(results, inputs))
     except RuntimeError as error:
-        # The bindings raise this type, with the error of the core's operator as text.
+        # OpenVINO's bindings raise RuntimeError, with the error of the core's operator as text.
         core = import_module("paddle_ngraph._core")
         if (found := core.operator_error(str(error))) is None:
             raise

@@ -84,7 +84,7 @@ def _can_be_pinned(value: Output, input_dependent: set[str]) -> bool:
 
 
 def _independent_of(gradients: Sequence[Output], others: Sequence[Output]) -> list[Output]:
-    """Computed values among ``others`` that the ``gradients`` do not depend on."""
+    """Returns the computed values among ``others`` that ``gradients`` do not depend on."""
     before = read_by(gradients)
     nodes = [value.get_node() for value in others]
     return [

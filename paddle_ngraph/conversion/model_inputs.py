@@ -55,7 +55,7 @@ class ModelInputs(ABC):
         return self._positions[parameter.get_friendly_name()]
 
     def indexed(self) -> list[tuple[Node, int]]:
-        """The parameters, each with the index of its input."""
+        """The parameters of the model, each with the index of the input that feeds it."""
         return [(node, self.position(node)) for node in self.parameters]
 
     def _register(self, position: int, parameter: Node) -> None:
@@ -215,7 +215,7 @@ class BodyInputs(ModelInputs):
         self._hints: list[tuple[Node, Output]] = []
 
     def add(self, position: int) -> Output:
-        """Adds a parameter for a source, and returns its output."""
+        """Adds a parameter for the source at ``position``, and returns the parameter's output."""
         source = self.sources[position]
         is_arg = position < self._args
         sizes = self.arg_shapes[position] if is_arg else self._outer_sizes.of(source)
@@ -287,7 +287,7 @@ class BodyInputs(ModelInputs):
         return node.output(0)
 
     def use_runtime_sizes(self) -> None:
-        """Has sizes read from parameters instead of from hints."""
+        """Has the body read its sizes from parameters at run time, instead of from hints."""
         for node, parameter in self._hints:
             if is_used(node):
                 node.input(0).replace_source_output(parameter)

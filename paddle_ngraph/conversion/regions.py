@@ -73,7 +73,7 @@ class Region(ABC):
         node: The node.
     """
 
-    # The index of the node's input that gets the first source.
+    # The index of that input of the node which gets the first source.
     _FIRST_SOURCE_INPUT = 1
 
     def __init__(
@@ -115,7 +115,7 @@ class Region(ABC):
 
     @abstractmethod
     def build_node(self) -> None:
-        """Builds the node, whose outputs are the results."""
+        """Builds the node of the loop or branch, whose outputs are the results."""
 
 
 class Loop(Region):

@@ -131,7 +131,7 @@ class Converter:
         return self.outputs.get(output, Role.RESULT)
 
     def named(self, role: Role) -> list[str]:
-        """The inputs or outputs that have a role other than the default."""
+        """The names of inputs or outputs for which ``role``, not the default role, is declared."""
         side = self.inputs if role.is_of_inputs else self.outputs
         return [name for name, found in side.items() if found is role]
 

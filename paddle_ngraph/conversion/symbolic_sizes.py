@@ -85,7 +85,7 @@ def _split_constant(terms: Terms) -> tuple[Terms, int]:
 
 
 def _exact_quotient(a: Terms, b: Terms) -> Terms | None:
-    """``a / b``, if that is a polynomial."""
+    """The polynomial ``a / b``; ``None`` if the quotient is no polynomial."""
     quotient: Terms = ()
     lead, factor = max(b, key=lambda term: (len(term[0]), term[0]))
     while a:
@@ -198,7 +198,7 @@ class Guard(NamedTuple):
     terms: Terms
 
     def holds(self, values: Mapping[int, int]) -> bool:
-        """Whether the condition holds for these values of the symbols."""
+        """Whether the guard's condition holds for these values of the symbols."""
         try:
             value = evaluate(self.terms, values)
         except ZeroDivisionError:
@@ -751,7 +751,7 @@ def may_vary_per_iteration(size: Number) -> bool:
 
 
 def bounds_of(number: Number) -> tuple[int, int]:
-    """The known lower and upper bound of a number; adds no guard."""
+    """The known lower and upper bound of an integer or symbolic size; adds no guard."""
     if isinstance(number, SymbolicSize):
         return number.guards.bounds(number.terms)
     return number, number

@@ -252,7 +252,7 @@ class _Convolution:
         ).output(0)
 
     def _depthwise_filter_gradient(self, data: Output, grad: Output) -> Output:
-        """One sum of products for each element of the kernel."""
+        """The filter gradient of a depthwise convolution: one sum for each kernel element."""
         bridge, g = self._bridge, self._g
         batch, channels, *_ = bridge.shape(data)
         multiplier = bridge.shape(grad)[1] // channels

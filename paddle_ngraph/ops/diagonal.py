@@ -292,7 +292,7 @@ def _order(rank: int, axis1: int, axis2: int) -> list[int]:
 def _diagonal_values(
     bridge: NgraphBridge, x: NodeInput, axis1: int, axis2: int, offset: int
 ) -> Node:
-    """A diagonal of two axes, as the last axis."""
+    """A diagonal of the axes ``axis1`` and ``axis2`` as the last axis."""
     node = transposed(bridge, x, _order(len(bridge.shape(x)), axis1, axis2))
     *batch, rows, columns = bridge.shape(node)
     lines = reshaped(bridge, node, [*batch, rows * columns])

@@ -54,7 +54,7 @@ def _sizes(
 
 
 def _ratio(op: Op, size: int, out: int, scale: float) -> np.float32:
-    """The distance in the input between neighbours in the output."""
+    """The distance, in elements of the input, between neighbouring elements of the output."""
     if out <= 1 and (op.type not in _CENTRED_OPERATORS or op.attr("align_corners")):
         # The only element of the output is the first one of the input.
         return np.float32(0)

@@ -155,7 +155,7 @@ def multi_dot_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _chain(bridge: NgraphBridge, nodes: Sequence[Any]) -> Any:
-    """The chained matmul, in the order with the fewest multiplications."""
+    """The product of a chain of matrices, in the order with the fewest multiplications."""
     if len(nodes) == 1:
         return nodes[0]
     shapes = [bridge.shape(node) for node in nodes]

@@ -1,4 +1,4 @@
-"""Softmax and the losses, with their gradients."""
+"""Converters of softmax and of losses, with their gradients."""
 
 from __future__ import annotations
 

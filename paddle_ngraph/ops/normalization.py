@@ -90,7 +90,7 @@ class _Channels:
         return reshaped(self._bridge, rows, self._shape)
 
     def padded(self, rows: NodeInput, node: NodeInput) -> Any:
-        """``node``, [channels], with zeros for the padding channels of ``rows``."""
+        """``node``, [channels], with zeros appended for the padding channels of ``rows``."""
         bridge, dims = self._bridge, self._bridge.shape(rows)
         extra = dims[1] * dims[4] - self.size if len(dims) == 5 else 0
         if not extra:
@@ -166,7 +166,7 @@ _STATISTICS = ("mean_out", "variance_out", "saved_mean", "saved_variance")
 
 
 def _factor(bridge: NgraphBridge, op: Op, channels: _Channels, name: str, absent: float) -> Any:
-    """Input ``name``, [channels]; filled with ``absent`` if the operator lacks it."""
+    """Scale or bias ``name``, [channels]; filled with ``absent`` if the operator lacks it."""
     if op.has_input(name):
         return bridge.get_input_node(op, name)
     return channels.flat(channels.constant(absent))

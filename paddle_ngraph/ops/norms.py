@@ -300,7 +300,7 @@ class _Spectrum:
         return opset15.divide(image, opset15.add(opset15.sqrt(total), constant(epsilon)))
 
     def as_matrix(self, node: NodeInput) -> Any:
-        """A tensor of the weight's shape as a matrix."""
+        """A tensor of the weight's shape, as the matrix W of spectral normalization."""
         node = transposed(self._bridge, node, self._order)
         return reshaped(self._bridge, node, [self._shape[0], -1])
 

@@ -65,7 +65,7 @@ class _Pooling:
         }
 
     def end(self, axis: int) -> int:
-        """The padding after the axis on which outputs depend."""
+        """The padding after an axis, as far as outputs depend on it."""
         reach = (self.out[axis] - 1) * self.strides[axis] + self.kernel[axis]
         return max(0, reach - self.size[axis] - self.begin[axis])
 
@@ -101,7 +101,7 @@ class _Pooling:
         )
 
     def is_global(self) -> bool:
-        """Whether the only window is exactly the whole input."""
+        """Whether there is one window, which is exactly the whole input."""
         return (
             self.kernel == self.size and all(out == 1 for out in self.out) and not any(self.begin)
         )

@@ -239,7 +239,7 @@ def _register_extreme(name: str, mode: str) -> None:
 
 
 def _extreme_mask(bridge: NgraphBridge, op: Op) -> Node:
-    """1 where ``x`` equals the extreme ``out``, else 0."""
+    """A mask: 1 where ``x`` equals the extreme ``out``, else 0."""
     hit = opset15.equal(bridge.get_input_node(op, "x"), spread(bridge, op, "out"))
     return select_number(hit)
 

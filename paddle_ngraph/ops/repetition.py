@@ -189,6 +189,6 @@ def repeat_interleave_with_tensor_index_grad(bridge: NgraphBridge, op: Op) -> No
 
 
 def _repeated(bridge: NgraphBridge, op: Op, count: int) -> list[int]:
-    """The index of the source element of every copy."""
+    """For each element of the result, the index of the element that it repeats."""
     repeats = known_ints(bridge, op, "repeats")
     return [int(i) for i in np.repeat(np.arange(count), repeats)]

@@ -57,7 +57,7 @@ def affine_grid(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.affine_grid_grad", inputs={"output_shape": Role.CONSTANT})
 def affine_grid_grad(bridge: NgraphBridge, op: Op) -> None:
-    """The gradient of the matrix (Paddle ``affine_grid_grad``)."""
+    """``input_grad``: the gradient of the affine matrices (Paddle ``affine_grid_grad``)."""
     grad = bridge.get_input_node(op, "output_grad")
     batch, *sizes, axes = bridge.shape(grad)
     _, points = _points(bridge, op)
@@ -113,7 +113,7 @@ class _Sampling:
         return self._bridge.full(value, "float32")
 
     def _located(self, point: Node, size: int) -> tuple[Any, Any]:
-        """The coordinate in the image, and its derivative by the point's coordinate."""
+        """The coordinate of a point in the image, in pixels, and its derivative by ``point``."""
         half = self._number((size - 1 if self._align else size) * 0.5)
         at = opset15.multiply(opset15.add(point, self._number(1.0)), half)
         if not self._align:

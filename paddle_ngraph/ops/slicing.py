@@ -138,7 +138,7 @@ class Positions:
         return is_same_shape([self.count], [0])
 
     def reversed(self) -> Positions:
-        """The indices in reverse order."""
+        """Returns these indices in reverse order."""
         return Positions(self.start + (self.count - 1) * self.step, self.count, -self.step)
 
     def has_dynamic_start(self) -> bool:

@@ -132,7 +132,7 @@ class Offsets:
         return found.added if found is not None and found.base == (tensor.id, 0) else None
 
     def _read(self, op: Op, name: str) -> list[Offset] | None:
-        """The integers in an input, those of its tensors in order."""
+        """The integers in input ``name``, of its tensors in order; ``None`` if unknown."""
         found: list[Offset] = []
         for spec in op.inputs.get(name, ()):
             count = _count(spec)

@@ -133,7 +133,7 @@ def _magnitudes(data: np.ndarray, channels: tuple[int, ...] | None = None) -> _M
     """Bounds of ``|data|``, or of the maxima of its channels; denormals are treated as 0."""
     if not data.size:
         return _UNBOUNDED_MAGNITUDES
-    # Converted, since other types may lack negative values.
+    # The data are converted to float32, since other types may lack negative values.
     if data.dtype.kind != "f":
         data = data.astype(np.float32)
     others = tuple(axis for axis in range(data.ndim) if axis not in (channels or ()))

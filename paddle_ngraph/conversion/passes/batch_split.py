@@ -29,7 +29,7 @@ from paddle_ngraph.settings import SETTINGS
 
 
 class SizeInfo(Protocol):
-    """Access to the sizes in a model: a bridge."""
+    """Interface to the sizes in a model, of which the bridge is an implementation."""
 
     def shape(self, node: Any) -> list[Number]:
         """The shape of an output; symbolic dimensions are Sizes."""

@@ -76,7 +76,7 @@ def blocks_of_convolution(channels: int, features: int, groups: int) -> tuple[in
 
 
 def _padded(channels: int, block: int) -> int:
-    """The number of channels, including padded lanes."""
+    """The number of channels in whole blocks, including padded lanes."""
     return -(-channels // block) * block
 
 

@@ -197,5 +197,5 @@ def _has_shape(output: Output, shape: PartialShape) -> bool:
 
 
 def have_same_shape(*outputs: Output) -> bool:
-    """Whether all outputs certainly have one shape, and are float32."""
+    """Whether all outputs certainly have the shape of the first one, and are float32."""
     return all(_has_shape(output, outputs[0].get_partial_shape()) for output in outputs)

@@ -269,7 +269,7 @@ def _has_grid(tensor: _QuantizedTensor, known: Contents) -> bool:
 
 
 def _quantize(tensor: _QuantizedTensor, known: Contents) -> None:
-    """Connects the readers of a quantized tensor to a FakeQuantize."""
+    """Inserts FakeQuantize nodes for a quantized tensor, and connects its readers to them."""
     factor = known[key_of(tensor.factor)].reshape(())
     outputs: dict[tuple[str, ...], Output] = {}
     for target, steps in tensor.readers:
