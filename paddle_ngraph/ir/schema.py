@@ -255,7 +255,8 @@ def _check_flow(data: dict[str, Any], known: set[int]) -> None:
     tensors = {row[0]: row for row in data["tensors"]}
     # Ids of the tensors that converters have computed so far.
     defined = {*data["inputs"], *data["states"]}
-    # Ids that Paddle has computed: outputs without a reader, or that converters omit, too.
+    # Ids of all tensors that Paddle has computed, with outputs that have no reader or that
+    # converters omit.
     defined_by_paddle = set(defined)
     for op in data["ops"]:
         for name, ids in op["inputs"].items():

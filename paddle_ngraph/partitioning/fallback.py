@@ -276,7 +276,7 @@ def program_of(graph: Graph, dtypes: Sequence[str | None], as_declared: bool = T
     return program
 
 
-# Operators that need the shape of ``x``, which may be unknown in the subgraph.
+# Operators whose fallback needs the shape of ``x``, which may be unknown in the subgraph.
 _RESHAPING = frozenset(
     {
         "pd_op.squeeze_grad",

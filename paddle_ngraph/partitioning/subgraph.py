@@ -248,7 +248,7 @@ class _BodyGraphBuilder(_GraphBuilder):
         self._body = body
 
     def build(self) -> Graph:
-        """Returns a graph from loop-carried and captured inputs to the yielded values."""
+        """Builds the body's graph, from loop-carried and captured inputs to the yielded values."""
         for vid in (*self._body.args, *self._body.captured):
             self._add_input(vid)
         inputs = [self._spec(vid) for vid in (*self._body.args, *self._body.captured)]

@@ -83,7 +83,7 @@ class Computed(NamedTuple):
 
 
 class Stopwatch(Protocol):
-    """Interface of the timer of plans."""
+    """Interface of a timer of candidate plans."""
 
     def steps(self, candidate: CandidatePlan) -> SubgraphTimes:
         """Times the subgraphs of a plan that has a schedule."""

@@ -298,7 +298,7 @@ class PlannedProgram:
         self._lock = new_lock()
 
     def _operator(self, step: ScheduleStep, given: list[Tensor]) -> Any:
-        """The callable of a step."""
+        """The callable that computes a step of the schedule."""
         if step.node.is_engine:
             return _interval(step, given)
         if step.states:

@@ -81,7 +81,8 @@ class ExecutionPlan:
         self._wanted = wanted
         self._rules: list[tuple[int | str, str]] = []
         self._planned: _Planned | None = None
-        # Copied only to raise the errors of the program or the fetches here.
+        # The program is copied only to raise the errors of the program or the fetches at this
+        # point.
         ngraph_transpiler.copied(self._given, wanted)
 
     def place(self, which: Any, device: str) -> ExecutionPlan:
@@ -126,7 +127,7 @@ class ExecutionPlan:
 
     @property
     def operators(self) -> list[PlacedOperator]:
-        """The operators of the outermost block that compute, in order."""
+        """The operators of the outermost block that compute, in order, with their devices."""
         return self._build().operators
 
     @property
@@ -249,7 +250,8 @@ def _insert_copies(view: BlockView) -> None:
     for node in view.nodes:
         device = _device_of_results(view, node)
         for vid in node.writes if device not in ("", NATIVE) else ():
-            # An overwritten variable is read in place: a copy would have the old contents.
+            # An overwritten variable is not copied, but read in place: a copy would have the old
+            # contents.
             if view.is_tensor(vid) and view.root(vid) not in overwritten and not view.is_outer(vid):
                 _insert_copies_of(view, vid, device)
 

@@ -61,7 +61,7 @@ class _Stages:
         for node, us in self._us.items():
             estimated[self.stage[node]] += us
         rates = [ms / us for ms, us in zip(measured, estimated)]
-        # Scaled to microseconds, the unit of the transfers across a cut.
+        # The times are scaled to microseconds, the unit of the transfers across a cut.
         scale = sum(estimated) / sum(measured)
         return self._cut({n: us * rates[self.stage[n]] * scale for n, us in self._us.items()})
 

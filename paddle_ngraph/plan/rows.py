@@ -41,7 +41,7 @@ def split_rows(build: Builder, whole: Value, num_slices: int) -> list[Value]:
 
 
 def concat_rows(build: Builder, slices: Sequence[Value]) -> Value:
-    """Appends a concatenation of the rows of variables."""
+    """Appends an operator that concatenates variables along axis 0; returns the result."""
     whole: Value = build(_CONCAT, [list(slices), build.number(0, "int32")])
     place_on(producer_of(whole), NATIVE)
     return whole

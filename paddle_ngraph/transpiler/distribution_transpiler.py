@@ -99,7 +99,7 @@ def transpile(
 
 
 def distribute(program: Program, ranks: int, options: DistributionOptions) -> None:
-    """Transforms a program into that of a rank, in place."""
+    """Transforms a training program, in place, into the program that each rank runs."""
     if ranks < 1:
         raise NgraphError(f"ranks={ranks}: give the number of processes, 1 or more")
     training = TrainingProgram(program)
@@ -172,7 +172,7 @@ def _buckets(values: Iterable[Value], options: DistributionOptions) -> Iterator[
     limit = options.bucket_mb * 2**20
     pending: dict[str, list[Value]] = {}
     for value in values:
-        # Skips empty tensors, which Paddle cannot send; recurrent layers have some.
+        # Empty tensors are skipped, since Paddle cannot send them; recurrent layers have some.
         if 0 in value.shape:
             continue
         dtype = dtype_name(value.dtype)

@@ -107,7 +107,7 @@ class StagePrograms:
 
     @property
     def results(self) -> list[int]:
-        """The indices in the ``fetch_list`` of the results of this stage."""
+        """The indices in the ``fetch_list`` of those results that this stage computes."""
         return sorted(number for stage_program in self.programs for number in stage_program.results)
 
     @property
@@ -252,7 +252,7 @@ class _StageBuilder:
         ]
 
     def build(self, startup: Any) -> Pipeline:
-        """The whole pipeline; ``startup`` is the user's startup program, or ``None``."""
+        """Builds the pipeline; ``startup`` is the user's startup program, or ``None``."""
         sliced = self._sliced()
         together = [self._is_concatenated(number) for number in range(len(self._fetched))]
         stages = [self._stage(number, startup) for number in range(self._options.stages)]

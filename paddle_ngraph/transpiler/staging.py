@@ -62,7 +62,7 @@ def best_ends(
         places.
     """
     until, count = [0.0, *accumulate(us)], len(us)
-    # Nothing is sent to the first stage, nor by the last one.
+    # Before the first stage and after the last one, nothing is sent.
     sent = [0.0, *sent[1:count], 0.0]
     # For each number of operators, the best partition of these: time of its longest stage, time of
     # all messages, and ends of the stages.
@@ -198,7 +198,7 @@ class Staging:
         return free
 
     def _first_passes(self, last: int, fetching: Sequence[Operation]) -> list[OpNode]:
-        """The operators of the forward and backward pass."""
+        """The operators of the forward and backward pass, which precede the updates."""
         after = {op.id() for gradient in self.gradients for op, _ in gradient.readers}
         later: set[str] = set()
         for node in self.view.nodes:

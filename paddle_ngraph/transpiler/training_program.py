@@ -267,7 +267,7 @@ _SET_PARAMETER = "builtin.set_parameter"
 
 
 def is_update(op: Operation) -> bool:
-    """Whether an operator updates a parameter with its gradient."""
+    """Whether an operator is an optimizer's: it updates a parameter with its gradient."""
     if not op.name().startswith("pd_op.") or not op.name().endswith("_"):
         return False
     return {"param", "grad"} <= set(op.get_input_names())

@@ -61,7 +61,7 @@ FETCH = "pd_op.fetch"
 ENGINE_PREFIX = "custom_op.ngraph_engine_"
 # Recurrent layers with packed weights, which the program pass does not convert.
 PACKED_PREFIX = "custom_op.mkl_packed_"
-# Constants: copied into every subgraph that reads them.
+# Constant operators, which are copied into every subgraph that reads them.
 CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
 
 # Stochastic operators, in place or not.
@@ -171,12 +171,12 @@ class OpNode:
 
     @property
     def writes_outer_variables(self) -> bool:
-        """Whether its sub-blocks overwrite variables of outer blocks."""
+        """Whether sub-blocks of the operator overwrite variables of outer blocks."""
         return bool(self.writes_inside)
 
     @property
     def is_source(self) -> bool:
-        """Whether the operator only names a variable."""
+        """Whether the operator computes nothing, and only names a variable."""
         return self.type in SOURCES
 
     @property
@@ -753,7 +753,7 @@ def describe(
             continue
         results = view.result_members(value)
         if results is None and value.use_empty() and not view.is_result(node):
-            # A list that nothing reads: its members need not be known.
+            # Nothing reads the list: its members need not be known.
             results = []
         if results is None:
             return f"output '{name}' is not a dense tensor"
@@ -781,7 +781,7 @@ def slots(view: BlockView, node: OpNode) -> list[tuple[str, str]]:
         ]
     try:
         names = node.op.get_input_names()
-    except ValueError:  # no names: the operator has none, and falls back
+    except ValueError:  # the operator has no names of inputs, and falls back
         return []
     inputs = zip(names, node.op.operands_source())
     return [(name, vid) for name, value in inputs for vid in view.unpacked(value) or ()]

@@ -225,7 +225,7 @@ class Integers:
         return produced if produced is not None and _overlap(produced, _INT32) else None
 
     def _converter(self, node: OpNode | None) -> Converter | None:
-        """The converter of an operator that is not rejected."""
+        """The converter of an operator; ``None`` if there is none, or the operator is rejected."""
         if node is None or node in self._rejected:
             return None
         return self._candidates.converters.get(node)
@@ -720,7 +720,7 @@ class Integers:
         return entry.moves and self._outputs_are_positions(reader)
 
     def _roles(self, reader: OpNode, entry: Converter, vid: str) -> set[Role]:
-        """The roles in which an operator reads a variable."""
+        """The roles of those inputs of an operator that are the variable ``vid``."""
         return {entry.role(name) for name, v in self._candidates.slots[reader] if v == vid}
 
     def _outputs_are_positions(self, node: OpNode) -> bool:
@@ -823,7 +823,7 @@ def _max_iterations(
     iteration_inputs: Sequence[Range | None],
     growth: Sequence[Range | None],
 ) -> int | None:
-    """Maximum trip count, by the ranges of iteration inputs and their increments."""
+    """An upper bound of a loop's trip count, by the ranges of its inputs and their increments."""
     found = []
     for first, integers, grown in zip(initial, iteration_inputs, growth):
         if first is None or integers is None or grown is None:

@@ -56,7 +56,7 @@ def copy_shared_initial_values(program: Program) -> None:
         op for block in blocks_outermost_first(program) for op in block.ops if op.name() == WHILE
     ]
     for loop in loops:
-        # Skips operand 0, the condition.
+        # Operand 0 is skipped: it is the condition.
         for index in range(1, loop.num_operands()):
             value = loop.operand_source(index)
             if value.is_dense_tensor_type() and _is_shared(value):

@@ -110,7 +110,7 @@ class _OverwrittenVariable(NamedTuple):
 
 
 class _Survey:
-    """The writes of a program, and the blocks that define its variables."""
+    """Finds the writes of a program, and the blocks that define its variables."""
 
     def __init__(self, program: Program | Block) -> None:
         self._homes: dict[str, tuple[Block, tuple[tuple[Operation, int], ...]]] = {}
@@ -166,7 +166,7 @@ class _Survey:
         )
 
     def _has_own_memory(self, value: Value) -> bool:
-        """Whether no other variable shares its memory, judged by the defining operator."""
+        """Whether, judged by its defining operator, ``value`` shares memory with no other."""
         producer = value.get_defining_op()
         _, enclosing = self._homes[value_id(value)]
         if producer is None:

@@ -48,7 +48,7 @@ _MEMORY_PASSES = {
     "tanh": 4,
 }
 _BYTES_PER_ELEMENT = 4
-# Maximal number of recomputed operators for one result.
+# Maximal number of operators that are recomputed to obtain one result.
 _MAX_STEPS_PER_RECOMPUTE = 12
 # Inputs with running statistics, which batch norm overwrites: a recomputed operator gets
 # substitutes.
@@ -109,7 +109,7 @@ def _is_expensive(name: str) -> bool:
 
 
 class _RecomputeSearch:
-    """Selects results to recompute by greedy search; see :func:`recompute`."""
+    """Greedy search for results to recompute instead of retain; see :func:`recompute`."""
 
     def __init__(self, steps: list[MemoryStep], lifetimes: Lifetimes) -> None:
         self._steps = steps

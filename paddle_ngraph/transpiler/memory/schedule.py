@@ -42,7 +42,7 @@ def edges_of(lifetimes: Lifetimes) -> Edges:
 def _move_sinks_last(
     steps: Sequence[MemoryStep], edges: dict[MemoryStep, list[MemoryStep]]
 ) -> None:
-    """Moves the terminator to the end of its block."""
+    """Schedules the terminator ``cf.yield`` after all other operators of its block."""
     for step in steps:
         if step.node.type == "cf.yield":
             edges[step] = [other for other in steps if other is not step]

@@ -60,7 +60,7 @@ def _is_feed(op: Operation) -> bool:
 
 
 class _Inference:
-    """Rebuilds a block on variables of given shapes; see :func:`types_in`."""
+    """Shape inference: rebuilds a block on variables of given shapes; see :func:`types_in`."""
 
     def __init__(self, shapes: Shapes, open_size: int) -> None:
         self._shapes = shapes
