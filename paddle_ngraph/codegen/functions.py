@@ -90,7 +90,7 @@ class Variant:
     conditions: Sequence[Guard] = ()
 
     def serves(self, given: Sequence[Shape]) -> bool:
-        """Whether the function is valid for inputs of these shapes."""
+        """Whether the function is valid for inputs of these shapes, by its shapes and guards."""
         rows, hints = _with_symbols(given)
         return rows == self.shapes and all(guard.holds(hints) for guard in self.conditions)
 

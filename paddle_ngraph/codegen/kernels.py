@@ -105,7 +105,7 @@ def kernel_of(op: Operation) -> PhiKernel:
 
 
 def flat(results: Sequence[Type]) -> list[tuple[str, list[int]]]:
-    """Results with lists flattened, without absent results."""
+    """Types of results as one list: members of lists one by one, without absent results."""
     lists = (each if isinstance(each, list) else [each] for each in results)
     return [each for members in lists for each in members if each is not None]
 

@@ -211,7 +211,7 @@ def _staging_folder(target: Path, force: bool) -> Iterator[Path]:
 
 
 def _replace(target: Path, folder: Path) -> None:
-    """Moves ``folder`` to ``target``, and deletes an existing target on success."""
+    """Moves ``folder`` to ``target``; an existing target is deleted once that has succeeded."""
     if not target.exists():
         folder.rename(target)
         return

@@ -144,7 +144,7 @@ class KernelCall:
 
     @property
     def function(self) -> str:
-        """The name of the function that calls the kernel, in kernels.h."""
+        """The name of the C++ function in kernels.h that calls the kernel for this operator."""
         return f"{self.op.name().removeprefix('pd_op.').rstrip('_')}_{self.number}"
 
     def written(self) -> list[CppVariable]:
@@ -650,7 +650,7 @@ class _CppProgramBuilder:
         scope.block.statements.append(call)
 
     def _tensors(self, scope: _CppScope, value: Value) -> list[Value]:
-        """The tensors of an operand."""
+        """The tensors of an operand: none if it is absent, the members of a list."""
         if not value.initialized():
             return []
         return [value] if value.is_dense_tensor_type() else self._members(scope, value)

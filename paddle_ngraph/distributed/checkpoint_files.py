@@ -138,7 +138,7 @@ class Folder:
                 f"step {step}: begin with resume(), or give another folder"
             )
         unfinished = self.path / f"{_UNFINISHED}{step}"
-        # Removes what a failed attempt has left.
+        # Removes the unfinished checkpoint that a failed attempt has left.
         _remove(unfinished)
         unfinished.mkdir()
         return unfinished

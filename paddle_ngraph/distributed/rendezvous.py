@@ -70,7 +70,8 @@ class Rendezvous:
         try:
             return self._lead(text) if self._rank == 0 else self._follow(text)
         except BaseException:
-            # Closed, so that the other ranks notice the error, even if this process continues.
+            # The connections are closed, so that the other ranks notice the error, even if this
+            # process continues.
             self.close()
             raise
 

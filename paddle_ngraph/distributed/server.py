@@ -172,7 +172,7 @@ class Server:
         return [np.frombuffer(array.tobytes(), "uint8") for array in arrays]
 
     def _read(self, row_ids: Arrays) -> list[np.ndarray]:
-        """Reads the parameters, and these rows of the tables."""
+        """Reads the values of the parameters, and of the rows ``row_ids`` of the tables."""
         found = []
         send, sent = self._form.send
         if sent:

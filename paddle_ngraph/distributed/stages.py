@@ -185,7 +185,7 @@ class PipelineStage:
     # -- a step ----------------------------------------------------------------------------------
 
     def _divide(self, feed: Mapping[str, Any]) -> None:
-        """Splits a batch into micro-batches."""
+        """Splits the feeds of a batch into those of the micro-batches."""
         count, sliced = self._form.micro_batches, self._form.sliced
         read = sorted(
             {name for stage_program in self._stage.programs for name in stage_program.feeds}
@@ -303,7 +303,7 @@ class PipelineStage:
         self._outboxes[stage].put(Message(MessageKind.VALUES, arrays))
 
     def _receive(self, stage: int) -> Sequence[np.ndarray]:
-        """Waits for the next values from another stage."""
+        """Waits for the next values that another stage sends, and returns them."""
         begin = time.monotonic()
         while not self._received[stage]:
             sender, message = self._inbox.get()

@@ -68,7 +68,7 @@ def copied(program: Any, wanted: Sequence[Any]) -> tuple[Program, list[Operation
 
 
 def remove_fetches(program: Program, fetching: Sequence[Operation]) -> list[Value]:
-    """The values that operators fetch, which are removed from the program."""
+    """Removes fetch operators from the program; returns the values that they fetched."""
     fetches = [op.operand_source(0) for op in fetching]
     for op in fetching:
         program.global_block().remove_op(op)

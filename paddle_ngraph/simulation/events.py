@@ -85,5 +85,5 @@ def simulate(tasks: Mapping[Key, Task]) -> dict[Key, Span]:
 
 
 def total_ms(tasks: Mapping[Key, Task]) -> float:
-    """The makespan of the tasks in milliseconds."""
+    """The milliseconds from the start of the simulated tasks to the end of the last one."""
     return max((span.end for span in simulate(tasks).values()), default=0.0)

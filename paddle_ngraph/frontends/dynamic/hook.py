@@ -125,7 +125,7 @@ def _tuned_call(original: Callable[..., Any]) -> Callable[..., Any]:
         return _run_outermost(original, self, inputs, kwargs)
 
     codes = __call__.__code__, _run_outermost.__code__  # type: ignore[attr-defined]
-    # As Paddle exempts its own ``__call__``, which this one replaces.
+    # The wrapper is exempted, as Paddle exempts its own ``__call__``, which the wrapper replaces.
     exempt_from_sot_fallback(codes)
     return __call__
 
@@ -565,7 +565,7 @@ class _InnerLayerProfiler:
                 if 2 * len(self._inner_shapes[inner]) <= len(self._shapes):
                     spent += seconds
                 elif inner not in known:
-                    # Searches the layers that this one calls, which may have fewer shapes.
+                    # Searches the inner layers that this one calls, which may have fewer shapes.
                     known.add(inner)
                     pending.append(inner)
         return spent > 0.0 and spent >= SETTINGS.min_inner_time_share * self._seconds

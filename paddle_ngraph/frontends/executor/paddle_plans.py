@@ -44,7 +44,7 @@ def plan_for_paddle(plan: Plan) -> Plan:
 def with_existing_variables(plan: Plan) -> Plan:
     """The plan, with programs that write to the existing variables of the scope."""
     if not plan.job_types():
-        return plan  # unchanged: plans of ProgramDesc programs write to them already
+        return plan  # the plan itself: ProgramDesc programs write to the existing variables already
     return PaddlePlan(plan.job_list(), {t: pir_program(plan, t) for t in plan.job_types()})
 
 

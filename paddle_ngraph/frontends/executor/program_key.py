@@ -64,7 +64,7 @@ def install() -> None:
 
 @wraps(_key_of_paddle)
 def key_of_call(program: Any, scope: Scope, feed: Any, fetch_list: Any) -> str:
-    """The key by which Executor looks up the call."""
+    """The key by which Paddle's ``Executor`` looks up the program of the call in its cache."""
     is_on = bool(flags.get("use_ngraph"))
     if not isinstance(program, Program) or not is_ours(program, is_on):
         return str(_key_of_paddle(program, scope, feed, fetch_list))

@@ -256,7 +256,7 @@ class SwitchedExecutor:
         return self._transpiled
 
     def _rewrite_for(self, fed: dict[str, list[int]]) -> None:
-        """Applies the program pass for feeds of these shapes."""
+        """Rewrites the programs of the plan by the program pass, for feeds of these shapes."""
         programs = paddle_plans.pir_programs(self._paddle_plan)
         self._dynamic_axes = cost_model.dynamic_axes(programs.values())
         size = self._largest_dynamic_size(fed)
@@ -291,7 +291,7 @@ class SwitchedExecutor:
         return RewrittenPlan(self._place, self._paddle_plan, self._scope, programs, drawing)
 
     def _has_new_denials(self) -> bool:
-        """Whether a run has denylisted a subgraph of the rewritten programs."""
+        """Whether a run has newly denylisted a subgraph of the rewritten programs."""
         return self._rewritten is not None and self._rewritten.has_new_denials()
 
     def _has_outgrown(self, fed: dict[str, list[int]]) -> bool:

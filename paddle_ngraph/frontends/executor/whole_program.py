@@ -23,7 +23,7 @@ from paddle_ngraph.utils.dtypes import NUMPY_DTYPES
 
 
 class Fetched(list[Any]):
-    """The results of a run, in place of Paddle's ``FetchList``."""
+    """The list of the results of a run, in place of Paddle's ``FetchList``."""
 
     def _move_to_list(self) -> list[Any]:
         return list(self)

@@ -201,7 +201,7 @@ class _Flattening(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether the flattening needs a reshape operator."""
+        """Whether the operand is no matrix yet, so that a reshape operator is needed."""
         return len(self.matrix) != len(self.whole)
 
     @property

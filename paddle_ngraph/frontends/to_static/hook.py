@@ -331,7 +331,7 @@ class _LayerSwitch:
         )
 
     def _dynamic_sizes(self, inputs: Sequence[Any]) -> list[int]:
-        """The input sizes of the dimensions that the program declares as dynamic."""
+        """The sizes of those dimensions of inputs that the program declares dynamic."""
         axes = ((index, axis) for index, axis in self._dynamic_axes if index < len(inputs))
         dynamic = ((inputs[index].shape, axis) for index, axis in axes)
         return [shape[axis] for shape, axis in dynamic if axis < len(shape)]
@@ -627,7 +627,7 @@ class _SavedValues:
         return (op for op in self._forward.ops if op.name() == SHADOW_OUTPUT)
 
     def _prepend_constant(self, name: str, type: Any, attributes: Sequence[Any]) -> Value:
-        """Inserts a constant at the beginning of the backward program."""
+        """Inserts a constant at the beginning of the backward program; returns its value."""
         value: Value
         (value,) = _core.append_operator(self._backward, name, [], [type], list(attributes))
         self._backward.move_op(producer_of(value), 0)

@@ -21,7 +21,7 @@ namespace {
 
 thread_local std::string failure;
 
-// Calls `work`; if it throws, stores the reason and returns `otherwise`.
+// Calls `work`. If it throws, stores the message for the C API, and returns `otherwise`.
 template <typename Work, typename Result>
 Result guarded(Result otherwise, const Work& work) {
   try {

@@ -32,7 +32,7 @@ class TracedCall(NamedTuple):
     views: dict[int, int]
 
     def apply(self, function: Callable[..., Any], values: dict[int, Any]) -> Any:
-        """Returns the result of ``function`` with the call's arguments, from these values."""
+        """Calls ``function`` with the arguments of this call, whose values are in ``values``."""
         arguments = substituted(self.arguments, values)
         first = len(arguments) - len(self.keywords)
         return function(*arguments[:first], **dict(zip(self.keywords, arguments[first:])))

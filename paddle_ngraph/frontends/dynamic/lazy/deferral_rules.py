@@ -337,7 +337,7 @@ _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
 def _range(item: Any) -> tuple[int, int, int]:
-    """Returns start, end and step of a slice or integer."""
+    """Returns start, end and step of a slice, or of an integer as a slice of length one."""
     if isinstance(item, int):
         return item, item + 1 if item != -1 else _INT32_MAX, 1
     step = 1 if item.step is None else item.step

@@ -198,7 +198,7 @@ class _GradientFlow:
         return {value for value in call.results if not self.metas[value].stop_gradient}
 
     def differentiable_reads(self, call: TracedCall) -> set[int]:
-        """Returns the values that get gradients from a call."""
+        """Returns the values that get gradients from a call, among its inputs."""
         if not self.differentiable_results(call):
             return set()
         reads = {Read(call.results[0], v) for v in call.reads if not self.metas[v].stop_gradient}
