@@ -483,7 +483,7 @@ void clear_cache() {
   for (; each != nullptr; each = each->next) {
     if (each->clear != nullptr) each->clear();
   }
-  // Cleared last: the other caches may have returned memory to the pool.
+  // The pool is cleared last: the other caches may have returned memory to it.
   MemoryPool::instance().clear();
   trim_free_memory();
 }
@@ -547,7 +547,7 @@ PYBIND11_MODULE(_core, module) {
       set_python_error(py::handle(PyExc_ValueError), error);
     } catch (const NgraphError& error) {
       set_python_error(callback(PythonCallback::kError), error);
-    } catch (const std::exception& error) {  // an exception of Paddle's functions, too
+    } catch (const std::exception& error) {  // also an exception that Paddle's functions throw
       if (!restore_interruption(error.what())) throw;
     }
   });

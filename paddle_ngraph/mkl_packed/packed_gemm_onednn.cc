@@ -243,7 +243,7 @@ class OnednnRowMatrix : public PackedMatrix {
 // each compiled as a whole.
 void compile_sgemm() {
   const ForkBlocker fork_blocker;
-  // The calls run on the calling thread alone.
+  // The trial calls run on the calling thread alone.
   const OmpThreads one(1);
   constexpr int64_t kSizes[][3] = {{1, 1, 1}, {16, 16, 1}, {8, 17, 200}};
   const std::vector<float> a(17 * 200), b(17 * 200);

@@ -14,7 +14,7 @@ namespace paddle_ngraph::mkl_packed {
 // (backward).
 enum class WeightOrientation { transposed, plain };
 
-// Packs without the cache, for weights that the next step changes.
+// Packs a weight without the cache, for weights that the next step changes.
 std::shared_ptr<const PackedMatrix> pack_once(const GemmProvider& provider,
                                               const phi::DenseTensor& weight,
                                               WeightOrientation side, int64_t m);
@@ -24,7 +24,7 @@ std::shared_ptr<const PackedMatrix> get_packed(const GemmProvider& provider,
                                                const phi::DenseTensor& weight,
                                                WeightOrientation side, int64_t m);
 
-// The number of weights packed so far.
+// The number of times that a weight was packed in this process.
 int64_t pack_count();
 
 // Clears the cache.

@@ -348,7 +348,7 @@ class GateGrads {
   bool rounds_;
   Buffer floats_;
   Rounded rounded_;  // the gradients in bfloat16, with the same stride
-  // Sums of the gates' gradients over the rows of each shard.
+  // For each shard, the sums of the gates' gradients over its rows.
   std::vector<std::vector<float>> sums_;
 };
 

@@ -13,7 +13,7 @@ namespace paddle_ngraph {
 // Python: paddle_ngraph.errors.ErrorCode.
 enum class ErrorCode : int {
   kGeneral,
-  kInt32Overflow,  // integers overflow int32 in this run; those of other runs may not
+  kInt32Overflow,  // integers overflow int32 in this run, but perhaps not in others
   kOutOfBounds,    // an index with which Paddle's own kernel would access memory out of bounds
 };
 
@@ -37,7 +37,7 @@ class NgraphError : public std::runtime_error {
   int64_t op_id_;
 };
 
-// A tensor value that plain Paddle rejects too; becomes Paddle's InvalidArgument (ValueError).
+// An input whose values plain Paddle rejects, too; becomes Paddle's InvalidArgument (ValueError).
 class InvalidInput : public NgraphError {
  public:
   using NgraphError::NgraphError;

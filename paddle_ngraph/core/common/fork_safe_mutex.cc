@@ -18,7 +18,7 @@ std::shared_mutex& fork_mutex() {
 }
 
 struct MutexRegistry {
-  // Guards `list`; a fork locks this mutex and those in the list.
+  // Guards `list`; a fork locks this mutex and the mutexes in the list.
   std::mutex mutex;
   std::vector<std::mutex*> list;
 

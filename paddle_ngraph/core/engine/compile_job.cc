@@ -42,7 +42,7 @@ void CompileJob::build() {
   try {
     functions_->build_and_cache(key_, *snapshot_, settings_, &is_active_);
     ++EngineStats::instance().functions_built_in_background;
-  } catch (const InvalidInput&) {  // the input may be invalid for this key alone
+  } catch (const InvalidInput&) {  // perhaps the input is invalid for this key only
     record_failure(false);
   } catch (const PythonInterrupt&) {  // nothing is recorded: the next run submits another job
   } catch (...) {

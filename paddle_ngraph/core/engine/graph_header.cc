@@ -101,7 +101,7 @@ class HeaderReader {
 GraphHeader read_header(const std::string& graph) {
   HeaderReader reader(graph);
   if (reader.word() != kMagic || reader.number(kFormat) != kFormat) HeaderReader::reject();
-  // Skips the digest of the other lines, which verify_graph() checks.
+  // Skips the digest of the lines after the first one, which verify_graph() checks.
   reader.word();
   GraphHeader header;
   header.num_inputs = reader.number(kMaxVariables);

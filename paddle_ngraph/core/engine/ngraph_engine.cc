@@ -148,7 +148,7 @@ NgraphEngine::Lookup NgraphEngine::find_or_build(const NgraphIO& io, const Setti
     if (unshared && !find(io, settings)) sharing_.disable();
     return found;
   } catch (const InvalidInput&) {
-    // The build of the unshared function below shows whether the input is the cause.
+    // The build below, of the function for one run at a time, shows whether the input is the cause.
   } catch (const std::exception&) {
     sharing_.disable();
   }
@@ -243,7 +243,7 @@ void NgraphEngine::run(const NgraphIO& io, MissingFunction missing) {
   try_function(io, now, missing, &attempt);
   Lookup& found = attempt.found;
   if (attempt.failure != nullptr) {
-    // Releases the function, which would otherwise be retained during the fallback.
+    // Releases the function, whose memory would otherwise be retained during the fallback.
     found.function.reset();
     fallback_.run_after_failure(io, attempt.failure, attempt.is_deniable);
   } else if (found.is_skipped) {

@@ -54,7 +54,7 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // Throws NgraphError if the graph does not have this many inputs, states included.
   void require_inputs(size_t given) const { graph_.require_inputs(given); }
 
-  // The input and output variables, in the order of the graph string.
+  // The input and output variables of the operator, in the order of the graph string.
   NgraphIO build_ng_io(paddle::CustomOpKernelContext* context) const;
 
   // The function for the signature of `io`, from the cache, from disk, or newly built.

@@ -276,7 +276,7 @@ void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTe
   }
   for (size_t i = 0; i < io.num_states; ++i) {
     if (state_result_indices_[i] == kNoResult) {
-      // Nothing to do: an optimizer update has written the state.
+      // The state is complete: an optimizer update has written it in place.
     } else if (old_buffers[i] == OldBuffer::kNone) {
       // Copies the new value into the memory of the state, as Paddle's own kernels do: tensors that
       // share the memory get the new contents too.

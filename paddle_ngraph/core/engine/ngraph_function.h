@@ -27,7 +27,8 @@ struct NgraphIO {
   size_t num_states = 0;
   std::vector<phi::DenseTensor*> outputs;
   std::vector<phi::DenseTensor*> state_outputs;
-  std::deque<phi::DenseTensor> row_major_copies;  // copies of inputs that are not row-major
+  // row-major copies of inputs that are not row-major
+  std::deque<phi::DenseTensor> row_major_copies;
 
   // Adds an input. A state that is not row-major is converted to row-major in place.
   void append_input(phi::DenseTensor* tensor, bool is_state);
@@ -93,7 +94,7 @@ class NgraphFunction {
   // shapes that remain in the plugin are unknown.
   bool has_dynamic_dims() const { return function_->settings().deferred_errors_id != 0; }
 
-  // Whether a later run may pack weights permanently.
+  // Whether a later run may pack weights, which the function then retains.
   bool may_pack() const { return function_->may_pack() || has_dynamic_dims(); }
 
   // Registers that the function reads weights in place; called before the function is shared.

@@ -52,7 +52,7 @@ class ShapeStatistics {
     std::unordered_map<uint64_t, size_t> misses;
   };
 
-  // The counts since the last change of the denylist version; requires mutex_.
+  // The counts, reset if the version of the denylist has changed; requires mutex_.
   Counts& counts();
 
   std::mutex mutex_;

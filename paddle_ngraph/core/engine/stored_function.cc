@@ -173,7 +173,7 @@ std::optional<BuiltFunction> load_function(const DiskKey& key) {
     if (!stored) return std::nullopt;
     return to_built_function(std::move(*stored));
   } catch (const std::exception&) {
-    // An unusable file is treated as missing: a built function replaces it.
+    // A file that cannot be used is treated as missing: a function that is built replaces it.
     return std::nullopt;
   }
 }

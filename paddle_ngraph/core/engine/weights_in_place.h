@@ -68,7 +68,7 @@ class WeightsInPlace {
   mutable std::mutex mutex_;
   // Members below: guarded by the mutex.
   bool is_consistent_ = true;  // whether only the right contents were packed
-  int runs_ = 0;               // number of current runs that may pack weights
+  int runs_ = 0;               // number of runs in progress that may pack weights
   Epoch since_;                // an epoch before the first of these runs
 };
 

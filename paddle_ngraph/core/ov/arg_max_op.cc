@@ -22,7 +22,7 @@ NGRAPH_VECTORIZED int32_t position_in_row(const float* x, int64_t length) {
 // Number of columns in which the maximum is searched together, row by row.
 constexpr int64_t kColumns = 256;
 
-// `x` is [length, ...], whose rows are `stride` apart.
+// Finds the maximum of each column. `x` is [length, ...], whose rows are `stride` apart.
 NGRAPH_VECTORIZED void positions_in_columns(const float* __restrict__ x, int64_t length,
                                             int64_t stride, int64_t columns,
                                             int32_t* __restrict__ positions) {

@@ -142,7 +142,7 @@ void reduce_and_apply(const View& v, const Reduce& reduce, const Finish& finish,
 struct Moments {
   explicit Moments(int64_t block) : mean(block), square(block) {}
 
-  // Adds `number` more elements (Chan, Golub and LeVeque's pairwise update).
+  // Adds the moments of `number` more elements (Chan, Golub and LeVeque's pairwise update).
   template <typename Value>
   void add(int64_t number, const Value* other_mean, const Value* other_square) {
     if (number == 0) return;

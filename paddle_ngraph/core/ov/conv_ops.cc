@@ -395,7 +395,7 @@ class ConvPlan {
   bool is_gradient() const { return is(ConvKind::filter_gradient); }
   bool is_padded() const { return problem_.given != problem_.filter; }
 
-  // Number of partial results of a filter gradient, which are summed.
+  // Number of partial results of the filter gradient, which are summed in the end.
   int64_t partials() const { return grid_.parts(kSamples) * grid_.parts(kRows); }
   int64_t partial_of(int64_t task) const {
     return grid_.part(kSamples, task) * grid_.parts(kRows) + grid_.part(kRows, task);
@@ -406,7 +406,8 @@ class ConvPlan {
            grid_.part(kOutputs, task);
   }
 
-  // False if oneDNN has no fast kernel for one of the chunks.
+  // Divides the work into tasks, each with a oneDNN kernel. False if oneDNN has no fast kernel for
+  // one of the chunks.
   bool make_tasks(int64_t threads, bool by_channels, bool by_rows) {
     const ConvDivision division(problem_, threads, by_channels, by_rows);
     grid_ = division.grid();
@@ -653,7 +654,7 @@ class ConvPlan {
     if (padded) crop_filter(padded, given);
   }
 
-  // Adds all partial results to the first one.
+  // Adds all partial results of the filter gradient to the first one.
   template <typename Partial>
   void add_partials(const Partial& partial) const {
     float* total = partial(0);

@@ -56,7 +56,7 @@ struct ConvProblem {
   ov::Shape filter;         // [O, C / groups, KH, KW]
   ov::Shape out;            // [N, O, OH, OW]
   ov::Shape given;          // shape of the filter without padding
-  int64_t data_block = 1;   // channels of a block; 1: plain layout
+  int64_t data_block = 1;   // number of channels of a block; 1: plain layout
   int64_t out_block = 8;
 };
 

@@ -35,7 +35,7 @@ class ExtensionOp : public ov::op::Op {
   // Checks the inputs and sets the types of the outputs.
   virtual void infer() = 0;
 
-  // Computes the outputs, whose shapes are set.
+  // Computes the outputs, whose shapes and memory are set.
   virtual void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const = 0;
 
   // Throws an NgraphError that names the operator if `condition` is false.

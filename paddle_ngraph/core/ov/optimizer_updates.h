@@ -77,7 +77,7 @@ class LoopThreads {
 
 class Updater {
  public:
-  // The updates of one run, prepared before anything is written.
+  // The updates of one run, which are prepared before anything is written.
   class Run {
    public:
     explicit Run(const Updater& updater);

@@ -268,7 +268,8 @@ class BoundRequest {
         inputs_(compiled.inputs().size()),
         outputs_(compiled.outputs().size()) {}
 
-  // Binds the request to its chunk of the memory of all chunks.
+  // Binds the request to chunk `part` of the inputs and outputs, given the memory of the whole
+  // batch.
   void bind(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
             size_t part) {
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -603,7 +604,7 @@ class OvFunction::Implementation {
   bool has_tried_ = false;
   std::atomic<bool> has_compiled_remainder_{
       false};  // whether compilation was tried, successfully or not
-  // the model, until the requests for the remaining chunks are compiled
+  // the model, retained until the requests for the remaining chunks are compiled from it
   std::shared_ptr<ov::Model> source_;
   std::unique_ptr<Requests> remainder_;
 };

@@ -16,7 +16,7 @@ namespace paddle_ngraph {
 // Number of threads among which the calling thread can divide work, itself included.
 inline int64_t shared_threads() { return tbb::this_task_arena::max_concurrency(); }
 
-// Index of the calling thread among them, from 0 on.
+// Index of the calling thread among the shared_threads(), from 0 on.
 inline int64_t thread_index() { return std::max(0, tbb::this_task_arena::current_thread_index()); }
 
 // The number of elementary steps below which another thread costs more than it saves.

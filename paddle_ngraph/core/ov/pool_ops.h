@@ -15,7 +15,7 @@ namespace paddle_ngraph {
 struct PoolAttributes {
   std::vector<int64_t> kernel{1, 1};
   std::vector<int64_t> strides{1, 1};
-  // Padding at top and left; the output size implies bottom and right.
+  // Padding at top and left; the output size determines that at bottom and right.
   std::vector<int64_t> pads{0, 0};
   std::vector<int64_t> output{1, 1};
   bool adaptive = false;             // whether input and output size alone determine the windows

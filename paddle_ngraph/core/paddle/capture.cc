@@ -157,7 +157,7 @@ std::shared_ptr<const phi::DenseTensorMeta> empty_meta(PyObject* object) {
   return std::make_shared<phi::DenseTensorMeta>(tensor.dtype(), tensor.dims());
 }
 
-// Creates a tensor that has no memory yet, or needs none.
+// Creates a Python tensor without memory: it gets memory later, or needs none.
 py::object make_tensor(const phi::DenseTensorMeta& meta, bool stop_gradient) {
   const paddle::Tensor made(std::make_shared<phi::DenseTensor>(
       std::make_shared<phi::Allocation>(nullptr, 0, phi::CPUPlace()), meta));
@@ -913,7 +913,7 @@ bool Capture::satisfies(const ValueRule& rule, const std::vector<PyObject*>& giv
 }
 
 std::optional<IntegerRange> Capture::range_of(int number, Ranges* known) const {
-  // A value of another thread has no index in values_.
+  // The number of a value of another thread is no index in values_.
   if (number < 0 || number >= static_cast<int>(values_.size())) return {};
   const auto found = known->find(number);
   if (found != known->end()) return found->second;
@@ -1855,7 +1855,7 @@ bool Capture::shares_autograd_meta(PyObject* tensor) const {
          });
 }
 
-// The call that first used a value as input, or computed it.
+// Returns the call of the trace that first used a value as input, or computed it.
 const TracedCall& Capture::call_of(int number) const {
   const TraceNode* node = node_;
   while (node->call.first_value > number) node = node->parent;

@@ -77,7 +77,7 @@ struct TracedValue {
 struct TracedCall {
   const InterceptedFunction* function = nullptr;
   bool has_gradient = true;
-  std::vector<Argument> arguments;  // a method's self first; keywords last
+  std::vector<Argument> arguments;  // for a method, self first; values of keyword arguments last
   std::vector<pybind11::str> keywords;
   Argument result;
   int first_value = 0;
@@ -96,7 +96,7 @@ struct TraceNode {
   std::vector<std::unique_ptr<TraceNode>> children;
   std::map<std::string, std::string> graph_breaks;      // by reason: the reason and source line
   std::map<std::vector<int>, pybind11::object> graphs;  // by the indices of the requested values
-  std::set<std::vector<int>> outputs;  // sets of requested values without a graph so far
+  std::set<std::vector<int>> outputs;  // sets of requested values for which no graph exists so far
 };
 
 // The common calls of traces that differ in sizes only, and the graphs with dynamic shapes that
@@ -130,7 +130,7 @@ class TraceCache {
   void add_end(const TraceNode& root, TraceNode& node);
   // The pattern of a trace, which is created if its group has enough traces; else null.
   std::shared_ptr<TracePattern> find_or_make_pattern(const TraceNode& node);
-  // The shapes of values of some traces of the same group.
+  // Returns the shapes of all values in some traces of the node's group.
   std::vector<std::vector<phi::DDim>> examples_of(const TraceNode& node) const;
   // Falls back to one graph per trace: the common pattern could not be computed.
   void specialize_group(const TraceNode& node);
@@ -154,7 +154,7 @@ class TraceCache {
   struct TraceGroup {
     std::vector<TraceNode*> ends;
     std::vector<std::shared_ptr<TracePattern>> patterns;
-    bool is_specialized = false;  // whether each trace has its own graph
+    bool is_specialized = false;  // whether each trace of the group has its own graph
   };
   std::unordered_map<size_t, TraceGroup> groups_;
 

@@ -66,7 +66,7 @@ class WorkerThreads {
     wakeup_->notify_all();
   }
 
-  // Withdraws the requests that no thread has accepted: the run is over.
+  // Withdraws the requests for help that no thread has accepted: the run is over.
   void withdraw(const void* run) {
     const std::lock_guard<ForkSafeMutex> lock(mutex_);
     const auto is_of_run = [run](const auto& request) { return request.first == run; };

@@ -26,8 +26,8 @@ constexpr size_t kMaxEndedRecords = 8192;
 using Address = const void*;
 
 struct ExposureRecord {
-  int objects = 0;     // number of Python objects that refer to the address
-  uint64_t ended = 0;  // epoch at which the last of these objects was destroyed
+  int objects = 0;     // number of live Python objects that refer to the address
+  uint64_t ended = 0;  // epoch at which the last of the objects was destroyed
 };
 
 Address memory_of(const phi::DenseTensor& tensor) {

@@ -166,7 +166,7 @@ class ValueCheck {
   }
 
   bool is_valid_subscript(PyObject* index) const {
-    if (!has_tensor(index)) return true;  // without tensors, it is equal in each such call
+    if (!has_tensor(index)) return true;  // a subscript without tensors is equal in each such call
     if (!is_tensor(given_[rule_.indexed_argument])) return false;
     const auto& dims = tensor_of(given_[rule_.indexed_argument]).dims();
     std::vector<PyObject*> items{index};

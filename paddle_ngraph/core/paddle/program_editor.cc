@@ -58,7 +58,7 @@ void replace_op(pir::Operation* op, pir::Operation* other) {
   op->GetParent()->erase(*op);
 }
 
-// Removes the terminator of a block of a loop or branch; returns its operands.
+// Removes the terminator (cf.yield) of a block of a loop or branch; returns its operands.
 std::vector<pir::Value> take_terminator_operands(pir::Block* block) {
   if (block->empty() || block->back().name() != "cf.yield") return {};
   auto terminator_operands = block->back().operands_source();

@@ -55,7 +55,7 @@ phi::DenseTensor copy_of(const phi::DenseTensor& tensor);
 // Whether `tensor` has memory for a result of this dtype and shape.
 bool fits(const phi::DenseTensor& tensor, const ResultType& type);
 
-// Whether the memory of `tensor` can hold the contents of `other`.
+// Whether the memory of `tensor` is large enough for the contents of `other`.
 bool has_capacity(const phi::DenseTensor& tensor, const phi::DenseTensor& other);
 
 // Whether nothing but one variable, and `copy`, which was copied from it, refers to their memory.

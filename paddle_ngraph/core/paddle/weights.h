@@ -56,7 +56,7 @@ class WeightWatch {
   struct Weight {
     const phi::DenseTensor* variable;
     std::weak_ptr<phi::Allocation>
-        holder;  // distinguishes the memory from later memory at its address
+        holder;  // distinguishes the memory from other memory that is at its address later
     const void* data = nullptr;
     size_t offset = 0;  // byte offset of the tensor in its memory
     size_t num_bytes = 0;
@@ -78,12 +78,12 @@ class WeightWatch {
 
   Model* find(const std::vector<phi::DenseTensor*>& inputs);
   void inherit_from_freed(Model* model);
-  // Gives `model` the cooldown of a changed version of `former`, which it may be.
+  // `model` may be a changed version of `former`: gives it the cooldown of such a version.
   static void inherit(Model* model, const Model& former);
   bool is_of(const Weight& known, const phi::DenseTensor& tensor) const;
   long own_holders() const { return are_eager_ ? 2 : 1; }
   static int64_t cooldown_after(int changes);
-  // Whether the memory of all its weights has been freed.
+  // Whether the memory of all weights of a model has been freed.
   static bool is_freed(const Model& model);
   // Reads the weights that may have been written since, and sets the fingerprint.
   void update(Model* model, const std::vector<phi::DenseTensor*>& inputs, const Epoch& now) const;

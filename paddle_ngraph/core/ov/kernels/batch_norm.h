@@ -15,7 +15,7 @@ struct Bounds {
 // The gradient of the input of the ReLU: that of y, multiplied by one or zero.
 struct ReluGradient {
   const float* grad;
-  const float* y;  // the output of the ReLU; nullptr: no ReLU
+  const float* y;  // the output of the ReLU after the normalization; nullptr: no ReLU
   Bounds bounds;
 
   ReluGradient at(int64_t offset) const {

@@ -145,7 +145,7 @@ NGRAPH_VECTORIZED void find_row(const float* x, int64_t width, const PoolWindow&
   }
 }
 
-// The first index of the largest element; -1 if none is above kLowest.
+// Returns the first index of the largest element of a window; -1 if none is above kLowest.
 int32_t find_maximum(const float* x, int64_t width, const PoolWindow& rows,
                      const PoolWindow& columns, float* maximum) {
   *maximum = kLowest;
