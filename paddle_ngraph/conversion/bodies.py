@@ -159,7 +159,8 @@ class BodyBuilder:
             if counters is not None and written[block.inputs[index].id]
         }
         self._used_arrays = used_arrays
-        # The elements that this iteration has appended, by the index of the source.
+        # The TensorArrays with the elements that this iteration has appended, by the index of the
+        # source.
         self._appended: dict[int, TensorArray] = {}
         self._has_iteration_sizes = (
             _has_growth(growth) or self._shapes_slices or bool(self._appends)
@@ -498,7 +499,7 @@ def _has_growth(growth: ShapeGrowth) -> bool:
 def _shapes_after(
     shapes: Sequence[Sequence[Number]], growth: ShapeGrowth, iterations: SymbolicSize
 ) -> list[list[Number]]:
-    """The shapes of loop-carried values after ``iterations`` iterations."""
+    """The shapes that loop-carried values have after ``iterations`` iterations."""
     return [
         [size + added * iterations for size, added in zip(*pair)] for pair in zip(shapes, growth)
     ]

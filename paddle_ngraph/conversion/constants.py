@@ -42,7 +42,7 @@ _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 # Types of nodes that tell the plugin that their constant input is quantized (int8.py). The nodes
 # are not folded: their value alone would not tell.
 _QUANTIZING_TYPES = frozenset({"FakeQuantize"})
-# Describes how a node reads weights that it packs.
+# Identifies the form in which a node packs the weights that it reads; equal forms are compatible.
 PackedForm = tuple[object, ...]
 
 
@@ -256,6 +256,6 @@ def _copy(source: Node, path: Sequence[Node], index: int) -> Node:
         shape = tuple(node.get_output_shape(0))
         data = data.transpose(_order(node)) if is_transpose else data.reshape(shape)
     copy = opset15.constant(np.array(data, order="C"))
-    # The prefix of the name marks the copy as a weight, too.
+    # The name begins with that of the weight, so that the copy counts as a weight, too.
     copy.set_friendly_name(f"{source.get_friendly_name()}_read_{index}")
     return copy

@@ -209,7 +209,7 @@ def _retry_denied_graphs() -> None:
 
 
 def _operator_key(op: Op) -> str:
-    """A key shared by operators that a converter cannot distinguish."""
+    """The key in the denylist: equal for operators that a converter cannot distinguish."""
     sides = [{n: _tensors(s) for n, s in side.items()} for side in (op.inputs, op.outputs)]
     return _digest([op.attrs, *sides, [_without_checks(block.described()) for block in op.blocks]])
 

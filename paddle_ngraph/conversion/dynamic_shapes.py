@@ -130,7 +130,7 @@ class SymbolicDims:
         return self.guards.size(other) + distance
 
     def is_only_batch(self) -> bool:
-        """Whether the only symbol is one along axis 0."""
+        """Whether only the batch is symbolic: one symbol, along axis 0."""
         symbolic_axes = {
             (axis, symbol)
             for row in self.symbols.values()
@@ -149,7 +149,7 @@ class SymbolicDims:
         return {int(self.guards.hints[symbol]) for symbol in firsts}
 
     def fix(self, position: int) -> None:
-        """Makes the symbolic dimensions of an input static."""
+        """Makes the symbolic dimensions of an input static, at their current sizes."""
         for symbol in self.symbols[position]:
             if symbol is not None:
                 int(self.size(symbol))
@@ -408,7 +408,7 @@ def _try_build(
     except EmptyTensorFound:
         raise
     except Exception:
-        # The build with static shapes, which follows, may succeed, or raises the reason.
+        # Static shapes follow: their build may succeed, or raises the reason.
         return None
     return dynamic_model_of(symbolic_dims, draft)
 

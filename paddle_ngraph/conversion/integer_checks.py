@@ -200,7 +200,7 @@ class IntegerChecks:
         self._deferred[op.output(name).id] = DeferredCheck(as_output(mask), error)
 
     def defer_forwarded(self, op: Op, check: DeferredCheck | None) -> None:
-        """Defers the check that :meth:`forwarded_check` returned to readers of the output."""
+        """Defers the check from :meth:`forwarded_check` to the readers of the output of ``op``."""
         if check is not None:
             self._deferred.update((spec.id, check) for spec in op.output_specs())
 

@@ -24,7 +24,7 @@ ELEMENTWISE = frozenset(_NAMES.split())
 
 
 def as_output(node: Any) -> Output:
-    """A node's only output; outputs are returned unchanged."""
+    """The only output of a node; an output is returned unchanged."""
     return node.output(0) if isinstance(node, Node) else node
 
 

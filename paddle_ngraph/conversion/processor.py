@@ -26,7 +26,7 @@ def target(name: str) -> Iterator[None]:
 
 
 def is_known() -> bool:
-    """Whether the processor that functions are built for is known."""
+    """Whether functions are built for a known processor, usually the current one."""
     return _target.get() != "any"
 
 

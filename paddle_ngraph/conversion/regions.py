@@ -50,7 +50,7 @@ class RegionBody:
         return [result.input_value(0) for result in self.model.get_results()]
 
     def inline_constants(self, constants: dict[int, Node]) -> None:
-        """Replaces the parameters of these sources by constants."""
+        """Makes parameters of the body that read the sources ``constants`` constants."""
         parameters = list(zip(self.model.get_parameters(), self.reads))
         for parameter, index in parameters:
             if index in constants:
@@ -80,7 +80,7 @@ class Region(ABC):
         self, condition: Output, sources: Sequence[Output], bodies: Sequence[RegionBody]
     ) -> None:
         self.bodies = list(bodies)
-        # The number of sources that are loop-carried; these come first.
+        # The number of sources that are loop-carried: the first ones.
         self._num_loop_carried = 0
         # For each input of the node, the index of its source in `_sources`.
         self._parameter_order: list[int] = []

@@ -177,7 +177,7 @@ class Shapes:
     # -- contents --------------------------------------------------------------------------------
 
     def value(self, output: Output) -> np.ndarray | None:
-        """The integers in ``output``, including Sizes, if they follow from sizes alone."""
+        """The integers in ``output``, with symbolic sizes, if they follow from sizes alone."""
         key = key_of(output)
         if key not in self._values:
             self._values[key] = self._computed(output)
@@ -283,7 +283,7 @@ class Shapes:
 
     @staticmethod
     def _evaluated(node: Node, values: Sequence[np.ndarray]) -> list[np.ndarray] | None:
-        """The results of nGraph's evaluation for these contents of the inputs."""
+        """The results of ``node`` for inputs with these contents, evaluated by nGraph."""
         if touches_empty_tensor(node):
             return None
         tensors = []
@@ -824,7 +824,7 @@ def _as_array(found: Any) -> np.ndarray:
 
 def _divided(node: Node, values: Values) -> Values:
     def quotient(x: Number, y: Number) -> Number:
-        # Of negative operands, the node may round the quotient differently.
+        # For negative operands there is no rule: the node may round the quotient differently.
         if x < 0 or y <= 0:
             raise _NoRule
         return x // y

@@ -78,7 +78,7 @@ def _product(a: Terms, b: Terms) -> Terms:
 
 
 def _split_constant(terms: Terms) -> tuple[Terms, int]:
-    """The terms that are not constant, and the constant."""
+    """The terms of a polynomial that are not constant, and its constant term."""
     if terms and not terms[0][0]:
         return terms[1:], terms[0][1]
     return terms, 0
@@ -202,7 +202,8 @@ class Guard(NamedTuple):
         try:
             value = evaluate(self.terms, values)
         except ZeroDivisionError:
-            # Not valid: the guard that requires a positive divisor does not hold either.
+            # A division by zero is not valid: the guard that requires a positive divisor does not
+            # hold either.
             return False
         return (value >= 0, value == 0, value != 0)[self.kind]
 
@@ -339,7 +340,7 @@ class Guards:
         return evaluate(terms, self._values)
 
     def of(self, terms: Terms) -> Number:
-        """A polynomial as a number: a SymbolicSize, unless constant."""
+        """The polynomial ``terms`` as an int if it is constant, else as a SymbolicSize."""
         rest, constant = _split_constant(terms)
         return SymbolicSize(self, terms) if rest else constant
 
@@ -450,7 +451,7 @@ class Guards:
         )
 
     def require(self, guard: Guard) -> None:
-        """Adds a guard that holds at the current values."""
+        """Adds a guard, which has to hold at the current values of the symbols."""
         if not guard.holds(self.hints):
             raise ValueError("a guard that does not hold where it was made")
         self._add(guard)
@@ -758,5 +759,5 @@ def bounds_of(number: Number) -> tuple[int, int]:
 
 
 def symbolic_size(size: Number) -> SymbolicSize | None:
-    """``size`` if it is symbolic."""
+    """``size`` if it is symbolic; ``None`` for an int."""
     return size if isinstance(size, SymbolicSize) else None

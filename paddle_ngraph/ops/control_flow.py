@@ -139,7 +139,7 @@ def _require_iteration(bridge: NgraphBridge, condition: Output) -> Output:
 
 
 def _is_false(condition: Output) -> bool:
-    """Whether a condition is constant and false."""
+    """Whether the condition of a loop or branch is constant and false."""
     node = condition.get_node()
     return node.get_type_name() == "Constant" and not node.get_data().any()
 

@@ -357,7 +357,7 @@ def scale(bridge: NgraphBridge, op: Op) -> None:
             pair = (bridge.rounded(op, "out", each) for each in (out, operand))
             out = in_32_bits(bridge, op, function, *pair)
         elif function is opset15.add and dtype == Type.f32:  # adding 0 turns -0 into 0
-            if is_product:  # the mark lets passes recognize the addition of 0
+            if is_product:  # the mark tells passes that Paddle adds 0 here
                 as_output(out).get_node().get_rt_info()[ADD_ZERO_MARK] = True
             else:
                 out = opset15.add(out, bias)

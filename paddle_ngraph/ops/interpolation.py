@@ -185,7 +185,7 @@ def _upsampled(node: NodeInput, axes: list[int], factors: list[int]) -> Node:
 
 
 def interpolate_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Adds each weighted ``output_grad`` to its source (Paddle ``bilinear_interp_grad``)."""
+    """Adds each weighted ``output_grad`` to its source elements (``bilinear_interp_grad`` ...)."""
     node: Any = bridge.get_input_node(op, "output_grad")
     for axis, size, mapping in reversed(_maps(bridge, op)):
         node = mapping.apply_transposed(bridge, node, axis, size)

@@ -17,7 +17,7 @@ from paddle_ngraph.ops.nodes import constant, reshaped, select_number, sum_over
 
 # The lower bound to which Paddle's softmax clamps exponents.
 _MIN_EXPONENT = -64.0
-# A number above the length of any axis.
+# A bound of the sum of exponentials of a row: above the length of any axis.
 _MASKED_ROW_SUM = 1e30
 _MIN_VECTORIZED_ROW = 16
 # Longer than rows of attention: rows of many classes, such as characters or words.

@@ -56,7 +56,7 @@ class _Channels:
         self._spread = [self.size if i == axis else 1 for i in range(len(shape))]
 
     def spread(self, node: NodeInput) -> Any:
-        """``node``, [channels], in the shape that broadcasts over the batch."""
+        """``node``, [channels], in the shape that broadcasts over the other axes."""
         return reshaped(self._bridge, node, self._spread)
 
     def flat(self, node: NodeInput) -> Any:
@@ -98,7 +98,7 @@ class _Channels:
         return opset15.pad(node, bridge.ints([0]), bridge.ints([extra]), "constant")
 
     def cropped(self, node: NodeInput) -> Any:
-        """Reverts :meth:`padded`: removes the padding channels."""
+        """Reverts :meth:`padded`: cuts off the padding channels."""
         bridge = self._bridge
         if bridge.shape(node) == [self.size]:
             return node
@@ -340,7 +340,7 @@ def rows_of(bridge: NgraphBridge, op: Op, name: str) -> Any:
 
 
 def _parameter(bridge: NgraphBridge, op: Op, name: str, length: int, absent: float) -> Any:
-    """Input ``name``, [length]; filled with ``absent`` if the operator lacks it."""
+    """Scale or bias ``name``, [length]; filled with ``absent`` if the operator lacks it."""
     if op.has_input(name):
         return bridge.get_input_node(op, name)
     return opset15.constant(np.full(length, absent, np.float32))

@@ -208,7 +208,7 @@ def adadelta(bridge: NgraphBridge, op: Op) -> None:
     update = opset15.multiply(ratio, grad)
     step = opset15.multiply(_learning_rate(bridge, op), update)
     updates = _moving_average(updates, rho, opset15.multiply(update, update))
-    # The names of the outputs are Paddle's, although they name other accumulators.
+    # The outputs have Paddle's names, although they are other accumulators.
     bridge.set_output_node(op, "moment_out", squares)
     bridge.set_output_node(op, "inf_norm_out", updates)
     bridge.set_output_node(op, "param_out", _minus(bridge.get_input_node(op, "param"), step))

@@ -176,7 +176,7 @@ def _in_blocks(layout: Blocked, x: Output, pooling: _Pooling) -> Output | None:
 def _pooled_in_blocks(
     operator: str, bridge: NgraphBridge, x: Output, pooling: _Pooling
 ) -> Any | None:
-    """``x`` pooled by ``operator``, if ``x`` has a blocked layout."""
+    """``x`` pooled by ``operator`` of the core in blocked layout; ``None`` if ``x`` has none."""
     layout = Blocked.of(bridge)
     found = _in_blocks(layout, x, pooling)
     if found is None:
@@ -196,7 +196,8 @@ def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
         return opset15.adaptive_avg_pool(x, bridge.ints(pooling.out))
     if pooling.adaptive or not pooling.has_openvino_divisor():
         return _average_by_planes(bridge, x, pooling)
-    # A mean over all axes is equal, and has no size among its attributes.
+    # One window over the whole input: a mean over all axes is equal, and has no size among its
+    # attributes.
     if pooling.is_global():
         return opset15.reduce_mean(x, bridge.ints(range(2, 2 + len(pooling.size))), True)
     end = [pooling.end(axis) for axis in range(len(pooling.size))]

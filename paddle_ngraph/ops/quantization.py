@@ -122,7 +122,7 @@ def fake_quantize_moving_average_abs_max(bridge: NgraphBridge, op: Op) -> None:
     ``fake_quantize_dequantize_moving_average_abs_max``).
     """
     x, scale = (bridge.get_input_node(op, name) for name in ("x", "in_scale"))
-    # In evaluation, Paddle writes neither of them: the scale takes their place.
+    # In evaluation, Paddle writes neither state nor accum: the scale takes their place.
     state = accum = scale
     if not op.attr("is_test"):
         rate = constant(op.attr("moving_rate"))
@@ -137,7 +137,7 @@ def fake_quantize_moving_average_abs_max(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _set_simulated(bridge: NgraphBridge, op: Op, x: Output, scale: Output) -> None:
-    """Sets ``out``: the quantized integers, dequantized again if the operator does so."""
+    """Sets ``out``: ``x`` quantized, and dequantized again if the operator does so."""
     qmax = _largest(op.attr("bit_length"))
     found = _quantized(x, scale, qmax, op.attr("round_type"))
     if "dequantize" in op.type:

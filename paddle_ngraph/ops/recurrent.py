@@ -64,7 +64,7 @@ class _TensorIteratorBuilder:
 
     def __init__(self, bridge: NgraphBridge, backwards: bool) -> None:
         self._bridge = bridge
-        # Arguments of a sliced input: start, stride, slice size, end, axis.
+        # Arguments of a sliced input of an OpenVINO loop: start, stride, slice size, end, axis.
         self._steps = (-1, -1, 1, 0, 0) if backwards else (0, 1, 1, -1, 0)
         self._slices: list[tuple[Node, Output]] = []
         self._invariants: list[tuple[Node, Output]] = []

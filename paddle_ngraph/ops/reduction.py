@@ -322,7 +322,7 @@ def _logsumexp(bridge: NgraphBridge, x: NodeInput, axes: list[int], keep: bool) 
 
 
 _register("prod", _prod)
-# For other dtypes Paddle declares that dtype for the output, but writes bools.
+# Only bool: for other dtypes Paddle declares that dtype for the output, but writes bools.
 _register("all", _all, by_attribute=True, dtypes=BOOL)
 _register("any", _any, by_attribute=True, dtypes=BOOL)
 _register("logsumexp", _logsumexp, by_attribute=True)

@@ -36,7 +36,8 @@ def _points(bridge: NgraphBridge, op: Op) -> tuple[list[int], Node]:
 def _line(count: int, align_corners: bool) -> np.ndarray:
     """``count`` points over [-1, 1]: from end to end, or at the centres of equal segments."""
     start, total = np.float32(-1), np.float32(count)
-    with np.errstate(all="ignore"):  # one point from end to end is NaN in plain Paddle, too
+    # with align_corners, a single point is NaN in plain Paddle, too
+    with np.errstate(all="ignore"):
         if align_corners:
             step = np.float32(2) / (total - np.float32(1))
         else:
@@ -248,7 +249,7 @@ def grid_sample_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _image_gradient(bridge: NgraphBridge, op: Op, sampling: _Sampling, grad: Output) -> Node:
-    """Every corner gets its weighted gradient; the core's pooling gradient sums these."""
+    """The image gradient: each corner gets its weighted part, summed by a pooling gradient."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     corners = sampling.corners()
     shape = [sampling.batch, 1, 1, sampling.points]

@@ -136,7 +136,7 @@ def _updates(bridge: NgraphBridge, indices: Any, values: Any, shape: Sequence[in
 
 
 def _cleared(bridge: NgraphBridge, x: NodeInput, indices: Any, shape: Sequence[int]) -> Node:
-    """``x`` with 0 at ``indices``; the updates have ``shape``."""
+    """``x`` with 0 at ``indices``; ``shape`` is that of updates at these indices."""
     zeros = bridge.full(0, x.get_element_type(), shape)
     return opset15.scatter_nd_update(x, indices, zeros)
 
@@ -348,7 +348,8 @@ def index_put(bridge: NgraphBridge, op: Op) -> None:
     """
     x, value = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "value")
     if _is_mask(op):
-        if any(size != 1 for size in bridge.shape(value)):  # the program may declare another shape
+        # the value may have another shape than the program declares
+        if any(size != 1 for size in bridge.shape(value)):
             raise NgraphError("a mask writes more than a scalar")
         put = opset15.add(x, value) if op.attr("accumulate") else value
         put = reshaped(bridge, put, []) if bridge.shape(put) == [1] else put
@@ -493,7 +494,7 @@ def set_value_with_tensor_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _assigned_shape(op: Op, ranges: Sequence[Positions]) -> list[Number]:
-    """The shape of ``x[starts:ends:steps]`` in the program."""
+    """The shape of ``x[starts:ends:steps]`` as the subscript defines it, with new axes."""
     new = list(op.attr("none_axes"))
     shape: list[Number] = []
     for axis, taken in enumerate(ranges):

@@ -134,7 +134,7 @@ class Positions:
         )
 
     def are_none(self) -> bool:
-        """Whether there is no index."""
+        """Whether the number of indices along the axis is 0."""
         return is_same_shape([self.count], [0])
 
     def reversed(self) -> Positions:
@@ -277,7 +277,7 @@ def crop(bridge: NgraphBridge, op: Op) -> None:
     offsets = known_ints(bridge, op, "offsets")
     counts = [dim - first if n == -1 else n for dim, n, first in zip(dims, counts, offsets)]
     for dim, first, count in zip(dims, offsets, counts):
-        if first < 0 or first + count > dim:  # Paddle rejects it; nodes would cut or pad
+        if first < 0 or first + count > dim:  # Paddle rejects such a crop; nodes would cut or pad
             raise NgraphError(f"crop to {count} elements from {first} on leaves an axis of {dim}")
     ranges = [Positions(first, count) for first, count in zip(offsets, counts)]
     bridge.set_output_node(op, "out", sliced(bridge, x, ranges))
@@ -394,7 +394,7 @@ def _frame_map(mode: str, size: int, before: int, after: int) -> AxisMap:
 
 
 def _pad3d_frame(bridge: NgraphBridge, op: Op) -> tuple[list[int], list[int]]:
-    """The padding before and after each of the five axes."""
+    """The padding before each of the five axes, and that after each."""
     paddings = known_ints(bridge, op, "paddings")
     sides = list(zip(paddings[::2], paddings[1::2]))[::-1]
     channels_last = op.attr("data_format") == "NDHWC"

@@ -35,7 +35,7 @@ class SizeInfo(Protocol):
         """The shape of an output; symbolic dimensions are Sizes."""
 
     def ints(self, values: Sequence[Number]) -> Any:
-        """A 1-D int64 tensor of sizes."""
+        """A 1-D int64 tensor of these sizes, as a node."""
 
 
 class _StaticSizes:
@@ -302,7 +302,7 @@ def _interpolate(batch: _Batch, node: Node) -> int | None:
 
 
 def _pool(batch: _Batch, node: Node) -> int | None:
-    # The indices that a max pooling returns count through the whole batch.
+    # Indices that a max pooling returns count through the whole batch: a chunk would change them.
     reads_indices = any(output.get_target_inputs() for output in node.outputs()[1:])
     return None if reads_indices else _at_axis_0(batch, node)
 
@@ -419,7 +419,7 @@ def _reduced_axes(node: Node) -> list[int] | None:
 
 
 def _known_integers(node: Node, index: int) -> list[int] | None:
-    """The integers of an input, if it is a constant."""
+    """The integers of input ``index`` of a node, if it is a constant; else ``None``."""
     if index >= node.get_input_size():
         return None
     source = node.input_value(index).get_node()

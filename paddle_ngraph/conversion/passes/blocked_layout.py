@@ -86,7 +86,7 @@ class Blocked:
     def __init__(self, bridge: NgraphBridge) -> None:
         self._bridge = bridge
         self._found: dict[Key, Output | None] = {}
-        # Contents of the padded lanes of blocked values, 0 by default.
+        # What blocked values contain in their padded lanes, by value; 0 by default.
         self._padding: dict[Key, np.ndarray] = {}
         bridge.materialize = self._materialized
 

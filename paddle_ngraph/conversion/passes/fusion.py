@@ -66,7 +66,7 @@ def _relu_of(output: Output, readers: Readers) -> tuple[Node, float] | None:
     if found.keys() == {"Relu"}:
         return found["Relu"], 0.0
     if found.keys() != {"Clamp", "NotEqual", "Select"} or len(readers.of(output)) != 4:
-        # Not the pattern that converters create for a clamp that propagates NaN.
+        # The readers are not the pattern that converters create for a clamp that propagates NaN.
         return None
     clamp, is_nan, select = found["Clamp"], found["NotEqual"], found["Select"]
     operands = [is_nan.output(0), output, clamp.output(0)]

@@ -185,7 +185,7 @@ class _Quantized:
                 yield target, path
 
     def _steps(self, value: Output) -> tuple[Output, tuple[Node, ...]]:
-        """The source from which scalings and views alone compute ``value``, and these."""
+        """The value from which scalings and views alone compute ``value``, and these nodes."""
         node = value.get_node()
         steps: list[Node] = []
         while node.get_type_name() in _VIEWS | _SCALINGS:
@@ -216,7 +216,7 @@ def _unclipped(value: Output) -> Output:
 
 
 def _applied(steps: Sequence[Node], values: Array, known: Contents) -> Array:
-    """``values`` after these scalings and views."""
+    """``values`` after the scalings and views ``steps``, computed during the build."""
     for step in steps:
         type_name = step.get_type_name()
         if type_name in _SCALINGS:

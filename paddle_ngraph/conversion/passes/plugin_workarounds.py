@@ -53,7 +53,7 @@ _MAX_RANK_OF_LAYERS = 2
 # The rank of the data where groups of channels are normalized: [samples, groups, rest].
 _RANK_OF_GROUPS = 3
 RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
-# Types before which the plugin moves a mean, or with which it merges one.
+# Types of nodes before which the plugin moves a mean, or with which it merges one.
 _MOVABLE_BEHIND_REDUCTION = RESHAPES | {"ReduceMean", "Transpose"}
 _REDUCTIONS = {
     "ReduceL1": opset15.reduce_l1,
