@@ -100,7 +100,7 @@ def _short_switch_interval() -> Iterator[None]:
 
 def _restore_switch_interval() -> None:
     for before, now in _switch_intervals:
-        # Not restored if other code has set the interval since.
+        # The switch interval is not restored if other code has set it since.
         if sys.getswitchinterval() == now:
             sys.setswitchinterval(before)
     _switch_intervals.clear()
@@ -182,7 +182,7 @@ class _CompileQueue:
         """Inside the ``with`` block the queue is empty, and rejects new jobs."""
         self._pause()
         try:
-            # Inside ``try``, since Ctrl-C may interrupt the wait.
+            # The wait is inside ``try``, since Ctrl-C may interrupt it.
             self.wait()
             yield
         finally:

@@ -152,7 +152,7 @@ def _from_blocks(argument: Value, blocked: Value, before: Operation) -> None:
 
 
 def _reshaped(value: Value, rest: Sequence[int], before: Operation) -> Value:
-    """Reshapes the dimensions of ``value`` after the first one to ``rest``."""
+    """Inserts a reshape of ``value`` that keeps axis 0, and has ``rest`` as the other axes."""
     attributes = [("value", "int64", [0, *rest]), ("dtype", "dtype", "int64")]
     sizes = put_before(before, "pd_op.full_int_array", [], attributes)
     return put_before(before, "pd_op.reshape", [value, sizes], [])

@@ -90,7 +90,7 @@ class _Classifier:
         self._bodies: dict[OpNode, list[ConvertibleBlock]] = {}
 
     def candidates(self) -> Candidates:
-        """Returns all operators that can be converted, each examined alone."""
+        """Returns those operators as candidates that can be converted, each examined alone."""
         ops: dict[OpNode, Op] = {}
         converters: dict[OpNode, Converter] = {}
         reasons: dict[OpNode, str] = {}

@@ -437,7 +437,7 @@ def _ones(spec: TensorSpec) -> list[int]:
 
 
 def _packed(items: list[Any], is_list: bool) -> Any:
-    """An operand or type as the core expects it; ``None`` if absent."""
+    """``items``, operands or types, in the core's form: a list, the only one, or ``None``."""
     if is_list:
         return items
     return items[0] if items else None

@@ -68,7 +68,7 @@ def partition(capable: Capability) -> Partition:
 def _levels(capable: Capability) -> dict[OpNode, int]:
     edges = _dependencies(capable)
     levels: dict[OpNode, int] = {}
-    # The lowest level of operators after the collectives that are on the link.
+    # The least level of later operators: they follow the collectives that are on the link.
     first = 0
     for node in capable.view.nodes:
         converted = capable.can_convert(node)

@@ -22,7 +22,7 @@ _WEIGHT_DTYPES = frozenset({"float32", "int8", BFLOAT16})
 
 
 class SubgraphSettings(NamedTuple):
-    """Settings of a run of the pass: see :func:`program_pass.apply`."""
+    """Settings of a run of the program pass: see :func:`program_pass.apply`."""
 
     keep_weights: bool
     open_size: int | None

@@ -360,7 +360,7 @@ def _gradients(program: Any, wanted: Sequence[Any]) -> dict[str, float]:
 
 
 def _is_equivalent(found: Computed, expected: Computed, gradients: Mapping[str, float]) -> bool:
-    """Whether a run computed the expected results; ``gradients``: see :func:`_gradients`."""
+    """Whether a plan's run computed the expected results; ``gradients``: see :func:`_gradients`."""
     if len(found.fetched) != len(expected.fetched):
         return False
     if found.variables.keys() != expected.variables.keys():

@@ -266,7 +266,7 @@ class _Slices:
         return found
 
     def _sliced_input(self, build: Builder, value: Value) -> list[Value]:
-        """Returns an input of a subgraph for each slice."""
+        """Returns the values that replace an input of a subgraph: one for each slice."""
         vid = value_id(value)
         if vid not in self._slices:
             is_divided = self._places > 1 and is_fed(producer_of(value)) and _is_sliced(value)
@@ -295,7 +295,7 @@ class _Slices:
 
 
 def _is_sliced(value: Value) -> bool:
-    """Whether a variable has a row for each sample."""
+    """Whether axis 0 of a variable is dynamic, so that it has a row for each sample."""
     return len(value.shape) > 0 and value.shape[0] < 0
 
 

@@ -127,7 +127,7 @@ class Builder:
         return result
 
     def unflattened(self, flat: Value, shapes: Sequence[Sequence[int]]) -> list[Value]:
-        """The inverse of :meth:`flat`: tensors of these shapes."""
+        """The inverse of :meth:`flat`: the tensors, of these shapes, that ``flat`` concatenates."""
         if len(shapes) == 1:
             return [self.reshaped(flat, shapes[0])]
         sections = self.integers([prod(shape) for shape in shapes])

@@ -160,7 +160,7 @@ def _startup(program: Program, ranks: int, options: DistributionOptions) -> Prog
 def _broadcast_from_rank_0(
     build: Builder, values: Sequence[Value], options: DistributionOptions
 ) -> None:
-    """Overwrites values with those of rank 0."""
+    """Appends operators that overwrite variables on all ranks with those of rank 0."""
     flat = build.flat(values) if len(values) > 1 else build("pd_op.assign", values)
     sent = build("pd_op.broadcast_", [flat], root=0, ring_id=options.ring)
     for value, first in zip(values, build.unflattened(sent, [list(v.shape) for v in values])):

@@ -214,7 +214,7 @@ def _can_be_split(op: Operation) -> bool:
 
 
 def _arrange(block: Block, steps: Sequence[MemoryStep], lifetimes: Lifetimes) -> None:
-    """Reorders the operators of a block by ``steps``, and inserts recomputed operators."""
+    """Puts the operators of a block into the order of ``steps``, with recomputed operators."""
     values: dict[str, Value] = {}
     allocated = {step.node: step.allocates for step in lifetimes.steps}
     for step in steps:
@@ -237,7 +237,7 @@ def _arrange(block: Block, steps: Sequence[MemoryStep], lifetimes: Lifetimes) ->
 def _append_recompute(
     block: Block, step: MemoryStep, substitutes: Mapping[str, Value]
 ) -> list[Value]:
-    """Appends a copy of the operator of a step; returns its results."""
+    """Appends a copy of a step's operator, to recompute its results; returns the results."""
     op = step.node.op
     operands: list[Value | None] = []
     for name, value in zip(op.get_input_names(), op.operands_source()):

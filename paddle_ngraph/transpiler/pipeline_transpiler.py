@@ -101,7 +101,7 @@ class StagePrograms:
 
     @property
     def programs(self) -> list[StageProgram]:
-        """The programs that the stage has, except ``startup``."""
+        """The programs that the stage has and that steps run: all except ``startup``."""
         each = [self.forward, self.backward, self.norms, self.update]
         return [stage_program for stage_program in each if stage_program is not None]
 
@@ -444,7 +444,8 @@ class _StageBuilder:
         nodes = self._updates.of_stage(stage)
         stage_program = copy.stage_program(kept=nodes, takes=takes, gives={}, results={})
         if any(node.overwrites and node.type not in _IN_PLACE for node in nodes):
-            # A function would need memory for new and old parameters and states at once.
+            # The update runs on Paddle: a function would need memory for new and old parameters and
+            # states at once.
             _place_on_paddle(stage_program.program)
         return stage_program
 

@@ -205,7 +205,7 @@ class _TrainerBuilder:
         drop_unread_sources(self._block)
 
     def _feed_parameters(self, parameters: Sequence[Value]) -> None:
-        """Overwrites parameters with the feed, before all other operators."""
+        """Inserts operators that overwrite parameters with a feed, before all other operators."""
         build = Builder(self._block, before=_first_operator(self._block))
         fed = build.fed(PARAMETERS, [sum(map(_size, parameters))], "float32")
         shapes = [list(value.shape) for value in parameters]

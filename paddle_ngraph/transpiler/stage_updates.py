@@ -106,7 +106,7 @@ class StageUpdates:
         return None if name is None else self._variable_stages.get(name)
 
     def _find_variable_stages(self) -> bool:
-        """Assigns variables that updates write, such as optimizer states, to their stages."""
+        """Assigns variables that updates write to stages; returns whether any was new."""
         before = len(self._variable_stages)
         for node in self._nodes:
             stage = self._stage[node]

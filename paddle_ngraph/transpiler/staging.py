@@ -147,7 +147,7 @@ class Staging:
     # -- the block -------------------------------------------------------------------------------
 
     def reads(self, node: OpNode) -> list[str]:
-        """The variables that an operator reads, alone or in lists."""
+        """The variables that an operator reads; for a list among these, its members."""
         return list(dict.fromkeys(m for vid in node.reads for m in self.view.members(vid)))
 
     def producer(self, vid: str) -> OpNode | None:

@@ -181,7 +181,7 @@ class OpNode:
 
     @property
     def is_compute(self) -> bool:
-        """Whether the share of converted operators includes this operator."""
+        """Whether the operator computes: the share of converted operators includes it then."""
         return self.type not in SOURCES | SINKS | LISTS | CONSTANTS and not self.is_engine
 
     @property
@@ -288,7 +288,7 @@ class BlockView:
         return vid
 
     def is_outer(self, vid: str) -> bool:
-        """Whether the variable's memory belongs to an enclosing block."""
+        """Whether the memory of ``vid`` belongs to a variable of an enclosing block."""
         return self.root(vid) not in self.producer
 
     def has_aliased_name(self, vid: str) -> bool:
@@ -391,8 +391,8 @@ class BlockView:
                     (node.outer_writes if is_written else node.reads).append(self._variables[name])
         node.writes_inside = list(node.outer_writes)
         if node.type == WHILE:
-            # The initial values count as written: Paddle's ``while`` moves them out of their
-            # variables.
+            # The initial values of a loop count as written: Paddle's ``while`` moves them out of
+            # their variables.
             node.initial_values = [self.known(value) for value in _operands(op)[1:]]
             node.outer_writes += node.initial_values
         node.effects = ordering_effects(op)
@@ -517,7 +517,7 @@ def put_before(op: Operation, name: str, operands: list[Any], attributes: list[A
 
 
 def is_overwritten(value: Value) -> bool:
-    """Whether an operator that reads ``value`` writes its result over it."""
+    """Whether an operator that reads ``value`` overwrites it with a result."""
     targets = (operand for op in value.all_used_ops() for operand, _ in overwritten(op))
     return any(operand.is_same(value) for operand in targets)
 

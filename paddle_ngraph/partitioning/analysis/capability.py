@@ -1,4 +1,4 @@
-"""Convertible operators of a block, and the reasons against the other operators."""
+"""Results of the classification: convertible operators, and reasons against the others."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Candidates:
     checked: frozenset[OpNode] = frozenset()
 
     def can_convert(self, node: OpNode) -> bool:
-        """Whether ``node`` becomes part of a subgraph."""
+        """Whether ``node`` is convertible, and so becomes part of a subgraph."""
         return node in self.ops
 
     def inputs_of(self, node: OpNode, *roles: Role) -> list[str]:
@@ -100,7 +100,7 @@ class Candidates:
         return replace(self, cut_off=self.cut_off | edges)
 
     def with_checks(self, nodes: frozenset[OpNode]) -> Candidates:
-        """Returns a copy with overflow checks for more operators."""
+        """Returns a copy in which ``nodes``, too, are checked for overflow."""
         bodies = {
             node: [replace(each, candidates=each.candidates.with_checks(nodes)) for each in inside]
             for node, inside in self.bodies.items()

@@ -150,7 +150,7 @@ class Integers:
 
     @property
     def static(self) -> frozenset[str]:
-        """The variables whose contents are known during the build of the function."""
+        """The variables whose contents are known while a function of this block is built."""
         return frozenset(vid for vid, is_static in self._static.items() if is_static)
 
     def wide_operators(self) -> dict[OpNode, str]:
@@ -382,7 +382,7 @@ class Integers:
             integers = RANGES.get(dtype_name(self._view.values[vid].dtype))
             if integers is None or node is None or self._view.is_overwritten(vid):
                 return integers
-            # Outside the range of its dtype, a value wraps.
+            # A value outside the range of its dtype wraps.
             produced = self._produced_range(node, vid)
             return (
                 produced
@@ -399,7 +399,8 @@ class Integers:
         is_small = found is not None and _covers(_INT32, found)
         if vid in self._checked and not is_small and self._stays_native(node, vid):
             if node is not None and self._candidates.can_convert(node):
-                # Rejected at once, since ranges that are computed later rely on the rejection.
+                # The operator is rejected at once, since ranges that are computed later rely on the
+                # rejection.
                 self._rejected[node] = _NEEDS_64_BITS
             return _INT32
         return found

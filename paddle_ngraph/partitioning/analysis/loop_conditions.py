@@ -20,7 +20,7 @@ _LOWER_BOUND_OFFSETS = {**GREATER, "pd_op.equal": 0}
 
 
 class VariableBounds(NamedTuple):
-    """Lower and upper bound of a variable; ``None`` for no bound."""
+    """Lower and upper bound of an integer variable; ``None``: without such a bound."""
 
     vid: str
     lower: int | None

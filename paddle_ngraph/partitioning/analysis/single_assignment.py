@@ -114,7 +114,8 @@ class _Survey:
 
     def __init__(self, program: Program | Block) -> None:
         self._homes: dict[str, tuple[Block, tuple[tuple[Operation, int], ...]]] = {}
-        self._variables: dict[str, Value] = {}  # the variable of each alias, by the alias's id
+        # the variable that an alias names, by the alias's id
+        self._variables: dict[str, Value] = {}
         self._writes: dict[str, list[_Write]] = {}
         self._look_at(next(iter(blocks_outermost_first(program))), ())
 
@@ -135,7 +136,7 @@ class _Survey:
                 self._look_at(inner, (*enclosing, (op, index)))
 
     def replaceable_variables(self) -> Iterator[_OverwrittenVariable]:
-        """The variables that need not be overwritten."""
+        """Yields the overwritten variables whose overwriting new versions can replace."""
         for vid, writes in self._writes.items():
             variable = self._variables[vid]
             if vid not in self._homes or not variable.is_dense_tensor_type():
@@ -342,7 +343,7 @@ def _carry_through(op: Operation, variable: Value, version: Value) -> Value:
 
 
 def _overwrites_inside(op: Operation, variable: Value) -> bool:
-    """Whether a block of ``op`` overwrites a variable."""
+    """Whether an operator in a sub-block of ``op`` overwrites ``variable``."""
     return any(
         _overwrites_inside(inner, variable)
         or any(operand.is_same(variable) for operand, _ in overwritten(inner))

@@ -52,7 +52,7 @@ class MemoryStep:
     substitutes: Mapping[str, str] = field(default_factory=dict)
 
     def with_reads(self, names: Mapping[str, str]) -> MemoryStep:
-        """A copy of this step that reads other buffers."""
+        """A copy of this step that reads other buffers: ``names`` maps old ones to new ones."""
         changed = {old: new for old, new in names.items() if old in self.reads and old != new}
         if not changed:
             return self

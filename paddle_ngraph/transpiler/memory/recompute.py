@@ -115,7 +115,7 @@ class _RecomputeSearch:
         self._steps = steps
         self._lifetimes = lifetimes
         self._sizes = lifetimes.sizes
-        self._recomputed: dict[str, str] = {}  # the recomputed copy of each buffer
+        self._recomputed: dict[str, str] = {}  # for each buffer, the name of its recomputed copy
         self._numbers = count()
         self._writers: dict[str, list[OpNode]] = {}
         for node in lifetimes.view.nodes:
@@ -135,8 +135,8 @@ class _RecomputeSearch:
             if not choices:
                 if not gained:
                     return self._steps
-                # Tries all candidates again: those that failed may have become possible by the
-                # gains.
+                # Tries all candidates again: recomputations that failed before may be possible
+                # after those that succeeded.
                 tried, gained = set(), False
                 continue
             choice = max(choices, key=lambda each: each.saved / each.us)
@@ -214,7 +214,7 @@ class _RecomputeSearch:
         return again if again and self._position[self._producer[again]] < at else buffer
 
     def _try(self, choice: _Recompute, buffer: str, seen: set[str]) -> bool:
-        """Calls :meth:`_add`, and restores the choice if the buffer cannot be recomputed."""
+        """Calls :meth:`_add`; leaves the choice unchanged if the buffer cannot be recomputed."""
         trial = replace(choice, again=list(choice.again))
         tried = set(seen)
         if not self._add(trial, buffer, tried):
