@@ -23,7 +23,7 @@ class _Moved(ModuleType):
         self._new = new
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # tools that inspect all modules get no warning
+        if name.startswith("__"):  # tools that inspect all modules get no deprecation warning
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         message = f"{self.__name__} has moved to {self._new}"
         warnings.warn(message, DeprecationWarning, stacklevel=2)

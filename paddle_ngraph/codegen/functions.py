@@ -156,7 +156,7 @@ def variants_of(
     if program.kernel_calls:
         more.append({"single": True})
     for given, options in itertools.product(requested, more):
-        # Skips functions for sizes that are invalid for the program.
+        # Skips functions for sizes that the program rejects.
         with suppress(NgraphError):
             _ShapePropagation(program, given, weights, found, **options).block(program.blocks[0])
     for interval, variants in zip(program.intervals, found):
@@ -224,7 +224,7 @@ class _ShapePropagation:
         self._stacks: dict[CppVariable, list[list[Shape]]] = {}
 
     def block(self, block: CppBlock) -> list[Shape]:
-        """The shapes that a block returns."""
+        """Propagates shapes through a block; returns the shapes of the values that it returns."""
         for statement in block.statements:
             if isinstance(statement, statements.Yield):
                 return self._of(statement.values)
@@ -270,7 +270,7 @@ class _ShapePropagation:
         if not statement.operands:
             return tuple(DimensionSize(size) for size in statement.target.shape)
         shapes = self._of(statement.operands)
-        # The second operand, the scale, has one element, and any shape.
+        # Operand 1 of ``scale``, the factor, has one element, and any shape.
         if statement.operator == "scale":
             return shapes[0]
         result = max(shapes, key=lambda shape: (_count(shape), len(shape)))

@@ -247,7 +247,7 @@ class Fetch:
 
 @dataclass
 class Yield:
-    """A statement that returns values from a block."""
+    """A statement that ends a block, and returns values from it."""
 
     values: list[CppVariable]
 
@@ -337,7 +337,7 @@ def cpp_program_of(
 
 
 class _CppScope:
-    """The variables of a block, with a link to the outer scope."""
+    """The C++ variables of a block during code generation, with a link to the outer scope."""
 
     def __init__(self, block: CppBlock, outer: _CppScope | None) -> None:
         self.block = block

@@ -182,7 +182,7 @@ class Checkpoints:
     def _read_parts(
         self, checkpoint: Checkpoint, program: Program, scope: Scope
     ) -> list[Callable[[], None]]:
-        """Reads the state of this rank; returns functions that restore it."""
+        """Reads the state of this rank from a checkpoint; returns functions that restore it."""
         placement, digest = self._job.placement, first_run.digest(program)
         if checkpoint.ranks != placement.ranks:
             raise NgraphError(

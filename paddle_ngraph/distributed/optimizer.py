@@ -1,4 +1,4 @@
-"""An optimizer that distributes its training program."""
+"""A wrapper of an optimizer, which distributes the training program that ``minimize`` completes."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Rendezvous:
                     peer.settimeout(RENDEZVOUS_TIMEOUT_SECONDS)
                     self._peers[rank] = _without_delay(peer)
                 else:
-                    peer.close()  # rejected: the process is no rank of this job
+                    peer.close()  # rejected: the process is not a rank of this job
 
     def _connect(self, store: Store, key: str, host: str) -> None:
         port, token = store.get(key).decode().split()

@@ -33,7 +33,7 @@ _senders: list[_Sender] = []
 
 
 class _Sender:
-    """The end of the pipe in this process."""
+    """The writing end of the pipe to the launcher, in the process of a rank."""
 
     def __init__(self, pipe: int) -> None:
         # Writes never block, even if the launcher is suspended and reads nothing.
@@ -71,13 +71,14 @@ class _Sender:
         sentence = str(error) if refuses else f"{error_type.__name__}: {_last_line(error)}"
         message = sentence[:_MAX_SENTENCE_LENGTH]
         is_sent = self.send(failure=message, refuses=refuses, when=time.monotonic())
-        # Not shown here if the launcher has received an NgraphError, which it prints itself.
+        # An NgraphError that the launcher has received is not shown here, since the launcher prints
+        # it.
         if not (refuses and is_sent):
             self._show(error_type, error, trace)
 
 
 def connect(variables: MutableMapping[str, str]) -> None:
-    """Starts reports, if the launcher has requested them."""
+    """Starts the reports of this rank to the launcher, if the launcher has requested them."""
     # The variable is removed, since child processes do not have this pipe.
     number = variables.pop(VARIABLE, "")
     with _lock:

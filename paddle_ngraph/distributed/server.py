@@ -166,7 +166,7 @@ class Server:
             self._pushed = {}
 
     def _kept(self) -> list[np.ndarray]:
-        """The variables of which trainers have copies, as bytes."""
+        """The variables of which each trainer has a copy, as bytes to send."""
         found = variables_of(self._form.trainer, self._scope)
         arrays = [np.array(found[name].get_tensor()) for name in self._form.kept]
         return [np.frombuffer(array.tobytes(), "uint8") for array in arrays]
@@ -178,7 +178,7 @@ class Server:
         if sent:
             if self._parameters is None:
                 (parameters,) = self._run(send, {}, sent)
-                # A copy, so that later runs do not overwrite the array.
+                # The array is copied, so that later runs do not overwrite it.
                 self._parameters = np.array(parameters)
             found.append(self._parameters)
         if self._form.tables:
@@ -251,7 +251,7 @@ class Trainer:
         self._start()
 
     def _start(self) -> None:
-        """Copies the initial variables from the server."""
+        """Copies the initial values of this trainer's variables from the server."""
         variables = variables_of(self._form.trainer, self._scope)
         for name, sent in zip(self._form.kept, self._ask(Message(MessageKind.START))):
             tensor = variables[name].get_tensor()

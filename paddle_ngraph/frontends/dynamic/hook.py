@@ -71,7 +71,7 @@ _SHAPE_TRIALS = cache_of_each(
     bound=SETTINGS.max_shapes_per_signature,
 )
 _is_on = False
-_trains = False  # whether calls with gradients are compiled, too
+_trains = False  # whether calls that compute gradients are compiled, too
 _is_in_outermost_layer = ThreadLocal(False)
 _profiler: ThreadLocal[_InnerLayerProfiler | None] = ThreadLocal(
     None
@@ -313,7 +313,7 @@ class _InferenceTuner:
 
 @dataclass(frozen=True)
 class _TrialCall:
-    """A finished call of an undecided shape, by Paddle or compiled."""
+    """A finished call of a shape for which Paddle or the engine is not chosen yet, and its time."""
 
     signature: _SignatureTuner
     trial: _Trial
@@ -394,7 +394,7 @@ class _TuningSlot:
         self._num_compiled = 0
 
     def discard_stale_times(self, layer: _TrainingTuner, trial: _Trial) -> None:
-        """Resets a trial whose times are from before another layer was compiled."""
+        """Resets a trial that has times from before another layer was compiled."""
         others = self._num_compiled - layer.num_compiled
         if trial.others_compiled != others and trial.calls[True] == 0:
             trial.reset()
@@ -408,7 +408,7 @@ class _TuningSlot:
                 self._calls_waited = 0
                 return True
             if self._calls_waited > 0 and layer.undecided:
-                # This layer has to let a waiting layer acquire the slot first.
+                # This layer has to let a waiting layer acquire the trial slot first.
                 return False
         elif (
             holder is not None
@@ -587,7 +587,8 @@ class _SignatureTuner:
         self.profiler = _InnerLayerProfiler(now)
         self._is_trained = is_trained
         self._trials: LRUCache[tuple[int, ...], _Trial] = LRUCache(_SHAPE_TRIALS.bound)
-        self._pooled = _Trial()  # times of all shapes together, which decide rare shapes
+        # the times of all shapes together, by which rarely used shapes are decided
+        self._pooled = _Trial()
         self._measured: set[_Trial] = set()
         self._native_seconds = 0.0
         self._shapes_faster_natively: list[tuple[int, ...]] = []

@@ -109,7 +109,7 @@ class _CallCache(LRUCache[str, _CachedCall]):
         return found
 
     def remember(self, call: dict[str, Any], cached: _CachedCall) -> None:
-        """Caches the entry of a call."""
+        """Caches ``cached`` as the entry of a call."""
         self._last = self.put(_key(call), cached)
 
 
@@ -155,7 +155,7 @@ def _prepared_run(
     original: Callable[..., Any], executor: Any, run: Run, args: Any, call: dict[str, Any]
 ) -> Any:
     """Calls Paddle's ``Executor.run``, which prepares the program; ``run`` records its switch."""
-    # The hook replaces executors by switches on the CPU only.
+    # The hook replaces executors by switches only for the CPU.
     is_cpu = executor.place.is_cpu_place()
     return original(_Preparation(executor, run) if is_cpu else executor, *args, **call)
 

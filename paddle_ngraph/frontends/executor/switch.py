@@ -77,7 +77,8 @@ class SwitchedExecutor:
         self._is_rewritten = False
         self._dynamic_axes: list[tuple[str, int]] = []
         self._rewritten_size = 0  # size of the feeds for which the programs were rewritten; 0: any
-        self._small_runs = 0  # number of runs of programs that are too small for the cost model
+        # number of runs of this plan's programs while they were too small for the cost model
+        self._small_runs = 0
         # Whether a run may write variables of the scope; ``None``: not yet known.
         self._may_write: bool | None = None
         # Names of the persistable variables of a ProgramDesc plan; None: not yet determined.

@@ -505,7 +505,7 @@ class _TranslatedOperator:
                 continue
             declared_shape, shape = list(variable.shape()), list(found[-1].shape)
             if not declared_shape:
-                continue  # nothing to compare: the shape is unknown, or the rank is 0
+                continue  # there is nothing to compare: the shape is unknown, or the rank is 0
             fits = len(declared_shape) == len(shape) and all(
                 a == b or a < 0 or b < 0 for a, b in zip(declared_shape, shape)
             )
@@ -528,7 +528,7 @@ class _TranslatedOperator:
             raise self._loss_error(f"{name} = {value}")
 
     def _is_tensor_input(self, name: str) -> bool:
-        """Whether an input of the operator replaces the attribute."""
+        """Whether a tensor input of the operator takes the place of attribute ``name``."""
         stem = name.replace("_", "").lower()
         slots = (s for s in self._op.input_names() if self._op.input(s))
         return any(slot.lower().startswith(stem) and "tensor" in slot.lower() for slot in slots)
@@ -567,7 +567,7 @@ class _TranslatedOperator:
         return is_everything == any(not each or len(each) == rank for each in axes)
 
     def ignores_axes(self, _: Any) -> bool:
-        """``dim`` of a reduction over all axes, which ignores it."""
+        """``dim`` of a reduction over all axes (``reduce_all``), which ignores ``dim``."""
         return self._op.has_attr("reduce_all") and bool(self._op.attr("reduce_all"))
 
     def is_dtype_of_values(self, dtype: int) -> bool:

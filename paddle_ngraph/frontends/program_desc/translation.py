@@ -39,7 +39,8 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 from paddle_ngraph.partitioning.report import BlockReport, NativeOp, Report
 
-# Operators that Paddle can translate but not run: their kernels reject the translated operands.
+# Operators that Paddle can translate but not run: their kernels reject the operands after
+# translation.
 _CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merged_momentum_"})
 
 # Operators that read or write a LoD.

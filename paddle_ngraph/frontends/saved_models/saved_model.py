@@ -199,7 +199,7 @@ class SavedModel:
         )
 
     def parameters_among(self, names: Iterable[str]) -> frozenset[str]:
-        """The names among those of inputs and outputs that are parameters."""
+        """The parameters among ``names``, the names of inputs and outputs."""
         # In PIR, the prefix marks computed results, which are no parameters.
         candidates = [
             name for name in names if not (self.is_pir and name.startswith("fetch_name_"))
@@ -236,7 +236,8 @@ class SavedModel:
         program = self.as_pir()
         serialize_program(program, folder / "model.json")
         config.set_model(folder / "model.json", self._in_one_file(program, folder))
-        # Resets the folder of a ProgramDesc model, which would otherwise remain set.
+        # Resets the configuration's folder of a ProgramDesc model, which would otherwise remain
+        # set.
         config.set_model("")
         return folder
 

@@ -69,7 +69,7 @@ def _unpin(scope: Scope, owner: PinnedState | SavedState) -> None:
 
 
 def is_free(scope: Scope) -> bool:
-    """Whether no run uses the scope."""
+    """Whether a run may acquire the scope: none uses it, or needs its contents later."""
     return is_reusable(scope) and scope.raw_address() not in _pins
 
 

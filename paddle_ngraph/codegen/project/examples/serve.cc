@@ -43,7 +43,7 @@ Input zeros(const ngraph_declared& declared) {
   return made;
 }
 
-// Runs one request; returns its results as bytes, or an empty string on failure.
+// Runs the model for one request; returns the results as bytes, or an empty string on failure.
 std::string answer(ngraph_model* model, const std::vector<ngraph_array>& inputs) {
   std::vector<ngraph_array> results(ngraph_model_num_results(model));
   if (ngraph_model_run(model, inputs.data(), results.data()) != 0) {

@@ -33,7 +33,7 @@ struct Result {
   static constexpr size_t kNone = static_cast<size_t>(-1);
   size_t size = 1;
   bool is_list = false;
-  size_t overwrites = kNone;  // the operand whose memory the result uses
+  size_t overwrites = kNone;  // the index of the operand whose memory the result uses
 };
 
 // A kernel of Paddle for the CPU. Thread-safe.

@@ -17,7 +17,8 @@ using paddle_ngraph::OvFunction;
 
 namespace {
 
-constexpr int64_t kUnknown = -1;  // stands for the size of a symbol that no shape has given yet
+// stands for the size of a symbol to which no shape has given a value yet
+constexpr int64_t kUnknown = -1;
 constexpr int64_t kMaxSymbols = 1000;
 constexpr char kWideIntegers[] = "--wide-integers (wide_integers=True)";
 

@@ -77,7 +77,7 @@ class Variant {
   std::mutex mutex_;
   std::unique_ptr<paddle_ngraph::OvFunction> function_;
   std::unique_ptr<paddle_ngraph::Updater> updater_;
-  Tensors reusable_;  // former results, whose memory is reused for new ones
+  Tensors reusable_;  // results of former runs, whose memory is reused for new ones
 };
 
 class Function {

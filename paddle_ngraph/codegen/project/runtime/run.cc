@@ -154,7 +154,7 @@ Tensor cast(const Tensor& x, ElementType type) {
 
 Tensor scale(const Tensor& x, const Tensor& factor, double bias, bool bias_after_scale) {
   Tensor by = cast(factor, x.type);
-  by.shape = {};  // the factor has one element; shape [] does not change that of the result
+  by.shape = {};  // the factor has one element; with shape [] it does not change the result's shape
   const Tensor more = full(x.type, {}, bias);
   return bias_after_scale ? add(multiply(x, by), more) : multiply(add(x, more), by);
 }

@@ -44,7 +44,7 @@ class TracedCall(NamedTuple):
 
     @property
     def results(self) -> list[int]:
-        """Ids of the values in the result."""
+        """Ids of the values in the result of the call."""
         return list(values_in(self.result))
 
     @property

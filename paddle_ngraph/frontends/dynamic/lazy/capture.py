@@ -123,7 +123,7 @@ class TraceCache:
     def __init__(self, trains: bool = True) -> None:
         install()
         self._traces = _core.TraceCache(trace_graph.make_graph, trains)
-        # The version of the settings when ``_checks_nan_inf`` was read.
+        # The version of Paddle's settings when ``_checks_nan_inf`` was read.
         self._settings_version = -1
         self._checks_nan_inf = False
 
@@ -135,7 +135,8 @@ class TraceCache:
             or not expected_place().is_cpu_place()
             or self._must_check_each_operator()
         ):
-            # No capture: static mode, another device, or a check of each operator.
+            # Without capture: in static mode, on another device, or where each operator must be
+            # checked.
             return function(*args, **kwargs)
         frame_callback = set_frame_callback(None)  # SOT must not translate the package's own frames
         try:

@@ -245,7 +245,7 @@ def _with_stopped_gradient(x: Any) -> Any:
 
 
 def _copy_with_item(x: Any, index: Any, value: Any) -> Any:
-    # Writes to a copy: deferred operators that read the former value may run later.
+    # Writes the item to a copy: deferred operators that read the former value may run later.
     y = x.clone()
     getattr(y, _SET_ITEM)(index, value)
     return y

@@ -112,7 +112,7 @@ def check_dynamic_sizes(calls: list[TracedCall]) -> None:
 
 
 def _check_writes(calls: list[TracedCall]) -> None:
-    """Checks that mutated statistics have no other reader, whose order would matter."""
+    """Raises StayEager if statistics that a call mutates have another reader: its order matters."""
     for call in calls:
         written = set(call.views.values()) | set(call.views) if call.writes else set()
         if any(not written.isdisjoint(other.reads) for other in calls if other is not call):
@@ -213,7 +213,7 @@ def non_differentiable_reads(calls: Sequence[TracedCall], metas: Sequence[Tensor
     once.
     """
     computed: set[int] = set()
-    known: dict[str, set[int]] = {}  # indices of non-differentiable reads, by call
+    known: dict[str, set[int]] = {}  # for each call, the indices of reads that get no gradient
     non_differentiable: set[Read] = set()
     for call in calls:
         reads = [value for value in dict.fromkeys(call.reads) if not metas[value].stop_gradient]
