@@ -194,7 +194,7 @@ def _packed_form(node: Node, index: int) -> PackedForm:
 
 
 def _is_ambiguous(node: Node) -> bool:
-    """Whether a node packs weights that have equal sizes in another packed form."""
+    """Whether weights that ``node`` packs have the same size in another packed form."""
     if node.get_type_name() != "MatMul":
         return node.get_type_name() in _WEIGHT_PACKING
     shape = node.get_input_partial_shape(1)

@@ -234,7 +234,7 @@ class Blocked:
         return None
 
     def _per_channel(self, source: Output, dims: Sequence[int], block: int) -> Output | None:
-        """A blocked operand with one element per channel: ``dims`` is [N or 1, C], padded by 0."""
+        """``source``, of shape ``dims``, [N or 1, C], as a blocked operand, padded by 0."""
         bridge, padded = self._bridge, _padded(dims[1], block)
         node: Any = source
         if padded > dims[1]:
