@@ -213,7 +213,7 @@ def _steps(
 
 
 def _groups(device: str, accelerators: Sequence[str]) -> Sequence[frozenset[int]]:
-    """The core groups that a device can be.
+    """The groups of cores, of which a step on ``device`` occupies one.
 
     A GPU takes no core: its callers wait. Its subgraphs run one at a time.
     """
