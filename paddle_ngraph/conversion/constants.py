@@ -42,7 +42,7 @@ _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 # Types of nodes that tell the plugin that their constant input is quantized (int8.py). The nodes
 # are not folded: their value alone would not tell.
 _QUANTIZING_TYPES = frozenset({"FakeQuantize"})
-# Identifies the form in which a node packs the weights that it reads; equal forms are compatible.
+# Identifies how a node packs weights: readers with equal forms may share the constant.
 PackedForm = tuple[object, ...]
 
 

@@ -259,7 +259,7 @@ class _Sources:
         return -1 - self._results[key]
 
     def apply(self) -> None:
-        """Removes the results that updates replace from the model, and adds operands of updates."""
+        """Removes results that updates replace, and adds operands of updates as results."""
         model = self._draft.model
         for result in self._removed_results:
             model.remove_result(result)

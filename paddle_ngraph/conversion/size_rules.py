@@ -94,7 +94,7 @@ class Shapes:
         # in the contents of the output instead of its shape.
         self._size_locations: dict[Terms, tuple[Output, int, bool]] = {}
         self._size_nodes: dict[Terms, Output] = {}
-        # For the trip count of a loop, the initial size that it was computed from.
+        # By a trip count, the initial size of a dimension that an iteration of the loop enlarges by 1.
         self._trip_counts: dict[Terms, Number] = {}
 
     def declare(self, parameter: Output, sizes: Sequence[SymbolicSize | None]) -> None:

@@ -1,4 +1,4 @@
-// A marker in the text of errors that are thrown after a run had begun to write states.
+// Base class that marks errors which are thrown after a run had begun to write states.
 #pragma once
 
 #include <string>

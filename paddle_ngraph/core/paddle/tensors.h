@@ -40,7 +40,7 @@ bool is_plain(const phi::DenseTensor& tensor);
 // not.
 bool is_row_major(const phi::DenseTensor& tensor);
 
-// Returns the tensor, or a copy with its elements in row-major order.
+// Returns a copy of the tensor with its elements in row-major order.
 phi::DenseTensor to_row_major(const phi::DenseTensor& tensor);
 
 // An uninitialized CPU tensor: from the pool or, if small, from Paddle's own allocator.

@@ -114,8 +114,8 @@ _MATMULS_AND_CONVOLUTIONS = (
     "kron matmul mv"
 )
 _NORMALIZATION = "group_norm instance_norm layer_norm"
-# Operators whose sizes, axes and scalars may be tensors, too: the shape of the result would depend
-# on their values, so that only the first argument may be a lazy tensor.
+# Operators whose sizes, axes and scalars may be tensors, too. The shape of the result would depend
+# on their values, so a call is deferred only if no argument but the first one is a tensor.
 _SHAPE_DEPENDENT = (
     "all any argmax argmin argsort clip concat cumsum diag diag_embed diagonal flatten "
     "flip frobenius_norm logsumexp max max_pool2d_with_index maxout mean mean_all meshgrid min pad "
