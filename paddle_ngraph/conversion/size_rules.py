@@ -94,7 +94,7 @@ class Shapes:
         # in the contents of the output instead of its shape.
         self._size_locations: dict[Terms, tuple[Output, int, bool]] = {}
         self._size_nodes: dict[Terms, Output] = {}
-        # By a trip count, the initial size of a dimension that an iteration of the loop enlarges by 1.
+        # By a trip count, the initial size of a dimension that each iteration enlarges by 1.
         self._trip_counts: dict[Terms, Number] = {}
 
     def declare(self, parameter: Output, sizes: Sequence[SymbolicSize | None]) -> None:

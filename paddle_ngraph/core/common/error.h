@@ -37,7 +37,8 @@ class NgraphError : public std::runtime_error {
   int64_t op_id_;
 };
 
-// An input whose values plain Paddle rejects, too; becomes Paddle's InvalidArgument (ValueError).
+// Error caused by a tensor value that plain Paddle rejects, too; becomes Paddle's InvalidArgument
+// (ValueError).
 class InvalidInput : public NgraphError {
  public:
   using NgraphError::NgraphError;

@@ -41,7 +41,7 @@ def always_empty(view: BlockView) -> frozenset[str]:
 
 
 class _EmptyTensors:
-    """Finds the results of operators that are always empty; ``values`` has them by id."""
+    """Finds always-empty results of the visited operators; ``values`` has them by id."""
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
