@@ -81,7 +81,7 @@ def set(name: str, value: bool | int | str) -> None:
 
 
 def install() -> None:
-    """Patches the setting of flags: all other patches are installed before the engine is on."""
+    """Patches the setting of flags: setting ``use_ngraph`` first installs all other patches."""
     replaced.SET_FLAG.replace(_beginning_first_use)
 
 

@@ -198,8 +198,8 @@ def _batch_of_one(declared: Shapes) -> dict[str, list[int]]:
 class _ShapePropagation:
     """Propagates shapes through the program in execution order, and builds the functions.
 
-    Data-dependent sizes are equal if they depend on one tensor; with ``one_count``, all of them are
-    equal. With ``single``, they are 1.
+    Of data-dependent sizes, those that one tensor determines are assumed equal; with ``one_count``,
+    all of them are. With ``single``, they are assumed to be 1.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ class _ShapePropagation:
         if not statement.operands:
             return tuple(DimensionSize(size) for size in statement.target.shape)
         shapes = self._of(statement.operands)
-        # The second operand, the scale, has one element, and any shape.
+        # Operand 1 of ``scale``, the factor, has one element, and any shape.
         if statement.operator == "scale":
             return shapes[0]
         result = max(shapes, key=lambda shape: (_count(shape), len(shape)))

@@ -129,8 +129,8 @@ def _source(statement: statements.Feed | statements.PersistentVariable) -> Itera
 
 def _compute(statement: statements.Compute) -> Iterator[str]:
     target, operands = statement.target, _names(statement.operands)
-    # Omitted if nothing reads the result. With operands, the C++ variables of these have to be
-    # read.
+    # The statement is omitted if nothing reads its result. With operands it stays, since their C++
+    # variables have to be read.
     if not target.used and not operands:
         return
     begin = f"  {'' if statement.in_place else 'Tensor '}{target.name} = "

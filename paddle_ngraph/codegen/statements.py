@@ -247,7 +247,7 @@ class Fetch:
 
 @dataclass
 class Yield:
-    """A statement that returns values from a block."""
+    """A statement that ends a block, and returns values from it."""
 
     values: list[CppVariable]
 
@@ -291,7 +291,7 @@ class CppBlock:
 
 @dataclass
 class CppProgram:
-    """A program.
+    """A program as statements of C++, from which ``main.cc`` is generated.
 
     Attributes:
         blocks: Block 0 first.
@@ -582,8 +582,8 @@ class _CppProgramBuilder:
         value = scope.find(op.operand_source(0))
         outliving = self._persistent.get(name)
         if outliving is None or outliving.target is value:
-            # Nothing to do: no operator of the program reads the variable, or it has the value
-            # already.
+            # No statement is needed: no operator of the program reads the variable, or the variable
+            # has the value already.
             return
         if scope.outer is not None:
             raise NotExpressible("it sets a variable inside control flow")

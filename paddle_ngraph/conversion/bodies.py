@@ -310,8 +310,9 @@ class BodyBuilder:
         """The results of an iteration or a branch, each computed by a node of its own."""
         results: list[Output] = []
         for output in (*map(self._yielded, self._block.outputs), *self._appended_elements()):
-            # A parameter, a constant, or a result that occurs twice is reshaped to its own shape:
-            # nGraph identifies a result by the node that computes it.
+            # A parameter, a constant, or a result that occurs twice passes a Reshape to its own
+            # shape: nGraph identifies a result by the node that computes it, so each needs its own
+            # node.
             is_made = output.get_node().get_type_name() not in ("Parameter", "Constant")
             if not is_made or key_of(output) in map(key_of, results):
                 shape = self.bridge.ints(self.bridge.shape(output))
@@ -335,7 +336,7 @@ class BodyBuilder:
         return [opset15.unsqueeze(each, self.bridge.ints([0])).output(0) for each in joined]
 
     def _complete(self, results: list[Output]) -> None:
-        """Replaces hints by the sizes of each iteration, once all operators are converted."""
+        """Replaces hints in the body by the sizes of each iteration, once it is converted."""
         last = self._iterations.last
         if self._has_iteration_sizes and (last is None or bounds_of(last)[1] >= MAX_ITERATIONS):
             results[0] = self._checked_condition(results[0])
@@ -503,7 +504,7 @@ def _has_growth(growth: ShapeGrowth) -> bool:
 def _shapes_after(
     shapes: Sequence[Sequence[Number]], growth: ShapeGrowth, iterations: SymbolicSize
 ) -> list[list[Number]]:
-    """The shapes of loop-carried values after ``iterations`` iterations."""
+    """The shapes that loop-carried values have after ``iterations`` iterations."""
     return [
         [size + added * iterations for size, added in zip(*pair)] for pair in zip(shapes, growth)
     ]

@@ -40,7 +40,7 @@ class ConstantFolding:
         return self._sizes.shapes.fixed_value(node) if value is None else value
 
     def known_contents(self, output: Output) -> np.ndarray | None:
-        """The contents of a node that may be computed from constants but is not folded yet."""
+        """The contents of ``output`` if they are known, even if it is not a constant node yet."""
         return self.known_value(output) if self._sizes.shapes is None else self.contents(output)
 
     def size_behind(self, value: Output) -> SymbolicSize | None:

@@ -101,8 +101,8 @@ def _inferred(model: Model) -> list[np.ndarray]:
             if readers:
                 fed.append((parameter, np.array(node.get_data())))
     model.add_parameters([parameter for parameter, _ in fed])
-    # Without fused loops, which gain nothing in a single run, and on which the plugin may crash
-    # (plugin_workarounds.py).
+    # The model is compiled without fused loops, which gain nothing in a single run, and on which
+    # the plugin may crash (plugin_workarounds.py).
     settings = {"INFERENCE_PRECISION_HINT": "f32", "SNIPPETS_MODE": "DISABLE"}
     compiled = core().compile_model(model, "CPU", settings)
     return list(compiled([data for _, data in fed]).values())
@@ -174,7 +174,7 @@ def _packed_forms(node: Node) -> Iterator[tuple[int, list[PackedForm]]]:
 
 
 def _packed_forms_in_loop(loop: Node) -> Iterator[tuple[int, list[PackedForm]]]:
-    """Indices of inputs that iterations of a loop may pack, and the forms in which they do."""
+    """Yields the index of each input that iterations of a loop may pack, and the packed forms."""
     body = loop.get_function()
     inside: dict[str, list[PackedForm]] = {}
     for node in body.get_ordered_ops():
@@ -195,7 +195,7 @@ def _packed_form(node: Node, index: int) -> PackedForm:
 
 
 def _is_ambiguous(node: Node) -> bool:
-    """Whether a node packs weights that have equal sizes in another packed form."""
+    """Whether weights that ``node`` packs have the same size in another packed form."""
     if node.get_type_name() != "MatMul":
         return node.get_type_name() in _WEIGHT_PACKING
     shape = node.get_input_partial_shape(1)

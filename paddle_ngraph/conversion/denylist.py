@@ -162,7 +162,7 @@ def _overflow_error(graph: str, op_id: int) -> ConversionError | None:
 
 
 class DenialWatcher:
-    """Whether a run has denied one of these graphs; usually costs one integer comparison."""
+    """Watches whether a run denies one of these graphs; a query usually compares two integers."""
 
     def __init__(self, graphs: Sequence[str]) -> None:
         self._names = frozenset(map(_graph_key, graphs))
@@ -216,7 +216,7 @@ def _retry_denied_graphs() -> None:
 
 
 def _operator_key(op: Op) -> str:
-    """A key shared by operators that a converter cannot distinguish."""
+    """The key in the denylist: equal for operators that a converter cannot distinguish."""
     sides = [{n: _tensors(s) for n, s in side.items()} for side in (op.inputs, op.outputs)]
     return _digest([op.attrs, *sides, [_without_checks(block.described()) for block in op.blocks]])
 

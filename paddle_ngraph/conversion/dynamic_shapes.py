@@ -163,8 +163,8 @@ class EmptyTensorFound(Exception):
 class _SeenShapes:
     """The shapes with which a graph has run, for one list of dtypes and ranks."""
 
-    # The first signatures, up to a limit: their number tells with how many shapes the graph has
-    # run.
+    # The distinct signatures of the first runs, up to a limit: their number tells with how many
+    # shapes the graph has run.
     seen: list[Signature] = field(default_factory=list)
     # For each dimension of each input a symbol, shared by dimensions that were always equal.
     classes: list[list[int]] = field(default_factory=list)
@@ -319,7 +319,7 @@ def contents_of(signature: Signature, values: Mapping[int, bytes]) -> Contents:
 
 
 def _symbolic_candidates(contents: Contents) -> dict[int, Shape]:
-    """Integers in contents that may be symbolic; 0, which never is, for each other element."""
+    """Integers in contents that may become symbolic; 0, which never does, for other elements."""
     return {
         position: tuple(array.reshape(-1).tolist())
         if _can_be_symbolic(array)
@@ -360,7 +360,8 @@ def build_dynamic_model(
         The model; ``None`` if the graph has not run with enough signatures yet, or if there is no
         such model: then another attempt follows only if other shapes may have one.
     """
-    # Reads the record under the lock: another thread may give up on the graph at any time.
+    # Reads the record of the graph under the lock: another thread may give up on dynamic shapes for
+    # the graph at any time.
     with _lock:
         graph = _graph(text)
         integers = _symbolic_candidates(contents)

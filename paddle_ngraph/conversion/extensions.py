@@ -63,7 +63,7 @@ def _fixed(attribute: Any) -> Any:
 
 
 def evaluate(node: Node, results: Sequence[ov.Tensor], inputs: Sequence[ov.Tensor]) -> bool:
-    """Evaluates a node. Returns whether nGraph can evaluate it.
+    """Evaluates a node during the build. Returns whether nGraph can evaluate it.
 
     Raises:
         NgraphError: An operator of the core rejects the inputs.

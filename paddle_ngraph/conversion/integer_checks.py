@@ -50,10 +50,10 @@ class RangeCheck(NamedTuple):
 
 
 class DeferredCheck(NamedTuple):
-    """A mask of elements that differ from Paddle's results, harmless until a reader uses one.
+    """An overflow check of a tensor, deferred: a run fails only if a reader uses a wrong element.
 
     Attributes:
-        mask: True for these elements; of a shape that broadcasts to that of the tensor.
+        mask: True for wrong elements; of a shape that broadcasts to that of the tensor.
         error: The error of a run with such elements.
     """
 

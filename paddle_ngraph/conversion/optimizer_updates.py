@@ -167,7 +167,7 @@ class _Finder:
         return found
 
     def _state_change(self, state: int, value: Output, old: Output) -> _RemovableUpdate | None:
-        """The update that a new ``value`` of a state is: a sum with the state, or a fill."""
+        """The update by which a state gets its new ``value``: a sum with the state, or a fill."""
         if not have_same_shape(value, old):
             return None
         fill = _uniform_value(value)

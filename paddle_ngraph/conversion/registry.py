@@ -105,7 +105,7 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class Converter:
-    """The conversion of a Paddle operator to nGraph nodes; :func:`converter` has the fields."""
+    """The conversion of a Paddle operator to nGraph nodes; its fields: see :func:`converter`."""
 
     type: str
     function: ConverterFunction

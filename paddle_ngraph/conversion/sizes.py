@@ -31,7 +31,7 @@ class Sizes:
         self.has_empty_tensor: bool | None = None
 
     def of_block(self) -> Sizes:
-        """The sizes of a loop body or branch in this block, with equal symbols and guards."""
+        """New sizes for a loop body or branch in this block, with the same symbols and guards."""
         return Sizes(None if self.shapes is None else self.shapes.guards)
 
     def of(self, node: Any) -> list[Number]:

@@ -211,11 +211,13 @@ class Guard(NamedTuple):
 
 
 def to_words(guards: Sequence[Guard], indices: Mapping[int, int]) -> list[int]:
-    """Encodes guards: for each the count of further words, the kind, and a stack program.
+    """Encodes guards for the core, which evaluates them by a stack machine (size_guards.h).
+
+    For each guard: the count of words that follow, the kind, and a program for the machine.
 
     Args:
         guards: The guards.
-        indices: The index of each symbol in the program.
+        indices: The index by which the machine's programs name each symbol.
     """
     words: list[int] = []
     for guard in guards:
@@ -306,7 +308,7 @@ class Guards:
         return self.bounds(iterations.terms)[1]
 
     def bound_iterations(self, terms: Terms) -> bool:
-        """Reduces the bounds of iteration symbols in ``terms`` that each iteration checks.
+        """Reduces the bounds of those iteration symbols in ``terms`` that runs check per iteration.
 
         Returns:
             Whether any bound could be reduced.
@@ -388,8 +390,8 @@ class Guards:
             raise Undecided
         value = evaluate(terms, self.hints)
         symbols = _symbols_in(terms)
-        # Fixes each symbol, and not only the result: few other values of several symbols give the
-        # same result.
+        # Fixes the value of each symbol, and not only that of the terms: few other values of
+        # several symbols give the same result.
         for symbol in symbols if len(symbols) > 1 else ():
             self.fix(((((0, symbol),), 1),))
         self.is_zero(_sum(terms, _constant(value), -1))
@@ -573,7 +575,7 @@ class SymbolicSize:
 
     @property
     def hint(self) -> int:
-        """The current value; only for results that need not hold for other values."""
+        """The size in the current run; only for results that need not hold for other sizes."""
         return self.guards.value(self.terms)
 
     def _combined(self, other: Any, function: Any, swapped: bool = False) -> Any:

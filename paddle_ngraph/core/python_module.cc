@@ -142,7 +142,8 @@ py::array to_numpy(const phi::DenseTensor& tensor) {
   return array;
 }
 
-// Array on the tensor's own memory; small tensors are copied, since their memory is reused.
+// Returns a NumPy array on the tensor's own memory; for a small tensor a copy, since the engine
+// reuses the memory of small results.
 py::array share_as_array(const phi::DenseTensor& tensor) {
   if (num_bytes(tensor) <= NgraphFunction::kMaxRecycledOutputBytes) return to_numpy(tensor);
   auto shared = std::make_unique<phi::DenseTensor>(tensor);
@@ -165,8 +166,8 @@ std::vector<py::array> share_as_arrays(const std::vector<const phi::DenseTensor*
   return arrays;
 }
 
-// Result of Paddle's `copy_to_cpu` for float32, in memory of the pool: for a new array the system
-// would clear the pages first, which takes longer than the copy.
+// Replaces Paddle's `copy_to_cpu` for float32: returns an array in memory of the pool, since the
+// system would clear the pages of a new array first, which takes longer than the copy.
 py::array copy_from_handle(const paddle_infer::Tensor& handle, const std::vector<int64_t>& shape) {
   phi::DenseTensor copy =
       empty(phi::DenseTensorMeta(phi::DataType::FLOAT32, common::make_ddim(shape)));

@@ -145,7 +145,7 @@ class DistributedJob:
         return _FIRST_LINK_ID + self.num_exchanges * 2 * self.placement.ranks + number
 
     def new_store(self, name: str, opens: bool) -> Store:
-        """Another key-value store, for two ranks: one opens it, and the other one connects to it.
+        """Creates a key-value store for two ranks: one opens it, and the other one connects to it.
 
         Args:
             name: The unique name of the store, equal on both ranks.

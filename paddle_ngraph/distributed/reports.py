@@ -41,8 +41,8 @@ class _Sender:
         os.set_inheritable(pipe, False)
         self._pipe = pipe
         if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            # Python's default replaces Paddle's handler, which would print a stack at each SIGTERM
-            # of the launcher.
+            # The default action of SIGTERM replaces Paddle's handler, which would print a stack at
+            # each SIGTERM of the launcher.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._show = sys.excepthook
         sys.excepthook = self._fail

@@ -91,8 +91,8 @@ class Server:
         # Held while a link is created, since the store serves one thread at a time.
         self._linking = new_lock()
         self._pushed: dict[int, Arrays] = {}
-        # All parameters as the one array that is sent; ``None`` after an update, until they are
-        # read again.
+        # All parameters as the one array that the server sends; ``None`` after an update, until
+        # they are read again.
         self._parameters: np.ndarray | None = None
         self._updates = 0
 

@@ -66,7 +66,7 @@ class DirectProgram(Protocol):
         """
 
     def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
-        """Runs on arrays by name, which are read in place, and returns the fetched arrays.
+        """Runs the program on arrays by name, which are read in place; returns the fetched arrays.
 
         Returns:
             ``None``, without a run, if the feed is not one contiguous array of the declared dtype

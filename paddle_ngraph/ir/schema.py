@@ -255,7 +255,8 @@ def _check_flow(data: dict[str, Any], known: set[int]) -> None:
     tensors = {row[0]: row for row in data["tensors"]}
     # Ids of the tensors that converters have computed so far.
     defined = {*data["inputs"], *data["states"]}
-    # Ids that Paddle has computed: outputs without a reader, or that converters omit, too.
+    # Ids of all tensors that Paddle has computed, with outputs that have no reader or that
+    # converters omit.
     defined_by_paddle = set(defined)
     for op in data["ops"]:
         for name, ids in op["inputs"].items():
@@ -276,7 +277,7 @@ def _check_flow(data: dict[str, Any], known: set[int]) -> None:
 def _check_form(
     op: dict[str, Any], outputs: dict[str, list[int]], known: set[int], defined: set[int]
 ) -> None:
-    """Checks the fallback form: unused inputs are defined, results contain the outputs."""
+    """Checks the ``form`` for the fallback: unused inputs exist, results include the outputs."""
     *_, unused, differing = op.get("form", [{}, {}])
     for name, ids in unused.items():
         _require(ids, defined, f"unused input '{name}' of {op['type']}")

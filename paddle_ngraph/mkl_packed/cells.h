@@ -18,7 +18,8 @@ constexpr int64_t num_gates(Mode mode) {
   return mode == Mode::lstm ? 4 : mode == Mode::gru ? 3 : 1;
 }
 
-// `count` elements of a row in a forward step; every pointer addresses the first of them.
+// Arguments of a forward step for `count` hidden units of one row of the batch; every pointer
+// addresses the first of them.
 struct ForwardChunk {
   int64_t hidden;
   int64_t count;

@@ -170,9 +170,9 @@ void set_outputs(paddle::CustomOpKernelContext* context, const Tensors& values) 
   }
 }
 
-// A kernel that converts our errors to Paddle's, which become ValueError and RuntimeError in
-// Python. The provider is selected once, while the GIL is held, under which flags are set: they may
-// change during the run.
+// The kernel of a custom operator: calls `run`, and converts our errors to Paddle's, which become
+// ValueError and RuntimeError in Python. The provider is selected once, while the GIL is held,
+// under which flags are set: they may change during the run.
 template <Tensors (*run)(const Inputs&, const Attributes&, const GemmProvider&)>
 void kernel(paddle::CustomOpKernelContext* context) {
   const auto attributes = attributes_of(*context);

@@ -142,7 +142,8 @@ class Primitives {
   mutable std::vector<Made> made_;
 };
 
-// Rows of the right operand, from row `k` on; `owned` contains them if they are packed.
+// Rows of the right operand of a matmul, from row `k` on; `owned` contains the rows if they are
+// packed.
 struct Part {
   int64_t k;
   memory b;

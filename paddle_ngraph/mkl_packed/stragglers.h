@@ -22,15 +22,15 @@ void run_single_threaded_for(std::chrono::nanoseconds time);
 // Measures the durations of steps in which threads synchronize, to find late threads.
 class StepTimer {
  public:
-  // `work`: floating-point operations of each step, which this library computes on the threads
-  // available to the calling thread.
+  // Steps with equal `work` (floating-point operations), number of threads and `gemm` are expected
+  // to take equally long.
   StepTimer(int64_t work, const GemmProvider& gemm);
   ~StepTimer();
   StepTimer(const StepTimer&) = delete;
   StepTimer& operator=(const StepTimer&) = delete;
 
-  // Called after each step. Returns whether other threads were late; the calling thread then
-  // computes alone.
+  // Called after each step. Returns whether other threads were late; from then on, the calling
+  // thread computes alone.
   bool has_straggler();
 
  private:

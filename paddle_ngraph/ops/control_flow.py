@@ -21,7 +21,7 @@ from paddle_ngraph.ops.nodes import reshaped
 
 
 def _may_have_same_shapes(one: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> bool:
-    """Whether tensors may have the same shapes, as far as the program declares them."""
+    """Whether tensors may have, pair by pair, equal shapes, as far as the program declares them."""
     return all(
         len(a.shape) == len(b.shape)
         and all(m == n or -1 in (m, n) for m, n in zip(a.shape, b.shape))

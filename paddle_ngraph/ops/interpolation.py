@@ -175,7 +175,7 @@ def _repeats(bridge: NgraphBridge, op: Op) -> tuple[list[int], list[int]] | None
 
 
 def _upsampled(node: NodeInput, axes: list[int], factors: list[int]) -> Node:
-    """Each element repeated; the factors are powers of two, whose inverses are exact."""
+    """Repeats each element along ``axes``; the factors are powers of two, with exact inverses."""
     return opset11.interpolate(
         node,
         opset11.constant(np.array(factors, np.float32)),

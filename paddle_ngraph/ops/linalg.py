@@ -205,7 +205,11 @@ def kron_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _kron_cells(bridge: NgraphBridge, x: NodeInput, y: NodeInput) -> tuple[Any, Any, list[int]]:
-    """``x`` with an axis 1 after each axis, ``y`` before each, and the shape of the product."""
+    """Operands of a Kronecker product, and its shape.
+
+    ``x`` with an axis 1 after each axis, ``y`` with one before each: their product by element then
+    has the elements of the result.
+    """
     x_shape, y_shape = bridge.shape(x), bridge.shape(y)
     rank = max(len(x_shape), len(y_shape))
     x_shape = [1] * (rank - len(x_shape)) + x_shape
@@ -325,7 +329,7 @@ def dot_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 class _Matmul:
-    """A matmul and its gradients; the operands have any rank from 1 on."""
+    """The conversion of a matmul and its gradients; the operands have any rank from 1 on."""
 
     def __init__(
         self, bridge: NgraphBridge, x: NodeInput, y: NodeInput, transpose_x: bool, transpose_y: bool

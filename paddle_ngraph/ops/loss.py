@@ -70,7 +70,7 @@ def softmax_gradient(bridge: NgraphBridge, op: Op, axis: int) -> Any:
 
 
 def _is_of_rows(bridge: NgraphBridge, x: NodeInput, axis: int) -> bool:
-    """Whether the axis is the last one, which is contiguous, and long enough for registers."""
+    """Whether ``axis`` is the last one, with contiguous rows long enough for vector registers."""
     shape = bridge.shape(x)
     is_last = bool(shape) and axis in (-1, len(shape) - 1)
     return (
@@ -167,8 +167,8 @@ class Softmax:
             return None
         if isinstance(length, int):
             return None if length % _REGISTER_FLOATS else opset15.constant(True)
-        # Tests for divisibility in float32, which is exact: a comparison of integers would
-        # specialize the function.
+        # Tests for divisibility in float32, which is exact: a comparison of integer sizes would be
+        # decided during the build, and specialize the function.
         filled = opset15.multiply(
             opset15.convert(self._bridge.ints([length]), Type.f32), constant(1.0 / _REGISTER_FLOATS)
         )

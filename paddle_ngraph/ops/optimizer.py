@@ -249,7 +249,7 @@ def _update(
     written: Sequence[str],
     **attributes: Any,
 ) -> None:
-    """Computes the outputs ``written`` from the inputs ``read`` by an ``operator`` of the core."""
+    """Converts an update to ``operator`` of the core, with inputs ``read``, outputs ``written``."""
     sources = [
         _gradient(bridge, op) if name == "grad" else bridge.get_input_node(op, name)
         for name in read

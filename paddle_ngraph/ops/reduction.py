@@ -144,7 +144,7 @@ def sum(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _integer_sum(bridge: NgraphBridge, op: Op, x: NodeInput, axes: list[int]) -> Any:
-    """The last element of CumSum: the engine's ReduceSum of integers runs in float32."""
+    """A sum of integers by CumSum: the engine's ReduceSum of integers runs in float32."""
     shape = bridge.shape(x)
     others = [axis for axis in range(len(shape)) if axis not in axes]
     count = math.prod(shape[axis] for axis in axes)

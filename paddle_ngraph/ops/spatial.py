@@ -102,9 +102,10 @@ class AxisMap:
         return opset15.reduce_sum(cells, bridge.ints([axis]), False)
 
     def apply_transposed(self, bridge: NgraphBridge, node: NodeInput, axis: int, size: int) -> Any:
-        """The gradient of ``apply`` to an axis of length ``size``, from its result's, ``node``.
+        """The gradient of the input of :meth:`apply`, from that of its result, ``node``.
 
-        Runs of rows with equally many terms are computed together, if there are few such runs.
+        The axis of the input has length ``size``. Successive elements with equally many terms are
+        computed together, if there are few such runs.
         """
         owners = self.positions.reshape(-1)
         order = np.argsort(owners, kind="stable")
@@ -134,7 +135,7 @@ class AxisMap:
         return parts[0] if len(parts) == 1 else opset15.concat(parts, axis)
 
     def _added(self, bridge: NgraphBridge, node: NodeInput, axis: int) -> Any:
-        """The terms added one by one, which the engine fuses into one loop."""
+        """The sum of the terms, added one by one: the engine fuses the additions into one loop."""
         after = len(bridge.shape(node)) - axis - 1
         total = None
         for k in range(self.positions.shape[1]):

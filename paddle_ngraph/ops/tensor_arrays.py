@@ -69,7 +69,10 @@ def array_length(bridge: NgraphBridge, op: Op) -> None:
     small_integers=True,
 )
 def array_to_tensor(bridge: NgraphBridge, op: Op) -> None:
-    """All elements in one tensor, along an existing axis or a new one (``array_to_tensor``)."""
+    """All elements of a TensorArray in one tensor, along an existing axis or a new one.
+
+    Paddle ``array_to_tensor``.
+    """
     elements = bridge.arrays.elements(bridge.arrays[op.input("x")])
     count, *shape = bridge.shape(elements)
     axis, is_new = op.attr("axis"), op.attr("use_stack")
@@ -151,8 +154,8 @@ def _checked_index(bridge: NgraphBridge, op: Op, index: str, least: int, count: 
         )
         # An index before the first element reads the first element.
         position = opset15.maximum(position, zero)
-    # The limits of a check are constants, so it checks the number of elements before the index and
-    # the number after it.
+    # A check has constant limits, unlike the TensorArray's number of elements: so one check is of
+    # the number of elements before the index, and one of the number after it.
     error = RunError.of(op, SENTENCES["out_of_range"].format(name=index))
     before = bridge.integers.in_range(position, 0, MAX_SYMBOLIC_SIZE, error)
     last = opset15.subtract(size, opset15.constant(np.int32(1)))

@@ -152,7 +152,7 @@ class _CompileQueue:
             return True
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until no job is left, at most ``timeout`` seconds; returns whether none is."""
+        """Waits at most ``timeout`` seconds until no compile job is left; returns whether so."""
         with self._changed:
             if threading.current_thread() is self._thread:
                 return False

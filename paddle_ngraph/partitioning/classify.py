@@ -41,7 +41,7 @@ def classify(view: BlockView) -> Capability:
 
 
 def fixpoint(candidates: Candidates) -> Capability:
-    """Rejects operators until the rest is consistent: each rejection may rule out more operators.
+    """Rejects candidates for conversion until the rest is consistent: each may rule out others.
 
     The iteration terminates: each round rejects at least one operator, or adds an overflow check
     to at least one more, and neither is undone.
@@ -230,7 +230,7 @@ class _Classifier:
         return ConvertibleBlock(candidates, given[: len(args)], given[len(args) :], end.reads)
 
     def _reason_in_memory(self, node: OpNode) -> str | None:
-        """Returns the reason against an operator because of the variables that it writes."""
+        """Returns why variables that an operator writes prevent its conversion; else ``None``."""
         view = self._view
         written = [operand for operand, _ in node.overwrites if not view.is_array(operand)]
         if any(map(view.is_outer, written)):

@@ -33,7 +33,7 @@ def replace_dequantize_linear(program: Program) -> None:
 
 
 def _dequantized(op: Operation) -> Value:
-    """Inserts ``x * scale / qmax`` before ``op``; returns x itself for an observer."""
+    """Inserts ``x * scale / qmax`` before ``op``, returns the product; for an observer, x."""
     attributes = op.attrs()
     x, scale = op.operand_source(0), op.operand_source(1)
     dtype = dtype_name(op.result(0).dtype)

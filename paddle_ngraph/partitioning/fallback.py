@@ -108,9 +108,10 @@ def _bfloat16_kernels() -> frozenset[str]:
     )
 
 
-# Paddle's kernels rely on checks of shape inference during construction of an operator. The
-# operators of a graph that is not recorded here (from a saved program, or evicted) are therefore
-# constructed once with shape inference.
+# The graphs that are built from operators that Paddle has checked. Paddle's kernels rely on checks
+# of shape inference during construction of an operator. The operators of a graph that is not
+# recorded here (from a saved program, or evicted) are therefore constructed once with shape
+# inference.
 _recorded_graphs: LRUCache[str, bool] = process_cache(
     __name__,
     "recorded_graphs",
@@ -151,7 +152,8 @@ class FallbackProgram:
         with _PIR_IN_EXECUTOR, _WITHOUT_INPLACE_PASS:
             plan = PaddlePlan([PaddleJob("default")], {"default": program})
             own_scope.set_user(StandaloneExecutor(paddle.CPUPlace(), plan, scope))
-        # Set last, so that it is destroyed last: that takes long, and signals may arrive meanwhile.
+        # The attribute is set last, so that the scope is destroyed last: that takes long, and
+        # signals may arrive meanwhile.
         self._own_scope = own_scope
 
     def run(self, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
@@ -246,7 +248,7 @@ def _inferred(
 
 
 def _enlarged(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the shape with larger sizes for the dimensions that the program leaves dynamic."""
+    """Returns ``shape`` with larger sizes for the dimensions that the graph leaves dynamic."""
     return tuple(now + _LARGE_DIMENSION * (size < 0) for size, now in zip(spec.shape, shape))
 
 

@@ -69,7 +69,7 @@ class Whole(NamedTuple):
 
 
 def find_whole_program(operators: Sequence[Operation], end: str) -> Whole | None:
-    """Returns a block of one engine operator, next to which others only name variables.
+    """Finds a program that is one engine operator, next to which others only name variables.
 
     Args:
         operators: The operators of the only block of a program, after the program pass.

@@ -178,7 +178,7 @@ def schedule_of(program: Program) -> Schedule | None:
 def _steps(
     view: BlockView, graphs: Mapping[OpNode, Graph], nodes: Collection[OpNode]
 ) -> list[ScheduleStep]:
-    """Returns these operators as steps; none if fewer than two of them are engine operators."""
+    """Returns ``nodes`` as schedule steps; none if fewer than two of them are engine operators."""
 
     def effects(node: OpNode) -> frozenset[str]:
         return node.effects if not node.is_engine or node.draws else node.effects - {DRAW}
@@ -214,7 +214,7 @@ def _steps(
 
 
 def _groups(device: str, accelerators: Sequence[str]) -> Sequence[frozenset[int]]:
-    """The core groups that a device can be.
+    """The groups of cores, of which a step on ``device`` occupies one.
 
     A GPU takes no core: its callers wait. Its subgraphs run one at a time.
     """
@@ -233,7 +233,7 @@ _timing = threading.local()
 
 @contextmanager
 def timing(is_alone: bool) -> Iterator[dict[int, float]]:
-    """Records the time of each step in runs of this thread.
+    """Records the time of each step in the runs that this thread starts in the ``with`` block.
 
     Args:
         is_alone: Whether steps run one at a time, or concurrently.
@@ -419,7 +419,8 @@ class _ThreadCountTuner:
         start = self._now()
         results = run(threads)
         ms = (self._now() - start) * 1e3
-        # A run that fell back, while a function is still being compiled, is not recorded.
+        # Omits the time of a run in which a subgraph fell back, since its function is still being
+        # compiled.
         if _core.engine_stats()["native_runs"] == before:
             self._record(threads, ms)
         return results

@@ -136,7 +136,8 @@ def _in_slices(program: Any, places: int, wanted: Sequence[Any], placing: _Placi
     if not is_integer or not 1 <= places <= _MAX_SLICES:
         raise NgraphError(f"places is {places!r}: give an integer from 1 to {_MAX_SLICES}")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
-    # Packed layers would split the operators on the data, which have to be one subgraph.
+    # The program is rewritten without packed recurrent layers: they would split the operators on
+    # the data, which have to be one subgraph.
     with packed_layers.disabled():
         program_pass.canonicalize(copy)
         _Slices(copy, places, placing).apply()

@@ -23,7 +23,7 @@ from paddle_ngraph.transpiler.training_program import is_backward
 def staged(
     view: BlockView, nodes: Sequence[OpNode], stages: int, measured: Sequence[float] = ()
 ) -> dict[OpNode, int]:
-    """The stage of each operator.
+    """Divides a block into stages of a pipeline; returns the stage of each operator.
 
     Args:
         view: The block.
@@ -92,7 +92,7 @@ class _Stages:
 
 
 def _forward(view: BlockView, nodes: Sequence[OpNode]) -> list[OpNode]:
-    """The operators of the forward pass: not in the backward pass, and reading none of it."""
+    """The operators of the forward pass: neither in the backward pass, nor reading its results."""
     backward: set[OpNode] = set()
     for node in nodes:
         if is_backward(node.op) or not backward.isdisjoint(producers_of(view, node)):

@@ -13,7 +13,8 @@ from paddle_ngraph.simulation.profile import Profile
 from paddle_ngraph.simulation.reliability import expected
 
 _CORE, _NETWORK = "core", "network"
-# Each interval is simulated in this many slices: sends get the core after any slice.
+# The number of slices in which each subgraph (interval) is simulated: sends get the core after any
+# slice.
 _SLICES = 8
 
 

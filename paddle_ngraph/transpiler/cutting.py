@@ -115,7 +115,7 @@ def keep(block: Block, kept: set[int]) -> None:
 
 
 def drop_unread_sources(block: Block) -> None:
-    """Removes sources of variables without a reader, such as states of the optimizer."""
+    """Removes operators that load a persistent variable without a reader, as optimizer states."""
     for op in block.ops:
         if op.name() in SOURCES and op.result(0).persistable and op.result(0).use_empty():
             block.remove_op(op)

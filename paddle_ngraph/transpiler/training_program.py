@@ -138,7 +138,7 @@ class TrainingProgram:
     # -- gradients -------------------------------------------------------------------------------
 
     def _gradient(self, node: OpNode) -> ParameterGradient | None:
-        """The gradient to average for an update; ``None`` if it is equal on all ranks."""
+        """The gradient that ranks average for an update; ``None`` if it is equal on all ranks."""
         operands = dict(zip(node.op.get_input_names(), node.op.operands_source()))
         name = self._variable(operands["param"])
         vid = value_id(operands["grad"])
@@ -188,7 +188,7 @@ class TrainingProgram:
         return ends
 
     def _reject_after_clipping(self, parameter: str, vid: str, end: int) -> None:
-        """Rejects a gradient that was changed by other operators than known clipping or decay."""
+        """Rejects a gradient if other operators than known clipping or decay change it."""
         pending, seen = [vid], set()
         while pending:
             vid = pending.pop()

@@ -41,7 +41,7 @@ class LRUCache(Generic[K, T]):
                 return None
 
     def get_or_create(self, key: K, create: Callable[[], T]) -> T:
-        """The value; a new one by ``create`` if there is none. Two threads may both create one."""
+        """The value of a key, created by ``create`` if absent; two threads may both create one."""
         found = self.get(key)
         return self.put(key, create()) if found is None else found
 
@@ -116,7 +116,7 @@ def process_cache(module: str, name: str, values: str, *, key: str, bound: int) 
 def cache_of_each(
     owner: str, module: str, name: str, values: str, *, key: str, bound: int
 ) -> CacheDeclaration:
-    """Declares a cache of each object of some class, which creates its own ``LRUCache(bound)``."""
+    """Declares the cache that each object of a class ``owner`` creates as ``LRUCache(bound)``."""
     return CacheDeclaration(module, name, values, key, bound, owner)
 
 

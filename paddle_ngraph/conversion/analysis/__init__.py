@@ -1,1 +1,1 @@
-"""Analyses of a graph, before its nodes are built."""
+"""Analyses of a graph string's operators, before nodes are built from these."""

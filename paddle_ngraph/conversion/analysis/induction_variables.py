@@ -60,7 +60,10 @@ class InductionValues:
         return Offsets(self._ops)
 
     def value(self, tensor: TensorSpec) -> Number | None:
-        """The only integer in a tensor, if it is an induction variable plus a constant."""
+        """The only element of ``tensor``, if it is an induction variable plus a constant.
+
+        ``None`` otherwise.
+        """
         found = self.offsets.scalar(tensor)
         if found is None or found.base is None:
             return None

@@ -65,7 +65,7 @@ def _invariant_ops(block: Graph, args: int) -> set[int]:
 
 
 def _hoist(op: Op, producers: dict[int, Op], hoisted: set[int]) -> None:
-    """Adds to ``hoisted`` an operator, and all operators that it needs."""
+    """Adds to ``hoisted`` the operator ``op``, and all operators of the body that it depends on."""
     pending = [op]
     while pending:
         each = pending.pop()

@@ -161,7 +161,7 @@ class Offsets:
         return None
 
     def _added(self, op: Op, term: str) -> int | None:
-        """The integer that an operator adds to all elements of a term, if it is known."""
+        """The integer that ``op`` adds to each element of its operand ``term``, if it is known."""
         if op.type in _ADDED:
             value = _ADDED[op.type](op)
             return int(value) if math.isfinite(value) and value == int(value) else None

@@ -25,7 +25,8 @@ ADD_ZERO_MARK = "ngraph_adds_zero"
 # Types of nodes of which the plugin merges two in a row, each with a constant operand, into one.
 _LINEAR = frozenset({"Add", "Divide", "Multiply", "Subtract"})
 _SUMMING = frozenset({"Add", "Subtract"})
-# Types of nodes that may be between two such nodes: the plugin looks through them, or moves them.
+# Types of nodes that may be between two linear nodes that the plugin merges: it looks through them,
+# or moves them.
 _DATA_MOVEMENT = RESHAPES | {"Broadcast", "Transpose"}
 # Types of nodes whose constant weights the plugin multiplies by a factor that follows, and the axes
 # of the weights that are output channels.
@@ -129,7 +130,7 @@ _COMPUTED_MAGNITUDES = _Magnitudes(0.0, _FLOAT32_MAX, _FLOAT32_TINY * 2.0**10)
 
 
 def _magnitudes(data: np.ndarray, channels: tuple[int, ...] | None = None) -> _Magnitudes:
-    """Bounds of ``data``, or of the maxima of its channels; denormals are treated as 0."""
+    """Bounds of ``|data|``, or of the maxima of its channels; denormals are treated as 0."""
     if not data.size:
         return _UNBOUNDED_MAGNITUDES
     # Integer types and bool are converted to float32, since unsigned types have no negative values.
@@ -208,7 +209,8 @@ def _add_factor(node: Node, multiplied: dict[Key, _Multiplied]) -> None:
         return
     index, factor = found
     before = _Multiplied()
-    # If a constant is divided by a value, the constant factors of that value stay in the divisor.
+    # If a constant is divided by a value, the plugin does not merge the constant with the constant
+    # factors of the value.
     if not is_divide or index == 0:
         before = multiplied.get(key_of(node.input_value(index)), before)
     if is_divide and index == 0:

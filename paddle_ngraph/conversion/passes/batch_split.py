@@ -93,7 +93,7 @@ def _chunk_shape(output: Output, chunks: int) -> list[int]:
 
 
 def _batch_size(model: Model, sizes: SizeInfo) -> int:
-    """The size of axis 0 of all parameters; 1 if the sizes differ, or one is symbolic."""
+    """The size of axis 0 of all inputs of the model; 1 if they differ, or one is symbolic."""
     parameters = model.get_parameters()
     if any(node.get_output_partial_shape(0).is_dynamic for node in parameters):
         return 1
@@ -356,7 +356,8 @@ _AT_AXIS_0 = """
     PaddleMaxPool SpaceToDepth ToBfloat16
 """
 
-# The attribute, or the index of the input, that specifies the axes along which a node computes.
+# For each type of node: the attribute, or the index of the input, that specifies the axes along
+# which the node computes.
 _AXES: dict[str, str | int] = {
     "ArgMax": "axis",
     "Concat": "axis",

@@ -31,7 +31,7 @@ _MAX_SEARCH_DEPTH = 32
 _NARROW_BLOCK = 8
 # The maximum ratio of channels with padded lanes to channels without, up to which blocks are used.
 _MAX_PADDING_RATIO = 1.5
-# As many channels as an image has: kernels read data of so few from the plain layout.
+# The most channels of data that kernels read from the plain layout, such as those of an image.
 _MAX_UNBLOCKED_CHANNELS = 4
 # Permutations of the axes of [N, C / block, block, H, W] for blocks, and back.
 TO_BLOCKS, FROM_BLOCKS = [0, 1, 3, 4, 2], [0, 1, 4, 2, 3]
@@ -93,7 +93,7 @@ class Blocked:
 
     @staticmethod
     def of(bridge: NgraphBridge) -> Blocked:
-        """The instance that all converters and passes of this build share."""
+        """The instance of this build, which all converters and passes share."""
         if Blocked not in bridge.shared:
             bridge.shared[Blocked] = Blocked(bridge)
         found: Blocked = bridge.shared[Blocked]
@@ -125,9 +125,9 @@ class Blocked:
         return reordered
 
     def find(self, node: Any) -> Output | None:
-        """The blocked layout of a [N, C, H, W] value, if no data has to be reordered for it.
+        """The output with ``node``, a [N, C, H, W] value, in blocked layout and padded by zeros.
 
-        Its padding is zero.
+        ``None`` if data would have to be reordered for it.
         """
         found = self._any(as_output(node))
         return found if found is not None and self._is_clean(found) else None
@@ -149,7 +149,7 @@ class Blocked:
         return not self._padding.get(key_of(blocked), np.float32(0)).any()
 
     def _materialized(self, output: Output) -> Output:
-        """``output`` of an operator, as its plain readers get it.
+        """``output`` of an operator in plain layout, for readers of that layout.
 
         A value that can be computed in blocks is computed in blocks, and only there.
         """
@@ -235,7 +235,7 @@ class Blocked:
         return None
 
     def _per_channel(self, source: Output, dims: Sequence[int], block: int) -> Output | None:
-        """A blocked operand with one element per channel: ``dims`` is [N or 1, C], padded by 0."""
+        """``source``, of shape ``dims``, [N or 1, C], as a blocked operand, padded by 0."""
         bridge, padded = self._bridge, _padded(dims[1], block)
         node: Any = source
         if padded > dims[1]:

@@ -61,7 +61,7 @@ def _fuse_forward(norm: Node, readers: Readers, extension: Extension) -> None:
 
 
 def _relu_of(output: Output, readers: Readers) -> tuple[Node, float] | None:
-    """The ReLU of ``output``, and its upper limit, if ``output`` has no other reader."""
+    """The ReLU of ``output``, and its upper limit (0: none), if it is the only reader."""
     found = {reader.get_type_name(): reader for reader in readers.of(output)}
     if found.keys() == {"Relu"}:
         return found["Relu"], 0.0

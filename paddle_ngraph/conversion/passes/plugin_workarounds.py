@@ -34,9 +34,11 @@ _MIRRORED_COMPARISONS = {"Greater": opset15.less, "GreaterEqual": opset15.less_e
 # Key of a model's runtime information: the core compiles a model that has it without fused loops
 # (snippets).
 _NO_LOOP_FUSION_MARK = "ngraph_loops_apart"
-# The time that the plugin takes to fuse elementwise nodes grows with the square of their number.
+# The longest chain of elementwise nodes that the plugin may fuse: its time for that grows with the
+# square of their number.
 _MAX_LOOP_LENGTH = 128
-# Types that the plugin looks through when it searches for components of a unit, or removes.
+# Types of nodes that may be between the components of a unit (see _crashes), or that the plugin
+# removes.
 _UNIT_PRESERVING = ELEMENTWISE | {
     "Mod",
     "PRelu",
@@ -65,8 +67,8 @@ _REDUCTIONS = {
     "ReduceProd": opset15.reduce_prod,
     "ReduceSum": opset15.reduce_sum,
 }
-# Types of nodes for which the plugin computes a parameter in no separate loop, whichever operand it
-# is; for others, such as a - b, it may.
+# Types of nodes in whose loop the plugin also computes a parameter, whichever operand it is; for
+# others, such as a - b, it may compute the parameter in a separate loop.
 _COMMUTATIVE = frozenset({"Add", "Maximum", "Minimum", "Multiply"})
 
 
@@ -330,9 +332,10 @@ def _traits_of_matmul(matmul: Node, sources: Sequence[frozenset[str]]) -> frozen
 
 
 def _is_of_groups(value: Output) -> bool:
-    """Whether a mean of ``value`` may be over groups of channels: [samples, groups, rest].
+    """Whether a mean of ``value`` may be over the groups of a group normalization.
 
-    Nodes that the plugin removes may follow the Reshape, but none that joins another value.
+    Its input is then [samples, groups, rest]. Nodes that the plugin removes may follow the Reshape,
+    but none that joins another value.
     """
     while value.get_node().get_type_name() in _UNIT_PRESERVING - {"Reshape"}:
         joined = [v for v in value.get_node().input_values() if not constants.is_constant(v)]

@@ -12,7 +12,8 @@
 
 namespace paddle_ngraph {
 
-// Steps of the engine between an operator's inputs and its results, each of which may fail.
+// Steps of the engine between an operator's inputs and its results, each of which may fail: tests
+// inject faults there.
 enum class Step : int {
   kNone,
   kData,

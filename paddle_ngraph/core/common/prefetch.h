@@ -20,7 +20,8 @@ void for_each_line(const void* object, size_t num_bytes, Function function) {
   }
 }
 
-// Prefetch only, no read: the memory may have other contents by now, or be unmapped.
+// Prefetches the cache line at `address`. Reads nothing: the memory may have other contents by now,
+// or be unmapped.
 inline void prefetch(uintptr_t address) {
   __builtin_prefetch(reinterpret_cast<const void*>(address));
 }

@@ -40,7 +40,7 @@ class BackgroundCompiler {
   // Records the duration of a run that fell back while its function was built in the background.
   void note_fallback_run(int64_t us);
 
-  // Number of runs recorded by note_fallback_run().
+  // Number of runs of the fallback that note_fallback_run() has recorded.
   int64_t fallback_runs() const { return fallback_runs_; }
 
   // Begin and end of the engine's pending job, called by the job itself. An engine has at most one

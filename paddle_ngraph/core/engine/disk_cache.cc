@@ -228,7 +228,7 @@ std::vector<FileOnDisk> files_in(const std::string& folder) {
   std::error_code error;
   const auto long_ago = fs::file_time_type::clock::now() - kTemporaryMaxAge;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    // Set if a file has gone, which is then skipped: another process may delete files, too.
+    // Set if the file has gone, since another process may delete files, too: it is then skipped.
     std::error_code gone;
     const auto used = at->last_write_time(gone);
     const auto bytes = at->file_size(gone);

@@ -110,7 +110,7 @@ class FunctionCache {
     std::shared_ptr<NgraphFunction> function;
     size_t weight_bytes;  // size of the weights that the function contains as constants
     std::optional<SymbolicSignature> symbolic;
-    int64_t last_lookup;  // value of lookups_ when the function was last found
+    int64_t last_lookup;  // value of lookups_ at the last look-up that found the function
   };
   using Entries = std::list<Entry>;
 

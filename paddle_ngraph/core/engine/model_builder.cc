@@ -187,8 +187,9 @@ auto with_python(Function&& function) {
                                [](const py::error_already_set& error) {
                                  const auto text = message_of(error);
                                  if (error.matches(PyExc_MemoryError)) throw std::bad_alloc();
-                                 // OpenVINO passes on only the text of an error of the core's
-                                 // operators that its passes evaluate.
+                                 // Of an error of the core's operators that its passes evaluate,
+                                 // OpenVINO passes on only the text: code and operator are parsed
+                                 // from it.
                                  if (const auto found = found_invalid_input(text.c_str())) {
                                    throw NgraphError(found->what(), found->code(), found->op_id());
                                  }

@@ -192,8 +192,9 @@ NgraphEngine::Lookup NgraphEngine::load_or_build(FunctionStore::Request request,
   for (bool is_first = true;; is_first = false, in_place = false) {
     auto frozen = functions_.freeze(&request, in_place ? &since : nullptr);
     if (!frozen) continue;
-    // Looks up again if the key has changed with an input, or after a first build that failed to
-    // use the weights in place: another thread may have built the function since.
+    // Looks up the function again if its key has changed with the contents of an input, or after a
+    // first build that failed to use the weights in place: another thread may have built the
+    // function since.
     if (!is_first || frozen->key_has_changed) {
       if (auto function = functions_.find_again(request)) return {std::move(function)};
     }

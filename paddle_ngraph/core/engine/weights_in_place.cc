@@ -26,8 +26,8 @@ bool WeightsInPlace::is_valid_for(const WeightWatch& watch, const Inputs& inputs
 bool WeightsInPlace::begin(const WeightWatch& watch, const Inputs& inputs, const Epoch& since) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (runs_ == 0) since_ = since;
-  // A run in progress may have packed contents that were written since `since_`, and would detect
-  // this only at its end, after this run.
+  // A run in progress may have packed weights that were written since `since_`, and would detect
+  // the write only at its end, after this run.
   if (!watch.are_untouched_since(since_, inputs)) is_consistent_ = false;
   if (!is_consistent_) return false;
   ++runs_;

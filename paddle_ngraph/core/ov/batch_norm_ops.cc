@@ -76,8 +76,8 @@ constexpr double kPasses = 3;
 
 enum NormAxis { kBlocks, kChunks };
 
-// Division of the work on `v`: blocks of channels, and chunks of them. The passes over an undivided
-// block find its data in the cache.
+// Divides the work on `v` among threads: into blocks of channels, and these into chunks of pixels.
+// The later passes over an undivided block find its data in the cache.
 Grid grid_of(const View& v, double multiplies) {
   Work work;
   work.multiplies = multiplies;
@@ -93,8 +93,8 @@ Grid grid_of(const View& v, double multiplies) {
   return divide(work, is_small ? 1 : shared_threads());
 }
 
-// For every block of channels, calls `reduce` on ranges of chunks, `finish` on the results of the
-// ranges in order, and `apply` on ranges of chunks.
+// For every block of channels, calls `reduce` on ranges of chunks of pixels, `finish` on the
+// results of the ranges in order, and `apply` on ranges of chunks.
 template <typename Partial, typename Reduce, typename Finish, typename Apply>
 void reduce_and_apply(const View& v, const Reduce& reduce, const Finish& finish,
                       const Apply& apply) {

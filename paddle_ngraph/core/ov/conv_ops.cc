@@ -216,7 +216,8 @@ class ConvDivision {
            static_cast<double>(elements(problem_.filter, 1));
   }
 
-  // The computation of task `task`. Its box of the data or output has no rows if the task is empty.
+  // The part of the convolution that task `task` computes. Its box of the data or output has no
+  // rows if the task is empty.
   ConvPart part(int64_t task) const {
     ConvPart part{problem_, data_.whole(), out_.whole(), Dims(filter_dims(problem_).size(), 0)};
     part.data.samples = part.out.samples = grid_.range(kSamples, task);

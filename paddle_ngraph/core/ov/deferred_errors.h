@@ -40,8 +40,9 @@ class DeferredErrors {
   // kNone.
   static std::shared_ptr<DeferredErrors> of(int64_t id);
 
-  // Records the error of an operator, which calls this. Returns whether a run is in progress that
-  // will read the report.
+  // Called by an operator instead of throwing `error` at once: records it for the runs of the model
+  // with this id. Returns whether such a run is in progress, which will read the report; else the
+  // operator throws.
   static bool report(int64_t id, const InvalidInput& error);
 
   DeferredErrors();

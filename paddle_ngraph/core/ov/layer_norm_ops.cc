@@ -117,7 +117,8 @@ void LayerNormGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* ou
   const float* mean = inputs[3].data<const float>();
   const float* variance = inputs[4].data<const float>();
   float* x_grad = (*outputs)[0].data<float>();
-  // Every range of rows has its own partial sums, and these are added in order.
+  // Each task, a range of rows, has its own partial sums of the gradients; these are added in
+  // order.
   const int64_t threads = rows * length < 2 * kStepsPerTask ? 1 : shared_threads();
   const int64_t units = std::max<int64_t>(1, rows);
   const Grid grid({units}, {std::min(units, threads)});

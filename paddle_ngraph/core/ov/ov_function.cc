@@ -515,8 +515,8 @@ class OvFunction::Implementation {
     const auto is_dynamic = [](const auto& port) { return port.get_partial_shape().is_dynamic(); };
     const auto inputs = requests_->model().inputs();
     const auto outputs = requests_->model().outputs();
-    // Results are checked too: a result whose shape depends on the value of an input is dynamic,
-    // even if all inputs are static.
+    // Results are checked for dynamic shapes, too: the shape of a result that depends on the value
+    // of an input is dynamic, even if all inputs are static.
     has_dynamic_shapes_ = std::any_of(inputs.begin(), inputs.end(), is_dynamic) ||
                           std::any_of(outputs.begin(), outputs.end(), is_dynamic);
     frees_inputs_ = !has_dynamic_shapes_ && num_bytes(inputs) >= kLargeInputBytes;

@@ -69,8 +69,8 @@ void PinValues::infer() {
             get_input_element_type(i), ", not f32");
   }
   set_output_type(0, ov::element::u8, ov::Shape{count() * sizeof(FloatSpan)});
-  // Set here and not where the operator is created: an operator that is read from a file needs the
-  // name too.
+  // The name is set here and not where the operator is created: an operator that is read from a
+  // file needs the name too.
   set_friendly_name(kName);
 }
 

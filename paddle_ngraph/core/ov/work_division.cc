@@ -99,8 +99,8 @@ class Search {
     const auto threads = static_cast<double>(threads_);
     const auto rounds = static_cast<double>(ceil_div(static_cast<int64_t>(tasks), threads_));
     double time = rounds * (multiplies + elements * kMultipliesPerStep + kTaskCostMultiplies);
-    // Adds the time to sum partial results: the sum reads each of them, and is divided among
-    // threads, too.
+    // Adds the estimated time of the sum of partial results, which reads each of them, and is
+    // divided among threads, too.
     if (partials > 1) {
       time += kMultipliesPerStep * (partials + 1) * work_.result.elements / threads +
               kTaskCostMultiplies;

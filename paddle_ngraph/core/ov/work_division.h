@@ -33,7 +33,7 @@ class Grid {
   int64_t tasks() const;
   int64_t parts(size_t axis) const { return parts_[axis]; }
   int64_t units(size_t axis) const { return units_[axis]; }
-  // Returns a copy of the grid in which one axis is divided into its units.
+  // Returns a copy of the grid with one unit in each chunk along this axis.
   Grid in_units(size_t axis) const;
   // The chunk index of a task along an axis, and the units of that chunk: chunk sizes differ by one
   // at most.

@@ -23,7 +23,7 @@ class Workspace {
       }
     }
     if (block_.size < bytes + kAlignment) {
-      block_ = {};  // the old block is freed before the new one is allocated
+      block_ = {};  // frees the old block before the new one is allocated
       block_.memory.reset(new char[bytes + kAlignment]);
       block_.size = bytes + kAlignment;
     }

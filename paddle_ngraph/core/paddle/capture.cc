@@ -40,8 +40,8 @@ thread_local bool saved_tensor_hooks_active = false;
 // GIL.
 uint64_t current_settings_version = 0;
 
-// Lazy tensors, and the captures that compute them. Guarded by the GIL. The capture has a reference
-// to each tensor.
+// For each lazy tensor, the capture that computes it, and has a reference to it. Guarded by the
+// GIL.
 std::unordered_map<PyObject*, Capture*>& lazy_tensors() {
   static auto* const tensors = new std::unordered_map<PyObject*, Capture*>();
   return *tensors;
@@ -1919,7 +1919,7 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
   if (known == nullptr && !call) return result.release().ptr();
   const auto kind = result ? traced_meta(self) : std::nullopt;
   const bool is_known = known != nullptr && kind && *kind == known->call.metas.back();
-  // Whether the tensor has a gradient although gradients are off: autograd does not see the
+  // Whether the tensor requires a gradient although gradients are off: autograd does not see the
   // mutation, see may_mutate().
   const bool is_unseen = kind && !gradient && !kind->stop_gradient;
   if (!kind || is_unseen || (known != nullptr && !is_known)) {

@@ -214,8 +214,8 @@ class Capture {
   // Records a tensor that was computed at once, such as zeros that later calls fill.
   void note_eager_result(PyObject* result);
 
-  // Calls a function whose results depend on shapes only: no part of the trace, which has static
-  // shapes.
+  // Calls a function whose results depend on shapes only. The call is no part of the trace, which
+  // has static shapes.
   PyObject* call_shape_query(const InterceptedFunction& function, PyObject* self, PyObject* args,
                              PyObject* kwargs);
 

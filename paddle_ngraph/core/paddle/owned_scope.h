@@ -22,8 +22,8 @@ class OwnedScope {
   OwnedScope(const OwnedScope&) = delete;
   OwnedScope& operator=(const OwnedScope&) = delete;
 
-  // Nothing is destroyed in a process forked from the creating one: executors wait there for
-  // threads that the fork does not have, and Paddle reads the freed memory of these.
+  // The scope and its user are not destroyed in a process forked from the creating one: executors
+  // wait there for threads that the fork does not have, and Paddle reads the freed memory of these.
   ~OwnedScope();
 
   const pybind11::object& scope() const { return scope_; }

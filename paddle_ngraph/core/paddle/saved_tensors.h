@@ -12,9 +12,9 @@ namespace paddle_ngraph {
 
 class SavedTensors {
  public:
-  // Shares the tensors; or, if tensors of the user are given, shares only those whose memory a user
-  // tensor holds, since changes by the user are intended, and copies the rest. Throws NgraphError
-  // for a tensor that is not row-major.
+  // Shares the memory of the tensors; or, if tensors of the user are given, shares only memory that
+  // a user tensor holds, since changes by the user are intended, and copies the rest. Throws
+  // NgraphError for a tensor that is not row-major.
   SavedTensors(const std::vector<const phi::DenseTensor*>& tensors,
                const std::optional<pybind11::list>& user_tensors);
 

@@ -32,13 +32,13 @@ class WholeProgram {
   // operator, and for variables that are not initialized.
   std::vector<phi::DenseTensor> run() const;
 
-  // Runs on feeds other than those in the scope, which are left unchanged. Returns nothing if a
-  // feed is empty, or differs from its declaration.
+  // Runs the program on feeds other than those in the scope, which are left unchanged. Returns
+  // nothing if a feed is empty, or differs from its declaration.
   std::optional<std::vector<phi::DenseTensor>> run_on(std::vector<phi::DenseTensor> fed) const;
 
-  // Runs on the contents of the scope, which retains the feeds; fetched tensors are stored in
-  // `targets`. Returns false, without side effects, if a feed is missing, has levels of detail, is
-  // empty, or differs from its declaration.
+  // Runs the program on the contents of the scope, which retains the feeds; fetched tensors are
+  // stored in `targets`. Returns false, without side effects, if a feed is missing, has levels of
+  // detail, is empty, or differs from its declaration.
   bool run_into(const std::vector<phi::DenseTensor*>& targets) const;
 
  private:

@@ -472,7 +472,7 @@ class _Trial:
         }
 
     def add(self, is_compiled: bool, seconds: float) -> None:
-        """Adds the time of a call of the shape, which is no warm-up call."""
+        """Adds the time of a call of the shape, compiled or by Paddle, which is no warm-up call."""
         self._seconds[is_compiled].append(seconds)
 
     @property

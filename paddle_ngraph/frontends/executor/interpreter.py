@@ -13,10 +13,10 @@ PIR_IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
 # While this one is active, Paddle's executor obeys the user's flag, even if other threads run PIR
 # programs.
 PIR_IN_EXECUTOR_AS_SET = _core.FlagOverride("enable_pir_in_executor", user_value=True)
-# While this one is active, Paddle's executor runs operators one by one, in program order.
+# While this override is active, Paddle's executor runs operators one by one, in program order.
 SEQUENTIAL_RUN = _core.FlagOverride("new_executor_sequential_run")
-# While this one is active, Paddle's executor runs operators in the calling thread: waking another
-# thread takes longer than most operators.
+# While this override is active, Paddle's executor runs operators in the calling thread: waking
+# another thread takes longer than most operators.
 TRACE_RUN = _core.FlagOverride("enable_pir_in_executor_trace_run")
 
 

@@ -44,7 +44,7 @@ class Run:
 
 
 def of_argument(argument: Run | bool) -> Run:
-    """The run that an executor got as ``enable_job_schedule_profiler``.
+    """The run that an executor was passed as the argument ``enable_job_schedule_profiler``.
 
     Args:
         argument: The run; or Paddle's own argument, where no view of the executor carried a run.

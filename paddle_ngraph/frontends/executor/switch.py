@@ -127,10 +127,11 @@ class SwitchedExecutor:
         return rewritten is not None and rewritten.direct is not None
 
     def _plan_of_last_run(self, is_on: bool) -> RewrittenPlan | None:
-        """The plan of the last run, if that will surely run others on feeds of equal names."""
+        """The plan of the last run, if all runs on feeds of equal names surely use that plan."""
         if not is_on:
             return self._transpiled
-        # Not for a program with small subgraphs: its execution depends on the sizes of the feeds.
+        # ``None`` for a program with small subgraphs: the sizes of the feeds decide whether these
+        # run on the engine.
         return self._rewritten if self._is_rewritten and self._rewritten_size == 0 else None
 
     def repeat(

@@ -70,7 +70,7 @@ class WholePredictor:
         self._targets = [_tensor(scope, target.name) for target in whole.targets]
 
     def run(self) -> bool:
-        """Runs the program on the tensors of the input handles, into those of the output handles.
+        """Runs the predictor's program on the tensors of its input and output handles.
 
         Returns:
             Whether the program ran. ``False`` if an input does not match the program's

@@ -236,7 +236,7 @@ def _unflatten_output(block: LegacyBlock, op: LegacyOperator, slot: str, flat: _
 def _matrix_of(
     block: LegacyBlock, op: LegacyOperator, name: str, flat: _Flattening
 ) -> tuple[str, int]:
-    """A new variable for ``name`` as a matrix, and the index of the operator that uses it."""
+    """Declares a variable for ``name`` as a matrix; returns its name, and the index of ``op``."""
     position = block_position(block, op)
     matrix = f"{name}@matrix{position}"
     copy_variable(block, declared(block, name), matrix, flat.matrix)

@@ -113,7 +113,7 @@ class _Renaming:
         self._rename_block(self._description.block(0), {})
 
     def _collect_writes(self, block: LegacyBlock) -> None:
-        """Counts the writes, and finds the variables that are read before they are written."""
+        """Counts the writes of variables, and finds those that are read before they are written."""
         for op in operators(block):
             # The loop or branch operator itself reads its condition only; its other operands are
             # what operators in the block read.

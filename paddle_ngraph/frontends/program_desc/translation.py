@@ -195,7 +195,7 @@ def _sums_arrays(op: Operation) -> bool:
 
 
 def _names_list_member(op: Operation) -> bool:
-    """Whether ``op`` names a list member for the scope: Paddle does not write that variable."""
+    """Whether ``op`` is a ``set_parameter`` of a list member, which Paddle would not write."""
     if op.name() != "builtin.set_parameter":
         return False
     return producer_of(op.operand_source(0)).name() in LISTS

@@ -372,7 +372,7 @@ def use_functions_folder(program: str) -> None:
 
 
 def install() -> None:
-    """Patches the opening of models, which finds their functions, and rejects damaged files."""
+    """Patches the opening of models: to find their functions, and to reject damaged files."""
     replaced.OPEN_PROGRAM.replace(_with_functions_folder)
     replaced.LOAD_VARIABLES.replace(_checking_files)
     replaced.LOAD_COMBINED.replace(_checking_file)

@@ -196,7 +196,7 @@ def _feeds_of(program: Program) -> Iterator[Operation]:
 
 
 def _feed(sources: Mapping[str, Value], inputs: Inputs) -> dict[str, np.ndarray]:
-    """Creates the arrays that a run of the program is fed, one for each input."""
+    """Creates an array for each input of a saved model, for the run that compiles its functions."""
     if set(inputs) != set(sources):
         raise NgraphError(
             f"input_shapes names {', '.join(sorted(inputs)) or 'nothing'}, and the inputs of the "

@@ -190,8 +190,8 @@ def _clearing_stale_trace(original: Callable[[Program], int]) -> Callable[[Progr
         key = original(program)
         last = _traced.get(key)
         if last is None or last() is not program:
-            # Not cleared without an entry: the trace may be older than this hook, and still be in
-            # use.
+            # Without an entry here, the trace is not cleared: it may be older than this hook, and
+            # still be in use.
             if last is not None:
                 clear_trace(key)
             # This program alone is at the address now, so that no other thread changes the entry.
@@ -376,7 +376,7 @@ class _Programs:
         attributes: The attributes of Paddle's ``run_program``: programs, names of values, program
             id.
         report: The report of the pass on both programs.
-        sequential_run, trace_run, reading_run: Entered while the forward program runs.
+        sequential_run, trace_run, reading_run: Context managers, in which the forward program runs.
         engines: The engines of their subgraphs, retained.
         denials: Reports that a run has denylisted one of the subgraphs.
         whole: The forward program, if it is one engine operator and no backward pass follows.
@@ -605,8 +605,8 @@ class _SavedValues:
         arguments = self._backward.kwargs()
         names: dict[int, str] = {}
         replacements = {}
-        # Sorted so that a name of the backward program's arguments is kept in preference to others:
-        # that program knows no other names.
+        # Names that are arguments of the backward program come first, and are kept: that program
+        # knows no other names.
         for op in sorted(self._outputs(), key=lambda op: scope_name(op) not in arguments):
             name = scope_name(op)
             known = names.setdefault(op.operand_source(0).id, name)

@@ -690,7 +690,7 @@ def must_run_sequentially(nodes: Collection[OpNode], drawing: int) -> bool:
         nodes: All operators.
         drawing: The number of engine operators that sample random numbers.
     """
-    # With an engine operator that samples, and another one, the order has to be enforced: Paddle
+    # If an engine operator samples, and another operator too, the order has to be enforced: Paddle
     # keeps the order of its own stochastic operators only.
     native = sum(not node.is_engine and DRAW in node.effects for node in nodes)
     if drawing > 0 and drawing + native > 1:

@@ -104,7 +104,7 @@ def _members(value: Value) -> Iterator[Value]:
 
 
 def _empty_results(op: Operation) -> Iterator[Value]:
-    """The empty results of an operator, without saved state for its gradient and lists."""
+    """Yields the empty results of an operator, except lists and saved state for its gradient."""
     if op.name() in REGIONS or not op.name().startswith("pd_op."):
         return
     entry = find_converter(op.name())

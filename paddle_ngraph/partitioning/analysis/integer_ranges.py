@@ -30,7 +30,8 @@ _INT64 = -(2**63), 2**63 - 1
 _NEEDS_64_BITS = "int64 arithmetic needs 64 bits, the engine computes it in 32"
 # Maximum number of elements of an input that is read by value because only builds use its results.
 _MAX_VALUE_INPUT_ELEMENTS = 64
-# Roles of operands of arithmetic: not indices, shapes, or operands that only a build reads.
+# Roles of inputs that are operands of arithmetic: neither indices, nor shapes, nor inputs that only
+# a build reads.
 _ARITHMETIC_ROLES = (Role.DATA, Role.SAVED)
 # Larger than any loop counter of the engine: bounds that grow from iteration to iteration of a loop
 # are widened to these, and become unknown if they still grow.
@@ -245,7 +246,7 @@ class Integers:
         return self._static[vid]
 
     def is_known_to(self, reader: OpNode, vid: str) -> bool:
-        """Whether the contents are known during the build of the function of ``reader``."""
+        """Whether the contents of ``vid`` are known when the function of ``reader`` is built."""
         return (reader, vid) not in self._candidates.cut_off and self.is_static(vid)
 
     def _makes_static(self, node: OpNode) -> bool:
@@ -286,7 +287,7 @@ class Integers:
         return is_short and is_integer and all(map(self._is_build_only, node.writes))
 
     def _is_build_only(self, vid: str) -> bool:
-        """Whether only builds read the values computed from ``vid``, as far as operators show."""
+        """Whether builds alone, no run, read what ``vid`` determines, as far as operators show."""
         if vid not in self._build_only:
             node, readers = self._view.producer.get(vid), self._view.readers.get(vid, ())
             self._build_only[vid] = (
@@ -578,9 +579,9 @@ class Integers:
         return growths
 
     def _growth_by(self, node: OpNode, growths: Mapping[str, Range]) -> Range | None:
-        """The (minimum, maximum) of the result of ``node`` minus the variable of :meth:`_growths`.
+        """The (minimum, maximum) offset of ``node``'s result from the variable of :meth:`_growths`.
 
-        ``None`` if unknown. ``growths`` contains those of the variables that ``node`` reads.
+        ``None`` if unknown. ``growths`` contains the offsets of the variables that ``node`` reads.
         """
         if node.type in VALUE_PRESERVING:
             return growths.get(node.reads[0])

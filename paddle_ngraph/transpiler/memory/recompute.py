@@ -143,7 +143,7 @@ class _RecomputeSearch:
             gained = self._apply(choice, usage) or gained
 
     def _analyze(self, now: int) -> None:
-        """Finds producer, last use, and first use from the peak on, of each buffer."""
+        """Finds producer, last use, and first use from the peak ``now`` on, of each buffer."""
         self._peak = now
         self._position = {step: number for number, step in enumerate(self._steps)}
         self._position_of_node = {

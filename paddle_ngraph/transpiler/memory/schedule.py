@@ -12,7 +12,7 @@ Edges = Mapping[MemoryStep, Sequence[MemoryStep]]
 
 
 def schedule(lifetimes: Lifetimes) -> list[MemoryStep]:
-    """The steps in the best order found; its peak does not exceed that of program order."""
+    """The steps in the order found with the least peak of memory, at most that of program order."""
     edges = edges_of(lifetimes)
     late = _defer_allocations(lifetimes, edges)
     orders: tuple[list[MemoryStep], ...] = (

@@ -251,7 +251,7 @@ class Source {
   // The number of batches, or entries, in the file; 0: each step is fed the whole file.
   size_t entries() const { return entries_; }
 
-  // Throws Error unless another file has rows, or entries, for an equal number of steps.
+  // Throws Error unless this file and `other` have rows, or entries, for an equal number of steps.
   void require_as_many(const Source& other) const {
     const size_t rows = file_.shape()[0], others = other.file_.shape()[0];
     if (rows * std::max<size_t>(1, other.rows_) == others * std::max<size_t>(1, rows_)) return;

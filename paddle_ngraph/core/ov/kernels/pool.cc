@@ -110,7 +110,8 @@ void match_window(const float* x, int64_t width, const PoolWindow& rows, const P
   }
 }
 
-// The larger of the running maximum and the element of the stripe, with its index.
+// Replaces each running maximum in `out`, and its index in `mask`, by the element of the stripe if
+// that is larger.
 template <int64_t kStride>
 NGRAPH_INLINE inline void find_stripe(const float* x, const Stripe& stripe, int64_t stride,
                                       int32_t position, float* out, int32_t* mask) {

@@ -10,7 +10,7 @@ namespace paddle_ngraph {
 // Number of independent partial sums (and maxima) of a row.
 constexpr int64_t kLanes = 16;
 
-// The sum of term(i) for i in [0, count).
+// The sum of term(i) for i in [0, count), in vectorized order.
 template <typename Term>
 NGRAPH_INLINE inline float sum_of(int64_t count, const Term& term) {
   float sums[kLanes] = {};

@@ -120,7 +120,7 @@ def call_eagerly(call: TracedCall, values: dict[int, Any]) -> None:
 
 
 def bind(expected: Any, result: Any, values: dict[int, Any]) -> None:
-    """Adds the results of an operator to ``values``, by the ids in the captured result."""
+    """Adds the results of a call to ``values``, by the ids in ``expected``, its recorded result."""
     if isinstance(expected, _core.TracedValue):
         values[expected.index] = result
     elif isinstance(expected, (list, tuple)):

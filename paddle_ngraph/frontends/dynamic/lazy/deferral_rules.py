@@ -114,7 +114,8 @@ _MATMULS_AND_CONVOLUTIONS = (
     "kron matmul mv"
 )
 _NORMALIZATION = "group_norm instance_norm layer_norm"
-# Sizes, axes and scalars may be tensors, too, on whose values the shape of a result would depend.
+# Operators whose sizes, axes and scalars may be tensors, too. The shape of the result would depend
+# on their values, so a call is deferred only if no argument but the first one is a tensor.
 _SHAPE_DEPENDENT = (
     "all any argmax argmin argsort clip concat cumsum diag diag_embed diagonal flatten "
     "flip frobenius_norm logsumexp max max_pool2d_with_index maxout mean mean_all meshgrid min pad "
@@ -173,8 +174,9 @@ _EAGER_OPERATORS = (
 )
 EAGER_OPERATORS = frozenset(_EAGER_OPERATORS.split())
 
-# Operators that depend on shapes only, which lazy tensors have, are computed at once, too. Values
-# computed from their results are equal for equal shapes, so that reading them is no graph break.
+# Operators whose results depend on shapes only, which lazy tensors have, are computed at once, too.
+# Values computed from these results are equal for equal shapes, so that reading them is no graph
+# break.
 SHAPE_QUERIES = frozenset({"numel", "shape", "shape64"})
 # Calls that read the data of a tensor, which is no graph break if the tensor is materialized. The
 # NumPy array of the first set exposes the memory to writes; results of the second set do not.
@@ -237,8 +239,8 @@ def eager_function(name: str, is_method: bool) -> Callable[..., Any]:
 
 
 def _with_stopped_gradient(x: Any) -> Any:
-    # Sets the property by the core: setting Python's attribute would be a graph break, and read the
-    # memory of a view.
+    # Sets `stop_gradient` by the core: setting Python's attribute would be a graph break, and read
+    # the memory of a view.
     _core.set_stop_gradient(x, True)
     return x
 
@@ -258,7 +260,7 @@ _IN_PLACE_VARIANTS: dict[str, Callable[..., Any]] = {
 
 
 def program_function(name: str, is_method: bool) -> Callable[..., Any]:
-    """Returns the function that adds an operator to a program, with the arguments of the call."""
+    """Returns the function that adds an operator to a program; its arguments are the call's."""
     if name in _PROGRAM_VARIANTS:
         return _PROGRAM_VARIANTS[name]
     if is_method:

@@ -383,7 +383,7 @@ def _eager_views(
 
 
 def _levels(calls: list[TracedCall], metas: list[TensorMeta], needed: set[int]) -> list[int]:
-    """Returns the level of each call: the most needed differentiable values on a path to it."""
+    """Returns the level of each call: the most needed, differentiable values on any path to it."""
     of_value: dict[int, int] = {}
     computed: set[int] = set()
     levels = []
