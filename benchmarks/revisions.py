@@ -133,8 +133,8 @@ def _in_process_pairs(
                 start(side)
                 step(side)  # compiles
             for sample in range(samples):
-                for side in (0, 1) if sample % 2 else (1, 0):
-                    found[side].append(step(sides[side]))
+                for index in (0, 1) if sample % 2 else (1, 0):
+                    found[index].append(step(sides[index]))
     return found
 
 
