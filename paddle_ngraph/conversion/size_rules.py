@@ -90,8 +90,8 @@ class Shapes:
         self._dims: dict[Key, Dims] = {}
         self._values: dict[Key, np.ndarray | None] = {}
         self._sources: dict[str, str] = {}
-        # For each size, an output that shows it, the axis or index there, and whether the size is
-        # in the contents of the output instead of its shape.
+        # For each size, an output of the model from which a run reads the size: the output, an axis
+        # of its shape or an index into its contents, and whether it is an index.
         self._size_locations: dict[Terms, tuple[Output, int, bool]] = {}
         self._size_nodes: dict[Terms, Output] = {}
         # For each trip count, the initial size of a dimension that grows by 1 per iteration.
@@ -112,7 +112,10 @@ class Shapes:
         return [s for s in map(self.guards.size, self.guards.numbers()) if s.terms in known]
 
     def declare_trip_count(self, trip_count: SymbolicSize, before: Number) -> None:
-        """Declares a trip count, implied by a size ``before`` that grows by 1 per iteration."""
+        """Declares that ``trip_count`` iterations of a loop enlarge a dimension of size ``before``.
+
+        The dimension grows by 1 per iteration, so nodes compute the trip count from its final size.
+        """
         self._trip_counts[trip_count.terms] = before
 
     def declare_contents(self, output: Output, numbers: Sequence[Number]) -> None:

@@ -407,7 +407,10 @@ def _attribute(node: Node, name: str) -> int:
 
 
 def _reduced_axes(node: Node) -> list[int] | None:
-    """The axes along which a node computes; ``None`` if they are known in a run only."""
+    """The axes that a node reduces, or along which it is not elementwise, from its attributes.
+
+    ``None`` if the axes are an input whose contents are known in a run only.
+    """
     where = _AXES[node.get_type_name()]
     axes = _known_integers(node, where) if isinstance(where, int) else [_attribute(node, where)]
     is_of_output = node.get_type_name() == "Unsqueeze"
