@@ -275,7 +275,10 @@ class PipelineStage:
         return found[0] if len(found) == 1 else np.mean(found, 0, dtype=found[0].dtype)
 
     def _gather(self, mine: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        """Gathers arrays of all stages, in order: to the last stage, and back."""
+        """Returns the arrays of all stages, in the order of stages, on every rank.
+
+        Each stage appends its own arrays and sends them on; the last one sends all of them back.
+        """
         found = [*self._receive(self.number - 1), *mine] if self.number > 0 else mine
         if self.number < self._last:
             self._send(self.number + 1, found)

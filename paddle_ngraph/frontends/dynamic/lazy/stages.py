@@ -403,7 +403,9 @@ def _levels(calls: list[TracedCall], metas: list[TensorMeta], needed: set[int]) 
 
 
 def _join_readers(levels: list[int], calls: list[TracedCall], needed: set[int]) -> None:
-    """Moves each call without requested results to the level of its first reader.
+    """Sets the level of each call without requested results to that of its first reader.
+
+    Then the call is in the reader's stage, and its result need not be passed between stages.
 
     Examples are a reshaped bias, and random numbers that select a branch of a network.
     """
