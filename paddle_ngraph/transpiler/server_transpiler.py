@@ -154,7 +154,10 @@ def _parameter(gradient: ParameterGradient) -> Value:
 
 
 def _written_by_server(program: Program, training: TrainingProgram) -> set[str]:
-    """The variables that operators after the last gradient write, with a gradient or without."""
+    """The names of the variables that the operators after the last gradient overwrite.
+
+    The parameter server runs these operators: optimizer updates, and others without a gradient.
+    """
     last = max((gradient.index for gradient in training.gradients), default=-1)
     variables = training_program.variables(program)
     names = {value.id: name for name, value in variables.items()}

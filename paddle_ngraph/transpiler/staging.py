@@ -153,7 +153,10 @@ class Staging:
         return list(dict.fromkeys(m for vid in node.reads for m in self.view.members(vid)))
 
     def producer(self, vid: str) -> OpNode | None:
-        """The operator that computes a variable; ``None`` for feeds and variables of the scope."""
+        """The operator of the program that computes the variable with id ``vid``.
+
+        ``None`` for feeds and variables of the scope.
+        """
         node = self.view.producer.get(vid)
         return None if node is None or node.is_source else node
 

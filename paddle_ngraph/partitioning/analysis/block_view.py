@@ -327,7 +327,7 @@ class BlockView:
         return TensorSpec(number, *self._types[vid])
 
     def unpacked(self, value: Value) -> list[str] | None:
-        """The ids of the variables in ``value``: its own, or those of the members of a list.
+        """The ids of the variables in ``value``: that of a tensor, or those of a list's members.
 
         ``None`` if the members of a list are unknown; empty for an absent value.
         """
@@ -364,7 +364,10 @@ class BlockView:
         return members
 
     def all_members(self, value: Value, type: Any) -> Iterator[tuple[str, Any]]:
-        """Yields id and type of a result, or of each member of a list, even without a reader."""
+        """Yields (id, type) of a result or, for a list, of each member.
+
+        A member of a list without a reader has no variable; its id is made from that of the list.
+        """
         if type is None:
             return
         if not isinstance(type, list):
