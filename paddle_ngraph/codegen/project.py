@@ -330,5 +330,5 @@ def _declared(name: str, variable: CppVariable) -> dict[str, Any]:
 
 
 def _file_of(variable: str) -> str:
-    """The file of a variable in the model directory; the runtime uses equal names."""
+    """The path of a variable's file in the model folder; the C++ runtime names files equally."""
     return f"variables/{quote(variable, safe='').replace('~', '%7E')}.npy"

@@ -297,7 +297,9 @@ def give_up(text: str) -> None:
 
 
 def remember(text: str, signature: Signature, values: Mapping[int, bytes], chunks: int = 1) -> None:
-    """Records a run of a graph with this signature and these contents; also for the C++ engine.
+    """Records sizes and contents of the inputs of a run of a graph, for dynamic shapes.
+
+    Also called by the C++ engine.
 
     Args:
         text: The graph string.

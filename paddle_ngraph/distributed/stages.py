@@ -290,7 +290,8 @@ class PipelineStage:
     def _run(self, stage_program: StageProgram, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Runs a program of this stage; returns the values that other programs read, by name."""
         feed = {name: given[name] for name in (*stage_program.feeds, *stage_program.takes)}
-        # A learning rate schedule sets its variable in this scope, whatever ``scope`` a run gets.
+        # The scope_guard is for learning rate schedules: Executor.run sets their variable in the
+        # current scope, and ignores its argument ``scope``.
         with paddle.static.scope_guard(self._scope):
             found = self._executor.run(
                 stage_program.program, feed=feed, fetch_list=stage_program.fetches

@@ -178,7 +178,8 @@ void kernel(paddle::CustomOpKernelContext* context) {
   const auto attributes = attributes_of(*context);
   try {
     const GemmProvider& gemm = provider();
-    // The caller may be a Python thread (a dynamic graph) or a worker of the Executor.
+    // The caller may be a Python thread (dynamic mode), which has the GIL, or a worker thread of
+    // Paddle's executor, which lacks the GIL.
     std::optional<GilRelease> released;
     if (PyGILState_Check() != 0) released.emplace();
     set_outputs(context, run(Inputs(*context), attributes, gemm));

@@ -59,7 +59,8 @@ def _quantized(x: Output, scale: Output, qmax: int, round_type: int) -> Any:
         above = opset15.maximum(x, opset15.negative(scale))
         inside = opset15.minimum(above, scale)
     whole = opset15.round(opset15.multiply(inside, factor), mode)
-    # The clamp declares the number of levels for passes; after the clipping of x it has no effect.
+    # The clamp shows passes the number of quantization levels. The result stays the same, since x
+    # has been clipped to the range.
     return keep_nan(x, opset15.clamp(whole, float(low), float(qmax)))
 
 

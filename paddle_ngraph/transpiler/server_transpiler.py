@@ -68,12 +68,12 @@ class Table:
 
     @property
     def numbers(self) -> str:
-        """The feed of the server's programs for the indices of rows, int64 ``[rows]``."""
+        """The name of the feed of the server's programs with indices of rows, int64 [rows]."""
         return f"{self.name}@numbers"
 
     @property
     def gradients(self) -> str:
-        """The feed of the server's program for gradients of rows, float32 ``[rows, width]``."""
+        """The name of the feed of the server's program with gradients, float32 [rows, width]."""
         return f"{self.name}@gradients"
 
 

@@ -109,7 +109,7 @@ def _batch_size(model: Model, sizes: SizeInfo) -> int:
 
 
 def _best_part_count(model: Model, samples: int, threads: int) -> int:
-    """The largest number of chunks with enough work each, and with few idle threads."""
+    """The largest number of chunks of a batch with enough work each, for few idle threads."""
     work = _multiplications(model) if samples > 1 else 0
     for chunks in range(min(samples, work // SETTINGS.min_multiplications_per_chunk), 1, -1):
         if (

@@ -1806,8 +1806,8 @@ bool Capture::may_mutate(const InterceptedFunction& function, PyObject* tensor) 
   if (number < 0) return function.rule.mutation == Mutation::kValues && owns_memory(tensor);
   if (!is_result_[number]) return false;
   if (function.rule.mutation == Mutation::kStopGradient) return true;
-  // Not if stop_gradient of the tensor was set: values that have a gradient would let the gradient
-  // pass again.
+  // A write is not deferred if stop_gradient of the tensor was set: a written value that has a
+  // gradient would let the gradient pass again.
   if (call_of(number).function->rule.mutation == Mutation::kStopGradient) return false;
   const TracedTensorMeta& kind = known_meta(number);
   // If gradients are off, autograd treats the tensor as its former value even after the write: the

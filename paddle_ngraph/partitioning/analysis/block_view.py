@@ -125,8 +125,8 @@ _COMMUNICATION = frozenset(
         "pd_op.send_and_recv",
     }
 )
-# Suffixes of the place attribute: of programs whose operators run sequentially in program order,
-# and of programs whose parameters another program updates repeatedly.
+# Suffixes of an operator's place attribute that mark the whole program: one whose operators run
+# sequentially in program order, and one whose parameters another program updates repeatedly.
 _SEQUENTIAL_MARK, _TRAINED_MARK = "/in_order", "/trained"
 _MARKS = re.compile(f"(?:{_SEQUENTIAL_MARK}|{_TRAINED_MARK})*$")
 # Ordering effects: sampling, acting outside, communicating. Operators that share an effect keep
@@ -704,7 +704,7 @@ def must_run_sequentially(nodes: Collection[OpNode], drawing: int) -> bool:
 
 
 def changes_parameters(program: Program | Block) -> bool:
-    """Whether running a program changes variables that outlive the run: parameters, any alias."""
+    """Whether an operator of a program, in any block, writes a parameter or an alias of one."""
     views = [BlockView(block) for block in blocks_outermost_first(program)]
     sources = [node for view in views for node in view.nodes if node.type == "builtin.parameter"]
     parameters = {vid for node in sources for vid in node.writes}

@@ -158,8 +158,8 @@ OPERATORS: dict[str, _core.DeferralRule] = {
     "batch_norm": _rule(has_reserve=True),
     "divide": _rule(requires_floats=True),
     "dropout": _rule(is_stochastic=True),
-    # Not deferred with gradients and ``sparse=True``: a gradient of selected rows is no dense
-    # tensor.
+    # An embedding with ``sparse=True`` is not deferred while gradients are on: its gradient, of
+    # selected rows, is no dense tensor.
     "embedding": _rule(required_with_gradient=((3, False),), values=_core.ValueRule(_ALONG, 0, 1)),
     "rnn": _rule(required=((3, None), (5, 0.0)), unread=4),
     "uniform": _rule(max_tensors=0, is_stochastic=True),

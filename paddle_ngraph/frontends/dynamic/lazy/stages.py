@@ -31,7 +31,8 @@ _NO_RESULTS: frozenset[int] = frozenset()
 # In a set of reached results, this member stands for all results without a gradient.
 _NO_GRADIENT = frozenset({-1})
 
-# Minimum number of stages before that of a call, and the results whose gradients reach the call.
+# The key by which the calls of a trace are grouped into stages: the minimum number of stages before
+# that of the call, and the ids of the results whose gradients reach the call.
 _StageKey = tuple[int, frozenset[int]]
 
 
