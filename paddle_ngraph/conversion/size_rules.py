@@ -119,7 +119,7 @@ class Shapes:
         self._trip_counts[trip_count.terms] = before
 
     def declare_contents(self, output: Output, numbers: Sequence[Number]) -> None:
-        """Declares the integers in an input, in order; some of them are symbolic sizes."""
+        """Declares the contents of an input of the model: integers, some of them symbolic sizes."""
         for index, number in enumerate(numbers):
             if isinstance(number, SymbolicSize):
                 self._size_locations.setdefault(number.terms, (output, index, True))
@@ -260,7 +260,10 @@ class Shapes:
         return isinstance(number, SymbolicSize) and self.guards.varies_per_iteration(number.terms)
 
     def fixed_value(self, output: Output) -> np.ndarray | None:
-        """The current contents of ``output``, if independent of data; fixes the sizes involved."""
+        """The contents of ``output`` at the current sizes; ``None`` if they depend on data.
+
+        Fixes the sizes involved: the function is valid for their current values only.
+        """
         node = output.get_node()
         type_name = node.get_type_name()
         if type_name == "Constant":

@@ -21,8 +21,8 @@ from paddle_ngraph.conversion.registry import Limit, Role, converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, keep_nan, reshaped
 
-# Paddle's attribute for rounding half to even, with qmax + 1 negative levels; otherwise half away
-# from zero, with qmax of them.
+# The value of Paddle's attribute round_type for rounding half to even, with qmax + 1 negative
+# levels. Other values: rounding half away from zero, with qmax negative levels.
 _ROUND_TO_EVEN = 0
 # Paddle treats scales up to this one as zero and divides by a slightly larger value.
 _MIN_SCALE = 1e-30

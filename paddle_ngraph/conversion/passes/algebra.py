@@ -69,9 +69,10 @@ def _insert_barrier(total: Output) -> None:
 
 
 def _is_linear(reader: Node) -> bool:
-    """Whether ``reader``, which reads a sum, adds a constant to it or multiplies it by one.
+    """Whether ``reader``, which reads a sum, adds a constant to it or multiplies it by a constant.
 
-    Reshapes, transposes and broadcasts of the sum in between are followed to their readers.
+    If ``reader`` only reshapes, transposes or broadcasts the sum, whether a reader of the result
+    does so.
     """
     type_name = reader.get_type_name()
     if type_name in _LINEAR:

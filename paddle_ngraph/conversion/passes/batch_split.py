@@ -407,7 +407,7 @@ def _attribute(node: Node, name: str) -> int:
 
 
 def _reduced_axes(node: Node) -> list[int] | None:
-    """The axes that a node reduces, or along which it is not elementwise, from its attributes.
+    """The axes along which a node is not elementwise, such as the reduced ones.
 
     ``None`` if the axes are an input whose contents are known in a run only.
     """

@@ -371,7 +371,7 @@ class Requests {
     ~Lease() {
       std::lock_guard<std::mutex> lock(owner_->mutex_);
       // The requests go back to the pool in reverse order, so that the next run gets the first one
-      // first again, which is already bound to the memory of that run's first chunk.
+      // first again, which is already bound to the memory of the first chunk.
       for (; !requests_.empty(); requests_.pop_back()) {
         owner_->idle_.push_back(std::move(requests_.back()));
       }

@@ -191,7 +191,7 @@ def _cached_call(switch: Repeatable, prepared: Any, call: dict[str, Any]) -> _Ca
 def _is_unchanged(program: Any, fetches: tuple[Any, ...]) -> Callable[[], bool]:
     """Returns a function without arguments that checks whether a cached call is still valid.
 
-    The function returns whether ``program`` and the names of ``fetches`` are as they are now.
+    The function compares ``program`` and the names of ``fetches`` with those at its creation.
 
     The fetches of a ProgramDesc program may be variables of another program, of which this one
     is a clone.

@@ -57,7 +57,7 @@ class _Call(NamedTuple):
 def treat_as_writers() -> None:
     """Treats weights as being written until the calls of Paddle in progress now have returned.
 
-    These are calls of all threads, which the patches have not seen.
+    The patches have not seen these calls, which any thread may have made.
     """
     calls = list(_present_calls())
     if calls:

@@ -94,7 +94,7 @@ def seconds() -> float:
 def _recording_options(
     original: Callable[..., Any], positions: dict[str, int], retains: bool = False
 ) -> Callable[..., Any]:
-    """Patches a function that runs a backward pass to record the options of the pass.
+    """Patches Paddle's function for backward passes, so that options of each pass are recorded.
 
     Args:
         positions: The index of the positional argument of each option.

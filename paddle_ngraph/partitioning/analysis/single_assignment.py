@@ -194,7 +194,7 @@ class _Survey:
     ) -> bool:
         """Whether a block yields, at ``index``, memory of its own that it yields nowhere else.
 
-        That is memory of a value that the block defines, or the memory of ``variable``.
+        The memory has to be that of a value that the block defines, or of ``variable``.
         """
         end = tuple(op.blocks())[block].ops[-1]
         value = end.operand_source(index)
