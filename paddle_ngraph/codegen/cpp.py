@@ -53,7 +53,7 @@ def wrapped(begin: str, items: Sequence[str], end: str, indent: str = "   ") -> 
 
 
 def braced(items: Sequence[str]) -> list[str]:
-    """The items of an initializer list, with braces on the first and the last."""
+    """``items``, C++ expressions, with "{" before the first and "}" after the last one."""
     if not items:
         return ["{}"]
     marked = list(items)

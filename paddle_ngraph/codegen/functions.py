@@ -406,7 +406,7 @@ def _overflow_advice(error: Exception) -> str:
 
 
 def _indices_without_weights(positions: Sequence[int], interval: EngineCall) -> list[int]:
-    """The indices of inputs when the inputs that are weights are not counted."""
+    """Converts indices of inputs to indices in the list of inputs without the weights."""
     return [
         position - sum(weight < position for weight in interval.weights) for position in positions
     ]

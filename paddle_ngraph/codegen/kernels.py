@@ -30,8 +30,9 @@ _EFFECT_REASONS = {
     ACT: "it has side effects",
     COMMUNICATE: "it communicates with other processes",
 }
-# The property that determines data-dependent sizes of results, and its operands; for other
-# operators the property is specific to the operator and depends on all operands.
+# By operator: the property of elements whose number is a data-dependent size of a result, and the
+# indices of the operands with these elements. Sizes with equal properties and operands are equal.
+# For any other operator the property is specific to the operator, and depends on all operands.
 _DATA_DEPENDENT_SIZES = {
     "pd_op.nonzero": ("what is not zero", (0,)),
     "pd_op.masked_select": ("what is not zero", (1,)),
@@ -111,7 +112,7 @@ def flat(results: Sequence[Type]) -> list[tuple[str, list[int]]]:
 
 
 def inferred(op: Operation, shapes: Sequence[Sequence[Sizes]]) -> list[Sizes]:
-    """The shapes of the results, flat, for operands of these shapes; -1 if data-dependent.
+    """The shapes of all results of ``op``, for operands of these shapes; -1 if data-dependent.
 
     Raises:
         NgraphError: Paddle rejects operands of these shapes.

@@ -88,8 +88,8 @@ def generate(
     read = _reader(scope if scope is not None else paddle.static.global_scope())
     variables = {each.name: read(each.name) for each in cpp_program.persistent}
     _require_files(cpp_program)
-    # The shapes that variables have in the scope are used: these may differ from the declared
-    # shapes.
+    # The generated program declares the shapes that variables have in the scope: these may differ
+    # from the shapes declared in the program.
     for each in cpp_program.persistent:
         each.target.shape = variables[each.name].shape
     with processor.target(target_processor):
@@ -330,5 +330,5 @@ def _declared(name: str, variable: CppVariable) -> dict[str, Any]:
 
 
 def _file_of(variable: str) -> str:
-    """The file of a variable in the model directory; the runtime uses equal names."""
+    """The path of a variable's file in the model folder; the C++ runtime names files equally."""
     return f"variables/{quote(variable, safe='').replace('~', '%7E')}.npy"

@@ -257,7 +257,7 @@ class BodyBuilder:
         inputs.add_outer_sizes()
 
     def _source(self, index: int, source: Output | TensorArray) -> Output:
-        """The node that the block reads for a source: itself, or the elements of a TensorArray."""
+        """The node that the body reads for ``source``: ``source``, or a TensorArray's elements."""
         if not isinstance(source, TensorArray):
             return source
         # The body gets a dummy instead of the elements of an array to which it only appends.

@@ -69,7 +69,10 @@ class ConstantFolding:
         return output if value is None else opset15.constant(value).output(0)
 
     def _from_sizes(self, shapes: Shapes, output: Output) -> Output:
-        """Integers computed from sizes, as a node that is valid for all sizes; int64 inside."""
+        """A node in place of ``output``, integers computed from sizes, that is valid for all sizes.
+
+        Computes in int64, and converts the result to the dtype of ``output``.
+        """
         dtype = output.get_element_type()
         if dtype.is_real():
             return output
@@ -107,7 +110,7 @@ class ConstantFolding:
         return np.array(results[output.get_index()].data)
 
     def _evaluated(self, node: Node) -> list[ov.Tensor] | None:
-        """The outputs of a node, if they are small and follow from constants and shapes."""
+        """The contents of a node's outputs, if small and determined by constants and shapes."""
         if not node.input_values() or touches_empty_tensor(
             node
         ):  # nGraph would write beyond the end of empty outputs

@@ -70,7 +70,10 @@ def evaluated(values: Sequence[Output]) -> list[np.ndarray]:
 
 
 def _run(model: Model) -> list[np.ndarray]:
-    """The results of a model without parameters; the plugin computes those that are not folded."""
+    """The contents of the results of a model without parameters.
+
+    Contents of results that are constants are read, and the plugin computes the others.
+    """
     sources = [result.input_value(0) for result in model.get_results()]
     folded = [source.get_node().get_type_name() == "Constant" for source in sources]
     rest = [opset15.result(source) for source, is_folded in zip(sources, folded) if not is_folded]
@@ -213,7 +216,10 @@ def _path(value: Output) -> tuple[Node, list[Node]]:
 
 
 def is_constant(value: Output) -> bool:
-    """Whether ``value`` is a constant or a view of one, which the plugin packs beforehand."""
+    """Whether ``value`` is a constant, or a reshape or transpose of one.
+
+    Then the plugin packs ``value`` for its kernels at compilation, not in each run.
+    """
     return bool(_path(value)[0].get_type_name() == "Constant")
 
 

@@ -90,7 +90,10 @@ def denial_reason(op: Op, device: str = CPU) -> str | None:
 
 
 def is_overflow_check_denied(op: Op, device: str = CPU) -> bool:
-    """Whether runs do not check operators like ``op`` on a device: overflows were too frequent."""
+    """Whether the denylist has ``op`` for its overflow check, since too many runs failed it.
+
+    Such an operator is converted only if its integers certainly fit into int32.
+    """
     return bool(_denied_checks) and (op.type, _operator_key(op), device) in _denied_checks
 
 

@@ -194,7 +194,10 @@ class _SeenShapes:
     def symbolic_dims(
         self, signature: Signature, contents: Mapping[int, Shape], includes_batch: bool = True
     ) -> SymbolicDims:
-        """Returns the symbols of sizes that differed; of axis 0 only with ``includes_batch``."""
+        """Returns the symbol of each size that has differed between the recorded signatures.
+
+        Sizes of axis 0 have symbols only with ``includes_batch``.
+        """
         rows = [[n if n in self.varied else None for n in row] for row in self.classes]
         if not includes_batch:
             for row in rows[: len(signature)]:
@@ -253,10 +256,10 @@ class _GraphShapes:
     is_given_up: bool = False
 
     def should_fix_batch(self, symbolic_dims: SymbolicDims) -> bool:
-        """Whether a function in which all but the batch is dynamic is to be tried.
+        """Whether to try a function with a static batch size and all other dimensions dynamic.
 
         Args:
-            symbolic_dims: The symbolic dimensions without that restriction.
+            symbolic_dims: The symbolic dimensions, the batch size included.
         """
         sizes = symbolic_dims.batches()
         if (
@@ -294,7 +297,9 @@ def give_up(text: str) -> None:
 
 
 def remember(text: str, signature: Signature, values: Mapping[int, bytes], chunks: int = 1) -> None:
-    """Records a run of a graph with this signature and these contents; also for the C++ engine.
+    """Records sizes and contents of the inputs of a run of a graph, for dynamic shapes.
+
+    Also called by the C++ engine.
 
     Args:
         text: The graph string.

@@ -206,7 +206,10 @@ class IntegerChecks:
             self._deferred.update((spec.id, check) for spec in op.output_specs())
 
     def forwarded_check(self, op: Op) -> DeferredCheck | None:
-        """The deferred check of an operator's only output; checks of other inputs are applied."""
+        """The deferred overflow check of an input, to be deferred to the output of ``op``, if any.
+
+        Applies the deferred checks of all other inputs now.
+        """
         if not self._deferred:
             return None
         entry = find_converter(op.type)

@@ -254,7 +254,7 @@ class BodyInputs(ModelInputs):
         return self.with_hints(node, sizes.reshape(-1).tolist())
 
     def add_outer_sizes(self) -> None:
-        """Adds a parameter with the sizes that are known in the surrounding block."""
+        """Adds a parameter to a body: the symbolic sizes known in the block around, as integers."""
         outer_shapes = self._outer_sizes.shapes
         if outer_shapes is None or self._sizes.shapes is None:
             return

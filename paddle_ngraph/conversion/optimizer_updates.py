@@ -134,7 +134,10 @@ class _Finder:
         return found
 
     def _update_of(self, node: Node) -> _RemovableUpdate | None:
-        """The update of a parameter by ``node``; ``None`` if it is none, or cannot be taken out."""
+        """The optimizer update that ``node`` computes, if it can be taken out of the model.
+
+        ``None`` for other nodes.
+        """
         rule = OPTIMIZER_RULES.get(node.get_type_name())
         if rule is None:
             return None
@@ -223,8 +226,8 @@ class _Sources:
     ) -> None:
         self._draft = draft
         self._feeds = feeds
-        # The states that cannot be operands, since an update overwrites them. States that are
-        # filled can be: fills run after every read.
+        # The states that updates cannot read as operands, since another update overwrites them.
+        # States that are filled with a constant can be operands: fills run after every read.
         overwritten = {
             state for update in found for state in update.states if update.optimizer != FILL_STATE
         }

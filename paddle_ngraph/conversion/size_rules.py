@@ -90,8 +90,8 @@ class Shapes:
         self._dims: dict[Key, Dims] = {}
         self._values: dict[Key, np.ndarray | None] = {}
         self._sources: dict[str, str] = {}
-        # For each size, an output that shows it, the axis or index there, and whether the size is
-        # in the contents of the output instead of its shape.
+        # For each size, an output of the model from which a run reads the size: the output, an axis
+        # of its shape or an index into its contents, and whether it is an index.
         self._size_locations: dict[Terms, tuple[Output, int, bool]] = {}
         self._size_nodes: dict[Terms, Output] = {}
         # For each trip count, the initial size of a dimension that grows by 1 per iteration.
@@ -112,11 +112,14 @@ class Shapes:
         return [s for s in map(self.guards.size, self.guards.numbers()) if s.terms in known]
 
     def declare_trip_count(self, trip_count: SymbolicSize, before: Number) -> None:
-        """Declares a trip count, implied by a size ``before`` that grows by 1 per iteration."""
+        """Declares that ``trip_count`` iterations of a loop enlarge a dimension of size ``before``.
+
+        The dimension grows by 1 per iteration, so nodes compute the trip count from its final size.
+        """
         self._trip_counts[trip_count.terms] = before
 
     def declare_contents(self, output: Output, numbers: Sequence[Number]) -> None:
-        """Declares the integers in an input, in order; some of them are symbolic sizes."""
+        """Declares the contents of an input of the model: integers, some of them symbolic sizes."""
         for index, number in enumerate(numbers):
             if isinstance(number, SymbolicSize):
                 self._size_locations.setdefault(number.terms, (output, index, True))
@@ -257,7 +260,10 @@ class Shapes:
         return isinstance(number, SymbolicSize) and self.guards.varies_per_iteration(number.terms)
 
     def fixed_value(self, output: Output) -> np.ndarray | None:
-        """The current contents of ``output``, if independent of data; fixes the sizes involved."""
+        """The contents of ``output`` at the current sizes; ``None`` if they depend on data.
+
+        Fixes the sizes involved: the function is valid for their current values only.
+        """
         node = output.get_node()
         type_name = node.get_type_name()
         if type_name == "Constant":

@@ -362,7 +362,7 @@ class Guards:
         return False
 
     def is_zero(self, terms: Terms) -> bool:
-        """Whether ``terms == 0``; adds a guard if that is not known for every value."""
+        """Whether the polynomial ``terms`` is 0; adds a guard unless known for every value."""
         lower, upper = self.bounds(terms)
         if lower > 0 or upper < 0 or terms in self._unequal:
             return False
@@ -407,7 +407,10 @@ class Guards:
         raise Undecided
 
     def _is_zero_in_every_iteration(self, terms: Terms) -> bool:
-        """Whether ``terms == 0`` in all iterations or in none; may add guards. Raises Undecided."""
+        """Whether the polynomial ``terms`` is 0 in all iterations (``True``) or in none.
+
+        May add guards. Raises Undecided if neither is certain.
+        """
         return self.is_at_least_zero(terms) and not self.is_at_least_zero(
             _sum(terms, _constant(-1))
         )

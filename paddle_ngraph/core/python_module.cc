@@ -155,7 +155,8 @@ py::array share_as_array(const phi::DenseTensor& tensor) {
   return py::array(py::dtype(numpy_name(tensor)), numpy_shape(tensor), data, owner);
 }
 
-// Arrays on the memory of tensors; further tensors at an address already shared are copied.
+// NumPy arrays that share the memory of `tensors`. Of several tensors at one address, only the
+// first one is shared, and the others are copied.
 std::vector<py::array> share_as_arrays(const std::vector<const phi::DenseTensor*>& tensors) {
   std::vector<py::array> arrays;
   std::set<const void*> shared_addresses;

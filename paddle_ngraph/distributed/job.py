@@ -201,7 +201,7 @@ class DistributedJob:
 
 
 def _reject_used_port(master: str) -> None:
-    """Raises NgraphError for a used port, for which Paddle's store would abort the process."""
+    """Raises NgraphError if the port of ``master`` is in use: Paddle's store would abort then."""
     _, _, port = master.rpartition(":")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -104,7 +104,10 @@ class ProcessLink:
         return Message(MessageKind(kind), arrays)
 
     def send_next(self, outbox: queue.SimpleQueue[Message]) -> Message:
-        """Sends the next message of the queue, and heartbeats until then; returns the message."""
+        """Sends the next message of ``outbox``, once there is one; returns the message.
+
+        Sends heartbeats to the peer while the queue is empty.
+        """
         while True:
             try:
                 message = outbox.get(timeout=_HEARTBEAT_SECONDS)

@@ -25,7 +25,8 @@ VARIABLE = "PADDLE_NGRAPH_REPORTS"
 # Environment variable for the id of this start of the job: two jobs may have one port.
 JOB_VARIABLE = "PADDLE_NGRAPH_JOB"
 HEARTBEAT_SECONDS = 1.0
-# Short enough that a report is written at once: writes of up to 4096 bytes are atomic.
+# Short enough that a rank writes a report to the launcher's pipe in one piece: writes of up to 4096
+# bytes to a pipe are atomic.
 _MAX_SENTENCE_LENGTH = 500
 
 _lock = new_lock()

@@ -88,7 +88,8 @@ class Server:
         self._outboxes: dict[int, queue.SimpleQueue[Message]] = {
             trainer: queue.SimpleQueue() for trainer in self._trainers
         }
-        # Held while a link is created, since the store serves one thread at a time.
+        # The lock held while the link to a trainer is created, since the store serves one thread at
+        # a time.
         self._linking = new_lock()
         self._pushed: dict[int, Arrays] = {}
         # All parameters as the one array that the server sends; ``None`` after an update, until

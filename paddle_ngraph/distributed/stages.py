@@ -275,7 +275,10 @@ class PipelineStage:
         return found[0] if len(found) == 1 else np.mean(found, 0, dtype=found[0].dtype)
 
     def _gather(self, mine: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        """Gathers arrays of all stages, in order: to the last stage, and back."""
+        """Returns the arrays of all stages, in the order of stages, on every rank.
+
+        Each stage appends its own arrays and sends them on; the last one sends all of them back.
+        """
         found = [*self._receive(self.number - 1), *mine] if self.number > 0 else mine
         if self.number < self._last:
             self._send(self.number + 1, found)
@@ -287,7 +290,8 @@ class PipelineStage:
     def _run(self, stage_program: StageProgram, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Runs a program of this stage; returns the values that other programs read, by name."""
         feed = {name: given[name] for name in (*stage_program.feeds, *stage_program.takes)}
-        # A learning rate schedule sets its variable in this scope, whatever ``scope`` a run gets.
+        # The scope_guard is for learning rate schedules: Executor.run sets their variable in the
+        # current scope, and ignores its argument ``scope``.
         with paddle.static.scope_guard(self._scope):
             found = self._executor.run(
                 stage_program.program, feed=feed, fetch_list=stage_program.fetches

@@ -81,7 +81,7 @@ class Extension(Protocol):
     """Interface of a strategy that an extension adds for the rewritten programs of an executor."""
 
     def check_feeds(self, shape_of: Callable[[str], Sequence[int]]) -> None:
-        """Raises an error for feeds that the programs do not accept, by whichever strategy.
+        """Raises an error for feeds that the programs do not accept, whichever strategy runs them.
 
         Args:
             shape_of: Returns the shape of the feed of a name; empty if unknown.

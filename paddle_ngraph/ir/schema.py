@@ -73,7 +73,7 @@ def _shape(value: Any, location: str) -> None:
 
 
 def _unchecked(value: Any, location: str) -> None:
-    """Accepts any value of an attribute: the converters that read attributes check them."""
+    """The check of an operator's attribute: accepts any value, since converters check them."""
 
 
 def _optional(check: Check) -> Check:

@@ -178,7 +178,8 @@ void kernel(paddle::CustomOpKernelContext* context) {
   const auto attributes = attributes_of(*context);
   try {
     const GemmProvider& gemm = provider();
-    // The caller may be a Python thread (a dynamic graph) or a worker of the Executor.
+    // The caller may be a Python thread (dynamic mode), which has the GIL, or a worker thread of
+    // Paddle's executor, which lacks the GIL.
     std::optional<GilRelease> released;
     if (PyGILState_Check() != 0) released.emplace();
     set_outputs(context, run(Inputs(*context), attributes, gemm));
@@ -197,8 +198,8 @@ Tensor allocate(const Shape& shape, paddle::DataType dtype = paddle::DataType::F
   return Tensor(std::make_shared<phi::DenseTensor>(empty({dtype, phi::make_ddim(shape)})));
 }
 
-// One mask for all layers, with the random numbers that Paddle's own operator samples from its
-// generator.
+// Samples the dropout mask, one buffer with the masks of all layers of the network. The random
+// numbers are those that Paddle's own operator samples from its generator.
 Tensor sample_mask(const Network& net, int seed) {
   auto mask = allocate({net.mask_size()}, paddle::DataType::UINT8);
   if (net.mask_size() == 0) return mask;

@@ -67,8 +67,8 @@ matmul::primitive_desc describe(const MatmulShape& shape, const memory::desc& b)
           attributes_of(shape.accumulate)};
 }
 
-// Returns make(), a call of oneDNN that acquires internal locks of the library; forks wait
-// meanwhile.
+// Returns the result of make(), which calls oneDNN. Forks wait meanwhile: the call holds internal
+// locks of the library, which would stay locked in a forked process.
 template <typename Make>
 auto made_by_library(const Make& make) {
   const ForkBlocker fork_blocker;

@@ -117,8 +117,9 @@ void apply_dropout(const Network& net, const float* values, const uint8_t* mask,
   });
 }
 
-// Calls `run(row, first, count)` for chunks of the rows whose sequences include this step, and
-// `skip_chunk` for those whose sequences ended before it.
+// Divides the hidden units of each row (a sequence of the batch) into chunks, in parallel. Calls
+// `run(row, first, count)` for a chunk if the sequence includes this step, and `skip_chunk` if the
+// sequence ended before.
 template <typename Run, typename Skip>
 void parallel_active_chunks(const Network& net, int64_t step, ShardRows rows, const Run& run,
                             const Skip& skip_chunk) {
@@ -190,8 +191,8 @@ class ForwardCell {
         from_out->compute(before + rows.first * net_.width(), recurrent_values);
       }
       run_step(i, step, rows);
-      // Creates the matmuls again after a straggler, which changes the number of threads that they
-      // are created for.
+      // After a step in which another thread was late, this thread computes alone, so the matmuls
+      // are created again, for one thread.
       if (timer.has_straggler()) {
         from_state = make_step_matmul(net_.hidden);
         from_out = make_step_matmul(net_.width());
@@ -329,7 +330,8 @@ class GateGrads {
     return {at(row), stride_, transposed, rounded_at(row)};
   }
 
-  // Sums and rounds the gradients of a step, once a shard has written the rows of the step.
+  // Sums the gate gradients of a step over the rows of a shard of the batch, and rounds them to
+  // bfloat16 if needed. Called once the shard has written these rows.
   void finish(int64_t shard, int64_t row, int64_t count) {
     std::vector<float> of_step(gates_, 0.0f);
     for (int64_t i = row; i < row + count; ++i) add(at(i), gates_, of_step.data());

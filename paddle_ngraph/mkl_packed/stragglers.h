@@ -13,7 +13,8 @@
 
 namespace paddle_ngraph::mkl_packed {
 
-// Whether other threads were late recently, so that steps are computed by a single thread.
+// Whether other threads were late recently, so that for a while a single thread computes the steps
+// of recurrent layers.
 bool is_straggling();
 
 // For the duration `time`, has a single thread compute the steps of recurrent layers.

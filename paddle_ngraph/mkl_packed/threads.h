@@ -31,8 +31,8 @@ class OmpThreads {
   bool was_dynamic_;
 };
 
-// The minimum number of rows in a shard: with fewer, reading the packed weight takes longer than
-// multiplying.
+// The minimum number of a batch's rows that a thread computes alone (a shard): with fewer, reading
+// the packed weight takes longer than multiplying.
 constexpr int64_t kMinRowsPerShard = 16;
 
 // Number of rows of a batch that one thread computes in all steps. Sequences are independent of

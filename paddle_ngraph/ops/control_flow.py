@@ -86,7 +86,10 @@ def _captured(bridge: NgraphBridge, op: Op) -> list[Output | TensorArray]:
 
 
 def _append_loop_elements(bridge: NgraphBridge, array: TensorArray, output: Output) -> None:
-    """Appends a loop's elements to a TensorArray; axes of ``output``: iteration, element in it."""
+    """Appends the elements that the iterations of a loop have added to a TensorArray.
+
+    ``output`` has the elements: [iterations, elements of an iteration, ...].
+    """
     iterations, count, *shape = bridge.shape(output)
     bridge.arrays.append(array, reshaped(bridge, output, [iterations * count, *shape]))
 

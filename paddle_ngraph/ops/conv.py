@@ -68,7 +68,7 @@ class _Geometry:
         return any(self.reach(axis) <= self.begin[axis] for axis in range(len(self.size)))
 
     def is_full(self, axis: int) -> bool:
-        """Whether the kernel covers the whole axis: a sum over it, as over channels."""
+        """Whether the convolution's kernel covers the whole axis: a sum, as over channels."""
         return (
             self.groups == 1
             and self.out[axis] == 1
@@ -82,7 +82,7 @@ class _Geometry:
         return all(self.is_full(axis) for axis in range(len(self.size)))
 
     def is_pointwise(self) -> bool:
-        """Whether the kernel is one element and there is no padding in use."""
+        """Whether the convolution has a kernel of one element, one group and no padding."""
         return self.groups == 1 and {*self.kernel} == {1} and not any(self.begin + self.end)
 
     def along(self, axis: int) -> _Geometry:
@@ -135,7 +135,7 @@ class _Convolution:
         self._g = geometry if self._axis is None else geometry.along(1 - self._axis)
 
     def forward(self, data: Output, filter_: Output) -> Output:
-        """[N, C, H, W] and [O, C / groups, KH, KW] -> [N, O, OH, OW]."""
+        """Convolves [N, C, H, W] with [O, C / groups, KH, KW] -> [N, O, OH, OW]."""
         g = self._g
         if self._full.is_dense():
             rows = opset15.matmul(self._rows(data), self._rows(filter_), False, True)
@@ -145,7 +145,7 @@ class _Convolution:
         return reshaped(self._bridge, out, [*self._bridge.shape(out)[:2], *self._full.out])
 
     def data_gradient(self, grad: Output, filter_: Output) -> Output:
-        """[N, O, OH, OW] and [O, C / groups, KH, KW] -> [N, C, H, W]."""
+        """The data gradient: [N, O, OH, OW], [O, C / groups, KH, KW] -> [N, C, H, W]."""
         g = self._g
         channels = self._bridge.shape(filter_)[1] * g.groups
         if self._full.is_dense():
@@ -164,7 +164,7 @@ class _Convolution:
         return self._unfold(folded, channels, self._full.size)
 
     def filter_gradient(self, data: Output, grad: Output) -> Output:
-        """[N, C, H, W] and [N, O, OH, OW] -> [O, C / groups, KH, KW]."""
+        """The filter gradient: [N, C, H, W], [N, O, OH, OW] -> [O, C / groups, KH, KW]."""
         channels = self._bridge.shape(data)[1]
         if self._full.sees_only_padding():
             shape = [self._bridge.shape(grad)[1], channels // self._g.groups, *self._full.kernel]
@@ -209,7 +209,7 @@ class _Convolution:
         return reshaped(self._bridge, node, [self._bridge.shape(node)[0], -1])
 
     def _pointwise(self, data: Output, grad: Output) -> Output:
-        """The matmul of [O, N * OH * OW] and [N * OH * OW, C]."""
+        """The gradient of a pointwise filter: the matmul of [O, N * OH * OW], [N * OH * OW, C]."""
         bridge, g = self._bridge, self._g
         batch, channels, *_ = bridge.shape(data)
         features = bridge.shape(grad)[1]
@@ -356,13 +356,13 @@ class _Blocks:
         return _Blocks(bridge, geometry, data_block, block) if block > 1 else None
 
     def forward(self, data: Output, filter_: Output) -> Output | None:
-        """[N, C, H, W] and [O, C / groups, KH, KW] -> [N, O, OH, OW]."""
+        """Convolves [N, C, H, W] with [O, C / groups, KH, KW] -> [N, O, OH, OW]."""
         data = self._layout.reordered(data, self._data_block)
         out = self._operator("BlockedConvolution", data, filter_, [self._out_block])
         return out and self._layout.plain(out, self._bridge.shape(filter_)[0])
 
     def data_gradient(self, grad: Output, filter_: Output) -> Output | None:
-        """[N, O, OH, OW] and [O, C / groups, KH, KW] -> [N, C, H, W]."""
+        """The data gradient: [N, O, OH, OW], [O, C / groups, KH, KW] -> [N, C, H, W]."""
         if self._data_block == 1:
             return None
         grad = self._layout.reordered(grad, self._out_block)
@@ -371,7 +371,7 @@ class _Blocks:
         return found and self._layout.plain(found, channels)
 
     def filter_gradient(self, data: Output, grad: Output) -> Output | None:
-        """[N, C, H, W] and [N, O, OH, OW] -> [O, C / groups, KH, KW]."""
+        """The filter gradient: [N, C, H, W], [N, O, OH, OW] -> [O, C / groups, KH, KW]."""
         (_, channels, *_), (_, features, *_) = map(self._bridge.shape, (data, grad))
         data = self._layout.reordered(data, self._data_block)
         grad = self._layout.reordered(grad, self._out_block)
@@ -453,7 +453,10 @@ def conv2d_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _output_size(bridge: NgraphBridge, op: Op) -> list[int]:
-    """The requested size, if any: an input of some operators, an attribute of others."""
+    """The requested spatial size of a transposed convolution's output; empty if none is requested.
+
+    The size is an input of some operators, and an attribute of others.
+    """
     if op.has_input("output_size"):
         return [int(size) for size in bridge.constant(op, "output_size").reshape(-1)]
     return [int(size) for size in op.attr("output_size", ())]

@@ -149,7 +149,7 @@ def arange(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _counts_exactly(dtype: Type, *numbers: Any) -> bool:
-    """Whether a range that is computed in integers equals one computed in ``dtype``."""
+    """Whether a range from ``numbers`` (start, end, step) is the same in integers and ``dtype``."""
     if dtype in (Type.i32, Type.i64):
         return True
     return dtype == Type.f32 and all(

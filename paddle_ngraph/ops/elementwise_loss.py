@@ -45,7 +45,8 @@ def _probability(bridge: NgraphBridge, op: Op) -> Node:
     outside = opset15.reduce_sum(select_number(inside, 0.0, 1.0), axes, False)
     reason = "the number of elements of 'input' that are out of range, which is from 0 to 1."
     count = bridge.integers.in_range(opset15.convert(outside, "i32"), 0, 1, RunError.of(op, reason))
-    # Adds the count, which is 0 in an accepted run: otherwise the check would be eliminated.
+    # Adds the count, which is 0 in an accepted run, to x: without a reader of the count, its check
+    # would be eliminated from the model.
     return opset15.add(x, opset15.convert(count, "f32"))
 
 

@@ -373,9 +373,9 @@ def _label_weight(bridge: NgraphBridge, op: Op, shape: list[int]) -> Any:
 
 @converter("pd_op.nll_loss_grad", inputs={"label": Role.INDEX})
 def nll_loss_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``-out_grad * weight`` at the labels, / ``total_weight`` for the mean.
+    """``input_grad``: ``-out_grad * weight`` at the labels, else 0 (Paddle ``nll_loss_grad``).
 
-    (Paddle ``nll_loss_grad``.)
+    For reduction ``mean``, divided by ``total_weight``.
     """
     shape = bridge.shape(bridge.get_input_node(op, "input"))
     hit, ignored = _label_mask(bridge, op, shape, 1)

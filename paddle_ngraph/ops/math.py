@@ -98,7 +98,10 @@ def _logit(op: Op, x: NodeInput) -> Node:
 
 
 def _logit_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
-    """``out_grad / (x * (1 - x))``; 0, or NaN if ``eps`` is 0, outside ``[eps, 1 - eps]``."""
+    """Gradient of ``logit``: ``out_grad / (x * (1 - x))`` in ``[eps, 1 - eps]``.
+
+    Elsewhere 0, or NaN if ``eps`` is 0.
+    """
     eps = op.attr("eps")
     slope = opset15.multiply(x, opset15.subtract(constant(1.0), x))
     outside = opset15.logical_or(

@@ -64,9 +64,10 @@ class _Channels:
         return reshaped(self._bridge, node, [self.size])
 
     def rows(self, node: NodeInput) -> Any:
-        """[N, C, ...] in a layout of the core's normalizations: blocked, if there is one.
+        """Converts [N, C, ...] to a layout that the core's normalization operators accept.
 
-        Otherwise [N, C, S, 1], or [1, 1, N * S, C] where the channels are contiguous.
+        The blocked layout, if ``node`` has been computed in it. Otherwise [N, C, S, 1], or
+        [1, 1, N * S, C] where the channels are contiguous.
         """
         found = None if self.is_last else Blocked.of(self._bridge).find(node)
         if found is not None:

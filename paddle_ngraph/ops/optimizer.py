@@ -284,7 +284,10 @@ def _moving_average(average: NodeInput, keep: float | np.floating[Any], new: Nod
 
 
 def _moving_average_of_square(average: NodeInput, keep: np.floating[Any], new: NodeInput) -> Any:
-    """``keep * average + (1 - keep) * new * new``, multiplied from left to right."""
+    """The moving average ``keep * average + (1 - keep) * new * new`` of squares.
+
+    The factors are multiplied from left to right, as in Paddle's kernels.
+    """
     part = opset15.multiply(opset15.multiply(constant(np.float32(1) - keep), new), new)
     return opset15.add(opset15.multiply(constant(keep), average), part)
 

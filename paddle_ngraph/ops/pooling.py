@@ -364,7 +364,7 @@ def _with_padding_included(pooling: _Pooling) -> tuple[_Pooling, list[int]]:
 
 @converter("pd_op.lp_pool2d", limits=_LP_LIMITS)
 def lp_pool(bridge: NgraphBridge, op: Op) -> None:
-    """The sum of each window, or the root of the sum of squares (Paddle ``lp_pool2d``)."""
+    """Sums of windows, or for norm 2 the roots of sums of squares (Paddle ``lp_pool2d``)."""
     x: Any = get_data(bridge, op, "x")
     pooling = _pooling(op, bridge.shape(x)[2:], _kernel(bridge, op))
     framed, end = _with_padding_included(pooling)

@@ -21,8 +21,8 @@ from paddle_ngraph.conversion.registry import Limit, Role, converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, keep_nan, reshaped
 
-# Paddle's attribute for rounding half to even, with qmax + 1 negative levels; otherwise half away
-# from zero, with qmax of them.
+# The value of Paddle's attribute round_type for rounding half to even, with qmax + 1 negative
+# levels. Other values: rounding half away from zero, with qmax negative levels.
 _ROUND_TO_EVEN = 0
 # Paddle treats scales up to this one as zero and divides by a slightly larger value.
 _MIN_SCALE = 1e-30
@@ -59,7 +59,8 @@ def _quantized(x: Output, scale: Output, qmax: int, round_type: int) -> Any:
         above = opset15.maximum(x, opset15.negative(scale))
         inside = opset15.minimum(above, scale)
     whole = opset15.round(opset15.multiply(inside, factor), mode)
-    # The clamp declares the number of levels for passes; after the clipping of x it has no effect.
+    # The clamp shows passes the number of quantization levels. The result stays the same, since x
+    # has been clipped to the range.
     return keep_nan(x, opset15.clamp(whole, float(low), float(qmax)))
 
 

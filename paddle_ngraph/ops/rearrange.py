@@ -133,7 +133,7 @@ class _Patches:
         return self._size[axis] + self._before[axis] + self._after[axis]
 
     def take(self, bridge: NgraphBridge, x: Output) -> Node:
-        """[N, C, H, W] -> [N, C * KH * KW, OH * OW]."""
+        """Extracts the patches of ``x``: [N, C, H, W] -> [N, C * KH * KW, OH * OW]."""
         batch, channels, *_ = bridge.shape(x)
         node: Any = x
         if any(self._before + self._after):

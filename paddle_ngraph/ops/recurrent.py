@@ -286,7 +286,8 @@ def _forward(mode: str, cell: _Cell, x: Value, mask: Value | None, keeps: bool) 
     after, kept = _CELL_STEPS[mode](gates, recurrent, states)
     out = after[0]
     if mask is not None:
-        # Multiplications, not a Select: Paddle's also spread a NaN after the end of a sequence.
+        # The mask is multiplied, instead of a Select: as in Paddle, a NaN after the end of a
+        # sequence then reaches the state.
         is_active = loop.slice(mask)
         after = [opset15.multiply(state, is_active) for state in after]
         out = after[0]

@@ -218,7 +218,7 @@ def maxout_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _grouped(bridge: NgraphBridge, op: Op) -> tuple[int, list[int]]:
-    """The channel axis, and the shape of ``x`` with that axis split into groups."""
+    """The channel axis of a maxout, and the shape of ``x`` with that axis split into groups."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     axis, groups = op.attr("axis") % len(shape), op.attr("groups")
     return axis, [*shape[:axis], shape[axis] // groups, groups, *shape[axis + 1 :]]

@@ -127,7 +127,7 @@ def tile_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _tile_factors(bridge: NgraphBridge, op: Op, dims: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The shape of ``x`` and the repeats, both of the rank of ``out``."""
+    """The shape of ``x`` and the repeats of a tile, each with leading 1s to the rank of ``out``."""
     repeats = known_ints(bridge, op, "repeat_times")
     rank = max(len(dims), len(repeats))
     return [1] * (rank - len(dims)) + list(dims), [1] * (rank - len(repeats)) + repeats

@@ -190,7 +190,14 @@ class _Sampling:
         return opset15.select(inside, position, self._bridge.full(outside, "int32"))
 
     def weight(self, corner: Sequence[_Neighbour], without: int | None = None) -> Any:
-        """The product of the weights along all axes, or all but one; ``None`` for one."""
+        """The interpolation weight of a corner: the product of its weights along the axes.
+
+        Args:
+            without: An axis to leave out.
+
+        Returns:
+            ``None`` if the product is 1.
+        """
         found = None
         for axis, neighbour in enumerate(corner):
             if axis == without or neighbour.weight is None:

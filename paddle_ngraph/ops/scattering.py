@@ -145,7 +145,8 @@ def _assigned(bridge: NgraphBridge, x: NodeInput, indices: Any, updates: NodeInp
     """``x`` with ``updates[i]`` at ``indices[i]``; of equal indices the last update is written."""
     count, depth = bridge.shape(indices)
     if count > 1:
-        # All updates of a duplicate index write the last value, so their order has no effect.
+        # Each update is replaced by the last one with an equal index, so that the order in which
+        # ScatterNDUpdate writes duplicate indices has no effect.
         last = opset15.gather_nd(_last_update(bridge, bridge.shape(x)[:depth], indices), indices)
         updates = opset15.gather(updates, last, bridge.full(0, "int64"))
     return opset15.scatter_nd_update(x, indices, updates)

@@ -143,7 +143,10 @@ def _recent_element(bridge: NgraphBridge, array: TensorArray, number: int) -> Ou
 
 
 def _checked_index(bridge: NgraphBridge, op: Op, index: str, least: int, count: Number) -> Output:
-    """The index of an element, known only in a run; falls back to Paddle if out of range."""
+    """The index of a TensorArray's element, as a node, since only a run knows it; 0 or more.
+
+    If the index is out of range, the run falls back to Paddle.
+    """
     bridge.integers.require_range(op, index, least, MAX_SYMBOLIC_SIZE)
     position = opset15.convert(reshaped(bridge, bridge.get_input_node(op, index), []), Type.i32)
     size = opset15.convert(reshaped(bridge, bridge.ints([count]), []), Type.i32)

@@ -41,7 +41,9 @@ _BACKWARD_OPERATORS = frozenset(
 
 
 def save_in_blocked_layout(forward: Program, backward: Program, as_it_is: Container[str]) -> bool:
-    """Saves state in the blocked layout if both programs compute with it in that layout.
+    """Rewrites programs to save state in the blocked layout, if both compute with that layout.
+
+    State is saved by the forward program and read by the backward program.
 
     Args:
         as_it_is: Names of saved state that keeps the plain layout in any case.
@@ -136,14 +138,17 @@ def _is_converted(name: str) -> bool:
 
 
 def _to_blocks(value: Value, size: int, before: Operation) -> Value:
-    """Inserts [N, C, H, W] -> [N, C / size, H, W, size]."""
+    """Inserts operators that convert ``value``: [N, C, H, W] -> [N, C / size, H, W, size]."""
     channels, *area = value.shape[1:]
     split = _reshaped(value, [channels // size, size, *area], before)
     return _transposed(split, TO_BLOCKS, before)
 
 
 def _from_blocks(argument: Value, blocked: Value, before: Operation) -> None:
-    """Gives an argument the blocked type of ``blocked``, and its readers the plain layout."""
+    """Gives an argument of the backward program the type of ``blocked``, a value in blocks.
+
+    Inserts operators that convert the argument to the plain layout for its readers.
+    """
     channels, *area = argument.shape[1:]
     argument.set_type(blocked.type())
     split = _transposed(argument, FROM_BLOCKS, before)

@@ -29,7 +29,9 @@ def disabled() -> AbstractContextManager[None]:
 
 
 def apply(program: Program | Block) -> int:
-    """Replaces layers that do not opt out, if ``FLAGS_use_mkl_packed`` is on.
+    """Replaces recurrent operators by packed ones, if ``FLAGS_use_mkl_packed`` is on.
+
+    Operators of layers that opt out are left.
 
     Args:
         program: A ``paddle.pir.Program``, or its global block.
@@ -103,7 +105,10 @@ def _private_results(op: Operation) -> list[Value]:
 
 
 def _gradients(op: Operation, other: Block | None) -> list[Operation] | None:
-    """The readers of a layer's saved state; ``None`` if one of them cannot be replaced."""
+    """The gradient operators of a recurrent operator: the readers of its saved state.
+
+    ``None`` if another operator reads the state, so that the layer cannot be replaced.
+    """
     values: list[Value | None] = [*_private_results(op)]
     if other is not None:
         names = [scope_name(value.all_used_ops()[0]) for value in _private_results(op)]

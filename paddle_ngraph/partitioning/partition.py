@@ -125,9 +125,10 @@ def _dependencies(capable: Capability) -> dict[OpNode, list[_Edge]]:
 
 
 def _separate_devices(capable: Capability, edges: dict[OpNode, list[_Edge]]) -> None:
-    """Ends the subgraph at each operator that another device waits for.
+    """Marks the edges from each operator whose results another device reads.
 
-    All readers of such an operator go to later subgraphs.
+    All readers of such an operator go to later subgraphs, so the subgraph ends there, and the other
+    device does not wait for more operators.
     """
 
     def crosses(node: OpNode, edge: _Edge) -> bool:

@@ -171,7 +171,10 @@ def runs_by_name(threads: int = 0) -> Iterator[list[RunByName]]:
 
 
 def rewritten_programs() -> AbstractContextManager[list[Any]]:
-    """Collects the programs that the pass rewrites inside the ``with`` block in this thread."""
+    """Collects, for tests and tools, the programs that the pass rewrites inside the ``with`` block.
+
+    Only programs that this thread rewrites.
+    """
     return _collected(_rewritten)
 
 

@@ -108,7 +108,10 @@ def _members(engine: Operation) -> Iterator[Value]:
 
 
 def _target(op: Operation, engine: Operation) -> Target | None:
-    """The target named by ``op``; ``None`` if ``op`` reads no result of the engine operator."""
+    """The target of an engine operator's result: the variable or fetch column that ``op`` names.
+
+    ``None`` if ``op`` reads no result of the engine operator.
+    """
     value = op.operand_source(0)
     outputs = {result.id: index for index, result in enumerate(engine.results())}
     if value.id not in outputs:

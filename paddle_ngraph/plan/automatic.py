@@ -49,8 +49,9 @@ _MIN_RUNS, _MIN_SECONDS = 7, 0.5
 # of all.
 _TOLERANCE, _VARIABLE_TOLERANCE, _ROUNDING = 1e-3, 5e-3, 1e-6
 # Optimizers that divide by the magnitude of the gradient: for a gradient that is only a rounding
-# error, they make updates of full size in the direction of its sign. By type: the operand that
-# shows the gradient after an update, and the power of it that is linear in the gradient.
+# error, they make updates of full size in the direction of its sign, which differ between plans
+# without being wrong. By type: the operand from which the size of the gradient is compared instead,
+# and the power of the operand that is linear in the gradient.
 _NORMALIZING_OPTIMIZERS: dict[str, tuple[str, float]] = {
     **{f"pd_op.{name}_": ("moment1", 1.0) for name in ("adam", "adamw", "lamb", "nadam", "radam")},
     "pd_op.adamax_": ("moment", 1.0),
@@ -243,7 +244,7 @@ class _PlanSelection:
         return AutomaticPlan(candidate.program, candidate.fetches, chosen, options)
 
     def _candidates(self) -> Iterator[tuple[str, _Build]]:
-        """Yields (name, builder of the program) of the candidates other than the serial plan."""
+        """Yields (name, function that builds the program) of candidate plans but the serial one."""
         cores = devices.usable_cores()
         for count in range(2, min(len(cores), _MAX_CORE_GROUPS) + 1):
             if len(cores) % count == 0:

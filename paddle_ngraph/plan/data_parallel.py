@@ -275,7 +275,7 @@ class _Slices:
         return self._slices[vid]
 
     def _concatenated(self, build: Builder, slices: list[Value]) -> Value:
-        """Combines the results of slices: rows of samples, or the mean over slices."""
+        """Combines the results of slices: concatenates rows of samples, averages other results."""
         if self._places == 1:
             return slices[0]
         if _is_sliced(slices[0]):

@@ -229,7 +229,7 @@ def _placeable(view: BlockView) -> list[OpNode]:
 
 
 def _matches(view: BlockView, node: OpNode, pattern: str) -> bool:
-    """Whether a pattern matches an operator's type, or a parameter that the operator reads."""
+    """Whether a device plan's pattern matches the type of ``node`` or a parameter that it reads."""
     if node.type.removesuffix("_").endswith("_grad") or is_update(node.op):
         return fnmatchcase(node.type, pattern) or fnmatchcase(_short(node.type), pattern)
     names = [node.type, _short(node.type)]

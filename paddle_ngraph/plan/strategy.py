@@ -61,7 +61,10 @@ class PlannedStrategy:
                     data_parallel.check_divisible(name, shape[0], count, "slices")
 
     def bind(self, scope: Scope) -> PlannedProgram | None:
-        """The program, bound to the variables of a scope; ``None`` if one does not exist."""
+        """The program, bound to the variables of a scope; ``None`` if a variable does not exist.
+
+        ``None`` without a device schedule, too.
+        """
         schedule = self._schedule
         if schedule is None or any(scope.find_var(n) is None for n in schedule.sources.values()):
             return None

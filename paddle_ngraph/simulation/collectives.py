@@ -122,7 +122,10 @@ def phases(
 
 
 def _across(ranks: int, size: float, local: SimulatedLink, network: SimulatedLink) -> Phase:
-    """The phase of a ring through a network, with the call overhead of a ring in a machine."""
+    """The phase of an all-reduce that is a ring of machines through a network, with its times.
+
+    The overhead of the call is that of a ring in a machine.
+    """
     core = ring_ms(ranks, size, SimulatedLink(0.0, local.gigabytes_per_s, local.call_us))
     called = replace(network, call_us=local.call_us)
     return Phase(core, max(0.0, ring_ms(ranks, size, called) - core))
@@ -150,7 +153,8 @@ def fitted(samples: Sequence[Sample]) -> SimulatedLink:
     Raises:
         NgraphError: The samples do not determine latency and bandwidth.
     """
-    # ms = call_ms + latency_ms * messages + ms_per_byte * bytes, each equation divided by its ms.
+    # For each sample: ms = call_ms + latency_ms * messages + ms_per_byte * bytes. Each equation is
+    # divided by the measured ms, for the relative error.
     columns = np.array(
         [(1.0, 2 * (s.ranks - 1), 2 * (s.ranks - 1) / s.ranks * s.size) for s in samples]
     )

@@ -101,7 +101,7 @@ def compute_ms(profile: Profile, cluster: Cluster) -> float:
 def tasks_of_step(
     profile: Profile, cluster: Cluster, strategy: AveragingStrategy, slow_down: float
 ) -> dict[Hashable, Task]:
-    """The tasks of one rank.
+    """The tasks of one rank in a step of data-parallel training, for the simulation.
 
     Args:
         profile: The measured times.

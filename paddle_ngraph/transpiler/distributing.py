@@ -33,7 +33,7 @@ def programs_of(model: SavedModel, ranks: int, options: DistributionOptions) -> 
 
 
 def save(files: Mapping[Path, Program]) -> None:
-    """Saves programs, all or none, in this order.
+    """Saves programs to these files, in this order: all, or none if a file cannot be written.
 
     Raises:
         OSError: A file cannot be written.

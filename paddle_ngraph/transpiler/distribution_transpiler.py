@@ -248,7 +248,10 @@ class _CollectiveInserter:
                 op.operand(operand).set_source(average)
 
     def _averaged(self, build: Builder, flat: Value, runs: int = 1) -> Value:
-        """The average over ``runs`` runs and all ranks, from the sum over these runs."""
+        """The average of flat gradients or variables over ``runs`` runs and all ranks.
+
+        ``flat`` is the sum over these runs on this rank.
+        """
         # The gradients are divided before the all-reduce: their sum over the ranks might overflow.
         flat = build.scaled(flat, 1 / (self._ranks * runs))
         if self._ranks == 1:

@@ -427,9 +427,9 @@ class _StageBuilder:
         self._average(copy, stage)
         gives = {self._name(vid): self._staging.view.values[vid] for vid in sent}
         stage_program = copy.stage_program(kept=nodes, takes=[], gives=gives, results={})
-        # Paddle's kernels run the program: a function would need memory for all sums again in its
-        # first run, since OpenVINO allocates its inputs. With bfloat16 the engine runs the program
-        # nevertheless, because Paddle has few kernels for that type.
+        # Paddle's kernels run this program, which averages the summed gradients: a function would
+        # need memory for all sums again in its first run, since OpenVINO allocates its inputs. With
+        # bfloat16 the engine runs the program nevertheless: Paddle has few kernels for that type.
         if not has_bfloat16(stage_program.program):
             _place_on_paddle(stage_program.program)
         return stage_program

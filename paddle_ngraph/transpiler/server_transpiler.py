@@ -68,12 +68,12 @@ class Table:
 
     @property
     def numbers(self) -> str:
-        """The feed of the server's programs for the indices of rows, int64 ``[rows]``."""
+        """The name of the feed of the server's programs with indices of rows, int64 [rows]."""
         return f"{self.name}@numbers"
 
     @property
     def gradients(self) -> str:
-        """The feed of the server's program for gradients of rows, float32 ``[rows, width]``."""
+        """The name of the feed of the server's program with gradients, float32 [rows, width]."""
         return f"{self.name}@gradients"
 
 
@@ -154,7 +154,10 @@ def _parameter(gradient: ParameterGradient) -> Value:
 
 
 def _written_by_server(program: Program, training: TrainingProgram) -> set[str]:
-    """The variables that operators after the last gradient write, with a gradient or without."""
+    """The names of the variables that the operators after the last gradient overwrite.
+
+    The parameter server runs these operators: optimizer updates, and others without a gradient.
+    """
     last = max((gradient.index for gradient in training.gradients), default=-1)
     variables = training_program.variables(program)
     names = {value.id: name for name, value in variables.items()}

@@ -80,7 +80,10 @@ class StageUpdates:
         return found
 
     def _propagate(self) -> bool:
-        """Finds the stage of each operator; returns whether new stages of variables were found."""
+        """Assigns each operator to a pipeline stage, given the known stages of variables.
+
+        Returns whether stages of more variables were found, so that another pass is needed.
+        """
         self._stage, self.sent = {}, {}
         for node in self._nodes:
             stages = {

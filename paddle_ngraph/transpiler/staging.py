@@ -66,8 +66,8 @@ def best_ends(
     until, count = [0.0, *accumulate(us)], len(us)
     # The first stage receives nothing, and the last one sends nothing.
     sent = [0.0, *sent[1:count], 0.0]
-    # For each number of operators, the best partition of these: time of its longest stage, time of
-    # all messages, and ends of the stages.
+    # For each number n, the best partition of the first n operators into the stages so far: time of
+    # its longest stage, time of all messages, and ends of the stages.
     best: dict[int, tuple[float, float, list[int]]] = {0: (0.0, 0.0, [])}
     for number in range(stages):
         is_last = number == stages - 1
@@ -153,7 +153,10 @@ class Staging:
         return list(dict.fromkeys(m for vid in node.reads for m in self.view.members(vid)))
 
     def producer(self, vid: str) -> OpNode | None:
-        """The operator that computes a variable; ``None`` for feeds and variables of the scope."""
+        """The operator of the program that computes the variable with id ``vid``.
+
+        ``None`` for feeds and variables of the scope.
+        """
         node = self.view.producer.get(vid)
         return None if node is None or node.is_source else node
 
@@ -170,7 +173,10 @@ class Staging:
         return [name for vid in touched if (name := self.variable(vid)) is not None]
 
     def _written_variables(self) -> set[str]:
-        """The variables of the scope that the program writes; others may belong to any stage."""
+        """The names of the scope's variables that the program writes.
+
+        Every stage may have a copy of the other variables.
+        """
         changed = (
             vid
             for node in self.view.nodes

@@ -165,8 +165,8 @@ class TrainingProgram:
         if node.index <= end or node.type.removesuffix("_") not in _GRADIENT_POSTPROCESSING:
             return None
         members = [member for read in node.reads for member in self._view.members(read)]
-        # Sizes are compared instead of shapes: a gradient may have shape [], and the clipped one
-        # [1].
+        # Numbers of elements are compared instead of shapes: a gradient may have shape [], and the
+        # result of its clipping shape [1].
         size = self._size(vid)
         alike = [m for m in members if m in self._local and self._size(m) == size]
         if node.type.removesuffix("_") in _SCALING:
@@ -300,7 +300,7 @@ def _is_fed(op: Operation) -> bool:
 
 
 def is_backward(op: Operation) -> bool:
-    """Whether an operator belongs to a backward pass, or is control flow with such operators."""
+    """Whether an operator computes gradients, or is a loop or branch with such an operator."""
     if op.name().removesuffix("_").endswith("_grad"):
         return True
     blocks = op.blocks() if op.num_regions() > 0 else ()

@@ -128,7 +128,7 @@ class Counters:
         return offset.added if offset.base is None else tensor
 
     def _source_op(self, tensor: TensorSpec) -> Op | None:
-        """The operator that computes the elements of a tensor, which others may only pass on."""
+        """The operator that computes the elements of a tensor: follows copies and reshapes back."""
         op = self._producers.get(tensor.id)
         while op is not None and op.type in VALUE_PRESERVING:
             op = self._producers.get(op.input("x").id)

@@ -70,7 +70,11 @@ def _insert_barrier(total: Output) -> None:
 
 
 def _is_linear(reader: Node) -> bool:
-    """Whether a node, or a reader behind data movement, adds or multiplies by a constant."""
+    """Whether ``reader``, which reads a sum, adds a constant to it or multiplies it by a constant.
+
+    If ``reader`` only reshapes, transposes or broadcasts the sum, whether a reader of the result
+    does so.
+    """
     type_name = reader.get_type_name()
     if type_name in _LINEAR:
         return any(map(constants.is_determined, reader.input_values()))
@@ -124,8 +128,8 @@ class _Magnitudes(NamedTuple):
 _UNIT_MAGNITUDE = _Magnitudes(1.0, 1.0, 1.0)
 # The magnitudes of values about which nothing is known: only factors of 1 merge with such values.
 _UNBOUNDED_MAGNITUDES = _Magnitudes(0.0, np.inf, 0.0)
-# The assumed bounds of a factor that runs compute. Attention scales such a factor by at least
-# 2**-10, so that the scaled factor is no denormal either.
+# The assumed magnitudes of a factor that is known in runs only. Attention scales such a factor by
+# at least 2**-10, so that the scaled factor is no denormal either.
 _COMPUTED_MAGNITUDES = _Magnitudes(0.0, _FLOAT32_MAX, _FLOAT32_TINY * 2.0**10)
 
 
@@ -162,7 +166,7 @@ class _Multiplied(NamedTuple):
     before: _Magnitudes = _UNIT_MAGNITUDE
 
     def can_absorb(self, factor: _Magnitudes) -> bool:
-        """Whether the plugin may multiply a further factor with these without changing results."""
+        """Whether results stay the same if the plugin merges ``factor`` into these factors."""
         if factor == _UNIT_MAGNITUDE:
             return True
         if not self.factors.merges_with(factor):
@@ -430,7 +434,10 @@ def compute_small_erf(model: Model) -> None:
 
 
 def _adds_more(reader: Node, factor: float = 1.0) -> bool:
-    """Whether a node adds a constant of at least ``factor``, perhaps after multiplications."""
+    """Whether a reader of erf(x) adds a constant of at least ``factor``, as in 1 + erf(x).
+
+    A multiplication by a constant before the sum scales ``factor``.
+    """
     found = _constant_operand(reader)
     if found is None:
         return False

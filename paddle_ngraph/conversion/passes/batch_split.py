@@ -109,7 +109,7 @@ def _batch_size(model: Model, sizes: SizeInfo) -> int:
 
 
 def _best_part_count(model: Model, samples: int, threads: int) -> int:
-    """The largest number of chunks with enough work each, and with few idle threads."""
+    """The largest number of chunks of a batch with enough work each, for few idle threads."""
     work = _multiplications(model) if samples > 1 else 0
     for chunks in range(min(samples, work // SETTINGS.min_multiplications_per_chunk), 1, -1):
         if (
@@ -408,7 +408,10 @@ def _attribute(node: Node, name: str) -> int:
 
 
 def _reduced_axes(node: Node) -> list[int] | None:
-    """The axes along which a node computes; ``None`` if they are known in a run only."""
+    """The axes along which a node is not elementwise, such as the reduced ones.
+
+    ``None`` if the axes are an input whose contents are known in a run only.
+    """
     where = _AXES[node.get_type_name()]
     axes = _known_integers(node, where) if isinstance(where, int) else [_attribute(node, where)]
     is_of_output = node.get_type_name() == "Unsqueeze"

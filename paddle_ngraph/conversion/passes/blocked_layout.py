@@ -33,7 +33,7 @@ _NARROW_BLOCK = 8
 _MAX_PADDING_RATIO = 1.5
 # The most channels of data that kernels read from the plain layout, such as those of an image.
 _MAX_UNBLOCKED_CHANNELS = 4
-# Permutations of the axes of [N, C / block, block, H, W] for blocks, and back.
+# Transpositions from [N, C / block, block, H, W] to the blocked layout, and back.
 TO_BLOCKS, FROM_BLOCKS = [0, 1, 3, 4, 2], [0, 1, 4, 2, 3]
 
 
@@ -107,7 +107,7 @@ class Blocked:
         return result
 
     def reordered(self, node: Any, block: int) -> Output:
-        """[N, C, H, W] in blocks of ``block`` channels, padded by zeros; 1: unchanged."""
+        """Converts [N, C, H, W] to blocks of ``block`` channels, padded by zeros; 1: unchanged."""
         output = as_output(node)
         if block == 1:
             return output
@@ -221,7 +221,11 @@ class Blocked:
     def _operand(
         self, source: Output, found: Output | None, shape: Sequence[int], block: int
     ) -> Output | None:
-        """An operand of ``shape``, of one element per channel, or with a single element."""
+        """An operand of an elementwise operator on blocked data, in the blocked layout.
+
+        Converts an operand of ``shape``, or one with one element per channel. ``None`` for other
+        shapes; an operand with a single element is returned as it is.
+        """
         dims = self._bridge.shape(source)
         if dims == list(shape):
             if found is not None and self._block(found) == block:

@@ -94,7 +94,10 @@ def _fuse_backward(norm: Node, readers: Readers, extension: Extension) -> None:
 
 
 def _relu_gradient(masked: Node) -> tuple[Output, Output, float] | None:
-    """Gradient, output and upper limit of ``grad * (0 < out [< ceiling] ? 1 : 0)``."""
+    """(grad, out, ceiling) of a gradient of ReLU: ``grad * (0 < out [< ceiling] ? 1 : 0)``.
+
+    ``None`` if ``masked`` is no such product.
+    """
     if masked.get_type_name() != "Multiply":
         return None
     grad, mask = masked.input_values()

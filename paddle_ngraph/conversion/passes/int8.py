@@ -36,7 +36,8 @@ _GRID_PRESERVING = _VIEWS | {"MaxPool", "Relu"}
 # has another axis.
 _CHANNELS = {"Convolution": (0,), "GroupConvolution": (0, 1), "MatMul": (-1,)}
 _LOWEST, _HIGHEST = -128, 127
-# Types of nodes that the plugin fuses with the matmul before them, or moves out of the way.
+# Types of nodes that the plugin fuses with the matmul before them, or moves elsewhere: they do not
+# separate the matmul from later nodes.
 _FUSED = _VIEWS | _SCALINGS | {"Add", "Clamp", "Concat", "Relu", "Subtract"}
 
 

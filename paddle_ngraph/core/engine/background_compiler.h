@@ -13,7 +13,7 @@ namespace paddle_ngraph {
 
 class CompileJob;
 
-// The choice of a run without a function: waiting for the build, or falling back while the
+// For a run that finds no function: to wait for the build, or to be allowed to fall back while the
 // function is built in the background.
 enum class MissingFunction { kWait, kMayFallBack };
 
@@ -30,7 +30,8 @@ class BackgroundCompiler {
   // Returns true if no job of the engine is pending, for kWait after waiting for the jobs.
   bool is_idle(MissingFunction missing) const;
 
-  // Whether a run on these inputs that lacks its function should fall back. Takes the GIL.
+  // Whether a run on these inputs, for which there is no function, should fall back while the
+  // function is built in the background. Takes the GIL.
   bool should_compile(const EngineGraph::Inputs& inputs) const;
 
   // Submits a job, after the run that created it: during the run, Python creates the fallback

@@ -43,8 +43,8 @@ class Engines {
   };
 
   std::shared_ptr<NgraphEngine> find(const std::string& key, const std::string& graph);
-  // Retains the engine of an entry as the most recent one; engines no longer retained are moved to
-  // `evicted`.
+  // Retains `engine` as the most recently used one. Moves engines beyond the maximum number of
+  // retained ones to `evicted`, for destruction after the lock is released.
   void mark_recent(const std::string& key, const std::shared_ptr<NgraphEngine>& engine,
                    Entry* entry, RecentList* evicted);
 

@@ -41,9 +41,9 @@ constexpr int64_t kUnknown = -1;
 // weights were evicted.
 constexpr size_t kMaxEvictedHashes = 4096;
 
-// A function that was not found by this many consecutive lookups is treated as unused: its capacity
-// is available, so that each of several functions that compete for it is rebuilt only after as many
-// lookups.
+// A cached function that none of this many latest lookups has returned is treated as unused: its
+// memory is available to new functions. So of several functions that compete for the capacity of
+// the cache, each is rebuilt only after as many lookups.
 constexpr int64_t kRecentLookups = 1024;
 
 uint64_t hash_of_weights(const Signature& signature) {

@@ -13,8 +13,8 @@ namespace paddle_ngraph {
 
 struct BuiltFunction {
   std::unique_ptr<OvFunction> function;
-  // For each parameter of the model, the index of the subgraph input that feeds it; indices beyond
-  // the inputs continue through `samples`.
+  // For each parameter of the model, the index of the subgraph input that feeds it; an index of
+  // num_inputs + i means that `samples[i]` feeds it.
   std::vector<size_t> parameter_inputs;
   std::vector<RandomSample> samples;
   std::vector<RangeCheck> checks;
@@ -83,7 +83,8 @@ bool should_compile_in_background(const std::string& graph,
                                   const std::vector<phi::DenseTensor*>& inputs,
                                   int64_t fallback_us);
 
-// Whether Paddle may do runs of this graph instead of the engine. Takes the GIL.
+// Whether runs of this graph with seldom shapes may fall back to Paddle, without a build of a
+// function for these shapes. Takes the GIL.
 bool may_skip_compile(const std::string& graph);
 
 // Submits a job to the background compile thread. Returns false if the thread accepts none now.

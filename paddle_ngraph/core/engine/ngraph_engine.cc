@@ -230,7 +230,8 @@ void NgraphEngine::run(const NgraphIO& io, MissingFunction missing) {
   Attempt attempt;
   if (FLAGS_ngraph_strict) {
     run_function(io, now, MissingFunction::kWait, &attempt);
-    // Only if FLAGS_ngraph_strict was off when the function was looked up: the run starts again.
+    // The lookup skips the build only if FLAGS_ngraph_strict has been turned off meanwhile: then
+    // the run starts again, and may fall back.
     if (attempt.found.is_skipped) return run(io, missing);
     return;
   }

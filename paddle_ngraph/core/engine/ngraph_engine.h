@@ -96,7 +96,8 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // in `attempt`.
   void try_function(const NgraphIO& io, const Settings& settings, MissingFunction missing,
                     Attempt* attempt);
-  // Runs the function, if there is one. If it throws, no output was set and no state written.
+  // Looks up or builds the function for a run, and runs the function, if there is one. After an
+  // error other than a PartialWrite, no output was set and no state written.
   void run_function(const NgraphIO& io, const Settings& settings, MissingFunction missing,
                     Attempt* attempt);
   // Finds or builds the function for a run, with fewer threads if runs of the engine overlap.

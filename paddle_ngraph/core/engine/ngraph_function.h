@@ -42,12 +42,13 @@ class SpareTensors {
   // Returns a tensor that was given back for this slot, has this type and is not in use, or a new
   // one.
   phi::DenseTensor take(size_t slot, const ResultType& type);
-  // Returns a tensor to its slot. Memory that Paddle did not allocate is not retained.
+  // Gives a tensor back to its slot, for reuse by a later run. Memory that Paddle did not allocate
+  // is not retained.
   void give(size_t slot, phi::DenseTensor tensor);
 
  private:
-  // Most recently returned first. Two are retained: in a chain of equal operators, one operator
-  // reads the output of the other.
+  // The tensors given back, the latest one first. Two are retained: in a chain of equal operators,
+  // one operator reads the output of the other.
   using Slot = std::array<phi::DenseTensor, 2>;
 
   std::mutex mutex_;
@@ -58,7 +59,8 @@ class SpareTensors {
 // Only for devices without the plugin's own check operator (core/ov/check_range_op.h).
 struct RangeCheck {
   size_t input;
-  // Bounds low <= index < high: one per index of the last axis, or one for all.
+  // Bounds low[i] <= index < high[i]: one pair for each index along the last axis of the input, or
+  // a single pair for all indices.
   std::vector<int64_t> low, high;
   std::vector<int64_t> ignored;  // values that the check accepts although they are out of range
   std::string message;
@@ -104,8 +106,8 @@ class NgraphFunction {
   WeightsInPlace* weights_in_place() const { return weights_in_place_.get(); }
 
  private:
-  // Returns the results: outputs, then new values of states, then operands of optimizer updates.
-  // The remaining operands are in `pinned`.
+  // Runs the compiled model. Returns its results: outputs, then new values of states, then operands
+  // of optimizer updates, except the operands that are in `pinned`.
   std::vector<phi::DenseTensor> execute(const NgraphIO& io,
                                         const std::vector<phi::DenseTensor*>& parameters,
                                         PinnedValues* pinned) const;
@@ -116,8 +118,8 @@ class NgraphFunction {
   // in its memory.
   Updater::Run prepare_updates(const NgraphIO& io, const std::vector<phi::DenseTensor>& results,
                                const PinnedValues& pinned) const;
-  // Exposes the outputs and writes the new values of the states. `pinned` is released after the
-  // updates.
+  // Sets the operator's output variables to the results, and writes the new values of the states.
+  // `pinned` is released after the optimizer updates.
   void publish(const NgraphIO& io, const Updater::Run* updates,
                std::vector<phi::DenseTensor> results, PinnedValues pinned) const;
   // Writes the new values of the states, of which some are empty (already written by an optimizer

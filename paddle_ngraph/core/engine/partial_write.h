@@ -7,8 +7,8 @@
 
 namespace paddle_ngraph {
 
-// Such a run must not be repeated, neither by the engine nor by Paddle: states would be updated
-// twice.
+// Tag of an error of a run that has already written states. The run must not be repeated, neither
+// by the engine nor by Paddle: states would be updated twice.
 class PartialWrite {
  public:
   PartialWrite() = default;

@@ -24,7 +24,8 @@ class ShapeStatistics {
     kSeldomAndNew  // a seldom shape for which this process has built no function; disk may have one
   };
 
-  // Counts a run that lacks the function for this key, and returns the frequency of its shape.
+  // Counts a run that found no function for this key. Returns how frequent the shape is, to decide
+  // whether to build the function.
   Frequency count_miss(const Signature& key);
 
   // Records that a function was built, or loaded from disk.

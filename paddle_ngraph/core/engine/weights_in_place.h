@@ -44,8 +44,8 @@ class WeightsInPlace {
     // run either.
     bool has_started() const { return has_started_; }
 
-    // Records that the computation is complete. A run that ends earlier may have packed nothing
-    // yet.
+    // Records that the function has computed its results. A run that fails before may not have
+    // packed its weights yet.
     void has_computed() { has_computed_ = true; }
 
    private:

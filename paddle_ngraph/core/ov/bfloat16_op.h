@@ -7,7 +7,8 @@
 
 namespace paddle_ngraph {
 
-// Base of the three conversions: output 0 has the shape of input 0 and another element type.
+// Base of the operators below, which convert to or from bfloat16: output 0 has the shape of input 0
+// and another element type.
 class Bfloat16Conversion : public OperatorWith<NoAttributes> {
  protected:
   using OperatorWith::OperatorWith;

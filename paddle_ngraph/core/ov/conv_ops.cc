@@ -29,8 +29,8 @@ using Dims = dnnl::memory::dims;
 
 constexpr auto kFloat = dnnl::memory::data_type::f32;
 
-// Filters are reordered in chunks of a multiple of this number of output channels: the widest
-// block.
+// The threads that reorder a filter to a kernel's layout divide its output channels in multiples of
+// this number: the widest block.
 constexpr int64_t kFilterBlock = 16;
 
 Tag tag_of(const ConvProblem& problem, int64_t block) {
@@ -547,8 +547,8 @@ class ConvPlan {
     return rooms + static_cast<size_t>(thread_index()) * (scratch_ + room_);
   }
 
-  // The memory of a box of data or output: in place or, if the kernel cannot use it there, in
-  // `room`, with a copy of the data if it `is_read`.
+  // The memory in which a kernel finds `box`, a range of a tensor of data or output: the tensor's
+  // own or, if the kernel cannot use that, memory in `room`, with a copy if the kernel reads it.
   char* gathered(const BoxedTensor& tensor, const Box& box, const void* data, bool is_read,
                  char** room) const {
     auto* memory = static_cast<char*>(const_cast<void*>(data));

@@ -142,8 +142,8 @@ class ContentCheckOp : public ExtensionOp {
   virtual void set_deferred_errors_id(int64_t id) = 0;
 
  protected:
-  // Reports an error under this id; throws the error, tagged for found_invalid_input(), if no run
-  // in progress will read the report.
+  // Reports an error to the run of the model with this id, which reads reports at its end. If no
+  // such run is in progress, throws the error, tagged for found_invalid_input().
   static void report_error(int64_t deferred_errors_id, const InvalidInput& error);
 };
 

@@ -66,8 +66,8 @@ double num_multiplies(int64_t batch, int64_t m, int64_t n, int64_t k) {
          static_cast<double>(k);
 }
 
-// Division of the results: along the batch, and of each result into chunks that begin at a multiple
-// of kUnit.
+// Division of a batched matmul's results among threads: along the batch, and of each result matrix
+// into chunks that begin at a row and a column that are multiples of kUnit.
 Grid grid_of(int64_t batch, int64_t m, int64_t n, int64_t k, int64_t threads) {
   Work work;
   work.multiplies = num_multiplies(batch, m, n, k);

@@ -17,8 +17,9 @@ struct DividedWork {
   double imbalance;
 };
 
-// Calls function(data). Operators evaluated in it divide their work for this many threads, even if
-// there are fewer cores. Returns the division of each of their loops. One call at a time.
+// For tests: calls function(data). Operators that the function evaluates divide their work among
+// this many threads, even if there are fewer cores. Returns the division of each of their loops.
+// One call at a time.
 std::vector<DividedWork> run_with_threads(int threads, void (*function)(void*), void* data);
 
 }  // namespace paddle_ngraph

@@ -370,8 +370,8 @@ class Requests {
     }
     ~Lease() {
       std::lock_guard<std::mutex> lock(owner_->mutex_);
-      // Returns the requests in reverse order, so that the next run gets the first one first again,
-      // which is bound to the same memory.
+      // The requests go back to the pool in reverse order, so that the next run gets the first one
+      // first again, which is already bound to the memory of the first chunk.
       for (; !requests_.empty(); requests_.pop_back()) {
         owner_->idle_.push_back(std::move(requests_.back()));
       }
@@ -543,9 +543,9 @@ class OvFunction::Implementation {
     return shape;
   }
 
-  // Calls bind(request, part) for each chunk, executes the requests, and calls done(request, part)
-  // as soon as a chunk and all chunks before it have ended. Returns whether all threads shared the
-  // remaining chunks.
+  // Runs a batch: calls bind(request, part) with an infer request for each chunk `part`, executes
+  // the requests, and calls done(request, part) as soon as a chunk and all chunks before it have
+  // ended. Returns whether all threads shared the remaining chunks.
   template <typename Bind, typename Done>
   bool run_parts(const Bind& bind, const Done& done) {
     Requests* const remainder = remainder_requests();

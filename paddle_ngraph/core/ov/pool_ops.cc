@@ -231,8 +231,8 @@ void MaxPoolWithIndexGrad::compute(const ov::TensorVector& inputs,
       x_grad[mask[i]] += grad[i];
     }
   };
-  // Divides whole planes only, not rows: which elements of the input a row of the mask addresses is
-  // unknown before it is read.
+  // Threads get whole planes, not rows of planes: rows of the mask (indices of maxima) may address
+  // any element of the input's plane, so that two threads could add to one element.
   each_part(inputs[1].get_shape(), 1, plane.size() + plane.out_size(), spread_plane);
 }
 

@@ -116,7 +116,8 @@ bool stops_gradient(PyObject* tensor) {
   return flag.ptr() == Py_True;
 }
 
-// The dense CPU tensor of an object, or null if it has no memory or elements.
+// The dense CPU tensor behind a Python tensor; null for other kinds of tensors, and without memory
+// or elements.
 const phi::DenseTensor* plain_tensor(PyObject* object) {
   const auto& base = tensor_of(object).impl();
   if (base == nullptr || !phi::DenseTensor::classof(base.get())) return nullptr;
@@ -794,8 +795,8 @@ std::vector<PyObject*> Capture::snapshot_arguments(const InterceptedFunction& fu
   return arguments;
 }
 
-// The elements of a known integer tensor that is given as a shape or similar list, or of a list
-// with such tensors.
+// The elements of an argument that is a list of integers, such as a shape, and is passed as an
+// integer tensor or as a list with such tensors. Nothing unless all elements are known.
 std::optional<py::list> Capture::known_int_list(PyObject* argument) const {
   py::list numbers;
   if (is_tensor(argument)) {
@@ -947,7 +948,8 @@ static const Argument* argument_of(const TracedCall& call, size_t at, const char
   return nullptr;
 }
 
-// The range of a column of a tensor of indices; columns that were stacked have separate ranges.
+// The integer range of column `column` (of `columns` along the last axis) of an index tensor. If
+// the columns were stacked from separate tensors, the range is that of the column's tensor.
 std::optional<IntegerRange> Capture::range_of_column(int number, int64_t column, int64_t columns,
                                                      Ranges* known) const {
   if (number >= 0 && number < static_cast<int>(values_.size()) && is_result_[number]) {
@@ -1804,8 +1806,8 @@ bool Capture::may_mutate(const InterceptedFunction& function, PyObject* tensor) 
   if (number < 0) return function.rule.mutation == Mutation::kValues && owns_memory(tensor);
   if (!is_result_[number]) return false;
   if (function.rule.mutation == Mutation::kStopGradient) return true;
-  // Not if stop_gradient of the tensor was set: values that have a gradient would let the gradient
-  // pass again.
+  // A write is not deferred if stop_gradient of the tensor was set: a written value that has a
+  // gradient would let the gradient pass again.
   if (call_of(number).function->rule.mutation == Mutation::kStopGradient) return false;
   const TracedTensorMeta& kind = known_meta(number);
   // If gradients are off, autograd treats the tensor as its former value even after the write: the

@@ -63,10 +63,10 @@ class EscapedMemory {
     return reinterpret_cast<uintptr_t>(tensor.Holder()->ptr());
   }
 
-  // The holder of foreign memory may be destroyed before the memory itself, which may even be
-  // Paddle's (behind a capsule). So addresses are retained permanently. Beyond a maximum the
-  // address blocks that contain them are retained instead, and blocks grow until their number is
-  // below the maximum.
+  // Records the address of escaped memory that Paddle has not allocated. The memory may outlive the
+  // tensor's holder of it, and may even be Paddle's (behind a capsule), so addresses are recorded
+  // permanently. Beyond a maximum, the address blocks that contain them are recorded instead, and
+  // blocks grow until their number is below the maximum.
   void add_foreign(uintptr_t address) {
     foreign_.insert(address >> block_bits_);
     while (foreign_.size() > kMaxAddressBlocks) {
@@ -131,8 +131,8 @@ struct ExposureTable {
   std::atomic<uint64_t> writes{1};
   std::atomic<uint64_t> num_exposures{1};
 
-  // The table is never destroyed: Python's tensor objects are destroyed at the end of the process,
-  // too.
+  // The table is never destroyed: at the end of the process, Python destroys tensor objects, which
+  // access the table.
   static ExposureTable& instance() {
     static ExposureTable* const table = std::make_unique<ExposureTable>().release();
     return *table;

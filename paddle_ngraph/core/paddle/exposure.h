@@ -43,8 +43,9 @@ void mark_weights_written();
 uint64_t record_exposure(const phi::DenseTensor& tensor);
 void end_exposure(uint64_t number);
 
-// Memory of weights that eager tensors hold. Operators of dynamic mode reach it without a run and
-// without an exposure, so their calls are intercepted (core/paddle/call_interception.h).
+// Registers the memory of a weight that an eager tensor shares. Operators of dynamic mode can write
+// it without a run of a program and without record_exposure(), so calls of such operators are
+// intercepted (core/paddle/call_interception.h).
 void watch_weight(const std::shared_ptr<phi::Allocation>& memory);
 bool is_any_weight_watched();
 bool is_watched_weight(const phi::DenseTensor& tensor);
@@ -67,7 +68,7 @@ void record_address_escape(const phi::DenseTensor& tensor);
 void record_memory_escape(const phi::DenseTensor& tensor);
 
 // Keeps the memory of tensors alive, even if their variables are destroyed. A pin writes nothing,
-// so it is not counted as a holder.
+// so the search for holders that could write a weight does not count it.
 class MemoryPin {
  public:
   explicit MemoryPin(const std::vector<const phi::DenseTensor*>& tensors);

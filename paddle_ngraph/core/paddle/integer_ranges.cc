@@ -211,8 +211,8 @@ class ValueCheck {
     });
   }
 
-  // Accepts tensors, and scalars representable in the dtype of the written tensor, as far as
-  // kernels agree on them.
+  // Whether the assignment x[...] = value may be deferred: for a tensor, or for a scalar that is
+  // representable in the dtype of x and that all kernels convert to equal elements.
   bool may_be_assigned(PyObject* value) const {
     if (is_tensor(value)) return true;
     const bool is_bool = PyBool_Check(value) != 0;

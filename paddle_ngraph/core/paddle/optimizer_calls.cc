@@ -39,7 +39,8 @@ namespace {
 // Number of elements summed in float32; the sums of such chunks are added in float64.
 constexpr int64_t kSumChunkElements = 4096;
 
-// A loop over fewer elements falls back to Paddle: another call costs more than it saves.
+// Norms and scalings of gradients with fewer elements are left to Paddle: calling the loops of this
+// package would cost more than their threads save.
 constexpr int64_t kMinParallelElements = 1 << 15;
 
 // Loop threads by thread count (FLAGS_ngraph_num_threads); never destroyed, as the process may end

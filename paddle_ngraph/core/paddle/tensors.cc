@@ -10,8 +10,8 @@
 #include "core/common/fault_injection.h"
 #include "core/common/memory_pool.h"
 
-// Declared here, because Paddle's header declares this function only for code that is compiled with
-// its oneDNN.
+// TransDataLayoutFromOneDNN is declared here, because Paddle's header declares it only for code
+// that is compiled with Paddle's oneDNN.
 namespace phi::funcs {
 PADDLE_API void TransDataLayoutFromOneDNN(DataLayout in_layout, DataLayout out_layout,
                                           const DenseTensor& in, DenseTensor* out, Place place,

@@ -161,9 +161,10 @@ WeightWatch::Model* WeightWatch::find(const std::vector<phi::DenseTensor*>& inpu
   Model model;
   if (are_eager_) inherit_from_freed(&model);
   if (models_.size() == kMaxModels) {
-    // If there are too many models, the new one inherits the cooldown of the oldest: all may be
-    // states of one model whose memory is replaced again and again, while another holder retains
-    // the former memory, and a function for each would never be used again.
+    // If there are too many models (one for each set of addresses of the weights), the new one
+    // inherits the cooldown of the oldest: all may be states of one network whose memory is
+    // replaced again and again, while another holder retains the former memory, and a function for
+    // each would never be used again.
     inherit(&model, models_.front());
     models_.erase(models_.begin());
   }

@@ -48,8 +48,8 @@ class WeightWatch {
   // The tensors that are weights among the inputs of a run.
   std::vector<const phi::DenseTensor*> tensors(const std::vector<phi::DenseTensor*>& inputs) const;
 
-  // Returns the last fingerprint that a change of the weights invalidated, once; nothing if there
-  // is none.
+  // Returns, once, the fingerprint that the weights had before their last change, for the functions
+  // built for it to be dropped; nothing if there was no change since the previous call.
   std::optional<uint64_t> take_outdated();
 
  private:

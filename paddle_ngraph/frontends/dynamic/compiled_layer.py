@@ -62,7 +62,10 @@ class Compiled:
         return self if target is None else MethodType(self, target)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Compiled:
-        """Returns a copy without traces; the method of a copied object is bound to the copy."""
+        """Returns a copy of the compiled function, without traces.
+
+        A compiled method of an object that is copied is bound to the copy of the object.
+        """
         return Compiled(copy.deepcopy(self._function, memo), self._full_graph)
 
     def __reduce__(self) -> Any:
@@ -77,7 +80,7 @@ class Compiled:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The original function; for a layer without its own ``forward``, that of its class."""
+        """The function that was compiled; for a layer, its ``forward`` before it was compiled."""
         if not self._is_forward:
             return self._function
         layer = getattr(self._function, "__self__")  # noqa: B009

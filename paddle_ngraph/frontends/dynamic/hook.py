@@ -372,7 +372,8 @@ class _TrainingTuner(_InferenceTuner):
     def _compiles_trial(self, signature: _SignatureTuner, trial: _Trial) -> bool:
         _tuning_slot.discard_stale_times(self, trial)
         tries = super()._compiles_trial(signature, trial)
-        # Releases the slot if the trial is decided: times of larger shapes may have decided it.
+        # Releases the tuning slot for other layers if the trial is decided: the times of larger
+        # shapes may have decided it.
         _tuning_slot.release(self, trial)
         return tries and _tuning_slot.acquire(self, trial)
 
@@ -499,7 +500,12 @@ class _Trial:
         return min(native[-calls:]), min(compiled[-calls:])
 
     def decide(self, native: float, compiled: float) -> None:
-        """Decides whether calls are compiled, by the seconds of a native and a compiled call."""
+        """Decides whether further calls of the layer are compiled or run by Paddle.
+
+        Args:
+            native: The seconds of a call by Paddle.
+            compiled: The seconds of a compiled call.
+        """
         self.is_compiled = compiled <= SETTINGS.max_compiled_time_ratio * native
         if not self.is_compiled:
             self.why_native = (
@@ -646,7 +652,10 @@ class _SignatureTuner:
         return len(larger) >= SETTINGS.max_slower_larger_shapes
 
     def native_seconds(self, trial: _Trial) -> float:
-        """Returns the mean seconds of a call by Paddle: of the shape, or else of all shapes."""
+        """Returns the mean seconds of a call by Paddle.
+
+        The mean is over calls with the shape of the trial, or over all shapes if there were none.
+        """
         known = trial.native_seconds
         return self._native_seconds / max(1, self._pooled.calls[False]) if known is None else known
 

@@ -125,8 +125,9 @@ def _with_call_cache(original: Callable[..., Any]) -> Callable[..., Any]:
         is_on = bool(flags.get("use_ngraph"))
         if args or not is_ours(call["program"], is_on) or not _is_plain(self, call):
             if not is_on and isinstance(call.get("program"), Program):
-                # A view would take 5 % of a small run by Paddle. The switch reads the flag instead:
-                # the feeds of a PIR program have one format, whatever the flag.
+                # The view of the executor (_Preparation) would take 5 % of a small run by Paddle.
+                # The switch reads the flag instead: the feeds of a PIR program have one format,
+                # whatever the flag.
                 return original(self, *args, **call)
             return _prepared_run(original, self, _run_of(self, is_on), args, call)
         # The call cache is strategy 1 of frontends/dispatcher.py, inlined since a cached call takes
@@ -188,7 +189,9 @@ def _cached_call(switch: Repeatable, prepared: Any, call: dict[str, Any]) -> _Ca
 
 
 def _is_unchanged(program: Any, fetches: tuple[Any, ...]) -> Callable[[], bool]:
-    """A function that returns whether the program and the names of its fetches are unchanged.
+    """Returns a function without arguments that checks whether a cached call is still valid.
+
+    The function compares ``program`` and the names of ``fetches`` with those at its creation.
 
     The fetches of a ProgramDesc program may be variables of another program, of which this one
     is a clone.

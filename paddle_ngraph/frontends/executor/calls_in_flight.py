@@ -55,7 +55,10 @@ class _Call(NamedTuple):
 
 
 def treat_as_writers() -> None:
-    """Treats weights as being written until the present calls of Paddle have returned."""
+    """Treats weights as being written until the calls of Paddle in progress now have returned.
+
+    The patches have not seen these calls, which any thread may have made.
+    """
     calls = list(_present_calls())
     if calls:
         run = _core.ProgramRun(True)
@@ -94,7 +97,10 @@ def _is_of_paddle(frame: FrameType) -> bool:
 
 
 def _is_of_python(frame: FrameType) -> bool:
-    """Whether a frame is of Python's own library, whose threads wait for work."""
+    """Whether the code of a frame is in Python's standard library.
+
+    A thread there, such as an idle worker, is in no call of Paddle's core.
+    """
     path = frame.f_code.co_filename
     return path.startswith(_PYTHON) and "site-packages" not in path
 

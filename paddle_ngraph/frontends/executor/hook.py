@@ -51,7 +51,10 @@ def install() -> None:
 
 
 def _with_flag_as_set(original: Callable[..., T]) -> Callable[..., T]:
-    """Applies the user's PIR flag, on which Paddle's plan of a ProgramDesc program depends."""
+    """Patches a function to run with the user's value of ``FLAGS_enable_pir_in_executor``.
+
+    The plan that Paddle makes of a ProgramDesc program depends on the flag.
+    """
 
     @wraps(original)
     def make(*args: Any, **kwargs: Any) -> T:

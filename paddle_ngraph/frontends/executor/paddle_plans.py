@@ -31,9 +31,9 @@ def programs(plan: Plan) -> dict[str, Program | LegacyProgramDesc]:
 
 
 def plan_for_paddle(plan: Plan) -> Plan:
-    """The plan for Paddle's executor, with copies of bfloat16 programs.
+    """``plan`` for a run by Paddle's executor, with copies of programs that use bfloat16.
 
-    Paddle's executor inserts oneDNN operators into programs with bfloat16.
+    Paddle's executor modifies such programs in place: it inserts oneDNN operators.
     """
     programs = {t: plan.ir_program(t) for t in plan.job_types()}
     if not any(map(has_bfloat16, programs.values())):

@@ -49,7 +49,7 @@ _is_pass_output: LRUCache[Hashable, bool] = process_cache(
 
 
 class _Key(str):
-    """A short key with the hash of the long text that it replaces."""
+    """A short string used as a key in place of a long text, with the hash of the text."""
 
     hash_of_text: int
 

@@ -70,7 +70,11 @@ class Binding:
             _bindings.add(self)
 
     def report_erased(self, programs: Iterable[Program]) -> None:
-        """Reports to other bindings the variables that an executor for PIR programs will erase."""
+        """Marks the bindings of other objects to variables that ``programs`` erase as broken.
+
+        Args:
+            programs: The PIR programs of an executor, which erases variables of the scope.
+        """
         for program in programs:
             erased = {name for name in _erased(program) if self._scope.find_var(name) is not None}
             if erased:

@@ -273,7 +273,10 @@ class SwitchedExecutor:
         self._is_rewritten = True
 
     def _rewrite_whole_program(self) -> None:
-        """Rewrites without the cost model, and uses the result if it is one engine operator."""
+        """Rewrites the plan's programs without the cost model.
+
+        Uses the rewritten plan for runs if it is a single program of one engine operator.
+        """
         programs = paddle_plans.pir_programs(self._paddle_plan)
         if not ngraph_transpiler.could_be_single_engine(programs.values()):
             return

@@ -396,7 +396,7 @@ _TENSORS = frozenset(
 
 
 def _signature(block: LegacyBlock, op: LegacyOperator) -> tuple[Any, ...]:
-    """Everything that the translation of an operator depends on, except the names of variables."""
+    """A key of an operator: all that its translation depends on, except the names of variables."""
     indices: dict[str, int] = {}
 
     def variable(name: str) -> tuple[Any, ...]:

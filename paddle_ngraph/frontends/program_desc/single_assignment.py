@@ -133,7 +133,10 @@ class _Renaming:
         return self._description.block(block_number(op, "sub_block"))
 
     def _renamed_by(self, block: LegacyBlock, op: LegacyOperator) -> list[str]:
-        """The outputs that may need a new name: tensors that are not updated in place."""
+        """The names of the outputs of ``op`` that may need a new name.
+
+        These are tensors, and no inputs that ``op`` updates in place.
+        """
         if op.type() in ("feed", "fetch"):
             return []
         inputs = set(op.input_arg_names()) if op.type() in IN_PLACE else set()

@@ -275,7 +275,7 @@ class SavedModel:
             yield _read(path)
 
     def load(self) -> tuple[Program, Scope]:
-        """The program as a PIR program, and a scope with its parameters.
+        """Loads the saved model: its program as a PIR program, and a scope with its parameters.
 
         Raises:
             NgraphError: The model is incomplete or damaged, or cannot be translated.

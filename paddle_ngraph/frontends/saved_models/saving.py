@@ -31,7 +31,8 @@ from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.partitioning.analysis.block_view import nodes_of
 from paddle_ngraph.partitioning.report import Report
 
-# The shape of each input by name, or an array if a function depends on its contents, too.
+# The shape of each input by name; for an input whose contents are read when functions are built, an
+# array with these contents.
 Inputs = Mapping[str, Union[Sequence[int], np.ndarray]]
 
 

@@ -94,11 +94,11 @@ def seconds() -> float:
 def _recording_options(
     original: Callable[..., Any], positions: dict[str, int], retains: bool = False
 ) -> Callable[..., Any]:
-    """Patches a function to record its options.
+    """Patches Paddle's function for backward passes, so that options of each pass are recorded.
 
     Args:
         positions: The index of the positional argument of each option.
-        retains: Whether another pass may always follow.
+        retains: Whether the graph can be differentiated again in any case, not only by an option.
     """
 
     @wraps(original)
@@ -312,7 +312,10 @@ class _BackwardGuard:
         return False
 
     def unpin(self) -> None:
-        """Ends the last pin, and restores the state if no pass has reached the graph."""
+        """Ends the latest pin of the graph's saved state.
+
+        Restores the state for a later backward pass, unless a pass has reached the graph meanwhile.
+        """
         pinned = self._pins.pop()
         if not self.is_done:
             pinned.restore()

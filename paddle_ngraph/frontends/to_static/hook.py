@@ -194,7 +194,8 @@ def _clearing_stale_trace(original: Callable[[Program], int]) -> Callable[[Progr
             # still be in use.
             if last is not None:
                 clear_trace(key)
-            # This program alone is at the address now, so that no other thread changes the entry.
+            # The address is the key. As long as this program lives, no other one is at the address,
+            # so that no other thread changes the entry.
             _traced[key] = ref(program)
         return key
 

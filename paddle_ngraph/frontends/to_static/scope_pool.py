@@ -86,7 +86,10 @@ class Claim:
         self._claim_count = _claim_counts[scope.raw_address()]
 
     def is_over(self) -> bool:
-        """Whether the scope was released, by a backward pass or with the autograd node."""
+        """Whether the forward run's claim on the scope has ended.
+
+        A backward pass, or the destruction of the autograd node, releases the scope.
+        """
         return (
             is_reusable(self.scope) or _claim_counts[self.scope.raw_address()] != self._claim_count
         )

@@ -125,8 +125,8 @@ _COMMUNICATION = frozenset(
         "pd_op.send_and_recv",
     }
 )
-# Suffixes of the place attribute: of programs whose operators run sequentially in program order,
-# and of programs whose parameters another program updates repeatedly.
+# Suffixes of an operator's place attribute that mark the whole program: one whose operators run
+# sequentially in program order, and one whose parameters another program updates repeatedly.
 _SEQUENTIAL_MARK, _TRAINED_MARK = "/in_order", "/trained"
 _MARKS = re.compile(f"(?:{_SEQUENTIAL_MARK}|{_TRAINED_MARK})*$")
 # Ordering effects: sampling, acting outside, communicating. Operators that share an effect keep
@@ -327,7 +327,7 @@ class BlockView:
         return TensorSpec(number, *self._types[vid])
 
     def unpacked(self, value: Value) -> list[str] | None:
-        """The ids of the variables in ``value``: its own, or those of the members of a list.
+        """The ids of the variables in ``value``: that of a tensor, or those of a list's members.
 
         ``None`` if the members of a list are unknown; empty for an absent value.
         """
@@ -364,7 +364,10 @@ class BlockView:
         return members
 
     def all_members(self, value: Value, type: Any) -> Iterator[tuple[str, Any]]:
-        """Yields id and type of a result, or of each member of a list, even without a reader."""
+        """Yields (id, type) of a result or, for a list, of each member.
+
+        A member of a list without a reader has no variable; its id is made from that of the list.
+        """
         if type is None:
             return
         if not isinstance(type, list):
@@ -701,7 +704,7 @@ def must_run_sequentially(nodes: Collection[OpNode], drawing: int) -> bool:
 
 
 def changes_parameters(program: Program | Block) -> bool:
-    """Whether running a program changes variables that outlive the run: parameters, any alias."""
+    """Whether an operator of a program, in any block, writes a parameter or an alias of one."""
     views = [BlockView(block) for block in blocks_outermost_first(program)]
     sources = [node for view in views for node in view.nodes if node.type == "builtin.parameter"]
     parameters = {vid for node in sources for vid in node.writes}

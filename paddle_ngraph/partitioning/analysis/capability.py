@@ -99,7 +99,7 @@ class Candidates:
         )
 
     def with_cuts(self, edges: frozenset[tuple[OpNode, str]]) -> Candidates:
-        """Returns a copy with more operators cut off from variables that they read."""
+        """Returns a copy of the candidates with ``edges`` added to the attribute ``cut_off``."""
         return replace(self, cut_off=self.cut_off | edges)
 
     def with_checks(self, nodes: frozenset[OpNode]) -> Candidates:

@@ -28,7 +28,8 @@ from paddle_ngraph.utils.thread_local import ThreadLocal
 _INT32 = RANGES["int32"]
 _INT64 = -(2**63), 2**63 - 1
 _NEEDS_64_BITS = "int64 arithmetic needs 64 bits, the engine computes it in 32"
-# Maximum number of elements of an input that is read by value because only builds use its results.
+# Maximum number of elements of an input that is read by value because only the build of a function
+# uses the integers computed from it.
 _MAX_VALUE_INPUT_ELEMENTS = 64
 # Roles of inputs that are operands of arithmetic: neither indices, nor shapes, nor inputs that only
 # a build reads.
@@ -560,10 +561,10 @@ class Integers:
         return self._view.is_tensor(vid) and self._is_int64(vid)
 
     def _growths(self, known: Mapping[str, Range]) -> dict[str, Range]:
-        """Ranges of the elementwise offsets of variables of this block from one variable.
+        """Returns, by id, the range of (variable - x) for variables of this block computed from x.
 
         Args:
-            known: Offsets of the variable itself (0), and of variables computed from it outside.
+            known: The ranges for x itself, (0, 0), and for variables computed from it outside.
         """
         growths = dict(known)
         for node in self._view.nodes:

@@ -48,7 +48,7 @@ def clear_device(op: Operation) -> None:
 
 
 def place_copy(op: Operation, device: str) -> None:
-    """Marks an operator that returns its input as a copy to a device."""
+    """Marks ``op``, an operator that returns its input, as a copy of the input to ``device``."""
     op.set_str_attr(PLACE_ATTRIBUTE, f"/copy_to={device}{_MARK.sub('', _place(op))}")
 
 

@@ -192,7 +192,10 @@ class _Survey:
     def _is_yielded_once(
         self, op: Operation, block: int, index: int, variable: Value | None
     ) -> bool:
-        """Whether a block yields a value only once that it defines itself (or ``variable``)."""
+        """Whether a block yields, at ``index``, memory of its own that it yields nowhere else.
+
+        The memory has to be that of a value that the block defines, or of ``variable``.
+        """
         end = tuple(op.blocks())[block].ops[-1]
         value = end.operand_source(index)
         root = self._variables.get(value_id(value), value)
@@ -223,9 +226,10 @@ class _Survey:
         return True
 
     def _is_yielded_in_place(self, end: Operation, variable: Value) -> bool:
-        """Whether the terminator yields it only as the condition, or at the index of its argument.
+        """Whether ``end``, a block's terminator, yields ``variable`` only where that is harmless.
 
-        A block may yield values that it defines at any index.
+        An argument of the block has to be the condition, or be yielded at its own index. A variable
+        that the block defines may be yielded at any index.
         """
         home, _ = self._homes[value_id(variable)]
         if variable.get_defining_op() is not None and home.ops[-1].id() == end.id():
@@ -265,7 +269,10 @@ def _is_used_before_writes(op: Operation) -> bool:
 
 
 def _has_out_of_place_form(write: _Write) -> bool:
-    """Whether there is an operator that creates a new variable of this dtype and shape instead."""
+    """Whether an out-of-place operator can replace the one that overwrites its operand.
+
+    The new operator's result has to have the dtype and shape of the overwritten variable.
+    """
     same = write.operand.dtype == write.result.dtype and write.operand.shape == write.result.shape
     is_only = len(list(overwritten(write.op))) == 1 == len(write.op.results())
     name, effects = _out_of_place_form(write.op), ordering_effects(write.op)

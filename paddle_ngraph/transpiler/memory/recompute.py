@@ -183,7 +183,10 @@ class _RecomputeSearch:
         return not any(buffer in step.indirect for step in later)
 
     def _add(self, choice: _Recompute, buffer: str, seen: set[str]) -> bool:
-        """Adds to a choice the steps that recompute a buffer; returns whether that is possible."""
+        """Adds to ``choice``, a candidate recomputation, the steps that recompute ``buffer``.
+
+        Returns whether the buffer can be recomputed.
+        """
         producer = self._producer[buffer]
         at = self._position[choice.before]
         if (

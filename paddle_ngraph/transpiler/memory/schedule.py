@@ -85,7 +85,7 @@ def _defer_allocations(lifetimes: Lifetimes, edges: Edges) -> list[MemoryStep]:
 def _advance_releases(
     order: Sequence[MemoryStep], edges: Edges, lifetimes: Lifetimes
 ) -> list[MemoryStep]:
-    """``order``, but a memory-neutral step runs as soon as its predecessors have run."""
+    """``order``, but a step that adds little or no memory runs as soon as its predecessors have."""
     remaining = _PendingSteps(order, edges, lifetimes)
     found: dict[MemoryStep, None] = {}
     small = [

@@ -20,7 +20,8 @@ struct Declared {
   std::vector<int64_t> shape;  // declared shape; -1: dynamic dimension
   std::string file;            // name of the file with a variable's initial value
 
-  // Throws Error, with the name, unless a tensor of this dtype and shape is valid.
+  // Throws Error, with the name of the variable, unless a tensor of this dtype and shape fits the
+  // declaration.
   void require(ElementType given_type, const Shape& given) const;
 };
 

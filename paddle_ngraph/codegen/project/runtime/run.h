@@ -43,7 +43,8 @@ class Run {
 void program(Run& run);
 std::string program_id();
 
-// Values that a forward pass saves for the backward pass: one entry for each push.
+// A stack of values that a loop or branch in the forward pass saves for the backward pass. An entry
+// has the tensors of one push().
 class Stack {
  public:
   void push(Tensors values) { entries_.push_back(std::move(values)); }

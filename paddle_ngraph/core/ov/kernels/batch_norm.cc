@@ -128,7 +128,7 @@ NGRAPH_INLINE inline void products_of(const float* x, const Value& grad, const C
     float sums[kBlock] = {}, products[kBlock] = {}, middle[kBlock];
     for (int64_t lane = 0; lane < kBlock; ++lane) middle[lane] = mean[lane];
     // Two passes over the rows, which are in the cache: compilers do not vectorize a single loop
-    // for both sums.
+    // for `sums` and `products`.
     each_row<kBlock>(rows, [&](int64_t lane, int64_t i) NGRAPH_INLINE { sums[lane] += grad(i); });
     each_row<kBlock>(rows, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
       products[lane] += grad(i) * (x[i] - middle[lane]);

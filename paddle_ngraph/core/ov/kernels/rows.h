@@ -24,8 +24,8 @@ NGRAPH_INLINE inline float sum_of(int64_t count, const Term& term) {
   return total;
 }
 
-// The largest element above `start`; NaNs are skipped. Each comparison depends on the previous one:
-// therefore several registers hold running maxima.
+// The largest element of x, or `start` if none is larger; NaNs are skipped. Each comparison depends
+// on the previous one: therefore several registers hold running maxima.
 NGRAPH_INLINE inline float largest_of(const float* x, int64_t length, float start) {
   constexpr int64_t kWide = 4 * kLanes;
   float lanes[kWide];

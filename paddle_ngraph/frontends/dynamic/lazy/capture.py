@@ -41,7 +41,7 @@ _install_lock = new_lock()
 
 def install() -> None:
     """Intercepts all calls of Paddle's core that can use a tensor; done once per process."""
-    # One thread at a time installs: several may create the first trace caches at once.
+    # One thread at a time installs the patches: several may create the first trace caches at once.
     with _install_lock:
         _install()
 

@@ -125,8 +125,8 @@ _SHAPE_DEPENDENT = (
     "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp "
     "cumprod prod trace"
 )
-# Lookups: number of leading arguments that may be tensors; rule of the indices and of the tensor
-# that they index.
+# Operators that index a tensor by indices in another one: the number of leading arguments that may
+# be tensors, and the rule by which the indices are checked against the indexed tensor's shape.
 _ALONG, _FROM_END = _core.ValueRuleKind.ALONG_AXIS, True
 _LOOKUPS: dict[str, tuple[int, _core.ValueRule]] = {
     "cross_entropy_with_softmax": (
@@ -159,8 +159,8 @@ OPERATORS: dict[str, _core.DeferralRule] = {
     "batch_norm": _rule(has_reserve=True),
     "divide": _rule(requires_floats=True),
     "dropout": _rule(is_stochastic=True),
-    # Not deferred with gradients and ``sparse=True``: a gradient of selected rows is no dense
-    # tensor.
+    # An embedding with ``sparse=True`` is not deferred while gradients are on: its gradient, of
+    # selected rows, is no dense tensor.
     "embedding": _rule(required_with_gradient=((3, False),), values=_core.ValueRule(_ALONG, 0, 1)),
     "rnn": _rule(required=((3, None), (5, 0.0)), unread=4),
     "uniform": _rule(max_tensors=0, is_stochastic=True),
@@ -183,7 +183,8 @@ SHAPE_QUERIES = frozenset({"numel", "shape", "shape64"})
 DATA_ACCESSES = frozenset({"numpy"})
 READ_ONLY_DATA_ACCESSES = frozenset({"_getitem_from_offset", "_is_initialized"})
 
-# Methods of tensors that are operators. In a program, the method of that name of a value is called.
+# Methods of tensors that compute operators, and so can be deferred. To build the program of a
+# graph, the method with this name is called on a value of the program in place of the tensor.
 _ARITHMETIC = (
     "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ "
     "__rdiv__ __matmul__ __pow__ __rpow__ __gt__ __ge__ __lt__ __le__ __eq__ __ne__"
@@ -325,8 +326,8 @@ def _with_assigned_item(x: Any, index: Any, value: Any) -> Any:
     if not axes:
         where = [], [], [], [], [], []
     if not isinstance(value, paddle.pir.Value):
-        # Converted to a tensor: Paddle's operator for scalars would propagate gradients to the
-        # overwritten elements.
+        # The assigned scalar is converted to a tensor: Paddle's operator for the assignment of
+        # scalars would propagate gradients to the overwritten elements.
         value = paddle.full([1], value, x.dtype)
     elif value.dtype != x.dtype:
         value = _C_ops.cast(value, x.dtype)

@@ -31,7 +31,8 @@ _NO_RESULTS: frozenset[int] = frozenset()
 # In a set of reached results, this member stands for all results without a gradient.
 _NO_GRADIENT = frozenset({-1})
 
-# Minimum number of stages before that of a call, and the results whose gradients reach the call.
+# The key by which the calls of a trace are grouped into stages: the minimum number of stages before
+# that of the call, and the ids of the results whose gradients reach the call.
 _StageKey = tuple[int, frozenset[int]]
 
 
@@ -403,7 +404,9 @@ def _levels(calls: list[TracedCall], metas: list[TensorMeta], needed: set[int]) 
 
 
 def _join_readers(levels: list[int], calls: list[TracedCall], needed: set[int]) -> None:
-    """Moves each call without requested results to the level of its first reader.
+    """Sets the level of each call without requested results to that of its first reader.
+
+    Then the call is in the reader's stage, and its result need not be passed between stages.
 
     Examples are a reshaped bias, and random numbers that select a branch of a network.
     """
