@@ -45,6 +45,8 @@ def test_every_python_cache_is_declared() -> None:
             for each in node.names
         }
         assert imported.isdisjoint({"cache", "lru_cache"}), path
+        methods = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        assert methods.isdisjoint({"popitem", "move_to_end"}), f"{path}: evicts without LRUCache"
 
 
 def test_a_name_is_declared_once() -> None:
