@@ -22,7 +22,7 @@ SANITIZERS ?= address
 SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngraph/core/*/*.* paddle_ngraph/core/*/*/*.*) \
 	$(wildcard paddle_ngraph/mkl_packed/*.cc paddle_ngraph/mkl_packed/*.h paddle_ngraph/mkl_packed/mkl/*.*)
 
-CPP := $(filter %.cc %.h,$(SOURCES)) $(wildcard paddle_ngraph/codegen/project/*.h \
+CPP := $(filter %.cc %.h,$(SOURCES)) $(wildcard tests/core/*.cc paddle_ngraph/codegen/project/*.h \
 	paddle_ngraph/codegen/project/*/*.cc paddle_ngraph/codegen/project/*/*.h)
 # Without files that need MKL, or the OpenMP of a compiler other than clang.
 TIDY := $(filter-out %/mkl_layers.cc %/mkl_packed/threads.cc,$(filter %.cc,$(SOURCES)))

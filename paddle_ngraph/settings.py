@@ -1,7 +1,7 @@
 """Policy: the numbers by which the package decides what to build, when, and how much to keep.
 
 Limits that follow from an algorithm, a data type or a kernel stay in their modules, and so do the
-bounds of caches (docs/design.md) and the policy of packages that are built on the core.
+bounds of caches (docs/caches.md) and the policy of packages that are built on the core.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ class PolicySettings:
         max_unsplit_tries: Builds of such functions for a graph, none of which splits the batch.
         max_dynamic_tries: Attempts at dynamic shapes for a graph: if each function's guards hold
             for few shapes only, the graph would get one function after another.
-        max_value_input_elements: Longer inputs that are read by value contain no indices or sizes.
+        max_value_input_elements: Longer integer inputs are data, not indices or sizes: no operator
+            is converted on the condition that a build reads their values, and their elements are
+            not symbolic.
 
         background_compile_native_runs: ``auto`` compiles in the background if that takes longer
             than this many runs by Paddle.
@@ -96,6 +98,12 @@ class PolicySettings:
         onednn_boundary_cost: The cost of the inputs and outputs of a subgraph, in this unit.
         onednn_kernel_loss: The loss of a fallback operator with a kernel of oneDNN, in this unit.
         typical_loop_iterations: Assumed trip count of a loop.
+        typical_dimension_size: Assumed size of a dynamic dimension, if the sizes of the feeds are
+            unknown; also in the rules about bfloat16.
+        rewrite_growth_factor: A program is partitioned again when its feeds have grown by this
+            factor.
+        small_runs_before_rewrite: Runs after which a program that is too small for the cost model
+            is compiled: each run gains about 0.4 ms, and compilation takes 10 to 30 ms.
 
         min_pinned_gradient_bytes: Pinning smaller gradients gains nothing.
         min_pooled_result_bytes: Smaller results of predictors are as fast in NumPy's memory, which
@@ -109,7 +117,6 @@ class PolicySettings:
             operands costs.
         min_bfloat16_dimension_size: Minimum of rows, columns and the summed dimension. Matmuls
             with a dimension of one to four are part of norms and of positions, and lose no bits.
-        assumed_bfloat16_dimension_size: Assumed size of a dynamic dimension in these two rules.
     """
 
     # -- flags: FLAGS_NAME or FLAGS_ngraph_NAME --
@@ -171,7 +178,7 @@ class PolicySettings:
     initial_build_us_per_operator: float = 2000.0
     build_switch_interval_seconds: float = 0.0005
 
-    # -- partitioning/cost_model.py --
+    # -- partitioning/cost_model.py, and its uses in frontends --
     dispatch_us_per_operator: float = 8.0
     accessed_elements_per_us: float = 2000.0
     multiplications_per_us: float = 30e3
@@ -179,6 +186,9 @@ class PolicySettings:
     onednn_boundary_cost: int = 2
     onednn_kernel_loss: int = 16
     typical_loop_iterations: int = 16
+    typical_dimension_size: int = 64
+    rewrite_growth_factor: int = 4
+    small_runs_before_rewrite: int = 64
 
     # -- gradient_pinning.py, batch_split.py, mixed_precision.py, predictor/hook.py --
     min_pinned_gradient_bytes: int = 128 * 1024
@@ -187,7 +197,6 @@ class PolicySettings:
     min_busy_thread_share: float = 0.8
     min_bfloat16_multiplications: int = 1 << 18
     min_bfloat16_dimension_size: int = 16
-    assumed_bfloat16_dimension_size: int = 64
 
 
 SETTINGS = PolicySettings()

@@ -25,14 +25,18 @@ _INTRODUCTION = """# Caches
 Written by `make docs` from the declarations in the code; a test fails when this page is out of
 date. `paddle_ngraph.clear_cache()` uses the same declarations: it empties every Python cache of the
 process, and each C++ cache that says so. Every Python cache is an `LRUCache`
-(`paddle_ngraph/utils/lru_cache.py`), which evicts the least recently used entry beyond its bound. A
-*graph header* is the first line of a graph string, which contains a digest of the rest. State that
-is attached to one object, and registries of living objects, are not listed.
+(`paddle_ngraph/utils/lru_cache.py`), every C++ cache an `LruCache` or `LruMap`
+(`core/common/lru_cache.h`): beyond its bound, the least recently used entry is evicted. A *graph
+header* is the first line of a graph string, which contains a digest of the rest. State that is
+attached to one object, and registries of living objects, are not listed.
 """
 
 _ONCE = """Functions without arguments whose result is constant in a process: installed packages,
 the processor, Paddle's tables of kernels, and installations. Each has one entry, which lives as
 long as the process."""
+
+
+_NOT_LRU = """These retain memory or files between runs, too, but are not LRU caches."""
 
 
 def markdown() -> str:
@@ -52,6 +56,7 @@ def markdown() -> str:
         for c in declared
         if c.owner is not None
     ]
+    cpp_head = ("name", "values", "key", "bound", "cleared by")
     sections = [
         _INTRODUCTION,
         "## Python: caches of the process\n\nCleared by `clear_cache()`.\n",
@@ -61,8 +66,11 @@ def markdown() -> str:
         "## Python: values computed once\n",
         f"{_ONCE}\n",
         _table(("function", "value"), sorted(map(_once_row, once.functions()))),
-        "## C++\n",
-        _table(("name", "values", "key", "bound", "cleared by", "declared in"), _cpp_rows()),
+        "## C++: caches\n",
+        _table((*cpp_head, "declared in"), _cpp_rows(are_lru=True)),
+        "## C++: other bounded memory\n",
+        f"{_NOT_LRU}\n",
+        _table((*cpp_head, "why it is not an LRU cache", "declared in"), _cpp_rows(are_lru=False)),
     ]
     return "\n".join(sections)
 
@@ -72,11 +80,16 @@ def _once_row(function: object) -> tuple[str, str]:
     return f"`{function.__module__}.{getattr(function, '__name__', '')}`", summary
 
 
-def _cpp_rows() -> list[tuple[str, ...]]:
+def _cpp_rows(*, are_lru: bool) -> list[tuple[str, ...]]:
     return sorted(
-        (f"`{name}`", *rest, f"`{Path(file).relative_to(PACKAGE.name)}`")
-        for name, *rest, file in _core.caches()
+        (f"`{name}`", *rest, *([] if are_lru else [reason]), f"`{_location(file)}`")
+        for name, *rest, reason, file in _core.caches()
+        if are_lru == (reason == "")
     )
+
+
+def _location(file: str) -> str:
+    return str(Path(file).relative_to(PACKAGE.name))
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

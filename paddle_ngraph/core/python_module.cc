@@ -491,12 +491,14 @@ void clear_cache() {
   trim_free_memory();
 }
 
-// (name, values, key, bound, how it is cleared, file) of each cache of the core.
-std::vector<std::array<std::string, 6>> declared_caches() {
-  std::vector<std::array<std::string, 6>> rows;
+// (name, values, key, bound, how it is cleared, why it is not an LruMap, file) of each cache of the
+// core.
+std::vector<std::array<std::string, 7>> declared_caches() {
+  std::vector<std::array<std::string, 7>> rows;
   const auto* each = CacheDeclaration::first();
   for (; each != nullptr; each = each->next) {
-    rows.push_back({each->name, each->values, each->key, each->bound, each->cleared, each->file});
+    rows.push_back({each->name, each->values, each->key, each->bound, each->cleared, each->reason,
+                    each->file});
   }
   return rows;
 }

@@ -25,13 +25,14 @@ from paddle_ngraph.paddle_private.names import (
     set_scheduler,
 )
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
-from paddle_ngraph.partitioning import cost_model, program_pass
+from paddle_ngraph.partitioning import program_pass
 from paddle_ngraph.partitioning.analysis.block_view import (
     FETCH,
     is_trained_elsewhere,
     may_write_variables,
 )
 from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.settings import SETTINGS
 
 
 def transpile(program: Any, wanted: Sequence[Any] = ()) -> tuple[Program, list[Value]]:
@@ -78,7 +79,7 @@ def remove_fetches(program: Program, fetching: Sequence[Operation]) -> list[Valu
 def rewrite(
     program: Program,
     may_write: bool | None = None,
-    open_size: int | None = cost_model.TYPICAL_SIZE,
+    open_size: int | None = SETTINGS.typical_dimension_size,
     tries: bool = True,
 ) -> Report:
     """Applies the program pass to a program that will run in a scope, in place.

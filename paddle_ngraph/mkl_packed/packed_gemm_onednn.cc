@@ -1,7 +1,6 @@
 // The providers "onednn" and "onednn bf16": the oneDNN library that ships with Paddle.
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -9,8 +8,10 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include "core/common/caches.h"
 #include "core/common/error.h"
 #include "core/common/fork_safe_mutex.h"
+#include "core/common/lru_cache.h"
 #include "mkl_packed/buffer.h"
 #include "mkl_packed/packed_gemm.h"
 #include "mkl_packed/rounded.h"
@@ -25,6 +26,11 @@ using dnnl::matmul;
 using dnnl::memory;
 using tag = memory::format_tag;
 using Type = memory::data_type;
+
+const CacheDeclaration primitives_declaration(
+    "matmul_primitives", "oneDNN's primitives for matrix products",
+    "rows and strides of the operands, accumulation, number of threads, format of the weight",
+    "64 for each packed weight, and 64 for products without one", "the end of the packed weight");
 
 const dnnl::engine& cpu() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
@@ -114,32 +120,32 @@ using Primitive = std::pair<matmul, matmul::primitive_desc>;
 class Primitives {
  public:
   Primitive find(const MatmulShape& shape, const memory::desc& b) const {
-    // A primitive is valid for a number of threads, so the key contains that number, too.
-    const Key key{shape.m, shape.lda, shape.ldc, shape.accumulate, num_omp_threads()};
     const ForkBlocker fork_blocker;
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& made : made_) {
-      if (made.key == key && made.b == b) return made.primitive;
-    }
-    if (made_.size() == kMaxPrimitives) made_.clear();
-    const auto desc = describe(shape, b);
-    made_.push_back({key, b, Primitive(matmul(desc), desc)});
-    return made_.back().primitive;
+    const Key key{{shape.m, shape.lda, shape.ldc, shape.accumulate, num_omp_threads()}, b};
+    return made_.get_or_create(key, [&] {
+      const auto desc = describe(shape, b);
+      return Primitive(matmul(desc), desc);
+    });
   }
 
  private:
   // The maximum number of cached primitives: inputs may have any length, and each length needs
   // primitives of its own.
   static constexpr size_t kMaxPrimitives = 64;
-  using Key = std::tuple<int64_t, int64_t, int64_t, bool, int>;
-  struct Made {
-    Key key;
-    memory::desc b;
-    Primitive primitive;
+  // The shape, the number of threads, for which a primitive is created, and the right operand.
+  using Key = std::pair<std::tuple<int64_t, int64_t, int64_t, bool, int>, memory::desc>;
+  struct KeyHash {
+    size_t operator()(const Key& key) const {
+      const auto [m, lda, ldc, accumulate, threads] = key.first;
+      size_t hash = 0;
+      for (const int64_t number : {m, lda, ldc, int64_t{accumulate}, int64_t{threads}}) {
+        hash = hash * 31 + static_cast<size_t>(number);
+      }
+      return hash;
+    }
   };
 
-  mutable std::mutex mutex_;
-  mutable std::vector<Made> made_;
+  mutable LruCache<Key, Primitive, KeyHash> made_{kMaxPrimitives};
 };
 
 // Rows of the right operand of a matmul, from row `k` on; `owned` contains the rows if they are

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <map>
-#include <mutex>
+#include <limits>
 #include <tuple>
 #include <vector>
 
 #include "core/common/caches.h"
 #include "core/common/fork_safe_mutex.h"
+#include "core/common/lru_cache.h"
 #include "core/paddle/weights.h"
 
 namespace paddle_ngraph::mkl_packed {
@@ -39,8 +39,8 @@ const CacheDeclaration packed_weights_declaration(
     "hash of the contents",
     "the weights that live", clear_packed_weights, nullptr);
 
-// A packed weight, with the memory and the hash of the weight from which it was packed.
-struct Entry {
+// A packed weight, and the memory and contents that it was packed from.
+struct PackedWeight {
   std::weak_ptr<phi::Allocation> owner;
   uint64_t contents;
   std::shared_ptr<const PackedMatrix> matrix;
@@ -50,40 +50,18 @@ struct Entry {
 // left operands of one row, and the provider that packs it.
 using Key = std::tuple<const void*, int64_t, int64_t, WeightOrientation, bool, const GemmProvider*>;
 
-class Cache {
- public:
-  static Cache& instance() {
-    static Cache cache;
-    return cache;
-  }
+// Bounded by the life of the weights.
+using PackedWeights = LruCache<Key, PackedWeight>;
 
-  std::shared_ptr<const PackedMatrix> find(const Key& key, uint64_t contents) {
-    const ForkBlocker fork_blocker;
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = entries_.find(key);
-    if (found == entries_.end() || found->second.contents != contents) return nullptr;
-    return found->second.matrix;
-  }
+PackedWeights& packed_weights() {
+  static PackedWeights cache(std::numeric_limits<size_t>::max());
+  return cache;
+}
 
-  void keep(const Key& key, Entry entry) {
-    const ForkBlocker fork_blocker;
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (auto it = entries_.begin(); it != entries_.end();) {
-      it = it->second.owner.expired() ? entries_.erase(it) : std::next(it);
-    }
-    entries_[key] = std::move(entry);
-  }
-
-  void clear() {
-    const ForkBlocker fork_blocker;
-    std::lock_guard<std::mutex> lock(mutex_);
-    entries_.clear();
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<Key, Entry> entries_;
-};
+std::optional<PackedWeight> find_packed(const Key& key) {
+  const ForkBlocker fork_blocker;
+  return packed_weights().find(key);
+}
 
 }  // namespace
 
@@ -106,17 +84,22 @@ std::shared_ptr<const PackedMatrix> get_packed(const GemmProvider& provider,
   const int64_t rows = weight.dims()[0], columns = weight.dims()[1];
   const Key key{weight.data(), rows, columns, side, m == 1, &provider};
   const uint64_t contents = fingerprint(weight.data<float>(), rows * columns);
-  auto matrix = Cache::instance().find(key, contents);
-  if (matrix == nullptr || !matrix->fits(m)) {
-    matrix = pack_once(provider, weight, side, m);
-    Cache::instance().keep(key, {weight.Holder(), contents, matrix});
+  if (const auto found = find_packed(key)) {
+    if (found->contents == contents && found->matrix->fits(m)) return found->matrix;
   }
+  auto matrix = pack_once(provider, weight, side, m);
+  const ForkBlocker fork_blocker;
+  packed_weights().remove_if([](const auto& entry) { return entry.value.owner.expired(); });
+  packed_weights().put(key, {weight.Holder(), contents, matrix});
   return matrix;
 }
 
 int64_t pack_count() { return conversions; }
 
-void clear_packed_weights() { Cache::instance().clear(); }
+void clear_packed_weights() {
+  const ForkBlocker fork_blocker;
+  packed_weights().clear();
+}
 
 void set_packing(bool on) { packing_enabled = on; }
 

@@ -27,14 +27,8 @@ from paddle_ngraph.utils.once import once
 
 _MATMUL_PREFIXES = ("matmul", "conv", "bmm", "mul", "depthwise_conv", "addmm", "einsum")
 
-# Size that the cost model assumes for a dynamic dimension, if no feed is known.
-TYPICAL_SIZE = 64
 
-# The program pass runs again when the feeds of a program have grown by this factor.
-REWRITE_GROWTH_FACTOR = 4
-
-
-def native_us(graph: Graph, open_size: int = TYPICAL_SIZE) -> float:
+def native_us(graph: Graph, open_size: int = SETTINGS.typical_dimension_size) -> float:
     """Estimated microseconds of a subgraph run by Paddle.
 
     Args:
@@ -55,7 +49,9 @@ def native_us(graph: Graph, open_size: int = TYPICAL_SIZE) -> float:
     return us
 
 
-def reason_against(graph: Graph, open_size: int | None = TYPICAL_SIZE) -> str | None:
+def reason_against(
+    graph: Graph, open_size: int | None = SETTINGS.typical_dimension_size
+) -> str | None:
     """Why a subgraph falls back; ``None`` if it pays off, or if ``open_size`` is ``None``.
 
     A subgraph with bfloat16 is always converted: Paddle has few kernels for bfloat16 on CPUs, and
@@ -114,7 +110,9 @@ def elements_of(view: BlockView, vid: str) -> int:
     """The number of elements of a variable; 0 if it is not a dense tensor."""
     if not view.is_tensor(vid):
         return 0
-    return math.prod(TYPICAL_SIZE if s < 0 else s for s in view.spec(vid, 0).shape)
+    return math.prod(
+        SETTINGS.typical_dimension_size if s < 0 else s for s in view.spec(vid, 0).shape
+    )
 
 
 def is_matmul_or_convolution(node: OpNode) -> bool:

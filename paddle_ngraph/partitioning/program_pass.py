@@ -38,6 +38,7 @@ from paddle_ngraph.partitioning.report import BlockReport, IntervalReport, Nativ
 from paddle_ngraph.partitioning.rewrite import rewrite
 from paddle_ngraph.partitioning.subgraph import Subgraph, SubgraphSettings, subgraph_of
 from paddle_ngraph.partitioning.whole_program import Whole, find_whole_program
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import first_use, signals
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ T = TypeVar("T")
 def apply(
     program: Any,
     keep_weights: bool = False,
-    open_size: int | None = cost_model.TYPICAL_SIZE,
+    open_size: int | None = SETTINGS.typical_dimension_size,
     gradients: Collection[str] = (),
     eager_weights: bool = False,
     threads: int = 0,
@@ -178,8 +179,8 @@ def rewritten_programs() -> AbstractContextManager[list[Any]]:
     return _collected(_rewritten)
 
 
-def dry_run(program: Any, open_size: int | None = cost_model.TYPICAL_SIZE) -> Report:
-    """Returns the report that :func:`apply` would return, without changing the program."""
+def dry_run(program: Any, open_size: int | None = SETTINGS.typical_dimension_size) -> Report:
+    """Returns the report of :func:`apply` without changing the program."""
     copy = program.clone()
     packed = canonicalize(copy)
     settings = SubgraphSettings(False, open_size)

@@ -18,9 +18,9 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.paddle_private.names import producer_of
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
-from paddle_ngraph.partitioning import cost_model
 from paddle_ngraph.partitioning.analysis.block_view import dtype_name, mark_sequential, value_id
 from paddle_ngraph.partitioning.report import summary
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.transpiler.memory import shapes
 from paddle_ngraph.transpiler.memory.liveness import Lifetimes, MemoryStep
 from paddle_ngraph.transpiler.memory.recompute import STATISTICS, is_batch_norm, recompute, us_of
@@ -35,7 +35,7 @@ _SUM = "pd_op.add_n"
 class Limits:
     """Limits and options of :func:`paddle_ngraph.optimize_memory`."""
 
-    open_size: int = cost_model.TYPICAL_SIZE
+    open_size: int = SETTINGS.typical_dimension_size
     recompute: float | None = None
     input_shapes: shapes.Shapes = field(default_factory=dict)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,8 @@ def test_every_python_cache_is_declared() -> None:
             for each in node.names
         }
         assert imported.isdisjoint({"cache", "lru_cache"}), path
+        methods = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        assert methods.isdisjoint({"popitem", "move_to_end"}), f"{path}: evicts without LRUCache"
 
 
 def test_a_name_is_declared_once() -> None:
@@ -56,7 +60,20 @@ def test_cpp_declarations_are_complete_and_in_their_files() -> None:
     rows = _core.caches()
     names = [name for name, *_ in rows]
     assert len(set(names)) == len(names)
-    for name, *rest, file in rows:
+    for name, *rest, _reason, file in rows:
         assert all(rest), name
         assert f'"{name}"' in (caches.PACKAGE.parent / file).read_text()
     assert {"functions", "engines", "freed_bytes"} <= set(_core.table_sizes()) <= set(names)
+
+
+def test_every_cpp_cache_is_declared() -> None:
+    """Two classes of caches; each object of them is named once, in the module that declares it."""
+    found: Counter[str] = Counter()
+    for path in [*caches.PACKAGE.rglob("*.h"), *caches.PACKAGE.rglob("*.cc")]:
+        if path.name != "lru_cache.h":
+            module = path.relative_to(caches.PACKAGE.parent).with_suffix("")
+            found[str(module)] += len(re.findall(r"\bLru(?:Map|Cache)<", path.read_text()))
+    declared = Counter(
+        str(Path(file).with_suffix("")) for *_, reason, file in _core.caches() if not reason
+    )
+    assert declared == +found

@@ -114,7 +114,7 @@ def _is_matmul(node: Node) -> bool:
         return False
     summed = shapes[0][-2 if node.get_attributes()["transpose_a"] else -1]
     sizes = [
-        SETTINGS.assumed_bfloat16_dimension_size if n is None else n
+        SETTINGS.typical_dimension_size if n is None else n
         for n in (summed, *_dims(node.output(0)))
     ]
     return (

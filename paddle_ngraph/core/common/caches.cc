@@ -12,7 +12,7 @@ const CacheDeclaration* latest = nullptr;
 
 CacheDeclaration::CacheDeclaration(const char* name, const char* values, const char* key,
                                    const char* bound, const char* cleared, void (*clear)(),
-                                   size_t (*size)(), const char* file)
+                                   size_t (*size)(), const char* reason, const char* file)
     : name(name),
       values(values),
       key(key),
@@ -20,6 +20,7 @@ CacheDeclaration::CacheDeclaration(const char* name, const char* values, const c
       cleared(cleared),
       clear(clear),
       size(size),
+      reason(reason),
       file(file),
       next(latest) {
   latest = this;

@@ -11,16 +11,18 @@ namespace paddle_ngraph {
 // (core/ov/ov_function.h).
 class CacheDeclaration {
  public:
-  // Declares a cache that clear_cache() does not empty: each object of a class has one, or another
-  // call clears it.
+  // Declares a cache that clear_cache() does not empty: one of each object of some kind, or one
+  // that is cleared in another way. `reason`: why the cache is not an LruMap or LruCache, if so.
   CacheDeclaration(const char* name, const char* values, const char* key, const char* bound,
-                   const char* cleared, const char* file = __builtin_FILE())
-      : CacheDeclaration(name, values, key, bound, cleared, nullptr, nullptr, file) {}
+                   const char* cleared, const char* reason = "",
+                   const char* file = __builtin_FILE())
+      : CacheDeclaration(name, values, key, bound, cleared, nullptr, nullptr, reason, file) {}
 
   // Declares a cache of the process that clear_cache() empties; `size` may be nullptr.
   CacheDeclaration(const char* name, const char* values, const char* key, const char* bound,
-                   void (*clear)(), size_t (*size)(), const char* file = __builtin_FILE())
-      : CacheDeclaration(name, values, key, bound, "clear_cache()", clear, size, file) {}
+                   void (*clear)(), size_t (*size)(), const char* reason = "",
+                   const char* file = __builtin_FILE())
+      : CacheDeclaration(name, values, key, bound, "clear_cache()", clear, size, reason, file) {}
 
   CacheDeclaration(const CacheDeclaration&) = delete;
   CacheDeclaration& operator=(const CacheDeclaration&) = delete;
@@ -29,9 +31,10 @@ class CacheDeclaration {
   const char* const values;
   const char* const key;
   const char* const bound;
-  const char* const cleared;  // how, or by which call, the cache is cleared; for docs/caches.md
-  void (*const clear)();      // empties the cache; nullptr: clear_cache() does not empty it
-  size_t (*const size)();     // number of entries; nullptr: not reported
+  const char* const cleared;  // how, or by which call, the cache is cleared
+  void (*const clear)();      // nullptr: clear_cache() does not empty the cache
+  size_t (*const size)();     // nullptr: the size is not reported
+  const char* const reason;
   const char* const file;
   const CacheDeclaration* const next;  // next element of the linked list of all declarations
 
@@ -40,7 +43,8 @@ class CacheDeclaration {
 
  private:
   CacheDeclaration(const char* name, const char* values, const char* key, const char* bound,
-                   const char* cleared, void (*clear)(), size_t (*size)(), const char* file);
+                   const char* cleared, void (*clear)(), size_t (*size)(), const char* reason,
+                   const char* file);
 };
 
 }  // namespace paddle_ngraph

@@ -15,8 +15,10 @@ namespace paddle_ngraph {
 namespace {
 
 const CacheDeclaration freed_bytes_declaration(
-    "freed_bytes", "freed blocks of memory", "number of bytes", "`FLAGS_ngraph_memory_mb` MB; LRU",
-    [] { MemoryPool::instance().clear(); }, [] { return MemoryPool::instance().idle_bytes(); });
+    "freed_bytes", "freed blocks of memory", "number of bytes",
+    "`FLAGS_ngraph_memory_mb` MB; the least recently freed is dropped",
+    [] { MemoryPool::instance().clear(); }, [] { return MemoryPool::instance().idle_bytes(); },
+    "a pool: many blocks have one size, and a block in use is not in the pool");
 
 constexpr size_t kAlignment = 64, kHugePage = size_t{2} << 20;
 

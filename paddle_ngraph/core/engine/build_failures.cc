@@ -1,7 +1,5 @@
 #include "core/engine/build_failures.h"
 
-#include <algorithm>
-
 #include "core/common/caches.h"
 #include "core/engine/model_builder.h"
 
@@ -11,32 +9,21 @@ namespace {
 
 const CacheDeclaration failures_declaration(
     "failures", "errors of builds in the background, until a run raises them", "signature",
-    "16 for each engine; the oldest is dropped",
-    "a change of the denylist, or the end of the engine");
-
-constexpr size_t kMaxFailures = 16;
+    "16 for each engine", "a change of the denylist, or the end of the engine");
 
 }  // namespace
 
 void BuildFailures::record(const Signature& key, const std::exception_ptr& reason,
                            bool is_for_all) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (failures_.size() == kMaxFailures) failures_.erase(failures_.begin());
-  failures_.push_back({key, reason, denylist_version(), is_for_all});
+  failures_.put(key, {reason, denylist_version(), is_for_all});
 }
 
 void BuildFailures::rethrow(const Signature& key) {
-  std::exception_ptr reason;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = std::find_if(failures_.begin(), failures_.end(), [&](const Failure& each) {
-      return each.is_for_all || each.key == key;
-    });
-    if (found == failures_.end()) return;
-    if (found->version == denylist_version()) reason = found->reason;
-    failures_.erase(found);
+  const auto raised = failures_.remove_if(
+      [&](const auto& entry) { return entry.value.is_for_all || entry.key == key; });
+  for (const auto& [_, failure, bytes] : raised) {
+    if (failure.version == denylist_version()) std::rethrow_exception(failure.reason);
   }
-  if (reason != nullptr) std::rethrow_exception(reason);
 }
 
 }  // namespace paddle_ngraph

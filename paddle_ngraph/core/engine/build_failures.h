@@ -3,9 +3,8 @@
 
 #include <cstdint>
 #include <exception>
-#include <mutex>
-#include <vector>
 
+#include "core/common/lru_cache.h"
 #include "core/engine/function_cache.h"
 
 namespace paddle_ngraph {
@@ -23,14 +22,14 @@ class BuildFailures {
 
  private:
   struct Failure {
-    Signature key;
     std::exception_ptr reason;
     uint64_t version;  // denylist_version() when the build failed
     bool is_for_all;   // whether no function of the graph can be built, whatever the key
   };
 
-  std::mutex mutex_;
-  std::vector<Failure> failures_;
+  static constexpr size_t kMaxFailures = 16;
+
+  LruCache<Signature, Failure, SignatureHash> failures_{kMaxFailures};
 };
 
 }  // namespace paddle_ngraph

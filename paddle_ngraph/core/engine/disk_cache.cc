@@ -4,10 +4,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include <fcntl.h>
@@ -17,6 +15,7 @@
 
 #include "core/common/caches.h"
 #include "core/common/error.h"
+#include "core/common/lru_cache.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/weights.h"
 
@@ -24,16 +23,15 @@ namespace paddle_ngraph {
 
 namespace {
 
-const CacheDeclaration model_folders_declaration("model_folders",
-                                                 "folders with functions that came with models",
-                                                 "path of the folder", "the 256 most recent ones",
-                                                 "never");
+const CacheDeclaration model_folders_declaration(
+    "model_folders", "owners of folders with functions that came with models", "path of the folder",
+    "256", "never");
 
-const CacheDeclaration disk_declaration("disk",
-                                        "compiled functions in files of `FLAGS_ngraph_cache_dir`",
-                                        "graph, signature, settings, versions and processor",
-                                        "`FLAGS_ngraph_cache_disk_mb` MB; LRU",
-                                        "`python -m paddle_ngraph cache --clear`");
+const CacheDeclaration disk_declaration(
+    "disk", "compiled functions in files of `FLAGS_ngraph_cache_dir`",
+    "graph, signature, settings, versions and processor", "`FLAGS_ngraph_cache_disk_mb` MB; LRU",
+    "`python -m paddle_ngraph cache --clear`",
+    "files that processes share: the file system has the times of their last use");
 
 namespace fs = std::filesystem;
 
@@ -73,39 +71,14 @@ bool is_writable_only_by(uid_t user, const struct stat& status) {
   return status.st_uid == user && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// A folder of a saved model's functions, and the user that must own its files.
-struct ModelFolder {
-  std::string folder;
-  uid_t owner;
-};
+// The folders of saved models that contain functions, and the users that must own them, see
+// add_model_folder(). Never destroyed: outlives every engine.
+using ModelFolders = LruCache<std::string, uid_t>;
 
-// The folders of saved models that contain functions, see add_model_folder().
-class ModelFolders {
- public:
-  static ModelFolders& instance() {
-    // Never destroyed: engines may outlive static objects.
-    static ModelFolders* const folders = std::make_unique<ModelFolders>().release();
-    return *folders;
-  }
-
-  void add(ModelFolder folder) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto same = [&](const ModelFolder& known) { return known.folder == folder.folder; };
-    folders_.erase(std::remove_if(folders_.begin(), folders_.end(), same), folders_.end());
-    folders_.push_front(std::move(folder));
-    if (folders_.size() > kMaxModelFolders) folders_.pop_back();
-  }
-
-  // The folders of saved models, the most recently added one first.
-  std::deque<ModelFolder> all() const {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return folders_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::deque<ModelFolder> folders_;
-};
+ModelFolders& model_folders() {
+  static ModelFolders* const folders = std::make_unique<ModelFolders>(kMaxModelFolders).release();
+  return *folders;
+}
 
 // FLAGS_ngraph_cache_dir, created if it is missing and `create` is set; empty if there is no such
 // folder or it cannot be trusted.
@@ -300,12 +273,13 @@ void write_function(const TemporaryFile& file, const DiskKey& key,
 }
 
 // The function stored under this key in a folder.
-std::optional<StoredFunction> find_in(const ModelFolder& folder, const DiskKey& key, bool touches) {
-  const std::string path = folder.folder + "/" + file_name(key);
+std::optional<StoredFunction> find_in(const std::string& folder, uid_t owner, const DiskKey& key,
+                                      bool touches) {
+  const std::string path = folder + "/" + file_name(key);
   const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   struct stat status;
   if (file.get() < 0 || fstat(file.get(), &status) != 0) return std::nullopt;
-  if (!S_ISREG(status.st_mode) || !is_writable_only_by(folder.owner, status)) return std::nullopt;
+  if (!S_ISREG(status.st_mode) || !is_writable_only_by(owner, status)) return std::nullopt;
   const auto size = static_cast<size_t>(status.st_size);
   auto stored = parse(map(file.get(), size), size, full_key(key));
   if (stored && touches) futimens(file.get(), nullptr);
@@ -323,25 +297,22 @@ std::string disk_key_of_graph(const std::string& graph, const std::string& envir
 std::optional<StoredFunction> find_file(const DiskKey& key) {
   const std::string where = cache_folder(false);
   if (!where.empty()) {
-    if (auto stored = find_in({where, geteuid()}, key, true)) return stored;
+    if (auto stored = find_in(where, geteuid(), key, true)) return stored;
   }
-  for (const ModelFolder& folder : ModelFolders::instance().all()) {
+  for (const auto& [folder, owner, bytes] : model_folders().entries()) {
     struct stat status;
-    if (stat(folder.folder.c_str(), &status) != 0 || !is_writable_only_by(folder.owner, status))
-      continue;
-    if (auto stored = find_in(folder, key, false)) return stored;
+    if (stat(folder.c_str(), &status) != 0 || !is_writable_only_by(owner, status)) continue;
+    if (auto stored = find_in(folder, owner, key, false)) return stored;
   }
   return std::nullopt;
 }
 
 void release_pages(const Blob& blob) { advise(blob.memory.get(), blob.num_bytes, MADV_DONTNEED); }
 
-bool has_cache_folder() {
-  return !FLAGS_ngraph_cache_dir.empty() || !ModelFolders::instance().all().empty();
-}
+bool has_cache_folder() { return !FLAGS_ngraph_cache_dir.empty() || model_folders().size() > 0; }
 
 void add_model_folder(const std::string& folder, uint32_t owner) {
-  ModelFolders::instance().add({folder, owner});
+  model_folders().put(folder, owner);
 }
 
 bool is_graph_stored(const std::string& graph) {

@@ -1,23 +1,21 @@
-// Registry of the engines of the process, keyed by graph.
+// The engines of the process, keyed by graph.
 #pragma once
 
 #include <cstddef>
-#include <list>
+#include <functional>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <unordered_map>
-#include <utility>
 
 #include "core/common/fork_safe_mutex.h"
+#include "core/common/lru_cache.h"
 
 namespace paddle_ngraph {
 
 class NgraphEngine;
 
-// One engine per distinct graph string while it is in use; the kMaxRetained most recent engines are
-// retained beyond that. Thread-safe.
+// One engine per distinct graph string. The kMaxRetained most recently used engines are retained,
+// others live as long as they are in use. Thread-safe.
 class Engines {
  public:
   static constexpr size_t kMaxRetained = 256;
@@ -35,22 +33,15 @@ class Engines {
   size_t size() const;
 
  private:
-  using RecentList = std::list<std::pair<std::string, std::shared_ptr<NgraphEngine>>>;
-  struct Entry {
-    std::weak_ptr<NgraphEngine> engine;
-    // Position of the engine in recent_; none if the engine is not retained.
-    std::optional<RecentList::iterator> recent;
-  };
+  using RetainedEngines =
+      LruMap<std::string, std::shared_ptr<NgraphEngine>, std::hash<std::string>>;
 
-  std::shared_ptr<NgraphEngine> find(const std::string& key, const std::string& graph);
-  // Retains `engine` as the most recently used one. Moves engines beyond the maximum number of
-  // retained ones to `evicted`, for destruction after the lock is released.
-  void mark_recent(const std::string& key, const std::shared_ptr<NgraphEngine>& engine,
-                   Entry* entry, RecentList* evicted);
+  // The live engine for the key, which is retained; nullptr if there is none.
+  std::shared_ptr<NgraphEngine> find(const std::string& key, RetainedEngines::Entries* evicted);
 
   mutable ForkSafeMutex mutex_;
-  RecentList recent_;  // engines that are retained, the most recently used one first
-  std::unordered_map<std::string, Entry> entries_;
+  RetainedEngines retained_;
+  std::unordered_map<std::string, std::weak_ptr<NgraphEngine>> live_;  // a registry, not a cache
 };
 
 }  // namespace paddle_ngraph

@@ -24,14 +24,14 @@ const CacheDeclaration functions_declaration(
     "functions", "compiled functions",
     "graph, fingerprint of constant weights, and dtypes, dimensions and integers of the inputs; a "
     "function with symbolic sizes serves every signature that satisfies its guards",
-    "`FLAGS_ngraph_cache_size` functions, `FLAGS_ngraph_cache_mb` MB of constant weights; LRU",
+    "`FLAGS_ngraph_cache_size` functions, `FLAGS_ngraph_cache_mb` MB of constant weights",
     [] { FunctionCache::instance().clear(); },
     [] { return static_cast<size_t>(FunctionCache::instance().info().currsize); });
 
 const CacheDeclaration evicted_for_capacity_declaration(
     "evicted_for_capacity", "graphs whose functions were evicted for the weights of others",
     "hash of graph and fingerprint of weights", "4,096; all are dropped at the bound",
-    "clear_cache(), with the functions");
+    "clear_cache(), with the functions", "events, which cannot be recomputed");
 
 // Placeholder for the size of a symbol that no word of a signature has given yet. Sizes are never
 // negative.
@@ -85,20 +85,19 @@ FunctionCache& FunctionCache::instance() {
 
 std::shared_ptr<NgraphFunction> FunctionCache::find(const Signature& signature, bool is_retry) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = find_entry(signature);
-  if (!is_retry) ++(found == entries_.end() ? misses_ : hits_);
+  CachedFunction* const found = find_locked(signature);
+  if (!is_retry) ++(found == nullptr ? misses_ : hits_);
   ++lookups_;
-  if (found == entries_.end()) return nullptr;
+  if (found == nullptr) return nullptr;
   found->last_lookup = lookups_;
-  entries_.splice(entries_.begin(), entries_, found);
   return found->function;
 }
 
-FunctionCache::Entries::iterator FunctionCache::find_entry(const Signature& signature) {
-  const auto found = index_.find(signature);
-  if (found != index_.end()) return found->second;
-  return std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    return entry.symbolic && entry.symbolic->fits(signature);
+FunctionCache::CachedFunction* FunctionCache::find_locked(const Signature& signature) {
+  if (auto* const found = functions_.find(signature)) return found;
+  return functions_.find_if([&](const Functions::Entry& entry) {
+    const auto& symbolic = entry.value.symbolic;
+    return symbolic && symbolic->fits(signature);
   });
 }
 
@@ -109,42 +108,25 @@ std::shared_ptr<NgraphFunction> FunctionCache::insert(const Signature& signature
                                                       const std::atomic<bool>* is_active) {
   // The evicted functions, destroyed after the lock is released: freeing a compiled function is
   // slow.
-  Entries dropped;
+  Functions::Entries for_count, for_capacity;
   std::lock_guard<std::mutex> lock(mutex_);
   if (is_active != nullptr && !*is_active) return function;
-  const auto found = find_entry(signature);
-  if (found != entries_.end()) return found->function;
-  entries_.push_front(
-      {signature, std::move(function), weight_bytes, std::move(symbolic), lookups_});
-  index_[signature] = entries_.begin();
-  weight_bytes_ += weight_bytes;
+  if (const auto* const found = find_locked(signature)) return found->function;
+  functions_.add(signature, {function, std::move(symbolic), lookups_}, weight_bytes);
   evicted_for_capacity_.erase(hash_of_weights(signature));
-  const auto capacity = static_cast<size_t>(std::max(1, FLAGS_ngraph_cache_size));
-  while (entries_.size() > capacity && evict(false, &dropped)) continue;
+  for_count = functions_.evict_beyond(static_cast<size_t>(std::max(1, FLAGS_ngraph_cache_size)));
   // The capacity in bytes counts constant weights only: a function without them evicts nothing
   // here.
-  while (weight_bytes > 0 && weight_bytes_ > max_bytes() && evict(true, &dropped)) continue;
+  if (weight_bytes > 0) for_capacity = functions_.evict_to_bytes(max_bytes());
+  for (const auto& evicted : for_capacity) note_evicted_for_capacity(evicted.key);
   is_any_evicted_for_capacity_ = !evicted_for_capacity_.empty();
-  return entries_.front().function;
+  evictions_ += static_cast<int64_t>(for_count.size() + for_capacity.size());
+  return function;
 }
 
-bool FunctionCache::evict(bool has_weights, Entries* dropped) {
-  auto last = std::prev(entries_.end());
-  while (has_weights && last != entries_.begin() && last->weight_bytes == 0) --last;
-  if (last == entries_.begin()) return false;
-  if (has_weights) {
-    if (evicted_for_capacity_.size() == kMaxEvictedHashes) evicted_for_capacity_.clear();
-    evicted_for_capacity_.insert(hash_of_weights(last->signature));
-  }
-  detach(last, dropped);
-  ++evictions_;
-  return true;
-}
-
-void FunctionCache::detach(Entries::iterator entry, Entries* dropped) {
-  index_.erase(entry->signature);
-  weight_bytes_ -= entry->weight_bytes;
-  dropped->splice(dropped->begin(), entries_, entry);
+void FunctionCache::note_evicted_for_capacity(const Signature& signature) {
+  if (evicted_for_capacity_.size() == kMaxEvictedHashes) evicted_for_capacity_.clear();
+  evicted_for_capacity_.insert(hash_of_weights(signature));
 }
 
 bool FunctionCache::was_evicted_for_capacity(const Signature& signature) const {
@@ -155,49 +137,42 @@ bool FunctionCache::was_evicted_for_capacity(const Signature& signature) const {
 
 bool FunctionCache::has_capacity_for(size_t weight_bytes) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto in_use = [&](size_t sum, const Entry& entry) {
-    return lookups_ - entry.last_lookup < kRecentLookups ? sum + entry.weight_bytes : sum;
+  const auto in_use = [&](size_t sum, const Functions::Entry& entry) {
+    return lookups_ - entry.value.last_lookup < kRecentLookups ? sum + entry.bytes : sum;
   };
-  const size_t bytes = std::accumulate(entries_.begin(), entries_.end(), weight_bytes, in_use);
-  return bytes <= max_bytes();
+  const auto& entries = functions_.entries();
+  return std::accumulate(entries.begin(), entries.end(), weight_bytes, in_use) <= max_bytes();
 }
 
 void FunctionCache::drop(uint64_t graph, uint64_t weights) {
-  detach_if([&](const Entry& entry) {
-    return entry.signature.graph == graph && entry.signature.weights == weights;
-  });
+  drop_if(
+      [&](const auto& entry) { return entry.key.graph == graph && entry.key.weights == weights; });
 }
 
 void FunctionCache::drop(uint64_t graph) {
-  detach_if([&](const Entry& entry) { return entry.signature.graph == graph; });
+  drop_if([&](const auto& entry) { return entry.key.graph == graph; });
 }
 
 void FunctionCache::drop(const NgraphFunction& function) {
-  detach_if([&](const Entry& entry) { return entry.function.get() == &function; });
+  drop_if([&](const auto& entry) { return entry.value.function.get() == &function; });
 }
 
 void FunctionCache::drop_symbolic(uint64_t graph) {
-  detach_if([&](const Entry& entry) { return entry.signature.graph == graph && entry.symbolic; });
+  drop_if([&](const auto& entry) { return entry.key.graph == graph && entry.value.symbolic; });
 }
 
-void FunctionCache::detach_if(const std::function<bool(const Entry&)>& unwanted) {
-  Entries dropped;
+void FunctionCache::drop_if(const std::function<bool(const Functions::Entry&)>& is_unwanted) {
+  Functions::Entries dropped;
   std::lock_guard<std::mutex> lock(mutex_);
-  for (auto entry = entries_.begin(); entry != entries_.end();) {
-    const auto next = std::next(entry);
-    if (unwanted(*entry)) detach(entry, &dropped);
-    entry = next;
-  }
+  dropped = functions_.remove_if(is_unwanted);
 }
 
 void FunctionCache::clear() {
-  Entries dropped;
+  Functions::Entries dropped;
   std::lock_guard<std::mutex> lock(mutex_);
-  index_.clear();
-  weight_bytes_ = 0;
   evicted_for_capacity_.clear();
   is_any_evicted_for_capacity_ = false;
-  dropped.swap(entries_);
+  dropped = functions_.clear();
 }
 
 CacheInfo FunctionCache::info() const {
@@ -207,7 +182,7 @@ CacheInfo FunctionCache::info() const {
   info.misses = misses_;
   info.evictions = evictions_;
   info.maxsize = std::max(1, FLAGS_ngraph_cache_size);
-  info.currsize = static_cast<int64_t>(entries_.size());
+  info.currsize = static_cast<int64_t>(functions_.size());
   return info;
 }
 

@@ -5,15 +5,14 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 #include "core/common/fork_safe_mutex.h"
+#include "core/common/lru_cache.h"
 
 namespace paddle_ngraph {
 
@@ -105,28 +104,21 @@ class FunctionCache {
   void reset_counters();
 
  private:
-  struct Entry {
-    Signature signature;
+  struct CachedFunction {
     std::shared_ptr<NgraphFunction> function;
-    size_t weight_bytes;  // size of the weights that the function contains as constants
     std::optional<SymbolicSignature> symbolic;
     int64_t last_lookup;  // value of lookups_ at the last look-up that found the function
   };
-  using Entries = std::list<Entry>;
+  // The bytes are those of the weights that a function retains as constants.
+  using Functions = LruMap<Signature, CachedFunction, SignatureHash>;
 
-  Entries::iterator find_entry(const Signature& signature);
-  void detach_if(const std::function<bool(const Entry&)>& unwanted);
-  void detach(Entries::iterator entry, Entries* dropped);
-  // Moves the least recently used entry, or the least recently used one with weights, to `dropped`,
-  // but never the first entry. Returns whether there was one.
-  bool evict(bool has_weights, Entries* dropped);
+  CachedFunction* find_locked(const Signature& signature);
+  void note_evicted_for_capacity(const Signature& signature);
+  void drop_if(const std::function<bool(const Functions::Entry&)>& is_unwanted);
 
   mutable ForkSafeMutex mutex_;
-  Entries entries_;  // the most recently used entry first
-  std::unordered_map<Signature, Entries::iterator, SignatureHash> index_;
-  size_t weight_bytes_ = 0;
-  // Hashes of (graph, weights) of functions that were evicted for lack of memory.
-  std::unordered_set<uint64_t> evicted_for_capacity_;
+  Functions functions_;
+  std::unordered_set<uint64_t> evicted_for_capacity_;  // hashes of graphs with weights
   std::atomic<bool> is_any_evicted_for_capacity_{false};
   int64_t lookups_ = 0;
   int64_t hits_ = 0;

@@ -11,7 +11,7 @@ namespace {
 const CacheDeclaration static_functions_declaration(
     "static_functions", "counts of functions for one shape", "hash of the signature",
     "16 first shapes, 4,096 functions and 4,096 missed shapes for each engine",
-    "a change of the denylist, or the end of the engine");
+    "a change of the denylist, or the end of the engine", "counts, which cannot be recomputed");
 
 constexpr size_t kMaxStaticShapes = 16;
 constexpr size_t kFunctionsPerMiss = 4;

@@ -20,7 +20,7 @@ namespace {
 
 const CacheDeclaration conv_kernels_declaration(
     "conv_kernels", "whether oneDNN has more than reference code for a convolution",
-    "attributes and shapes of the convolution", "4,096; LRU",
+    "attributes and shapes of the convolution", "4,096",
     "never: the values are constant in a process");
 
 using Desc = dnnl::memory::desc;

@@ -19,8 +19,7 @@ namespace {
 
 const CacheDeclaration bfloat16_gemm_plans_declaration(
     "bfloat16_gemm_plans", "kernels and divisions of work of one operator",
-    "shapes of the operand and of the result", "32 for each operator; LRU",
-    "the end of the function");
+    "shapes of the operand and of the result", "32 for each operator", "the end of the function");
 
 // Chunks of a result begin at a multiple of this number of rows or columns.
 constexpr int64_t kUnit = 16;

@@ -6,7 +6,6 @@
 #include <fstream>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -20,6 +19,7 @@
 #include "core/common/fault_injection.h"
 #include "core/common/float_environment.h"
 #include "core/common/fork_safe_mutex.h"
+#include "core/common/lru_cache.h"
 #include "core/common/tbb_fork_state.h"
 #include "core/ov/deferred_errors.h"
 #include "core/ov/empty_tensors.h"
@@ -38,7 +38,12 @@ namespace {
 const CacheDeclaration workspaces_declaration("workspaces", "scratch memory of operators",
                                               "none: the last returned block",
                                               "as many blocks as operators ran at once",
-                                              Workspace::clear, nullptr);
+                                              Workspace::clear, nullptr,
+                                              "a pool: any block serves any operator");
+
+const CacheDeclaration single_thread_configs_declaration(
+    "single_thread_configs", "configurations for which OpenVINO uses a single thread",
+    "threads, streams, and available cores", "256", "never: the values are constant in a process");
 
 // Below this amount of work, waking a second thread and waiting for it takes longer than the time
 // saved.
@@ -135,46 +140,27 @@ bool has_one_thread(const ov::CompiledModel& compiled) {
 }
 
 // Configurations for which the plugin was found to use one stream of one thread: the threads and
-// streams of the configuration, and the available cores.
-class SingleThreadConfigs {
- public:
-  static bool is_known(const Settings& settings) {
-    const std::lock_guard<ForkSafeMutex> lock(all().mutex);
-    return all().known.count(key(settings)) > 0;
-  }
+// streams of the configuration, and the available cores. Never destroyed.
+using ThreadConfig = std::tuple<int, int, int>;
+using SingleThreadConfigs = LruCache<ThreadConfig, bool, void, ForkSafeMutex>;
 
-  static void note(const Settings& settings) {
-    const std::lock_guard<ForkSafeMutex> lock(all().mutex);
-    all().known.insert(key(settings));
-  }
-
- private:
-  using Key = std::tuple<int, int, int>;
-  struct All {
-    ForkSafeMutex mutex;
-    std::set<Key> known;
-  };
-
-  static Key key(const Settings& settings) {
-    return {settings.num_threads, settings.streams, cores_by_affinity()};
-  }
-
-  static All& all() {
-    // Never destroyed: functions may outlive static objects.
-    static All* const made = std::make_unique<All>().release();
-    return *made;
-  }
-};
+SingleThreadConfigs& single_thread_configs() {
+  constexpr size_t kMaxConfigs = 256;
+  static SingleThreadConfigs* const all =
+      std::make_unique<SingleThreadConfigs>(kMaxConfigs).release();
+  return *all;
+}
 
 // Returns the model that make(configuration) compiles or imports. If the plugin would run it on a
 // single thread of its own, the model is made again, to run on the calling thread.
 template <typename Make>
 ov::CompiledModel compile_with_threads(Settings* settings, const Make& make) {
   const bool may_share = settings->device.empty() && settings->num_threads != 1;
-  if (!may_share || !SingleThreadConfigs::is_known(*settings)) {
+  const ThreadConfig config(settings->num_threads, settings->streams, cores_by_affinity());
+  if (!may_share || !single_thread_configs().find(config)) {
     auto compiled = make(configuration(*settings));
     if (!may_share || !has_one_thread(compiled)) return compiled;
-    SingleThreadConfigs::note(*settings);
+    single_thread_configs().put(config, true);
   }
   settings->num_threads = 1;
   return make(configuration(*settings));

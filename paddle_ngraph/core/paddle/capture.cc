@@ -30,7 +30,8 @@ const CacheDeclaration traces_declaration(
     "traces", "traces of a dynamic layer's calls, and their graphs",
     "the intercepted calls in order, with attributes and metadata of tensors",
     "60,000 traces and 256 graphs for each layer; all are dropped at the bound",
-    "a change of settings, or the end of the layer");
+    "a change of settings, or the end of the layer",
+    "a tree: traces share the calls that they begin with");
 
 constexpr size_t kMaxTraceValues = 4096;
 

@@ -13,7 +13,8 @@ namespace {
 const CacheDeclaration weight_fingerprints_declaration(
     "weight_fingerprints", "fingerprints of sets of variables, and epochs of their last check",
     "the variables, by address and memory", "64 for each engine; the oldest is dropped",
-    "the end of the engine");
+    "the end of the engine",
+    "counts of changes, which cannot be recomputed, and which a new entry inherits from others");
 
 // Maximum number of watched models that run one graph; beyond it the oldest is dropped.
 constexpr size_t kMaxModels = 64;

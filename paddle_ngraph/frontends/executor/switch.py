@@ -36,11 +36,8 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     nodes_of,
 )
 from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils.fork_safe_locks import new_lock
-
-# The number of runs after which a program that is too small for the cost model is compiled: each
-# run gains about 0.4 ms, and compilation takes 10 to 30 ms.
-_SMALL_RUNS_BEFORE_REWRITE = 64
 
 
 class SwitchedExecutor:
@@ -234,7 +231,7 @@ class SwitchedExecutor:
                     self._rewrite_for(fed)
         elif self._rewritten_size > 0:
             self._small_runs += 1
-            if self._small_runs == _SMALL_RUNS_BEFORE_REWRITE:
+            if self._small_runs == SETTINGS.small_runs_before_rewrite:
                 self._rewrite_whole_program()
         if (
             self.is_legacy
@@ -303,8 +300,7 @@ class SwitchedExecutor:
         if self._rewritten_size == 0:
             return False
         return (
-            self._largest_dynamic_size(fed)
-            >= cost_model.REWRITE_GROWTH_FACTOR * self._rewritten_size
+            self._largest_dynamic_size(fed) >= SETTINGS.rewrite_growth_factor * self._rewritten_size
         )
 
     def _largest_dynamic_size(self, fed: dict[str, list[int]]) -> int:
@@ -312,7 +308,7 @@ class SwitchedExecutor:
         sizes = (
             fed[name][axis] for name, axis in self._dynamic_axes if axis < len(fed.get(name, ()))
         )
-        return max(sizes, default=cost_model.TYPICAL_SIZE)
+        return max(sizes, default=SETTINGS.typical_dimension_size)
 
     def _tensor(self, name: str) -> Tensor:
         return self._variable(name).get_tensor()

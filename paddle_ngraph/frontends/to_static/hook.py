@@ -71,6 +71,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     scope_name,
 )
 from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.thread_local import ThreadLocal
@@ -329,7 +330,7 @@ class _LayerSwitch:
             return True
         return (
             self._rewritten_size > 0
-            and _largest(sizes) >= cost_model.REWRITE_GROWTH_FACTOR * self._rewritten_size
+            and _largest(sizes) >= SETTINGS.rewrite_growth_factor * self._rewritten_size
         )
 
     def _dynamic_sizes(self, inputs: Sequence[Any]) -> list[int]:
@@ -356,7 +357,7 @@ class _LayerSwitch:
 
 
 def _largest(sizes: Sequence[int]) -> int:
-    return max(sizes, default=cost_model.TYPICAL_SIZE)
+    return max(sizes, default=SETTINGS.typical_dimension_size)
 
 
 def _fallback_reason(layer: StaticLayer) -> str | None:

@@ -23,16 +23,13 @@ from paddle_ngraph.ir.graph import MAX_FOLDED_ELEMENTS, Op, TensorSpec, compiled
 from paddle_ngraph.partitioning.analysis import loop_conditions
 from paddle_ngraph.partitioning.analysis.block_view import LISTS, REGIONS, WHILE, OpNode, dtype_name
 from paddle_ngraph.partitioning.analysis.capability import Candidates, ConvertibleBlock
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 _INT32 = RANGES["int32"]
 _INT64 = -(2**63), 2**63 - 1
 _NEEDS_64_BITS = "int64 arithmetic needs 64 bits, the engine computes it in 32"
-# Maximum number of elements of an input that is read by value because only the build of a function
-# uses the integers computed from it.
-_MAX_VALUE_INPUT_ELEMENTS = 64
-# Roles of inputs that are operands of arithmetic: neither indices, nor shapes, nor inputs that only
-# a build reads.
+# Roles of operands of arithmetic: not indices, shapes, or operands that only a build reads.
 _ARITHMETIC_ROLES = (Role.DATA, Role.SAVED)
 # Larger than any loop counter of the engine: bounds that grow from iteration to iteration of a loop
 # are widened to these, and become unknown if they still grow.
@@ -283,7 +280,7 @@ class Integers:
             return False
         value = self._view.values[vid]
         sizes = list(value.shape)
-        is_short = -1 not in sizes and math.prod(sizes) <= _MAX_VALUE_INPUT_ELEMENTS
+        is_short = -1 not in sizes and math.prod(sizes) <= SETTINGS.max_value_input_elements
         is_integer = dtype_name(value.dtype) in ("int32", "int64", "bool")
         return is_short and is_integer and all(map(self._is_build_only, node.writes))
 
