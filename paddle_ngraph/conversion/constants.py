@@ -165,7 +165,7 @@ def separate_packed_weights(model: Model) -> None:
 
 
 def _packed_forms(node: Node) -> Iterator[tuple[int, list[PackedForm]]]:
-    """Indices of inputs that a node may pack, and the forms in which it does."""
+    """Yields the index of each input that the plugin may pack for ``node``, with its forms."""
     if node.get_type_name() == "TensorIterator":
         yield from _packed_forms_in_loop(node)
     elif _is_ambiguous(node):
@@ -174,7 +174,7 @@ def _packed_forms(node: Node) -> Iterator[tuple[int, list[PackedForm]]]:
 
 
 def _packed_forms_in_loop(loop: Node) -> Iterator[tuple[int, list[PackedForm]]]:
-    """Indices of inputs that iterations of a loop may pack, and the forms in which they do."""
+    """Yields the index of each input that the plugin may pack inside a loop, with its forms."""
     body = loop.get_function()
     inside: dict[str, list[PackedForm]] = {}
     for node in body.get_ordered_ops():

@@ -28,7 +28,7 @@ def _extension_factory() -> NodeFactory:
 
 
 def extension(name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
-    """A node of one of the core's operators (core/ov/extension_ops.cc lists them).
+    """A node of an operator of this package (core/ov/extension_ops.cc lists them).
 
     Args:
         name: The class of the operator, e.g. ``"PaddleMaxPoolGrad"``.

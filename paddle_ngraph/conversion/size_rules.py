@@ -391,7 +391,7 @@ class Shapes:
             raise NgraphError("a size that needs 64 bits")
 
     def _is_bounded_by(self, number: Number, most: int) -> bool:
-        """Whether a size is at most ``most``; reduces the loops' trip counts if necessary."""
+        """Whether a size is at most ``most``; limits the trip counts of loops if they decide it."""
         while True:
             try:
                 return bool(number <= most)
@@ -542,7 +542,7 @@ def _einsum(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
 
 
 def _like_input(position: int) -> Rule:
-    """A rule for nodes whose output has the shape of the input at ``position``."""
+    """Returns the size rule of nodes whose output has the shape of the input at ``position``."""
     return lambda shapes, node, inputs: [list(inputs[position])]
 
 

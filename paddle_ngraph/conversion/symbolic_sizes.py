@@ -187,7 +187,7 @@ def _substituted(terms: Terms, values: Mapping[int, Terms]) -> Terms:
 
 
 class Undecided(NgraphError):
-    """A decision depends on an iteration index or count, which only a run knows."""
+    """A decision of the build depends on an iteration index or count, which only a run knows."""
 
     def __init__(self) -> None:
         super().__init__("a decision of the build depends on the number of iterations of a loop")

@@ -190,7 +190,7 @@ class _Batch:
         return first if all(axis is None for axis in rest) else None
 
     def _reads_other_sizes(self, node: Node) -> bool:
-        """Whether the readers of a shape only use sizes along axes other than the batch's."""
+        """Whether no reader of ``node``, a ShapeOf, uses the size along the batch axis."""
         axis = self.axis(node.input_value(0))
         readers = [port.get_node() for port in node.output(0).get_target_inputs()]
         taken = [

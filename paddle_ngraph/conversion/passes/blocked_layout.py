@@ -265,7 +265,7 @@ def put_in_blocks(bridge: NgraphBridge, node: Any, order: Sequence[int]) -> Outp
         return None
     layout = Blocked.of(bridge)
     found = layout.find(source)
-    # A copy, since the plugin would copy a result with other readers, on one thread.
+    # Inserts a copy: the plugin would copy a result that has other readers itself, on one thread.
     block, channels = bridge.shape(x)[2], bridge.shape(source)[1]
     return layout.moved(source if found is None else found, block, channels)
 

@@ -24,7 +24,7 @@ def fuse_relus(model: Model, extension: Extension) -> None:
 
     Args:
         model: The complete model.
-        extension: Creates a node of one of the core's operators (``NgraphBridge.extension``).
+        extension: Creates a node of an operator of this package (``NgraphBridge.extension``).
     """
     readers = Readers(model)
     for node in model.get_ordered_ops():

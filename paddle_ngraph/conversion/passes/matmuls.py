@@ -76,11 +76,11 @@ def thresholds() -> OneDnnThresholds:
 
 
 def use_onednn_matmuls(model: Model, extension: Callable[..., Node]) -> None:
-    """Replaces large matmuls by the core's ``Gemm``.
+    """Replaces large matmuls, for which oneDNN is faster, by this package's ``Gemm``.
 
     Args:
         model: A complete model.
-        extension: Creates a node of one of the core's operators (``NgraphBridge.extension``).
+        extension: Creates a node of an operator of this package (``NgraphBridge.extension``).
     """
     for node in model.get_ordered_ops():
         if node.get_type_name() == "MatMul" and _is_worth_it(node):

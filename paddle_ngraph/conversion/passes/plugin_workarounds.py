@@ -270,7 +270,7 @@ def _crashes(model: Model) -> bool:
 
 
 def _traits(node: Node, known: dict[str, frozenset[str]]) -> frozenset[str]:
-    """The components of a unit on the way to ``node``; "unit": possibly all components of one."""
+    """The parts of a unit (:func:`_crashes`) up to ``node``; "unit": maybe the end of one."""
     type_name = node.get_type_name()
     sources = [known[value.get_node().get_name()] for value in node.input_values()]
     before = frozenset().union(*sources)
