@@ -20,7 +20,7 @@ class Repeatable(Protocol):
     def repeat(
         self, feed: dict[str, Any], prepare: Callable[[], None], is_on: bool
     ) -> list[np.ndarray] | None:
-        """Repeats the last run on other feeds; ``None`` if no run was possible."""
+        """Repeats the last run on other feeds; ``None`` if that was impossible, and nothing ran."""
 
 
 @dataclass

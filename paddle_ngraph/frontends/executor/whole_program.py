@@ -39,7 +39,7 @@ class WholeProgram:
         self._program = _in_scope(whole, scope)
 
     def run(self) -> list[Any]:
-        """Runs the program on the contents of the scope, and consumes the feeds.
+        """Runs the program on the contents of the scope, and clears the variables of the feeds.
 
         Raises:
             Exception: Any error of the engine operator.

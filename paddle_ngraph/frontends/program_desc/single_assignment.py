@@ -252,7 +252,7 @@ class _Renaming:
         written.update(dict.fromkeys(new))
 
     def _version_of_a_write(self, block: LegacyBlock, name: str) -> str:
-        """The version that a write creates.
+        """The name of the version that a write of variable ``name`` creates.
 
         The last write uses the variable's own name, unless a run reads its initial contents.
         """
