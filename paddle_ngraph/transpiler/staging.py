@@ -348,7 +348,7 @@ class Staging:
     # -- the backward pass -----------------------------------------------------------------------
 
     def _stage_backward(self, nodes: Sequence[OpNode]) -> None:
-        """Assigns stages so that gradients flow in one direction only, to the first stage."""
+        """Assigns backward operators to stages: gradients flow one way only, to the first stage."""
         stages = self._stage_of_variables(self._forward)
         # For each variable the highest stage of its readers: the lowest stage that may compute it.
         least: dict[str, int] = {}
