@@ -21,7 +21,8 @@ from paddle_ngraph.conversion.registry import converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, keep_nan, select_number
 
-# out = f(x) and x_grad = f(x or out, out_grad); both see the operator's attributes.
+# Builders of out = f(x), and of x_grad = f(x or out, out_grad); the first argument is the operator,
+# for its attributes.
 Forward = Callable[[Op, Any], Node]
 Backward = Callable[[Op, Any, Any], Node]
 

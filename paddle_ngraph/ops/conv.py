@@ -135,7 +135,7 @@ class _Convolution:
         self._g = geometry if self._axis is None else geometry.along(1 - self._axis)
 
     def forward(self, data: Output, filter_: Output) -> Output:
-        """[N, C, H, W] and [O, C / groups, KH, KW] -> [N, O, OH, OW]."""
+        """The output: [N, C, H, W] and [O, C / groups, KH, KW] -> [N, O, OH, OW]."""
         g = self._g
         if self._full.is_dense():
             rows = opset15.matmul(self._rows(data), self._rows(filter_), False, True)
@@ -145,7 +145,7 @@ class _Convolution:
         return reshaped(self._bridge, out, [*self._bridge.shape(out)[:2], *self._full.out])
 
     def data_gradient(self, grad: Output, filter_: Output) -> Output:
-        """[N, O, OH, OW] and [O, C / groups, KH, KW] -> [N, C, H, W]."""
+        """The data's gradient: [N, O, OH, OW] and [O, C / groups, KH, KW] -> [N, C, H, W]."""
         g = self._g
         channels = self._bridge.shape(filter_)[1] * g.groups
         if self._full.is_dense():
@@ -164,7 +164,7 @@ class _Convolution:
         return self._unfold(folded, channels, self._full.size)
 
     def filter_gradient(self, data: Output, grad: Output) -> Output:
-        """[N, C, H, W] and [N, O, OH, OW] -> [O, C / groups, KH, KW]."""
+        """The filter's gradient: [N, C, H, W] and [N, O, OH, OW] -> [O, C / groups, KH, KW]."""
         channels = self._bridge.shape(data)[1]
         if self._full.sees_only_padding():
             shape = [self._bridge.shape(grad)[1], channels // self._g.groups, *self._full.kernel]
@@ -345,7 +345,7 @@ class _Blocks:
     def of(
         bridge: NgraphBridge, geometry: _Geometry, data: list[int], filter_: list[int]
     ) -> _Blocks | None:
-        """The blocked convolution of these shapes.
+        """Returns a builder of the blocked convolution of data and a filter of these shapes.
 
         ``None`` unless the program trains on CPU and the layout is suitable.
         """
@@ -356,13 +356,13 @@ class _Blocks:
         return _Blocks(bridge, geometry, data_block, block) if block > 1 else None
 
     def forward(self, data: Output, filter_: Output) -> Output | None:
-        """[N, C, H, W] and [O, C / groups, KH, KW] -> [N, O, OH, OW]."""
+        """The output: [N, C, H, W] and [O, C / groups, KH, KW] -> [N, O, OH, OW]."""
         data = self._layout.reordered(data, self._data_block)
         out = self._operator("BlockedConvolution", data, filter_, [self._out_block])
         return out and self._layout.plain(out, self._bridge.shape(filter_)[0])
 
     def data_gradient(self, grad: Output, filter_: Output) -> Output | None:
-        """[N, O, OH, OW] and [O, C / groups, KH, KW] -> [N, C, H, W]."""
+        """The data's gradient: [N, O, OH, OW] and [O, C / groups, KH, KW] -> [N, C, H, W]."""
         if self._data_block == 1:
             return None
         grad = self._layout.reordered(grad, self._out_block)
@@ -371,7 +371,7 @@ class _Blocks:
         return found and self._layout.plain(found, channels)
 
     def filter_gradient(self, data: Output, grad: Output) -> Output | None:
-        """[N, C, H, W] and [N, O, OH, OW] -> [O, C / groups, KH, KW]."""
+        """The filter's gradient: [N, C, H, W] and [N, O, OH, OW] -> [O, C / groups, KH, KW]."""
         (_, channels, *_), (_, features, *_) = map(self._bridge.shape, (data, grad))
         data = self._layout.reordered(data, self._data_block)
         grad = self._layout.reordered(grad, self._out_block)

@@ -296,7 +296,7 @@ def _normalized(
 
 
 def _affine(bridge: NgraphBridge, op: Op, node: NodeInput, shape: Sequence[int]) -> Any:
-    """``node * scale + bias`` with scale and bias of ``shape``, where the operator has them."""
+    """``node * scale + bias`` with the inputs scale and bias, if ``op`` has them, in ``shape``."""
     if op.has_input("scale"):
         scale = reshaped(bridge, bridge.get_input_node(op, "scale"), shape)
         node = opset15.multiply(node, scale)
@@ -333,7 +333,7 @@ def _set_parameter_gradients(
 
 
 def rows_of(bridge: NgraphBridge, op: Op, name: str) -> Any:
-    """Input ``name``, of the shape of x, with one row for each normalized slice."""
+    """Input ``name``, which has the shape of x, reshaped to a row for each normalized slice."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     length = math.prod(shape[op.attr("begin_norm_axis") :])
     return reshaped(bridge, bridge.get_input_node(op, name), [-1, length])
