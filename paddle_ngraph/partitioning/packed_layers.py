@@ -29,7 +29,7 @@ def disabled() -> AbstractContextManager[None]:
 
 
 def apply(program: Program | Block) -> int:
-    """Replaces layers that do not opt out, if ``FLAGS_use_mkl_packed`` is on.
+    """Replaces recurrent operators that do not opt out, if ``FLAGS_use_mkl_packed`` is on.
 
     Args:
         program: A ``paddle.pir.Program``, or its global block.
@@ -41,7 +41,7 @@ def apply(program: Program | Block) -> int:
 
 
 def apply_across(forward: Program, backward: Program) -> int:
-    """Replaces layers of dynamic mode, whose gradients are in a separate program.
+    """Replaces recurrent operators of dynamic mode, whose gradients are in a separate program.
 
     Saved forward state is passed between the programs by name, for both kinds of operators.
 

@@ -448,7 +448,10 @@ class BlockView:
             yield self.known(operand), self.known(result)
 
     def is_result(self, node: OpNode) -> bool:
-        """Whether ``node`` is a result of a program without sinks, which a caller may fetch."""
+        """Whether a caller may fetch results of ``node``, a node without readers.
+
+        ``False`` in a program with sinks, which name what is fetched.
+        """
         if self._has_sinks or any(map(self.is_array, node.writes)):
             return False
         return not any(self.readers.get(vid) for vid in node.writes)
@@ -652,7 +655,7 @@ def is_sequential(program: Program) -> bool:
 
 
 def mark_trained_elsewhere(program: Program) -> None:
-    """Marks a program whose parameters another program updates: preparing them does not pay off."""
+    """Marks a program, whose functions must not retain weights: another program updates them."""
     _mark(program, _TRAINED_MARK)
 
 

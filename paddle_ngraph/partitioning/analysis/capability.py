@@ -113,7 +113,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Capability(Candidates):
-    """A consistent set of candidates, with facts about their variables.
+    """The operators of a block to convert: consistent candidates, with facts about variables.
 
     Attributes:
         static: Variables whose contents are known during the build of the function that produces
