@@ -289,7 +289,7 @@ def _graph(text: str) -> _GraphShapes:
 
 
 def give_up(text: str) -> None:
-    """Has every shape of this graph get its own function from now on."""
+    """Ends dynamic shapes for a graph: each shape gets a function of its own from now on."""
     with _lock:
         _graph(text).is_given_up = True
 

@@ -298,7 +298,7 @@ class Shapes:
     # -- sizes as nodes --------------------------------------------------------------------------
 
     def node(self, numbers: Iterable[Number]) -> Output:
-        """A 1-D int64 tensor of sizes, computed from the actual shapes in a run."""
+        """A node that computes sizes from the actual shapes in a run, as a 1-D int64 tensor."""
         pieces: list[Output] = []
         constants: list[int] = []
         values = list(numbers)

@@ -305,7 +305,7 @@ class _Rows:
         return np.array(rows)
 
     def of(self, bridge: NgraphBridge, x: Output) -> Any:
-        """[N, C, D, H, W] -> [N, C, rows, W]: the rows (d, h) that the windows read, stacked.
+        """Stacks the rows (d, h) that the windows read: [N, C, D, H, W] -> [N, C, rows, W].
 
         A row is repeated for each window that reads it. A window inside the padding reads rows of
         the lowest float32.

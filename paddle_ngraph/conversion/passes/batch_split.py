@@ -121,7 +121,7 @@ def _best_part_count(model: Model, samples: int, threads: int) -> int:
 
 
 def _thread_utilization(chunks: int, threads: int) -> float:
-    """The average share of busy threads, where a chunk takes a thread one time unit.
+    """The average share of threads that are busy; a chunk takes one thread one time unit.
 
     With fewer chunks than threads, several threads share each chunk, in equal groups. So do the
     threads with chunks that are left over when all groups have computed equally many.

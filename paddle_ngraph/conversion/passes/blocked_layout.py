@@ -212,7 +212,7 @@ class Blocked:
         return NodeFactory("opset15").create(type_name, operands, attributes).output(0)
 
     def _padding_of(self, operand: Output) -> np.ndarray | None:
-        """The padding of a blocked operand, or the value of a scalar one; None if unknown."""
+        """The contents of padded lanes of a blocked operand, or a scalar's; ``None`` if unknown."""
         if len(self._bridge.shape(operand)) == 5:
             return self._padding.get(key_of(operand), np.zeros((), np.float32))
         value = self._bridge.folding.known_value(operand)

@@ -448,7 +448,7 @@ class BlockView:
             yield self.known(operand), self.known(result)
 
     def is_result(self, node: OpNode) -> bool:
-        """Whether a caller may fetch results of ``node``, a node without readers.
+        """Whether ``node`` has no readers, so that a caller may fetch its results.
 
         ``False`` in a program with sinks, which name what is fetched.
         """
@@ -655,7 +655,7 @@ def is_sequential(program: Program) -> bool:
 
 
 def mark_trained_elsewhere(program: Program) -> None:
-    """Marks a program, whose functions must not retain weights: another program updates them."""
+    """Marks a program whose functions retain no weights, since another program updates these."""
     _mark(program, _TRAINED_MARK)
 
 

@@ -123,7 +123,7 @@ class Capability(Candidates):
     static: frozenset[str] = frozenset()
 
     def read_by_value(self, node: OpNode) -> set[str]:
-        """The inputs of ``node`` whose contents a build needs by value, and only a run provides."""
+        """Ids of the inputs of ``node`` whose contents a build needs, and only a run provides."""
         if not self.can_convert(node):
             return set()
         roles = [Role.CONSTANT]

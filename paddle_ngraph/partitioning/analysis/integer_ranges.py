@@ -152,7 +152,7 @@ class Integers:
         return frozenset(vid for vid, is_static in self._static.items() if is_static)
 
     def wide_operators(self) -> dict[OpNode, str]:
-        """Returns the operators that violate the rule, with the reason.
+        """Returns the operators that may need 64-bit integers, with the reason.
 
         Readers are visited first: a rejected reader is no longer treated as an index use.
         """
@@ -169,9 +169,9 @@ class Integers:
         return self._rejected
 
     def operators_to_check(self) -> frozenset[OpNode]:
-        """Returns operators that violate the rule, and whose overflow a run can check.
+        """Returns the operators in :meth:`wide_operators` whose overflow a run can check.
 
-        With these checks, later operators may satisfy the rule. Call :meth:`wide_operators` first.
+        With these checks, later operators may not need 64 bits. Call :meth:`wide_operators` first.
         """
         if _skips_overflow_checks.value:
             return frozenset()
