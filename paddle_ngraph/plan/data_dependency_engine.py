@@ -408,7 +408,7 @@ class _ThreadCountTuner:
         self._trials: dict[int, list[float]] = {several: [], 1: []}
 
     def run(self, run: Callable[[int], T]) -> T:
-        """Calls ``run`` with the number of threads to use now; records its time during a trial."""
+        """Calls ``run`` with the thread count to use now; in a trial of counts, times it."""
         if self._runs_until_retuned > 0:
             self._runs_until_retuned -= 1
             return run(self._threads)

@@ -12,7 +12,7 @@ from paddle_ngraph import flags
 
 
 class Repeatable(Protocol):
-    """An executor whose last run can be repeated on other feeds, without Paddle's preparation."""
+    """Interface of an executor that can repeat its last run without Paddle's preparation."""
 
     def is_repeatable(self, is_on: bool) -> bool:
         """Whether :meth:`repeat` may repeat the last run, with this value of the flag."""

@@ -226,7 +226,7 @@ class _Renaming:
             raise NotTranslatable(f"'{name}' is first written in an inner block")
 
     def _outer_writes(self, block: LegacyBlock) -> list[str]:
-        """The tensors of outer blocks that ``block`` or one of its inner blocks writes."""
+        """Names of the tensors of outer blocks that ``block`` or one of its inner blocks writes."""
         names: list[str] = []
         for op in operators(block):
             is_simple = op.type() not in _WITH_BLOCK

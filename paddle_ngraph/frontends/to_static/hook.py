@@ -398,7 +398,7 @@ class _Programs:
     stop_gradients: list[bool]
 
     def run_whole(self, inputs: Sequence[Any], parameters: Sequence[Any]) -> list[Any] | None:
-        """Runs the forward program, if it needs no more than the engine.
+        """Runs the forward program without Paddle, if the program is one engine operator.
 
         Returns:
             The results. ``None`` if Paddle has to run the program; no tensor was written then.
