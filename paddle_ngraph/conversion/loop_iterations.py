@@ -23,7 +23,7 @@ _TRACED_ITERATION = 2
 
 
 class LoopIterations:
-    """The iterations of a loop on which sizes depend.
+    """The symbolic iteration index and trip count of a loop, if sizes in its body depend on them.
 
     Args:
         counters: The induction variables; ``None`` in a branch.

@@ -330,7 +330,7 @@ _IMAGE_CHANNELS = 3
 
 
 class _Blocks:
-    """A convolution and its gradients on the core's operators, over channels in blocks.
+    """A convolution and its gradients by this package's operators, over channels in blocks.
 
     Each method returns None where oneDNN has no fast kernel.
     """

@@ -35,7 +35,7 @@ def _moments(bridge: NgraphBridge, x: NodeInput, axes: Sequence[int]) -> tuple[A
 
 
 def _by_core(bridge: NgraphBridge, gradient: str) -> bool:
-    """Whether an operator of the core computes a normalization: in training, on the CPU."""
+    """Whether an operator of this package computes a normalization: in training, on the CPU."""
     return bridge.on_cpu and bridge.trains(gradient)
 
 
@@ -64,7 +64,7 @@ class _Channels:
         return reshaped(self._bridge, node, [self.size])
 
     def rows(self, node: NodeInput) -> Any:
-        """[N, C, ...] in a layout of the core's normalizations: blocked, if there is one.
+        """[N, C, ...] in a layout of this package's normalizations: blocked, if there is one.
 
         Otherwise [N, C, S, 1], or [1, 1, N * S, C] where the channels are contiguous.
         """
@@ -138,8 +138,8 @@ def batch_norm(bridge: NgraphBridge, op: Op) -> None:
         none = channels.flat(channels.constant(0.0))
         out, statistics = x, [*running, none, none]
     elif not _by_core(bridge, "pd_op.batch_norm_grad") or op.attr("epsilon") == 0:
-        # Computed by nodes if epsilon is 0: the core's operator would compute 0 / 0 for padding
-        # channels.
+        # Computed by OpenVINO's nodes if epsilon is 0: this package's operator would compute 0 / 0
+        # for padded channels.
         mean, _, variance = _moments(bridge, x, channels.axes)
         inverse = _inverse_deviation(variance, op.attr("epsilon"))
         out = _scaled(bridge, op, channels, x, mean, inverse)

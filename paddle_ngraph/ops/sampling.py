@@ -261,7 +261,7 @@ def grid_sample_grad(bridge: NgraphBridge, op: Op) -> None:
 def _image_gradient(bridge: NgraphBridge, op: Op, sampling: _Sampling, grad: Output) -> Node:
     """The gradient of the image: weighted gradients of all corners, summed by element.
 
-    The core's gradient of max pooling with indices does the sum.
+    This package's gradient of max pooling with indices does the sum.
     """
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     corners = sampling.corners()

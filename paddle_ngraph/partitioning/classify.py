@@ -250,9 +250,9 @@ class _Classifier:
         return None
 
     def _reads_unwritten_variable(self, node: OpNode, entry: Converter) -> bool:
-        """Whether an operator reads ``data``, without contents, in a program that has ``feed``.
+        """Whether an operator reads a variable that was never written, by ``pd_op.data``.
 
-        Programs with both are translated ProgramDesc (legacy) programs.
+        Only in programs that also have ``feed``: these are translated ProgramDesc programs.
         """
         producer = self._view.producer
         inputs = zip(node.op.get_input_names(), node.op.operands_source())

@@ -1,12 +1,12 @@
 """Blocked layout of convolutions in training: [N, ceil(C / block), H, W, block].
 
-In this layout the core's convolutions, normalizations and poolings run on whole vector registers.
-The operators between them follow: :class:`Blocked` builds an elementwise value a second time from
-blocked operands, and reorders data at most at the ends. The plain value, if it has no reader,
-disappears with the function's other unused nodes.
+In this layout this package's convolutions, normalizations and poolings run on whole vector
+registers. The operators between them follow: :class:`Blocked` builds an elementwise value a second
+time from blocked operands, and reorders data at most at the ends. The plain value, if it has no
+reader, disappears with the function's other unused nodes.
 
 Where the number of channels is not a multiple of the block, padded lanes fill the last block. They
-are zero wherever an operator of the core reads them: a NaN there would reach the other channels in
+are zero where this package's operators read them: a NaN there would reach the other channels in
 the next convolution. In between, all padded lanes have one value, known in the build.
 """
 

@@ -1,4 +1,4 @@
-"""Fusion of nodes into the operators of the core before or after them.
+"""Fusion of nodes into this package's operators before or after them.
 
 Batch normalization fuses the ReLU after it; optimizer updates fuse the sum of their gradients.
 """

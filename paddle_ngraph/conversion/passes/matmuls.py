@@ -69,7 +69,7 @@ ONEDNN_THRESHOLDS = {
 
 
 def thresholds() -> OneDnnThresholds:
-    """The sizes from which the core's ``Gemm``, by oneDNN, replaces a matmul on this processor."""
+    """The sizes from which ``Gemm`` (core/ov), by oneDNN, replaces a matmul on this processor."""
     if not processor.has_avx512():
         return ONEDNN_THRESHOLDS["avx2"]
     return ONEDNN_THRESHOLDS["avx512, Intel" if processor.is_of_intel() else "avx512"]

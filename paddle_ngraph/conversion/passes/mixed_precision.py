@@ -135,7 +135,7 @@ def _reads_grid(node: Node) -> bool:
 
 
 def _is_convolution(node: Node) -> bool:
-    """Whether a node is a convolution of the core. Not depthwise ones, which memory limits."""
+    """Whether a node is this package's convolution. Not depthwise ones, which memory limits."""
     if node.get_type_name() not in _CONVOLUTIONS:
         return False
     attributes = node.get_attributes()

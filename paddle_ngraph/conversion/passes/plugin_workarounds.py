@@ -222,12 +222,12 @@ def squeeze_to_scalars(model: Model) -> None:
 
 
 def preserve_branch_results(model: Model, extension: Callable[..., Node]) -> None:
-    """Passes results of an If with dynamic shapes through a node of the core that changes nothing.
+    """Passes results of an If with dynamic shapes through a ShapeBarrier, which changes nothing.
 
     Results of dynamic shape share memory with each other. The plugin resizes all of them after an
     If before any node has read the If's result; where memory has to grow for that, as in a first
-    run, the contents are lost. Before a node of the core, the plugin first completes its inputs,
-    and retains them.
+    run, the contents are lost. Before a node of this package, the plugin completes its inputs, and
+    retains them.
     """
     for node in [each for each in model.get_ordered_ops() if each.get_type_name() == "If"]:
         for result in node.outputs():
