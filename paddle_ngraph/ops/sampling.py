@@ -180,7 +180,7 @@ class _Sampling:
         return list(product(*self._axes))
 
     def index(self, corner: Sequence[_Neighbour], outside: int) -> Node:
-        """The index of a corner of each point in the flattened image, [N, P]; else ``outside``."""
+        """The index of each point's corner in the flat image, [N, P]; ``outside`` if not in it."""
         position: Any = corner[0].position
         inside: Any = corner[0].is_inside
         for neighbour, size in zip(corner[1:], self._sizes[1:]):

@@ -260,7 +260,7 @@ def _step(
 
 
 def _width(schedule: Schedule) -> int:
-    """The maximum number of concurrent steps: that of device groups with no group inside."""
+    """The maximum number of concurrent steps: as many as device groups with no group inside."""
     groups = {group for step in schedule.steps for group in step.groups}
     return sum(not any(other < group for other in groups) for group in groups)
 

@@ -71,7 +71,7 @@ _COMMUTATIVE = frozenset({"Add", "Maximum", "Minimum", "Multiply"})
 
 
 def divide_exactly(model: Model) -> None:
-    """Marks divisions to be left unchanged, where the engine computes them correctly.
+    """Marks divisions that the plugin must not turn into products, where it divides correctly.
 
     The plugin fuses a division by or of a constant with the producer of its other input; fused with
     one of ``_FUSED_PREFIXES``, the result is wrong.

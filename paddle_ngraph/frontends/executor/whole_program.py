@@ -155,7 +155,7 @@ def find(program: Program, scope: Scope) -> WholeProgram | None:
 def find_layer(
     program: Program, input_names: Sequence[str], output_names: Sequence[str]
 ) -> WholeLayer | None:
-    """Returns a forward program of dynamic mode as its only engine operator, to be run directly.
+    """Returns a forward program of dynamic mode as its only engine operator, which runs directly.
 
     Args:
         program: A PIR program after the program pass, which writes none of its variables.

@@ -258,7 +258,7 @@ class _RecomputeSearch:
         return False
 
     def _reduces_peak(self, before: list[int], after: list[int]) -> bool:
-        """Whether use of memory at the peak decreases, and no step of the new order exceeds it."""
+        """Whether memory at the peak decreases, and no step in ``after`` exceeds the old peak."""
         return max(after) <= max(before) and after[self._peak] < before[self._peak]
 
     def _recompute_steps(self, choice: _Recompute) -> Iterator[MemoryStep]:
