@@ -39,7 +39,7 @@ def truth(value: bool) -> str:
 
 
 def wrapped(begin: str, items: Sequence[str], end: str, indent: str = "   ") -> list[str]:
-    """``begin``, the items with commas, ``end``; on several lines if too long for one."""
+    """Lines of C++: ``begin``, the items with commas, ``end``; one line if it is short enough."""
     if len(begin) + len(", ".join(items)) + len(end) <= _WIDTH:
         return [begin + ", ".join(items) + end]
     lines, line = [begin], indent

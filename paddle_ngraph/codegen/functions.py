@@ -44,7 +44,7 @@ from paddle_ngraph.utils.dtypes import DTYPES
 # Hints of dynamic sizes at build time, by axis. Hints differ between axes, so that their symbols
 # are distinct; powers of 2 divide them, as required by networks that halve images.
 _SIZE_HINTS = (8, 128, 320, 448, 576, 704, 832, 960, 1088)
-# Hints of a second function for small sizes, if the first one is not valid for these.
+# Hints of a second function, for small sizes that the guards of the first function exclude.
 _SMALL_SIZE_HINTS = (3, 10, 32, 48, 64, 80, 96, 112, 144)
 # By tuple of hints, the distance between the further hints that data-dependent sizes get after
 # those of the tuple.
@@ -352,7 +352,10 @@ class _ShapePropagation:
 
 
 def _with_symbols(shapes: Sequence[Shape]) -> tuple[list[list[int]], dict[int, int]]:
-    """Shapes with dynamic sizes as ``-1 - index`` of a symbol, one per hint; and the hints."""
+    """Shapes in which ``-1 - index`` of a symbol replaces a dynamic size; and the symbols' hints.
+
+    Sizes with equal hints share a symbol.
+    """
     numbers: dict[int, int] = {}
     rows = [
         [-1 - numbers.setdefault(s.hint, len(numbers)) if s.is_dynamic else s.hint for s in shape]

@@ -223,7 +223,7 @@ class Pop:
 
 @dataclass
 class HasElements:
-    """Whether a stack is not empty: the condition of a loop's backward pass."""
+    """A statement that tests whether a stack is not empty: the condition of a backward loop."""
 
     target: CppVariable
     stack: CppVariable
@@ -272,7 +272,7 @@ Statement = Union[
 
 @dataclass
 class CppBlock:
-    """A block.
+    """A block of the generated C++ program: its outermost block, or the body of a loop or branch.
 
     Attributes:
         number: The index of the block; the program itself is block 0.
@@ -690,7 +690,7 @@ def _parameter_name(value: Value) -> str:
 
 
 def _is_bookkeeping(operator: str, op: Operation, operands: Sequence[CppVariable]) -> bool:
-    """Whether the runtime has an operator for operands of these declared dtypes and shapes.
+    """Whether the project's C++ runtime runs the operator for these declared dtypes and shapes.
 
     Dynamic sizes may differ: functions.py checks the given ones.
     """

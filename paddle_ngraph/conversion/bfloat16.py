@@ -36,7 +36,7 @@ class Bfloat16Values:
     """The nodes of a model that contain bfloat16 values.
 
     Args:
-        extension: Creates a node of one of the core's operators (``NgraphBridge.extension``).
+        extension: Creates a node of an operator of this package (``NgraphBridge.extension``).
     """
 
     def __init__(self, extension: Callable[..., Node]) -> None:

@@ -45,8 +45,8 @@ from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 ShapeGrowth = Sequence[Sequence[Number]]
 
 _SHAPE_CHANGES = "an iteration changes the shape of a loop-carried value"
-# Conversions of a loop body until all growth is known: each size in a chain of sizes that follow
-# from each other takes one.
+# Maximum number of conversions of a loop body, which are repeated until the growth of all values is
+# known: each size in a chain of sizes that follow from each other takes one conversion.
 _MAX_CONVERSIONS = 4
 
 

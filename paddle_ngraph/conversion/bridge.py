@@ -10,7 +10,7 @@ The API for converters:
 - ``get_input_node``, ``get_input_nodes``, ``set_output_node``: the map;
 - ``shape``; ``constant``, ``is_known``: shapes, and contents that are known during the build;
 - ``ints``, ``full``, ``draw``, ``extension``: nodes of integers, constants, random numbers, and
-  operators of the core;
+  operators of this package;
 - ``rounded``: bfloat16 on the way; ``trains``, ``on_cpu``, ``device``: the build;
 - ``inline``, ``is_used_later``: for loops and branches.
 
@@ -180,7 +180,7 @@ class NgraphBridge:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the function may contain operators of the core, which other devices lack."""
+        """Whether the function may contain this package's operators, which other devices lack."""
         return self.device == CPU
 
     def trains(self, *gradients: str) -> bool:
@@ -251,7 +251,7 @@ class NgraphBridge:
         return self.inputs.draw(distribution, a, b, seed, shape)
 
     def extension(self, name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
-        """Creates a node of an operator of the core; see :func:`extension_for`."""
+        """Creates a node of an operator of this package; see :func:`extension_for`."""
         return extension_for(self.device, name, inputs, **attributes)
 
     def inline(self, block: Graph, sources: Sequence[Output | TensorArray]) -> list[Output]:

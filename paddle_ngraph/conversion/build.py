@@ -49,8 +49,8 @@ class BuildPass(NamedTuple):
         name: The name of the pass.
         reason: The reason for the pass and for its place.
         run: The function of the pass.
-        is_cpu_only: Whether other devices, which have neither the core's operators nor the plugin
-            that the pass is for, skip it.
+        is_cpu_only: Whether other devices, which have neither this package's operators nor the
+            plugin that the pass is for, skip it.
     """
 
     name: str

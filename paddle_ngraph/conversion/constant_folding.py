@@ -30,7 +30,10 @@ class ConstantFolding:
         self._unknown: set[str] = set()  # names of nodes whose contents are known only in a run
 
     def contents(self, node: Output) -> np.ndarray | None:
-        """The contents of a node, with Sizes where they follow from symbolic sizes."""
+        """The contents of a node, an array, with symbolic elements where they follow from sizes.
+
+        ``None`` if they are unknown during the build.
+        """
         producer = node.get_node()
         if producer.get_type_name() == "Constant":
             return np.asarray(producer.get_data())

@@ -168,7 +168,7 @@ def separate_packed_weights(model: Model) -> None:
 
 
 def _packed_forms(node: Node) -> Iterator[tuple[int, list[PackedForm]]]:
-    """Indices of inputs that a node may pack, and the forms in which it does."""
+    """Yields the index of each input that the plugin may pack for ``node``, with its forms."""
     if node.get_type_name() == "TensorIterator":
         yield from _packed_forms_in_loop(node)
     elif _is_ambiguous(node):

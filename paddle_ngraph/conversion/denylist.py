@@ -128,7 +128,10 @@ def record_provisional_failure(graph: str, error: NgraphError) -> None:
 
 
 def clear_failure(graph: str) -> None:
-    """Called by the C++ engine: Paddle rejected the run too, so the data is the cause."""
+    """Drops the recorded error of a build: Paddle rejected the run too, so the data is the cause.
+
+    Called by the C++ engine.
+    """
     _provisional_failures.pop(_graph_key(graph))
 
 
@@ -185,7 +188,7 @@ def _graph_key(graph: str) -> str:
 
 
 def _described_denial(graph: str, error: NgraphError) -> str:
-    """Describes the operators of a denylisted graph that fall back from now on, with the reason."""
+    """Text for a message: the operators of a denylisted graph that fall back, and the reason."""
     if isinstance(error, ConversionError):
         return f"{error.op.type} (operator {error.op.index}) from now on: {error.reason}"
     types = list(dict.fromkeys(op.type for op in Graph.from_string(graph).ops))

@@ -51,7 +51,7 @@ _lock = new_lock()
 
 
 class _Splittable(Protocol):
-    """The result of a build (draft.Draft), with the number of its batch's chunks."""
+    """Interface of the result of a build (draft.Draft): the number of chunks of the batch."""
 
     @property
     def chunks(self) -> int: ...
@@ -103,7 +103,8 @@ class SymbolicDims:
         hints: dict[int, int] = {}
         rows: list[list[int | None]] = []
         for sizes, row in zip([*(shape for _, shape in signature), *contents.values()], classes):
-            # A dimension whose size is 0, 1 (repeated along its axis) or too large stays static.
+            # A dimension whose size is 0, 1 (repeated along its axis) or too large gets no symbol,
+            # and stays static.
             rows.append(
                 [
                     symbol if MIN_SYMBOLIC_SIZE <= size <= MAX_SYMBOLIC_SIZE else None
@@ -291,7 +292,7 @@ def _graph(text: str) -> _GraphShapes:
 
 
 def give_up(text: str) -> None:
-    """Has every shape of this graph get its own function from now on."""
+    """Ends dynamic shapes for a graph: each shape gets a function of its own from now on."""
     with _lock:
         _graph(text).is_given_up = True
 

@@ -54,5 +54,5 @@ class RunError(NamedTuple):
 
 
 def overflow_error(op: Op) -> RunError:
-    """The error of a run in which a result of ``op`` overflows int32."""
+    """The error to be raised by runs in which a result of ``op`` overflows int32."""
     return RunError.of(op, f"{SENTENCES['int32_overflow']}.", ErrorCode.INT32_OVERFLOW)

@@ -28,7 +28,7 @@ def _extension_factory() -> NodeFactory:
 
 
 def extension(name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
-    """A node of one of the core's operators (core/ov/extension_ops.cc lists them).
+    """A node of an operator of this package (core/ov/extension_ops.cc lists them).
 
     Args:
         name: The class of the operator, e.g. ``"PaddleMaxPoolGrad"``.
@@ -45,7 +45,7 @@ def extension(name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
 
 
 def extension_for(device: str, name: str, inputs: Sequence[Any], /, **attributes: Any) -> Node:
-    """See :func:`extension`, in a function for a device; symbolic sizes in attributes are fixed.
+    """Calls :func:`extension` for a function on ``device``; fixes symbolic sizes in attributes.
 
     Raises:
         NgraphError: As for :func:`extension`, and if the function is not for the CPU.
@@ -66,12 +66,12 @@ def evaluate(node: Node, results: Sequence[ov.Tensor], inputs: Sequence[ov.Tenso
     """Evaluates a node during the build. Returns whether nGraph can evaluate it.
 
     Raises:
-        NgraphError: An operator of the core rejects the inputs.
+        NgraphError: An operator of this package rejects the inputs.
     """
     try:
         return bool(node.evaluate(results, inputs))
     except RuntimeError as error:
-        # The bindings turn errors of the core's operators into RuntimeError, with the same text.
+        # The bindings turn errors of this package's operators into RuntimeError with the same text.
         core = import_module("paddle_ngraph._core")
         if (found := core.operator_error(str(error))) is None:
             raise

@@ -236,7 +236,7 @@ class IntegerChecks:
         return DeferredCheck(mask, error)
 
     def apply_deferred(self, spec: TensorSpec) -> Output:
-        """The node of a tensor after its deferred check, if any, was applied."""
+        """The node of a tensor, to which the check that was deferred for it, if any, is added."""
         check = self._deferred.pop(spec.id, None)
         if check is not None:
             node, dtype = self._nodes[spec.id], self._nodes[spec.id].get_element_type()

@@ -23,7 +23,7 @@ _TRACED_ITERATION = 2
 
 
 class LoopIterations:
-    """The iterations of a loop on which sizes depend.
+    """The symbolic iteration index and trip count of a loop, if sizes in its body depend on them.
 
     Args:
         counters: The induction variables; ``None`` in a branch.
@@ -61,7 +61,7 @@ class LoopIterations:
         return self.index
 
     def extra(self, guards: Guards, least: int) -> SymbolicSize:
-        """The number of iterations beyond ``least``, as a size, where sizes depend on it."""
+        """A new symbolic size: the number of iterations of the loop beyond the first ``least``."""
         if self.last is None:
             return guards.new_iteration_symbol(_TRACED_ITERATION - least, like=self.index)
         current = min(_TRACED_ITERATION, hint_of(self.last) + 1)

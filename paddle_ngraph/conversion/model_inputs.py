@@ -36,7 +36,7 @@ _DISTRIBUTIONS = {"keep": Type.u8, "uniform": Type.f32, "normal": Type.f32}
 
 
 class ModelInputs(ABC):
-    """The inputs of a model.
+    """The inputs of a model during its build: of a subgraph, or of the body of a loop or branch.
 
     Args:
         sizes: The sizes of the model's block.
@@ -48,7 +48,7 @@ class ModelInputs(ABC):
     def __init__(self, sizes: Sizes) -> None:
         self.parameters: list[Node] = []
         self._sizes = sizes
-        # The index of the input that each parameter was added for, by the parameter's name.
+        # By the name of each parameter, the index of the input that feeds it.
         self._positions: dict[str, int] = {}
 
     def position(self, parameter: Node) -> int:
@@ -307,5 +307,5 @@ class BodyInputs(ModelInputs):
     def draw(
         self, distribution: str, a: float, b: float, seed: int, shape: Sequence[int]
     ) -> Output:
-        """Raises NgraphError: before a run, the count of samples in a loop or branch is unknown."""
+        """Raises NgraphError: how often a loop or branch would sample is unknown before a run."""
         raise NgraphError("random numbers are drawn inside of a loop or branch")

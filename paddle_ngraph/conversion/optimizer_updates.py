@@ -186,7 +186,7 @@ class _Finder:
 
 
 def _uniform_value(output: Output) -> float | None:
-    """The value of all elements, if they are known to be equal bit by bit."""
+    """The value that all elements of a float constant have, bit by bit; ``None`` for others."""
     node = output.get_node()
     if node.get_type_name() == "Broadcast":
         return _uniform_value(node.input_value(0))
@@ -214,7 +214,7 @@ def _update(update: _RemovableUpdate, sources: _Sources, readers: Readers) -> Up
 
 
 class _Sources:
-    """The operands of updates: inputs of the subgraph, or additional results of the model."""
+    """Finds the operands of updates: inputs of the subgraph, or results added to the model."""
 
     def __init__(
         self,
@@ -239,8 +239,8 @@ class _Sources:
             for state, result in enumerate(draft.model.get_results()[num_outputs:])
             if state in written
         ]
-        # Only outputs can serve as operands, and not new values of states: a run may exchange the
-        # buffers of a state before an update reads it.
+        # The results that updates can read as operands: only outputs, and not new values of states,
+        # since a run may exchange the buffers of a state before an update reads it.
         self._results: dict[Key, int] = {
             key_of(result.input_value(0)): index
             for index, result in enumerate(draft.model.get_results()[:num_outputs])

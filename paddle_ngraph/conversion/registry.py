@@ -56,7 +56,7 @@ ABSENT: Mapping[str, str] = {
 
 
 def range_of(values: Iterable[float]) -> Range | None:
-    """Lower and upper bound of values; ``None`` if one of them is not a 64-bit integer."""
+    """The range of some numbers, as integers; ``None`` if one of them does not fit into 64 bits."""
     known = list(values)
     # The comparison is false for NaN, too: then there are no bounds.
     if not all(abs(value) < 2**63 for value in known):

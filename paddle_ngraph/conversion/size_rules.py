@@ -304,7 +304,7 @@ class Shapes:
     # -- sizes as nodes --------------------------------------------------------------------------
 
     def node(self, numbers: Iterable[Number]) -> Output:
-        """A 1-D int64 tensor of sizes, computed from the actual shapes in a run."""
+        """A node that computes sizes from the actual shapes in a run, as a 1-D int64 tensor."""
         pieces: list[Output] = []
         constants: list[int] = []
         values = list(numbers)
@@ -397,7 +397,7 @@ class Shapes:
             raise NgraphError("a size that needs 64 bits")
 
     def _is_bounded_by(self, number: Number, most: int) -> bool:
-        """Whether a size is at most ``most``; reduces the loops' trip counts if necessary."""
+        """Whether a size is at most ``most``; limits the trip counts of loops if they decide it."""
         while True:
             try:
                 return bool(number <= most)
@@ -548,7 +548,7 @@ def _einsum(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
 
 
 def _like_input(position: int) -> Rule:
-    """A rule for nodes whose output has the shape of the input at ``position``."""
+    """Returns the size rule of nodes whose output has the shape of the input at ``position``."""
     return lambda shapes, node, inputs: [list(inputs[position])]
 
 

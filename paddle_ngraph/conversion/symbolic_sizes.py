@@ -187,7 +187,7 @@ def _substituted(terms: Terms, values: Mapping[int, Terms]) -> Terms:
 
 
 class Undecided(NgraphError):
-    """A decision depends on an iteration index or count, which only a run knows."""
+    """A decision of the build depends on an iteration index or count, which only a run knows."""
 
     def __init__(self) -> None:
         super().__init__("a decision of the build depends on the number of iterations of a loop")
@@ -264,7 +264,8 @@ class Guards:
         self._iteration_symbols: list[int] = []
         # For each symbol of an iteration index, an upper bound of the index.
         self._last_iterations: dict[int, Terms] = {}
-        # Symbols that each iteration checks, as no known size bounds them, with all of their loop.
+        # For each symbol that iterations check, since no known size bounds it: all such symbols of
+        # its loop.
         self._checked: dict[int, list[int]] = {}
         self._values = dict(hints)
         for symbol in hints:
@@ -741,7 +742,7 @@ def _only_symbol_in(size: SymbolicSize) -> int:
 
 
 def is_always_at_least(size: Number, lower: int) -> bool:
-    """Whether a size is at least ``lower``, by a guard if necessary; not if iterations differ.
+    """Whether a size is at least ``lower``, by a guard if needed; ``False`` if iterations differ.
 
     Only for a choice between equivalent computations.
     """

@@ -141,7 +141,7 @@ class Rendezvous:
         first.settimeout(RENDEZVOUS_TIMEOUT_SECONDS)
         self._send(0, [text])
         self._receive(0)
-        # Twice as long as rank 0 waits: if another rank is late, rank 0 is the one to report it.
+        # Waits twice as long as rank 0: if another rank is late, rank 0 is the one to report it.
         first.settimeout(2 * RENDEZVOUS_TIMEOUT_SECONDS)
         return [self._receive(0) for _ in range(self._ranks)]
 

@@ -208,7 +208,8 @@ class Server:
             self._after_update(self._updates)
 
     def _run(self, program: Any, feed: dict[str, Any], fetches: Sequence[Any]) -> list[np.ndarray]:
-        # A learning rate schedule sets its variable in this scope, whatever ``scope`` a run gets.
+        # A learning rate schedule sets its variable in the scope of scope_guard, whatever ``scope``
+        # a run gets.
         with paddle.static.scope_guard(self._scope):
             found: list[np.ndarray] = self._executor.run(
                 program, feed=feed, fetch_list=list(fetches)
@@ -377,7 +378,7 @@ def _row_ids(table: Table, feed: Mapping[str, Any]) -> np.ndarray:
 
 
 def _row_positions(looked_up: np.ndarray, row_ids: np.ndarray) -> np.ndarray:
-    """Maps the indices of rows to positions among the rows that were sent."""
+    """The positions of looked-up rows among the rows that were sent, by the indices of rows."""
     order = np.argsort(row_ids)
     return order[np.searchsorted(row_ids, looked_up, sorter=order)].astype(looked_up.dtype)
 

@@ -62,7 +62,7 @@ class Bubble:
 
     @property
     def ideal(self) -> float:
-        """The idle share of a step for stages of equal time and messages without latency."""
+        """The idle share of a stage, for stages of equal time and messages without latency."""
         return (self.stages - 1) / (self.micro_batches + self.stages - 1)
 
     @property

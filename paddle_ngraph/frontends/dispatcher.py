@@ -59,7 +59,7 @@ class DirectProgram(Protocol):
     """Interface of a program, with its scope, that runs without Paddle's interpreter."""
 
     def run(self) -> list[Any]:
-        """Runs on the contents of the scope, consumes the feeds, and returns the fetched tensors.
+        """Runs on the contents of the scope, clears the feeds, and returns the fetched tensors.
 
         Raises:
             Exception: Any error of an operator.

@@ -160,7 +160,7 @@ def _cloned(program: Program, wanted: Sequence[Any]) -> tuple[Program, list[Oper
 
 
 def _translated(program: Any, wanted: Sequence[Any]) -> tuple[Program, list[Operation]]:
-    """A PIR translation of a ProgramDesc program, and operators that fetch the wanted variables."""
+    """Returns a PIR translation of a ProgramDesc program, and its fetches of wanted variables."""
     with paddle.pir_utils.OldIrGuard():
         legacy = promote_types(program.clone())
     names: list[str] = []

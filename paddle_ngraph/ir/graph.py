@@ -284,7 +284,7 @@ class Graph:
         return bool(self.weights) and not self.trains
 
     def has_bfloat16(self) -> bool:
-        """Returns whether an operator, also in a block, has an input or output of bfloat16."""
+        """Returns whether an operator, also one in a body, has an input or output of bfloat16."""
         return any(op.has_bfloat16() for op in self.all_ops())
 
     def to_string(self) -> str:

@@ -23,7 +23,7 @@ constexpr int64_t num_gates(Mode mode) {
 struct ForwardChunk {
   int64_t hidden;
   int64_t count;
-  float* gates;  // the input of the gates, W x; the step replaces it by the gates after activation
+  float* gates;            // W x, the gates' input; the step overwrites it by the activated gates
   const float* bias;       // sum of the biases, b + d; for the third gate of GRU only b
   const float* recurrent;  // matmul of the recurrent weight with h of the preceding step: R h
   const float* new_bias;   // only for GRU: the bias d of the third gate

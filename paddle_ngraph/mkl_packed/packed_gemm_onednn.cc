@@ -292,7 +292,7 @@ class OnednnProvider : public GemmProvider {
 
   void gemm(const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k, float* c,
             int64_t ldc, bool accumulate) const override {
-    // Uses a matmul primitive for few rows, for which sgemm does not use all of its threads.
+    // For few rows, sgemm does not use all of its threads: uses oneDNN's matmul primitive instead.
     if (!a.transposed && m >= kMinRows && m <= kMaxRows && has_avx512_matmul()) {
       OnednnMatmul product;
       const memory whole(plain(b, n, k), cpu(), const_cast<float*>(b.data));
@@ -343,8 +343,8 @@ class Bfloat16Matmul : public Matmul {
   }
 
  private:
-  // Returns `product`, created on first use: most matmuls get either only rounded or only float32
-  // operands.
+  // Returns the matmul in `product`, which is created on first use: most objects get either only
+  // rounded or only float32 operands.
   OnednnMatmul& with(std::unique_ptr<OnednnMatmul>& product, int64_t lda) const {
     if (product == nullptr) {
       product = matrix_.onednn_matmul({shape_.m, lda, shape_.ldc, shape_.accumulate});

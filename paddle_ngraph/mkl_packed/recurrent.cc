@@ -89,7 +89,8 @@ struct SavedActivations {
   }
 };
 
-// The reserve: the saved activations of every cell, then the outputs of all layers but the last.
+// The saved activations of a cell in the reserve, which contains those of every cell, then the
+// outputs of all layers but the last.
 template <typename Float>
 Float* saved_activations(const Network& net, Float* reserve, int64_t cell) {
   return reserve + cell * SavedActivations::size(net);

@@ -21,7 +21,8 @@ from paddle_ngraph.conversion.registry import converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, keep_nan, select_number
 
-# out = f(x) and x_grad = f(x or out, out_grad); both see the operator's attributes.
+# Builders of out = f(x), and of x_grad = f(x or out, out_grad); the first argument is the operator,
+# for its attributes.
 Forward = Callable[[Op, Any], Node]
 Backward = Callable[[Op, Any, Any], Node]
 
@@ -186,8 +187,7 @@ def _hardswish_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     line = opset15.add(opset15.multiply(x, constant(2.0)), constant(3.0))
     line = opset15.multiply(select_number(opset15.greater(shifted, constant(0.0))), line)
     line = opset15.divide(line, constant(6.0))
-    # The masks are multiplied, as in Paddle, and not selected by: that turns an infinite x into
-    # NaN.
+    # Multiplies by masks, as Paddle does, instead of selecting by them: an infinite x gives NaN.
     slope = opset15.add(opset15.multiply(line, select_number(bent)), select_number(bent, 0.0, 1.0))
     return opset15.multiply(grad, slope)
 

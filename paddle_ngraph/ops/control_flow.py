@@ -29,9 +29,9 @@ def _may_have_same_shapes(one: Sequence[TensorSpec], other: Sequence[TensorSpec]
     )
 
 
-# A limit that is checked on declared shapes, before a run: the operators in a rejected branch can
-# still form subgraphs. Loops have no such limit, as Paddle declares every size dynamic that an
-# iteration changes.
+# Both bodies of a branch must have results of equal shapes. The declared shapes are checked, before
+# a run: the operators in a rejected branch can still form subgraphs. Loops have no such limit, as
+# Paddle declares every size dynamic that an iteration changes.
 _SAME_SHAPES = Limit(
     "its branches have results of several shapes",
     lambda op: _may_have_same_shapes(op.blocks[0].outputs, op.blocks[1].outputs),

@@ -330,7 +330,7 @@ _IMAGE_CHANNELS = 3
 
 
 class _Blocks:
-    """A convolution and its gradients on the core's operators, over channels in blocks.
+    """A convolution and its gradients by this package's operators, over channels in blocks.
 
     Each method returns None where oneDNN has no fast kernel.
     """
@@ -345,7 +345,7 @@ class _Blocks:
     def of(
         bridge: NgraphBridge, geometry: _Geometry, data: list[int], filter_: list[int]
     ) -> _Blocks | None:
-        """The blocked convolution of these shapes.
+        """Returns a builder of the blocked convolution of data and a filter of these shapes.
 
         ``None`` unless the program trains on CPU and the layout is suitable.
         """

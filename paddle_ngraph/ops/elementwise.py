@@ -133,7 +133,7 @@ def _remainder_range(op: Op, ranges: Mapping[str, Range]) -> Range:
 
 
 def _floored(bridge: NgraphBridge, name: str, x: NodeInput, y: NodeInput) -> Any:
-    """The core's ``FloorDivide`` or ``Remainder`` of x and y, broadcast to each other."""
+    """This package's ``FloorDivide`` or ``Remainder`` of x and y, broadcast to each other."""
     shape = broadcast_shapes(bridge.shape(x), bridge.shape(y))
     operands = [
         value
@@ -145,9 +145,9 @@ def _floored(bridge: NgraphBridge, name: str, x: NodeInput, y: NodeInput) -> Any
 
 
 def _convert_floored(bridge: NgraphBridge, op: Op, name: str, of_known: Binary) -> None:
-    """Converts to the core's operator; int64 known at build time to OpenVINO's ``of_known``.
+    """Converts to this package's operator; int64 known at build time to OpenVINO's ``of_known``.
 
-    The core's operator is 32-bit; int64 that is not known is surely representable in int32.
+    This package's operator is 32-bit; int64 that is not known is surely representable in int32.
     """
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
     if x.get_element_type() != Type.i64:

@@ -36,7 +36,7 @@ def bce_loss(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _probability(bridge: NgraphBridge, op: Op) -> Node:
-    """The input; the engine rejects a run in which an element is not between 0 and 1."""
+    """Input ``input``, with a check that rejects a run if an element is not between 0 and 1."""
     x = bridge.get_input_node(op, "input")
     inside = opset15.logical_and(
         opset15.greater_equal(x, constant(0.0)), opset15.less_equal(x, constant(1.0))

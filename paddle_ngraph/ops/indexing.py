@@ -239,7 +239,7 @@ def index_sample_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _elements(bridge: NgraphBridge, x: Output, index: NodeInput, axis: int) -> Node:
-    """``x`` at ``index`` along ``axis``; along other axes ``x`` may be longer than ``index``."""
+    """GatherElements of ``x`` along ``axis``; ``x`` may be longer than ``index`` along others."""
     dims = bridge.shape(index)
     ends = [full if i == axis else dim for i, (full, dim) in enumerate(zip(bridge.shape(x), dims))]
     begin, step = bridge.ints([0] * len(dims)), bridge.ints([1] * len(dims))

@@ -86,8 +86,8 @@ def _is_faster_by_rows(bridge: NgraphBridge, x: NodeInput) -> bool:
     """Whether walking over each row while it is in the cache beats the plugin's fused loops.
 
     The fused loops pass over the whole tensor four times, but the plugin fuses attention around
-    them. In a loop where the rows grow it does not: there each of a dozen nodes is prepared again
-    in each iteration.
+    them. Not so in a loop where the rows grow: there the plugin prepares each of a dozen nodes
+    again in each iteration.
     """
     length = bridge.shape(x)[-1]
     return (

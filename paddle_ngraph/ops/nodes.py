@@ -117,7 +117,7 @@ def always(op: Op) -> bool:
 
 
 def in_32_bits(bridge: NgraphBridge, op: Op, function: Callable[..., Node], x: Any, y: Any) -> Any:
-    """The sum, difference or product of ``x`` and ``y``; if ``op`` is checked, without overflow."""
+    """The node ``function(x, y)``, with a check of int64 for int32 overflow if ``op.checked``."""
     out = as_output(function(x, y))
     if not op.checked or out.get_element_type() != Type.i64 or bridge.integers.require_32_bits(out):
         return out

@@ -35,7 +35,7 @@ def _moments(bridge: NgraphBridge, x: NodeInput, axes: Sequence[int]) -> tuple[A
 
 
 def _by_core(bridge: NgraphBridge, gradient: str) -> bool:
-    """Whether an operator of the core computes a normalization: in training, on the CPU."""
+    """Whether an operator of this package computes a normalization: in training, on the CPU."""
     return bridge.on_cpu and bridge.trains(gradient)
 
 
@@ -139,8 +139,8 @@ def batch_norm(bridge: NgraphBridge, op: Op) -> None:
         none = channels.flat(channels.constant(0.0))
         out, statistics = x, [*running, none, none]
     elif not _by_core(bridge, "pd_op.batch_norm_grad") or op.attr("epsilon") == 0:
-        # Computed by nodes if epsilon is 0: the core's operator would compute 0 / 0 for padding
-        # channels.
+        # Computed by OpenVINO's nodes if epsilon is 0: this package's operator would compute 0 / 0
+        # for padded channels.
         mean, _, variance = _moments(bridge, x, channels.axes)
         inverse = _inverse_deviation(variance, op.attr("epsilon"))
         out = _scaled(bridge, op, channels, x, mean, inverse)
@@ -297,7 +297,7 @@ def _normalized(
 
 
 def _affine(bridge: NgraphBridge, op: Op, node: NodeInput, shape: Sequence[int]) -> Any:
-    """``node * scale + bias`` with scale and bias of ``shape``, where the operator has them."""
+    """``node * scale + bias`` with the inputs scale and bias, if ``op`` has them, in ``shape``."""
     if op.has_input("scale"):
         scale = reshaped(bridge, bridge.get_input_node(op, "scale"), shape)
         node = opset15.multiply(node, scale)
@@ -334,7 +334,7 @@ def _set_parameter_gradients(
 
 
 def rows_of(bridge: NgraphBridge, op: Op, name: str) -> Any:
-    """Input ``name``, of the shape of x, with one row for each normalized slice."""
+    """Input ``name``, which has the shape of x, reshaped to a row for each normalized slice."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     length = math.prod(shape[op.attr("begin_norm_axis") :])
     return reshaped(bridge, bridge.get_input_node(op, name), [-1, length])

@@ -65,7 +65,7 @@ def momentum(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _adam(bridge: NgraphBridge, op: Op, **decay: Any) -> None:
-    """The update of Adam; ``decay``: attributes of weight decay for the core's operator."""
+    """The update of Adam; ``decay``: attributes of weight decay for this package's operator."""
     betas = [float(bridge.constant(op, name).item()) for name in ("beta1", "beta2")]
     powers = [bridge.get_input_node(op, name) for name in ("beta1_pow", "beta2_pow")]
     read = ["param", "grad", "moment1", "moment2", "learning_rate", "beta1_pow", "beta2_pow"]

@@ -1,7 +1,7 @@
 """Pooling over two or three axes, with and without indices, its gradients and its inverse.
 
-Operators of the core (``core/ov/pool_ops.h``) cover semantics that OpenVINO's own pooling lacks:
-NaN in a maximum, the first of several maxima, windows inside the padding. The core's operators are
+This package's operators (``core/ov/pool_ops.h``) cover semantics that OpenVINO's own pooling lacks:
+NaN in a maximum, the first of several maxima, windows inside the padding. These operators are
 two-dimensional; pooling over three axes is reduced to two.
 """
 
@@ -54,7 +54,7 @@ class _Pooling:
     exclusive: bool
 
     def attributes(self) -> dict[str, Any]:
-        """The pooling as attributes of the core's pooling operators."""
+        """The pooling as attributes of this package's pooling operators."""
         return {
             "kernel": self.kernel,
             "strides": self.strides,
@@ -305,7 +305,7 @@ class _Rows:
         return np.array(rows)
 
     def of(self, bridge: NgraphBridge, x: Output) -> Any:
-        """[N, C, D, H, W] -> [N, C, rows, W]: the rows (d, h) that the windows read, stacked.
+        """Stacks the rows (d, h) that the windows read: [N, C, D, H, W] -> [N, C, rows, W].
 
         A row is repeated for each window that reads it. A window inside the padding reads rows of
         the lowest float32.

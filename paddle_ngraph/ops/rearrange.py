@@ -148,7 +148,7 @@ class _Patches:
         return reshaped(bridge, node, [batch, channels * rows * columns, height * width])
 
     def add(self, bridge: NgraphBridge, patches: Output) -> Any:
-        """[N, C * KH * KW, OH * OW] -> [N, C, H, W]: the gradient of ``take``."""
+        """The sum of windows, gradient of ``take``: [N, C * KH * KW, OH * OW] -> [N, C, H, W]."""
         (rows, columns), (height, width) = self._kernel, self._out
         batch, channels, _ = bridge.shape(patches)
         channels //= rows * columns

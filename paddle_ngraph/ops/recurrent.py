@@ -169,7 +169,7 @@ class _Network:
 
 
 def _network(bridge: NgraphBridge, op: Op, dropout: Output) -> _Network:
-    """The network of ``op``; a gradient shares its operator's, if in the same function."""
+    """The results of ``op``; a gradient uses those of its operator, if in the same function."""
     names = ("x", "pre_state", "weight_list", "sequence_length")
     nodes = [dropout, *(node for name in names for node in bridge.get_input_nodes(op, name))]
     identities = ((node.get_node().get_instance_id(), node.get_index()) for node in nodes)

@@ -180,7 +180,7 @@ class _Sampling:
         return list(product(*self._axes))
 
     def index(self, corner: Sequence[_Neighbour], outside: int) -> Node:
-        """The corner's index in the flattened image, [N, P]; ``outside`` for corners outside."""
+        """The index of each point's corner in the flat image, [N, P]; ``outside`` if not in it."""
         position: Any = corner[0].position
         inside: Any = corner[0].is_inside
         for neighbour, size in zip(corner[1:], self._sizes[1:]):
@@ -268,7 +268,7 @@ def grid_sample_grad(bridge: NgraphBridge, op: Op) -> None:
 def _image_gradient(bridge: NgraphBridge, op: Op, sampling: _Sampling, grad: Output) -> Node:
     """The gradient of the image: weighted gradients of all corners, summed by element.
 
-    The core's gradient of max pooling with indices does the sum.
+    This package's gradient of max pooling with indices does the sum.
     """
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     corners = sampling.corners()

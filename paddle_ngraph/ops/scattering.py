@@ -228,7 +228,7 @@ def put_along_axis(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _mean_counts(bridge: NgraphBridge, op: Op, shape: Sequence[int], indices: Any) -> Node:
-    """The number of values in the mean at each index; 1 where nothing changes."""
+    """The number of values that are averaged in each element; 1 in elements that do not change."""
     include_self = op.attr("include_self")
     start = bridge.full(1.0 if include_self else 0.0, Type.f32, shape)
     ones = bridge.full(1.0, Type.f32, [bridge.shape(indices)[0]])

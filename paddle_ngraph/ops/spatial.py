@@ -75,7 +75,7 @@ class AxisMap:
     weights: np.ndarray | None = None
 
     def repeats(self) -> int:
-        """The repeats if the map only repeats each element in place, otherwise 0."""
+        """How often the map repeats each element in place, if it does nothing else; otherwise 0."""
         rows, terms = self.positions.shape
         size = int(self.positions.max()) + 1
         if self.weights is not None or terms > 1 or rows % size:
@@ -166,7 +166,7 @@ def _padded_rows(
     weights: np.ndarray | None,
     zero: int,
 ) -> AxisMap:
-    """Rows of one length: the last term of a shorter row is split into equal shares.
+    """A map with rows of one length: the last term of a shorter row is split into equal shares.
 
     A row without terms contains the element ``zero``.
     """

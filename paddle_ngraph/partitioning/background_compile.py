@@ -35,7 +35,7 @@ from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
 @dataclass
 class _GraphFacts:
-    """Facts about a graph.
+    """A graph, and how the engine may run it.
 
     Attributes:
         graph: The graph.

@@ -81,7 +81,7 @@ def save_in_blocked_layout(forward: Program, backward: Program, as_it_is: Contai
 
 
 def must_paddle_transpose(*programs: Program) -> bool:
-    """Whether Paddle would run any of the transposes, which would cost more than is saved."""
+    """Whether Paddle would run transposes to or from blocks, which cost more than blocks save."""
     return any(
         op.name() == "pd_op.transpose" and op.attrs()["perm"] in (TO_BLOCKS, FROM_BLOCKS)
         for program in programs

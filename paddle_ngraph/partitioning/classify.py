@@ -68,7 +68,7 @@ def _outputs_read_natively(candidates: Candidates) -> dict[OpNode, str]:
 
 
 def _inputs_made_natively(candidates: Candidates) -> dict[OpNode, str]:
-    """Operators with an input that is valid only if a converted operator produced it."""
+    """Operators with a saved input that no converted operator produced, and the reason."""
     return {
         node: "its forward operator runs natively"
         for node in candidates.ops
@@ -153,8 +153,8 @@ class _Classifier:
         if (reason := _denial_reason(node, op)) is not None:
             return reason
         if entry.draws(op) and not op.outputs_used():
-            # Falls back to Paddle instead of being dropped: without the operator, the random stream
-            # would not advance.
+            # The operator falls back to Paddle instead of being dropped: without it, the random
+            # stream would not advance.
             return "its random numbers have no reader"
         return op
 
@@ -250,9 +250,9 @@ class _Classifier:
         return None
 
     def _reads_unwritten_variable(self, node: OpNode, entry: Converter) -> bool:
-        """Whether an operator reads ``data``, without contents, in a program that has ``feed``.
+        """Whether an operator reads a variable that was never written, by ``pd_op.data``.
 
-        Programs with both are translated ProgramDesc (legacy) programs.
+        Only in programs that also have ``feed``: these are translated ProgramDesc programs.
         """
         producer = self._view.producer
         inputs = zip(node.op.get_input_names(), node.op.operands_source())

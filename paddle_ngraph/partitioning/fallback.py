@@ -169,8 +169,8 @@ class FallbackProgram:
             for mine, theirs in zip(fetched, outputs):
                 _core.share_tensor(theirs, _with_own_memory(mine))
         finally:
-            # Returns the states even after an error: the kernel that failed may come after writes
-            # to states.
+            # Gives the states back even after an error: kernels that wrote states may have run
+            # before the one that failed.
             for mine, theirs in zip(self._inputs[len(inputs) :], states):
                 _core.share_tensor(theirs, mine)
             for mine in self._inputs:
@@ -193,8 +193,8 @@ def _with_own_memory(tensor: Tensor) -> Tensor:
 # Operators that are excluded from the search for empty tensors, since their results may be empty
 # lists of axes.
 _CONSTANT_TYPES = CONSTANTS | {"builtin.parameter"}
-# The number by which dynamic dimensions are increased: larger than any window of a convolution or
-# pooling.
+# The number by which the search increases dynamic dimensions: larger than any window of a
+# convolution or pooling.
 _LARGE_DIMENSION = 1 << 12
 
 

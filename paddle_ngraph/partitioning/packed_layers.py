@@ -43,7 +43,7 @@ def apply(program: Program | Block) -> int:
 
 
 def apply_across(forward: Program, backward: Program) -> int:
-    """Replaces layers of dynamic mode, whose gradients are in a separate program.
+    """Replaces recurrent operators of dynamic mode, whose gradients are in a separate program.
 
     Saved forward state is passed between the programs by name, for both kinds of operators.
 

@@ -82,8 +82,8 @@ def _levels(capable: Capability) -> dict[OpNode, int]:
         if node.device == LINK_DEVICE:
             first = max(first, level + 1)
     if not any(node.device for node in capable.ops):
-        # Operators are delayed only if none is placed on a device: a delay on one device would
-        # delay the others.
+        # Operators move to later levels only if none is placed on a device: a delay on one device
+        # would delay the others.
         _delay_operators(capable, edges, levels)
     return levels
 
@@ -107,7 +107,7 @@ def _delay_operators(
 
 
 def _dependencies(capable: Capability) -> dict[OpNode, list[_Edge]]:
-    """Edges from each operator to its predecessors by data, overwritten memory and side effects."""
+    """The predecessors of each operator, by data, by overwritten memory and by side effects."""
     others = dependencies.memory_and_effect_dependencies(
         capable.view, lambda node: not capable.can_convert(node)
     )

@@ -120,7 +120,7 @@ def apply_by_name(block: Any, scope: Any) -> None:
 
 
 class RunByName(NamedTuple):
-    """Record of a run of the pass by name.
+    """Record of a run of the program pass that Paddle started by its name, ``ngraph_pass``.
 
     Attributes:
         report: The report on the program.
@@ -158,7 +158,7 @@ def _collected(where: ContextVar[list[T] | None]) -> Iterator[list[T]]:
 
 @contextmanager
 def runs_by_name(threads: int = 0) -> Iterator[list[RunByName]]:
-    """Collects records of the pass, run by name inside the ``with`` block in this thread.
+    """Collects records of runs of ``ngraph_pass`` by name, inside ``with``, in this thread.
 
     Args:
         threads: The maximum number of threads for a subgraph; 0: as the flags specify.

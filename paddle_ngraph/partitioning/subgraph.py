@@ -34,7 +34,7 @@ class SubgraphSettings(NamedTuple):
 
 @dataclass
 class Subgraph:
-    """Graph of a subgraph, and the ids of its input, state and output variables."""
+    """The graph of an interval, and the ids of its input, state and output variables."""
 
     interval: Interval
     graph: Graph
@@ -118,7 +118,7 @@ class _GraphBuilder:
             self._content[root] = vid
 
     def _known_specs(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-        """Returns the tensors if the graph already produces or reads all of them, else none."""
+        """Returns current ``specs`` if the graph so far produces or reads all of them; else ()."""
         roots = [self._view.root(self._names[spec.id]) for spec in specs]
         now = [
             self._spec(self._content[root]) if root in self._content else spec

@@ -193,7 +193,7 @@ def _steps(
     for node in nodes:
         graph = graphs.get(node)
         is_native = graph is None and node.device != LINK_DEVICE
-        # Only the list is an operand of a concatenation of rows: the axis is not read.
+        # Of a concatenation of rows, the engine reads only the list, and not the operand axis.
         operands = node.reads[:1] if is_native else node.reads
         members = [m for vid in operands for m in view.members(vid)]
         producers = [view.producer.get(view.root(member)) for member in members]
@@ -260,7 +260,7 @@ def _step(
 
 
 def _width(schedule: Schedule) -> int:
-    """The maximum number of concurrent steps: the number of groups that contain no other group."""
+    """The maximum number of concurrent steps: as many as device groups with no group inside."""
     groups = {group for step in schedule.steps for group in step.groups}
     return sum(not any(other < group for other in groups) for group in groups)
 
@@ -337,14 +337,14 @@ class PlannedProgram:
             clear_tensor(self._slots[vid])
 
     def run(self) -> list[Tensor]:
-        """Runs the program on the contents of the scope, and consumes the feeds.
+        """Runs the program on the contents of the scope, and clears the variables of the feeds.
 
         Returns:
             The fetched tensors.
 
         Raises:
             Exception: The error of the first failed operator in program order. The feeds are not
-                consumed then.
+                cleared then.
         """
         with signals.deferred_signals(except_ctrl_c=True), self._lock:
             try:
@@ -408,7 +408,7 @@ class _ThreadCountTuner:
         self._trials: dict[int, list[float]] = {several: [], 1: []}
 
     def run(self, run: Callable[[int], T]) -> T:
-        """Calls ``run`` with the number of threads to use now; records its time during a trial."""
+        """Calls ``run`` with the thread count to use now; in a trial of counts, times it."""
         if self._runs_until_retuned > 0:
             self._runs_until_retuned -= 1
             return run(self._threads)

@@ -146,7 +146,7 @@ def _in_slices(program: Any, places: int, wanted: Sequence[Any], placing: _Placi
 
 
 class _Slices:
-    """A program whose operators are changed in place.
+    """Changes a program in place so that it computes slices of the batch.
 
     Args:
         program: The program.
@@ -207,7 +207,7 @@ class _Slices:
             self._block.remove_op(op)
 
     def _convert_to_engines(self) -> list[Operation]:
-        """Converts the operators that depend on the data: one engine operator on each device."""
+        """Converts the operators that depend on the data to one engine operator for each device."""
         view = BlockView(self._block)
         computing = [node for node in view.nodes if can_be_placed(node.op)]
         if any(node.is_engine for node in computing):

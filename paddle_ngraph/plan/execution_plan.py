@@ -174,7 +174,7 @@ class ExecutionPlan:
     # -- construction ----------------------------------------------------------------------------
 
     def _position(self, which: Any) -> int:
-        """The index of an operator, or of the producer of a variable, in the program."""
+        """The index in the program of a given operator, or of the producer of a given variable."""
         op = which.get_defining_op() if hasattr(which, "get_defining_op") else which
         operators = self._given.global_block().ops if _is_pir(self._given) else []
         identity = op.id() if hasattr(op, "id") and callable(op.id) else None

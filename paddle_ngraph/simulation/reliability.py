@@ -31,7 +31,7 @@ def expected(of_slow_down: Callable[[float], float], spread: float, ranks: int) 
 
 
 class Checkpointing(NamedTuple):
-    """A checkpoint interval.
+    """A checkpoint interval, and the useful work that it yields.
 
     Attributes:
         interval_s: The seconds of work between two checkpoints.

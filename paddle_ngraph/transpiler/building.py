@@ -88,7 +88,7 @@ class Builder:
         return result
 
     def variable(self, name: str, shape: Sequence[int], dtype: str) -> Value:
-        """A variable of the scope, by its name, whose value a run reads and may overwrite."""
+        """Adds a read of a variable of the scope, by name, whose value a run may overwrite."""
         return _core.append_variable(self._block, name, (dtype, list(shape)), before=self._before)
 
     def set_variable(self, name: str, value: Value) -> None:

@@ -124,7 +124,7 @@ def _accumulating(
 
 
 def _sum(build: Builder, number: int, flat: Value) -> Value:
-    """The scope variable that accumulates the gradients of bucket ``number`` over several runs."""
+    """A read of the variable that sums the gradients of bucket ``number`` over several runs."""
     return build.variable(f"{ACCUMULATED}{number}", list(flat.shape), dtype_name(flat.dtype))
 
 

@@ -314,7 +314,10 @@ class _StageBuilder:
         return False
 
     def _crossing(self, stage: int, is_backward: bool) -> list[str]:
-        """Names of values sent to the next or previous stage for each micro-batch."""
+        """Names of values that a stage sends for each micro-batch, in its forward or backward pass.
+
+        A forward pass sends to the next stage, a backward pass to the previous one.
+        """
         found = set()
         for each in self._passes:
             for vid in each.takes:
@@ -376,7 +379,7 @@ class _StageBuilder:
         return found, sorted(outside, key=self._name)
 
     def _pass_program(self, own: _StageOperators) -> StageProgram | None:
-        """The program of a pass; ``None`` for the forward pass of the last stage."""
+        """The program of the pass of a stage; ``None`` for the forward pass of the last stage."""
         if not own.is_backward and own.stage == self._options.stages - 1:
             return None
         copy = _ProgramCopy(self._whole)
@@ -451,7 +454,7 @@ class _StageBuilder:
         return stage_program
 
     def _sum(self, copy: _ProgramCopy, vid: str) -> tuple[Value, Value]:
-        """The variable that accumulates the gradient of a parameter, and the gradient itself."""
+        """A read of the variable that sums a parameter's gradients, and the gradient to add."""
         value = copy.value(self._staging.view.values[vid])
         name, dtype = f"{ACCUMULATED}{self._parameters[vid]}", dtype_name(value.dtype)
         return copy.before.variable(name, list(value.shape), dtype), value
@@ -475,8 +478,8 @@ class _ProgramCopy:
         is_update: Whether the program reads the learning rate.
 
     Attributes:
-        before: Builder at the beginning of the program.
-        after: Builder at its end.
+        before: Builder that adds operators at the beginning of the program.
+        after: The same at its end.
     """
 
     def __init__(self, whole: Program, is_update: bool = False) -> None:

@@ -58,7 +58,7 @@ class Table:
     paddings: list[int]
 
     def place_of(self, padding: int) -> int:
-        """The index, among the rows that were sent, of the padding row of a lookup."""
+        """The index of the padding row of a lookup among the rows that trainers receive."""
         return self.paddings.index(padding) if padding in self.paddings else _NO_PADDING
 
     @property

@@ -33,7 +33,7 @@ class StageUpdates:
         self._roots = [node for node in staging.view.nodes if self._is_root(node)]
         found = self._with_producers(self._roots, ())
         self._nodes = [node for node in staging.view.nodes if node in found]
-        # The stage in which each operator after the backward pass runs; ``None``: in all stages.
+        # For each operator after the backward pass, the stage that runs it; ``None``: all stages.
         self._stage: dict[OpNode, int | None] = {}
         self._variable_stages = dict(staging.variable_stages)
         self.sent: dict[str, int] = {}
@@ -47,7 +47,7 @@ class StageUpdates:
         return self._with_producers(roots, self.sent)
 
     def before(self, stage: int) -> tuple[set[OpNode], list[str]]:
-        """The operators for values that a stage sends before its update, and these values."""
+        """The operators that compute what a stage sends before its update, and the values' ids."""
         found = sorted(vid for vid, sender in self.sent.items() if sender == stage)
         producers = (
             producer for vid in found if (producer := self._staging.producer(vid)) is not None

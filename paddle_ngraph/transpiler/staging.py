@@ -33,7 +33,7 @@ from paddle_ngraph.transpiler.training_program import (
     is_backward,
 )
 
-# The latency of a message between stages, and the number of elements sent per microsecond.
+# Assumed latency of a message between stages, and number of elements sent per microsecond.
 _US_PER_MESSAGE = 50.0
 _SENT_ELEMENTS_PER_US = 200.0
 # The time of a forward operator counts three times, since its gradient, which is on the same stage,
@@ -248,7 +248,7 @@ class Staging:
     # -- the forward pass ------------------------------------------------------------------------
 
     def _by_cuts(self, cuts: Sequence[Sequence[str]]) -> dict[OpNode, int]:
-        """The stages of forward operators; ``cuts`` are the variables with which stages end."""
+        """The stage of each forward operator; ``cuts``: by stage, the variables it ends with."""
         forward = set(self._forward)
         stage = dict.fromkeys(self._forward, self._stages - 1)
         taken: set[OpNode] = set()
@@ -354,7 +354,7 @@ class Staging:
     # -- the backward pass -----------------------------------------------------------------------
 
     def _stage_backward(self, nodes: Sequence[OpNode]) -> None:
-        """Assigns stages so that gradients flow in one direction only, to the first stage."""
+        """Assigns backward operators to stages: gradients flow one way only, to the first stage."""
         stages = self._stage_of_variables(self._forward)
         # For each variable the highest stage of its readers: the lowest stage that may compute it.
         least: dict[str, int] = {}

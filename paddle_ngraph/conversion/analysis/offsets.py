@@ -34,11 +34,11 @@ _MAX_ELEMENTS = 16
 
 
 def terms(op: Op, ones: Collection[int] = ()) -> Sequence[str]:
-    """The inputs that may be the term to which an operator adds a value.
+    """The names of the inputs that an operator may add a value to, such as x of ``x + c``.
 
     Args:
         op: The operator. In graphs it does not state which inputs are constant.
-        ones: The tensors that are 1.
+        ones: Ids of the tensors that are 1: as a factor, these leave an input as it is.
     """
     if op.type == "pd_op.scale" and op.constants.get("scale") != [1]:
         factors = {spec.id for spec in op.inputs.get("scale", ())}
@@ -117,7 +117,7 @@ class Offsets:
         return found
 
     def scalar(self, tensor: TensorSpec) -> Offset | None:
-        """The offset of the only integer in a tensor; ``None`` if there is no such integer."""
+        """The :class:`Offset` that is the only integer in a tensor; ``None`` for other tensors."""
         if (
             tensor.id in self._changing
             or _count(tensor) != 1
@@ -128,7 +128,7 @@ class Offsets:
         return found
 
     def increment(self, tensor: TensorSpec, result: TensorSpec) -> int | None:
-        """The constant by which the only integer in ``result`` exceeds that in ``tensor``."""
+        """The constant ``result - tensor`` of two tensors of one integer; ``None`` if unknown."""
         found = self.scalar(result)
         return found.added if found is not None and found.base == (tensor.id, 0) else None
 

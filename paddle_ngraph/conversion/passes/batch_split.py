@@ -121,7 +121,7 @@ def _best_part_count(model: Model, samples: int, threads: int) -> int:
 
 
 def _thread_utilization(chunks: int, threads: int) -> float:
-    """The average share of busy threads, where a chunk takes a thread one time unit.
+    """The average share of threads that are busy; a chunk takes one thread one time unit.
 
     With fewer chunks than threads, several threads share each chunk, in equal groups. So do the
     threads with chunks that are left over when all groups have computed equally many.
@@ -190,7 +190,7 @@ class _Batch:
         return first if all(axis is None for axis in rest) else None
 
     def _reads_other_sizes(self, node: Node) -> bool:
-        """Whether the readers of a shape only use sizes along axes other than the batch's."""
+        """Whether no reader of ``node``, a ShapeOf, uses the size along the batch axis."""
         axis = self.axis(node.input_value(0))
         readers = [port.get_node() for port in node.output(0).get_target_inputs()]
         taken = [

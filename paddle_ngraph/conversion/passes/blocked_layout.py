@@ -1,12 +1,12 @@
 """Blocked layout of convolutions in training: [N, ceil(C / block), H, W, block].
 
-In this layout the core's convolutions, normalizations and poolings run on whole vector registers.
-The operators between them follow: :class:`Blocked` builds an elementwise value a second time from
-blocked operands, and reorders data at most at the ends. The plain value, if it has no reader,
-disappears with the function's other unused nodes.
+In this layout this package's convolutions, normalizations and poolings run on whole vector
+registers. The operators between them follow: :class:`Blocked` builds an elementwise value a second
+time from blocked operands, and reorders data at most at the ends. The plain value, if it has no
+reader, disappears with the function's other unused nodes.
 
 Where the number of channels is not a multiple of the block, padded lanes fill the last block. They
-are zero wherever an operator of the core reads them: a NaN there would reach the other channels in
+are zero where this package's operators read them: a NaN there would reach the other channels in
 the next convolution. In between, all padded lanes have one value, known in the build.
 """
 
@@ -212,7 +212,7 @@ class Blocked:
         return NodeFactory("opset15").create(type_name, operands, attributes).output(0)
 
     def _padding_of(self, operand: Output) -> np.ndarray | None:
-        """The padding of a blocked operand, or the value of a scalar one; None if unknown."""
+        """The contents of padded lanes of a blocked operand, or a scalar's; ``None`` if unknown."""
         if len(self._bridge.shape(operand)) == 5:
             return self._padding.get(key_of(operand), np.zeros((), np.float32))
         value = self._bridge.folding.known_value(operand)
@@ -269,7 +269,7 @@ def put_in_blocks(bridge: NgraphBridge, node: Any, order: Sequence[int]) -> Outp
         return None
     layout = Blocked.of(bridge)
     found = layout.find(source)
-    # A copy, since the plugin would copy a result with other readers, on one thread.
+    # Inserts a copy: the plugin would copy a result that has other readers itself, on one thread.
     block, channels = bridge.shape(x)[2], bridge.shape(source)[1]
     return layout.moved(source if found is None else found, block, channels)
 

@@ -1,4 +1,4 @@
-"""Fusion of nodes into the operators of the core before or after them.
+"""Fusion of nodes into this package's operators before or after them.
 
 Batch normalization fuses the ReLU after it; optimizer updates fuse the sum of their gradients.
 """
@@ -24,7 +24,7 @@ def fuse_relus(model: Model, extension: Extension) -> None:
 
     Args:
         model: The complete model.
-        extension: Creates a node of one of the core's operators (``NgraphBridge.extension``).
+        extension: Creates a node of an operator of this package (``NgraphBridge.extension``).
     """
     readers = Readers(model)
     for node in model.get_ordered_ops():

@@ -318,7 +318,8 @@ def _ends_small_matmul(node: Node) -> bool:
     return False
 
 
-# The reads of a quantization: two comparands for NaN, the result for NaN, and the factor's.
+# The number of readers of a value that only a quantization reads: two operands of a comparison for
+# NaN, the result for NaN, and the operand that is scaled.
 _MIN_READS_FOR_ROUNDING = 4
 
 

@@ -69,18 +69,18 @@ ONEDNN_THRESHOLDS = {
 
 
 def thresholds() -> OneDnnThresholds:
-    """The sizes from which the core's ``Gemm``, by oneDNN, replaces a matmul on this processor."""
+    """The sizes from which ``Gemm`` (core/ov), by oneDNN, replaces a matmul on this processor."""
     if not processor.has_avx512():
         return ONEDNN_THRESHOLDS["avx2"]
     return ONEDNN_THRESHOLDS["avx512, Intel" if processor.is_of_intel() else "avx512"]
 
 
 def use_onednn_matmuls(model: Model, extension: Callable[..., Node]) -> None:
-    """Replaces large matmuls by the core's ``Gemm``.
+    """Replaces large matmuls, for which oneDNN is faster, by this package's ``Gemm``.
 
     Args:
         model: A complete model.
-        extension: Creates a node of one of the core's operators (``NgraphBridge.extension``).
+        extension: Creates a node of an operator of this package (``NgraphBridge.extension``).
     """
     for node in model.get_ordered_ops():
         if node.get_type_name() == "MatMul" and _is_worth_it(node):

@@ -52,7 +52,7 @@ def use_bfloat16_matmuls(model: Model, extension: Callable[..., Node]) -> None:
 
     Args:
         model: A complete model of float32.
-        extension: Creates a node of one of the core's operators (``NgraphBridge.extension``).
+        extension: Creates a node of an operator of this package (``NgraphBridge.extension``).
     """
     model.set_rt_info(True, _MIXED_PRECISION_MARK)
     _use_bfloat16(model, extension, lambda value: True)
@@ -65,7 +65,7 @@ def use_bfloat16_matmuls_of_bfloat16(model: Model, extension: Callable[..., Node
 
     Args:
         model: A complete model of float32.
-        extension: Creates a node of one of the core's operators (``NgraphBridge.extension``).
+        extension: Creates a node of an operator of this package (``NgraphBridge.extension``).
     """
     _use_bfloat16(model, extension, Bfloat16Values(extension).holds)
 
@@ -135,7 +135,7 @@ def _reads_grid(node: Node) -> bool:
 
 
 def _is_convolution(node: Node) -> bool:
-    """Whether a node is a convolution of the core. Not depthwise ones, which memory limits."""
+    """Whether a node is this package's convolution. Not depthwise ones, which memory limits."""
     if node.get_type_name() not in _CONVOLUTIONS:
         return False
     attributes = node.get_attributes()

@@ -73,7 +73,7 @@ _COMMUTATIVE = frozenset({"Add", "Maximum", "Minimum", "Multiply"})
 
 
 def divide_exactly(model: Model) -> None:
-    """Marks divisions to be left unchanged, where the engine computes them correctly.
+    """Marks divisions that the plugin must not turn into products, where it divides correctly.
 
     The plugin fuses a division by or of a constant with the producer of its other input; fused with
     one of ``_FUSED_PREFIXES``, the result is wrong.
@@ -224,12 +224,12 @@ def squeeze_to_scalars(model: Model) -> None:
 
 
 def preserve_branch_results(model: Model, extension: Callable[..., Node]) -> None:
-    """Passes results of an If with dynamic shapes through a node of the core that changes nothing.
+    """Passes results of an If with dynamic shapes through a ShapeBarrier, which changes nothing.
 
     Results of dynamic shape share memory with each other. The plugin resizes all of them after an
     If before any node has read the If's result; where memory has to grow for that, as in a first
-    run, the contents are lost. Before a node of the core, the plugin first completes its inputs,
-    and retains them.
+    run, the contents are lost. Before a node of this package, the plugin completes its inputs, and
+    retains them.
     """
     for node in [each for each in model.get_ordered_ops() if each.get_type_name() == "If"]:
         for result in node.outputs():
@@ -272,7 +272,7 @@ def _crashes(model: Model) -> bool:
 
 
 def _traits(node: Node, known: dict[str, frozenset[str]]) -> frozenset[str]:
-    """The components of a unit on the way to ``node``; "unit": possibly all components of one."""
+    """The parts of a unit (:func:`_crashes`) up to ``node``; "unit": maybe the end of one."""
     type_name = node.get_type_name()
     sources = [known[value.get_node().get_name()] for value in node.input_values()]
     before = frozenset().union(*sources)

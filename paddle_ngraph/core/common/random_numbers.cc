@@ -87,8 +87,8 @@ struct Words {
   Block words;
 };
 
-// Least random number of the stream that std::uniform_real_distribution<float>(0, 1) maps to a
-// value >= `probability`.
+// Least 64-bit random number that std::uniform_real_distribution<float>(0, 1) maps to a value >=
+// `probability`.
 uint64_t mask_threshold(float probability) {
   uint64_t low = 0, high = ~uint64_t{0};
   while (low < high) {

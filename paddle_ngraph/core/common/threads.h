@@ -16,9 +16,9 @@ void allow_more_threads_than_cores(bool allowed);
 // alternate on the cores, and threads that wait for others would take time from these.
 int num_threads();
 
-// num_threads() as a setting of OpenVINO: 0 if only the affinity limits the count, to more than one
-// core. OpenVINO itself handles the affinity better (for example, hardware threads that share a
-// core).
+// num_threads() as a setting of OpenVINO. 0, OpenVINO's own choice, if only the affinity limits the
+// count, and to more than one core: OpenVINO handles the affinity better (for example, hardware
+// threads that share a core).
 int engine_threads();
 
 // Cores that the CPU quotas under `root`, where control groups are mounted, grant to the group

@@ -50,7 +50,7 @@ class CompileJob {
   // Number of runs of the engine that fell back to Paddle while functions were built.
   int64_t fallback_runs() const;
 
-  // Whether the copies of another job, `bytes` bytes, may be retained in addition to those of the
+  // Whether another job may retain copies of weights, `bytes` bytes, in addition to those of the
   // present jobs. A single job may have any size.
   static bool has_capacity_for(size_t bytes);
 

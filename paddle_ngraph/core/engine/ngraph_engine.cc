@@ -348,8 +348,8 @@ void NgraphEngine::run_fallback_without_compiling(const NgraphIO& io, const Sett
 std::shared_ptr<CompileJob> NgraphEngine::run_fallback_while_compiling(
     const NgraphIO& io, std::shared_ptr<CompileJob> job) {
   const auto start = std::chrono::steady_clock::now();
-  // If Paddle fails, the engine may succeed; if it fails too, its fallback raises Paddle's error
-  // again.
+  // If Paddle fails, the engine may succeed; if the engine fails too, its fallback raises Paddle's
+  // error again.
   if (!fallback_.try_run(io)) {
     job.reset();
     run(io, MissingFunction::kWait);

@@ -29,7 +29,8 @@ struct NgraphIO {
   std::vector<phi::DenseTensor*> state_outputs;
   std::deque<phi::DenseTensor> row_major_copies;  // row-major copies of inputs in another layout
 
-  // Adds an input. A state that is not row-major is converted to row-major in place.
+  // Adds an input of the run. If it is not row-major, a state is converted in place, another input
+  // is copied.
   void append_input(phi::DenseTensor* tensor, bool is_state);
 };
 
@@ -56,7 +57,7 @@ class SpareTensors {
 };
 
 // Range check of the integer indices in one input. A run with an index out of range is rejected.
-// Only for devices without the plugin's own check operator (core/ov/check_range_op.h).
+// On the CPU, the operator CheckRange (core/ov/check_range_op.h) checks instead.
 struct RangeCheck {
   size_t input;
   // Bounds low[i] <= index < high[i]: one pair for each index along the last axis of the input, or

@@ -12,8 +12,8 @@ namespace paddle_ngraph {
 // Loads the function stored under this key; std::nullopt without a usable file.
 std::optional<BuiltFunction> load_function(const DiskKey& key);
 
-// Called when the file is complete: whether the function still matches its key, since no weight
-// that it reads in place was written meanwhile.
+// Returns whether the function still matches its key, since no weight that it reads in place was
+// written meanwhile. Called when the file is complete.
 using IsValid = std::function<bool()>;
 
 // Stores a function in the disk cache; errors are ignored.

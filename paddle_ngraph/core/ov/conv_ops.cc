@@ -105,8 +105,8 @@ ConvKernel make_kernel(const ConvProblem& problem, int64_t batch, const Desc* fi
   const Tag out_tag = tag_of(problem, problem.out_block);
   const Desc data(data_dims, type, data_tag), out(out_dims, type, out_tag);
   const Desc filter(filter_dims(problem), type, Tag::any);
-  // The descriptions of results have their own type, since the kernels' results are float32,
-  // whatever the type of the operands.
+  // The descriptions of results have type float32: the kernels' results are float32, whatever the
+  // type of the operands.
   const Desc to_data(data_dims, kFloat, data_tag), to_out(out_dims, kFloat, out_tag);
   const Desc to_filter(filter_dims(problem), kFloat, Tag::any);
   const auto& a = problem.attributes;
@@ -636,8 +636,8 @@ class ConvPlan {
     });
   }
 
-  // Where samples or rows are divided, every chunk gives a partial gradient; the result is their
-  // sum.
+  // Where samples or rows are divided among tasks, every chunk gives a partial gradient of the
+  // filter; the result is their sum.
   void run_filter_gradient(const void* data, const void* grad, float* result) const {
     const size_t partials_size = filter_size_ * static_cast<size_t>(partials());
     const Workspace memory(partials_size + rooms_size() + padded_size());

@@ -36,8 +36,7 @@ class DeferredErrors {
   // errors instead of throwing. Returns the id; kNone if all shapes are static.
   static int64_t assign_id(ov::Model* model);
 
-  // The errors with this id: all callers share one object while any of them retains it. nullptr for
-  // kNone.
+  // The object with this id: all callers share it while any of them retains it. nullptr for kNone.
   static std::shared_ptr<DeferredErrors> of(int64_t id);
 
   // Called by an operator instead of throwing `error` at once: records it for the runs of the model

@@ -23,7 +23,7 @@ float quotient_of(float x, float y) {
   const float quotient = (x - rest) / y - (rest != 0 && (rest < 0) != (y < 0) ? 1.0f : 0.0f);
   if (quotient == 0) return std::copysign(0.0f, x / y);
   const float floored =
-      // Rounded to the nearest integer below: the division may have rounded the quotient away from
+      // The quotient is rounded to the nearest integer: the division may have rounded it away from
       // an integer.
       std::floor(quotient);
   return quotient - floored > 0.5f ? floored + 1.0f : floored;

@@ -20,7 +20,8 @@ bool is_constant(const ov::Node& node) {
   return node.get_type_info().name == std::string("Constant");
 }
 
-// An empty list, which converters write for no axes or for a shape of rank 0.
+// Whether a value is a constant list of integers: converters write an empty one for no axes or for
+// a shape of rank 0.
 bool is_list(const ov::Output<ov::Node>& value) {
   return is_constant(*value.get_node()) && value.get_partial_shape().rank() == 1 &&
          value.get_element_type().is_integral_number();

@@ -31,7 +31,8 @@ NGRAPH_VECTORIZED void normalize_row(const float* x, int64_t length, const float
   *variance = spread;
 }
 
-// Computes the gradient of a row, and adds to the gradients of scale and bias.
+// Computes the gradient of x for one row, and adds the row's terms to the gradients of scale and
+// bias.
 NGRAPH_VECTORIZED void gradient_row(const float* __restrict__ x, const float* __restrict__ grad,
                                     int64_t length, const float* __restrict__ scale, float mean,
                                     float inverse, float* __restrict__ x_grad,

@@ -9,8 +9,8 @@ namespace paddle_ngraph {
 // The names of all extension operators, as in the table in extension_ops.cc.
 std::vector<const char*> extension_op_names();
 
-// The division of one loop among threads: number of tasks, their total work in multiplications, and
-// the largest load of a thread over the mean.
+// The division of one loop among threads, for tests: number of tasks, their total work in
+// multiplications, and the largest load of a thread over the mean.
 struct DividedWork {
   int64_t tasks;
   double multiplies;

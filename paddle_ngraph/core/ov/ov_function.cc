@@ -78,7 +78,7 @@ ov::Core& core() {
   return core;
 }
 
-// From this input size on, a run trims the heap when the inputs are freed.
+// A run whose inputs have at least this size trims the heap when the inputs are freed.
 constexpr size_t kLargeInputBytes = size_t{16} << 20;
 
 // Number of kernels that a function with dynamic shapes caches, for shapes that recur. The plugin's
@@ -558,7 +558,8 @@ class OvFunction::Implementation {
   }
 
   // Requests for which all threads are divided into as many groups as there are remaining chunks;
-  // nullptr if there are none. Compiled in the second run: the first one has been slow enough.
+  // nullptr if there are none. The model is compiled for them in the second run, since the first
+  // run has been slow enough.
   Requests* remainder_requests() {
     if (settings_.remainder() == 0 || runs_.fetch_add(1) == 0) return nullptr;
     std::unique_lock<std::mutex> lock(remainder_mutex_, std::try_to_lock);

@@ -58,7 +58,8 @@ struct Axis {
   double overlap = 0;  // number of units of neighbouring chunks that a chunk reads, too
 };
 
-// An input or output of a work. Every task needs all of it along axes that are not in `axes`.
+// An input or output of an operator whose work is divided among tasks. Every task needs all of it
+// along axes that are not in `axes`.
 struct WorkOperand {
   double elements = 0;
   uint32_t axes = 0;  // the axes along which the operand is divided, as a bit mask

@@ -13,8 +13,8 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Nanoseconds per element that an operator reads, or per element that it writes, whichever are
-// more.
+// Estimated nanoseconds of an operator per element that it reads, or per element that it writes,
+// whichever are more.
 constexpr double kNsPerElement = 1.0;
 constexpr double kNsPerMultiply = 1.0 / 30;
 constexpr double kUnknown = std::numeric_limits<double>::infinity();

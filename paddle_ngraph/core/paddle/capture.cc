@@ -127,7 +127,8 @@ const phi::DenseTensor* plain_tensor(PyObject* object) {
   return tensor->place().GetType() == phi::AllocationType::CPU ? tensor : nullptr;
 }
 
-// The metadata of an argument or result; nothing if the tensor cannot be part of a graph.
+// The dtype, shape and flags of an argument or result, for the trace; nothing if the tensor cannot
+// be part of a graph.
 std::optional<TracedTensorMeta> traced_meta(PyObject* object) {
   // A lazy tensor of another thread is not part of this thread's graph.
   if (is_lazy(object)) return std::nullopt;
@@ -1142,7 +1143,7 @@ bool Capture::has_only_materialized_tensors(const std::array<PyObject*, 3>& argu
   return !exposes_memory || owner_of(arguments, true) == nullptr;
 }
 
-// Calls owner_of() as for a write: the result of the call may give write access to the memory.
+// Asks owner_of() as for a write, since the result of the call may give write access to the memory.
 bool Capture::may_expose_data(const std::array<PyObject*, 3>& arguments) const {
   return has_only_shape_tensors(arguments) && owner_of(arguments, true) == nullptr;
 }
@@ -1881,7 +1882,8 @@ void Capture::defer_mutation(const TraceNode& node, PyObject* tensor) {
   auto other = make_tensor({changed.dtype(), changed.dims()}, stops_gradient(tensor));
   if (is_lazy(tensor)) {
     lazy_tensors().emplace(other.ptr(), this);
-    // The memory belongs to the former value: `other` gets it, and the tensor becomes lazy.
+    // The tensor's memory contains its former value: `other` gets the memory, and the tensor
+    // becomes lazy.
   } else {
     std::swap(changed, tensor_of(other.ptr()));
     changed.set_name(tensor_of(other.ptr()).name());

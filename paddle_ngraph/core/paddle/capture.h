@@ -90,7 +90,8 @@ struct TracedCall {
   std::map<int, int> views;
 };
 
-// A call after those of its ancestors, and the graphs of the trace that ends here.
+// A node in the tree of traces: a call that follows those of its ancestors, and the graphs of the
+// trace that ends with this call.
 struct TraceNode {
   explicit TraceNode(TraceNode* parent = nullptr) : parent(parent) {}
 
@@ -332,8 +333,8 @@ class Capture {
   std::vector<PyObject*> new_values_;  // tensors that the current call adds to the trace as values
   // Tensors whose contents depend on shapes only, not on data.
   std::unordered_map<PyObject*, pybind11::object> shape_tensors_;
-  // Tensors that were computed immediately in this call of the function, such as zeros to be
-  // filled.
+  // Tensors that were computed immediately in this call of the captured function, such as zeros to
+  // be filled.
   std::unordered_map<PyObject*, std::weak_ptr<phi::TensorBase>> eager_results_;
   Capture* outer_ = nullptr;
 };

@@ -22,7 +22,8 @@ namespace {
 // dropped, and all addresses are treated as having been reachable until then.
 constexpr size_t kMaxEndedRecords = 8192;
 
-// A tensor or its memory: Python's object for a variable may be a copy that shares its memory.
+// The address of a tensor or of its memory. Both are recorded: Python's object for a variable may
+// be a copy of the tensor that shares its memory.
 using Address = const void*;
 
 struct ExposureRecord {

@@ -45,8 +45,8 @@ void run_ngraph_engine(paddle::CustomOpKernelContext* context) {
   });
 }
 
-// Placeholders: Paddle requires one shape and dtype per fresh output; the kernel sets the real
-// ones.
+// Returns placeholders for shapes: Paddle requires one shape and dtype per fresh output before the
+// kernel sets the real ones.
 template <size_t kOutputs>
 std::vector<std::vector<int64_t>> infer_shape(
     const std::vector<std::vector<int64_t>>& /*inputs*/,

@@ -27,7 +27,8 @@ std::vector<pir::Value> insert_ngraph_engine(pir::Block* block, pir::Operation* 
 pir::Value insert_combine(pir::Operation* anchor, const std::vector<pir::Value>& values);
 std::vector<pir::Value> insert_split(pir::Operation* anchor, pir::Value list);
 
-// Inserts an operator before `anchor`. Operands may be null; the results have the types of `like`.
+// Inserts an operator before `anchor`. Operands may be null. There is one result for each value in
+// `like`, of the value's type.
 std::vector<pir::Value> insert_operator(pir::Operation* anchor, const std::string& name,
                                         const std::vector<pir::Value>& operands,
                                         const std::vector<pir::Value>& like,

@@ -109,8 +109,8 @@ class Recorder : public InWords<Recorder> {
  public:
   void word(uint64_t word) { words_.push_back(word); }
 
-  // In memory an operator follows its operands, which follow its results; its attributes are
-  // elsewhere.
+  // Paddle stores an operator in one piece of memory: its results, its operands, then the operator.
+  // Its attributes are elsewhere.
   void begin_operator(const pir::Operation& op) {
     const auto* begin = reinterpret_cast<const char*>(&op);
     for (uint32_t i = 0; i < op.num_results(); ++i) {

@@ -26,8 +26,8 @@ uint64_t content_hash(const void* data, size_t num_bytes, uint64_t seed);
 class WeightWatch {
  public:
   // `inputs`: the indices of the weights among the inputs of a subgraph. `are_eager`: whether each
-  // has two holders in a run, the eager tensor of a layer and a Paddle variable. Such variables are
-  // temporary, and operators of dynamic mode write the tensor.
+  // has two holders in a run, the eager tensor of a layer and a Paddle variable. Such Paddle
+  // variables are temporary, and operators of dynamic mode write the eager tensor.
   WeightWatch(std::vector<size_t> inputs, bool are_eager)
       : inputs_(std::move(inputs)), are_eager_(are_eager) {}
 

@@ -27,7 +27,7 @@ class WholeProgram {
                std::vector<phi::DenseTensor*> tensors, std::vector<Feed> feeds,
                std::vector<size_t> fetches);
 
-  // Runs on the contents of the scope; returns the fetched tensors, and consumes the feeds. On
+  // Runs on the contents of the scope; returns the fetched tensors, and clears the feeds. On
   // failure nothing was written and the feeds are still there. Throws the errors of the engine
   // operator, and for variables that are not initialized.
   std::vector<phi::DenseTensor> run() const;

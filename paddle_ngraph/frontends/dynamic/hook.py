@@ -298,8 +298,8 @@ class _InferenceTuner:
             overhead = seconds - call.signature.native_seconds(trial)
             self._tuning_seconds = max(0.0, self._tuning_seconds + overhead)
             if call.signature.owner(trial).deferred_build_seconds > 0.0:
-                # The build was deferred, so the operators were called one by one: no time of a
-                # compiled call.
+                # The build was deferred, so the call ran its operators one by one: its time is not
+                # that of a compiled call.
                 return
         else:
             self._native_seconds += seconds

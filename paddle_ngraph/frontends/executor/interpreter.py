@@ -27,7 +27,7 @@ def create(place: Any, plan: Plan, scope: Scope) -> Executor:
 
 
 class SequentialPaddleRun:
-    """A run by Paddle of a program whose operators run one by one, in program order.
+    """A context in which Paddle runs the operators of programs one by one, in program order.
 
     The operators run in the calling thread: memory that one thread frees is slow to reach another.
     """

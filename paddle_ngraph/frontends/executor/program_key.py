@@ -58,7 +58,7 @@ class _Key(str):
 
 
 def install() -> None:
-    """Patches Executor's key, for runs with the engine on and programs with engine operators."""
+    """Patches Executor's cache key, for runs with the engine on and programs with its operators."""
     replaced.KEY_OF_CALL.replace(lambda _: key_of_call)
 
 

@@ -121,7 +121,7 @@ class RewrittenPlan:
             return self._interpreter.get().run(list(run.feed_names), run.is_profiled)
 
     def check_feeds(self, feed: Mapping[str, Any] | None = None) -> None:
-        """Raises an error for feeds that an extension does not accept.
+        """Raises an error for feeds that a strategy added by an extension does not accept.
 
         Args:
             feed: Feeds by name, as for ``Executor.run``; ``None``: the contents of the scope.

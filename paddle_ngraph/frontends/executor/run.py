@@ -12,7 +12,7 @@ from paddle_ngraph import flags
 
 
 class Repeatable(Protocol):
-    """An executor whose last run can be repeated on other feeds, without Paddle's preparation."""
+    """Interface of an executor that can repeat its last run without Paddle's preparation."""
 
     def is_repeatable(self, is_on: bool) -> bool:
         """Whether :meth:`repeat` may repeat the last run, with this value of the flag."""
@@ -20,7 +20,7 @@ class Repeatable(Protocol):
     def repeat(
         self, feed: dict[str, Any], prepare: Callable[[], None], is_on: bool
     ) -> list[np.ndarray] | None:
-        """Repeats the last run on other feeds; ``None`` if no run was possible."""
+        """Repeats the last run on other feeds; ``None`` if that was impossible, and nothing ran."""
 
 
 @dataclass

@@ -82,7 +82,7 @@ class Binding:
 
 
 class ScopeBound(Generic[T]):
-    """An object that retains addresses of variables; rebuilt when these change.
+    """Holds an object that retains addresses of variables, and rebuilds it when these change.
 
     Args:
         scope: The scope of the variables.

@@ -205,7 +205,8 @@ class SwitchedExecutor:
         )
         self._is_unused = False
         binding.report_erased(map(plan.ir_program, plan.job_types()))
-        # Overrides the flag even where a run must not do so: no program runs inside this block.
+        # Overrides the flag even for plans whose runs must not (py_func): no program runs inside
+        # this block.
         with (
             nullcontext()
             if self._paddle_flag is interpreter.PIR_IN_EXECUTOR_AS_SET
@@ -296,7 +297,7 @@ class SwitchedExecutor:
         return self._rewritten is not None and self._rewritten.has_new_denials()
 
     def _has_outgrown(self, fed: dict[str, list[int]]) -> bool:
-        """Whether feeds have grown so much that small subgraphs may now be worth the engine."""
+        """Whether feeds have grown so much since the rewrite that small subgraphs may pay off."""
         if self._rewritten_size == 0:
             return False
         return (

@@ -39,7 +39,7 @@ class WholeProgram:
         self._program = _in_scope(whole, scope)
 
     def run(self) -> list[Any]:
-        """Runs the program on the contents of the scope, and consumes the feeds.
+        """Runs the program on the contents of the scope, and clears the variables of the feeds.
 
         Raises:
             Exception: Any error of the engine operator.
@@ -155,7 +155,7 @@ def find(program: Program, scope: Scope) -> WholeProgram | None:
 def find_layer(
     program: Program, input_names: Sequence[str], output_names: Sequence[str]
 ) -> WholeLayer | None:
-    """The forward program of dynamic mode as one engine operator.
+    """Returns a forward program of dynamic mode as its only engine operator, which runs directly.
 
     Args:
         program: A PIR program after the program pass, which writes none of its variables.

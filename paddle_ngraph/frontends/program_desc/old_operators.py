@@ -154,7 +154,7 @@ def rewrite_for_translation(description: LegacyProgramDesc) -> None:
 
 
 def _list_axes(block: LegacyBlock, op: LegacyOperator) -> None:
-    """Lists all axes of a reduction over all axes, since ``reduce_all`` is lost."""
+    """Sets the axes of a reduction over all axes: a translation loses ``reduce_all``."""
     shape = _shape(block, op, "X")
     if op.attr("reduce_all") and shape:
         set_attribute(op, "dim", list(range(len(shape))))

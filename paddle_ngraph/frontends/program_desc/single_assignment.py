@@ -229,7 +229,7 @@ class _Renaming:
             raise NotTranslatable(f"'{name}' is first written in an inner block")
 
     def _outer_writes(self, block: LegacyBlock) -> list[str]:
-        """The tensors of outer blocks that ``block`` or one of its inner blocks writes."""
+        """Names of the tensors of outer blocks that ``block`` or one of its inner blocks writes."""
         names: list[str] = []
         for op in operators(block):
             is_simple = op.type() not in _WITH_BLOCK
@@ -255,7 +255,7 @@ class _Renaming:
         written.update(dict.fromkeys(new))
 
     def _version_of_a_write(self, block: LegacyBlock, name: str) -> str:
-        """The version that a write creates.
+        """The name of the version that a write of variable ``name`` creates.
 
         The last write uses the variable's own name, unless a run reads its initial contents.
         """

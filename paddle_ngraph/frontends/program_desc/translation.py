@@ -58,7 +58,7 @@ def to_pir(description: LegacyProgramDesc) -> Program | None:
 
 
 def translate(description: LegacyProgramDesc) -> Program:
-    """The PIR program of a ``ProgramDesc``.
+    """Translates a ``ProgramDesc`` to a PIR program.
 
     The translation is Paddle's, applied to a copy in single-assignment form after a check that
     it preserves the semantics of each operator.

@@ -251,7 +251,7 @@ class SavedModel:
         return self.parameters
 
     def copy_parameters(self, path: str) -> None:
-        """Writes the parameters to one file; none is written for a model without parameters."""
+        """Writes the model's parameters to one file, ``path``; no file if there are none."""
         shapes = _parameters_of(self.as_pir())
         if self.has_separate_parameters and shapes:
             with open(path, "wb") as file:
@@ -485,7 +485,7 @@ def _is_program(file: Path) -> bool:
 
 
 def _parameters_of(program: Program) -> dict[str, parameter_file.Shape]:
-    """The shape of each parameter, and of optimizer state in a training program."""
+    """The shape of each parameter by name, and of optimizer state in a training program."""
     return {
         scope_name(op): tuple(op.result(0).shape)
         for op in program.global_block().ops

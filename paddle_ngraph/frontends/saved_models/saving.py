@@ -122,7 +122,7 @@ def _staging_folder(prefix: str) -> Iterator[Path]:
 
 
 def _publish(model: SavedModel, compiled: Path, prefix: str) -> None:
-    """Moves all files to their final paths, the program last; deletes functions of an old model."""
+    """Moves a saved model's files to their final paths, the program last; deletes old functions."""
     functions = saved_model.functions_folder(prefix + ".json")
     for old in functions.glob(saved_model.FUNCTIONS_GLOB):
         old.unlink(missing_ok=True)
@@ -143,7 +143,7 @@ def _publish(model: SavedModel, compiled: Path, prefix: str) -> None:
 
 
 def _compile(model: SavedModel, folder: Path, input_sets: Sequence[Inputs]) -> None:
-    """Compiles the functions that a model needs for such inputs, by running the saved model."""
+    """Compiles the functions that a model needs for sets of inputs, by running the saved model."""
     program = model.as_pir()
     sources = {op.attrs()["name"]: op.result(0) for op in _feeds_of(program)}
     feeds = [_feed(sources, inputs) for inputs in input_sets]

@@ -293,8 +293,8 @@ class _BackwardGuard:
         claim = self._claim if self._saved is None else self._saved.latest_claim
         has_run = claim is None or claim.is_over()
         if self._saved is None:
-            # Not done if an error was raised before the pass ran the graph: another pass may
-            # follow.
+            # The graph is not done if an error was raised before the backward pass ran it: another
+            # pass may follow.
             self.is_done = has_run
         elif not has_run and self._saved not in _backward.saved_states:
             _backward.saved_states.append(self._saved)
@@ -302,7 +302,7 @@ class _BackwardGuard:
             self._needed, self._inputs, self._claim, self._saved = [], [], None, None
 
     def pin(self) -> bool:
-        """Pins the saved state, and returns ``True``, unless a pass has reached the graph."""
+        """Pins the saved state; ``False`` if a backward pass has run the graph, or on an error."""
         if self.is_done or self._claim is None or self._claim.is_over():
             return False
         # An error is ignored: a later backward pass that needs the saved state raises one.

@@ -103,7 +103,10 @@ _traced: dict[int, ref[Program]] = {}
 
 
 def install_at_import() -> None:
-    """Has traces that raised, earlier than the first use too, leave no values behind."""
+    """Patches ``to_static`` so that a trace that raised leaves no values for another program.
+
+    At import, since traces from before the first use of nGraph count, too.
+    """
     replaced.KEY_OF_TRACE.replace(_clearing_stale_trace)
 
 
@@ -279,7 +282,7 @@ def _switch(layer: StaticLayer, attributes: Any) -> _LayerSwitch:
 
 
 class _LayerSwitch:
-    """Chooses the programs of a layer: Paddle's, in training or not, or rewritten ones.
+    """Chooses the programs for each call of a layer: Paddle's or rewritten ones.
 
     Args:
         layer: The ``PartialProgramLayer``.
@@ -397,7 +400,7 @@ class _Programs:
     stop_gradients: list[bool]
 
     def run_whole(self, inputs: Sequence[Any], parameters: Sequence[Any]) -> list[Any] | None:
-        """Runs the forward program, if it needs no more than the engine.
+        """Runs the forward program without Paddle, if the program is one engine operator.
 
         Returns:
             The results. ``None`` if Paddle has to run the program; no tensor was written then.
@@ -669,7 +672,7 @@ def _is_shape_only(value: Value) -> bool:
 
 
 def _is_read_by_engine(value: Value) -> bool:
-    """Whether an engine operator reads a value; engine operators read lists of values."""
+    """Whether an engine operator reads a value, as a member of its operand, a list."""
     lists = [op for op in value.all_used_ops() if op.name() == "builtin.combine"]
     readers = (reader for op in lists for reader in op.result(0).all_used_ops())
     return any(is_engine(reader.name()) for reader in readers)

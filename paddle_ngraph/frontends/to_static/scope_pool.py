@@ -184,7 +184,7 @@ class SavedState:
 
 
 class _ScopeSnapshot:
-    """The current tensors of variables of a scope.
+    """A snapshot of the tensors of variables of a scope, to be restored later.
 
     Args:
         scope: The scope.

@@ -451,7 +451,10 @@ class BlockView:
             yield self.known(operand), self.known(result)
 
     def is_result(self, node: OpNode) -> bool:
-        """Whether ``node`` is a result of a program without sinks, which a caller may fetch."""
+        """Whether ``node`` has no readers, so that a caller may fetch its results.
+
+        ``False`` in a program with sinks, which name what is fetched.
+        """
         if self._has_sinks or any(map(self.is_array, node.writes)):
             return False
         return not any(self.readers.get(vid) for vid in node.writes)
@@ -655,7 +658,7 @@ def is_sequential(program: Program) -> bool:
 
 
 def mark_trained_elsewhere(program: Program) -> None:
-    """Marks a program whose parameters another program updates: preparing them does not pay off."""
+    """Marks a program whose functions retain no weights, since another program updates these."""
     _mark(program, _TRAINED_MARK)
 
 

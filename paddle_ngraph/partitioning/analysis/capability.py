@@ -113,7 +113,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Capability(Candidates):
-    """A consistent set of candidates, with facts about their variables.
+    """The operators of a block to convert: consistent candidates, with facts about variables.
 
     Attributes:
         static: Variables whose contents are known during the build of the function that produces
@@ -123,7 +123,7 @@ class Capability(Candidates):
     static: frozenset[str] = frozenset()
 
     def read_by_value(self, node: OpNode) -> set[str]:
-        """The inputs of ``node`` whose contents a build needs by value, and only a run provides."""
+        """Ids of the inputs of ``node`` whose contents a build needs, and only a run provides."""
         if not self.can_convert(node):
             return set()
         roles = [Role.CONSTANT]

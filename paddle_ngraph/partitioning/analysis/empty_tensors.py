@@ -81,7 +81,7 @@ class _EmptyTensors:
 
 def _can_produce_empty(op: Operation, inputs: Sequence[Value]) -> bool:
     """Whether an operator may produce an empty tensor from inputs that have elements."""
-    # An input of size 0 that is not known to be empty comes from an operator that computed with -1.
+    # If an input of size 0 is not known to be empty, its producer inferred the 0 from a size of -1.
     unknown = {0}
     if op.name() not in _EMPTY_TENSOR_SOURCES:
         if not any(0 in value.shape for value in op.results() if _is_tensor(value)):

@@ -34,8 +34,8 @@ _ARITHMETIC_ROLES = (Role.DATA, Role.SAVED)
 # Larger than any loop counter of the engine: bounds that grow from iteration to iteration of a loop
 # are widened to these, and become unknown if they still grow.
 _WIDENING_BOUND = -(2**40), 2**40
-# Maximum number of narrowing steps. Several are needed because bounds that depend on each other
-# narrow one after the other.
+# Maximum number of steps that narrow the ranges of a loop again after widening. Several are needed
+# because bounds that depend on each other narrow one after the other.
 _MAX_NARROWINGS = 4
 # Number of iterations whose ranges are joined before widening: some ranges stop growing by
 # themselves, such as those of token ids that are written into a list.
@@ -151,7 +151,7 @@ class Integers:
         return frozenset(vid for vid, is_static in self._static.items() if is_static)
 
     def wide_operators(self) -> dict[OpNode, str]:
-        """Returns the operators that violate the rule, with the reason.
+        """Returns the operators that may need 64-bit integers, with the reason.
 
         Readers are visited first: a rejected reader is no longer treated as an index use.
         """
@@ -168,9 +168,9 @@ class Integers:
         return self._rejected
 
     def operators_to_check(self) -> frozenset[OpNode]:
-        """Returns operators that violate the rule, and whose overflow a run can check.
+        """Returns the operators in :meth:`wide_operators` whose overflow a run can check.
 
-        With these checks, later operators may satisfy the rule. Call :meth:`wide_operators` first.
+        With these checks, later operators may not need 64 bits. Call :meth:`wide_operators` first.
         """
         if _skips_overflow_checks.value:
             return frozenset()
@@ -360,7 +360,7 @@ class Integers:
         return self._ranges[vid]
 
     def _range_in_any_subgraph(self, vid: str, found: Range | None) -> Range | None:
-        """The range that also holds if another subgraph, or Paddle, computed the variable."""
+        """A range of the variable that also holds if another subgraph, or Paddle, computed it."""
         if self._certain is None or found is None or not self._view.is_tensor(vid):
             return found
         if _covers(found, self._certain.range(vid)):
@@ -518,7 +518,7 @@ class Integers:
     def _iteration(
         self, node: OpNode, body: ConvertibleBlock, args: list[Range | None]
     ) -> Integers:
-        """The integer ranges inside a loop body, for an iteration whose inputs have ``args``."""
+        """The integer ranges in a loop body, for an iteration whose inputs have ranges ``args``."""
         return Integers(body.candidates, OuterScope(self, node, dict(zip(body.args, args))))
 
     def _iteration_inputs(
@@ -554,7 +554,7 @@ class Integers:
         ]
 
     def _is_counted(self, vid: str) -> bool:
-        """Whether a variable is int64: values in int32 do not wrap in Paddle's arithmetic."""
+        """Whether a variable is int64, so that in Paddle its values do not wrap at 32 bits."""
         return self._view.is_tensor(vid) and self._is_int64(vid)
 
     def _growths(self, known: Mapping[str, Range]) -> dict[str, Range]:
@@ -641,7 +641,7 @@ class Integers:
         return None
 
     def _reads_only_slice_starts(self, node: OpNode) -> bool:
-        """Whether the only values known at run time are the start indices of slices."""
+        """Whether all contents that only a run provides to ``node`` are start indices of slices."""
         if not self._candidates.converters[node].open_starts:
             return False
         if self._offsets is None:
@@ -656,7 +656,7 @@ class Integers:
         )
 
     def _are_loop_counters(self, offsets: Offsets, op: Op) -> bool:
-        """Whether slices begin and end at loop counters; the build examines them in more detail."""
+        """Whether slices of ``op`` begin and end at loop counters; the build checks the rest."""
         bases, outer, end = offsets.slice_bases(op), self._outer, self._view.nodes[-1]
         if not bases or outer is None or op.type not in SLICES:
             return False

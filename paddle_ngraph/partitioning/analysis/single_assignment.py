@@ -214,7 +214,7 @@ class _Survey:
         )
 
     def _reads_only_contents(self, reader: Operation, variable: Value) -> bool:
-        """Whether a reader uses the contents of this version, and not the memory."""
+        """Whether ``reader`` uses only the contents of ``variable``, and not its memory."""
         if reader.name() in LISTS:
             return _is_used_before_writes(reader)
         if reader.name() == YIELD:

@@ -74,7 +74,7 @@ class _Recompute:
 
 
 def recompute(steps: list[MemoryStep], lifetimes: Lifetimes, budget: int) -> list[MemoryStep]:
-    """The steps, with recompute steps inserted.
+    """Returns the steps of a block with inserted recompute steps, to lower the peak of memory.
 
     Args:
         steps: All steps of a block, in order.
@@ -211,7 +211,7 @@ class _RecomputeSearch:
         return True
 
     def _available_copy(self, buffer: str, at: int) -> str:
-        """The recomputed copy of a buffer before index ``at``, or else the buffer."""
+        """The name of a buffer's copy that is recomputed before step ``at``; else ``buffer``."""
         again = self._recomputed.get(buffer)
         return again if again and self._position[self._producer[again]] < at else buffer
 
@@ -261,7 +261,7 @@ class _RecomputeSearch:
         return False
 
     def _reduces_peak(self, before: list[int], after: list[int]) -> bool:
-        """Whether memory at the peak decreases, and no other step exceeds the old peak."""
+        """Whether memory at the peak decreases, and no step in ``after`` exceeds the old peak."""
         return max(after) <= max(before) and after[self._peak] < before[self._peak]
 
     def _recompute_steps(self, choice: _Recompute) -> Iterator[MemoryStep]:

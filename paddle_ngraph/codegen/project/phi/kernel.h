@@ -39,13 +39,13 @@ struct Result {
 // A CPU kernel of Paddle. Thread-safe.
 class Kernel {
  public:
-  // `lists` are the operands that are lists. Throws Error if PHI has no such kernel.
+  // `lists`: the indices of the operands that are lists. Throws Error if PHI has no such kernel.
   Kernel(const std::string& name, phi::DataType dtype, phi::InferMetaFn infer_meta,
          std::vector<size_t> lists, Arguments meta_arguments, Arguments arguments,
          std::vector<Result> results);
 
-  // Returns the results: members of lists one after the other, absent results left out. Copies
-  // operands before the kernel overwrites them. Throws Error with PHI's reason.
+  // Runs the kernel, and returns its results: members of lists one after the other, absent results
+  // left out. Copies operands before the kernel overwrites them. Throws Error with PHI's reason.
   Tensors operator()(const Operands& operands) const;
 
  private:

@@ -25,8 +25,8 @@ struct Threads {
   int streams = 1;  // number of concurrent runs, if each run has several threads
 };
 
-// A subgraph for some input shapes: a model in a file, which is compiled on first use. Running is
-// thread-safe.
+// A function of a subgraph, for some input shapes: a model in a file, which is compiled on first
+// use. Running is thread-safe.
 class Variant {
  public:
   // Creates a variant from its entry in the manifest. Throws Error if the entry is invalid.

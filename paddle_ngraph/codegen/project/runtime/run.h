@@ -58,7 +58,8 @@ class Stack {
 // Whether the only element of a condition is nonzero. Throws Error if there are several elements.
 bool is_true(const Tensor& condition);
 
-// Paddle's operators of these names, on operands of one shape or with a single element.
+// Operators that a generated program runs outside of models: Paddle's full, cast, add and so on, on
+// operands of one shape or with a single element.
 Tensor full(ElementType type, const Shape& shape, double value);
 Tensor full_int_array(ElementType type, const std::vector<int64_t>& values);
 Tensor cast(const Tensor& x, ElementType type);

@@ -5,7 +5,7 @@
 
 namespace paddle_ngraph {
 
-// The sum of the squares of `count` floats, in float32: a few thousand at most.
+// The sum of the squares of `count` floats, at most a few thousand, computed in float32.
 float sum_of_squares(const float* x, int64_t count);
 
 // Computes product[i] = x[i] * factor; `product` may be `x`.

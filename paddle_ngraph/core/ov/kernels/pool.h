@@ -28,7 +28,8 @@ struct Plane {
   int64_t out_size() const { return out_height * out_width * block; }
 };
 
-// The columns of one row at one offset within the windows: output j reads x[first + j * stride].
+// The outputs j of a row, begin <= j < end, whose windows have an element inside the input at one
+// offset: x[first + j * stride].
 struct Stripe {
   int64_t begin = 0;
   int64_t end = 0;

@@ -59,7 +59,7 @@ class TracedCall(NamedTuple):
 
     @property
     def _is_inference(self) -> bool:
-        """Whether the arguments select evaluation mode, in which the call has no effects."""
+        """Whether arguments of the operator select evaluation mode, in which it has no effects."""
         arguments = dict(enumerate(self.arguments))
         return all(
             arguments.get(at) is value for at, value in EVALUATION_ARGUMENTS[self.name].items()
@@ -67,7 +67,7 @@ class TracedCall(NamedTuple):
 
     @property
     def has_effect(self) -> bool:
-        """Whether the call has to run even if its results have no reader."""
+        """Whether the operator has to run even if its results have no reader."""
         return self.writes or self.is_stochastic
 
 

@@ -53,7 +53,7 @@ def _rule(
 
 
 def _values_of(*arguments: int) -> _core.RangeRule:
-    """Returns the rule that the elements of the result are elements of these arguments."""
+    """The range rule of results whose elements are elements of the arguments at these indices."""
     return _core.RangeRule(_core.RangeRuleKind.PRESERVED, list(arguments))
 
 

@@ -133,8 +133,8 @@ def _check_flags(calls: list[TracedCall], eager: list[TracedCall], level: list[i
             raise StayEager("a tensor is read whose gradient was switched off")
 
 
-# For each normalization, the indices of the arguments that are parameters, and of those that are
-# statistics.
+# For each normalization operator, the indices of the arguments that are parameters, and of those
+# that are statistics.
 _NORMALIZATION_ARGUMENTS = {"batch_norm": ((3, 4), (1, 2)), "instance_norm": ((1, 2), ())}
 
 
@@ -282,7 +282,7 @@ def _stages_of_level(
 
 
 def _stage_keys(calls: list[TracedCall], reach: list[frozenset[int]]) -> list[_StageKey]:
-    """Returns a key for each call; calls with equal keys form one stage of the trace."""
+    """Returns the keys of all calls, in order; calls with equal keys form one stage of a trace."""
     keys: list[_StageKey] = []
     of_value: dict[int, _StageKey] = {}
     for call, own in zip(calls, reach):
@@ -291,7 +291,8 @@ def _stage_keys(calls: list[TracedCall], reach: list[frozenset[int]]) -> list[_S
         level = max((at + (not others >= own) for at, others in producers), default=0)
         keys.append((level, own))
         of_value.update(dict.fromkeys(call.results, keys[-1]))
-    # A call whose readers are all in one later stage with equal gradients moves to that stage.
+    # A call without effect moves to a later stage if all its readers are in that stage, and the
+    # gradients of both reach the same results.
     readers: dict[int, set[_StageKey]] = {}
     for at in reversed(range(len(calls))):
         reading = set().union(*(readers.get(value, set()) for value in calls[at].results))

@@ -52,7 +52,7 @@ def _is_tracing() -> bool:
 
 
 def _with_thread_local_variables(original: FunctionType) -> Callable[..., Any]:
-    """Has a function of the module use this thread's copy of its globals, if there is one."""
+    """Wraps a function of the module to use the thread's copy of the module's globals, if any."""
 
     @wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
