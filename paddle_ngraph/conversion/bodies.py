@@ -166,7 +166,7 @@ class BodyBuilder:
         self._has_iteration_sizes = (
             _has_growth(growth) or self._shapes_slices or bool(self._appends)
         )
-        # Node that checks that there may be another iteration.
+        # Node that rejects a run in which the loop has more iterations than its sizes allow.
         self._iteration_check: Node | None = None
         self._next_iteration: Node | None = None  # node that computes the next iteration index
         sizes = outer.sizes.of_block()

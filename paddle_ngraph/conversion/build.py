@@ -241,13 +241,14 @@ class BuiltModel(NamedTuple):
 
     Attributes:
         model: The model as an object of OpenVINO's bindings, without its Python wrapper.
-        parameter_inputs: See :attr:`Draft.positions`.
+        parameter_inputs: The index of the input that feeds each parameter of the model, as in
+            :attr:`Draft.positions`.
         draws: The random numbers to sample before a run.
         open_sizes: If there are symbols, the index of the symbol, or -1, for each dimension of each
             input, then for each element of inputs that are read by value.
         guards: Guards on the symbols, as :func:`symbolic_sizes.to_words` encodes them.
-        parts: See :attr:`Draft.chunks`.
-        updates: See :attr:`Draft.updates`.
+        parts: The number of chunks of the batch: the model computes one chunk.
+        updates: The optimizer updates that a run does after the model.
         checks: Range checks that a run does before the device reads its inputs.
         device: OpenVINO's name of a device; empty for the CPU.
     """

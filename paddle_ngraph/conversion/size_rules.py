@@ -324,7 +324,7 @@ class Shapes:
         return found
 
     def _size_node(self, terms: Terms) -> Output:
-        """The size ``terms`` of a run as an int64 tensor of shape [1]."""
+        """An int64 output, [1], with the value that the symbolic size ``terms`` has in a run."""
         if terms not in self._size_nodes:
             is_atom = len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1
             if terms in self._size_locations:

@@ -37,7 +37,8 @@ MAX_FOLDED_ELEMENTS = 1024
 
 BFLOAT16 = "bfloat16"
 
-# All cores that the engine may use: the device of functions without an execution plan.
+# Name of the CPU as a device, with all cores that the engine may use: functions run there unless an
+# execution plan (plan/execution_plan.py) has placed their operators on another device.
 CPU = "CPU"
 # Devices of OpenVINO other than the CPU: GPU, GPU.1, NPU.
 _ACCELERATOR = re.compile(r"(?!CPU)[A-Z][A-Z0-9_]*(\.\w+)*")

@@ -35,7 +35,8 @@ int threads_for(const Network& net) {
   return is_synchronized && is_straggling() ? 1 : threads;
 }
 
-// The number of floating-point operations in a step, which threads share.
+// The number of floating-point operations of all threads in the recurrent matmul of a time step.
+// StepTimer expects steps with equal numbers to take equally long, to find late threads.
 int64_t work_of_step(const Network& net) { return 2 * net.batch * net.gates() * net.hidden; }
 
 // One layer in one direction: its weights, and the offset of its results in the output.

@@ -1,4 +1,4 @@
-// Rounded: a matrix of bfloat16 values.
+// The class Rounded: a float32 matrix that is rounded to bfloat16, as an operand of matmuls.
 #pragma once
 
 #include <cstdint>

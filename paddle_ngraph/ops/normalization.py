@@ -99,7 +99,7 @@ class _Channels:
         return opset15.pad(node, bridge.ints([0]), bridge.ints([extra]), "constant")
 
     def cropped(self, node: NodeInput) -> Any:
-        """Reverts :meth:`padded`: drops the elements of the padded lanes."""
+        """Reverts :meth:`padded`: drops the elements of ``node`` that belong to no channel."""
         bridge = self._bridge
         if bridge.shape(node) == [self.size]:
             return node

@@ -436,7 +436,7 @@ def collective_functions() -> Iterator[Any]:
 
 
 def patch_targets() -> list[PatchTarget]:
-    """All patch targets of this module."""
+    """All patch targets, which are names in Paddle, that this module defines."""
     found: list[PatchTarget] = []
     for value in globals().values():
         if isinstance(value, PatchTarget):

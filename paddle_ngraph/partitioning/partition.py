@@ -56,7 +56,10 @@ class Partition(NamedTuple):
 
 
 def partition(capable: Capability) -> Partition:
-    """Groups the operators of a block that can be converted into subgraphs."""
+    """Groups the operators of a block that can be converted into subgraphs, by level and device.
+
+    A subgraph need not be connected.
+    """
     levels = _levels(capable)
     members: dict[tuple[int, str], list[OpNode]] = {}
     for node in capable.view.nodes:

@@ -291,7 +291,7 @@ def _device_of_reader(view: BlockView, reader: OpNode) -> str:
 
 
 def _source(view: BlockView, node: OpNode) -> str | None:
-    """The device from which an operator copies; ``None`` if the operator is no copy."""
+    """The device from which a copy inserted by the plan reads; ``None`` for other operators."""
     if not is_copy(node.op):
         return None
     producers = producers_of(view, node)

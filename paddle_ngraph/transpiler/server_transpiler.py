@@ -321,7 +321,14 @@ def _update_rows(block: Block, gradient: ParameterGradient, table: Table) -> lis
 def _repeat(
     block: Block, op: Operation, now: dict[int, Value], whole: list[int], table: Table
 ) -> None:
-    """Adds a copy of an operator for rows of a table instead of the whole table."""
+    """Copies an operator on a table's gradient, such as clipping, for the gradient of some rows.
+
+    The copy's result for rows is added to ``now``, under the id of a result in the shape of the
+    table. Other results of the copy, such as a norm, replace those of the operator.
+
+    Raises:
+        NgraphError: The operator also reads another tensor of all rows, as weight decay does.
+    """
     for value in (m for each in op.operands_source() for m in _members(each)):
         if value.id not in now and list(value.shape) == whole:
             raise NgraphError(

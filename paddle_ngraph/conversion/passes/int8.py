@@ -66,10 +66,11 @@ class _QuantizedTensor(NamedTuple):
     Attributes:
         x: The tensor.
         factor: The factor that it is multiplied by before rounding, one element.
-        limit: The bound, on both sides, by which it is clipped before; ``None`` if it is not.
+        limit: The bound, on both sides, by which it is clipped before the multiplication; ``None``
+            if it is not.
         low: The lowest of the integers.
         high: The highest.
-        readers: The readers of the integers, or of these times scales, each with the scalings in
+        readers: The readers of the integers or of their dequantization, each with the scalings in
             between.
     """
 

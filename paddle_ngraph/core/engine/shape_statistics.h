@@ -54,7 +54,8 @@ class ShapeStatistics {
     std::unordered_map<uint64_t, size_t> misses;
   };
 
-  // The counts; cleared if the denylist has changed since. Requires mutex_.
+  // The counts of misses and functions. Clears them first if denylist_version() has changed since
+  // they were begun: operators that failed are then tried again. Requires mutex_.
   Counts& counts();
 
   std::mutex mutex_;

@@ -26,6 +26,8 @@ constexpr size_t kMaxEndedRecords = 8192;
 // be a copy of the tensor that shares its memory.
 using Address = const void*;
 
+// The exposure of a tensor or of its memory: Python code can write it while Python has an object
+// that refers to it.
 struct ExposureRecord {
   int objects = 0;     // number of Python objects that refer to the tensor or memory now
   uint64_t ended = 0;  // epoch at which the last such object was destroyed

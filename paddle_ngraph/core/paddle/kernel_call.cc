@@ -98,7 +98,7 @@ std::vector<std::string> texts_of(const pir::Attribute& attribute) {
   return values;
 }
 
-// Returns (dtype, value) of a phi::Scalar.
+// Returns (dtype, value) of a phi::Scalar, for the description of a kernel call.
 py::object plain_scalar(const phi::Scalar& scalar) {
   const auto dtype = phi::DataTypeToString(scalar.dtype());
   switch (scalar.dtype()) {

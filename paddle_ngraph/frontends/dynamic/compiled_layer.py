@@ -58,7 +58,10 @@ class Compiled:
             raise NgraphError(f"{self._function!r} is not one graph: it breaks at {breaks[0]}")
 
     def __get__(self, target: Any, owner: type | None = None) -> Any:
-        """Makes a compiled function in a class a method: binds it to ``target``."""
+        """Binds a compiled function that is an attribute of a class to an instance, ``target``.
+
+        As an attribute of the class itself (``target`` is ``None``), the function is unbound.
+        """
         return self if target is None else MethodType(self, target)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Compiled:

@@ -122,7 +122,7 @@ def _staging_folder(prefix: str) -> Iterator[Path]:
 
 
 def _publish(model: SavedModel, compiled: Path, prefix: str) -> None:
-    """Moves a saved model's files to their final paths, the program last; deletes old functions."""
+    """Deletes old functions, then moves a saved model's files to their paths, the program last."""
     functions = saved_model.functions_folder(prefix + ".json")
     for old in functions.glob(saved_model.FUNCTIONS_GLOB):
         old.unlink(missing_ok=True)

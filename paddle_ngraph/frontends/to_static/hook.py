@@ -103,9 +103,11 @@ _traced: dict[int, ref[Program]] = {}
 
 
 def install_at_import() -> None:
-    """Patches ``to_static`` so that a trace that raised leaves no values for another program.
+    """Patches ``to_static`` so that no program gets parameter values of an earlier, failed trace.
 
-    At import, since traces from before the first use of nGraph count, too.
+    Paddle keeps these values in a table if the trace raises. They are cleared before the trace of
+    the next program at the same address. The patch is made at import, since traces from before the
+    first use of nGraph leave values, too.
     """
     replaced.KEY_OF_TRACE.replace(_clearing_stale_trace)
 

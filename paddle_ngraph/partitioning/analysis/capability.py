@@ -113,7 +113,10 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Capability(Candidates):
-    """The operators of a block to convert: consistent candidates, with facts about variables.
+    """The operators of a block to convert, with facts about variables.
+
+    These are the candidates that ``classify.fixpoint`` does not reject, where the rejection of one
+    operator may cause that of others.
 
     Attributes:
         static: Variables whose contents are known during the build of the function that produces

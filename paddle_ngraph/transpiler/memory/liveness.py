@@ -18,7 +18,8 @@ from paddle_ngraph.partitioning.analysis.block_view import SINKS, BlockView, OpN
 from paddle_ngraph.transpiler.memory.shapes import Type
 from paddle_ngraph.utils.dtypes import DTYPES
 
-# An operator is added or moved only if that saves at least so many bytes.
+# Number of bytes of memory that do not matter: results with fewer bytes are not recomputed, and a
+# step that adds no more than these runs as soon as its predecessors have.
 MIN_SAVED_BYTES = 1024
 
 _OTHER_BYTES = {"bfloat16": 2, "complex64": 8, "complex128": 16}

@@ -232,7 +232,12 @@ EVALUATION_ARGUMENTS: dict[str, dict[int, Any]] = {
 
 
 def eager_function(name: str, is_method: bool) -> Callable[..., Any]:
-    """Returns Paddle's function of dynamic mode for an operator, or the method of tensors."""
+    """Returns Paddle's function of dynamic mode for an operator, or else the method of tensors.
+
+    Args:
+        name: The name of the operator, or of the method.
+        is_method: Whether the call that was deferred is that of a method.
+    """
     if name in _IN_PLACE_VARIANTS:
         return _IN_PLACE_VARIANTS[name]
     function: Callable[..., Any] = getattr(paddle.Tensor if is_method else _C_ops, name)
