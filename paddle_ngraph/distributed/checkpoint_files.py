@@ -232,7 +232,8 @@ def write_part(unfinished: Path, rank: int, record: Record, arrays: Sequence[np.
         OSError: A file cannot be written.
     """
     of_arrays, of_record = _names(rank)
-    with open(unfinished / of_arrays, "wb") as file:
+    # Mode x, here and in _write: an existing name may be a link to another file.
+    with open(unfinished / of_arrays, "xb") as file:
         np.savez(file, *arrays)
         file.flush()
         os.fsync(file.fileno())
@@ -339,7 +340,7 @@ def _size_and_digest(path: Path) -> list[Any]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
+    with open(path, "xb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

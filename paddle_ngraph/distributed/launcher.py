@@ -24,6 +24,7 @@ from typing import IO, Any, NamedTuple
 
 from paddle_ngraph.distributed import checkpoint_files, reports
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.utils.own_files import open_own
 
 # The pause between two polls of the ranks. All times in this file are in seconds.
 _POLL_SECONDS = 0.05
@@ -268,9 +269,12 @@ class _Rank:
         """The last lines of the process's output since its last start."""
         if self.log is None:
             return []
-        with open(self.log.name, "rb") as file:
-            file.seek(max(self.log_begins, os.fstat(file.fileno()).st_size - (1 << 16)))
-            return file.read().decode(errors="replace").splitlines()[-_SHOWN_LINES:]
+        # Read from the open file: another one may have its name by now.
+        descriptor = self.log.fileno()
+        end = os.fstat(descriptor).st_size
+        begin = max(self.log_begins, end - (1 << 16))
+        text = os.pread(descriptor, max(0, end - begin), begin).decode(errors="replace")
+        return text.splitlines()[-_SHOWN_LINES:]
 
 
 def _state_of(pid: int) -> tuple[str, int]:
@@ -511,7 +515,7 @@ def _logs(options: LauncherOptions) -> Iterator[list[IO[bytes] | None]]:
             path = Path(options.log_dir) / f"workerlog.{rank}"
             try:
                 os.makedirs(options.log_dir, exist_ok=True)
-                file = stack.enter_context(open(path, "ab", buffering=0))
+                file = stack.enter_context(open(path, "a+b", buffering=0, opener=open_own))
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 file.truncate(0)
             except BlockingIOError as error:
