@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from paddle_ngraph.distributed import checkpoint_files, reports
+from paddle_ngraph.distributed.connections import SECRET_VARIABLE
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.utils.own_files import open_own
 
@@ -316,7 +317,10 @@ class _Start:
         self._signals = signals
         self._ranks: list[_Rank] = []
         self._last_look = time.monotonic()
-        self._name = secrets.token_hex(8)
+        self._job = {
+            reports.JOB_VARIABLE: secrets.token_hex(8),
+            SECRET_VARIABLE: secrets.token_hex(32),
+        }
 
     def run(self) -> _End:
         """Starts and monitors the ranks; none of them is alive afterwards."""
@@ -341,7 +345,7 @@ class _Start:
         if log is not None:
             os.write(log.fileno(), f"-- rank {rank} starts\n".encode())
         variables = _environment(rank, ports, options)
-        return _Rank(rank, command, {**variables, reports.JOB_VARIABLE: self._name}, log)
+        return _Rank(rank, command, {**variables, **self._job}, log)
 
     def _watch(self) -> _End:
         while not self._signals:

@@ -406,7 +406,7 @@ def test_two_jobs_at_one_port_do_not_meet(monkeypatch):
     """The first rank 0 there opens the store; it must not take a rank of the other job for one."""
     keys = []
     monkeypatch.setattr(job, "global_store", lambda: None)
-    monkeypatch.setattr(job, "Rendezvous", lambda *given: keys.append(given[-1]))
+    monkeypatch.setattr(job, "Rendezvous", lambda *given: keys.append(given[-1].key))
     for number in (0, 0, 1):
         monkeypatch.setattr(job, "_link_ids", iter([5]))
         monkeypatch.setenv(reports.JOB_VARIABLE, f"start {number}")
