@@ -2,7 +2,7 @@
 
 A launcher starts the processes: ``python -m paddle_ngraph launch``, or any other that sets the
 environment variables of ``python -m paddle.distributed.launch``. The rendezvous uses Paddle's
-TCPStore, and gloo transfers the data.
+TCPStore. Collectives of programs transfer their data over gloo, links over sockets of their own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from paddle_ngraph.distributed.connections import Endpoint
 from paddle_ngraph.distributed.rendezvous import Rendezvous
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.saved_model import last_line
-from paddle_ngraph.paddle_private.names import global_store, make_gloo_context, new_store
+from paddle_ngraph.paddle_private.names import global_store, make_gloo_context
 from paddle_ngraph.paddle_private.protocols import Store
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.plan.data_parallel import check_divisible
@@ -156,25 +156,6 @@ class DistributedJob:
             number: The index among the links between two rendezvous, below ``2 * ranks``.
         """
         return _FIRST_LINK_ID + self.num_exchanges * 2 * self.placement.ranks + number
-
-    def new_store(self, name: str, opens: bool) -> Store:
-        """Another key-value store, for two ranks: one opens it, and the other one connects to it.
-
-        Args:
-            name: The unique name of the store, equal on both ranks.
-            opens: Whether this rank opens the store.
-        """
-        if opens:
-            # Reserves a free port, with SO_REUSEADDR, so that Paddle's store can listen on it, too.
-            with socket.socket() as reserved:
-                reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                reserved.bind(("", 0))
-                port = int(reserved.getsockname()[1])
-                store = new_store("127.0.0.1", port, True, 0)
-            self.store.set(name, f"{self.placement.host}:{port}")
-            return store
-        host, _, port_there = self.store.get(name).decode().rpartition(":")
-        return new_store(host, int(port_there), False, 0)
 
     def connect(self) -> None:
         """Creates the gloo context for collective operators of static programs."""

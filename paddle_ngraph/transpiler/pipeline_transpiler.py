@@ -111,6 +111,11 @@ class StagePrograms:
         return sorted(number for stage_program in self.programs for number in stage_program.results)
 
     @property
+    def num_shared(self) -> int:
+        """The number of values that all stages get once per batch: norms, then results."""
+        return len(self.norms.gives if self.norms is not None else ()) + len(self.results)
+
+    @property
     def variables(self) -> dict[str, Value]:
         """The variables of the stage in the scope: parameters, states, sums of gradients."""
         found = (
