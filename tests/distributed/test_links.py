@@ -123,7 +123,7 @@ def test_damaged_messages_are_errors_or_other_messages(seed):
                 assert_equal(other.receive(), found)
 
 
-def test_announced_sizes_take_no_memory():
+def test_sizes_in_a_header_take_no_memory():
     header = struct.pack(">BI11q", MessageKind.VALUES, 1, 2, 1, 1 << 39, *[0] * 8)
     for limit in (1 << 20, 0):
         with pair(limit) as (sender, receiver):
