@@ -24,7 +24,7 @@ from typing import IO, Any, NamedTuple
 
 from paddle_ngraph.distributed import checkpoint_files, reports
 from paddle_ngraph.distributed.connections import SECRET_VARIABLE
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.utils.own_files import open_own
 
 # The pause between two polls of the ranks. All times in this file are in seconds.
@@ -137,7 +137,7 @@ class _Evidence(NamedTuple):
 
 
 def _print_status(sentence: str) -> None:
-    print(f"paddle_ngraph: {sentence}", file=sys.stderr, flush=True)
+    print(f"paddle_ngraph: {printable(sentence)}", file=sys.stderr, flush=True)
 
 
 def _restart_point(options: LauncherOptions) -> str:

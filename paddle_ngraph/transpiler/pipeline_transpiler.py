@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import paddle
 
-from paddle_ngraph.errors import SENTENCES, NgraphError
+from paddle_ngraph.errors import SENTENCES, NgraphError, printable
 from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.paddle_private.names import IrMapping, drop_scheduler, make_temporary
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
@@ -142,7 +142,7 @@ class Pipeline(NamedTuple):
 
     def __str__(self) -> str:
         """A readable list of the stages with their operators, parameters and messages."""
-        return "\n".join(map(_described, range(len(self.stages)), self.stages))
+        return printable("\n".join(map(_described, range(len(self.stages)), self.stages)))
 
 
 @dataclass(frozen=True)
