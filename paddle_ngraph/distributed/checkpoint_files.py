@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.utils.own_files import open_unlinked
 
 # Environment variable in which `python -m paddle_ngraph launch --checkpoint` passes the folder.
 VARIABLE = "PADDLE_NGRAPH_CHECKPOINT_DIR"
@@ -111,7 +112,7 @@ class Folder:
         os.makedirs(path, exist_ok=True)
         # The lock file, which stays locked until this process ends. A lock of this type is not
         # inherited by forked processes, which may live longer.
-        self._lock = open(path / _LOCK, "ab")  # noqa: SIM115
+        self._lock = open(path / _LOCK, "ab", opener=open_unlinked)  # noqa: SIM115
         try:
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -300,6 +300,13 @@ def test_no_file_is_written_through_a_link(folder, tmp_path, name):
     assert (tmp_path / "precious").read_text() == "precious"
 
 
+def test_the_lock_is_no_link(tmp_path):
+    (tmp_path / ".lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError):
+        Folder(tmp_path)
+    assert names(tmp_path) == []
+
+
 # -- a disk that is full -------------------------------------------------------------------------
 
 

@@ -506,13 +506,19 @@ def test_logs_are_written_to_no_file_behind_another_name(run, tmp_path, make, re
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
 def test_logs_are_written_to_no_file_of_another_user(run, tmp_path):
+    """The file is replaced, unless a job of that user prints to it."""
     log = tmp_path / "log" / "workerlog.1"
     log.parent.mkdir()
     log.write_text("of another user")
     os.chown(log, 65534, 65534)
-    with pytest.raises(NgraphError, match=r"--log-dir log: .* belongs to another"):
-        run("")
-    assert log.read_text() == "of another user"
+    with open(log) as kept:
+        fcntl.flock(kept, fcntl.LOCK_EX)
+        with pytest.raises(NgraphError, match=r"another job prints to log/workerlog\.1"):
+            run("")
+        fcntl.flock(kept, fcntl.LOCK_UN)
+        assert run("print('of this job')")[0] == 0
+        assert kept.read() == "of another user" and os.fstat(kept.fileno()).st_nlink == 0
+    assert log.read_text().endswith("of this job\n") and log.stat().st_uid == os.geteuid()
 
 
 def test_last_lines_are_those_of_the_open_log(run, tmp_path):
