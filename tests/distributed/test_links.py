@@ -156,11 +156,11 @@ def test_sentences_may_be_any_bytes(text):
 
 def test_heartbeats_come_while_nothing_is_sent(monkeypatch):
     monkeypatch.setattr(link, "_HEARTBEAT_SECONDS", 0.05)
-    monkeypatch.setattr(link, "_SILENCE_SECONDS", 0.6)
+    monkeypatch.setattr(link, "_SILENCE_SECONDS", 2.0)
     outbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     with pair() as (sender, receiver):
         threading.Thread(target=sender.send_next, args=(outbox,)).start()
-        threading.Timer(1.5, outbox.put, args=(Message(MessageKind.ANSWER),)).start()
+        threading.Timer(2.5, outbox.put, args=(Message(MessageKind.ANSWER),)).start()
         assert receiver.receive().kind == MessageKind.ANSWER
 
 
