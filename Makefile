@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 # The shell gives its place to the step, so that a signal which make passes on reaches it.
 STEP := exec $(PYTHON) tools/step.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
+# Exact releases with the digests of their files; the canary tries others.
+REQUIREMENTS ?= --require-hashes -r requirements/locked.txt
 RUN := GLOG_minloglevel=2 $(BIN)/python -W ignore
 PROGRAMS ?= 10000
 LIVES ?= 1000
@@ -120,13 +122,14 @@ clean:  ## Remove the environment and everything built.
 
 # First what the core is compiled against, so that the build uses exactly that. An environment of
 # which the making was interrupted is made again; what was downloaded is in pip's cache.
-$(VENV)/.tools: requirements/build.txt requirements/develop.txt
+$(VENV)/.tools: $(addprefix requirements/,build.txt develop.txt locked.txt onednn.txt)
 	@$(BIN)/python -m pip --version > /dev/null 2>&1 || \
 		$(STEP) "Making the environment $(VENV)" $(PYTHON) -m venv --clear $(VENV)
 	@$(STEP) "Updating pip where it is too old" $(PIP) 'pip>=23'
 	@$(STEP) "Installing PaddlePaddle, OpenVINO and tools (about 500 MB)" \
-		$(PIP) -r requirements/build.txt -r requirements/develop.txt
-	@$(STEP) "Installing the headers of oneDNN" $(PIP) --no-deps onednn-devel==2025.0.0
+		$(PIP) $(REQUIREMENTS)
+	@$(STEP) "Installing the headers of oneDNN" \
+		$(PIP) --no-deps --require-hashes -r requirements/onednn.txt
 	@touch $@
 
 $(VENV)/.paddleocr: $(VENV)/.built requirements/paddleocr.txt
@@ -141,6 +144,12 @@ $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 	@$(STEP) "Compiling the C++ core" $(BIN)/python setup.py --quiet build_ext --inplace
 	@$(STEP) "Installing the package" $(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@
+
+.PHONY: lock
+lock:  ## Pin what build.txt and develop.txt need, for every Python; OPTIONS=--upgrade: newer releases.
+	$(PYTHON) -m venv build/lock && build/lock/bin/python -m pip install --quiet uv==0.13.9
+	build/lock/bin/uv pip compile requirements/build.txt requirements/develop.txt --universal --python-version 3.9 \
+		--generate-hashes --no-annotate --custom-compile-command 'make lock' -o requirements/locked.txt --quiet $(OPTIONS)
 
 .PHONY: canary
 canary:  ## Try other releases, the newest by default (PADDLE=, OPENVINO=); write build/canary/*.md.

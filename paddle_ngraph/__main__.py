@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddle_ngraph import api, installation, library
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.version import __version__
 
 if TYPE_CHECKING:
@@ -27,6 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NgraphError as error:
         print(f"paddle_ngraph: {error}", file=sys.stderr)
         return 2
+
+
+def _print(value: object) -> None:
+    """Prints a text in which names may come from a model or a file system."""
+    print(printable(str(value)))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -369,8 +374,8 @@ def _explain(options: argparse.Namespace) -> int:
     programs = saved_model.find(options.model)
     for program in programs:
         if len(programs) > 1:
-            print(f"{program}:")
-        print(api.explain(saved_model.SavedModel.at(program).config()))
+            _print(f"{program}:")
+        _print(api.explain(saved_model.SavedModel.at(program).config()))
     return 0
 
 
@@ -387,7 +392,7 @@ def _save(options: argparse.Namespace) -> int:
     functions = list(
         saved_model.functions_folder(f"{prefix}.json").glob(saved_model.FUNCTIONS_GLOB)
     )
-    print(f"saved as {prefix}.json, with {len(functions)} compiled functions")
+    _print(f"saved as {prefix}.json, with {len(functions)} compiled functions")
     return 0
 
 
@@ -409,7 +414,7 @@ def _transpile(options: argparse.Namespace) -> int:
         return _distribute(program, prefix, distributes, options)
     _reject_existing(saved_model.files_at(prefix), options.force)
     _convert(program, prefix, prepare=prepare)
-    print(f"saved as {prefix}.json")
+    _print(f"saved as {prefix}.json")
     return 0
 
 
@@ -445,7 +450,7 @@ def _distribute(
     except OSError as error:
         raise NgraphError(f"{error.filename or prefix}: {error.strerror}") from error
     for file in files:
-        print(f"saved {file}")
+        _print(f"saved {file}")
     return 0
 
 
@@ -468,7 +473,7 @@ def _memory_transpiler(options: argparse.Namespace) -> Callable[[Any], None] | N
     shapes = _shapes(given.pop("shapes", ()))
     limits = memory_transpiler.Limits(**given, input_shapes=shapes)
     limits.check()
-    return lambda program: print(memory_transpiler.rewrite(program, limits))
+    return lambda program: _print(memory_transpiler.rewrite(program, limits))
 
 
 def _codegen(options: argparse.Namespace) -> int:
@@ -491,9 +496,9 @@ def _codegen(options: argparse.Namespace) -> int:
         wide_integers=options.wide_integers,
         force=options.force,
     )
-    print(report)
-    print(f"generated {options.output}; to build it:")
-    print("\n".join(toolchain.commands(Path(options.output))))
+    _print(report)
+    _print(f"generated {options.output}; to build it:")
+    _print("\n".join(toolchain.commands(Path(options.output))))
     return 0
 
 
@@ -525,7 +530,7 @@ def _convert(
 
     model = saved_model.SavedModel.at(program)
     try:
-        print(saving.convert(model, str(prefix.absolute()), shapes, prepare=prepare))
+        _print(saving.convert(model, str(prefix.absolute()), shapes, prepare=prepare))
     except OSError as error:
         raise NgraphError(f"{error.filename or prefix}: {error.strerror}") from error
 
@@ -575,12 +580,12 @@ def _simulate(options: argparse.Namespace) -> int:
     )
     known = prediction.checked(measured)
     rows = prediction.predicted(measured, scenario)
-    print(f"{measured.name}, {measured.samples} samples a rank; {measured.processor}")
+    _print(f"{measured.name}, {measured.samples} samples a rank; {measured.processor}")
     if known:
-        print(f"\nOne machine of {measured.cores} cores:\n\n{prediction.checked_table(known)}")
+        _print(f"\nOne machine of {measured.cores} cores:\n\n{prediction.checked_table(known)}")
     per_machine = scenario.cluster(measured, rows[0].ranks).per_machine
-    print(f"\nMachines like it, with {per_machine} ranks each:\n")
-    print(prediction.predicted_table(rows))
+    _print(f"\nMachines like it, with {per_machine} ranks each:\n")
+    _print(prediction.predicted_table(rows))
     if options.svg is not None:
         try:
             options.svg.write_text(picture(measured, known, rows))
@@ -610,7 +615,7 @@ def _cache(options: argparse.Namespace) -> int:
         return 0
     files = disk_cache.files()
     megabytes = sum(file.stat().st_size for file in files) / 2**20
-    print(f"{folder}: {len(files)} functions, {megabytes:.1f} MB")
+    _print(f"{folder}: {len(files)} functions, {megabytes:.1f} MB")
     if options.clear:
         for file in files:
             file.unlink(missing_ok=True)
@@ -623,14 +628,14 @@ def _info(options: argparse.Namespace) -> int:
     reason = installation.why_unavailable()
     print(f"paddle-ngraph {__version__}")
     for line in installation.versions():
-        print(line)
-    print("engine: ready" if reason is None else f"engine: not available. {reason}")
+        _print(line)
+    _print("engine: ready" if reason is None else f"engine: not available. {reason}")
     if reason is None and options.settings:
         library.load()
         from paddle_ngraph import flags
 
         for name, value in vars(flags.settings()).items():
-            print(f"{name} = {value!r}")
+            _print(f"{name} = {value!r}")
     return 0 if reason is None else 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 
 
@@ -33,8 +34,21 @@ SENTENCES = {
 }
 
 
+# Control characters but tab and newline, marks that reorder text, and halves of characters.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    """Returns text that a terminal shows and does not obey: names in it may come from a model."""
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 class NgraphError(RuntimeError):
     """An error of paddle-ngraph, whose message is one sentence with the problem and the remedy.
+
+    Control characters in the message are escaped.
 
     Attributes:
         code: The outcome.
@@ -44,7 +58,7 @@ class NgraphError(RuntimeError):
     def __init__(
         self, *args: object, code: ErrorCode = ErrorCode.GENERAL, op_id: int = NO_OPERATOR
     ) -> None:
-        super().__init__(*args)
+        super().__init__(*(printable(arg) if isinstance(arg, str) else arg for arg in args))
         self.code = code
         self.op_id = op_id
 

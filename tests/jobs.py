@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Sequence
 from itertools import count
@@ -26,6 +27,24 @@ class Ended(NamedTuple):
 
     status: int
     output: str
+
+
+class Table:
+    """A store, as Paddle's: a reader of a missing key waits for the key."""
+
+    def __init__(self):
+        self._changed = threading.Condition()
+        self._texts: dict[str, bytes] = {}
+
+    def set(self, key: str, text: str | bytes) -> None:
+        with self._changed:
+            self._texts[key] = text if isinstance(text, bytes) else text.encode()
+            self._changed.notify_all()
+
+    def get(self, key: str) -> bytes:
+        with self._changed:
+            assert self._changed.wait_for(lambda: key in self._texts, 60)
+            return self._texts[key]
 
 
 def free_port() -> int:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import random
+import re
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 
+import numpy as np
+import paddle
 import pytest
 
-from paddle_ngraph import flags
+from paddle_ngraph import NgraphError, flags
 from paddle_ngraph.__main__ import main
+from paddle_ngraph.errors import ErrorCode, printable
 from tests.frontends.executor.test_hook import save_model
 
 
@@ -76,6 +82,55 @@ def test_explain_reads_the_models_of_a_folder(tmp_path, capsys):
     text = capsys.readouterr().out
     assert f"{prefix}.json:" in text
     assert text.count("in 1 interval") == 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_names_of_a_model_are_no_commands_of_the_terminal(tmp_path, capsys, seed):
+    """Names of inputs, of parameters, and of the file, with control characters in any place."""
+    draw = random.Random(seed)
+
+    def odd(name: str) -> str:
+        at = draw.randrange(len(name) + 1)
+        command = draw.choice(["\x1b[2J", "\x1b]0;title\x07", "\r", "\x9b31m", "\u202e", "\x7f"])
+        return name[:at] + command + name[at:]
+
+    paddle.enable_static()
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program, paddle.static.Program()):
+        x = paddle.static.data(odd("input"), [-1, 4], "float32")
+        weight = paddle.static.create_parameter([4, 3], "float32", odd("weight"))
+        y = paddle.erfinv(paddle.tanh(paddle.matmul(x, weight)))
+    executor = paddle.static.Executor()
+    executor.run(paddle.static.default_startup_program())
+    paddle.static.global_scope().var(weight.name).get_tensor().set(
+        np.ones((4, 3), "float32"), paddle.CPUPlace()
+    )
+    prefix = str(tmp_path / odd("model"))
+    paddle.static.save_inference_model(prefix, [x], [y], executor, program=program)
+    capsys.readouterr()
+    shapes = ["--shapes", f"{odd('other')}=2x4"]
+    for arguments, status in (
+        (["explain", prefix], 0),
+        (["save", prefix, str(tmp_path / odd("saved")), *shapes], 2),
+        (["transpile", prefix, "-o", str(tmp_path / odd("made"))], 0),
+        (["codegen", prefix, "-o", str(tmp_path / odd("project")), *shapes], 2),
+        (["explain", str(tmp_path / odd("none"))], 2),
+    ):
+        assert main(arguments) == status
+        shown = "".join(capsys.readouterr())
+        assert shown.replace("\n", "").isprintable(), repr(shown)
+
+
+def test_printable_text_stays_as_it_is():
+    text = "linear_0.w_0 [é, ж, 層, 🙂]\n\tof C:\\model"
+    assert printable(text) == text
+    assert str(NgraphError("a\x1bb", 3, code=ErrorCode.OUT_OF_BOUNDS)) == "('a\\\\x1bb', 3)"
+    draw = random.Random(0)
+    for _ in range(1000):
+        text = "".join(chr(draw.randrange(draw.choice([256, 0x2100, 0x110000]))) for _ in range(9))
+        shown = printable(text)
+        assert shown == printable(shown) == printable(shown).encode().decode()
+        assert not any(unicodedata.category(c) in ("Cc", "Cs") for c in re.sub("[\n\t]", "", shown))
 
 
 def test_explain_of_a_missing_model_is_one_sentence(tmp_path, capsys):

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import paddle_ngraph
 from paddle_ngraph import _core
@@ -23,6 +24,39 @@ def pins(text: str) -> set[tuple[str, str]]:
 def test_the_build_requirements_agree():
     build = pins((ROOT / "requirements" / "build.txt").read_text())
     assert build and build == pins((ROOT / "pyproject.toml").read_text())
+
+
+def requirements(name: str) -> list[tuple[Requirement, int]]:
+    """The requirements of a file, each with the number of its digests."""
+    lines = (ROOT / "requirements" / name).read_text().replace("\\\n", "").splitlines()
+    found = [line.split(" --hash=sha256:") for line in lines if line.strip() and line[0] != "#"]
+    return [(Requirement(requirement), len(digests)) for requirement, *digests in found]
+
+
+@pytest.mark.parametrize("minor", range(9, 14))
+def test_make_installs_exact_releases_with_digests(minor):
+    """On each Python: all that build.txt and develop.txt name, in a release that they allow."""
+    python = {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.0"}
+    python |= {"platform_python_implementation": "CPython", "sys_platform": "linux"}
+
+    def needed(name: str) -> list[tuple[Requirement, int]]:
+        every = requirements(name)
+        return [pair for pair in every if pair[0].marker is None or pair[0].marker.evaluate(python)]
+
+    locked: dict[str, Requirement] = {}
+    for requirement, num_digests in needed("locked.txt"):
+        assert num_digests > 0 and requirement.name not in locked
+        assert [each.operator for each in requirement.specifier] == ["=="]
+        locked[requirement.name] = requirement
+    for requirement, _ in [*needed("build.txt"), *needed("develop.txt")]:
+        (release,) = locked[requirement.name].specifier
+        assert requirement.specifier.contains(release.version), requirement
+
+
+def test_the_headers_of_onednn_are_pinned_once():
+    ((requirement, num_digests),) = requirements("onednn.txt")
+    assert num_digests > 0
+    assert f'ONEDNN_HEADERS = "{requirement}"' in (ROOT / "setup.py").read_text()
 
 
 def test_mkl_is_pinned_to_the_release_that_setup_asks_for():

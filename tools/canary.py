@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PINNED = ("requirements/build.txt", "pyproject.toml")
+# For make: without requirements/locked.txt, which has the digests of other releases.
+REQUIREMENTS = "REQUIREMENTS=-r requirements/build.txt -r requirements/develop.txt"
 BUILT = ".venv/.built"
 UNCHECKED = "PADDLE_NGRAPH_UNCHECKED"
 NO_GIT = "make canary copies the files that git lists: clone the repository, and run it there."
@@ -107,7 +109,7 @@ def _update(source: Path, target: Path, releases: Releases | None) -> None:
 
 def steps(tree: Path, tests: Sequence[str]) -> Iterator[Step]:
     """Runs the steps: environment, private names, build and tests."""
-    make = ["make", "VENV=.venv", f"PYTHON={sys.executable}"]
+    make = ["make", "VENV=.venv", f"PYTHON={sys.executable}", REQUIREMENTS]
     python = [".venv/bin/python", "-W", "ignore", "-m"]
     yield _run("environment", [*make, ".venv/.tools"], tree)
     names = _run("private names", [*python, "paddle_ngraph.paddle_private"], tree)

@@ -162,7 +162,10 @@ def _interval(interval: EngineCall) -> Iterator[str]:
     begin = f"  {f'Tensors {made} = ' if has_results else ''}run.interval("
     items = [str(interval.number), *cpp.braced(_names(interval.inputs))]
     yield from cpp.wrapped(begin, [*items, *cpp.braced(states)] if states else items, ");")
-    yield from _references(interval.outputs, made)
+    # Checked, since the number of results comes from the model directory.
+    for number, variable in enumerate(interval.outputs):
+        if variable.used:
+            yield f"  Tensor& {variable.name} = {made}.at({number});"
 
 
 def _summary(interval: EngineCall) -> str:

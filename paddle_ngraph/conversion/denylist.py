@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from paddle_ngraph.conversion.errors import ConversionError
-from paddle_ngraph.errors import SENTENCES, ErrorCode, NgraphError, summarized
+from paddle_ngraph.errors import SENTENCES, ErrorCode, NgraphError, printable, summarized
 from paddle_ngraph.ir.graph import CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
@@ -152,9 +152,10 @@ def refuse_graph(graph: str, message: str, code: int, op_id: int) -> None:
     global _denials_in_runs
     with _lock:
         _denials_in_runs += 1
+    denial = printable(_described_denial(graph, error))
     # If the user's filters turn the warning into an error, it is dropped: the run has succeeded.
     with suppress(Warning):
-        warnings.warn(f"paddle_ngraph: Paddle runs {_described_denial(graph, error)}", stacklevel=2)
+        warnings.warn(f"paddle_ngraph: Paddle runs {denial}", stacklevel=2)
 
 
 def _overflow_error(graph: str, op_id: int) -> ConversionError | None:

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.utils.own_files import open_unlinked
 
 # Environment variable in which `python -m paddle_ngraph launch --checkpoint` passes the folder.
 VARIABLE = "PADDLE_NGRAPH_CHECKPOINT_DIR"
@@ -111,7 +112,7 @@ class Folder:
         os.makedirs(path, exist_ok=True)
         # The lock file, which stays locked until this process ends. A lock of this type is not
         # inherited by forked processes, which may live longer.
-        self._lock = open(path / _LOCK, "ab")  # noqa: SIM115
+        self._lock = open(path / _LOCK, "ab", opener=open_unlinked)  # noqa: SIM115
         try:
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -232,7 +233,8 @@ def write_data(unfinished: Path, rank: int, record: Record, arrays: Sequence[np.
         OSError: A file cannot be written.
     """
     of_arrays, of_record = _names(rank)
-    with open(unfinished / of_arrays, "wb") as file:
+    # Mode x, here and in _write: an existing name may be a link to another file.
+    with open(unfinished / of_arrays, "xb") as file:
         np.savez(file, *arrays)
         file.flush()
         os.fsync(file.fileno())
@@ -339,7 +341,7 @@ def _size_and_digest(path: Path) -> list[Any]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
+    with open(path, "xb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

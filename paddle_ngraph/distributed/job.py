@@ -2,7 +2,7 @@
 
 A launcher starts the processes: ``python -m paddle_ngraph launch``, or any other that sets the
 environment variables of ``python -m paddle.distributed.launch``. The rendezvous uses Paddle's
-TCPStore, and gloo transfers the data.
+TCPStore. Collectives of programs transfer their data over gloo, links over sockets of their own.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ import numpy as np
 import paddle
 
 from paddle_ngraph import flags
-from paddle_ngraph.distributed import reports
+from paddle_ngraph.distributed import connections, reports
+from paddle_ngraph.distributed.connections import Endpoint
 from paddle_ngraph.distributed.rendezvous import Rendezvous
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.saved_model import last_line
-from paddle_ngraph.paddle_private.names import global_store, make_gloo_context, new_store
+from paddle_ngraph.paddle_private.names import global_store, make_gloo_context
 from paddle_ngraph.paddle_private.protocols import Store
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.plan.data_parallel import check_divisible
@@ -34,6 +35,7 @@ from paddle_ngraph.utils.fork_safe_locks import new_lock
 RING = 0
 # Group ids of links between two ranks begin here, beyond those that Paddle uses.
 _FIRST_LINK_ID = 7000
+_LOOPBACK = "127.0.0.1"
 # Numbers for the jobs of this process, which distinguish their keys in the one store: all ranks
 # create jobs in equal order.
 _link_ids = count()
@@ -49,7 +51,7 @@ class RankPlacement:
         local_rank: The rank on this machine.
         local_ranks: The number of ranks on this machine.
         master: ``host:port`` of the store, which rank 0 opens. Empty for a single rank.
-        host: The address of this rank for other ranks.
+        host: The address of this rank for other ranks: the only one at which the rank listens.
     """
 
     rank: int = 0
@@ -57,7 +59,7 @@ class RankPlacement:
     local_rank: int = 0
     local_ranks: int = 1
     master: str = ""
-    host: str = "127.0.0.1"
+    host: str = _LOOPBACK
 
     @classmethod
     def of_environment(cls, variables: Mapping[str, str]) -> RankPlacement:
@@ -85,7 +87,10 @@ class RankPlacement:
                 "python -m paddle_ngraph launch"
             )
         endpoint = master if rank == 0 else variables.get("PADDLE_CURRENT_ENDPOINT", master)
-        return cls(rank, ranks, local_rank, local_ranks, master, host=endpoint.rpartition(":")[0])
+        # A launcher that counts all ranks on this machine says that there is no other machine.
+        is_local = "PADDLE_LOCAL_SIZE" in variables and local_ranks == ranks
+        host = _LOOPBACK if is_local else endpoint.rpartition(":")[0]
+        return cls(rank, ranks, local_rank, local_ranks, master, host)
 
 
 def _number(variables: Mapping[str, str], name: str, default: int | None = None) -> int:
@@ -129,12 +134,20 @@ class DistributedJob:
 
     @cached_property
     def _rendezvous(self) -> Rendezvous:
-        placement, name = self.placement, os.environ.get(reports.JOB_VARIABLE, "")
+        name = os.environ.get(reports.JOB_VARIABLE, "")
         # The key contains the name of the job: if another job's store has the port, this rank never
         # joins that job.
-        key = f"ngraph/meetings/{name}/{self._number}"
-        host = placement.master.rpartition(":")[0]
-        return Rendezvous(placement.rank, placement.ranks, host, self.store, key)
+        endpoint = self.endpoint(f"ngraph/meetings/{name}/{self._number}")
+        return Rendezvous(self.placement.rank, self.placement.ranks, endpoint)
+
+    def endpoint(self, key: str) -> Endpoint:
+        """The endpoint at which a rank accepts connections of others.
+
+        Args:
+            key: The key in the store: equal on all ranks, and unique.
+        """
+        secret = connections.secret_of(os.environ)
+        return Endpoint(self.store, key, self.placement.host, secret)
 
     def link_number(self, number: int) -> int:
         """The id of a new link, equal on both ranks and unique up to the next rendezvous.
@@ -143,25 +156,6 @@ class DistributedJob:
             number: The index among the links between two rendezvous, below ``2 * ranks``.
         """
         return _FIRST_LINK_ID + self.num_exchanges * 2 * self.placement.ranks + number
-
-    def new_store(self, name: str, opens: bool) -> Store:
-        """Creates a key-value store for two ranks: one opens it, and the other one connects to it.
-
-        Args:
-            name: The unique name of the store, equal on both ranks.
-            opens: Whether this rank opens the store.
-        """
-        if opens:
-            # Reserves a free port, with SO_REUSEADDR, so that Paddle's store can listen on it, too.
-            with socket.socket() as reserved:
-                reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                reserved.bind(("", 0))
-                port = int(reserved.getsockname()[1])
-                store = new_store("127.0.0.1", port, True, 0)
-            self.store.set(name, f"{self.placement.host}:{port}")
-            return store
-        host, _, port_there = self.store.get(name).decode().rpartition(":")
-        return new_store(host, int(port_there), False, 0)
 
     def connect(self) -> None:
         """Creates the gloo context that collective operators of static programs use."""

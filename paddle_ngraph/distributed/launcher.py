@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from paddle_ngraph.distributed import checkpoint_files, reports
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.distributed.connections import SECRET_VARIABLE
+from paddle_ngraph.errors import NgraphError, printable
+from paddle_ngraph.utils.own_files import open_own
 
 # The pause between two polls of the ranks. All times in this file are in seconds.
 _POLL_SECONDS = 0.05
@@ -135,7 +137,7 @@ class _Evidence(NamedTuple):
 
 
 def _print_status(sentence: str) -> None:
-    print(f"paddle_ngraph: {sentence}", file=sys.stderr, flush=True)
+    print(f"paddle_ngraph: {printable(sentence)}", file=sys.stderr, flush=True)
 
 
 def _restart_point(options: LauncherOptions) -> str:
@@ -269,9 +271,12 @@ class _Rank:
         """The last lines that the rank has written since it was started last."""
         if self.log is None:
             return []
-        with open(self.log.name, "rb") as file:
-            file.seek(max(self.log_begins, os.fstat(file.fileno()).st_size - (1 << 16)))
-            return file.read().decode(errors="replace").splitlines()[-_SHOWN_LINES:]
+        # Read from the open file: another one may have its name by now.
+        descriptor = self.log.fileno()
+        end = os.fstat(descriptor).st_size
+        begin = max(self.log_begins, end - (1 << 16))
+        text = os.pread(descriptor, max(0, end - begin), begin).decode(errors="replace")
+        return text.splitlines()[-_SHOWN_LINES:]
 
 
 def _state_of(pid: int) -> tuple[str, int]:
@@ -313,7 +318,10 @@ class _Start:
         self._signals = signals
         self._ranks: list[_Rank] = []
         self._last_look = time.monotonic()
-        self._name = secrets.token_hex(8)
+        self._job = {
+            reports.JOB_VARIABLE: secrets.token_hex(8),
+            SECRET_VARIABLE: secrets.token_hex(32),
+        }
 
     def run(self) -> _End:
         """Starts and monitors all ranks; returns when every rank has ended."""
@@ -338,7 +346,7 @@ class _Start:
         if log is not None:
             os.write(log.fileno(), f"-- rank {rank} starts\n".encode())
         variables = _environment(rank, ports, options)
-        return _Rank(rank, command, {**variables, reports.JOB_VARIABLE: self._name}, log)
+        return _Rank(rank, command, {**variables, **self._job}, log)
 
     def _watch(self) -> _End:
         while not self._signals:
@@ -512,7 +520,7 @@ def _logs(options: LauncherOptions) -> Iterator[list[IO[bytes] | None]]:
             path = Path(options.log_dir) / f"workerlog.{rank}"
             try:
                 os.makedirs(options.log_dir, exist_ok=True)
-                file = stack.enter_context(open(path, "ab", buffering=0))
+                file = stack.enter_context(open(path, "a+b", buffering=0, opener=open_own))
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 file.truncate(0)
             except BlockingIOError as error:

@@ -6,28 +6,20 @@ round trips takes tens of milliseconds, and the store polls for a missing key on
 
 from __future__ import annotations
 
-import hmac
-import os
-import secrets
 import selectors
 import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from weakref import WeakSet
 
-from paddle_ngraph.paddle_private.protocols import Store
+from paddle_ngraph.distributed.connections import Endpoint, close_in_child
 
-# Time that a rank waits for the others, equal to the default of Paddle's store.
-RENDEZVOUS_TIMEOUT_SECONDS = 900.0
-_INTRODUCTION_TIMEOUT_SECONDS = 10.0
-_LENGTH = struct.Struct(">Q")  # format of the length of a text, which is sent before the text
-_TOKEN_BYTES = 16  # length of the token by which ranks of one job recognize each other
-# An empty text: sent by rank 0 as a heartbeat, and once when it begins to wait.
+# Wait of a rank for the others, as long as that of Paddle's store.
+RENDEZVOUS_TIMEOUT_SECONDS = 900.0  # seconds
+_LENGTH = struct.Struct(">Q")  # the format of the length of a text, which is sent before it
+# The text that rank 0 sends when it begins to wait, too.
 _HEARTBEAT = ""
-
-_open_rendezvous: WeakSet[Rendezvous] = WeakSet()
 
 
 class Rendezvous:
@@ -36,27 +28,24 @@ class Rendezvous:
     Args:
         rank: This rank.
         ranks: The number of ranks, two or more.
-        host: The address of rank 0.
-        store: The store for the port of rank 0.
-        key: The key in the store: equal on all ranks, and unique.
+        endpoint: The endpoint of rank 0.
 
     Raises:
         OSError: Another rank is lost, or does not arrive in time.
     """
 
-    def __init__(self, rank: int, ranks: int, host: str, store: Store, key: str) -> None:
+    def __init__(self, rank: int, ranks: int, endpoint: Endpoint) -> None:
         self._rank = rank
         self._ranks = ranks
-        self._peers: dict[int, socket.socket] = {}
-        _open_rendezvous.add(self)
-        try:
-            if rank == 0:
-                self._accept(store, key)
-            else:
-                self._connect(store, key, host)
-        except BaseException:
-            self.close()
-            raise
+        timeout = RENDEZVOUS_TIMEOUT_SECONDS
+        if rank == 0:
+            self._peers = endpoint.accept(range(1, ranks), timeout)
+        else:
+            self._peers = {0: endpoint.connect(rank, timeout)}
+        for peer in self._peers.values():
+            peer.settimeout(timeout)
+        # A forked process takes no part in rendezvous.
+        close_in_child(self)
 
     def exchange(self, text: str) -> list[str]:
         """An all-gather of texts, by rank; blocks until all ranks have called it.
@@ -80,29 +69,6 @@ class Rendezvous:
         for peer in self._peers.values():
             peer.close()
         self._peers.clear()
-
-    # -- connection ------------------------------------------------------------------------------
-
-    def _accept(self, store: Store, key: str) -> None:
-        token = secrets.token_bytes(_TOKEN_BYTES)
-        until = time.monotonic() + RENDEZVOUS_TIMEOUT_SECONDS
-        with socket.create_server(("", 0), backlog=self._ranks) as listener:
-            store.set(key, f"{listener.getsockname()[1]} {token.hex()}")
-            while len(self._peers) < self._ranks - 1:
-                listener.settimeout(max(1.0, until - time.monotonic()))
-                peer, _ = listener.accept()
-                rank = _identified(peer, token)
-                if 0 < rank < self._ranks and rank not in self._peers:
-                    peer.settimeout(RENDEZVOUS_TIMEOUT_SECONDS)
-                    self._peers[rank] = _without_delay(peer)
-                else:
-                    peer.close()  # the process is no rank of this job, or has connected before
-
-    def _connect(self, store: Store, key: str, host: str) -> None:
-        port, token = store.get(key).decode().split()
-        peer = socket.create_connection((host, int(port)), RENDEZVOUS_TIMEOUT_SECONDS)
-        self._peers[0] = _without_delay(peer)
-        peer.sendall(bytes.fromhex(token) + _LENGTH.pack(self._rank))
 
     # -- rendezvous ------------------------------------------------------------------------------
 
@@ -165,22 +131,6 @@ def _lost_rank_error(rank: int) -> Iterator[None]:
         raise ConnectionError(f"rank {rank} has gone") from error
 
 
-def _identified(peer: socket.socket, token: bytes) -> int:
-    """The rank of a peer; -1 if the peer is not a rank of this job."""
-    peer.settimeout(_INTRODUCTION_TIMEOUT_SECONDS)
-    try:
-        greeting = _read(peer, _TOKEN_BYTES + _LENGTH.size)
-    except (OSError, EOFError):
-        return -1
-    (rank,) = _LENGTH.unpack(greeting[_TOKEN_BYTES:])
-    return int(rank) if hmac.compare_digest(greeting[:_TOKEN_BYTES], token) else -1
-
-
-def _without_delay(peer: socket.socket) -> socket.socket:
-    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return peer
-
-
 def _read(peer: socket.socket, length: int) -> bytes:
     """Reads exactly ``length`` bytes. Raises EOFError if the connection is closed before."""
     data = bytearray()
@@ -190,13 +140,3 @@ def _read(peer: socket.socket, length: int) -> bytes:
             raise EOFError
         data += chunk
     return bytes(data)
-
-
-def _close_in_child() -> None:
-    """Closes inherited connections in a forked process, which is no rank itself."""
-    for rendezvous in list(_open_rendezvous):
-        rendezvous.close()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_in_child)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ import paddle
 from paddle_ngraph.distributed import first_run
 from paddle_ngraph.distributed.job import DistributedJob, RankPlacement, share_of
 from paddle_ngraph.distributed.link import Message, MessageKind, ProcessLink, failure, sentence_of
+from paddle_ngraph.distributed.server_messages import Arrays, MessageSpecs
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.saved_model import last_line
 from paddle_ngraph.paddle_private.protocols import Scope
@@ -30,8 +33,6 @@ from paddle_ngraph.utils.fork_safe_locks import new_lock
 # is a shape to compile for.
 _MIN_ROWS = 16
 _CPU = paddle.CPUPlace()
-
-Arrays = Sequence[np.ndarray]
 
 
 def _check_same_program(job: DistributedJob, form: ServerForm, serves: bool) -> None:
@@ -45,12 +46,10 @@ def _check_same_program(job: DistributedJob, form: ServerForm, serves: bool) -> 
     first_run.agree(job, [form.server], {})
 
 
-def _link(job: DistributedJob, number: int) -> ProcessLink:
-    """Connects a trainer and the server by a link; the server opens the store of the link."""
-    is_server = job.placement.rank == 0
-    return ProcessLink(
-        job.new_store(f"ngraph/link/{number}", is_server), number, int(not is_server)
-    )
+def _kept_arrays(form: ServerForm, scope: Scope) -> list[np.ndarray]:
+    """The variables of which trainers have copies, with the values of this process."""
+    found = variables_of(form.trainer, scope)
+    return [np.array(found[name].get_tensor()) for name in form.kept]
 
 
 # -- the server ----------------------------------------------------------------------------------
@@ -126,32 +125,33 @@ class Server:
                 thread.join(10)
         return self._updates
 
-    def _exchange(self, trainer: int, number: int) -> None:
-        """Serves one trainer over link ``number`` until the trainer is done or has failed.
+    @cached_property
+    def _specs(self) -> MessageSpecs:
+        return MessageSpecs(self._form, [a.nbytes for a in _kept_arrays(self._form, self._scope)])
 
-        The server runs this method in a thread of its own for each trainer.
-        """
-        # Operators of links need dynamic mode, which is a setting of the thread.
-        paddle.disable_static()
+    def _exchange(self, trainer: int, number: int) -> None:
+        """Exchanges messages over link ``number``, in a thread for each trainer."""
         try:
             with self._linking:
-                link = _link(self._job, number)
-            kind = MessageKind.GET
-            while kind not in (MessageKind.DONE, MessageKind.FAILURE):
-                message = link.receive()
-                self._inbox.put((trainer, message))
-                kind = message.kind
-                if kind != MessageKind.FAILURE:
-                    sent = link.send_next(self._outboxes[trainer]).kind
-                    kind = sent if sent == MessageKind.FAILURE else kind
+                link = ProcessLink.between(self._job, trainer, number, self._specs.max_bytes())
+            with closing(link):
+                kind = MessageKind.GET
+                while kind not in (MessageKind.DONE, MessageKind.FAILURE):
+                    message = link.receive()
+                    self._inbox.put((trainer, message))
+                    kind = message.kind
+                    if kind != MessageKind.FAILURE:
+                        sent = link.send_next(self._outboxes[trainer]).kind
+                        kind = sent if sent == MessageKind.FAILURE else kind
         except Exception as error:
-            # Catches all exceptions, since Paddle raises errors of many types.
+            # Catches all types, since Paddle's own errors of the store have many.
             self._inbox.put((trainer, failure(f"it has gone ({last_line(error)})")))
 
     def _answer(self, trainer: int, message: Message) -> None:
         if message.kind == MessageKind.FAILURE:
             self._trainers.discard(trainer)
             raise NgraphError(f"trainer {trainer} has failed: {sentence_of(message)}")
+        self._check(trainer, message)
         if message.kind == MessageKind.START:
             self._outboxes[trainer].put(Message(MessageKind.ANSWER, self._kept()))
             return
@@ -169,10 +169,27 @@ class Server:
                 self._outboxes[each].put(Message(MessageKind.ANSWER))
             self._pushed = {}
 
+    def _check(self, trainer: int, message: Message) -> None:
+        """Raises NgraphError for a message that no trainer of this program sends."""
+        checks: dict[MessageKind, Callable[[Arrays], None]] = {
+            MessageKind.START: self._specs.check_empty,
+            MessageKind.GET: self._specs.check_row_ids,
+            MessageKind.PUSH: self._specs.check_gradients,
+            MessageKind.DONE: self._specs.check_empty,
+        }
+        try:
+            if message.kind not in checks:
+                raise NgraphError("an unknown request")
+            checks[message.kind](message.arrays)
+        except NgraphError as error:
+            raise NgraphError(
+                f"trainer {trainer} has sent a message ({message.kind.name}) that is not of this "
+                f"program: {error}"
+            ) from error
+
     def _kept(self) -> list[np.ndarray]:
-        """The variables of which trainers have copies, each as an array of bytes."""
-        found = variables_of(self._form.trainer, self._scope)
-        arrays = [np.array(found[name].get_tensor()) for name in self._form.kept]
+        """The variables of which trainers have copies, as bytes."""
+        arrays = _kept_arrays(self._form, self._scope)
         return [np.frombuffer(array.tobytes(), "uint8") for array in arrays]
 
     def _read(self, row_ids: Arrays) -> list[np.ndarray]:
@@ -195,7 +212,7 @@ class Server:
         """Runs the update with the gradients in ``pushed``, averaged over the trainers."""
         feed = {}
         parts = [iter(arrays) for arrays in pushed]
-        if self._form.send[1]:
+        if self._specs.has_gradients:
             feed[GRADIENTS] = sum(map(next, parts)) / np.float32(len(parts))
         for table in self._form.tables:
             pairs = [(next(part), next(part)) for part in parts]
@@ -255,18 +272,19 @@ class Trainer:
         self._thread.start()
         self._start()
 
+    @cached_property
+    def _specs(self) -> MessageSpecs:
+        return MessageSpecs(self._form, [a.nbytes for a in _kept_arrays(self._form, self._scope)])
+
     def _start(self) -> None:
         """Receives the initial values of variables from the server, and stores them."""
         variables = variables_of(self._form.trainer, self._scope)
-        for name, sent in zip(self._form.kept, self._ask(Message(MessageKind.START))):
-            tensor = variables[name].get_tensor()
-            own = np.array(tensor)
-            if own.nbytes != sent.nbytes:
-                raise NgraphError(
-                    f"the variable {name!r} has {own.nbytes} bytes here and {sent.nbytes} on the "
-                    "server: run the startup program of the same program on both"
-                )
-            tensor.set(np.frombuffer(sent.tobytes(), own.dtype).reshape(own.shape), _CPU)
+        answer = self._ask(Message(MessageKind.START))
+        with _mismatch_error("run the startup program of the same program on both sides"):
+            self._specs.check_kept(answer)
+        for name, own, sent in zip(self._form.kept, _kept_arrays(self._form, self._scope), answer):
+            new = np.frombuffer(sent.tobytes(), own.dtype).reshape(own.shape)
+            variables[name].get_tensor().set(new, _CPU)
 
     def share(self, feed: Mapping[str, Any]) -> dict[str, Any]:
         """The share of a batch that this trainer computes.
@@ -298,6 +316,8 @@ class Trainer:
         """
         row_ids = [_row_ids(table, feed) for table in self._form.tables]
         answer = list(self._ask(Message(MessageKind.GET, row_ids)))
+        with _mismatch_error("build the same program on both sides"):
+            self._specs.check_parameters(answer, row_ids)
         given = dict(feed)
         if self._form.send[1]:
             given[PARAMETERS] = answer.pop(0)
@@ -338,27 +358,41 @@ class Trainer:
             raise NgraphError("this trainer is closed: create another one, with a server")
         self._requests.put(message)
         answer = self._answers.get()
-        if answer.kind == MessageKind.FAILURE:
+        if answer.kind != MessageKind.ANSWER:
             self._is_open = False
-            raise NgraphError(sentence_of(answer))
+            raise NgraphError(
+                sentence_of(answer)
+                if answer.kind == MessageKind.FAILURE
+                else f"the parameter server, rank 0, has sent a request ({answer.kind.name})"
+            )
         return answer.arrays
 
     def _exchange(self, number: int) -> None:
-        """Sends requests over link ``number`` and receives answers; runs in a thread."""
-        # Operators that send need dynamic mode, which Paddle switches per thread.
-        paddle.disable_static()
+        """Exchanges messages over link ``number``, in a thread."""
         try:
-            link = _link(self._job, number)
-            kind = MessageKind.GET
-            while kind not in (MessageKind.DONE, MessageKind.FAILURE):
-                kind = link.send_next(self._requests).kind
-                if kind != MessageKind.FAILURE:
-                    self._answers.put(link.receive())
+            with closing(
+                ProcessLink.between(self._job, 0, number, self._specs.max_bytes())
+            ) as link:
+                kind = MessageKind.GET
+                while kind not in (MessageKind.DONE, MessageKind.FAILURE):
+                    kind = link.send_next(self._requests).kind
+                    if kind != MessageKind.FAILURE:
+                        self._answers.put(link.receive())
         except Exception as error:
-            # Catches all exceptions, since Paddle raises errors of many types.
+            # Catches all types, since Paddle's own errors of the store have many.
             self._answers.put(
                 failure(f"the parameter server, rank 0, has gone ({last_line(error)})")
             )
+
+
+@contextmanager
+def _mismatch_error(remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except NgraphError as error:
+        raise NgraphError(
+            f"the answer of the parameter server is not of this program: {error}: {remedy}"
+        ) from error
 
 
 def _row_ids(table: Table, feed: Mapping[str, Any]) -> np.ndarray:

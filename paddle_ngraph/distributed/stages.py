@@ -13,6 +13,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -221,9 +222,10 @@ class PipelineStage:
     def _forward(self, number: int) -> None:
         values: dict[str, np.ndarray] = {}
         if self.number > 0:
-            sizes, *arrays = self._receive(self.number - 1)
+            names = self._form.stages[self.number - 1].activations
+            sizes, *arrays = self._receive(self.number - 1, 1 + len(names))
             self._compare(sizes)
-            values.update(zip(self._form.stages[self.number - 1].activations, arrays))
+            values.update(zip(names, arrays))
         if self._stage.forward is not None:
             values.update(self._run(self._stage.forward, {**self._feeds[number], **values}))
             sent = [values[name] for name in self._stage.activations]
@@ -236,7 +238,7 @@ class PipelineStage:
         values = self._saved.pop(number)
         if self.number < self._last:
             names = self._form.stages[self.number + 1].gradients
-            values.update(zip(names, self._receive(self.number + 1)))
+            values.update(zip(names, self._receive(self.number + 1, len(names))))
         values.update(self._run(self._stage.backward, {**self._feeds[number], **values}))
         if self.number > 0:
             self._send(self.number - 1, [values[name] for name in self._stage.gradients])
@@ -244,6 +246,8 @@ class PipelineStage:
     def _compare(self, sizes: np.ndarray) -> None:
         """Raises NgraphError if an earlier stage was fed a batch of another size."""
         names = sorted(self._form.sliced)
+        if sizes.dtype != self._sizes.dtype or sizes.shape != self._sizes.shape:
+            raise NgraphError(f"stage {self.number - 1} has sent sizes of another program")
         for name, mine, other in zip(names, self._sizes, sizes):
             if mine != other and -1 not in (mine, other):
                 raise NgraphError(
@@ -275,14 +279,14 @@ class PipelineStage:
         return found[0] if len(found) == 1 else np.mean(found, 0, dtype=found[0].dtype)
 
     def _gather(self, mine: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        """Returns the arrays of all stages, in the order of stages, on every rank.
-
-        Each stage appends its own arrays and sends them on; the last one sends all of them back.
-        """
-        found = [*self._receive(self.number - 1), *mine] if self.number > 0 else mine
+        """Gathers arrays of all stages, in order: to the last stage, and back."""
+        counts = [stage.num_shared for stage in self._form.stages]
+        found = mine
+        if self.number > 0:
+            found = [*self._receive(self.number - 1, sum(counts[: self.number])), *mine]
         if self.number < self._last:
             self._send(self.number + 1, found)
-            found = self._receive(self.number + 1)
+            found = self._receive(self.number + 1, sum(counts))
         if self.number > 0:
             self._send(self.number - 1, found)
         return found
@@ -306,8 +310,8 @@ class PipelineStage:
     def _send(self, stage: int, arrays: Sequence[np.ndarray]) -> None:
         self._outboxes[stage].put(Message(MessageKind.VALUES, arrays))
 
-    def _receive(self, stage: int) -> Sequence[np.ndarray]:
-        """Waits for the next values that another stage sends."""
+    def _receive(self, stage: int, count: int) -> Sequence[np.ndarray]:
+        """Waits for the next ``count`` values from another stage."""
         begin = time.monotonic()
         while not self._received[stage]:
             sender, message = self._inbox.get()
@@ -321,7 +325,13 @@ class PipelineStage:
                 )
             self._received[sender].append(message.arrays)
         self._waiting += time.monotonic() - begin
-        return self._received[stage].popleft()
+        arrays = self._received[stage].popleft()
+        if len(arrays) != count:
+            raise NgraphError(
+                f"stage {stage} has sent {len(arrays)} values, and stage {self.number} waits for "
+                f"{count}: build the same program on all ranks"
+            )
+        return arrays
 
     def _fail(self, error: BaseException) -> None:
         """Reports an error of this stage to the other stages."""
@@ -383,22 +393,19 @@ class LinkedStage(PipelineStage):
         number = self._job.link_number(2 * min(other, self.number) + is_upward)
 
         def talk() -> None:
-            # Operators that send need dynamic mode, which Paddle switches per thread.
-            paddle.disable_static()
             try:
-                store = self._job.new_store(f"ngraph/link/{number}", self.number < other)
-                link = ProcessLink(store, number, int(self.number > other))
-                started.put(None)
-                kind = MessageKind.WAIT
-                while kind not in _ENDS:
-                    if sends:
-                        kind = link.send_next(outbox).kind
-                    else:
-                        message = link.receive()
-                        inbox.put((other, message))
-                        kind = message.kind
+                with closing(ProcessLink.between(self._job, other, number)) as link:
+                    started.put(None)
+                    kind = MessageKind.WAIT
+                    while kind not in _ENDS:
+                        if sends:
+                            kind = link.send_next(outbox).kind
+                        else:
+                            message = link.receive()
+                            inbox.put((other, message))
+                            kind = message.kind
             except Exception as error:
-                # Catches all exceptions, since Paddle raises errors of many types.
+                # Catches all types, since Paddle's own errors of the store have many.
                 started.put(error)
                 inbox.put((other, failure(f"stage {other} has gone ({last_line(error)})")))
 

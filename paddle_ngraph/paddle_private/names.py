@@ -18,7 +18,6 @@ from paddle_ngraph.paddle_private.protocols import (
     LegacyOperator,
     LegacyProgramDesc,
     Operation,
-    ProcessGroup,
     Program,
     Scope,
     StaticLayer,
@@ -72,19 +71,10 @@ PartialProgramLayer: Any = resolve(_LAYER)
 #
 # # The store of this job; its server is rank 0, according to PADDLE_MASTER and PADDLE_TRAINER_ID.
 global_store: Callable[[], Store] = _read(_CORE, "create_or_get_global_tcp_store", "() -> Store")
-# Creates a store: host, port, whether this process is its server, processes to wait for.
-new_store: Callable[[str, int, bool, int], Store] = _read(_CORE, "TCPStore")
 make_gloo_context: Callable[[Store, str, int, int], None] = _read(
     f"{_CORE}:CommContextManager",
     "create_gloo_comm_context",
     "(arg0, arg1, arg2, arg3) -> None",
-)
-
-# Two or more processes that exchange tensors of dynamic mode.
-make_gloo_group: Callable[..., ProcessGroup] = _read(
-    f"{_CORE}:ProcessGroupGloo",
-    "create",
-    "(store, rank, world_size, group_id=...) -> ProcessGroupGloo",
 )
 
 # The name in a backward program of a gradient that the program does not compute.

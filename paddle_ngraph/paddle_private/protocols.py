@@ -294,13 +294,6 @@ class Store(Protocol):
     def wait(self, key: str, /) -> None: ...
 
 
-class ProcessGroup(Protocol):
-    """Processes that exchange tensors."""
-
-    def send(self, tensor: Any, to: int, waits: bool, /) -> Any: ...
-    def recv(self, tensor: Any, source: int, waits: bool, /) -> Any: ...
-
-
 _LIBRARY = "paddle.base.libpaddle"
 _PARTIAL = "paddle.jit.dy2static.pir_partial_program"
 CLASSES: dict[type, str] = {
@@ -325,7 +318,6 @@ CLASSES: dict[type, str] = {
     Handle: f"{_LIBRARY}:PaddleInferTensor",
     Predictor: f"{_LIBRARY}:PaddleInferPredictor",
     Store: f"{_LIBRARY}:Store",
-    ProcessGroup: f"{_LIBRARY}:ProcessGroup",
 }
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from paddle_ngraph.errors import printable
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import background_compile
 
@@ -149,7 +150,8 @@ class Report:
             if block.intervals or block.native:
                 lines += _block_lines(block_counts[block.program], block)
             block_counts[block.program] += 1
-        return "\n".join(lines)
+        # Names and types of operators come from the model.
+        return printable("\n".join(line.replace("\n", "\\n") for line in lines))
 
 
 def _block_lines(index: int, block: BlockReport) -> list[str]:

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from paddle_ngraph import _core
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.ir.graph import CPU
 from paddle_ngraph.paddle_private.names import producer_of
@@ -148,7 +148,7 @@ class ExecutionPlan:
             lines.append(f"interval {index} on {members[0].device}: operators {where}: {types}")
         lines += [f"copy {op.index}: {op.copied_from} -> {op.device}" for op in copies]
         lines += [f"native {_short(op.type)} {op.index}: {op.reason}" for op in native]
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def to_dot(self) -> str:
         """The plan as a graph in DOT: a cluster for each subgraph, a colour for each device."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paddle_ngraph import _core
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.paddle_private.names import producer_of
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
@@ -110,7 +110,7 @@ class MemoryReport:
                     f"  {len(block.again)} operators are recomputed, for about "
                     f"{block.again_us / 1000:.1f} ms: {summary(block.again)}"
                 )
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
 
 def optimize(

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import paddle
 
-from paddle_ngraph.errors import SENTENCES, NgraphError
+from paddle_ngraph.errors import SENTENCES, NgraphError, printable
 from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.paddle_private.names import IrMapping, drop_scheduler, make_temporary
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
@@ -112,6 +112,11 @@ class StagePrograms:
         return sorted(number for stage_program in self.programs for number in stage_program.results)
 
     @property
+    def num_shared(self) -> int:
+        """The number of values that all stages get once per batch: norms, then results."""
+        return len(self.norms.gives if self.norms is not None else ()) + len(self.results)
+
+    @property
     def variables(self) -> dict[str, Value]:
         """The variables of the stage in the scope: parameters, states, sums of gradients."""
         found = (
@@ -137,8 +142,8 @@ class Pipeline(NamedTuple):
     together: list[bool]
 
     def __str__(self) -> str:
-        """A text that lists the stages with their operators, parameters and messages."""
-        return "\n".join(map(_described, range(len(self.stages)), self.stages))
+        """A readable list of the stages with their operators, parameters and messages."""
+        return printable("\n".join(map(_described, range(len(self.stages)), self.stages)))
 
 
 @dataclass(frozen=True)

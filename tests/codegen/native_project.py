@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,11 @@ class Project:
         """The text of its manifest."""
         return (self.folder / project.MANIFEST).read_text()
 
-    def main(self, *arguments: Any, status: int = 0) -> subprocess.CompletedProcess:
-        """Runs the program on its model."""
-        command = [self.folder / "build" / "main", self.folder / "model", *arguments]
+    def main(
+        self, *arguments: Any, status: int = 0, under: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess:
+        """Runs the program on its model, by another command if one is given."""
+        command = [*under, self.folder / "build" / "main", self.folder / "model", *arguments]
         return called(*command, status=status, cwd=self.folder)
 
     def inputs(self, **feed: np.ndarray) -> list[str]:

@@ -289,6 +289,24 @@ def test_similar_names_are_no_checkpoints(tmp_path):
     folder._lock.close()
 
 
+@pytest.mark.parametrize("name", ["rank_0.npz", "rank_0.json", "manifest.json"])
+def test_no_file_is_written_through_a_link(folder, tmp_path, name):
+    (tmp_path / "precious").write_text("precious")
+    unfinished = folder.begin(1)
+    (unfinished / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(FileExistsError):
+        checkpoint_files.write_part(unfinished, 0, {}, ARRAYS)
+        folder.finish(unfinished, 1, 1, {})
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_the_lock_is_no_link(tmp_path):
+    (tmp_path / ".lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError):
+        Folder(tmp_path)
+    assert names(tmp_path) == []
+
+
 # -- a disk that is full -------------------------------------------------------------------------
 
 

@@ -286,13 +286,12 @@ def test_a_trainer_that_fails_or_is_killed_is_named(tmp_path):
 
 @pytest.mark.slow("starts several processes")
 def test_links_do_not_take_each_other_for_another(tmp_path):
-    """Gloo's keys name no group: each link has a table of its own."""
     script = """
         import threading
-        import numpy as np, paddle
+        import numpy as np
         from paddle_ngraph import distributed
-        from paddle_ngraph.distributed import job, server
-        from paddle_ngraph.distributed.link import MessageKind, Message
+        from paddle_ngraph.distributed import job
+        from paddle_ngraph.distributed.link import MessageKind, Message, ProcessLink
 
         distributed.init()
         mine = job.current()
@@ -307,9 +306,8 @@ def test_links_do_not_take_each_other_for_another(tmp_path):
                     link.send(Message(MessageKind.PUSH, [np.array([number])]))
 
         def make(number, made):
-            paddle.disable_static()
             with lock:
-                link = server._link(mine, number)
+                link = ProcessLink.between(mine, number % 10 if rank == 0 else 0, number)
             talk(number, link)
             made.append(number)
 
@@ -406,7 +404,7 @@ def test_two_jobs_at_one_port_do_not_meet(monkeypatch):
     """The first rank 0 there opens the store; it must not take a rank of the other job for one."""
     keys = []
     monkeypatch.setattr(job, "global_store", lambda: None)
-    monkeypatch.setattr(job, "Rendezvous", lambda *given: keys.append(given[-1]))
+    monkeypatch.setattr(job, "Rendezvous", lambda *given: keys.append(given[-1].key))
     for number in (0, 0, 1):
         monkeypatch.setattr(job, "_link_ids", iter([5]))
         monkeypatch.setenv(reports.JOB_VARIABLE, f"start {number}")

@@ -481,6 +481,60 @@ def test_two_jobs_do_not_share_a_log_folder(run, tmp_path):
     assert (tmp_path / "log" / "workerlog.1").read_text() == "of the other job\n"
 
 
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda log, precious: log.symlink_to(precious), "is a symbolic link"),
+        (lambda log, precious: log.symlink_to("nowhere"), "is a symbolic link"),
+        (lambda log, precious: os.link(precious, log), "is a hard link"),
+        (lambda log, precious: os.mkfifo(log), "is no regular file"),
+        (lambda log, precious: log.symlink_to("/dev/null"), "is a symbolic link"),
+        (lambda log, precious: log.mkdir(), "Is a directory"),
+    ],
+)
+def test_logs_are_written_to_no_file_behind_another_name(run, tmp_path, make, reason):
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    log = tmp_path / "log" / "workerlog.1"
+    log.parent.mkdir()
+    make(log, precious)
+    with pytest.raises(NgraphError, match=rf"--log-dir log: .*{reason}"):
+        run("")
+    assert precious.read_text() == "precious"
+    assert sorted(os.listdir(tmp_path)) == ["log", "precious", "script.py"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_logs_are_written_to_no_file_of_another_user(run, tmp_path):
+    """The file is replaced, unless a job of that user prints to it."""
+    log = tmp_path / "log" / "workerlog.1"
+    log.parent.mkdir()
+    log.write_text("of another user")
+    os.chown(log, 65534, 65534)
+    with open(log) as kept:
+        fcntl.flock(kept, fcntl.LOCK_EX)
+        with pytest.raises(NgraphError, match=r"another job prints to log/workerlog\.1"):
+            run("")
+        fcntl.flock(kept, fcntl.LOCK_UN)
+        assert run("print('of this job')")[0] == 0
+        assert kept.read() == "of another user" and os.fstat(kept.fileno()).st_nlink == 0
+    assert log.read_text().endswith("of this job\n") and log.stat().st_uid == os.geteuid()
+
+
+def test_last_lines_are_those_of_the_open_log(run, tmp_path):
+    """Not of a file that has taken its name while the job ran."""
+    (tmp_path / "secret").write_text("a secret")
+    _, out, _ = run("""
+        if rank == 1:
+            print("the end", flush=True)
+            os.remove("log/workerlog.1")
+            os.symlink("../secret", "log/workerlog.1")
+            raise SystemExit(3)
+        time.sleep(600)
+    """)
+    assert "the end" in out.err and "a secret" not in out.err
+
+
 # -- a training ----------------------------------------------------------------------------------
 
 

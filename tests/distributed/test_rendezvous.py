@@ -5,49 +5,28 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 from paddle_ngraph.distributed import rendezvous
+from paddle_ngraph.distributed.connections import Endpoint
 from paddle_ngraph.distributed.rendezvous import Rendezvous
+from tests.jobs import Table
 
 pytestmark = pytest.mark.pure
 
 KEY = "ngraph/meetings/7"
 
 
-class Table:
-    """A store, as Paddle's: a reader of a missing key waits for the key."""
-
-    def __init__(self):
-        self._changed = threading.Condition()
-        self._texts: dict[str, bytes] = {}
-
-    def set(self, key: str, text: str) -> None:
-        with self._changed:
-            self._texts[key] = text.encode()
-            self._changed.notify_all()
-
-    def get(self, key: str) -> bytes:
-        with self._changed:
-            assert self._changed.wait_for(lambda: key in self._texts, 60)
-            return self._texts[key]
-
-
 class Ranks:
     """The ranks of a job, each with a thread."""
 
-    def __init__(self, ranks: int, before=lambda store: None):
+    def __init__(self, ranks: int):
         self._pool = ThreadPoolExecutor(ranks)
-        store = Table()
-        first = self._pool.submit(Rendezvous, 0, ranks, "127.0.0.1", store, KEY)
-        before(store)
-        others = [
-            self._pool.submit(Rendezvous, rank, ranks, "127.0.0.1", store, KEY)
-            for rank in range(1, ranks)
-        ]
+        endpoint = Endpoint(Table(), KEY, "127.0.0.1", "")
+        first = self._pool.submit(Rendezvous, 0, ranks, endpoint)
+        others = [self._pool.submit(Rendezvous, rank, ranks, endpoint) for rank in range(1, ranks)]
         self.all = [each.result(60) for each in (first, *others)]
 
     def say(self, texts: dict[int, str]) -> dict[int, Future]:
@@ -83,26 +62,6 @@ def test_each_rank_gets_the_texts_of_all(job, ranks):
         ]
         said = met.say(dict(enumerate(texts)))
         assert [each.result(60) for each in said.values()] == [texts] * ranks
-
-
-def test_strangers_are_no_ranks(job):
-    """Strangers connect first, send no token, or are silent."""
-    talking = []
-
-    def connect(store):
-        port, token = store.get(KEY).decode().split()
-        for said in (b"GET / HTTP/1.0\r\n\r\n", bytes(16) + b"\0\0\0\0\0\0\0\1", b""):
-            talking.append(socket.create_connection(("127.0.0.1", int(port))))
-            talking[-1].sendall(said)
-            talking[-1].shutdown(socket.SHUT_WR)
-        for rank in (0, 3, 1 << 63):  # as after a restart: none of them
-            talking.append(socket.create_connection(("127.0.0.1", int(port))))
-            talking[-1].sendall(bytes.fromhex(token) + rank.to_bytes(8, "big"))
-
-    said = job(3, connect).say({0: "a", 1: "b", 2: "c"})
-    assert [each.result(60) for each in said.values()] == [["a", "b", "c"]] * 3
-    for each in talking:
-        each.close()
 
 
 @pytest.mark.parametrize("gone", [0, 1, 2])

@@ -5,6 +5,8 @@ Here both run in one process, each on its own scope, and exchange arrays.
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import paddle
 import pytest
@@ -12,7 +14,7 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph.distributed.job import DistributedJob, RankPlacement
-from paddle_ngraph.distributed.link import MessageKind
+from paddle_ngraph.distributed.link import Message, MessageKind
 from paddle_ngraph.distributed.server import Server, Trainer
 from paddle_ngraph.transpiler import training_program
 from paddle_ngraph.transpiler.server_transpiler import GRADIENTS, PARAMETERS
@@ -49,6 +51,7 @@ class Pair(Trainer):
         self._start()
 
     def _ask(self, message):
+        self.server._check(1, message)
         if message.kind == MessageKind.START:
             return self.server._kept()
         if message.kind == MessageKind.GET:
@@ -328,3 +331,89 @@ def test_rows_out_of_range_are_refused():
             pair.run({"x": np.array([[0, 1, 2, bad]])})
     with pytest.raises(NgraphError, match="'x' is not fed, with which the table"):
         pair.run({})
+
+
+# -- messages that are not of the program ---------------------------------------------------------
+
+
+def other_arrays(arrays: list[np.ndarray], draw: random.Random) -> list[np.ndarray]:
+    """The arrays of a message with one of them changed, missing, twice or in another place."""
+    changed, at = list(arrays), draw.randrange(len(arrays))
+    kind = draw.randrange(6)
+    if kind == 0:
+        del changed[at]
+    elif kind == 1:
+        changed.insert(at, changed[draw.randrange(len(changed))])
+    elif kind == 2:
+        changed[at] = changed[at].astype(draw.choice(["int32", "float64", "uint8", "bool"]))
+    elif kind == 3:
+        changed[at] = changed[at].reshape(
+            draw.choice([[-1], [1, -1], [-1, 1], [1, *changed[at].shape]])
+        )
+    elif kind == 4:
+        changed[at] = draw.choice(
+            [changed[at][:-1], changed[at][:0], np.repeat(changed[at], 40, 0)]
+        )
+    elif changed[at].dtype == np.int64:
+        changed[at] = changed[at].copy()
+        wrong = [-1, ROWS, ROWS + 1, 2**31, 2**40, 2**63 - 1, -(2**63)]
+        changed[at][draw.randrange(len(changed[at]))] = draw.choice(wrong)
+    return changed
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_messages_of_another_program_are_refused(seed):
+    """A message is refused, or has the arrays of a valid one: then the server computes with it."""
+    draw = random.Random(seed)
+    pair = Pair(looked_up(OPTIMIZERS["SGD"]))
+    row_ids = [np.arange(5)]
+    pushed = [np.zeros(value.shape, "float32") for value in pair._form.gradients[:-1]]
+    pushed += [np.arange(5), np.zeros((5, pair._form.tables[0].width), "float32")]
+    valid = {
+        MessageKind.GET: row_ids,
+        MessageKind.PUSH: pushed,
+        MessageKind.START: [],
+        MessageKind.DONE: [],
+    }
+    refused = 0
+    for _ in range(60):
+        kind = draw.choice([MessageKind.GET, MessageKind.PUSH])
+        arrays = other_arrays(valid[kind], draw)
+        sent = draw.choice([kind] * 5 + list(MessageKind))
+        message = Message(sent, arrays)
+        if sent == MessageKind.FAILURE:
+            continue
+        try:
+            pair.server._check(1, message)
+        except NgraphError as error:
+            assert "trainer 1 has sent a message" in str(error)
+            refused += 1
+            continue
+        if arrays:
+            assert sent == kind
+            pair._ask(message)
+    assert refused > 20
+    for kind, arrays in valid.items():
+        pair.server._check(1, Message(kind, arrays))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_answers_of_another_program_are_refused(seed, monkeypatch):
+    draw = random.Random(seed)
+    pair = Pair(looked_up(OPTIMIZERS["SGD"]))
+    ask, refused = pair._ask, 0
+
+    def answered(message):
+        found = ask(message)
+        return other_arrays(found, draw) if message.kind == MessageKind.GET else found
+
+    monkeypatch.setattr(pair, "_ask", answered)
+    for _ in range(20):
+        try:
+            pair.run(rows()[0])
+        except NgraphError as error:
+            assert str(error).startswith(
+                "the answer of the parameter server is not of this program"
+            )
+            refused += 1
+    assert refused > 8

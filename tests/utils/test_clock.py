@@ -17,6 +17,7 @@ PACKAGE = Path(paddle_ngraph.__file__).parent
 OTHER_CLOCKS = {
     "utils/clock.py": "it is the clock",
     # Ranks are processes: waits for them, and times that they exchange.
+    "distributed/connections.py": "limits of waits for other processes",
     "distributed/launcher.py": "moments that processes tell each other, and limits of waits",
     "distributed/rendezvous.py": "limits of waits for other processes",
     "distributed/reports.py": "moments that processes tell each other",

@@ -14,7 +14,7 @@ from typing import Any
 
 import paddle
 
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.frontends.dynamic.lazy import capture
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import StaticFunction, set_forward
@@ -196,7 +196,7 @@ class CompiledReport:
         lines.append(f"{len(self.graphs)} graphs, {len(self.breaks)} breaks.")
         lines += [f"graph {number}, {graph}" for number, graph in enumerate(self.graphs)]
         lines += [f"break at {each}" for each in self.breaks]
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
 
 def explain_traces(traces: capture.TraceCache, why_native: str | None = None) -> CompiledReport:

@@ -24,7 +24,7 @@ import numpy as np
 import paddle.inference  # not by names, of which some are patched
 
 from paddle_ngraph import _core, flags
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.frontends.executor import weight_writes
 from paddle_ngraph.frontends.executor.whole_program import WholePredictor
 from paddle_ngraph.frontends.saved_models import saved_model
@@ -495,7 +495,7 @@ class _PredictorSwitch:
             # Runs Paddle after an error of the engine: for an error of the inputs, Paddle raises
             # its own; if Paddle can run them, the engine has failed.
             results = self._run_fallback(predictor, args)
-            self.model.why_native = f"the engine failed: {saved_model.last_line(error)}"
+            self.model.why_native = printable(f"the engine failed: {saved_model.last_line(error)}")
             warnings.warn(f"a predictor runs natively now: {self.model.why_native}", stacklevel=3)
             return results
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -266,6 +267,8 @@ class SavedModel:
             NgraphError: A file is missing, damaged, or has another shape than the program.
         """
         for name in sorted(shapes):
+            if _leads_out(name):
+                raise NgraphError(f"the parameter {name!r} would be outside of the model's folder")
             path = os.path.join(os.path.dirname(self.program), name)
             if not os.path.isfile(path):
                 raise NgraphError(f"the parameter {name!r} is missing: there is no {path!r}")
@@ -448,9 +451,14 @@ def _check_file(path: str) -> None:
         list(parameter_file.tensors_in(path))
 
 
+def _leads_out(name: str) -> bool:
+    """Whether a parameter's file, which has its name, is outside of the model's folder."""
+    return os.path.isabs(name) or ".." in name.split("/") or "\0" in name
+
+
 def _check_files(folder: str, names: Iterable[str]) -> None:
     """Rejects truncated files of one parameter each; Paddle ignores bytes after the parameter."""
-    for name in names:
+    for name in itertools.filterfalse(_leads_out, names):
         path = os.path.join(folder, name)
         if os.path.isfile(path):
             next(parameter_file.tensors_in(path), None)

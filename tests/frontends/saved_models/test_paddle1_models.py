@@ -257,6 +257,22 @@ def test_a_mismatched_combined_file_is_rejected(tmp_path, how):
         SavedModel.of(config_of(arguments)).configure(config_of(arguments))
 
 
+@pytest.mark.parametrize("name", ["../outside", "a/../../outside", "/tmp/outside", "..", "a/.."])
+def test_a_parameter_outside_of_the_folder_is_not_read(tmp_path, name):
+    """The name is the path of its file: it may lead to a folder in the folder, and no further."""
+    built = Built(classifier, "old")
+    arguments, _ = save(built, tmp_path, "separate")
+    folder = tmp_path / "saved"
+    file = min(path for path in folder.iterdir() if path.name != "__model__")
+    shapes = {name: [1], "a/inside": next(iter(parameter_file.tensors_in(str(file))))}
+    model = SavedModel.of(config_of(arguments))
+    (folder / "a").mkdir()
+    shutil.copyfile(file, folder / "a" / "inside")
+    assert list(model._joined({"a/inside": shapes["a/inside"]})) == [file.read_bytes()]
+    with pytest.raises(paddle_ngraph.NgraphError, match="would be outside of the model's folder"):
+        list(model._joined(shapes))
+
+
 def test_a_parameter_that_changes_on_disk_is_noticed(tmp_path):
     built = Built(classifier, "old")
     arguments, _ = save(built, tmp_path, "separate")

@@ -27,7 +27,7 @@ Result guarded(Result otherwise, const Work& work) {
   try {
     return work();
   } catch (const std::exception& error) {
-    failure = error.what();
+    failure = printable(error.what());
   } catch (...) {
     failure = "an unknown error";
   }
@@ -67,6 +67,7 @@ Tensor borrowed(const ngraph_array& array) {
 }
 
 ngraph_array copied(const Tensor& tensor) {
+  if (tensor.shape.size() > NGRAPH_MODEL_MAX_RANK) throw Error("a result has too many dimensions");
   ngraph_array result{
       dtype_of(tensor.type), tensor.shape.size(), {}, std::malloc(tensor.bytes() + 1)};
   if (result.data == nullptr) throw std::bad_alloc();

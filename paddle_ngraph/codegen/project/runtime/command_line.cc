@@ -175,7 +175,7 @@ Tensor read_input(const Declared& input, const std::string& path, const Shapes& 
 }
 
 void print(const std::string& name, const Tensor& value) {
-  std::cout << name << ": " << name_of(value.type) << " " << text_of(value.shape) << ":";
+  std::cout << printable(name) << ": " << name_of(value.type) << " " << text_of(value.shape) << ":";
   with_type(value.type, [&](auto* kind) {
     using T = std::remove_pointer_t<decltype(kind)>;
     // The type to which an element is converted for printing: int64_t for integers, double for
@@ -344,7 +344,7 @@ int command_line(int count, char** arguments) {
     parameters.trains ? train(&model, parameters) : infer(&model, parameters, ms_to_open);
     return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", arguments[0], error.what());
+    std::fprintf(stderr, "%s: %s\n", arguments[0], printable(error.what()).c_str());
     return 2;
   }
 }

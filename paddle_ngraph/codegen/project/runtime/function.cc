@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "core/engine/size_guards.h"
 #include "core/ov/extension_ops.h"
 #include "core/ov/trim_memory.h"
+#include "runtime/npy.h"
 
 namespace native {
 
@@ -19,6 +21,7 @@ namespace {
 
 constexpr int64_t kUnknown = -1;  // size of a symbol for which no input has given a size yet
 constexpr int64_t kMaxSymbols = 1000;
+constexpr int64_t kMaxCount = 1 << 20;  // more outputs, or states, than any function has
 constexpr char kWideIntegers[] = "--wide-integers (wide_integers=True)";
 
 // The OpenVINO core that reads model files. Another one, in the core of the package, compiles
@@ -32,16 +35,28 @@ ov::Core& reader() {
   return core;
 }
 
+// An integer of the manifest from 0 to `most`.
+int64_t parsed_number(const Json& row, const std::string& key, int64_t most) {
+  const int64_t number = row.at(key).integer();
+  if (number < 0 || number > most) throw Error(concat("'", key, "' is out of range: ", number));
+  return number;
+}
+
 paddle_ngraph::RandomSample parsed_sample(const Json& row) {
-  return {static_cast<paddle_ngraph::Distribution>(row.at("distribution").integer()),
-          static_cast<float>(row.at("a").number()), static_cast<float>(row.at("b").number()),
-          row.at("seed").integer(), row.at("shape").sizes()};
+  constexpr auto kLast = static_cast<int64_t>(paddle_ngraph::Distribution::normal);
+  const int64_t distribution = parsed_number(row, "distribution", kLast);
+  paddle_ngraph::RandomSample sample{static_cast<paddle_ngraph::Distribution>(distribution),
+                                     static_cast<float>(row.at("a").number()),
+                                     static_cast<float>(row.at("b").number()),
+                                     row.at("seed").integer(), row.at("shape").sizes()};
+  require_memory(sample.type().element, sample.shape);
+  return sample;
 }
 
 paddle_ngraph::Update parsed_update(const Json& row) {
   std::vector<double> attributes;
   for (const auto& value : row.at("attributes").list()) attributes.push_back(value.number());
-  return {static_cast<int>(row.at("optimizer").integer()),
+  return {static_cast<int>(parsed_number(row, "optimizer", kMaxCount)),
           std::move(attributes),
           row.at("states").sizes(),
           row.at("gradients").numbers(),
@@ -78,6 +93,25 @@ std::optional<int64_t> int32_overflow(const Tensor& tensor) {
   return found == end ? std::nullopt : std::optional<int64_t>(*found);
 }
 
+ElementType element_type(const ov::element::Type& type) {
+  const std::string name = type.to_string();
+  for (const auto& row : paddle_ngraph::kElementTypes) {
+    if (name == row.ngraph) return row.element;
+  }
+  throw Error(concat("a parameter is ", name));
+}
+
+// Whether a parameter of this shape takes tensors of `sizes`, of which negative ones are open. A
+// run passes no sizes to a model without open ones.
+bool takes(const ov::PartialShape& shape, const std::vector<int64_t>& sizes, bool is_dynamic) {
+  if (shape.rank().is_dynamic()) return is_dynamic;
+  if (shape.size() != sizes.size()) return false;
+  for (size_t axis = 0; axis < sizes.size(); ++axis) {
+    if (sizes[axis] < 0 ? !is_dynamic : !shape[axis].compatible(sizes[axis])) return false;
+  }
+  return true;
+}
+
 std::vector<std::string> texts(const Json& row) {
   std::vector<std::string> result;
   for (const auto& text : row.list()) result.push_back(text.text());
@@ -87,8 +121,8 @@ std::vector<std::string> texts(const Json& row) {
 }  // namespace
 
 Variant::Variant(const std::string& folder, const Json& description, Threads threads)
-    : model_(folder + "/" + description.at("model").text()),
-      constants_(folder + "/" + description.at("constants").text()),
+    : model_(path_in(folder, description.at("model").text())),
+      constants_(path_in(folder, description.at("constants").text())),
       guards_(description.at("guards").numbers()),
       parameters_(description.at("parameters").sizes()) {
   for (const auto& shape : description.at("shapes").list()) {
@@ -104,16 +138,27 @@ Variant::Variant(const std::string& folder, const Json& description, Threads thr
     if (parameter >= shapes_.size() + random_samples_.size())
       throw Error("a parameter has no input");
   }
-  for (const auto& row : description.at("updates").list()) {
-    updates_.steps.push_back(parsed_update(row));
-  }
-  num_outputs_ = static_cast<size_t>(description.at("outputs").integer());
-  state_results_ = paddle_ngraph::state_result_indices(
-      updates_, num_outputs_, static_cast<size_t>(description.at("states").integer()));
+  parse_updates(description);
   settings_.num_threads = threads.per_run;
   settings_.streams = threads.streams;
   if (threads.per_run > 0) updates_.num_threads = std::max(1, threads.per_run / threads.streams);
   if (!updates_.steps.empty()) updater_ = std::make_unique<paddle_ngraph::Updater>(updates_);
+}
+
+void Variant::parse_updates(const Json& description) {
+  num_outputs_ = static_cast<size_t>(parsed_number(description, "outputs", kMaxCount));
+  const auto num_states = static_cast<size_t>(parsed_number(description, "states", kMaxCount));
+  if (num_states > shapes_.size()) throw Error("a state is no input");
+  for (const auto& row : description.at("updates").list()) {
+    paddle_ngraph::Update update = parsed_update(row);
+    const auto has_state = [&](size_t state) { return state < num_states; };
+    if (update.states.empty() ||
+        !std::all_of(update.states.begin(), update.states.end(), has_state)) {
+      throw Error("an optimizer writes no state");
+    }
+    updates_.steps.push_back(std::move(update));
+  }
+  state_results_ = paddle_ngraph::state_result_indices(updates_, num_outputs_, num_states);
 }
 
 bool Variant::fits(const std::vector<const Tensor*>& inputs) const {
@@ -140,6 +185,7 @@ OvFunction& Variant::function() {
   if (function_ == nullptr) {
     try {
       const auto model = reader().read_model(model_, constants_);
+      check(*model);
       function_ = std::make_unique<OvFunction>(model.get(), settings_);
     } catch (const std::exception& error) {
       throw Error(concat(model_, " cannot be compiled: ", last_line(error.what())));
@@ -148,6 +194,56 @@ OvFunction& Variant::function() {
     paddle_ngraph::trim_free_memory();
   }
   return *function_;
+}
+
+void Variant::check(const ov::Model& model) {
+  const auto& parameters = model.get_parameters();
+  const auto& results = model.get_results();
+  const auto is_open = [](const auto& node) {
+    return node->get_output_partial_shape(0).is_dynamic();
+  };
+  const bool is_dynamic = std::any_of(parameters.begin(), parameters.end(), is_open) ||
+                          std::any_of(results.begin(), results.end(), is_open);
+  if (parameters.size() != parameters_.size()) {
+    throw Error(concat("it has ", parameters.size(), " parameters, and its description ",
+                       parameters_.size()));
+  }
+  parameter_types_.clear();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    std::vector<int64_t> sizes;
+    if (parameters_[i] < shapes_.size()) {
+      sizes = shapes_[parameters_[i]];
+    } else {
+      const Shape& shape = random_samples_[parameters_[i] - shapes_.size()].shape;
+      sizes.assign(shape.begin(), shape.end());
+    }
+    if (!takes(parameters[i]->get_partial_shape(), sizes, is_dynamic)) {
+      throw Error(concat("its parameter ", i, " has another shape than in its description"));
+    }
+    parameter_types_.push_back(element_type(parameters[i]->get_element_type()));
+  }
+  // Results that no output or state takes are read by updates.
+  const bool may_have_more = !updates_.steps.empty();
+  if (results.size() < num_results() || (results.size() > num_results() && !may_have_more)) {
+    throw Error(concat("it has ", results.size(), " results, and its description ", num_results()));
+  }
+  const size_t first_state = shapes_.size() - state_results_.size();
+  for (size_t i = 0; i < state_results_.size(); ++i) {
+    const size_t result = state_results_[i];
+    if (result != paddle_ngraph::kNoResult && !takes(results[result]->get_output_partial_shape(0),
+                                                     shapes_[first_state + i], is_dynamic)) {
+      throw Error(
+          concat("its result ", result, " has another shape than the state that it becomes"));
+    }
+  }
+}
+
+void Variant::require_types(const std::vector<const Tensor*>& given) const {
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (given[i]->type == parameter_types_[i]) continue;
+    throw Error(concat(model_, " takes ", name_of(parameter_types_[i]), " and was given ",
+                       name_of(given[i]->type)));
+  }
 }
 
 Tensors Variant::sample(size_t num_inputs, Stream* stream) const {
@@ -176,13 +272,16 @@ void Variant::require_int32(const std::vector<const Tensor*>& inputs,
 }
 
 Tensors Variant::run(const std::vector<const Tensor*>& inputs, Stream* stream) {
+  // Read and checked first: the description, which determines the samples, has to match the model.
+  const bool is_dynamic = function().has_dynamic_shapes();
   const Tensors samples = sample(inputs.size(), stream);
   std::vector<const Tensor*> given;
   for (size_t parameter : parameters_) {
     const bool is_input = parameter < inputs.size();
     given.push_back(is_input ? inputs[parameter] : &samples[parameter - inputs.size()]);
   }
-  Tensors results = function().has_dynamic_shapes() ? run_dynamic(given) : run_static(given);
+  require_types(given);
+  Tensors results = is_dynamic ? run_dynamic(given) : run_static(given);
   if (updater_ != nullptr) update(inputs, &results);
   return results;
 }
@@ -265,6 +364,10 @@ Function::Function(const std::string& folder, const Json& description, Threads t
     variants_.emplace_back(folder, variant, threads);
   }
   if (variants_.empty()) throw Error("an interval has no function");
+}
+
+bool Function::is_stochastic() const {
+  return std::any_of(variants_.begin(), variants_.end(), std::mem_fn(&Variant::is_stochastic));
 }
 
 Variant& Function::variant(const std::vector<const Tensor*>& inputs) {

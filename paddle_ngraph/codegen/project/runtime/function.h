@@ -14,6 +14,10 @@
 #include "runtime/json.h"
 #include "runtime/tensor.h"
 
+namespace ov {
+class Model;
+}
+
 namespace native {
 
 using Stream = std::mt19937_64;
@@ -36,6 +40,9 @@ class Variant {
 
   bool is_stochastic() const { return !random_samples_.empty(); }
 
+  // The number of inputs that are states: the last ones.
+  size_t num_states() const { return state_results_.size(); }
+
   // Throws Error, with one of `names`, if an int64 input has an element that overflows int32.
   void require_int32(const std::vector<const Tensor*>& inputs,
                      const std::vector<std::string>& names) const;
@@ -51,6 +58,10 @@ class Variant {
 
  private:
   paddle_ngraph::OvFunction& function();
+  void parse_updates(const Json& description);
+  // Throws Error unless the model takes and returns the tensors of the description.
+  void check(const ov::Model& model);
+  void require_types(const std::vector<const Tensor*>& given) const;
   Tensors sample(size_t num_inputs, Stream* stream) const;
   Tensors run_static(const std::vector<const Tensor*>& given);
   Tensors run_dynamic(const std::vector<const Tensor*>& given);
@@ -70,6 +81,7 @@ class Variant {
   // For each parameter of the model the index of its input, or of its random tensor, which are
   // counted after the inputs.
   std::vector<size_t> parameters_;
+  std::vector<ElementType> parameter_types_;  // those of the model, once it was read
   std::vector<paddle_ngraph::RandomSample> random_samples_;
   paddle_ngraph::Updates updates_;
   size_t num_outputs_ = 0;
@@ -93,7 +105,7 @@ class Function {
   // Runs a variant of the function. Throws Error if an integer input overflows int32.
   Tensors run(Variant* variant, const std::vector<const Tensor*>& inputs, Stream* stream) const;
 
-  bool is_stochastic() const { return variants_.front().is_stochastic(); }
+  bool is_stochastic() const;
 
  private:
   std::string name_;

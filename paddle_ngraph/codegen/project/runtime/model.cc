@@ -70,7 +70,7 @@ void Model::read_manifest(const Json& manifest, const Options& options) {
   }
   require_processor(manifest.at("processor").text());
   for (const auto& file : manifest.at("files").list()) {
-    const std::string path = folder_ + "/" + file.at("path").text();
+    const std::string path = path_in(folder_, file.at("path").text());
     const uint64_t there = size_of_file(path), wanted = file.at("bytes").integer();
     if (there != wanted) {
       throw Error(concat(path, " has ", there, " bytes and should have ", wanted));

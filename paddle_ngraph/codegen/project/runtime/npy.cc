@@ -1,12 +1,16 @@
 #include "runtime/npy.h"
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <random>
 #include <sstream>
 #include <utility>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 namespace native {
@@ -116,6 +120,27 @@ Tensor NpyFile::read(uint64_t offset, const Shape& shape) {
 
 namespace {
 
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+// A new file beside `path`, and its path: nobody can have made a link of this name before.
+std::pair<std::unique_ptr<std::FILE, CloseFile>, std::string> new_file(const std::string& path) {
+  std::random_device random;
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    std::string name = concat(path, ".", random(), ".unfinished");
+    const int descriptor =
+        open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (descriptor >= 0) {
+      std::unique_ptr<std::FILE, CloseFile> file(fdopen(descriptor, "wb"));
+      if (file == nullptr) close(descriptor);
+      return {std::move(file), std::move(name)};
+    }
+    if (errno != EEXIST) break;
+  }
+  return {};
+}
+
 // Writes a tensor to a temporary file for `path`; returns its path. Throws Error on failure.
 std::string write_unfinished(const std::string& path, const Tensor& tensor) {
   std::string type;
@@ -129,14 +154,17 @@ std::string write_unfinished(const std::string& path, const Tensor& tensor) {
       concat("{'descr': '", type, "', 'fortran_order': False, 'shape': (", shape, "), }");
   const size_t start = kMagicBytes + 4;
   header.append(kAlignment - (start + header.size() + 1) % kAlignment, ' ').push_back('\n');
-  const std::string unfinished = path + ".unfinished";
-  std::ofstream file(unfinished, std::ios::binary);
-  file.write(kMagic, kMagicBytes).put(1).put(0);
-  file.put(static_cast<char>(header.size() & 0xff)).put(static_cast<char>(header.size() >> 8));
-  file << header;
-  file.write(tensor.memory.get(), static_cast<std::streamsize>(tensor.bytes()));
-  file.close();
-  if (!file) {
+  const std::string start_of_file =
+      concat(std::string(kMagic, kMagicBytes), '\1', '\0', static_cast<char>(header.size() & 0xff),
+             static_cast<char>(header.size() >> 8), header);
+  auto [file, unfinished] = new_file(path);
+  if (file == nullptr) throw Error(concat("cannot write ", path));
+  const auto write = [&file = *file](const char* data, size_t bytes) {
+    return std::fwrite(data, 1, bytes, &file) == bytes;
+  };
+  const bool is_written = write(start_of_file.data(), start_of_file.size()) &&
+                          write(tensor.memory.get(), tensor.bytes());
+  if (std::fclose(file.release()) != 0 || !is_written) {
     std::remove(unfinished.c_str());
     throw Error(concat("cannot write ", path));
   }
@@ -184,6 +212,14 @@ std::string file_name_of(const std::string& name) {
     }
   }
   return result;
+}
+
+std::string path_in(const std::string& folder, const std::string& name) {
+  const std::filesystem::path path(name);
+  bool is_inside = !name.empty() && path.is_relative() && name.find('\0') == std::string::npos;
+  for (const auto& part : path) is_inside &= part != "..";
+  if (!is_inside) throw Error(concat("'", name, "' is no file of the model directory"));
+  return folder + "/" + name;
 }
 
 Tensor read_raw(const std::string& path, ElementType type, const Shape& shape) {

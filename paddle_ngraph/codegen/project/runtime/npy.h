@@ -35,8 +35,8 @@ class NpyFile {
   uint64_t begin_ = 0;  // offset of the first element in the file, in bytes
 };
 
-// Writes each array to FOLDER/NAME.npy; existing files are replaced once all are written. Throws
-// Error if an array cannot be written.
+// Writes each array to FOLDER/NAME.npy; existing files are replaced once all are written. No file
+// is written through a link. Throws Error if an array cannot be written.
 void write_npy(const std::string& folder, const std::map<std::string, Tensor>& arrays);
 
 // Creates a folder if missing. Throws Error if that fails, or if the folder is not writable.
@@ -44,6 +44,10 @@ void make_folder(const std::string& path);
 
 // A file name, without extension, for a variable or result, whose name may contain any characters.
 std::string file_name_of(const std::string& name);
+
+// The path of a file of a model directory, from its name in the manifest. Throws Error if the name
+// leads out of the directory.
+std::string path_in(const std::string& folder, const std::string& name);
 
 // Reads a file of raw elements. Throws Error unless its size matches the shape exactly.
 Tensor read_raw(const std::string& path, ElementType type, const Shape& shape);

@@ -38,6 +38,8 @@ Tensors Run::interval(size_t number, const Tensors& inputs, const std::vector<Te
     throw Error("main.cc and the manifest do not agree about functions");
   Function& function = model_->functions_[number];
   Variant& variant = function.variant(given);
+  if (variant.num_states() != states.size())
+    throw Error("main.cc and the manifest do not agree about the states of a function");
   Tensors results = function.run(&variant, given, &model_->stream_);
   const size_t num_outputs = results.size() - states.size();
   for (size_t i = 0; i < states.size(); ++i) {
@@ -58,6 +60,7 @@ Tensors Run::take_results() {
 }
 
 Tensors Stack::pop() {
+  if (entries_.empty()) throw Error("a stack has no more entries");
   Tensors last = std::move(entries_.back());
   entries_.pop_back();
   return last;

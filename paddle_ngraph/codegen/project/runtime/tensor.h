@@ -34,16 +34,20 @@ struct Tensor {
 
 using Tensors = std::vector<Tensor>;
 
-// Allocates a tensor of uninitialized memory, aligned to a cache line.
+// A tensor of uninitialized memory, aligned to a cache line. Throws Error as require_memory().
 Tensor allocate(ElementType type, const Shape& shape);
+
+// Throws Error for a shape of more bytes than an address space has.
+void require_memory(ElementType type, const Shape& shape);
 
 size_t bytes_of(ElementType type);
 // The size of a tensor in bytes; the maximum of uint64_t if it would overflow.
 uint64_t bytes_of(ElementType type, const Shape& shape);
-std::string name_of(ElementType type);  // Paddle's name, e.g. "float32"
-// The element type of this name; throws Error for an unknown name.
-ElementType type_named(const std::string& name);
-std::string text_of(const Shape& shape);  // e.g. "[2, 3]"
+std::string name_of(ElementType type);            // Paddle's name, e.g. "float32"
+ElementType type_named(const std::string& name);  // throws Error for an unknown name
+std::string text_of(const Shape& shape);          // e.g. "[2, 3]"
+// Text for a terminal or a log, with control characters escaped: names may come from a model.
+std::string printable(const std::string& text);
 
 // Calls `use` with a null pointer to the C++ type of the elements. Throws Error if there is none.
 template <typename Use>
