@@ -93,10 +93,14 @@ NO_GRADIENT: str = _read("paddle.jit.dy2static.pir_partial_program", "FAKE_VALUE
 # -- functions -----------------------------------------------------------------------------------
 
 new_scope: Callable[[], Scope] = _read(_CORE, "Scope", "() -> _Scope")
-# Paddle's original function, without the report of the patched one that `free_scope` calls.
-remove_scope: Callable[[Scope], None] = PatchTarget(
-    f"{_LIBRARY}:_Scope", "_remove_from_pool"
-).current
+_REMOVE_SCOPE = PatchTarget(f"{_LIBRARY}:_Scope", "_remove_from_pool")
+
+
+def remove_scope(scope: Scope) -> None:
+    """Paddle's original function, without the report of the patched one."""
+    _REMOVE_SCOPE.original(scope)
+
+
 flag_values: Callable[[], dict[str, Any]] = _read(
     _CORE, "globals", "() -> GlobalVarGetterSetterRegistry"
 )

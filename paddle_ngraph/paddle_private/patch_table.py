@@ -175,7 +175,7 @@ PATCHES = (
     PatchGroup(
         (
             r.CREATE_PREDICTOR,
-            r.PREDICTOR_POOL,
+            r.CREATE_POOL,
             r.INIT_PREDICTOR,
             r.RUN_PREDICTOR,
             r.CLONE_PREDICTOR,

@@ -37,6 +37,7 @@ from paddle_ngraph.utils.once import once
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 _may_write = ThreadLocal(True)
+_get_tensor: Callable[[Variable], Tensor] = replaced.GET_TENSOR.original
 T = TypeVar("T")
 
 
@@ -97,9 +98,7 @@ def may_write_during_lifetime(target: Any) -> None:
 
 def tensor_of(variable: Variable) -> Tensor:
     """The tensor of a variable without an exposure, for callers that only read it."""
-    get_tensor = type(variable).get_tensor
-    tensor: Tensor = getattr(get_tensor, "__wrapped__", get_tensor)(variable)
-    return tensor
+    return _get_tensor(variable)
 
 
 class _TensorRef(weakref.ref[Tensor]):
@@ -130,8 +129,11 @@ def _exposing_tensors(original: Callable[..., T]) -> Callable[..., T]:
         # As in a run, no variable gets other memory until the exposure is recorded.
         with _core.ProgramRun(False):
             returned = original(*args, **kwargs)
-            for tensor in _tensors_in(returned):
-                _track_exposure(tensor)
+            if type(returned) is DenseTensor:  # most calls: a generator would take 0.1 us
+                _track_exposure(returned)
+            else:
+                for tensor in _tensors_in(returned):
+                    _track_exposure(tensor)
         return returned
 
     return exposing
