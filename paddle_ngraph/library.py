@@ -34,6 +34,7 @@ def load() -> None:
     first_use.register(
         weight_writes.install,
         program_key.install,
+        predictor_hook.install,
         predictor_hook.install_pool,
         to_static_hook.install,
     )
@@ -41,7 +42,7 @@ def load() -> None:
     block_values.install()
     weight_writes.install_at_import()
     executor_hook.install()
-    predictor_hook.install()
+    predictor_hook.install_at_import()
     gradients.install()
     to_static_hook.install_at_import()
     saved_model.install()

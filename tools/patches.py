@@ -18,6 +18,8 @@ class in Python as an attribute of its owner.
 _PHASES = {
     InstallationPhase.IMPORT: "Installed by `import paddle_ngraph`: these detect the first use, or "
     "record facts that cannot be found later.",
+    InstallationPhase.CONFIGURATION: "Installed by the first `paddle.inference.Config` of the "
+    "process, or by the first use, whichever is earlier.",
     InstallationPhase.FIRST_USE: "Installed before `FLAGS_use_ngraph` is on, by whichever way it "
     "is set, and before a program has engine operators: `transpile()`, a pass by name, a saved "
     "model that is opened, `compile()`. Objects that can write weights are then searched for, and "

@@ -56,6 +56,11 @@ PaddleJob = _read(_CORE, "Job")
 DenseTensor = _read(_CORE, "DenseTensor")
 TrainerBase = _read(_CORE, "TrainerBase")
 PaddleDType = _read(_CORE, "PaddleDType")
+# Objects of one of these exist wherever a predictor or a handle of one exists.
+INFERENCE_CLASSES = tuple(
+    _read(_CORE, name)
+    for name in ("AnalysisConfig", "PaddleInferPredictor", "PaddleInferTensor", "PredictorPool")
+)
 ProgramDesc = _read(_CORE, "ProgramDesc")
 VarType = _read(f"{_CORE}:VarDesc", "VarType")
 AnalysisConfig = _read(_CORE, "AnalysisConfig")

@@ -17,6 +17,7 @@ class InstallationPhase(Enum):
     """The phase at which patches are installed; each also installs those before it."""
 
     IMPORT = "import"
+    CONFIGURATION = "first configuration"
     FIRST_USE = "first use"
     DYNAMIC = "dynamic mode"
 
@@ -56,7 +57,7 @@ PATCHES = (
     ),
     PatchGroup(
         r.RETAIN_ADDRESSES,
-        InstallationPhase.IMPORT,
+        InstallationPhase.CONFIGURATION,
         "A handle of a predictor retains the address of a tensor's memory without holding it.",
     ),
     PatchGroup(
@@ -180,32 +181,38 @@ PATCHES = (
             r.RUN_PREDICTOR,
             r.CLONE_PREDICTOR,
         ),
-        InstallationPhase.IMPORT,
+        InstallationPhase.CONFIGURATION,
         "A run of a predictor chooses between Paddle's predictor and the engine's.",
     ),
     PatchGroup(
-        (r.CREATE_CONFIG, r.ENABLE_PASSES, r.SET_THREADS, *r.CONFIG_SETTERS),
+        (r.CREATE_CONFIG,),
         InstallationPhase.IMPORT,
+        "The patches of predictors, whose settings and handles have to be known from the start, "
+        "are installed before there is a predictor.",
+    ),
+    PatchGroup(
+        (r.ENABLE_PASSES, r.SET_THREADS, *r.CONFIG_SETTERS),
+        InstallationPhase.CONFIGURATION,
         "These settings of a configuration have no getter, and the engine's predictor needs them.",
     ),
     PatchGroup(
         (r.SET_MODEL_BUFFER, r.MODEL_FROM_MEMORY),
-        InstallationPhase.IMPORT,
+        InstallationPhase.CONFIGURATION,
         "Paddle crashes on a PIR program in a buffer, so buffers become files in memory.",
     ),
     PatchGroup(
         r.FREE_MEMORY,
-        InstallationPhase.IMPORT,
+        InstallationPhase.CONFIGURATION,
         "Memory is freed in both predictors.",
     ),
     PatchGroup(
         r.HOOK_OPERATORS,
-        InstallationPhase.IMPORT,
+        InstallationPhase.CONFIGURATION,
         "A hook on single operators needs Paddle's predictor from then on.",
     ),
     PatchGroup(
         r.GET_HANDLES,
-        InstallationPhase.IMPORT,
+        InstallationPhase.CONFIGURATION,
         "A handle of a parameter can write it, so weights are no constants while it lives.",
     ),
     PatchGroup(

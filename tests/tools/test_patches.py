@@ -98,6 +98,8 @@ paddle_ngraph.disable()
 paddle.set_flags({"FLAGS_use_ngraph": False, "FLAGS_ngraph_min_interval_us": 1})
 assert not paddle_ngraph.is_enabled()
 record()
+paddle.inference.Config()
+record()
 paddle.set_flags({"FLAGS_use_ngraph": True})
 record()
 paddle_ngraph.enable(dynamic=True)
@@ -196,6 +198,7 @@ def test_a_new_process_patches_the_names_of_each_moment() -> None:
     phases = (
         InstallationPhase.IMPORT,
         InstallationPhase.IMPORT,
+        InstallationPhase.CONFIGURATION,
         InstallationPhase.FIRST_USE,
         InstallationPhase.DYNAMIC,
     )

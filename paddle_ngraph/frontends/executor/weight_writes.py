@@ -22,7 +22,7 @@ that a release with additional functions fails there.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import Any, TypeVar
@@ -50,7 +50,6 @@ def install_at_import() -> None:
     _replace(
         (replaced.EXPOSE_ADDRESSES, _exposing_address),
         (replaced.SHARE_MEMORY, _sharing_memory),
-        (replaced.RETAIN_ADDRESSES, _retaining_address),
         (replaced.EXPOSE_TENSORS, _exposing_tensors),
         (replaced.RUN_PROGRAMS, _declaring_run),
         (replaced.START_TRAINER, _declaring_trainer),
@@ -60,6 +59,11 @@ def install_at_import() -> None:
         _track_exposure(tensor)
     for trainer in _core.live_objects(TrainerBase):
         may_write_during_lifetime(trainer)
+
+
+def install_for_predictors() -> None:
+    """Patches the methods of predictors' handles that retain addresses."""
+    _replace((replaced.RETAIN_ADDRESSES, _retaining_address))
 
 
 @once
@@ -129,11 +133,11 @@ def _exposing_tensors(original: Callable[..., T]) -> Callable[..., T]:
         # As in a run, no variable gets other memory until the exposure is recorded.
         with _core.ProgramRun(False):
             returned = original(*args, **kwargs)
-            if type(returned) is DenseTensor:  # most calls: a generator would take 0.1 us
-                _track_exposure(returned)
-            else:
-                for tensor in _tensors_in(returned):
-                    _track_exposure(tensor)
+            # A tensor by itself, without a generator: this is most calls.
+            is_tensor = type(returned) is DenseTensor
+            tensors: Iterable[Any] = (returned,) if is_tensor else _tensors_in(returned)
+            for tensor in tensors:
+                _track_exposure(tensor)
         return returned
 
     return exposing

@@ -31,6 +31,7 @@ from paddle_ngraph.frontends.saved_models import saved_model
 from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
+    INFERENCE_CLASSES,
     AnalysisConfig,
     DenseTensor,
     PaddleDType,
@@ -83,10 +84,31 @@ _UNSUPPORTED_SETTERS = {
 }
 
 
-def install() -> None:
-    """Installs the hook; a second call changes nothing."""
-    replaced.CREATE_PREDICTOR.replace(lambda _: create_predictor)
+_install_lock = new_lock()
+_is_installed = False
+
+
+def install_at_import() -> None:
+    """Has the hook installed by the first configuration, without which there is no predictor."""
     replaced.CREATE_CONFIG.replace(lambda _: _copying_settings)
+    if any(map(_core.live_objects, INFERENCE_CLASSES)):
+        install()
+
+
+def install() -> None:
+    """Installs the hook, once; other threads wait until that is done."""
+    global _is_installed
+    if _is_installed:
+        return
+    with _install_lock:
+        if not _is_installed:
+            _install()
+            _is_installed = True
+
+
+def _install() -> None:
+    weight_writes.install_for_predictors()
+    replaced.CREATE_PREDICTOR.replace(lambda _: create_predictor)
     replaced.ENABLE_PASSES.replace(lambda _: _recording_passes)
     replaced.SET_THREADS.replace(_recording_threads)
     replaced.SET_MODEL_BUFFER.replace(_recording_buffers)
@@ -140,6 +162,8 @@ def _settings_of(config: Config) -> _ConfigSettings:
 
 @wraps(_init_config)
 def _copying_settings(self: Config, *args: Any) -> None:
+    """Creates a configuration; a copy has the settings of its original."""
+    install()
     _init_config(self, *args)
     if args and isinstance(args[0], AnalysisConfig) and args[0] in _settings:
         _settings[self] = copy(_settings[args[0]])
