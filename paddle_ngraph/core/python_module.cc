@@ -859,6 +859,8 @@ PYBIND11_MODULE(_core, module) {
              "Whether `replace_calls` can replace a C function.");
   module.def("original_of", &original_of, py::arg("function"),
              "A callable that stays this C function when it is replaced.");
+  module.def("is_method_referenced", &is_method_referenced, py::arg("owner"), py::arg("name"),
+             "Whether a call of a method of Paddle's core may be in progress.");
   module.def("replace_calls", &replace_calls, py::arg("function"), py::arg("replacement"),
              "Passes calls of a C function, through any reference to it, to a Python function.");
   module.def("are_calls_intercepted", &are_calls_intercepted, py::arg("function"));

@@ -6,10 +6,11 @@ function.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 from paddle_ngraph.paddle_private.place import ATTRIBUTE, PatchTarget, resolve
@@ -56,14 +57,14 @@ PaddleJob = _read(_CORE, "Job")
 DenseTensor = _read(_CORE, "DenseTensor")
 TrainerBase = _read(_CORE, "TrainerBase")
 PaddleDType = _read(_CORE, "PaddleDType")
-# Objects of one of these exist wherever a predictor or a handle of one exists.
-INFERENCE_CLASSES = tuple(
-    _read(_CORE, name)
-    for name in ("AnalysisConfig", "PaddleInferPredictor", "PaddleInferTensor", "PredictorPool")
-)
 ProgramDesc = _read(_CORE, "ProgramDesc")
 VarType = _read(f"{_CORE}:VarDesc", "VarType")
 AnalysisConfig = _read(_CORE, "AnalysisConfig")
+# Objects of one of these exist wherever a predictor or a handle of one exists.
+INFERENCE_CLASSES = (
+    AnalysisConfig,
+    *(_read(_CORE, n) for n in ("PaddleInferPredictor", "PaddleInferTensor", "PredictorPool")),
+)
 IrMapping = _read(f"{_LIBRARY}:pir", "IrMapping")
 LegacyProgram = _read("paddle.base.framework", "Program")
 StaticFunction = _read("paddle.jit.dy2static.program_translator", "StaticFunction")
@@ -338,6 +339,23 @@ def clear_trace(key: int) -> None:
     _parameters_of_traces.params_dict.pop(key, None)
     _parameters_of_traces.tensor2value.pop(key, None)
     _overwritten_in_traces.params_dict.pop(key, None)
+
+
+def keys_of_traces() -> list[int]:
+    """The keys of the traces of which Paddle has entries."""
+    tables = (_parameters_of_traces.params_dict, _overwritten_in_traces.params_dict)
+    return [key for table in tables for key in list(table)]
+
+
+_TRACING_CODE = os.path.join("paddle", "jit", "dy2static") + os.sep
+
+
+def is_tracing(innermost: FrameType) -> bool:
+    """Whether a thread with this innermost frame may be tracing a function."""
+    frame: FrameType | None = innermost
+    while frame is not None and _TRACING_CODE not in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame is not None
 
 
 def make_persistable(value: Value) -> None:

@@ -434,23 +434,34 @@ bool is_replaceable(const pybind11::object& function) {
 
 pybind11::object original_of(const pybind11::object& function) {
   PyMethodDef* const definition = replaceable_definition(function);
+  PyObject* object = function.ptr();
+  if (PyInstanceMethod_Check(object)) object = PyInstanceMethod_GET_FUNCTION(object);
   PyMethodDef*& original = original_definitions[definition];
   if (original == nullptr) {
     original = new PyMethodDef(*definition);  // never freed, as the references below
     // pybind11 frees the text when it adds an overload.
     if (definition->ml_doc != nullptr) original->ml_doc = strdup(definition->ml_doc);
-    function.inc_ref();
+    Py_INCREF(object);
   }
-  PyObject* object = function.ptr();
   if (PyObject_TypeCheck(object, &PyMethodDescr_Type)) {
     object = PyDescr_NewMethod(PyDescr_TYPE(object), original);
   } else {
-    if (PyInstanceMethod_Check(object)) object = PyInstanceMethod_GET_FUNCTION(object);
     const auto* found = reinterpret_cast<const PyCFunctionObject*>(object);
     object = PyCFunction_NewEx(original, found->m_self, found->m_module);
   }
   if (object == nullptr) throw pybind11::error_already_set();
   return pybind11::reinterpret_steal<pybind11::object>(object);
+}
+
+bool is_method_referenced(const pybind11::type& owner, const std::string& name) {
+  PyObject* const method =
+      PyDict_GetItemString(reinterpret_cast<PyTypeObject*>(owner.ptr())->tp_dict, name.c_str());
+  if (method == nullptr || !PyInstanceMethod_Check(method)) return false;
+  PyObject* const function = PyInstanceMethod_GET_FUNCTION(method);
+  // The class refers to the method, and the method and original_of to the function. A bound method
+  // refers to the function, an unbound one is the method of the class.
+  const size_t known = 1 + original_definitions.count(definition_in(function));
+  return Py_REFCNT(method) > 1 || static_cast<size_t>(Py_REFCNT(function)) > known;
 }
 
 void replace_calls(const pybind11::object& function, const pybind11::object& replacement) {

@@ -1,13 +1,13 @@
 // Interception of Paddle's C functions: of those that may write the eager tensors passed to them,
 // and of those that Python functions replace.
 //
-// An operator of dynamic mode is a C function of Python; with the functions of pybind11, 5,700 are
-// intercepted. Most write nothing, and no list of the writing ones would stay complete: every
-// operator inspects its arguments, and where one has the memory of a weight (exposure.h,
-// watch_weight), weights are treated as being written during the call. Both interceptions are
-// installed beneath the function object, where Python finds the C function to call, so references
-// taken before the interception are covered too: names imported from modules, bound and unbound
-// methods, partial functions.
+// An operator of dynamic mode is a C function of Python, of which 3,400 are intercepted; with the
+// other functions that compiled layers need, 5,700. Most write nothing, and no list of the writing
+// ones would stay complete: every operator inspects its arguments, and where one has the memory of
+// a weight (exposure.h, watch_weight), weights are treated as being written during the call. Both
+// interceptions are installed beneath the function object, where Python finds the C function to
+// call, so references taken before the interception are covered too: names imported from modules,
+// bound and unbound methods, partial functions.
 #pragma once
 
 #include <pybind11/pytypes.h>
@@ -138,6 +138,10 @@ bool is_replaceable(const pybind11::object& function);
 // A callable that is this function now and after replace_calls, where interception applies to it.
 // Throws NgraphError for functions that are not replaceable.
 pybind11::object original_of(const pybind11::object& function);
+
+// Whether anything but its class refers to a method of Paddle's core. A call in progress does, and
+// so does a bound method.
+bool is_method_referenced(const pybind11::type& owner, const std::string& name);
 
 // Passes calls of `function` through any reference to `replacement` from now on. Throws NgraphError
 // for functions that are not replaceable, or were replaced before.

@@ -36,29 +36,23 @@ from paddle_ngraph.paddle_private.protocols import Tensor, Variable
 from paddle_ngraph.utils.once import once
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
+_before_first_use = _core.ProgramRun(True)
 _may_write = ThreadLocal(True)
 _get_tensor: Callable[[Variable], Tensor] = replaced.GET_TENSOR.original
 T = TypeVar("T")
 
 
 def install_at_import() -> None:
-    """Patches Paddle's core, and registers earlier exposures and trainers.
+    """Patches the functions whose effects cannot be found later.
 
-    Code that runs before the first use may keep one of these functions, such as a tensor's bound
-    ``get_tensor``, and call it later: only a patch at import sees that call.
+    Until the first use, weights are treated as being written: an engine operator that runs earlier,
+    however that came about, has no constants.
     """
+    _before_first_use.__enter__()
     _replace(
         (replaced.EXPOSE_ADDRESSES, _exposing_address),
         (replaced.SHARE_MEMORY, _sharing_memory),
-        (replaced.EXPOSE_TENSORS, _exposing_tensors),
-        (replaced.RUN_PROGRAMS, _declaring_run),
-        (replaced.START_TRAINER, _declaring_trainer),
-        (replaced.END_TRAINER, _ending_trainer),
     )
-    for tensor in _core.live_objects(DenseTensor):
-        _track_exposure(tensor)
-    for trainer in _core.live_objects(TrainerBase):
-        may_write_during_lifetime(trainer)
 
 
 def install_for_predictors() -> None:
@@ -68,9 +62,20 @@ def install_for_predictors() -> None:
 
 @once
 def install() -> None:
-    """Intercepts operators of dynamic mode, and registers calls in flight."""
+    """Patches Paddle's core, and registers earlier exposures, trainers, and calls in flight."""
+    _replace(
+        (replaced.EXPOSE_TENSORS, _exposing_tensors),
+        (replaced.RUN_PROGRAMS, _declaring_run),
+        (replaced.START_TRAINER, _declaring_trainer),
+        (replaced.END_TRAINER, _ending_trainer),
+    )
+    for tensor in _core.live_objects(DenseTensor):
+        _track_exposure(tensor)
+    for trainer in _core.live_objects(TrainerBase):
+        may_write_during_lifetime(trainer)
     _intercept_eager_writes()
     calls_in_flight.treat_as_writers()
+    _before_first_use.__exit__(None, None, None)
 
 
 def _replace(
