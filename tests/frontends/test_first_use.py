@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -349,6 +350,16 @@ def test_a_pool_of_threads_may_be_in_a_call_while_a_method_is_referenced(
         assert each.ended.wait(10)
     lock.release()
     thread.join()
+
+
+def test_a_thread_that_waits_for_work_is_in_no_call() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        (thread,) = pool._threads
+        while not calls_in_flight._is_waiting(sys._current_frames()[thread.ident or 0]):
+            pass
+        frame = sys._current_frames()[thread.ident or 0]
+        assert calls_in_flight._frame_by_reference(frame, False) is None
 
 
 class Recorder:

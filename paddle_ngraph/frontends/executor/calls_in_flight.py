@@ -39,6 +39,8 @@ _RUNNING_METHODS = tuple(
     for target in (*replaced.RUN_PROGRAMS, *replaced.START_TRAINER)
     if isinstance(resolve(target.owner), type)
 )
+# Functions of ``threading``, ``concurrent.futures``, ``selectors`` and ``socket``.
+_WAITING_FUNCTIONS = frozenset({"wait", "_worker", "select", "accept", "readinto"})
 _MAX_PAUSE_SECONDS = 1.0
 
 
@@ -115,7 +117,7 @@ def _frame_by_reference(innermost: FrameType, is_own_thread: bool) -> FrameType 
     core may have called.
     """
     if not is_own_thread:
-        return innermost
+        return None if _is_waiting(innermost) else innermost
     called, found = innermost, None
     for frame in _frames(innermost.f_back):
         if _is_of_paddle(called) and not _is_of_paddle(frame):
@@ -133,6 +135,11 @@ def _is_of_python(frame: FrameType) -> bool:
     """Whether a frame is of Python's own library, whose threads wait for work."""
     path = frame.f_code.co_filename
     return path.startswith(_PYTHON) and "site-packages" not in path
+
+
+def _is_waiting(frame: FrameType) -> bool:
+    """Whether a thread waits for work, in a function of Python that calls no other function."""
+    return _is_of_python(frame) and frame.f_code.co_name in _WAITING_FUNCTIONS
 
 
 def _frames(innermost: FrameType | None) -> Iterator[FrameType]:
