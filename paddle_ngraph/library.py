@@ -32,18 +32,19 @@ def load() -> None:
 
     cpp_extension.load_op_meta_info_and_register_op(str(Path(_core.__file__)))
     first_use.register(
+        block_values.install,
         weight_writes.install,
+        executor_hook.install,
         program_key.install,
+        predictor_hook.install,
         predictor_hook.install_pool,
+        gradients.install,
         to_static_hook.install,
     )
     flags.install()
-    block_values.install()
     weight_writes.install_at_import()
-    executor_hook.install()
-    predictor_hook.install()
-    gradients.install()
-    to_static_hook.install_at_import()
+    predictor_hook.install_at_import()
+    gradients.install_at_import()
     saved_model.install()
     flags.read_environment()
 

@@ -7,8 +7,10 @@ from paddle_ngraph.paddle_private.patch_table import PATCHES, InstallationPhase,
 _INTRODUCTION = """# Patches of Paddle
 
 Written by `make docs` from `paddle_ngraph/paddle_private/patch_table.py`; a test fails when this
-page is out of date, and when a new process patches other names than these. A *patch* replaces an
-attribute of a class or module of Paddle by a function that calls the original.
+page is out of date, and when a new process patches other names than these. A *patch* replaces a
+function of Paddle by one that calls the original: a function of the C core in place
+(`core/paddle/call_interception.h`), so that references taken before are covered, too; a function or
+class in Python as an attribute of its owner.
 [porting.md](porting.md) explains how the names are checked before any is patched. `libpaddle` and
 `executor` are modules in `paddle.base`.
 """
@@ -16,6 +18,8 @@ attribute of a class or module of Paddle by a function that calls the original.
 _PHASES = {
     InstallationPhase.IMPORT: "Installed by `import paddle_ngraph`: these detect the first use, or "
     "record facts that cannot be found later.",
+    InstallationPhase.CONFIGURATION: "Installed by the first `paddle.inference.Config` of the "
+    "process, or by the first use, whichever is earlier.",
     InstallationPhase.FIRST_USE: "Installed before `FLAGS_use_ngraph` is on, by whichever way it "
     "is set, and before a program has engine operators: `transpile()`, a pass by name, a saved "
     "model that is opened, `compile()`. Objects that can write weights are then searched for, and "
@@ -27,10 +31,9 @@ _PHASES = {
 
 _INTERCEPTION = """## Intercepted in place
 
-C functions of dynamic mode that can write a tensor are no patches: the core changes the function
-beneath the object (`core/paddle/call_interception.h`), where references that were taken before are
-covered, too. `eager_functions()`, `collective_functions()` and the other generators of
-`paddle_private/replaced.py` list them.
+C functions of dynamic mode that can write a tensor are intercepted by the core itself
+(`core/paddle/call_interception.h`), without a function in Python. `eager_functions()`,
+`collective_functions()` and the other generators of `paddle_private/replaced.py` list them.
 """
 
 

@@ -862,6 +862,14 @@ PYBIND11_MODULE(_core, module) {
       .def("__exit__", [](CaptureScope& scope, const py::args&) { scope.exit(); });
   module.def("intercept_calls", &intercept_calls, py::arg("function"), py::arg("effect"),
              "Treats calls of a C function as writes of the weights that it can reach.");
+  module.def("is_replaceable", &is_replaceable, py::arg("function"),
+             "Whether `replace_calls` can replace a C function.");
+  module.def("original_of", &original_of, py::arg("function"),
+             "A callable that stays this C function when it is replaced.");
+  module.def("is_method_referenced", &is_method_referenced, py::arg("owner"), py::arg("name"),
+             "Whether a call of a method of Paddle's core may be in progress.");
+  module.def("replace_calls", &replace_calls, py::arg("function"), py::arg("replacement"),
+             "Passes calls of a C function, through any reference to it, to a Python function.");
   module.def("are_calls_intercepted", &are_calls_intercepted, py::arg("function"));
   module.def("replace_optimizer_kernel", &replace_optimizer_kernel, py::arg("function"),
              py::arg("name"), py::arg("tracer"),

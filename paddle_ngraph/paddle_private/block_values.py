@@ -20,7 +20,7 @@ from paddle_ngraph.paddle_private.protocols import Block, Value
 
 
 def install() -> None:
-    """Patches both accessors to return copies, for all callers and regardless of the flag."""
+    """Patches both accessors to return copies, for all callers, whatever the flag is by then."""
     replaced.ARGUMENTS.replace(_copying_list)
     replaced.KEYWORD_ARGUMENTS.replace(_copying_dict)
     gc.collect()  # earlier references in cycles

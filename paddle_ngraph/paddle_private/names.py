@@ -6,10 +6,11 @@ function.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 from paddle_ngraph.paddle_private.place import ATTRIBUTE, PatchTarget, resolve
@@ -58,6 +59,11 @@ PaddleDType = _read(_CORE, "PaddleDType")
 ProgramDesc = _read(_CORE, "ProgramDesc")
 VarType = _read(f"{_CORE}:VarDesc", "VarType")
 AnalysisConfig = _read(_CORE, "AnalysisConfig")
+# Objects of one of these exist wherever a predictor or a handle of one exists.
+INFERENCE_CLASSES = (
+    AnalysisConfig,
+    *(_read(_CORE, n) for n in ("PaddleInferPredictor", "PaddleInferTensor", "PredictorPool")),
+)
 IrMapping = _read(f"{_LIBRARY}:pir", "IrMapping")
 LegacyProgram = _read("paddle.base.framework", "Program")
 StaticFunction = _read("paddle.jit.dy2static.program_translator", "StaticFunction")
@@ -83,10 +89,14 @@ NO_GRADIENT: str = _read("paddle.jit.dy2static.pir_partial_program", "FAKE_VALUE
 # -- functions -----------------------------------------------------------------------------------
 
 new_scope: Callable[[], Scope] = _read(_CORE, "Scope", "() -> _Scope")
-# Paddle's original function, without the report of the patched one that `free_scope` calls.
-remove_scope: Callable[[Scope], None] = PatchTarget(
-    f"{_LIBRARY}:_Scope", "_remove_from_pool"
-).current
+_REMOVE_SCOPE = PatchTarget(f"{_LIBRARY}:_Scope", "_remove_from_pool")
+
+
+def remove_scope(scope: Scope) -> None:
+    """Paddle's original function, without the report of the patched one."""
+    _REMOVE_SCOPE.original(scope)
+
+
 flag_values: Callable[[], dict[str, Any]] = _read(
     _CORE, "globals", "() -> GlobalVarGetterSetterRegistry"
 )
@@ -319,6 +329,23 @@ def clear_trace(key: int) -> None:
     _parameters_of_traces.params_dict.pop(key, None)
     _parameters_of_traces.tensor2value.pop(key, None)
     _overwritten_in_traces.params_dict.pop(key, None)
+
+
+def keys_of_traces() -> list[int]:
+    """The keys of the traces of which Paddle has entries."""
+    tables = (_parameters_of_traces.params_dict, _overwritten_in_traces.params_dict)
+    return [key for table in tables for key in list(table)]
+
+
+_TRACING_CODE = os.path.join("paddle", "jit", "dy2static") + os.sep
+
+
+def is_tracing(innermost: FrameType) -> bool:
+    """Whether a thread with this innermost frame may be tracing a function."""
+    frame: FrameType | None = innermost
+    while frame is not None and _TRACING_CODE not in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame is not None
 
 
 def make_persistable(value: Value) -> None:

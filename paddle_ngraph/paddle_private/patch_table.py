@@ -17,6 +17,7 @@ class InstallationPhase(Enum):
     """The phase at which patches are installed; each also installs those before it."""
 
     IMPORT = "import"
+    CONFIGURATION = "first configuration"
     FIRST_USE = "first use"
     DYNAMIC = "dynamic mode"
 
@@ -43,54 +44,48 @@ PATCHES = (
     ),
     # -- memory -----------------------------------------------------------------------------------
     PatchGroup(
-        r.EXPOSE_ADDRESSES,
+        (*r.EXPOSE_ADDRESSES, *r.SHARE_MEMORY),
         InstallationPhase.IMPORT,
-        "Memory whose address was handed out may be written at any time, and nothing records it "
-        "but these patches.",
-    ),
-    PatchGroup(
-        r.SHARE_MEMORY,
-        InstallationPhase.IMPORT,
-        "A capsule or slice may write the memory of a tensor, and cannot be told from a view "
-        "later.",
+        "Memory may be written at any time once its address was handed out, or while a capsule or "
+        "slice of it exists, which cannot be told from a view later.",
     ),
     PatchGroup(
         r.RETAIN_ADDRESSES,
-        InstallationPhase.IMPORT,
+        InstallationPhase.CONFIGURATION,
         "A handle of a predictor retains the address of a tensor's memory without holding it.",
     ),
     PatchGroup(
         r.EXPOSE_TENSORS,
-        InstallationPhase.IMPORT,
+        InstallationPhase.FIRST_USE,
         "Python can write a weight through the object of its tensor, so weights are constants "
-        "only while no such object lives; code may keep one of these functions for later.",
+        "only while no such object lives.",
     ),
     PatchGroup(
         r.RUN_PROGRAMS,
-        InstallationPhase.IMPORT,
+        InstallationPhase.FIRST_USE,
         "A program that runs on a scope may write weights that a function contains as constants.",
     ),
     PatchGroup(
         (*r.START_TRAINER, *r.END_TRAINER),
-        InstallationPhase.IMPORT,
+        InstallationPhase.FIRST_USE,
         "A trainer writes weights in threads of its own, from its start to its end.",
     ),
     PatchGroup(
         r.ERASE_VARIABLES,
-        InstallationPhase.IMPORT,
+        InstallationPhase.FIRST_USE,
         "Executors, those created before the first use too, keep addresses of variables, and are "
         "rebuilt after one of these has erased a variable.",
     ),
     # -- programs that Executor runs --------------------------------------------------------------
     PatchGroup(
         (r.CREATE_EXECUTOR, r.RUN_EXECUTOR),
-        InstallationPhase.IMPORT,
+        InstallationPhase.FIRST_USE,
         "A run of `Executor` chooses between Paddle's program and the rewritten one, and any "
         "executor may have to be rebuilt.",
     ),
     PatchGroup(
         (r.RUN_PIR, r.RUN_LEGACY),
-        InstallationPhase.IMPORT,
+        InstallationPhase.FIRST_USE,
         "A call that equals an earlier one skips Paddle's preparation, and any call reads the flag "
         "once, on which the format of its feeds depends.",
     ),
@@ -102,13 +97,13 @@ PATCHES = (
     ),
     PatchGroup(
         (r.CREATE_PLAN,),
-        InstallationPhase.IMPORT,
+        InstallationPhase.FIRST_USE,
         "The plan of a ProgramDesc program depends on a flag that is overridden while the engine "
         "feeds it.",
     ),
     PatchGroup(
         (r.ADD_FETCHES, r.ADD_FETCH),
-        InstallationPhase.IMPORT,
+        InstallationPhase.FIRST_USE,
         "Paddle's insertion point is global, so two threads that prepare programs need a lock.",
     ),
     # -- programs of dynamic mode -----------------------------------------------------------------
@@ -124,20 +119,25 @@ PATCHES = (
         "Threads that call one layer concurrently each need a scope of their own.",
     ),
     PatchGroup(
-        (r.RUN_BACKWARD, r.RUN_PARTIAL_GRAD),
+        (r.RUN_PARTIAL_GRAD,),
         InstallationPhase.IMPORT,
-        "Options of a backward pass decide what a graph keeps for it, and whether layers may be "
-        "compiled for training.",
+        "In a process that has differentiated twice, no layer may be compiled for training without "
+        "a request.",
+    ),
+    PatchGroup(
+        (r.RUN_BACKWARD,),
+        InstallationPhase.FIRST_USE,
+        "Options of a backward pass decide what a graph keeps for it.",
     ),
     PatchGroup(
         (r.KEY_OF_TRACE,),
-        InstallationPhase.IMPORT,
+        InstallationPhase.FIRST_USE,
         "Paddle keeps values of a failed trace under an address, and crashes when a program is "
         "created there.",
     ),
     PatchGroup(
         (r.ARGUMENTS, r.KEYWORD_ARGUMENTS),
-        InstallationPhase.IMPORT,
+        InstallationPhase.FIRST_USE,
         "Paddle keeps references into blocks of destroyed programs, and crashes on them.",
     ),
     PatchGroup(
@@ -175,37 +175,43 @@ PATCHES = (
     PatchGroup(
         (
             r.CREATE_PREDICTOR,
-            r.PREDICTOR_POOL,
+            r.CREATE_POOL,
             r.INIT_PREDICTOR,
             r.RUN_PREDICTOR,
             r.CLONE_PREDICTOR,
         ),
-        InstallationPhase.IMPORT,
+        InstallationPhase.CONFIGURATION,
         "A run of a predictor chooses between Paddle's predictor and the engine's.",
     ),
     PatchGroup(
-        (r.CREATE_CONFIG, r.ENABLE_PASSES, r.SET_THREADS, *r.CONFIG_SETTERS),
+        (r.CREATE_CONFIG,),
         InstallationPhase.IMPORT,
+        "The patches of predictors, whose settings and handles have to be known from the start, "
+        "are installed before there is a predictor.",
+    ),
+    PatchGroup(
+        (r.ENABLE_PASSES, r.SET_THREADS, *r.CONFIG_SETTERS),
+        InstallationPhase.CONFIGURATION,
         "These settings of a configuration have no getter, and the engine's predictor needs them.",
     ),
     PatchGroup(
         (r.SET_MODEL_BUFFER, r.MODEL_FROM_MEMORY),
-        InstallationPhase.IMPORT,
+        InstallationPhase.CONFIGURATION,
         "Paddle crashes on a PIR program in a buffer, so buffers become files in memory.",
     ),
     PatchGroup(
         r.FREE_MEMORY,
-        InstallationPhase.IMPORT,
+        InstallationPhase.CONFIGURATION,
         "Memory is freed in both predictors.",
     ),
     PatchGroup(
         r.HOOK_OPERATORS,
-        InstallationPhase.IMPORT,
+        InstallationPhase.CONFIGURATION,
         "A hook on single operators needs Paddle's predictor from then on.",
     ),
     PatchGroup(
         r.GET_HANDLES,
-        InstallationPhase.IMPORT,
+        InstallationPhase.CONFIGURATION,
         "A handle of a parameter can write it, so weights are no constants while it lives.",
     ),
     PatchGroup(

@@ -49,22 +49,37 @@ class PatchTarget(NamedTuple):
             return f"{self} is called {signature_of(found)}, not {self.signature}"
         return None
 
-    def replace(self, create: Callable[[Any], Any]) -> None:
-        """Patches the name with ``create(original)``, once, in Paddle's core and library.
+    @property
+    def original(self) -> Any:
+        """Paddle's object, which stays itself when the name is patched."""
+        from paddle_ngraph import _core  # not before Paddle is checked
 
-        A name that Paddle lacks stays missing (``PADDLE_NGRAPH_UNCHECKED``).
+        if self not in _originals:
+            found = self.current
+            _originals[self] = _core.original_of(found) if _core.is_replaceable(found) else found
+        return _originals[self]
+
+    def replace(self, create: Callable[[Any], Any]) -> None:
+        """Patches the name with ``create(original)``, once.
+
+        A function of Paddle's core is replaced in place, so that references taken before are
+        covered; a function in Python, or a class, as an attribute of its owner. A name that Paddle
+        lacks stays missing (``PADDLE_NGRAPH_UNCHECKED``).
         """
-        original = self.current
-        if self in _replaced or original is MISSING:
+        from paddle_ngraph import _core
+
+        found = self.current
+        if self in _replaced or found is MISSING:
             return
         _replaced.add(self)
-        new = create(original)
-        setattr(resolve(self.owner), self.name, new)
-        core = resolve("paddle.base.core")
-        if self.owner == "paddle.base.libpaddle" and getattr(core, self.name, None) is original:
-            setattr(core, self.name, new)
+        new = create(self.original)
+        if _core.is_replaceable(found):
+            _core.replace_calls(found, new)
+        else:
+            setattr(resolve(self.owner), self.name, new)
 
 
+_originals: dict[PatchTarget, Any] = {}
 _replaced: set[PatchTarget] = set()
 
 

@@ -134,10 +134,10 @@ GET_HANDLES = _targets(
     get_output_handle="(self, arg0) -> Tensor",
 )
 (COPY_RESULT,) = _targets(f"{_LIBRARY}:PaddleInferTensor", copy_to_cpu="(self) -> ndarray")
-# Functions that are replaced in all modules that refer to them.
-CREATE_PREDICTOR, PREDICTOR_POOL = _targets(
-    "paddle.base.core", create_predictor="(arg0) -> PaddleInferPredictor", PredictorPool=None
+(CREATE_PREDICTOR,) = _targets(
+    "paddle.base.core", create_predictor="(arg0) -> PaddleInferPredictor"
 )
+(CREATE_POOL,) = _targets("paddle.base.core:PredictorPool", __new__=None)
 
 # -- files of models -----------------------------------------------------------------------------
 
@@ -160,6 +160,7 @@ ERASE_VARIABLES = _targets(
     drop_kids="(self) -> None",
     _remove_from_pool="(self) -> None",
 )
+(GET_TENSOR,) = _targets(f"{_LIBRARY}:Variable", get_tensor="(self) -> DenseTensor")
 # Functions that return the tensor of a variable, or tensors that may share its memory.
 EXPOSE_TENSORS = (
     *_targets(
@@ -180,7 +181,7 @@ EXPOSE_TENSORS = (
     *_targets(f"{_LIBRARY}:FetchList", _move_to_list="(self) -> list"),
     *_targets(f"{_LIBRARY}:FetchUnmergedList", _move_to_list="(self) -> list"),
     *_targets(f"{_LIBRARY}:SelectedRows", get_tensor="(self) -> DenseTensor"),
-    *_targets(f"{_LIBRARY}:Variable", get_tensor="(self) -> DenseTensor"),
+    GET_TENSOR,
 )
 # Functions that return the address of a tensor's memory.
 EXPOSE_ADDRESSES = (
@@ -436,11 +437,10 @@ def collective_functions() -> Iterator[Any]:
 
 
 def patch_targets() -> list[PatchTarget]:
-    """All patch targets, which are names in Paddle, that this module defines."""
-    found: list[PatchTarget] = []
+    """All patch targets of this module."""
+    found: dict[PatchTarget, None] = {}
     for value in globals().values():
-        if isinstance(value, PatchTarget):
-            found.append(value)
-        elif isinstance(value, tuple):
-            found += (each for each in value if isinstance(each, PatchTarget))
-    return found
+        for each in value if type(value) is tuple else (value,):
+            if isinstance(each, PatchTarget):
+                found[each] = None
+    return list(found)

@@ -177,7 +177,7 @@ def test_a_function_from_disk_leaves_packed_weights_in_its_file(tmp_path: Path) 
 
 def address_of(tensor: Any) -> int:
     """Reads the address of a tensor without an exposure."""
-    return int(core.DenseTensor._ptr.__wrapped__(tensor))
+    return int(_core.original_of(core.DenseTensor._ptr)(tensor))
 
 
 def numbers_of(tensor: Any) -> np.ndarray:

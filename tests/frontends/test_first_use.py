@@ -6,13 +6,17 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import paddle
 import pytest
 
 from paddle_ngraph import _core
 from paddle_ngraph.frontends.executor import calls_in_flight
+from paddle_ngraph.frontends.to_static import hook as to_static_hook
+from paddle_ngraph.paddle_private import names
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +43,7 @@ with paddle.static.program_guard(main, start):
     y = paddle.nn.functional.relu(layer(x) + 1.0)
 executor = paddle.static.Executor()
 executor.run(start)
+executors_of_start = paddle_ngraph._core.live_objects(core.StandaloneExecutor)
 
 
 def run(program=main, fetch=y):
@@ -194,6 +199,167 @@ EXPOSURES = ["address", "address of a DenseTensor", "capsule", "method", "functi
 @pytest.mark.parametrize("before", [*EXPOSURES, "nothing"])
 def test_weights_exposed_before_the_first_use_may_be_written_later(before: str) -> None:
     run(MODEL + EXPOSED, before)
+
+
+# Writes of a static program's weight through references that were taken before the first use.
+WRITTEN = """
+way = sys.argv[1]
+scope, place = paddle.static.global_scope(), paddle.CPUPlace()
+name = layer.weight.name
+variable = scope.find_var(name)
+first = np.array(variable.get_tensor())
+
+
+def recreate(erase):
+    erase([name])
+    scope.var(name).get_tensor().set(second, place)
+
+
+second = first * 2 + 1
+other = paddle.base.core.DenseTensor()
+other.set(second, place)
+references = {
+    "bound": (variable.get_tensor, lambda get: get().set(second, place)),
+    "partial": (functools.partial(type(variable).get_tensor, variable),
+                lambda get: get().set(second, place)),
+    "function": (core.get_variable_tensor, lambda get: get(scope, name).set(second, place)),
+    "object": (variable.get_tensor(), lambda tensor: tensor.set(second, place)),
+    "slice": (variable.get_tensor()._slice(0, 2), lambda part: part.set(second[:2], place)),
+    "shared": (core.DenseTensor()._share_data_with,
+               lambda share: share(scope.find_var(name).get_tensor()).set(second, place)),
+    "set_variable": (core.set_variable, lambda set: set(scope, other, name)),
+    "set_state_dict": (main.set_state_dict, lambda set: set({name: other}, scope)),
+    "erase": (scope.erase, lambda erase: recreate(erase)),
+    "run": (executors_of_start[0].run, lambda run: run([], False)),
+    "earlier erase": (None, None),
+    "nothing": (None, lambda _: None),
+}
+reference, write = references[way]
+if way == "run":
+    variable.get_tensor().set(second, place)
+if way == "earlier erase":
+    scope.erase([name])
+    scope.var(name).get_tensor().set(second, place)
+    write = lambda _: scope.find_var(name).get_tensor().set(first, place)
+del references, variable
+paddle_ngraph.enable()
+for _ in range(20):
+    before = run()
+assert engine_runs() > 0
+write(reference)
+found = run()
+weight = np.array(scope.find_var(name).get_tensor())
+paddle_ngraph.disable()
+np.testing.assert_allclose(found, run(), rtol=1e-5, atol=1e-5)
+assert way == "nothing" or np.abs(found - before).max() > 0.01
+np.testing.assert_allclose(found, np.maximum(X @ weight + 1.0, 0), rtol=1e-4, atol=1e-5)
+"""
+
+WRITES = ["bound", "partial", "function", "object", "slice", "shared", "nothing"]
+WRITES += ["set_variable", "set_state_dict", "erase", "run"]
+
+
+@pytest.mark.slow("starts a process for each case")
+@pytest.mark.parametrize("way", [*WRITES, "earlier erase"])
+def test_weights_are_written_through_references_of_before_the_first_use(way: str) -> None:
+    run(MODEL + WRITTEN, way)
+
+
+# Predictors and references of before the first use, which follow the flag.
+PREDICTORS = """
+paddle.static.save_inference_model(folder + "/m", [x], [y], executor, program=main)
+paddle.disable_static()
+create_predictor, Pool = paddle.inference.create_predictor, paddle.inference.PredictorPool
+set_threads = paddle.inference.Config.set_cpu_math_library_num_threads
+
+
+def config():
+    made = paddle.inference.Config(folder + "/m.json", folder + "/m.pdiparams")
+    made.disable_onednn()
+    set_threads(made, 1)
+    return made
+
+
+first = create_predictor(config())
+predictors = [first, first.clone(), paddle.inference.Predictor(config())]
+pool = Pool(config(), 2)
+calls = [predictor.run for predictor in (*predictors, pool.retrieve(1))]
+tensor = paddle.to_tensor(X)
+for call in calls:
+    np.testing.assert_allclose(call([tensor])[0].numpy(), expected, rtol=1e-5)
+assert not first_use._has_begun
+paddle_ngraph.enable()
+for call in calls:
+    call([tensor])
+    paddle_ngraph.wait_for_compiles()
+    before = engine_runs()
+    np.testing.assert_allclose(call([tensor])[0].numpy(), expected, rtol=1e-5)
+    assert engine_runs() > before
+"""
+
+
+@pytest.mark.slow("starts a process")
+def test_predictors_of_before_the_first_use_follow_the_flag(tmp_path: Path) -> None:
+    run(MODEL + PREDICTORS, tmp_path)
+
+
+def test_values_of_earlier_traces_are_dropped_unless_one_is_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = names._parameters_of_traces
+    monkeypatch.setitem(table.params_dict, 1, set())
+    monkeypatch.setitem(table.tensor2value, 1, {})
+    with monkeypatch.context() as tracing:
+        tracing.setattr(to_static_hook, "is_tracing", lambda frame: True)
+        to_static_hook._clear_earlier_traces()
+    assert 1 in table.params_dict
+    to_static_hook._clear_earlier_traces()
+    assert 1 not in table.params_dict and 1 not in table.tensor2value
+    monkeypatch.setitem(table.params_dict, 1, set())  # which the end of the test removes
+    monkeypatch.setitem(table.tensor2value, 1, {})
+
+
+def test_references_to_methods_that_run_programs_are_found() -> None:
+    owner = paddle.base.core.StandaloneExecutor
+    assert not _core.is_method_referenced(owner, "run")
+    executor = owner.__new__(owner)
+    bound = executor.run
+    assert _core.is_method_referenced(owner, "run")
+    del bound
+    held = owner.run
+    assert _core.is_method_referenced(owner, "run")
+    del held
+    assert not _core.is_method_referenced(owner, "run")
+
+
+@pytest.mark.parametrize("is_referenced", [False, True])
+def test_a_pool_of_threads_may_be_in_a_call_while_a_method_is_referenced(
+    is_referenced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs.clear()
+    monkeypatch.setattr(_core, "ProgramRun", Recorder)
+    owner, lock = paddle.base.core.StandaloneExecutor, threading.Lock()
+    lock.acquire()
+    bound = owner.__new__(owner).run if is_referenced else None
+    thread = threading.Thread(target=lock.acquire)  # called from Python's library
+    thread.start()
+    calls_in_flight.treat_as_writers()
+    assert [run.is_active for run in runs] == [True] * is_referenced
+    del bound
+    for each in runs:
+        assert each.ended.wait(10)
+    lock.release()
+    thread.join()
+
+
+def test_a_thread_that_waits_for_work_is_in_no_call() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        (thread,) = pool._threads
+        while not calls_in_flight._is_waiting(sys._current_frames()[thread.ident or 0]):
+            pass
+        frame = sys._current_frames()[thread.ident or 0]
+        assert calls_in_flight._frame_by_reference(frame, False) is None
 
 
 class Recorder:

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <exception>
 #include <optional>
 #include <thread>
@@ -30,14 +31,17 @@ namespace {
 // Intercepted functions of Paddle 3.3: 5,700.
 constexpr size_t kMaxInterceptedFunctions = 8192;
 
-// The state of the interception, guarded by the GIL: the table of functions, and the index of each
-// in it.
+// The state of the interception, guarded by the GIL: the table of functions, the index of each in
+// it, and the definitions of the originals of replaceable functions, by those of the functions.
 std::array<InterceptedFunction, kMaxInterceptedFunctions>& all_functions() {
   static auto* const table = new std::array<InterceptedFunction, kMaxInterceptedFunctions>();
   return *table;
 }
 std::array<InterceptedFunction, kMaxInterceptedFunctions>& functions = all_functions();
+size_t num_functions = 0;
 std::unordered_map<const PyMethodDef*, size_t> function_indices;
+std::unordered_map<PyMethodDef*, PyMethodDef*> original_definitions;
+std::unordered_set<const PyMethodDef*> replaced_definitions;
 
 thread_local bool next_program_is_read_only = false;
 
@@ -193,8 +197,27 @@ bool sets_own_flag(PyObject* args) {
   return false;
 }
 
+PyObject* call_replacement(const InterceptedFunction& function, PyObject* self, PyObject* args,
+                           PyObject* kwargs) {
+  if (!function.is_method) return PyObject_Call(function.replacement, args, kwargs);
+  const Py_ssize_t count = PyTuple_GET_SIZE(args);
+  PyObject* const with_self = PyTuple_New(count + 1);
+  if (with_self == nullptr) return nullptr;
+  Py_INCREF(self);
+  PyTuple_SET_ITEM(with_self, 0, self);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* const argument = PyTuple_GET_ITEM(args, i);
+    Py_INCREF(argument);
+    PyTuple_SET_ITEM(with_self, i + 1, argument);
+  }
+  PyObject* const result = PyObject_Call(function.replacement, with_self, kwargs);
+  Py_DECREF(with_self);
+  return result;
+}
+
 PyObject* dispatch_call(const InterceptedFunction& function, PyObject* self, PyObject* args,
                         PyObject* kwargs) {
+  if (function.replacement != nullptr) return call_replacement(function, self, args, kwargs);
   if (function.effect == CallEffect::kMetadataOnly) return call_now(function, self, args, kwargs);
   Capture* capture = Capture::current();
   const bool accesses_data = function.effect == CallEffect::kDataAccess ||
@@ -270,8 +293,8 @@ PyCFunction stub_of(size_t number) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<uintptr_t>(ngraph_calls) + 16 * number);
 }
 
-// The table entry of a C function or method; null for other objects.
-PyMethodDef* method_definition(PyObject* function) {
+// The definition of a C function or method; null for other objects.
+PyMethodDef* definition_in(PyObject* function) {
   if (PyInstanceMethod_Check(function)) function = PyInstanceMethod_GET_FUNCTION(function);
   if (PyCFunction_Check(function)) return reinterpret_cast<PyCFunctionObject*>(function)->m_ml;
   if (PyObject_TypeCheck(function, &PyMethodDescr_Type)) {
@@ -280,7 +303,36 @@ PyMethodDef* method_definition(PyObject* function) {
   return nullptr;
 }
 
+// The definition of a C function or method, of the original where it is replaced; null for other
+// objects.
+PyMethodDef* method_definition(PyObject* function) {
+  PyMethodDef* const definition = definition_in(function);
+  return replaced_definitions.count(definition) > 0 ? original_definitions.at(definition)
+                                                    : definition;
+}
+
 constexpr int kVarargsKeywords = METH_VARARGS | METH_KEYWORDS;
+
+bool takes_keywords(const PyMethodDef& definition) {
+  return (definition.ml_flags & ~(METH_STATIC | METH_CLASS)) == kVarargsKeywords;
+}
+
+// Adds an entry to the table of functions; returns its index.
+size_t add_function() {
+  if (num_functions == kMaxInterceptedFunctions)
+    throw NgraphError("too many functions to intercept");
+  return num_functions++;
+}
+
+// The definition of a function that may be replaced. Throws NgraphError for other functions.
+PyMethodDef* replaceable_definition(const pybind11::object& function) {
+  if (!is_replaceable(function)) {
+    throw NgraphError(
+        concat(std::string(pybind11::repr(function)),
+               " cannot be replaced in place: it is no C function of the usual kind"));
+  }
+  return definition_in(function.ptr());
+}
 
 // A patched C attribute. Lives as long as its type.
 struct InterceptedAttribute {
@@ -353,18 +405,82 @@ bool has_no_arguments(const PyMethodDef& definition) { return definition.ml_flag
 void intercept_calls(const pybind11::object& function, WriteEffect write_effect) {
   PyMethodDef* definition = method_definition(function.ptr());
   if (definition != nullptr && has_no_arguments(*definition)) return;
-  if (definition == nullptr ||
-      (definition->ml_flags & ~(METH_STATIC | METH_CLASS)) != kVarargsKeywords) {
+  if (definition == nullptr || !takes_keywords(*definition)) {
     throw NgraphError(concat("calls of ", std::string(pybind11::repr(function)),
                              " cannot be announced: it is no function in C of the usual kind"));
   }
-  const size_t number = function_indices.size();
-  if (number == kMaxInterceptedFunctions)
-    throw NgraphError("too many functions to announce calls of");
-  if (!function_indices.emplace(definition, number).second) return;
+  if (function_indices.count(definition) > 0) return;
+  const size_t number = add_function();
+  function_indices.emplace(definition, number);
   functions[number].call =
       reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void (*)()>(definition->ml_meth));
   functions[number].write_effect = write_effect;
+  definition->ml_meth = stub_of(number);
+}
+
+bool is_replaceable(const pybind11::object& function) {
+  PyObject* object = function.ptr();
+  const PyMethodDef* definition = definition_in(object);
+  if (definition == nullptr || !takes_keywords(*definition)) return false;
+  if (PyObject_TypeCheck(object, &PyMethodDescr_Type)) return true;
+  if (PyInstanceMethod_Check(object)) object = PyInstanceMethod_GET_FUNCTION(object);
+  const auto* found = reinterpret_cast<const PyCFunctionObject*>(object);
+  // Other objects share the definition of their function with objects of other types, as bound
+  // methods and `__new__` do. With a vectorcall function, Python would not read the definition.
+  const bool is_own = found->m_self != nullptr &&
+                      (PyCapsule_CheckExact(found->m_self) || PyModule_Check(found->m_self));
+  return is_own && found->vectorcall == nullptr;
+}
+
+pybind11::object original_of(const pybind11::object& function) {
+  PyMethodDef* const definition = replaceable_definition(function);
+  PyObject* object = function.ptr();
+  if (PyInstanceMethod_Check(object)) object = PyInstanceMethod_GET_FUNCTION(object);
+  PyMethodDef*& original = original_definitions[definition];
+  if (original == nullptr) {
+    original = new PyMethodDef(*definition);  // never freed, as the references below
+    // pybind11 frees the text when it adds an overload.
+    if (definition->ml_doc != nullptr) original->ml_doc = strdup(definition->ml_doc);
+    Py_INCREF(object);
+  }
+  if (PyObject_TypeCheck(object, &PyMethodDescr_Type)) {
+    object = PyDescr_NewMethod(PyDescr_TYPE(object), original);
+  } else {
+    const auto* found = reinterpret_cast<const PyCFunctionObject*>(object);
+    object = PyCFunction_NewEx(original, found->m_self, found->m_module);
+  }
+  if (object == nullptr) throw pybind11::error_already_set();
+  return pybind11::reinterpret_steal<pybind11::object>(object);
+}
+
+bool is_method_referenced(const pybind11::type& owner, const std::string& name) {
+  PyObject* const method =
+      PyDict_GetItemString(reinterpret_cast<PyTypeObject*>(owner.ptr())->tp_dict, name.c_str());
+  if (method == nullptr || !PyInstanceMethod_Check(method)) return false;
+  PyObject* const function = PyInstanceMethod_GET_FUNCTION(method);
+  // The class refers to the method, and the method and original_of to the function. A bound method
+  // refers to the function, an unbound one is the method of the class.
+  const size_t known = 1 + original_definitions.count(definition_in(function));
+  return Py_REFCNT(method) > 1 || static_cast<size_t>(Py_REFCNT(function)) > known;
+}
+
+void replace_calls(const pybind11::object& function, const pybind11::object& replacement) {
+  PyMethodDef* const definition = replaceable_definition(function);
+  if (replaced_definitions.count(definition) > 0) {
+    throw NgraphError(concat(std::string(pybind11::repr(function)), " is replaced already"));
+  }
+  original_of(function);  // which defines the original
+  PyMethodDef* const original = original_definitions.at(definition);
+  const size_t number = add_function();
+  functions[number].is_method = PyObject_TypeCheck(function.ptr(), &PyMethodDescr_Type) != 0;
+  functions[number].replacement = replacement.inc_ref().ptr();
+  // An earlier interception applies to the original from now on.
+  original->ml_meth = definition->ml_meth;
+  if (const auto found = function_indices.find(definition); found != function_indices.end()) {
+    function_indices.emplace(original, found->second);
+    function_indices.erase(definition);
+  }
+  replaced_definitions.insert(definition);
   definition->ml_meth = stub_of(number);
 }
 

@@ -1,11 +1,13 @@
-// Interception of Paddle's functions that may write the eager tensors passed to them.
+// Interception of Paddle's C functions: of those that may write the eager tensors passed to them,
+// and of those that Python functions replace.
 //
-// An operator of dynamic mode is a C function of Python, and there are some 3,000. Most write
-// nothing, and no list of the writing ones would stay complete: every function inspects its
-// arguments, and where one has the memory of a weight (exposure.h, watch_weight), weights are
-// treated as being written during the call. The inspection is installed beneath the function
-// object, where Python finds the C function to call, so references taken before the interception
-// are covered too.
+// An operator of dynamic mode is a C function of Python, of which 3,400 are intercepted; with the
+// other functions that compiled layers need, 5,700. Most write nothing, and no list of the writing
+// ones would stay complete: every operator inspects its arguments, and where one has the memory of
+// a weight (exposure.h, watch_weight), weights are treated as being written during the call. Both
+// interceptions are installed beneath the function object, where Python finds the C function to
+// call, so references taken before the interception are covered too: names imported from modules,
+// bound and unbound methods, partial functions.
 #pragma once
 
 #include <pybind11/pytypes.h>
@@ -85,6 +87,9 @@ struct InterceptedFunction {
   bool is_method = false;
   std::string name;
   DeferralRule rule;
+  // The Python function that all calls are passed to, see replace_calls; null: none. It has no
+  // other member but `is_method`.
+  PyObject* replacement = nullptr;
 };
 
 // During its lifetime no other thread is in an intercepted function, other than those of
@@ -125,6 +130,22 @@ void intercept_attribute(const pybind11::object& attribute, const std::string& n
 // keyword arguments. Without any arguments it has nothing to write. Idempotent. Throws NgraphError
 // for functions of other types.
 void intercept_calls(const pybind11::object& function, WriteEffect write_effect);
+
+// Whether `function` is a C function that replace_calls can replace: a function of pybind11 or of a
+// module, or a method of a C type, that takes positional and keyword arguments.
+bool is_replaceable(const pybind11::object& function);
+
+// A callable that is this function now and after replace_calls, where interception applies to it.
+// Throws NgraphError for functions that are not replaceable.
+pybind11::object original_of(const pybind11::object& function);
+
+// Whether anything but its class refers to a method of Paddle's core. A call in progress does, and
+// so does a bound method.
+bool is_method_referenced(const pybind11::type& owner, const std::string& name);
+
+// Passes calls of `function` through any reference to `replacement` from now on. Throws NgraphError
+// for functions that are not replaceable, or were replaced before.
+void replace_calls(const pybind11::object& function, const pybind11::object& replacement);
 
 // Has intercepted calls of `function` computed by the substitute from now on. Throws NgraphError if
 // the calls are not intercepted.

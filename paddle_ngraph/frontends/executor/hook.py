@@ -91,7 +91,12 @@ def _creating_switch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Patch of an executor's ``run``, which creates the switch of an executor that lacks one."""
+    """``run`` of an executor; an executor that was created before the hook gets its switch here.
+
+    Its interpreter is rebuilt, because nothing has recorded whether its variables were erased. A
+    ProgramDesc program that was fed before the hook runs by Paddle once more, since its feeds have
+    Paddle's format.
+    """
 
     @wraps(original)
     def run(
@@ -104,9 +109,10 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
         if not place.is_cpu_place():
             return original(self, feed_names, return_numpy, enable_job_schedule_profiler)
         if not isinstance(executor, SwitchedExecutor):
-            executor = SwitchedExecutor(place, plan_of(self), scope_of(self), executor)
+            executor = SwitchedExecutor(place, plan_of(self), scope_of(self), is_unused=False)
             exchange_native(self, executor)
         this_run = of_argument(enable_job_schedule_profiler)
+        this_run.is_on &= this_run is enable_job_schedule_profiler or not executor.is_legacy
         results = original(self, feed_names, return_numpy, this_run)
         return _with_own_memory(results) if executor.is_legacy and this_run.is_on else results
 

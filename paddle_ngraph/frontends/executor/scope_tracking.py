@@ -88,7 +88,6 @@ class ScopeBound(Generic[T]):
         scope: The scope of the variables.
         names: Returns the names of the variables.
         make: Creates the object.
-        made: The first object, if it exists already.
     """
 
     def __init__(
@@ -96,12 +95,11 @@ class ScopeBound(Generic[T]):
         scope: Scope,
         names: Callable[[], frozenset[str]],
         create: Callable[[Binding], T],
-        first: T | None = None,
     ) -> None:
         self._scope = scope
         self._names = names
         self._create = create
-        self._current = None if first is None else (Binding(scope, names()), first)
+        self._current: tuple[Binding, T] | None = None
 
     def get(self) -> T:
         current = self._current

@@ -49,23 +49,21 @@ class SwitchedExecutor:
         place: The device of the plan: a CPU.
         plan: Paddle's plan.
         scope: The variables, shared by both paths of execution.
-        executor: Paddle's executor of the plan, if it exists already.
+        is_unused: Whether no executor of the plan has been created.
 
     Attributes:
         is_legacy: Whether the plan consists of ProgramDesc programs.
     """
 
-    def __init__(
-        self, place: Any, plan: Plan, scope: Scope, executor: Executor | None = None
-    ) -> None:
+    def __init__(self, place: Any, plan: Plan, scope: Scope, is_unused: bool = True) -> None:
         self._place = place
         self._paddle_plan = plan
         self._scope = scope
         self.is_legacy = any(t not in plan.job_types() for t in paddle_plans.job_types(plan))
         # Whether Paddle's executor of the plan is still to be created for the first time.
-        self._is_unused = executor is None
+        self._is_unused = is_unused
         self._paddle_executor = scope_tracking.ScopeBound(
-            scope, self._names, self._create_paddle_executor, executor
+            scope, self._names, self._create_paddle_executor
         )
         self._rewritten: RewrittenPlan | None = None
         self._transpiled: RewrittenPlan | None = None

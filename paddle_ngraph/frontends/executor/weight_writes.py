@@ -22,7 +22,7 @@ that a release with additional functions fails there.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import Any, TypeVar
@@ -36,20 +36,34 @@ from paddle_ngraph.paddle_private.protocols import Tensor, Variable
 from paddle_ngraph.utils.once import once
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
+_before_first_use = _core.ProgramRun(True)
 _may_write = ThreadLocal(True)
+_get_tensor: Callable[[Variable], Tensor] = replaced.GET_TENSOR.original
 T = TypeVar("T")
 
 
 def install_at_import() -> None:
-    """Patches Paddle's core, and registers earlier exposures and trainers.
+    """Patches the functions whose effects cannot be found later.
 
-    Code that runs before the first use may keep one of these functions, such as a tensor's bound
-    ``get_tensor``, and call it later: only a patch at import sees that call.
+    Until the first use, weights are treated as being written: an engine operator that runs earlier,
+    however that came about, has no constants.
     """
+    _before_first_use.__enter__()
     _replace(
         (replaced.EXPOSE_ADDRESSES, _exposing_address),
         (replaced.SHARE_MEMORY, _sharing_memory),
-        (replaced.RETAIN_ADDRESSES, _retaining_address),
+    )
+
+
+def install_for_predictors() -> None:
+    """Patches the methods of predictors' handles that retain addresses."""
+    _replace((replaced.RETAIN_ADDRESSES, _retaining_address))
+
+
+@once
+def install() -> None:
+    """Patches Paddle's core, and registers earlier exposures, trainers, and calls in flight."""
+    _replace(
         (replaced.EXPOSE_TENSORS, _exposing_tensors),
         (replaced.RUN_PROGRAMS, _declaring_run),
         (replaced.START_TRAINER, _declaring_trainer),
@@ -59,13 +73,9 @@ def install_at_import() -> None:
         _track_exposure(tensor)
     for trainer in _core.live_objects(TrainerBase):
         may_write_during_lifetime(trainer)
-
-
-@once
-def install() -> None:
-    """Intercepts operators of dynamic mode, and registers calls in flight."""
     _intercept_eager_writes()
     calls_in_flight.treat_as_writers()
+    _before_first_use.__exit__(None, None, None)
 
 
 def _replace(
@@ -97,9 +107,7 @@ def may_write_during_lifetime(target: Any) -> None:
 
 def tensor_of(variable: Variable) -> Tensor:
     """The tensor of a variable without an exposure, for callers that only read it."""
-    get_tensor = type(variable).get_tensor
-    tensor: Tensor = getattr(get_tensor, "__wrapped__", get_tensor)(variable)
-    return tensor
+    return _get_tensor(variable)
 
 
 class _TensorRef(weakref.ref[Tensor]):
@@ -130,7 +138,10 @@ def _exposing_tensors(original: Callable[..., T]) -> Callable[..., T]:
         # As in a run, no variable gets other memory until the exposure is recorded.
         with _core.ProgramRun(False):
             returned = original(*args, **kwargs)
-            for tensor in _tensors_in(returned):
+            # A tensor by itself, without a generator: this is most calls.
+            is_tensor = type(returned) is DenseTensor
+            tensors: Iterable[Any] = (returned,) if is_tensor else _tensors_in(returned)
+            for tensor in tensors:
                 _track_exposure(tensor)
         return returned
 

@@ -31,13 +31,13 @@ from paddle_ngraph.frontends.saved_models import saved_model
 from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
+    INFERENCE_CLASSES,
     AnalysisConfig,
     DenseTensor,
     PaddleDType,
     copy_of,
     operators_compute,
 )
-from paddle_ngraph.paddle_private.place import replace_everywhere
 from paddle_ngraph.paddle_private.protocols import Config, Handle, Predictor, Scope, Tensor
 from paddle_ngraph.partitioning import cost_model, program_pass
 from paddle_ngraph.partitioning.analysis.block_view import changes_parameters
@@ -49,13 +49,12 @@ from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 PASS = "ngraph_pass"
 
-_Pool = replaced.PREDICTOR_POOL.current
-_create: Callable[[Config], Predictor] = replaced.CREATE_PREDICTOR.current
-_init = replaced.INIT_PREDICTOR.current
-_run = replaced.RUN_PREDICTOR.current
-_clone: Callable[..., Predictor] = replaced.CLONE_PREDICTOR.current
-_init_config = replaced.CREATE_CONFIG.current
-_enable_custom_passes = replaced.ENABLE_PASSES.current
+_create: Callable[[Config], Predictor] = replaced.CREATE_PREDICTOR.original
+_init = replaced.INIT_PREDICTOR.original
+_run = replaced.RUN_PREDICTOR.original
+_clone: Callable[..., Predictor] = replaced.CLONE_PREDICTOR.original
+_init_config = replaced.CREATE_CONFIG.original
+_enable_custom_passes = replaced.ENABLE_PASSES.original
 
 # A decorator: no handler of a signal but Ctrl-C runs while Paddle creates or runs a predictor,
 # since Paddle's predictors run, and are created, one at a time.
@@ -85,9 +84,31 @@ _UNSUPPORTED_SETTERS = {
 }
 
 
-def install() -> None:
-    """Installs the hook; a second call changes nothing."""
+_install_lock = new_lock()
+_is_installed = False
+
+
+def install_at_import() -> None:
+    """Has the hook installed by the first configuration, without which there is no predictor."""
     replaced.CREATE_CONFIG.replace(lambda _: _copying_settings)
+    if any(map(_core.live_objects, INFERENCE_CLASSES)):
+        install()
+
+
+def install() -> None:
+    """Installs the hook, once; other threads wait until that is done."""
+    global _is_installed
+    if _is_installed:
+        return
+    with _install_lock:
+        if not _is_installed:
+            _install()
+            _is_installed = True
+
+
+def _install() -> None:
+    weight_writes.install_for_predictors()
+    replaced.CREATE_PREDICTOR.replace(lambda _: create_predictor)
     replaced.ENABLE_PASSES.replace(lambda _: _recording_passes)
     replaced.SET_THREADS.replace(_recording_threads)
     replaced.SET_MODEL_BUFFER.replace(_recording_buffers)
@@ -103,20 +124,12 @@ def install() -> None:
         target.replace(_on_plain_predictor)
     for target in replaced.GET_HANDLES:
         target.replace(_exposing_handles)
-    _replace_names()
+    replaced.CREATE_POOL.replace(lambda _: staticmethod(_create_pool))
 
 
 def install_pool() -> None:
     """Patches the copying of results, which with the engine on uses pooled memory."""
     replaced.COPY_RESULT.replace(_copying_to_pool)
-
-
-def _replace_names() -> None:
-    """Replaces Paddle's functions in all modules that refer to them, under any name."""
-    replace_everywhere(
-        [(_create, create_predictor), (_Pool, PredictorPool)],
-        except_in=globals(),
-    )
 
 
 # -- configurations ----------------------------------------------------------------------------
@@ -149,6 +162,8 @@ def _settings_of(config: Config) -> _ConfigSettings:
 
 @wraps(_init_config)
 def _copying_settings(self: Config, *args: Any) -> None:
+    """Creates a configuration; a copy has the settings of its original."""
+    install()
     _init_config(self, *args)
     if args and isinstance(args[0], AnalysisConfig) and args[0] in _settings:
         _settings[self] = copy(_settings[args[0]])
@@ -841,8 +856,13 @@ def _large_shape(handle: Handle) -> list[int] | None:
         return None
 
 
+def _create_pool(cls: type, *args: Any, **kwargs: Any) -> PredictorPool:
+    """``__new__`` of Paddle's class, which stays itself under all names that refer to it."""
+    return PredictorPool(*args, **kwargs)
+
+
 class PredictorPool:
-    """Predictors that share parameters; replaces Paddle's class of this name."""
+    """Predictors that share parameters, in place of those of Paddle's class of this name."""
 
     def __init__(self, config: Config, size: int) -> None:
         if size < 1:

@@ -69,12 +69,17 @@ _OVERWRITTEN = (
 )
 
 
-def install() -> None:
-    """Patches Paddle's backward passes, so that the options of the current pass are known."""
-    retain, create = "retain_graph", "create_graph"
-    replaced.RUN_BACKWARD.replace(lambda original: _recording_options(original, {retain: 2}))
+def install_at_import() -> None:
+    """Patches ``paddle.grad`` to record whether the process has differentiated twice."""
     replaced.RUN_PARTIAL_GRAD.replace(
-        lambda original: _pinning(_recording_options(original, {create: 4}, retains=True))
+        lambda original: _pinning(_recording_options(original, {"create_graph": 4}, retains=True))
+    )
+
+
+def install() -> None:
+    """Patches backward passes to record their options."""
+    replaced.RUN_BACKWARD.replace(
+        lambda original: _recording_options(original, {"retain_graph": 2})
     )
 
 

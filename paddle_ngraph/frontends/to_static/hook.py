@@ -11,6 +11,7 @@ of them runs, or neither is.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -40,7 +41,9 @@ from paddle_ngraph.paddle_private.names import (
     clone_program,
     expected_place,
     hook_of_runs,
+    is_tracing,
     is_train_mode,
+    keys_of_traces,
     known_attributes_of,
     layers_in,
     layers_of,
@@ -102,18 +105,10 @@ _acquired_scope: ThreadLocal[Scope | None] = ThreadLocal(None)
 _traced: dict[int, ref[Program]] = {}
 
 
-def install_at_import() -> None:
-    """Patches ``to_static`` so that no program gets parameter values of an earlier, failed trace.
-
-    Paddle keeps these values in a table if the trace raises. They are cleared before the trace of
-    the next program at the same address. The patch is made at import, since traces from before the
-    first use of nGraph leave values, too.
-    """
-    replaced.KEY_OF_TRACE.replace(_clearing_stale_trace)
-
-
 def install() -> None:
-    """Patches ``to_static``; a second call changes nothing."""
+    """Installs the hook; a second call changes nothing."""
+    replaced.KEY_OF_TRACE.replace(_clearing_stale_trace)
+    _clear_earlier_traces()
     replaced.RUN_STATIC.replace(lambda original: _releasing_scope(_with_switch(original)))
     replaced.GET_SCOPE.replace(_acquiring_scope)
     skip_frames_of((f"{Path(paddle_ngraph.__file__).parent}{os.sep}",))
@@ -142,6 +137,14 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
                 return original(self, inputs, parameters, (programs.attributes, *others))
 
     return call_run_impl_with_hook
+
+
+def _clear_earlier_traces() -> None:
+    """Drops the values that traces before the first use have left, unless a trace is running."""
+    keys = keys_of_traces()
+    if not any(map(is_tracing, sys._current_frames().values())):
+        for key in keys:
+            clear_trace(key)
 
 
 def _is_engine_requested() -> bool:

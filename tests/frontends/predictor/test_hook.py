@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import types
 from pathlib import Path
 
 import numpy as np
@@ -239,15 +238,6 @@ def test_every_way_to_make_one_can_be_switched(tmp_path, make, form, enabled_fir
             assert_equal(predict(predictor, feed), native(files, feed))
     with paddle_ngraph.use_ngraph(), engine_runs():
         assert_equal(predict(predictor, images()), expected)
-
-
-def test_a_name_imported_earlier_is_found(monkeypatch):
-    module = types.ModuleType("serving_of_somebody")
-    module.make, module.Pool = predictor_hook._create, predictor_hook._Pool
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    predictor_hook._replace_names()
-    assert module.make is inference.create_predictor
-    assert module.Pool is inference.PredictorPool
 
 
 SCRIPT = """

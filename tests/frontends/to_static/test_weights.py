@@ -424,7 +424,7 @@ def test_a_model_that_has_served_pays_for_the_next_one(load, tmp_path):
 
 def numbers_of(model: Model) -> np.ndarray:
     """The memory of the weight, by an address whose exposure is not recorded."""
-    address = paddle.base.core.DenseTensor._ptr.__wrapped__(model.weight.get_tensor())
+    address = _core.original_of(paddle.base.core.DenseTensor._ptr)(model.weight.get_tensor())
     pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
     return np.ctypeslib.as_array(pointer, (48, SIZE))
 
