@@ -70,7 +70,7 @@ StaticFunction = _read("paddle.jit.dy2static.program_translator", "StaticFunctio
 ASTStaticFunction = _read("paddle.jit.dy2static.program_translator", "ASTStaticFunction")
 PirTranslatedLayer = _read("paddle.jit.pir_translated_layer", "PirTranslatedLayer")
 LegacyTranslatedLayer = _read("paddle.jit.translated_layer", "TranslatedLayer")
-RNNBase = _read("paddle.nn.layer.rnn", "RNNBase")
+RNNBase: Any = _read("paddle.nn.layer.rnn", "RNNBase")
 PartialProgramLayer: Any = resolve(_LAYER)
 
 # -- distributed processes -----------------------------------------------------------------------
