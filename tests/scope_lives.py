@@ -141,6 +141,8 @@ def live(life: Life, steps: tuple[str, ...], losses: list[Any], predictions: lis
 
 def main(kind: str, part: int, of: int) -> None:
     """Runs every ``of``-th life of a type."""
+    paddle_ngraph.enable()  # before the first use, Paddle itself crashes after an erasure
+    paddle_ngraph.disable()
     with OldIrGuard() if kind == "old_style" else nullcontext():
         losses, predictions = expected(Life(kind))
         lives = list(itertools.product(STEPS, repeat=LENGTH))
