@@ -6,8 +6,11 @@ type hangs: so this is a script of its own, ``python -m tests.signal_cases CASE`
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
+import _thread
 import asyncio
 import contextlib
+import ctypes
 import faulthandler
 import importlib
 import itertools
@@ -34,8 +37,10 @@ from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import build, denylist, registry
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.dynamic.lazy import calls as captured_calls
+from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 from paddle_ngraph.frontends.to_static import gradients
-from paddle_ngraph.partitioning import background_compile
+from paddle_ngraph.frontends.to_static import hook as to_static_hook
+from paddle_ngraph.partitioning import background_compile, program_pass
 from paddle_ngraph.utils import signals
 from tests.programs import Program, chain, cores_of_plans, floats
 from tests.zips import zip_equal
@@ -425,6 +430,7 @@ RUNNERS: dict[str, Callable[[], Callable[[], Any]]] = {
     "to_static": lambda: static_function(False),
     "to_static, training": lambda: static_function(True),
     "compile": lambda: dynamic(paddle_ngraph.compile, False),
+    "compile, training": lambda: dynamic(paddle_ngraph.compile, True),
     "predictor": lambda: of_predictor(network, False),
     "predictor, intervals": lambda: of_predictor(in_two_subgraphs, False),
     "predictor by name": lambda: of_predictor(in_two_subgraphs, True),
@@ -717,23 +723,24 @@ def others_settings() -> None:
 @contextmanager
 def at_exchange(place: int, act: Callable[[], None], is_late: bool) -> Iterator[list[int]]:
     """Calls ``act`` before or after a handler is exchanged; records the signals exchanged."""
-    original = _core.set_signal_handler
+    original = _signal.signal
     exchanged: list[int] = []
 
-    def exchange(number: int, handler: Any) -> None:
+    def exchange(number: int, handler: Any) -> Any:
         exchanged.append(number)
         is_it = len(exchanged) == place
         if is_it and not is_late:
             act()
-        original(number, handler)
+        before = original(number, handler)
         if is_it and is_late:
             act()
+        return before
 
-    _core.set_signal_handler = exchange
+    _signal.signal = exchange
     try:
         yield exchanged
     finally:
-        _core.set_signal_handler = original
+        _signal.signal = original
 
 
 def at_any_exchange() -> None:
@@ -801,6 +808,107 @@ def of_each(case: Callable[[str], None], names: list[str]) -> Callable[[], None]
 
 
 NAMES = list(RUNNERS)
+# The rewriting of predictors' programs lets Ctrl-C through Paddle.
+CREATING = [name for name in RUNNERS if not name.startswith("predictor")]
+
+
+class TimeLimit(Exception):
+    """An exception of the types that failures of builds have."""
+
+
+def raise_limit(*_: object) -> None:
+    raise TimeLimit
+
+
+def interrupt_from_thread() -> None:
+    in_thread(_thread.interrupt_main)
+
+
+def raise_in_main_thread() -> None:
+    """Raises an exception in the main thread, as a watchdog does."""
+    main = ctypes.c_ulong(threading.get_ident())
+    in_thread(lambda: ctypes.pythonapi.PyThreadState_SetAsyncExc(main, ctypes.py_object(TimeLimit)))
+
+
+def in_thread(act: Callable[[], object]) -> None:
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
+
+
+INTERRUPTIONS: dict[str, tuple[Callable[[], None], type[BaseException]]] = {
+    "SIGALRM": (partial(signal.raise_signal, signal.SIGALRM), TimeLimit),
+    "Ctrl-C": (interrupt, KeyboardInterrupt),
+    "interrupt_main": (interrupt_from_thread, KeyboardInterrupt),
+    "other thread": (raise_in_main_thread, TimeLimit),
+}
+
+# Functions and methods that run while programs are created, by the names of runners.
+MAKING_GRAPHS = (
+    (trace_graph, "check_dynamic_sizes"),
+    (trace_graph, "partition_stages"),
+    (trace_graph.TraceStage, "_layer"),
+    (trace_graph.TraceStage, "_append"),
+    (to_static_hook._LayerPrograms, "rewritten"),
+    (program_pass, "_partition_block"),
+    (program_pass, "rewrite"),
+)
+
+
+def while_programs_are_created(names: list[str]) -> None:
+    """Interruptions of each type, once before and once after a function: each is raised once."""
+    signal.signal(signal.SIGALRM, raise_limit)
+    met = 0
+    for name, (home, place), (kind, (act, expected)), is_late in itertools.product(
+        names, MAKING_GRAPHS, INTERRUPTIONS.items(), (False, True)
+    ):
+        paddle_ngraph.disable()
+        run = RUNNERS[name]()
+        native = run()
+        paddle_ngraph.enable()
+        raised = 0
+        with once_at_function(home, place, act, is_late) as calls:
+            for _ in range(3):
+                try:
+                    assert_close(run(), native)
+                except expected:
+                    raised += 1
+        assert raised == len(calls), f"{name}, {place}, {kind}, {is_late}: raised {raised} times"
+        met += raised
+        before = paddle_ngraph.stats()["engine_runs"]
+        for _ in range(2):
+            assert_close(run(), native)
+        assert paddle_ngraph.stats()["engine_runs"] > before, f"{name}, {place}, {kind}: native"
+        assert denylist.count() == 0
+    print(met)
+    assert met >= len(names) * len(INTERRUPTIONS)
+
+
+@contextmanager
+def once_at_function(
+    home: Any, name: str, act: Callable[[], None], is_late: bool
+) -> Iterator[list[str]]:
+    """Calls ``act`` before or after the first call of a function or method."""
+    original = getattr(home, name)
+    calls: list[str] = []
+
+    def struck(*args: Any, **kwargs: Any) -> Any:
+        is_first = not calls
+        if is_first:
+            calls.append("called")
+        if is_first and not is_late:
+            act()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            if is_first and is_late:
+                act()
+
+    setattr(home, name, struck)
+    try:
+        yield calls
+    finally:
+        setattr(home, name, original)
 
 
 def where_autograd_calls() -> None:
@@ -869,6 +977,10 @@ CASES: dict[str, Callable[[], None]] = {
     **{f"calls, {n}": partial(calls, n, 4) for n in range(4)},
     **{f"at any moment, {n}": of_each(at_any_moment, NAMES[n::3]) for n in range(3)},
     "from a handler": of_each(from_a_handler, NAMES),
+    **{
+        f"while programs are created, {n}": partial(while_programs_are_created, CREATING[n::3])
+        for n in range(3)
+    },
     **{
         case.__name__: case
         for case in (

@@ -11,7 +11,6 @@
 namespace paddle_ngraph {
 
 enum class PythonCallback {
-  kDeferSignals,
   kVerifyGraph,
   kBuildEnvironment,
   kRememberShapes,
@@ -32,8 +31,7 @@ enum class PythonCallback {
 };
 
 // Module and name of each function, in the order of PythonCallback.
-inline constexpr std::array<std::pair<const char*, const char*>, 18> kPythonCallbacks = {{
-    {"paddle_ngraph.utils.signals", "hold"},
+inline constexpr std::array<std::pair<const char*, const char*>, 17> kPythonCallbacks = {{
     {"paddle_ngraph.ir.graph", "verify"},
     {"paddle_ngraph.conversion.disk_cache", "build_environment"},
     {"paddle_ngraph.conversion.dynamic_shapes", "remember"},

@@ -12,6 +12,7 @@
 #include "core/common/error.h"
 #include "core/common/fault_injection.h"
 #include "core/common/float_environment.h"
+#include "core/common/deferred_signals.h"
 #include "core/common/python_callbacks.h"
 #include "core/engine/compile_job.h"
 #include "core/engine/engine_settings.h"

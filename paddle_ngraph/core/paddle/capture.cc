@@ -13,6 +13,7 @@
 #include "paddle/phi/core/dense_tensor.h"
 
 #include "core/common/caches.h"
+#include "core/common/deferred_signals.h"
 #include "core/common/error.h"
 #include "core/common/python_callbacks.h"
 #include "core/paddle/call_interception.h"
@@ -1280,6 +1281,9 @@ std::vector<int> Capture::outputs() const {
 bool Capture::compute() {
   if (node_ == root_.get()) is_recording_ = true;
   if (is_recording_) return true;
+  // Begun first, so that it ends when this object is consistent. An exception in compute_outputs()
+  // is thus one of the graph or of an operator, except a Ctrl-C in a run of a program.
+  const DeferredSignals deferral(DeferredSignals::CtrlC::kDeferred);
   const NoCapture none;
   const GcPause gc_pause;
   is_computing_ = true;

@@ -271,7 +271,8 @@ def _switch(layer: StaticLayer, attributes: Any) -> _LayerSwitch:
     if found is None or found.layer_attributes is not attributes:
         known = known_attributes_of(layer).items()
         _, is_training, in_sot_mode = next(key for key, value in known if value is attributes)
-        created = _LayerSwitch(layer, attributes, is_training, in_sot_mode)
+        with signals.deferred_signals():
+            created = _LayerSwitch(layer, attributes, is_training, in_sot_mode)
         found = switches[id(attributes)] = created
     return found
 
@@ -306,7 +307,7 @@ class _LayerSwitch:
         if 0 in sizes:
             return None  # uses Paddle's programs, whose kernels have rules for empty tensors
         if self._needs_rewrite(sizes):
-            with _rewrite_lock:
+            with signals.deferred_signals(), _rewrite_lock:
                 if self._needs_rewrite(sizes):
                     self._rewrite_for(sizes)
         return self._programs
@@ -314,7 +315,7 @@ class _LayerSwitch:
     def report(self) -> Report:
         """The report of the pass on both programs."""
         if not self._is_rewritten:
-            with _rewrite_lock:
+            with signals.deferred_signals(), _rewrite_lock:
                 self._rewrite_for([])
         if self._report is None:
             raise NgraphError(f"the programs stay native: {self._fallback_reason}")
