@@ -17,10 +17,10 @@
 #include "paddle/utils/pybind.h"
 
 #include "core/common/caches.h"
+#include "core/common/deferred_signals.h"
 #include "core/common/error.h"
 #include "core/common/fault_injection.h"
 #include "core/common/memory_pool.h"
-#include "core/common/deferred_signals.h"
 #include "core/common/python_callbacks.h"
 #include "core/common/threads.h"
 #include "core/engine/compile_job.h"

@@ -67,7 +67,7 @@ struct Signal {
 
 // The state of the main thread, guarded by the GIL. Never destroyed.
 struct MainThread {
-  std::vector<CtrlC> sections;  // the nested sections, the outermost one first
+  std::vector<CtrlC> sections;  // the nested sections, the outermost one first; none inherits
   bool is_replaced = false;     // whether one of them has replaced the handlers
   std::vector<Signal> signals;
   std::vector<int> arrived;        // each signal once, as Python does while it runs no code
@@ -295,6 +295,9 @@ DeferredSignals::DeferredSignals(CtrlC ctrl_c) {
   begin_deferring_exceptions();
   is_in_main_thread_ = PyThread_get_thread_ident() == state.id;
   if (!is_in_main_thread_) return;
+  if (ctrl_c == CtrlC::kInherited) {
+    ctrl_c = state.sections.empty() ? CtrlC::kRaises : state.sections.back();
+  }
   state.sections.push_back(ctrl_c);
   if (!state.is_replaced && has_handlers(state, ctrl_c)) {
     state.is_replaced = replaces_ = true;

@@ -21,8 +21,8 @@ namespace paddle_ngraph {
 class DeferredSignals {
  public:
   // Whether Ctrl-C raises KeyboardInterrupt inside the section, unless the user has a handler for
-  // it, or defers it, too.
-  enum class CtrlC { kRaises, kDeferred };
+  // it, or is deferred, too; or as around the section, where it raises if there is no other.
+  enum class CtrlC { kRaises, kDeferred, kInherited };
 
   // Throws pybind11::error_already_set for a Ctrl-C that arrived before, if Ctrl-C raises.
   explicit DeferredSignals(CtrlC ctrl_c);

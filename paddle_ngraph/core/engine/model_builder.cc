@@ -9,10 +9,10 @@
 
 #include "paddle/common/enforce.h"
 
+#include "core/common/deferred_signals.h"
 #include "core/common/error.h"
 #include "core/common/fault_injection.h"
 #include "core/common/float_environment.h"
-#include "core/common/deferred_signals.h"
 #include "core/common/python_callbacks.h"
 #include "core/engine/compile_job.h"
 #include "core/engine/engine_settings.h"
@@ -183,7 +183,7 @@ auto with_deferred_signals(DeferredSignals::CtrlC ctrl_c, Function&& function, F
 template <typename Function>
 auto with_python(Function&& function) {
   py::gil_scoped_acquire gil;
-  return with_deferred_signals(DeferredSignals::CtrlC::kRaises, function,
+  return with_deferred_signals(DeferredSignals::CtrlC::kInherited, function,
                                [](const py::error_already_set& error) {
                                  const auto text = message_of(error);
                                  if (error.matches(PyExc_MemoryError)) throw std::bad_alloc();
