@@ -471,10 +471,11 @@ class _LayerPrograms:
         for each in ("fm_names", "bm_names"):
             names[each] = [name for name in names[each] if name in saved_names]
         shared = set(replacements.values())
+        fallback_only = saved.fallback_only_names()
         names["no_need_buffers_names"] = [
             name
             for name in names["no_need_buffers_names"]
-            if name not in shared and saved.is_fallback_only(name)
+            if name not in shared and name in fallback_only
         ]
         attributes = {
             **names,
@@ -619,10 +620,10 @@ class _SavedValues:
             self._forward.remove_op(op)
         return replacements
 
-    def is_fallback_only(self, name: str) -> bool:
-        """Whether a name is an argument of the backward program that no engine operator reads."""
-        value = self._backward.kwargs().get(name)
-        return value is not None and not _is_read_by_engine(value)
+    def fallback_only_names(self) -> set[str]:
+        """The names of the backward program's arguments that no engine operator reads."""
+        arguments = self._backward.kwargs()
+        return {name for name, value in arguments.items() if not _is_read_by_engine(value)}
 
     def _outputs(self) -> Iterator[Operation]:
         return (op for op in self._forward.ops if op.name() == SHADOW_OUTPUT)
