@@ -23,6 +23,7 @@
 #include "core/common/memory_pool.h"
 #include "core/common/python_callbacks.h"
 #include "core/common/threads.h"
+#include "core/engine/awaited_build.h"
 #include "core/engine/compile_job.h"
 #include "core/engine/disk_cache.h"
 #include "core/engine/engine_settings.h"
@@ -957,6 +958,12 @@ PYBIND11_MODULE(_core, module) {
       .def("cancel", &CompileJob::cancel, "From here on nothing becomes of it.")
       .def_property_readonly("graph", &CompileJob::graph)
       .def_property_readonly("fallback_runs", &CompileJob::fallback_runs);
+
+  py::class_<AwaitedBuild, std::shared_ptr<AwaitedBuild>>(
+      module, "AwaitedBuild", "A build in a thread, for a run that waits for it.")
+      .def("begin", &AwaitedBuild::begin)
+      .def("build", &AwaitedBuild::build, release)
+      .def("wait", &AwaitedBuild::wait, release, py::arg("seconds"));
 
   py::class_<NgraphFunction, std::shared_ptr<NgraphFunction>>(module, "NgraphFunction",
                                                               "A compiled function.")

@@ -19,6 +19,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 
 from paddle_ngraph import _core, flags
@@ -27,7 +28,7 @@ from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.ir.graph import Graph, Op
 from paddle_ngraph.partitioning import cost_model
 from paddle_ngraph.settings import SETTINGS
-from paddle_ngraph.utils import clock
+from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.fork_safe_locks import new_condition
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
@@ -303,6 +304,32 @@ def may_leave(text: str) -> bool:
 def take(job: _core.CompileJob) -> bool:
     """Queues a compile job; ``False`` if the queue rejects it. Called by the C++ engine."""
     return _queue.submit(job)
+
+
+def wait_for_build(build: _core.AwaitedBuild) -> bool:
+    """Has a thread build the function that a run of the main thread needs, and waits for it.
+
+    Ctrl-C ends the wait, not the build. Called by the C++ engine.
+
+    Returns:
+        ``False`` if the caller has to build the function itself.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    with signals.deferred_signals():
+        if build.begin():
+            # With the context of the run, such as the processor for which functions are built. The
+            # thread is no daemon, because the exit of the process during a build would crash.
+            thread = threading.Thread(
+                target=copy_context().run, args=(build.build,), name="paddle_ngraph build"
+            )
+            try:
+                thread.start()
+            except RuntimeError:  # the process is exiting
+                return False
+    while not build.wait(SETTINGS.interrupt_check_seconds):
+        pass  # a handler of Ctrl-C may raise here
+    return True
 
 
 def wait(timeout: float | None = None) -> bool:

@@ -23,6 +23,7 @@ enum class PythonCallback {
   kShouldCompileInBackground,
   kSubmitCompileJob,
   kWaitForCompileJobs,
+  kWaitForBuild,
   kMaySkipCompile,
   kApplyPass,
   kError,
@@ -31,7 +32,7 @@ enum class PythonCallback {
 };
 
 // Module and name of each function, in the order of PythonCallback.
-inline constexpr std::array<std::pair<const char*, const char*>, 17> kPythonCallbacks = {{
+inline constexpr std::array<std::pair<const char*, const char*>, 18> kPythonCallbacks = {{
     {"paddle_ngraph.ir.graph", "verify"},
     {"paddle_ngraph.conversion.disk_cache", "build_environment"},
     {"paddle_ngraph.conversion.dynamic_shapes", "remember"},
@@ -44,6 +45,7 @@ inline constexpr std::array<std::pair<const char*, const char*>, 17> kPythonCall
     {"paddle_ngraph.partitioning.background_compile", "wants"},
     {"paddle_ngraph.partitioning.background_compile", "take"},
     {"paddle_ngraph.partitioning.background_compile", "wait"},
+    {"paddle_ngraph.partitioning.background_compile", "wait_for_build"},
     {"paddle_ngraph.partitioning.background_compile", "may_leave"},
     {"paddle_ngraph.partitioning.program_pass", "apply_by_name"},
     {"paddle_ngraph.errors", "NgraphError"},

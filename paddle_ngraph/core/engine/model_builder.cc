@@ -14,6 +14,7 @@
 #include "core/common/fault_injection.h"
 #include "core/common/float_environment.h"
 #include "core/common/python_callbacks.h"
+#include "core/engine/awaited_build.h"
 #include "core/engine/compile_job.h"
 #include "core/engine/engine_settings.h"
 #include "core/ov/plugin_errors.h"
@@ -368,6 +369,10 @@ void wait_for_compile_jobs() {
     callback(PythonCallback::kWaitForCompileJobs)();
     return true;
   });
+}
+
+bool wait_for_build(const std::shared_ptr<AwaitedBuild>& build) {
+  return with_python([&] { return callback(PythonCallback::kWaitForBuild)(build).cast<bool>(); });
 }
 
 std::atomic<uint64_t>& denylist_version() {
