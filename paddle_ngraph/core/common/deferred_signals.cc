@@ -130,8 +130,8 @@ PyObject* record_signal(PyObject* number, PyObject* args) {
 }
 
 py::object handler_of(const MainThread& state, const Signal& signal) {
-  auto found = py::reinterpret_steal<py::object>(
-      PyObject_CallFunctionObjArgs(state.getsignal, signal.python_number, nullptr));
+  auto found =
+      py::reinterpret_steal<py::object>(PyObject_CallOneArg(state.getsignal, signal.python_number));
   if (!found) PyErr_Clear();
   return found;
 }
@@ -299,7 +299,9 @@ DeferredSignals::DeferredSignals(CtrlC ctrl_c) {
     ctrl_c = state.sections.empty() ? CtrlC::kRaises : state.sections.back();
   }
   state.sections.push_back(ctrl_c);
-  if (!state.is_replaced && has_handlers(state, ctrl_c)) {
+  // Inside another section, the search would find a Ctrl-C that raises, but nothing else.
+  const bool is_searched = state.sections.size() > 1 && ctrl_c == CtrlC::kRaises;
+  if (!state.is_replaced && !is_searched && has_handlers(state, ctrl_c)) {
     state.is_replaced = replaces_ = true;
     if (!replace_handlers(state)) {
       state.sections.pop_back();
@@ -307,14 +309,14 @@ DeferredSignals::DeferredSignals(CtrlC ctrl_c) {
       return;
     }
   }
-  if (ctrl_c == CtrlC::kDeferred) return;
-  if (const auto interrupt = take_ctrl_c(state)) {
-    end();
-    raise(*interrupt);
-  }
 }
 
 DeferredSignals::~DeferredSignals() { end(); }
+
+void DeferredSignals::check_ctrl_c() const {
+  if (!is_in_main_thread_) return;
+  if (const auto interrupt = take_ctrl_c(MainThread::instance())) raise(*interrupt);
+}
 
 void DeferredSignals::end() {
   const SavedError error;
@@ -348,6 +350,12 @@ void DeferredSignals::deliver() {
 
 void DeferredSignalsScope::enter() {
   section_ = std::make_unique<DeferredSignals>(ctrl_c_);
+  try {
+    section_->check_ctrl_c();
+  } catch (const py::error_already_set&) {  // without a call of exit()
+    section_.reset();
+    throw;
+  }
   const auto& state = MainThread::instance();
   const bool is_outermost = state.sections.size() == 1 && PyThread_get_thread_ident() == state.id;
   if (is_outermost && !state.raised.empty()) exit();

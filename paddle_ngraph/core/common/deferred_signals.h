@@ -24,13 +24,14 @@ class DeferredSignals {
   // it, or is deferred, too; or as around the section, where it raises if there is no other.
   enum class CtrlC { kRaises, kDeferred, kInherited };
 
-  // Throws pybind11::error_already_set for a Ctrl-C that arrived before, if Ctrl-C raises.
   explicit DeferredSignals(CtrlC ctrl_c);
   // Ends the section. Everything recorded is delivered at Python's next instruction.
   ~DeferredSignals();
   DeferredSignals(const DeferredSignals&) = delete;
   DeferredSignals& operator=(const DeferredSignals&) = delete;
 
+  // Throws pybind11::error_already_set for a Ctrl-C that arrived before, if Ctrl-C raises.
+  void check_ctrl_c() const;
   // Calls the handlers of all recorded signals, even if one of them raises, and throws their last
   // exception. Does nothing inside a section, or in another thread than the main one.
   static void deliver();

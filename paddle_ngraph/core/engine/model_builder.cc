@@ -169,6 +169,7 @@ template <typename Function, typename Fail>
 auto with_deferred_signals(DeferredSignals::CtrlC ctrl_c, Function&& function, Fail&& fail) {
   try {
     const DeferredSignals deferral(ctrl_c);
+    deferral.check_ctrl_c();
     try {
       return function();
     } catch (const py::error_already_set& error) {

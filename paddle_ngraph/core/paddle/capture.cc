@@ -1282,8 +1282,8 @@ bool Capture::compute() {
   if (node_ == root_.get()) is_recording_ = true;
   if (is_recording_) return true;
   // Begun first, so that it ends when this object is consistent. An exception in compute_outputs()
-  // is thus one of the graph or of an operator, except a Ctrl-C in a run of a program.
-  const DeferredSignals deferral(DeferredSignals::CtrlC::kDeferred);
+  // is thus one of the graph or of an operator, except a Ctrl-C.
+  const DeferredSignals deferral(DeferredSignals::CtrlC::kRaises);
   const NoCapture none;
   const GcPause gc_pause;
   is_computing_ = true;
@@ -1376,6 +1376,7 @@ py::object Capture::find_or_make_graph(const std::vector<int>& outputs) {
     if (found != pattern->graphs.end()) return found->second;
   }
   if (!has_recurred(outputs)) return {};
+  const DeferredSignals deferral(DeferredSignals::CtrlC::kDeferred);
   py::object graph = make_graph(outputs, pattern == nullptr ? nullptr : &pattern->shapes);
   if (pattern != nullptr) pattern->graphs.emplace(outputs, graph);
   trace_cache_->count_graph();
