@@ -388,7 +388,7 @@ class Trial:
         timer = threading.Timer(delay, self._strike)
         probe = Probe(event, self.at_borders, self._strike)
         if not self.is_counted:
-            timer.start()
+            self._attempt(timer.start)
         for _ in range(self._runs_of_trial):
             try:
                 if self.is_counted and not self.has_struck:
@@ -402,11 +402,14 @@ class Trial:
             finally:
                 sys.setprofile(None)
         while timer.is_alive():
-            try:
-                timer.join()
-                outside()
-            except RAISED as error:
-                self.raised.append(error)
+            self._attempt(timer.join)
+        self._attempt(outside)
+
+    def _attempt(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except RAISED as error:
+            self.raised.append(error)
 
     def _strike(self) -> None:
         self.has_struck = True
