@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
+from weakref import WeakSet
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion.denylist import subgraph_key
@@ -159,15 +160,17 @@ class _CompileQueue:
                 return False
             return self._changed.wait_for(lambda: not self._unfinished(), timeout)
 
-    def join_thread(self) -> None:
-        """Joins the thread, even after Ctrl-C has interrupted Python's join at exit."""
-        if (thread := self._thread) is None:
+    def join_threads(self) -> None:
+        """Joins all threads that build, even after Ctrl-C has interrupted Python's join at exit."""
+        threads = [*_awaited_threads, *([] if self._thread is None else [self._thread])]
+        if not threads:
             return
         # In another thread than the main one, Python rejects the call.
         with suppress(ValueError):
             # Ignores Ctrl-C from here on: it would break the join permanently.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        thread.join()
+        for thread in threads:
+            thread.join()
 
     def stop(self) -> None:
         """Rejects new jobs from now on, and waits for those in the queue."""
@@ -244,6 +247,7 @@ class _CompileQueue:
         """Clears the queue in a forked process, which has no thread to build jobs."""
         self.cancel()
         self._building = self._thread = None
+        _awaited_threads.clear()
         _restore_switch_interval()
 
 
@@ -262,8 +266,10 @@ _native_runs: LRUCache[str, int] = process_cache(
     bound=1024,
 )
 _queue = _CompileQueue()
+# Threads that build functions for which runs wait, or have waited until Ctrl-C.
+_awaited_threads: WeakSet[threading.Thread] = WeakSet()
 
-atexit.register(_queue.join_thread)
+atexit.register(_queue.join_threads)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_queue.forget_in_child)
 
@@ -327,6 +333,7 @@ def wait_for_build(build: _core.AwaitedBuild) -> bool:
                 thread.start()
             except RuntimeError:  # the process is exiting
                 return False
+            _awaited_threads.add(thread)
     while not build.wait(SETTINGS.interrupt_check_seconds):
         pass  # a handler of Ctrl-C may raise here
     return True
