@@ -13,6 +13,7 @@ LIVES ?= 1000
 GRAPHS ?= 100000
 SEED ?= 1
 KILLS ?= 20
+COUNT ?= 5000
 THREADS ?= 1 3 8 64
 ISAS ?= AVX512_CORE AVX512_CORE_VNNI
 BY_PROCESSOR := tests/ops tests/mkl_packed \
@@ -30,7 +31,7 @@ CPP := $(filter %.cc %.h,$(SOURCES)) $(wildcard tests/core/*.cc paddle_ngraph/co
 TIDY := $(filter-out %/mkl_layers.cc %/mkl_packed/threads.cc,$(filter %.cc,$(SOURCES)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run check check-tests test test-all test-threads test-processors sanitize fuzz kills models \
+.PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run check check-tests test test-all test-threads test-processors sanitize fuzz kills interruptions models \
 	style lint bench packed docs build-times clean
 
 help:  ## Show the targets.
@@ -89,6 +90,9 @@ fuzz: $(VENV)/.built  ## Check random programs, lives of programs and damaged gr
 
 kills: $(VENV)/.built  ## Kill and stop ranks of a job at random, and compare its losses (KILLS=, SEED=).
 	$(RUN) -m tests.kills --kills $(KILLS) --seed $(SEED)
+
+interruptions: $(VENV)/.built  ## Interrupt runs that create programs, in random ways (COUNT=, SEED=); repeats none that passed.
+	$(RUN) -m tests.random_interrupts --count $(COUNT) --seed $(SEED)
 
 models: $(VENV)/.built  ## Run whole models, natively and through nGraph; write docs/models.md.
 	$(RUN) -m tests.models --output docs/models.md

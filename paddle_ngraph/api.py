@@ -79,11 +79,19 @@ def use_ngraph(on: bool = True) -> Iterator[None]:
         NgraphError: As :func:`enable`, when ``on``.
     """
     before = is_enabled()
-    _switch(True) if on else disable()
     try:
+        _set_enabled(on)
         yield
     finally:
-        _switch(True) if before else disable()
+        try:
+            _set_enabled(before)
+        except BaseException:  # a handler of a signal has raised, perhaps before the flag was set
+            _set_enabled(before)
+            raise
+
+
+def _set_enabled(on: bool) -> None:
+    _switch(True) if on else disable()
 
 
 @overload

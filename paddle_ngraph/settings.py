@@ -88,6 +88,7 @@ class PolicySettings:
         initial_build_us_per_operator: Assumed build time, until a build was measured.
         build_switch_interval_seconds: Switch interval of Python's threads during a build: a run by
             Paddle waits for the GIL several times, and took twice as long with Python's 5 ms.
+        interrupt_check_seconds: A run that waits for its function checks for Ctrl-C this often.
 
         dispatch_us_per_operator: Dispatch overhead of Executor.
         accessed_elements_per_us: Elements that one thread reads or writes in a microsecond.
@@ -177,6 +178,7 @@ class PolicySettings:
     background_compile_native_runs: int = 20
     initial_build_us_per_operator: float = 2000.0
     build_switch_interval_seconds: float = 0.0005
+    interrupt_check_seconds: float = 0.05
 
     # -- partitioning/cost_model.py, and its uses in frontends --
     dispatch_us_per_operator: float = 8.0

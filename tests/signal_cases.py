@@ -6,8 +6,11 @@ type hangs: so this is a script of its own, ``python -m tests.signal_cases CASE`
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
+import _thread
 import asyncio
 import contextlib
+import ctypes
 import faulthandler
 import importlib
 import itertools
@@ -34,8 +37,10 @@ from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import build, denylist, registry
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.dynamic.lazy import calls as captured_calls
+from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 from paddle_ngraph.frontends.to_static import gradients
-from paddle_ngraph.partitioning import background_compile
+from paddle_ngraph.frontends.to_static import hook as to_static_hook
+from paddle_ngraph.partitioning import background_compile, program_pass
 from paddle_ngraph.utils import signals
 from tests.programs import Program, chain, cores_of_plans, floats
 from tests.zips import zip_equal
@@ -59,7 +64,9 @@ def once_at(module: str, name: str, act: Callable[[], None], is_late: bool) -> I
     calls: list[int] = []
 
     def struck(*args: Any) -> Any:
-        if threading.current_thread() is not threading.main_thread():
+        # Runs of the main thread build in a thread of that name, and wait.
+        is_build = threading.current_thread().name == "paddle_ngraph build"
+        if not is_build and threading.current_thread() is not threading.main_thread():
             return original(*args)
         calls.append(1)
         is_first = len(calls) == 1
@@ -79,8 +86,10 @@ def once_at(module: str, name: str, act: Callable[[], None], is_late: bool) -> I
 
 
 def interrupt() -> None:
-    """Ctrl-C."""
-    signal.raise_signal(signal.SIGINT)
+    """Ctrl-C, which the system delivers to the main thread."""
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGINT)
 
 
 # -- each call from the core to Python ------------------------------------------------------------
@@ -425,6 +434,7 @@ RUNNERS: dict[str, Callable[[], Callable[[], Any]]] = {
     "to_static": lambda: static_function(False),
     "to_static, training": lambda: static_function(True),
     "compile": lambda: dynamic(paddle_ngraph.compile, False),
+    "compile, training": lambda: dynamic(paddle_ngraph.compile, True),
     "predictor": lambda: of_predictor(network, False),
     "predictor, intervals": lambda: of_predictor(in_two_subgraphs, False),
     "predictor by name": lambda: of_predictor(in_two_subgraphs, True),
@@ -626,6 +636,41 @@ def during_a_build() -> None:
     assert paddle_ngraph.stats()["engine_runs"] == 1
 
 
+def builds_go_on() -> None:
+    """Ctrl-C ends the wait for a function at once; a later run gets the function of that build."""
+    run = dynamic(paddle_ngraph.compile, True)
+    right = run()  # the first call is recorded, the second builds
+    may_go_on = threading.Event()
+    built: list[int] = []
+
+    def hold(_: Any) -> None:
+        built.append(1)
+        may_go_on.wait(60)
+
+    home = build.PASSES
+    build.PASSES = (*home, build.BuildPass("hold", "", hold))
+    for _ in range(2):  # the second run waits for the build of the first
+        timer = threading.Timer(3, os.kill, (os.getpid(), signal.SIGINT))
+        start = time.perf_counter()
+        timer.start()
+        try:
+            run()
+            raise AssertionError("it was not interrupted")
+        except KeyboardInterrupt:
+            took = time.perf_counter() - start
+        timer.join()
+        assert took < 10, took
+    assert len(built) == 1, "the second run has begun another build"
+    may_go_on.set()
+    before = paddle_ngraph.stats()["engine_runs"]
+    for _ in range(2):
+        assert_close(run(), right)
+    # The forward and the backward program.
+    assert paddle_ngraph.stats()["engine_runs"] == before + 4
+    assert len(built) == 2 and denylist.count() == 0
+    build.PASSES = home
+
+
 # -- actions of handlers, and existing handlers ---------------------------------------------------
 
 
@@ -679,7 +724,8 @@ def handlers_that_raise() -> None:
             run()
             raise AssertionError("none has raised")
         except TimeoutError:
-            assert came == SOME
+            # A build in another thread raises them at once; Python sorts those by number.
+            assert sorted(came) == sorted(SOME)
         assert all(signal.getsignal(number) is handle for number in SOME)
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -716,8 +762,8 @@ def others_settings() -> None:
     # A handler set during the run; and the handler found then, set again.
     signal.signal(signal.SIGHUP, note)
     found: list[Any] = []
-    with in_a_build(lambda: found.append(signal.signal(signal.SIGHUP, note_as_well))) as run:
-        run()
+    with signals.deferred_signals():
+        found.append(signal.signal(signal.SIGHUP, note_as_well))
     assert signal.getsignal(signal.SIGHUP) is note_as_well
     signal.signal(signal.SIGHUP, found[0])
     signal.raise_signal(signal.SIGHUP)
@@ -732,23 +778,24 @@ def others_settings() -> None:
 @contextmanager
 def at_exchange(place: int, act: Callable[[], None], is_late: bool) -> Iterator[list[int]]:
     """Calls ``act`` before or after a handler is exchanged; records the signals exchanged."""
-    original = _core.set_signal_handler
+    original = _signal.signal
     exchanged: list[int] = []
 
-    def exchange(number: int, handler: Any) -> None:
+    def exchange(number: int, handler: Any) -> Any:
         exchanged.append(number)
         is_it = len(exchanged) == place
         if is_it and not is_late:
             act()
-        original(number, handler)
+        before = original(number, handler)
         if is_it and is_late:
             act()
+        return before
 
-    _core.set_signal_handler = exchange
+    _signal.signal = exchange
     try:
         yield exchanged
     finally:
-        _core.set_signal_handler = original
+        _signal.signal = original
 
 
 def at_any_exchange() -> None:
@@ -816,6 +863,107 @@ def of_each(case: Callable[[str], None], names: list[str]) -> Callable[[], None]
 
 
 NAMES = list(RUNNERS)
+# The rewriting of predictors' programs lets Ctrl-C through Paddle.
+CREATING = [name for name in RUNNERS if not name.startswith("predictor")]
+
+
+class TimeLimit(Exception):
+    """An exception of the types that failures of builds have."""
+
+
+def raise_limit(*_: object) -> None:
+    raise TimeLimit
+
+
+def interrupt_from_thread() -> None:
+    in_thread(_thread.interrupt_main)
+
+
+def raise_in_main_thread() -> None:
+    """Raises an exception in the main thread, as a watchdog does."""
+    main = ctypes.c_ulong(threading.get_ident())
+    in_thread(lambda: ctypes.pythonapi.PyThreadState_SetAsyncExc(main, ctypes.py_object(TimeLimit)))
+
+
+def in_thread(act: Callable[[], object]) -> None:
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
+
+
+INTERRUPTIONS: dict[str, tuple[Callable[[], None], type[BaseException]]] = {
+    "SIGALRM": (partial(signal.raise_signal, signal.SIGALRM), TimeLimit),
+    "Ctrl-C": (interrupt, KeyboardInterrupt),
+    "interrupt_main": (interrupt_from_thread, KeyboardInterrupt),
+    "other thread": (raise_in_main_thread, TimeLimit),
+}
+
+# Functions and methods that run while programs are created, by the names of runners.
+MAKING_GRAPHS = (
+    (trace_graph, "check_dynamic_sizes"),
+    (trace_graph, "partition_stages"),
+    (trace_graph.TraceStage, "_layer"),
+    (trace_graph.TraceStage, "_append"),
+    (to_static_hook._LayerPrograms, "rewritten"),
+    (program_pass, "_partition_block"),
+    (program_pass, "rewrite"),
+)
+
+
+def while_programs_are_created(names: list[str]) -> None:
+    """Interruptions of each type, once before and once after a function: each is raised once."""
+    signal.signal(signal.SIGALRM, raise_limit)
+    met = 0
+    for name, (home, place), (kind, (act, expected)), is_late in itertools.product(
+        names, MAKING_GRAPHS, INTERRUPTIONS.items(), (False, True)
+    ):
+        paddle_ngraph.disable()
+        run = RUNNERS[name]()
+        native = run()
+        paddle_ngraph.enable()
+        raised = 0
+        with once_at_function(home, place, act, is_late) as calls:
+            for _ in range(3):
+                try:
+                    assert_close(run(), native)
+                except expected:
+                    raised += 1
+        assert raised == len(calls), f"{name}, {place}, {kind}, {is_late}: raised {raised} times"
+        met += raised
+        before = paddle_ngraph.stats()["engine_runs"]
+        for _ in range(2):
+            assert_close(run(), native)
+        assert paddle_ngraph.stats()["engine_runs"] > before, f"{name}, {place}, {kind}: native"
+        assert denylist.count() == 0
+    print(met)
+    assert met >= len(names) * len(INTERRUPTIONS)
+
+
+@contextmanager
+def once_at_function(
+    home: Any, name: str, act: Callable[[], None], is_late: bool
+) -> Iterator[list[str]]:
+    """Calls ``act`` before or after the first call of a function or method."""
+    original = getattr(home, name)
+    calls: list[str] = []
+
+    def struck(*args: Any, **kwargs: Any) -> Any:
+        is_first = not calls
+        if is_first:
+            calls.append("called")
+        if is_first and not is_late:
+            act()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            if is_first and is_late:
+                act()
+
+    setattr(home, name, struck)
+    try:
+        yield calls
+    finally:
+        setattr(home, name, original)
 
 
 def where_autograd_calls() -> None:
@@ -885,9 +1033,13 @@ CASES: dict[str, Callable[[], None]] = {
     **{f"at any moment, {n}": of_each(at_any_moment, NAMES[n::3]) for n in range(3)},
     "from a handler": of_each(from_a_handler, NAMES),
     **{
+        f"while programs are created, {n}": partial(while_programs_are_created, CREATING[n::3])
+        for n in range(3)
+    },
+    **{
         case.__name__: case
         for case in (
-            *(timeouts, converters, exits, in_another_thread, during_a_build),
+            *(timeouts, converters, exits, in_another_thread, during_a_build, builds_go_on),
             *(handlers_that_raise, others_settings, at_any_exchange, other_threads),
             *(where_autograd_calls, gradients_stay_on),
         )

@@ -17,11 +17,13 @@
 #include "paddle/utils/pybind.h"
 
 #include "core/common/caches.h"
+#include "core/common/deferred_signals.h"
 #include "core/common/error.h"
 #include "core/common/fault_injection.h"
 #include "core/common/memory_pool.h"
 #include "core/common/python_callbacks.h"
 #include "core/common/threads.h"
+#include "core/engine/awaited_build.h"
 #include "core/engine/compile_job.h"
 #include "core/engine/disk_cache.h"
 #include "core/engine/engine_settings.h"
@@ -356,26 +358,36 @@ struct ExclusiveSectionScope {
   std::unique_ptr<ExclusiveSection> section;
 };
 
-// Python context manager that captures operators. Inside another capture it extends that one's
-// trace.
+// Context manager of a capture. Inside another capture it adds to that one. SOT's callback for
+// frames is off meanwhile: SOT must not translate the package's own frames. The callback is
+// switched here, since a handler of a signal may raise between two instructions of Python.
 class CaptureScope {
  public:
-  CaptureScope(std::shared_ptr<TraceCache> trace_cache, py::object tracer)
-      : trace_cache_(std::move(trace_cache)), tracer_(std::move(tracer)) {}
+  // set_frame_callback: Paddle's function, which returns the callback set before.
+  CaptureScope(std::shared_ptr<TraceCache> trace_cache, py::object tracer,
+               py::object set_frame_callback)
+      : trace_cache_(std::move(trace_cache)),
+        tracer_(std::move(tracer)),
+        set_frame_callback_(std::move(set_frame_callback)) {}
 
   void enter() {
+    frame_callback_ = set_frame_callback_(py::none());
     if (Capture::current() == nullptr) capture_ = std::make_unique<Capture>(trace_cache_, tracer_);
   }
 
   void exit() {
-    if (capture_ == nullptr) return;
     const auto capture = std::move(capture_);
-    if (!capture->flush(kEndOfFunction)) throw py::error_already_set();
+    const bool is_computed = capture == nullptr || capture->flush(kEndOfFunction);
+    {
+      const py::error_scope saved_error;
+      set_frame_callback_(frame_callback_);
+    }
+    if (!is_computed) throw py::error_already_set();
   }
 
  private:
   std::shared_ptr<TraceCache> trace_cache_;
-  py::object tracer_;
+  py::object tracer_, set_frame_callback_, frame_callback_;
   std::unique_ptr<Capture> capture_;
 };
 
@@ -706,7 +718,6 @@ PYBIND11_MODULE(_core, module) {
     FunctionCache::instance().reset_counters();
   });
   module.def("cache_info", &cache_info);
-  module.def("set_signal_handler", &set_signal_handler);
   module.def("record_error_on", &record_error_on, py::arg("function"), py::arg("holder"));
   module.def("fail_at", &fail_at, py::arg("step"), py::arg("blocks") = false,
              "For tests: see core/common/fault_injection.h.");
@@ -834,6 +845,11 @@ PYBIND11_MODULE(_core, module) {
            })
       .def("__exit__",
            [](ExclusiveSectionScope& scope, const py::args&) { scope.section.reset(); });
+  py::class_<DeferredSignalsScope>(module, "DeferredSignals",
+                                   "Inside `with`, no handler of a signal runs in this thread.")
+      .def(py::init<bool>(), py::arg("except_ctrl_c") = false)
+      .def("__enter__", &DeferredSignalsScope::enter)
+      .def("__exit__", [](DeferredSignalsScope& scope, const py::args&) { scope.exit(); });
   py::class_<GradientMode>(module, "GradientMode", "Inside `with`, operators have gradients.")
       .def(py::init<py::object, py::object, bool>(), py::arg("is_on"), py::arg("set"),
            py::arg("on"))
@@ -856,8 +872,8 @@ PYBIND11_MODULE(_core, module) {
       .def(py::init<py::object, bool>(), py::arg("make_graph"), py::arg("trains"))
       .def("ends", &TraceCache::ends);
   py::class_<CaptureScope>(module, "Capture", "Inside `with`, this thread captures operators.")
-      .def(py::init<std::shared_ptr<TraceCache>, py::object>(), py::arg("trace_cache"),
-           py::arg("tracer"))
+      .def(py::init<std::shared_ptr<TraceCache>, py::object, py::object>(), py::arg("trace_cache"),
+           py::arg("tracer"), py::arg("set_frame_callback"))
       .def("__enter__", &CaptureScope::enter)
       .def("__exit__", [](CaptureScope& scope, const py::args&) { scope.exit(); });
   module.def("intercept_calls", &intercept_calls, py::arg("function"), py::arg("effect"),
@@ -956,6 +972,12 @@ PYBIND11_MODULE(_core, module) {
       .def("cancel", &CompileJob::cancel, "From here on nothing becomes of it.")
       .def_property_readonly("graph", &CompileJob::graph)
       .def_property_readonly("fallback_runs", &CompileJob::fallback_runs);
+
+  py::class_<AwaitedBuild, std::shared_ptr<AwaitedBuild>>(
+      module, "AwaitedBuild", "A build in a thread, for a run that waits for it.")
+      .def("begin", &AwaitedBuild::begin)
+      .def("build", &AwaitedBuild::build, release)
+      .def("wait", &AwaitedBuild::wait, release, py::arg("seconds"));
 
   py::class_<NgraphFunction, std::shared_ptr<NgraphFunction>>(module, "NgraphFunction",
                                                               "A compiled function.")

@@ -19,7 +19,9 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass
+from weakref import WeakSet
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion.denylist import subgraph_key
@@ -27,7 +29,7 @@ from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.ir.graph import Graph, Op
 from paddle_ngraph.partitioning import cost_model
 from paddle_ngraph.settings import SETTINGS
-from paddle_ngraph.utils import clock
+from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.fork_safe_locks import new_condition
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
@@ -158,15 +160,17 @@ class _CompileQueue:
                 return False
             return self._changed.wait_for(lambda: not self._unfinished(), timeout)
 
-    def join_thread(self) -> None:
-        """Joins the thread at exit, even if Ctrl-C has interrupted Python's own join."""
-        if (thread := self._thread) is None:
+    def join_threads(self) -> None:
+        """Joins all threads that build, even after Ctrl-C has interrupted Python's join at exit."""
+        threads = [*_awaited_threads, *([] if self._thread is None else [self._thread])]
+        if not threads:
             return
         # signal() raises ValueError in threads other than the main one: then nothing is to be done.
         with suppress(ValueError):
             # Ctrl-C is ignored until the end of the process: it would break the join permanently.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        thread.join()
+        for thread in threads:
+            thread.join()
 
     def stop(self) -> None:
         """Rejects new jobs from now on, and waits for those in the queue."""
@@ -243,6 +247,7 @@ class _CompileQueue:
         """Clears the queue in a forked process, which has no thread to build jobs."""
         self.cancel()
         self._building = self._thread = None
+        _awaited_threads.clear()
         _restore_switch_interval()
 
 
@@ -261,8 +266,10 @@ _native_runs: LRUCache[str, int] = process_cache(
     bound=1024,
 )
 _queue = _CompileQueue()
+# Threads that build functions for which runs wait, or have waited until Ctrl-C.
+_awaited_threads: WeakSet[threading.Thread] = WeakSet()
 
-atexit.register(_queue.join_thread)
+atexit.register(_queue.join_threads)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_queue.forget_in_child)
 
@@ -303,6 +310,33 @@ def may_leave(text: str) -> bool:
 def take(job: _core.CompileJob) -> bool:
     """Queues a compile job; ``False`` if the queue rejects it. Called by the C++ engine."""
     return _queue.submit(job)
+
+
+def wait_for_build(build: _core.AwaitedBuild) -> bool:
+    """Has a thread build the function that a run of the main thread needs, and waits for it.
+
+    Ctrl-C ends the wait, not the build. Called by the C++ engine.
+
+    Returns:
+        ``False`` if the caller has to build the function itself.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    with signals.deferred_signals():
+        if build.begin():
+            # With the context of the run, such as the processor for which functions are built. The
+            # thread is no daemon, because the exit of the process during a build would crash.
+            thread = threading.Thread(
+                target=copy_context().run, args=(build.build,), name="paddle_ngraph build"
+            )
+            try:
+                thread.start()
+            except RuntimeError:  # the process is exiting
+                return False
+            _awaited_threads.add(thread)
+    while not build.wait(SETTINGS.interrupt_check_seconds):
+        pass  # a handler of Ctrl-C may raise here
+    return True
 
 
 def wait(timeout: float | None = None) -> bool:

@@ -83,6 +83,7 @@ class _Classifier:
     def __init__(self, view: BlockView) -> None:
         self._view = view
         self._empty = always_empty(view)
+        self._has_feed = any(node.type == "pd_op.feed" for node in view.nodes)
         self._is_fed = any(node.is_source and is_fed(node.op) for node in view.nodes)
         self._slots = {node: slots(view, node) for node in view.nodes}
         self._tensor_ids: dict[str, int] = {}
@@ -254,6 +255,8 @@ class _Classifier:
 
         Only in programs that also have ``feed``: these are translated ProgramDesc programs.
         """
+        if not self._has_feed:
+            return False
         producer = self._view.producer
         inputs = zip(node.op.get_input_names(), node.op.operands_source())
         read = {
@@ -261,8 +264,7 @@ class _Classifier:
             for name, value in inputs
             if value.initialized() and entry.role(name) is not Role.UNUSED
         }
-        unfed = [vid for vid in read if vid in producer and producer[vid].type == "pd_op.data"]
-        return bool(unfed) and any(other.type == "pd_op.feed" for other in self._view.nodes)
+        return any(vid in producer and producer[vid].type == "pd_op.data" for vid in read)
 
     def _drop_unused_inputs(self, node: OpNode, op: Op, entry: Converter) -> None:
         for name, value in zip(node.op.get_output_names(), node.op.results()):

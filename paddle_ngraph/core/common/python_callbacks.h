@@ -11,7 +11,6 @@
 namespace paddle_ngraph {
 
 enum class PythonCallback {
-  kDeferSignals,
   kVerifyGraph,
   kBuildEnvironment,
   kRememberShapes,
@@ -24,6 +23,7 @@ enum class PythonCallback {
   kShouldCompileInBackground,
   kSubmitCompileJob,
   kWaitForCompileJobs,
+  kWaitForBuild,
   kMaySkipCompile,
   kApplyPass,
   kError,
@@ -34,7 +34,6 @@ enum class PythonCallback {
 // Module and name of each Python function that the core calls, in the order of the enumeration
 // PythonCallback.
 inline constexpr std::array<std::pair<const char*, const char*>, 18> kPythonCallbacks = {{
-    {"paddle_ngraph.utils.signals", "hold"},
     {"paddle_ngraph.ir.graph", "verify"},
     {"paddle_ngraph.conversion.disk_cache", "build_environment"},
     {"paddle_ngraph.conversion.dynamic_shapes", "remember"},
@@ -47,6 +46,7 @@ inline constexpr std::array<std::pair<const char*, const char*>, 18> kPythonCall
     {"paddle_ngraph.partitioning.background_compile", "wants"},
     {"paddle_ngraph.partitioning.background_compile", "take"},
     {"paddle_ngraph.partitioning.background_compile", "wait"},
+    {"paddle_ngraph.partitioning.background_compile", "wait_for_build"},
     {"paddle_ngraph.partitioning.background_compile", "may_leave"},
     {"paddle_ngraph.partitioning.program_pass", "apply_by_name"},
     {"paddle_ngraph.errors", "NgraphError"},

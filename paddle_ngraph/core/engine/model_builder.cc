@@ -9,10 +9,12 @@
 
 #include "paddle/common/enforce.h"
 
+#include "core/common/deferred_signals.h"
 #include "core/common/error.h"
 #include "core/common/fault_injection.h"
 #include "core/common/float_environment.h"
 #include "core/common/python_callbacks.h"
+#include "core/engine/awaited_build.h"
 #include "core/engine/compile_job.h"
 #include "core/engine/engine_settings.h"
 #include "core/ov/plugin_errors.h"
@@ -168,6 +170,7 @@ template <typename Function, typename Fail>
 auto with_deferred_signals(DeferredSignals::CtrlC ctrl_c, Function&& function, Fail&& fail) {
   try {
     const DeferredSignals deferral(ctrl_c);
+    deferral.check_ctrl_c();
     try {
       return function();
     } catch (const py::error_already_set& error) {
@@ -183,7 +186,7 @@ auto with_deferred_signals(DeferredSignals::CtrlC ctrl_c, Function&& function, F
 template <typename Function>
 auto with_python(Function&& function) {
   py::gil_scoped_acquire gil;
-  return with_deferred_signals(DeferredSignals::CtrlC::kRaises, function,
+  return with_deferred_signals(DeferredSignals::CtrlC::kInherited, function,
                                [](const py::error_already_set& error) {
                                  const auto text = message_of(error);
                                  if (error.matches(PyExc_MemoryError)) throw std::bad_alloc();
@@ -370,6 +373,10 @@ void wait_for_compile_jobs() {
     callback(PythonCallback::kWaitForCompileJobs)();
     return true;
   });
+}
+
+bool wait_for_build(const std::shared_ptr<AwaitedBuild>& build) {
+  return with_python([&] { return callback(PythonCallback::kWaitForBuild)(build).cast<bool>(); });
 }
 
 std::atomic<uint64_t>& denylist_version() {

@@ -13,6 +13,7 @@
 
 #include "core/common/error.h"
 #include "core/common/fault_injection.h"
+#include "core/engine/awaited_build.h"
 #include "core/engine/compile_job.h"
 #include "core/engine/engine_settings.h"
 #include "core/engine/engine_stats.h"
@@ -208,12 +209,29 @@ NgraphEngine::Lookup NgraphEngine::load_or_build(FunctionStore::Request request,
     if (compiles_in_background) {
       return {nullptr, /*is_skipped=*/false, create_job(request, frozen->snapshot)};
     }
-    auto function = functions_.build_and_cache(request.key, *frozen->snapshot, request.settings,
-                                               nullptr, frozen->variables.get());
+    // A build that reads weights in place ends with the run to which they belong.
+    auto function =
+        frozen->variables == nullptr
+            ? build_interruptibly(request, frozen->snapshot)
+            : functions_.build_and_cache(request.key, *frozen->snapshot, request.settings, nullptr,
+                                         frozen->variables.get());
     if (function != nullptr && functions_.is_valid_for(*function, io)) {
       return {std::move(function)};
     }
   }
+}
+
+std::shared_ptr<NgraphFunction> NgraphEngine::build_interruptibly(
+    const FunctionStore::Request& request, const std::shared_ptr<const Snapshot>& snapshot) {
+  auto build = awaited_build_.lock();
+  if (build == nullptr || !build->is_for(request.key)) {
+    build = std::make_shared<AwaitedBuild>(
+        std::shared_ptr<FunctionStore>(shared_from_this(), &functions_), request.key, snapshot,
+        request.settings);
+    awaited_build_ = build;
+  }
+  if (!wait_for_build(build)) build->build();
+  return build->function();
 }
 
 std::shared_ptr<CompileJob> NgraphEngine::create_job(

@@ -25,6 +25,7 @@ class CustomOpKernelContext;
 
 namespace paddle_ngraph {
 
+class AwaitedBuild;
 class CompileJob;
 
 class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
@@ -114,6 +115,9 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   std::shared_ptr<NgraphFunction> find(const NgraphIO& io, const Settings& settings);
   std::shared_ptr<CompileJob> create_job(const FunctionStore::Request& request,
                                          const std::shared_ptr<const Snapshot>& snapshot);
+  // Builds the requested function, and lets Ctrl-C end the wait for it.
+  std::shared_ptr<NgraphFunction> build_interruptibly(
+      const FunctionStore::Request& request, const std::shared_ptr<const Snapshot>& snapshot);
   // Runs the fallback without a build; if Paddle cannot run the subgraph, the function is built.
   void run_fallback_without_compiling(const NgraphIO& io, const Settings& settings);
   // Runs the fallback while the function is built in the background, by `job` or another thread's.
@@ -127,6 +131,8 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   BackgroundCompiler background_;
   FallbackPolicy fallback_;
   ThreadSharing sharing_;
+  // The last build for which a run has waited, guarded by the mutex of the graph's builds.
+  std::weak_ptr<AwaitedBuild> awaited_build_;
 };
 
 }  // namespace paddle_ngraph

@@ -13,6 +13,7 @@
 #include "paddle/phi/core/dense_tensor.h"
 
 #include "core/common/caches.h"
+#include "core/common/deferred_signals.h"
 #include "core/common/error.h"
 #include "core/common/python_callbacks.h"
 #include "core/paddle/call_interception.h"
@@ -1288,6 +1289,9 @@ std::vector<int> Capture::outputs() const {
 bool Capture::compute() {
   if (node_ == root_.get()) is_recording_ = true;
   if (is_recording_) return true;
+  // Begun first, so that it ends when this object is consistent. An exception in compute_outputs()
+  // is thus one of the graph or of an operator, except a Ctrl-C.
+  const DeferredSignals deferral(DeferredSignals::CtrlC::kRaises);
   const NoCapture none;
   const GcPause gc_pause;
   is_computing_ = true;
@@ -1381,6 +1385,7 @@ py::object Capture::find_or_make_graph(const std::vector<int>& outputs) {
     if (found != pattern->graphs.end()) return found->second;
   }
   if (!has_recurred(outputs)) return {};
+  const DeferredSignals deferral(DeferredSignals::CtrlC::kDeferred);
   py::object graph = make_graph(outputs, pattern == nullptr ? nullptr : &pattern->shapes);
   if (pattern != nullptr) pattern->graphs.emplace(outputs, graph);
   trace_cache_->count_graph();

@@ -1,6 +1,5 @@
 #include "core/paddle/interruption.h"
 
-#include <csignal>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -10,7 +9,6 @@
 
 #include "paddle/common/enforce.h"
 
-#include "core/common/python_callbacks.h"
 #include "core/common/python_casts.h"
 
 namespace py = pybind11;
@@ -54,18 +52,6 @@ class PendingInterrupt {
   std::optional<PythonInterrupt> interruption_;
 };
 
-// Runs the handlers of deferred signals. Python calls this function in its main thread. The signals
-// are not raised again: readers of Python's wakeup file descriptor have already been notified.
-int handle_signals(void* deferral) {
-  try {
-    py::reinterpret_steal<py::object>(static_cast<PyObject*>(deferral)).attr("handle")();
-    return 0;
-  } catch (py::error_already_set& error) {
-    error.restore();
-    return -1;
-  }
-}
-
 }  // namespace
 
 std::optional<PythonInterrupt> PythonInterrupt::of(const py::error_already_set& error) {
@@ -74,26 +60,6 @@ std::optional<PythonInterrupt> PythonInterrupt::of(const py::error_already_set& 
 }
 
 void PythonInterrupt::restore() const { py::error_already_set(error_).restore(); }
-
-DeferredSignals::DeferredSignals(CtrlC ctrl_c)
-    : deferral_(callback(PythonCallback::kDeferSignals)(ctrl_c == CtrlC::kRaises)) {}
-
-DeferredSignals::~DeferredSignals() {
-  try {
-    if (!deferral_.attr("end")().cast<bool>()) return;
-  } catch (const py::error_already_set& error) {
-    // A Ctrl-C during end() must not be lost: it is raised again as a signal.
-    if (error.matches(PyExc_KeyboardInterrupt)) std::raise(SIGINT);
-  }
-  Py_AddPendingCall(&handle_signals, deferral_.release().ptr());
-}
-
-void set_signal_handler(int number, const py::object& handler) {
-  struct sigaction action{};
-  const bool is_known = sigaction(number, nullptr, &action) == 0;
-  import_module("_signal").attr("signal")(number, handler);
-  if (is_known) sigaction(number, &action, nullptr);
-}
 
 void throw_as_paddle_error(const PythonInterrupt& interruption) {
   PendingInterrupt::instance().put(interruption);

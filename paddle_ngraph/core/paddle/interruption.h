@@ -24,29 +24,7 @@ class PythonInterrupt {
   pybind11::error_already_set error_;  // acquires the GIL itself when it is copied or destroyed
 };
 
-// Defers Python signal handlers while an instance exists in the main thread: a run must not begin
-// inside a run. Handlers of the signals that arrived in between run at Python's next instruction.
-// Needs the GIL.
-class DeferredSignals {
- public:
-  // Whether Ctrl-C raises KeyboardInterrupt in the scope, as in plain Paddle, or after it.
-  enum class CtrlC { kRaises, kDeferred };
-
-  explicit DeferredSignals(CtrlC ctrl_c);
-  ~DeferredSignals();
-  DeferredSignals(const DeferredSignals&) = delete;
-  DeferredSignals& operator=(const DeferredSignals&) = delete;
-
- private:
-  pybind11::object deferral_;
-};
-
-// Sets Python's handler of a signal, and leaves the operating system's action unchanged. Needs the
-// GIL.
-void set_signal_handler(int number, const pybind11::object& handler);
-
-// Throws a Paddle exception in place of the interruption, in code called by Paddle, which could not
-// pass Python's exception on; see restore_interruption.
+// Throws a Paddle exception as the placeholder of the interruption, in code called by Paddle.
 [[noreturn]] void throw_as_paddle_error(const PythonInterrupt& interruption);
 
 // Whether the text of an exception is the placeholder of a hidden interruption; if so, the

@@ -37,6 +37,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.settings import SETTINGS
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 
@@ -225,13 +226,14 @@ class SwitchedExecutor:
             # kernels have rules for them.
             return None
         if not self._is_rewritten or self._has_outgrown(fed) or self._has_new_denials():
-            with self._rewrite_lock:
+            with signals.deferred_signals(), self._rewrite_lock:
                 if not self._is_rewritten or self._has_outgrown(fed) or self._has_new_denials():
                     self._rewrite_for(fed)
         elif self._rewritten_size > 0:
             self._small_runs += 1
             if self._small_runs == SETTINGS.small_runs_before_rewrite:
-                self._rewrite_whole_program()
+                with signals.deferred_signals():
+                    self._rewrite_whole_program()
         if (
             self.is_legacy
             and self._rewritten is not None
@@ -243,7 +245,7 @@ class SwitchedExecutor:
     def _transpiled_plan(self) -> RewrittenPlan | None:
         """The plan of unmodified programs that contain engine operators, if there are any."""
         if self._is_transpiled and self._transpiled is None:
-            with self._rewrite_lock:
+            with signals.deferred_signals(), self._rewrite_lock:
                 if self._transpiled is None:
                     programs = paddle_plans.pir_programs(self._paddle_plan)
                     nodes = (node for each in programs.values() for node in nodes_of(each))

@@ -17,7 +17,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -47,6 +47,8 @@ from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import first_use, signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
+T = TypeVar("T")
+
 PASS = "ngraph_pass"
 
 _create: Callable[[Config], Predictor] = replaced.CREATE_PREDICTOR.original
@@ -55,10 +57,6 @@ _run = replaced.RUN_PREDICTOR.original
 _clone: Callable[..., Predictor] = replaced.CLONE_PREDICTOR.original
 _init_config = replaced.CREATE_CONFIG.original
 _enable_custom_passes = replaced.ENABLE_PASSES.original
-
-# A decorator: no handler of a signal but Ctrl-C runs while Paddle creates or runs a predictor,
-# since Paddle's predictors run, and are created, one at a time.
-_UNINTERRUPTED = signals.deferred_signals(except_ctrl_c=True)
 
 # Getters of a configuration for settings that the engine does not support.
 _UNSUPPORTED_GETTERS = {
@@ -130,6 +128,20 @@ def _install() -> None:
 def install_pool() -> None:
     """Patches the copying of results, which with the engine on uses pooled memory."""
     replaced.COPY_RESULT.replace(_copying_to_pool)
+
+
+def _uninterrupted(function: Callable[..., T]) -> Callable[..., T]:
+    """Has no handler of a signal but Ctrl-C run while Paddle creates or runs a predictor.
+
+    Paddle's predictors run, and are created, one at a time.
+    """
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> T:
+        with signals.deferred_signals(except_ctrl_c=True):
+            return function(*args, **kwargs)
+
+    return call
 
 
 # -- configurations ----------------------------------------------------------------------------
@@ -701,7 +713,7 @@ def _switched(
 
 
 @wraps(_create)
-@_UNINTERRUPTED
+@_uninterrupted
 def create_predictor(*args: Any, **kwargs: Any) -> Predictor:
     """Creates predictors by Paddle's function, which follow the flag at each run."""
     model = _model_of(args)
@@ -715,7 +727,7 @@ def create_predictor(*args: Any, **kwargs: Any) -> Predictor:
 
 
 @wraps(_init)
-@_UNINTERRUPTED
+@_uninterrupted
 def _init_switched(self: Predictor, *args: Any, **kwargs: Any) -> None:
     model = _model_of(args)
     if model is None:
@@ -755,7 +767,7 @@ def _model_of(args: tuple[Any, ...]) -> _Model | None:
 
 
 @wraps(_run)
-@_UNINTERRUPTED
+@_uninterrupted
 def _run_switched(self: Predictor, *args: Any, **named: Any) -> Any:
     switch = _switches.get(self)
     if switch is None or named.keys() - {"inputs"} or (args and named):
@@ -764,7 +776,7 @@ def _run_switched(self: Predictor, *args: Any, **named: Any) -> Any:
 
 
 @wraps(_clone)
-@_UNINTERRUPTED
+@_uninterrupted
 def _clone_switched(self: Predictor, *args: Any) -> Predictor:
     switch = _switches.get(self)
     if switch is None:

@@ -36,7 +36,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     is_sequential,
     scope_name,
 )
-from paddle_ngraph.utils import first_use
+from paddle_ngraph.utils import first_use, signals
 
 # Extensions of program files: the first is that of PIR, the second that of ProgramDesc.
 ENDINGS = (".json", ".pdmodel")
@@ -113,18 +113,22 @@ class SavedModel:
         """Reads a program that is not PIR, as ``ProgramDesc``."""
         return ProgramDesc(_read(self.program))
 
+    def _read_as_pir(self) -> Program:
+        try:
+            return self._read() if self.is_pir else translation.translate(self.description)
+        except NotTranslatable as error:
+            raise NgraphError(f"{self.program} cannot run as PIR: {error}") from error
+        except Exception as error:  # any error of Paddle for a damaged file
+            raise NgraphError(f"{self.program} cannot be read: {last_line(error)}") from error
+
     def as_pir(self) -> Program:
         """The program as a PIR program, translated if necessary.
 
         Raises:
             NgraphError: The file cannot be read, or the program cannot be translated.
         """
-        try:
-            program = self._read() if self.is_pir else translation.translate(self.description)
-        except NotTranslatable as error:
-            raise NgraphError(f"{self.program} cannot run as PIR: {error}") from error
-        except Exception as error:  # for a damaged file, Paddle raises errors of any type
-            raise NgraphError(f"{self.program} cannot be read: {last_line(error)}") from error
+        with signals.deferred_signals():
+            program = self._read_as_pir()
         if not self.is_pir and set(_parameters_of(program)) != _persistable_in(self.description):
             raise NgraphError(f"the translation of {self.program} loses parameters")
         return program

@@ -281,7 +281,8 @@ def _switch(layer: StaticLayer, attributes: Any) -> _LayerSwitch:
     if found is None or found.layer_attributes is not attributes:
         known = known_attributes_of(layer).items()
         _, is_training, in_sot_mode = next(key for key, value in known if value is attributes)
-        created = _LayerSwitch(layer, attributes, is_training, in_sot_mode)
+        with signals.deferred_signals():
+            created = _LayerSwitch(layer, attributes, is_training, in_sot_mode)
         found = switches[id(attributes)] = created
     return found
 
@@ -317,7 +318,7 @@ class _LayerSwitch:
         if 0 in sizes:
             return None  # empty inputs: Paddle's kernels have rules for them
         if self._needs_rewrite(sizes):
-            with _rewrite_lock:
+            with signals.deferred_signals(), _rewrite_lock:
                 if self._needs_rewrite(sizes):
                     self._rewrite_for(sizes)
         return self._programs
@@ -325,7 +326,7 @@ class _LayerSwitch:
     def report(self) -> Report:
         """The report of the program pass on the forward and the backward program."""
         if not self._is_rewritten:
-            with _rewrite_lock:
+            with signals.deferred_signals(), _rewrite_lock:
                 self._rewrite_for([])
         if self._report is None:
             raise NgraphError(f"the programs run natively: {self._fallback_reason}")
@@ -481,10 +482,11 @@ class _LayerPrograms:
         for each in ("fm_names", "bm_names"):
             names[each] = [name for name in names[each] if name in saved_names]
         shared = set(replacements.values())
+        fallback_only = saved.fallback_only_names()
         names["no_need_buffers_names"] = [
             name
             for name in names["no_need_buffers_names"]
-            if name not in shared and saved.is_fallback_only(name)
+            if name not in shared and name in fallback_only
         ]
         attributes = {
             **names,
@@ -629,10 +631,10 @@ class _SavedValues:
             self._forward.remove_op(op)
         return replacements
 
-    def is_fallback_only(self, name: str) -> bool:
-        """Whether a name is an argument of the backward program that no engine operator reads."""
-        value = self._backward.kwargs().get(name)
-        return value is not None and not _is_read_by_engine(value)
+    def fallback_only_names(self) -> set[str]:
+        """The names of the backward program's arguments that no engine operator reads."""
+        arguments = self._backward.kwargs()
+        return {name for name, value in arguments.items() if not _is_read_by_engine(value)}
 
     def _outputs(self) -> Iterator[Operation]:
         return (op for op in self._forward.ops if op.name() == SHADOW_OUTPUT)

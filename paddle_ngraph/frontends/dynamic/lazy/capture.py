@@ -138,12 +138,8 @@ class TraceCache:
             # No capture in static mode, on other devices, or if Paddle checks each operator for
             # NaN.
             return function(*args, **kwargs)
-        frame_callback = set_frame_callback(None)  # SOT must not translate frames of this package
-        try:
-            with _core.Capture(self._traces, tracer):
-                return function(*args, **kwargs)
-        finally:
-            set_frame_callback(frame_callback)
+        with _core.Capture(self._traces, tracer, set_frame_callback):
+            return function(*args, **kwargs)
 
     def _must_check_each_operator(self) -> bool:
         """Whether Paddle checks the results of each operator for NaN, and raises at once."""

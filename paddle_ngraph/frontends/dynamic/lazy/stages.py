@@ -116,11 +116,19 @@ def check_dynamic_sizes(calls: list[TracedCall]) -> None:
 
 
 def _check_writes(calls: list[TracedCall]) -> None:
-    """Raises StayEager if another call reads statistics that a call writes: order would matter."""
+    """Checks that mutated statistics have no other reader, whose order would matter."""
+    writers = {
+        value: call
+        for call in calls
+        if call.writes
+        for value in (*call.views, *call.views.values())
+    }
     for call in calls:
-        written = set(call.views.values()) | set(call.views) if call.writes else set()
-        if any(not written.isdisjoint(other.reads) for other in calls if other is not call):
-            raise StayEager(f"the variable that {call.name} writes is used by another operator")
+        for writer in (writers[value] for value in call.reads if value in writers):
+            if writer is not call:
+                raise StayEager(
+                    f"the variable that {writer.name} writes is used by another operator"
+                )
 
 
 def _check_flags(calls: list[TracedCall], eager: list[TracedCall], level: list[int]) -> None:

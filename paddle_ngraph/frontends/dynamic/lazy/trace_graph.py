@@ -52,7 +52,7 @@ from paddle_ngraph.paddle_private.names import (
 from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.settings import SETTINGS
-from paddle_ngraph.utils import clock
+from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
@@ -107,6 +107,7 @@ class TraceGraph:
         self.is_open = bool(examples)
         self._calls, self._metas, self._examples = calls, metas, examples
         self._has_refined_stages = False
+        self._is_built = False
         self._written_inputs = {at for call in calls if call.writes for at in call.views.values()}
         try:
             if self.is_open:
@@ -149,7 +150,7 @@ class TraceGraph:
         # All programs are built before the first stage runs: after an effect, no fallback is
         # possible.
         try:
-            steps = self._steps(values)
+            steps = self._steps(values) if self._is_built else self._build(values)
         except _RetryLater:
             return None
         except StayEager as reason:
@@ -181,6 +182,15 @@ class TraceGraph:
         for value_id, tensor in enumerate(given):
             (written if value_id in self._written_inputs else others).append(tensor)
         return _core.is_memory_shared(written, others)
+
+    def _build(
+        self, values: dict[int, Any]
+    ) -> list[tuple[TraceStage | TracedCall, _TraceProgram | None]]:
+        # The core defers all signals but Ctrl-C in the whole call.
+        with signals.deferred_signals():
+            steps = self._steps(values)
+            self._is_built = True
+        return steps
 
     def _steps(
         self, values: dict[int, Any]

@@ -1,0 +1,369 @@
+#include "core/common/deferred_signals.h"
+
+#include <Python.h>
+
+#include <algorithm>
+#include <csignal>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pthread.h>
+#include <pythread.h>
+
+#include "core/common/python_callbacks.h"
+#include "core/common/python_casts.h"
+
+namespace py = pybind11;
+
+namespace paddle_ngraph {
+
+namespace {
+
+using CtrlC = DeferredSignals::CtrlC;
+
+PyObject* record_signal(PyObject* number, PyObject* args);
+
+PyMethodDef substitute_definition = {"deferred_signal", record_signal, METH_VARARGS, nullptr};
+
+// Saves Python's current error during its lifetime.
+class SavedError {
+ public:
+  SavedError() { PyErr_Fetch(&type_, &value_, &trace_); }
+  ~SavedError() { PyErr_Restore(type_, value_, trace_); }
+  SavedError(const SavedError&) = delete;
+  SavedError& operator=(const SavedError&) = delete;
+
+ private:
+  PyObject *type_, *value_, *trace_;
+};
+
+// Takes Python's current error as an exception with traceback.
+py::object take_error() {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (trace != nullptr) PyException_SetTraceback(value, trace);
+  Py_XDECREF(type);
+  Py_XDECREF(trace);
+  return py::reinterpret_steal<py::object>(value);
+}
+
+[[noreturn]] void raise(const py::object& exception) {
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+  throw py::error_already_set();
+}
+
+// One signal: its number, Python's substitute for the handler, and the handler that the substitute
+// replaces, or has replaced last.
+struct Signal {
+  int number = 0;
+  PyObject* python_number = nullptr;
+  PyObject* substitute = nullptr;
+  PyObject* handler = nullptr;
+  bool is_replaced = false;
+};
+
+// The state of the main thread, guarded by the GIL. Never destroyed.
+struct MainThread {
+  std::vector<CtrlC> sections;  // the nested sections, the outermost one first; none inherits
+  bool is_replaced = false;     // whether one of them has replaced the handlers
+  std::vector<Signal> signals;
+  std::vector<int> arrived;        // each signal once, as Python does while it runs no code
+  std::vector<py::object> raised;  // by handlers, while a section began or ended
+  PyObject* module = nullptr;      // _signal: signal converts results to enumerations
+  PyObject* getsignal = nullptr;
+  PyObject* default_int_handler = nullptr;
+  unsigned long id = 0;  // NOLINT: the type of Python's function
+
+  MainThread() {
+    module = import_module("_signal").release().ptr();
+    getsignal = py::handle(module).attr("getsignal").cast<py::object>().release().ptr();
+    default_int_handler =
+        py::handle(module).attr("default_int_handler").cast<py::object>().release().ptr();
+    id = import_module("threading")
+             .attr("main_thread")()
+             .attr("ident")
+             .cast<unsigned long>();  // NOLINT
+    for (const py::handle number : import_module("signal").attr("valid_signals")()) {
+      Signal signal;
+      signal.number = number.cast<int>();
+      signal.python_number = PyLong_FromLong(signal.number);
+      signal.substitute = PyCFunction_New(&substitute_definition, signal.python_number);
+      signals.push_back(signal);
+    }
+  }
+
+  static MainThread& instance() {
+    static auto* const state = new MainThread();
+    return *state;
+  }
+
+  Signal& signal(int number) {
+    return *std::find_if(signals.begin(), signals.end(),
+                         [number](const Signal& each) { return each.number == number; });
+  }
+
+  // Whether a Ctrl-C raises KeyboardInterrupt now.
+  bool ctrl_c_raises() {
+    return !sections.empty() && sections.back() == CtrlC::kRaises &&
+           signal(SIGINT).handler == default_int_handler;
+  }
+
+  bool has_deliveries() const { return !arrived.empty() || !raised.empty(); }
+};
+
+// Python's C functions may not throw.
+PyObject* record_signal(PyObject* number, PyObject* args) {
+  auto& state = MainThread::instance();
+  const Signal& signal = state.signal(static_cast<int>(PyLong_AsLong(number)));
+  // Outside of sections, other code has found the substitute and set it again.
+  const bool is_recorded =
+      signal.is_replaced && !(signal.number == SIGINT && state.ctrl_c_raises());
+  if (!is_recorded) return PyObject_Call(signal.handler, args, nullptr);
+  auto& arrived = state.arrived;
+  if (std::find(arrived.begin(), arrived.end(), signal.number) == arrived.end()) {
+    arrived.push_back(signal.number);
+  }
+  Py_RETURN_NONE;
+}
+
+py::object handler_of(const MainThread& state, const Signal& signal) {
+  auto found =
+      py::reinterpret_steal<py::object>(PyObject_CallOneArg(state.getsignal, signal.python_number));
+  if (!found) PyErr_Clear();
+  return found;
+}
+
+// Sets Python's handler of a signal, and leaves the operating system's action unchanged. Python
+// first calls the handlers of signals that have arrived; exceptions of these are recorded. Returns
+// false in a thread that may not set handlers.
+bool set_handler(MainThread& state, const Signal& signal, PyObject* handler) {
+  while (true) {
+    struct sigaction action{};
+    const bool is_known = sigaction(signal.number, nullptr, &action) == 0;
+    const auto set = py::reinterpret_steal<py::object>(
+        PyObject_CallMethod(state.module, "signal", "OO", signal.python_number, handler));
+    if (set) {
+      if (is_known) sigaction(signal.number, &action, nullptr);
+      return true;
+    }
+    py::object exception = take_error();
+    // Searches the text, since Python raises a plain ValueError for invalid arguments, too. The
+    // main thread of embedded Python may be another than that of its module threading.
+    const std::string message = py::str(exception);
+    if (message.find("signal only works in main thread") != std::string::npos) return false;
+    state.raised.push_back(std::move(exception));
+  }
+}
+
+// Whether a section has to replace handlers: a Ctrl-C that raises is no reason.
+bool has_handlers(const MainThread& state, CtrlC ctrl_c) {
+  return std::any_of(state.signals.begin(), state.signals.end(), [&](const Signal& signal) {
+    const py::object handler = handler_of(state, signal);
+    if (!handler || PyCallable_Check(handler.ptr()) == 0) return false;
+    return ctrl_c == CtrlC::kDeferred || handler.ptr() != state.default_int_handler;
+  });
+}
+
+// Replaces all handlers. Returns false in a thread that may not set handlers.
+bool replace_handlers(MainThread& state) {
+  for (Signal& signal : state.signals) {
+    const py::object handler = handler_of(state, signal);
+    if (!handler || PyCallable_Check(handler.ptr()) == 0) continue;
+    // Otherwise other code has found the substitute and set it again.
+    const bool is_handler = handler.ptr() != signal.substitute;
+    if (is_handler) {
+      Py_XDECREF(std::exchange(signal.handler, py::object(handler).release().ptr()));
+    }
+    signal.is_replaced = true;
+    if (is_handler && !set_handler(state, signal, signal.substitute)) {
+      signal.is_replaced = false;
+      return false;
+    }
+  }
+  return true;
+}
+
+void restore_handlers(MainThread& state) {
+  // First, what has arrived so far is recorded. A handler that was set inside the section may
+  // raise.
+  while (PyErr_CheckSignals() != 0) state.raised.push_back(take_error());
+  for (Signal& signal : state.signals) {
+    if (!signal.is_replaced) continue;
+    // Otherwise the section's code has set another handler.
+    if (handler_of(state, signal).ptr() == signal.substitute) {
+      set_handler(state, signal, signal.handler);
+    }
+    signal.is_replaced = false;
+  }
+  state.is_replaced = false;
+}
+
+// Takes a Ctrl-C that was recorded, or has raised while the section began, if it raises now.
+std::optional<py::object> take_ctrl_c(MainThread& state) {
+  if (state.sections.empty() || state.sections.back() != CtrlC::kRaises) return std::nullopt;
+  const auto is_interrupt = [](const py::object& exception) {
+    return PyErr_GivenExceptionMatches(exception.ptr(), PyExc_KeyboardInterrupt) != 0;
+  };
+  auto& raised = state.raised;
+  if (const auto found = std::find_if(raised.begin(), raised.end(), is_interrupt);
+      found != raised.end()) {
+    py::object interrupt = std::move(*found);
+    raised.erase(found);
+    return interrupt;
+  }
+  const auto found = std::find(state.arrived.begin(), state.arrived.end(), SIGINT);
+  if (!state.ctrl_c_raises() || found == state.arrived.end()) return std::nullopt;
+  state.arrived.erase(found);
+  return py::handle(PyExc_KeyboardInterrupt)();
+}
+
+// Calls the handler of a signal, in the frame of the current Python code.
+void call_handler(const MainThread& state, const Signal& signal) {
+  const py::object handler = handler_of(state, signal);
+  // Otherwise the handler was removed after the signal arrived: Python ignores such signals, too.
+  if (!handler || PyCallable_Check(handler.ptr()) == 0) return;
+  auto* frame = reinterpret_cast<PyObject*>(PyEval_GetFrame());
+  const auto result = py::reinterpret_steal<py::object>(PyObject_CallFunctionObjArgs(
+      handler.ptr(), signal.python_number, frame == nullptr ? Py_None : frame, nullptr));
+  if (!result) throw py::error_already_set();
+}
+
+// Called by Python at its next instruction in the main thread.
+int deliver_pending(void* /*unused*/) {
+  auto& state = MainThread::instance();
+  try {
+    if (const auto interrupt = take_ctrl_c(state)) raise(*interrupt);
+    DeferredSignals::deliver();
+    return 0;
+  } catch (py::error_already_set& error) {
+    error.restore();
+    return -1;
+  }
+}
+
+void deliver_later(MainThread& state) {
+  const bool is_due = state.sections.empty() ? state.has_deliveries() : state.ctrl_c_raises();
+  if (!is_due || Py_AddPendingCall(&deliver_pending, nullptr) == 0) return;
+  // Python's queue is full.
+  for (const int number : std::exchange(state.arrived, {})) std::raise(number);
+}
+
+// -- exceptions of other threads -----------------------------------------------------------------
+
+thread_local int num_sections = 0;
+// A second state of this thread, which is never run. PyThreadState_SetAsyncExc sets an exception in
+// the latest state of a thread, so that exceptions are recorded here.
+thread_local PyThreadState* decoy = nullptr;
+
+void begin_deferring_exceptions() {
+  if (num_sections++ > 0) return;
+  PyThreadState* const thread = PyThreadState_Get();
+  decoy = PyThreadState_New(PyThreadState_GetInterpreter(thread));
+  if (decoy != nullptr) std::swap(decoy->async_exc, thread->async_exc);
+}
+
+void end_deferring_exceptions() {
+  if (--num_sections > 0 || decoy == nullptr) return;
+  PyThreadState* const state = std::exchange(decoy, nullptr);
+  PyObject* const exception = std::exchange(state->async_exc, nullptr);
+  PyThreadState_Clear(state);
+  PyThreadState_Delete(state);
+  if (exception == nullptr) return;
+  PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), exception);
+  Py_DECREF(exception);
+}
+
+// The forking thread is the main one of the child, in which Python has freed the other states.
+void reset_after_fork() {
+  decoy = nullptr;
+  MainThread::instance().id = PyThread_get_thread_ident();
+}
+
+void register_fork_handler() {
+  static const int registered = pthread_atfork(nullptr, nullptr, reset_after_fork);
+  static_cast<void>(registered);
+}
+
+}  // namespace
+
+DeferredSignals::DeferredSignals(CtrlC ctrl_c) {
+  auto& state = MainThread::instance();
+  register_fork_handler();
+  begin_deferring_exceptions();
+  is_in_main_thread_ = PyThread_get_thread_ident() == state.id;
+  if (!is_in_main_thread_) return;
+  if (ctrl_c == CtrlC::kInherited) {
+    ctrl_c = state.sections.empty() ? CtrlC::kRaises : state.sections.back();
+  }
+  state.sections.push_back(ctrl_c);
+  // Inside another section, the search would find a Ctrl-C that raises, but nothing else.
+  const bool is_searched = state.sections.size() > 1 && ctrl_c == CtrlC::kRaises;
+  if (!state.is_replaced && !is_searched && has_handlers(state, ctrl_c)) {
+    state.is_replaced = replaces_ = true;
+    if (!replace_handlers(state)) {
+      state.sections.pop_back();
+      state.is_replaced = replaces_ = is_in_main_thread_ = false;
+      return;
+    }
+  }
+}
+
+DeferredSignals::~DeferredSignals() { end(); }
+
+void DeferredSignals::check_ctrl_c() const {
+  if (!is_in_main_thread_) return;
+  if (const auto interrupt = take_ctrl_c(MainThread::instance())) raise(*interrupt);
+}
+
+void DeferredSignals::end() {
+  const SavedError error;
+  if (is_in_main_thread_) {
+    auto& state = MainThread::instance();
+    state.sections.pop_back();
+    if (std::exchange(replaces_, false)) restore_handlers(state);
+    deliver_later(state);
+  }
+  end_deferring_exceptions();
+}
+
+void DeferredSignals::deliver() {
+  auto& state = MainThread::instance();
+  if (PyThread_get_thread_ident() != state.id || !state.sections.empty()) return;
+  std::vector<py::object> raised = std::exchange(state.raised, {});
+  for (const int number : std::exchange(state.arrived, {})) {
+    try {
+      call_handler(state, state.signal(number));
+    } catch (py::error_already_set& error) {
+      error.restore();
+      raised.push_back(take_error());
+    }
+  }
+  if (raised.empty()) return;
+  for (size_t i = 1; i < raised.size(); ++i) {
+    PyException_SetContext(raised[i].ptr(), py::object(raised[i - 1]).release().ptr());
+  }
+  raise(raised.back());
+}
+
+void DeferredSignalsScope::enter() {
+  section_ = std::make_unique<DeferredSignals>(ctrl_c_);
+  try {
+    section_->check_ctrl_c();
+  } catch (const py::error_already_set&) {  // without a call of exit()
+    section_.reset();
+    throw;
+  }
+  const auto& state = MainThread::instance();
+  const bool is_outermost = state.sections.size() == 1 && PyThread_get_thread_ident() == state.id;
+  if (is_outermost && !state.raised.empty()) exit();
+}
+
+void DeferredSignalsScope::exit() {
+  section_.reset();
+  DeferredSignals::deliver();
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,61 @@
+// Sections of the package's own code in which no Python code from outside runs in this thread.
+//
+// Python runs the handlers of signals wherever the main thread runs Python, and raises an exception
+// that another thread sets (PyThreadState_SetAsyncExc) wherever the thread runs Python. Inside a
+// section, both are recorded, by C code, and delivered once at its end. So an exception that is
+// raised inside a section is one of the package, Paddle or OpenVINO, whatever its type.
+#pragma once
+
+#include <pybind11/pytypes.h>
+
+#include <memory>
+
+namespace paddle_ngraph {
+
+// A section, during the lifetime of an instance. Sections may be nested; everything is delivered at
+// the end of the outermost one. All functions need the GIL.
+//
+// Only Python's table of handlers is changed. The reaction of the system to a signal is unchanged:
+// other code may have configured it (faulthandler, signal.siginterrupt), and a byte for
+// signal.set_wakeup_fd (asyncio) is written once.
+class DeferredSignals {
+ public:
+  // Whether Ctrl-C raises KeyboardInterrupt inside the section, unless the user has a handler for
+  // it, or is deferred, too; or as around the section, where it raises if there is no other.
+  enum class CtrlC { kRaises, kDeferred, kInherited };
+
+  explicit DeferredSignals(CtrlC ctrl_c);
+  // Ends the section. Everything recorded is delivered at Python's next instruction.
+  ~DeferredSignals();
+  DeferredSignals(const DeferredSignals&) = delete;
+  DeferredSignals& operator=(const DeferredSignals&) = delete;
+
+  // Throws pybind11::error_already_set for a Ctrl-C that arrived before, if Ctrl-C raises.
+  void check_ctrl_c() const;
+  // Calls the handlers of all recorded signals, even if one of them raises, and throws their last
+  // exception. Does nothing inside a section, or in another thread than the main one.
+  static void deliver();
+
+ private:
+  void end();
+
+  bool is_in_main_thread_;
+  bool replaces_ = false;  // whether it has replaced the handlers
+};
+
+// Context manager for Python, whose exit calls the handlers.
+class DeferredSignalsScope {
+ public:
+  explicit DeferredSignalsScope(bool except_ctrl_c)
+      : ctrl_c_(except_ctrl_c ? DeferredSignals::CtrlC::kRaises
+                              : DeferredSignals::CtrlC::kDeferred) {}
+
+  void enter();
+  void exit();
+
+ private:
+  DeferredSignals::CtrlC ctrl_c_;
+  std::unique_ptr<DeferredSignals> section_;
+};
+
+}  // namespace paddle_ngraph
