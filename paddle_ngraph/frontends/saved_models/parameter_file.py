@@ -49,7 +49,7 @@ def tensors_in(path: str) -> Iterator[Shape]:
     with open(path, "rb") as file:
         while file.tell() < size:
             try:
-                shape, num_bytes = _header(file)
+                shape, num_bytes = _header(file, size)
             except (struct.error, IndexError, ValueError):
                 raise NgraphError(f"{path} is damaged, or not a parameter file") from None
             if file.tell() + num_bytes > size:
@@ -60,13 +60,20 @@ def tensors_in(path: str) -> Iterator[Shape]:
             yield shape
 
 
-def _header(file: BinaryIO) -> tuple[Shape, int]:
-    """Reads the header of a tensor. Returns its shape, and the size of its elements in bytes."""
+def _header(file: BinaryIO, size: int) -> tuple[Shape, int]:
+    """Reads the header of a tensor in a file of ``size`` bytes.
+
+    Returns:
+        The shape of the tensor, and the size of its elements in bytes.
+    """
     version, levels = _read(file, "<IQ")
     if version != 0 or levels > _MAX_HEADER_BYTES:
         raise ValueError
     for _ in range(levels):  # skips the levels of the LoD
-        file.seek(_read(file, "<Q")[0], os.SEEK_CUR)
+        (level_bytes,) = _read(file, "<Q")
+        if level_bytes > size - file.tell():
+            raise ValueError
+        file.seek(level_bytes, os.SEEK_CUR)
     version, length = _read(file, "<Ii")
     if version != 0 or not 0 < length <= _MAX_HEADER_BYTES:
         raise ValueError
