@@ -16,7 +16,9 @@
 #include "paddle/pir/include/core/ir_context.h"
 #include "paddle/utils/pybind.h"
 
+#include "core/common/blake3.h"
 #include "core/common/caches.h"
+#include "core/common/change_hash.h"
 #include "core/common/error.h"
 #include "core/common/fault_injection.h"
 #include "core/common/memory_pool.h"
@@ -82,6 +84,10 @@ struct ProgramRunScope {
 
 // A context manager: see set_next_program_read_only.
 struct ReadOnlyRun {};
+
+py::bytes digest_bytes(const Digest& digest) {
+  return {reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()};
+}
 
 // NumPy's names of the dtypes that Paddle has too.
 const std::vector<std::pair<std::string, paddle::DataType>>& numpy_dtypes() {
@@ -872,6 +878,19 @@ PYBIND11_MODULE(_core, module) {
           "__enter__",
           [](ProgramRunScope& scope) { scope.run = std::make_unique<ProgramRun>(scope.may_write); })
       .def("__exit__", [](ProgramRunScope& scope, const py::args&) { scope.run.reset(); });
+  module.def(
+      "digest",
+      [](const std::string& data, const std::string& key) {
+        if (key.empty()) return digest_bytes(digest_of(data));
+        Digest secret;
+        if (key.size() != secret.bytes.size()) throw NgraphError("the key has another size");
+        std::copy(key.begin(), key.end(), secret.bytes.begin());
+        return digest_bytes(keyed_digest_of(secret, data.data(), data.size()));
+      },
+      py::arg("data"), py::arg("key") = "", "The BLAKE3 digest of bytes, keyed if a key is given.");
+  module.def(
+      "change_hash", [](const std::string& data) { return change_hash(data.data(), data.size()); },
+      py::arg("data"), "The hash by which this process detects changes.");
   module.def(
       "is_graph_stored",
       [](const std::string& graph, const std::string& environment) {

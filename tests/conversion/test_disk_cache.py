@@ -18,6 +18,7 @@ import paddle_ngraph
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import disk_cache
 from paddle_ngraph.conversion.registry import converter, unregister
+from tests.forgeries import forged
 from tests.programs import Program, chain, floats, linear_regression
 
 ROOT = Path(__file__).parents[2]
@@ -257,6 +258,20 @@ def test_other_weights_have_a_separate_function():
     program = Program(build)
     weight = program.scope.find_var("linear_0.w_0").get_tensor()
     weight.set(floats(4, 8, seed=9), paddle.CPUPlace())
+    program.both(x=X)
+    assert built_and_loaded() == (1, 0)
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_weights_of_equal_content_hashes_have_a_file_each(position):
+    def build() -> Any:
+        return paddle.nn.Linear(4, 8)(paddle.static.data("x", [-1, 4], "float32")) * 6.0
+
+    run_twice(build, x=X)
+    start_anew()
+    program = Program(build)
+    weights = forged(program.variable("linear_0.w_0"), position)
+    program.scope.find_var("linear_0.w_0").get_tensor().set(weights, paddle.CPUPlace())
     program.both(x=X)
     assert built_and_loaded() == (1, 0)
 

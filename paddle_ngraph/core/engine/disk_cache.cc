@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 #include "core/common/caches.h"
+#include "core/common/content_hash.h"
 #include "core/common/error.h"
 #include "core/paddle/flags.h"
-#include "core/paddle/weights.h"
 
 namespace paddle_ngraph {
 

@@ -232,7 +232,7 @@ std::optional<DiskKey> FunctionStore::disk_key(const Signature& key,
   if (environment.empty()) return std::nullopt;
   std::ostringstream instance;
   if (symbolic_sizes_disabled_) instance << "closed ";
-  if (key.weights) instance << "weights " << *key.weights << ' ';
+  if (key.weights) instance << "weights " << key.weights->hex() << ' ';
   for (int64_t word : key.words) instance << word << ' ';
   return DiskKey{disk_key_of_graph(graph_.text(), environment), instance.str()};
 }
