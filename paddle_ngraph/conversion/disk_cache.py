@@ -65,8 +65,7 @@ def is_stored(graph: str) -> bool:
 
 def files() -> list[Path]:
     """The files of all functions that are stored in ``FLAGS_ngraph_cache_dir``."""
-    folder = flags.get("ngraph_cache_dir")
-    return sorted(Path(folder).glob("*.ngraph")) if folder else []
+    return sorted(map(Path, _core.cache_files())) if flags.get("ngraph_cache_dir") else []
 
 
 @once

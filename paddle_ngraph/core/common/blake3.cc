@@ -228,17 +228,24 @@ std::vector<Words> hash_chunks(const uint8_t* data, size_t num_bytes, const Word
 // Size of the subtrees that are reduced to one node at once, so that few nodes are in memory: a
 // power of two.
 constexpr size_t kSubtreeBytes = 256 * kChunkBytes;
+static_assert(kSubtreeBytes == kMaxReadBytes);
 
-Digest hash(const uint8_t* data, size_t num_bytes, const Words& key, uint32_t flags) {
+template <typename Read>
+Digest hash(size_t num_bytes, const Read& read, const Words& key, uint32_t flags) {
+  const auto bytes = [&](size_t begin, size_t count) {
+    return static_cast<const uint8_t*>(read(begin, count));
+  };
   Words root;
   if (num_bytes <= kChunkBytes) {
-    root = hash_chunk(data, num_bytes, key, 0, flags, kChunkEnd | kRoot);
+    root = hash_chunk(bytes(0, num_bytes), num_bytes, key, 0, flags, kChunkEnd | kRoot);
   } else {
     std::vector<Words> nodes;
-    if (num_bytes <= kSubtreeBytes) nodes = hash_chunks(data, num_bytes, key, 0, flags);
+    if (num_bytes <= kSubtreeBytes) {
+      nodes = hash_chunks(bytes(0, num_bytes), num_bytes, key, 0, flags);
+    }
     for (size_t begin = 0; num_bytes > kSubtreeBytes && begin < num_bytes; begin += kSubtreeBytes) {
-      auto subtree = hash_chunks(data + begin, std::min(kSubtreeBytes, num_bytes - begin), key,
-                                 begin / kChunkBytes, flags);
+      const size_t count = std::min(kSubtreeBytes, num_bytes - begin);
+      auto subtree = hash_chunks(bytes(begin, count), count, key, begin / kChunkBytes, flags);
       reduce(&subtree, 1, key, flags);
       nodes.push_back(subtree[0]);
     }
@@ -249,6 +256,11 @@ Digest hash(const uint8_t* data, size_t num_bytes, const Words& key, uint32_t fl
   Digest digest;
   std::memcpy(digest.bytes.data(), root.data(), sizeof(digest.bytes));
   return digest;
+}
+
+auto in_memory(const void* data) {
+  return
+      [data](size_t begin, size_t /*count*/) { return static_cast<const uint8_t*>(data) + begin; };
 }
 
 }  // namespace
@@ -264,13 +276,17 @@ std::string Digest::hex() const {
 }
 
 Digest digest_of(const void* data, size_t num_bytes) {
-  return hash(static_cast<const uint8_t*>(data), num_bytes, kInitial, 0);
+  return hash(num_bytes, in_memory(data), kInitial, 0);
+}
+
+Digest digest_of(size_t num_bytes, const ReadBytes& read) {
+  return hash(num_bytes, read, kInitial, 0);
 }
 
 Digest keyed_digest_of(const Digest& key, const void* data, size_t num_bytes) {
   Words words;
   std::memcpy(words.data(), key.bytes.data(), sizeof(words));
-  return hash(static_cast<const uint8_t*>(data), num_bytes, words, kKeyed);
+  return hash(num_bytes, in_memory(data), words, kKeyed);
 }
 
 bool is_equal_in_constant_time(const Digest& a, const Digest& b) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace paddle_ngraph {
@@ -23,6 +24,12 @@ struct Digest {
 // The BLAKE3 digest of a byte range.
 Digest digest_of(const void* data, size_t num_bytes);
 inline Digest digest_of(const std::string& text) { return digest_of(text.data(), text.size()); }
+
+// The digest of `num_bytes` bytes that are read in ascending order, at most kMaxReadBytes at a
+// time: read(begin, count) returns their address, which is valid until the next call.
+constexpr size_t kMaxReadBytes = size_t{256} << 10;
+using ReadBytes = std::function<const void*(size_t begin, size_t count)>;
+Digest digest_of(size_t num_bytes, const ReadBytes& read);
 
 // The keyed BLAKE3 digest, a message authentication code: only who knows the key can compute it.
 Digest keyed_digest_of(const Digest& key, const void* data, size_t num_bytes);

@@ -14,8 +14,9 @@ namespace paddle_ngraph {
 // Thread-safe.
 class FunctionCollection {
  public:
-  // Begins the collection in this folder. Throws NgraphError if there is one already.
-  void begin(const std::string& folder);
+  // Begins the collection in this folder of the model with this identity. Throws NgraphError if
+  // there is one already.
+  void begin(const std::string& folder, const Digest& identity);
 
   // Ends the collection. Returns the error message, or an empty string.
   std::string end();
@@ -29,6 +30,7 @@ class FunctionCollection {
  private:
   mutable std::mutex mutex_;
   std::string folder_;  // empty: no collection
+  Digest identity_;
   std::string failure_;
 };
 

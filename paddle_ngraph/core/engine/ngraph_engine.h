@@ -43,8 +43,10 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   const std::string& graph() const { return graph_.text(); }
 
   // Begins the collection of functions for a model that is being saved: until end_collection(),
-  // functions are built again and stored in this folder.
-  void begin_collection(const std::string& folder) { functions_.begin_collection(folder); }
+  // functions are built again and stored in this folder. `identity`: see disk_cache.h.
+  void begin_collection(const std::string& folder, const Digest& identity) {
+    functions_.begin_collection(folder, identity);
+  }
   // Ends the collection. Returns the error message, or an empty string.
   std::string end_collection() { return functions_.end_collection(); }
 

@@ -31,6 +31,9 @@ struct Update {
   std::vector<int64_t> parameters;  // scalar operands of the optimizer, such as the learning rate
 };
 
+// Throws NgraphError unless the optimizer has this number of attributes, states and operands.
+void require_valid(const Update& update);
+
 struct Updates {
   std::vector<Update> steps;
   int num_threads = 0;  // threads of an update; 0: every core the process may use

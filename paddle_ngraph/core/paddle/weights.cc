@@ -102,6 +102,17 @@ Digest WeightWatch::fingerprint_now(const std::vector<phi::DenseTensor*>& inputs
   return combined(digests);
 }
 
+std::optional<std::vector<Digest>> WeightWatch::digests_of(const Digest& fingerprint) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& model : models_) {
+    if (!model.was_read || model.fingerprint != fingerprint) continue;
+    std::vector<Digest> digests;
+    for (const auto& weight : model.weights) digests.push_back(weight.contents.digest);
+    return digests;
+  }
+  return std::nullopt;
+}
+
 bool WeightWatch::are_untouched_since(const Epoch& epoch,
                                       const std::vector<phi::DenseTensor*>& inputs) const {
   if (Epoch::now().writes != epoch.writes) return false;

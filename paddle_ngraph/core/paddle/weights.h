@@ -37,6 +37,9 @@ class WeightWatch {
   // The digest of the weights' current bytes, whatever was known of them.
   Digest fingerprint_now(const std::vector<phi::DenseTensor*>& inputs) const;
 
+  // The digests of the weights with this fingerprint; nothing if it has been forgotten.
+  std::optional<std::vector<Digest>> digests_of(const Digest& fingerprint) const;
+
   // Whether nothing can have written the weights since `epoch`, nor can write them now undetected.
   bool are_untouched_since(const Epoch& epoch, const std::vector<phi::DenseTensor*>& inputs) const;
 

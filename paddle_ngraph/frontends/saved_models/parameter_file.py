@@ -9,7 +9,7 @@ import math
 import os
 import struct
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.protobuf import LENGTH_DELIMITED, VARINT, fields, varint
@@ -39,8 +39,25 @@ _MAX_HEADER_BYTES = 4096
 Shape = tuple[int, ...]
 
 
+class StoredTensor(NamedTuple):
+    """The shape of a tensor in a file, and the place of its elements."""
+
+    shape: Shape
+    offset: int
+    num_bytes: int
+
+
 def tensors_in(path: str) -> Iterator[Shape]:
     """The shape of each tensor of a file.
+
+    Raises:
+        NgraphError: The file is damaged.
+    """
+    return (tensor.shape for tensor in stored_tensors(path))
+
+
+def stored_tensors(path: str) -> Iterator[StoredTensor]:
+    """The tensors of a file, without their elements.
 
     Raises:
         NgraphError: The file is damaged.
@@ -56,8 +73,9 @@ def tensors_in(path: str) -> Iterator[Shape]:
                 raise NgraphError(
                     f"{path} is truncated: {file.tell() + num_bytes - size} bytes are missing"
                 )
+            offset = file.tell()
             file.seek(num_bytes, os.SEEK_CUR)
-            yield shape
+            yield StoredTensor(shape, offset, num_bytes)
 
 
 def _header(file: BinaryIO, size: int) -> tuple[Shape, int]:
