@@ -982,6 +982,10 @@ PYBIND11_MODULE(_core, module) {
           [](NgraphEngine& engine, const ArrayIO& io) { return engine.get_ng_function(io.io()); },
           py::arg("io"), release, "The function for these shapes and dtypes, cached or built.")
       .def(
+          "load_ng_function",
+          [](NgraphEngine& engine, const ArrayIO& io) { return engine.load_ng_function(io.io()); },
+          py::arg("io"), release, "The function on disk, or None; cached functions are dropped.")
+      .def(
           "build_ng_function",
           [](NgraphEngine& engine, const ArrayIO& io) { return engine.build_ng_function(io.io()); },
           py::arg("io"), release, "A newly built function; the cache is left alone.")

@@ -62,6 +62,10 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // The function for the signature of `io`, from the cache, from disk, or newly built.
   std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io);
 
+  // The function for the signature of `io` from disk, whatever is in the cache; nullptr if there is
+  // no usable one. For tests.
+  std::shared_ptr<NgraphFunction> load_ng_function(const NgraphIO& io);
+
   // Builds an ov::Model from the subgraph (in Python, by the bridge) and compiles it, without any
   // cache.
   std::shared_ptr<NgraphFunction> build_ng_function(const NgraphIO& io);

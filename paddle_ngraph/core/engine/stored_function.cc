@@ -214,11 +214,7 @@ class Requirements {
     for (size_t input : built.parameter_inputs) require(input < num_inputs + built.samples.size());
     for (const RandomSample& sample : built.samples) check(sample);
     for (const RangeCheck& each : built.checks) check(each);
-    require(!built.is_symbolic() || built.symbolic_dims.size() <= num_symbolic_dims());
-    const auto num_dims = static_cast<int>(built.symbolic_dims.size());
-    for (int symbol : built.symbolic_dims) {
-      require(symbol == SymbolicSignature::kFixed || (symbol >= 0 && symbol < num_dims));
-    }
+    check_symbols(built.symbolic_dims);
     check(built.updates);
   }
 
@@ -231,6 +227,8 @@ class Requirements {
                                     : built.samples[input - use_.header.num_inputs].type());
     }
     require(built.function->accepts(parameters));
+    // A model of static shapes is bound to memory without a look at the shapes of the call.
+    require(!has_symbolic_shape(built) || built.function->has_dynamic_shapes());
     const size_t num_results = built.function->results().size();
     const size_t num_values = num_results + built.function->settings().num_pinned;
     for (const Update& step : built.updates.steps) {
@@ -273,15 +271,34 @@ class Requirements {
     require(code >= 0 && code <= static_cast<int>(ErrorCode::kOutOfBounds));
   }
 
-  // The number of words of the signature for which a function with symbolic sizes may have a
-  // symbol: see symbolic_signature() in function_store.cc.
-  size_t num_symbolic_dims() const {
+  // There may be a symbol for each dimension of each input, and for each element that is read by
+  // value: see symbolic_signature() in function_store.cc.
+  void check_symbols(const std::vector<int>& symbols) const {
+    if (symbols.empty()) return;
+    size_t num_values = 0;
+    for (size_t input : use_.header.value_inputs) {
+      num_values += static_cast<size_t>(use_.inputs[input]->numel());
+    }
+    require(symbols.size() >= num_dims() && symbols.size() <= num_dims() + num_values);
+    for (int symbol : symbols) {
+      require(symbol == SymbolicSignature::kFixed ||
+              (symbol >= 0 && static_cast<size_t>(symbol) < symbols.size()));
+    }
+  }
+
+  // The number of dimensions of all inputs.
+  size_t num_dims() const {
     size_t count = 0;
     for (const auto* input : use_.inputs) count += static_cast<size_t>(input->dims().size());
-    for (size_t input : use_.header.value_inputs) {
-      count += static_cast<size_t>(use_.inputs[input]->numel());
-    }
     return count;
+  }
+
+  bool has_symbolic_shape(const BuiltFunction& built) const {
+    const auto& symbols = built.symbolic_dims;
+    const auto end =
+        symbols.begin() + static_cast<std::ptrdiff_t>(built.is_symbolic() * num_dims());
+    return std::any_of(symbols.begin(), end,
+                       [](int symbol) { return symbol != SymbolicSignature::kFixed; });
   }
 
   void check(const Updates& updates) const {
