@@ -21,9 +21,9 @@ def loads(case: functions.Case, file: StoredFile) -> bool:
     """Whether the function of a file with the right code is used; it has to run."""
     with functions.storing():
         functions.write(case, file.contents(functions.secret_path().read_bytes()))
-        function, io = case.load()
+        function = case.load()
         if function is not None:
-            function.run(io)
+            function.run(case.call)
     return function is not None
 
 
@@ -48,6 +48,7 @@ def test_files_as_stored_are_used():
 def test_the_functions_have_all_records():
     trees = [functions.parsed(case.file.words) for case in functions.cases()]
     assert any(tree[8] for tree in trees), "pinned values"
+    assert any(tree[3] > 1 for tree in trees), "batches in chunks"
     for index in (10, 11, 12, 13, 16):
         assert any(tree[index] for tree in trees)
 
@@ -62,7 +63,7 @@ def test_no_setting_of_another_function_is_used(value):
 def test_indices_beyond_the_inputs_are_not_used():
     case = functions.cases()[0]
     inputs = functions.parsed(case.file.words)[10]
-    for wrong in (len(case.inputs), 1 << 40, -1):
+    for wrong in (case.engine.num_inputs, 1 << 40, -1):
         assert not loads(case, changed(case, 10, [wrong, *inputs[1:]]))
     assert not loads(case, changed(case, 10, inputs[:-1]))
     assert not loads(case, changed(case, 10, [*inputs, 0]))
@@ -77,10 +78,14 @@ def test_lists_longer_than_the_file_are_not_used():
 
 
 def test_blobs_of_other_calls_are_not_used():
-    first, second = functions.cases()[:2]
-    assert first.file.blob != second.file.blob
-    file = StoredFile(second.file.blob, first.file.words, first.file.key)
-    assert not loads(first, file), "the shapes are those of another batch"
+    """A model of dynamic shapes, or for a chunk of a batch, may be for other calls, too."""
+    whole = [case for case in functions.cases() if functions.parsed(case.file.words)[3] == 1]
+    for case in whole:
+        for other in whole:
+            if case.file.blob == other.file.blob or functions.is_symbolic(other):
+                continue
+            file = StoredFile(other.file.blob, case.file.words, case.file.key)
+            assert not loads(case, file)
 
 
 def test_equal_seeds_damage_equally():
