@@ -21,9 +21,9 @@ def loads(case: functions.Case, file: StoredFile) -> bool:
     """Whether the function of a file with the right code is used; it has to run."""
     with functions.storing():
         functions.write(case, file.contents(functions.secret_path().read_bytes()))
-        function = case.load()
+        function, io = case.load()
         if function is not None:
-            function.run(case.call)
+            function.run(io)
     return function is not None
 
 

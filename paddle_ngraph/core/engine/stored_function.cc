@@ -238,11 +238,7 @@ class Requirements {
         }
       }
     }
-    size_t num_expected = use_.header.num_outputs;
-    for (size_t state = 0; state < use_.header.num_states; ++state) {
-      if (!built.updates.write(state)) ++num_expected;
-    }
-    require(num_results >= num_expected);
+    check_states(built);
   }
 
  private:
@@ -283,6 +279,21 @@ class Requirements {
     for (int symbol : symbols) {
       require(symbol == SymbolicSignature::kFixed ||
               (symbol >= 0 && static_cast<size_t>(symbol) < symbols.size()));
+    }
+  }
+
+  // Requires results for all outputs and states. The new value of a state has the dtype of the old
+  // one; it may have another shape.
+  void check_states(const BuiltFunction& built) const {
+    const auto& results = built.function->results();
+    const size_t num_states = use_.header.num_states;
+    require(results.size() >= use_.header.num_outputs);
+    const auto indices = state_result_indices(built.updates, use_.header.num_outputs, num_states);
+    for (size_t state = 0; state < num_states; ++state) {
+      if (indices[state] == kNoResult) continue;
+      require(indices[state] < results.size());
+      const auto& old = *use_.inputs[use_.header.num_read_only() + state];
+      require(results[indices[state]].element == type_of(old).element);
     }
   }
 
