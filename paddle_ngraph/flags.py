@@ -21,7 +21,7 @@ from paddle_ngraph.paddle_private.names import flag_values
 from paddle_ngraph.settings import SETTINGS, PolicySettings
 from paddle_ngraph.utils import first_use
 
-_PATH_FLAGS = frozenset({"ngraph_cache_dir"})
+_PATH_FLAGS = frozenset({"ngraph_cache_dir", "ngraph_trusted_dir"})
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,10 @@ def cache_directory() -> str:
 
 FLAGS = {
     name: Flag(
-        name, cache_directory() if name in _PATH_FLAGS else default, meaning, name in _PATH_FLAGS
+        name,
+        cache_directory() if name == "ngraph_cache_dir" else default,
+        meaning,
+        is_path=name in _PATH_FLAGS,
     )
     for name, default, meaning in _core.flags
 }

@@ -19,6 +19,8 @@ class PolicySettings:
         cache_mb: Megabytes of weights that the cached functions may hold as constants.
         memory_mb: Megabytes of freed tensors that are retained for the next run.
         cache_dir: The folder of the disk cache; empty without a disk cache.
+        trusted_dir: A folder of models, or of functions, that are trusted although another user
+            owns them; empty: none.
         cache_disk_mb: Megabytes of the disk cache, at most.
         cache_min_ms: Functions that are built in fewer milliseconds are not stored on disk.
         num_threads: Threads of the engine; 0 for all cores that the process may use.
@@ -126,6 +128,7 @@ class PolicySettings:
     cache_mb: int = 1024
     memory_mb: int = 512
     cache_dir: str = ""
+    trusted_dir: str = ""
     cache_disk_mb: int = 2048
     cache_min_ms: int = 100
     num_threads: int = 0

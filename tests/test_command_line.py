@@ -153,14 +153,16 @@ def test_info_shows_the_policy(capsys):
 def test_functions_on_disk_are_counted_and_deleted(tmp_path, capsys):
     flags.set("ngraph_cache_dir", str(tmp_path))
     try:
-        for name, size in (("one.ngraph", 2**20), ("two.ngraph", 2**19), ("other.txt", 9)):
+        tmp_path.chmod(0o700)
+        names = [f"{digit * 32}-{digit * 32}.ngraph" for digit in "1a"]
+        for name, size in ((names[0], 2**20), (names[1], 2**19), ("other.ngraph", 9)):
             (tmp_path / name).write_bytes(b"x" * size)
         assert main(["cache"]) == 0
         assert f"{tmp_path}: 2 functions, 1.5 MB" in capsys.readouterr().out
         assert main(["cache", "--clear"]) == 0
     finally:
         flags.set("ngraph_cache_dir", "")
-    assert [path.name for path in tmp_path.iterdir()] == ["other.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["other.ngraph"]
 
 
 def test_no_folder_for_functions_is_one_sentence(capsys):

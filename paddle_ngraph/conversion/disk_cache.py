@@ -64,9 +64,8 @@ def is_stored(graph: str) -> bool:
 
 
 def files() -> list[Path]:
-    """The paths of all functions that are stored in ``FLAGS_ngraph_cache_dir``."""
-    folder = flags.get("ngraph_cache_dir")
-    return sorted(Path(folder).glob("*.ngraph")) if folder else []
+    """The files of all functions that are stored in ``FLAGS_ngraph_cache_dir``."""
+    return sorted(map(Path, _core.cache_files())) if flags.get("ngraph_cache_dir") else []
 
 
 @once

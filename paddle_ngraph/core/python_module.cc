@@ -16,7 +16,9 @@
 #include "paddle/pir/include/core/ir_context.h"
 #include "paddle/utils/pybind.h"
 
+#include "core/common/blake3.h"
 #include "core/common/caches.h"
+#include "core/common/change_hash.h"
 #include "core/common/deferred_signals.h"
 #include "core/common/error.h"
 #include "core/common/fault_injection.h"
@@ -29,6 +31,7 @@
 #include "core/engine/engine_settings.h"
 #include "core/engine/engine_stats.h"
 #include "core/engine/engines.h"
+#include "core/engine/files.h"
 #include "core/engine/function_cache.h"
 #include "core/engine/model_builder.h"
 #include "core/engine/ngraph_engine.h"
@@ -85,7 +88,18 @@ struct ProgramRunScope {
 // The state of the Python context manager that set_next_program_read_only describes.
 struct ReadOnlyRun {};
 
-// The dtypes that both NumPy and Paddle have: NumPy's name and Paddle's dtype.
+py::bytes digest_bytes(const Digest& digest) {
+  return {reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()};
+}
+
+Digest to_digest(const std::string& bytes) {
+  Digest digest;
+  if (bytes.size() != digest.bytes.size()) throw NgraphError("a key or digest has another size");
+  std::copy(bytes.begin(), bytes.end(), digest.bytes.begin());
+  return digest;
+}
+
+// NumPy's names of the dtypes that Paddle has too.
 const std::vector<std::pair<std::string, paddle::DataType>>& numpy_dtypes() {
   static const auto table = [] {
     std::vector<std::pair<std::string, paddle::DataType>> rows;
@@ -904,13 +918,49 @@ PYBIND11_MODULE(_core, module) {
           [](ProgramRunScope& scope) { scope.run = std::make_unique<ProgramRun>(scope.may_write); })
       .def("__exit__", [](ProgramRunScope& scope, const py::args&) { scope.run.reset(); });
   module.def(
+      "digest",
+      [](const std::string& data, const std::string& key) {
+        if (key.empty()) return digest_bytes(digest_of(data));
+        return digest_bytes(keyed_digest_of(to_digest(key), data.data(), data.size()));
+      },
+      py::arg("data"), py::arg("key") = "", "The BLAKE3 digest of bytes, keyed if a key is given.");
+  module.def(
+      "change_hash", [](const std::string& data) { return change_hash(data.data(), data.size()); },
+      py::arg("data"), "The hash by which this process detects changes.");
+  module.def(
       "is_graph_stored",
       [](const std::string& graph, const std::string& environment) {
         return is_graph_stored(disk_key_of_graph(graph, environment));
       },
       py::arg("graph"), py::arg("environment"), "Whether a function of the graph is on disk.");
-  module.def("add_model_folder", &add_model_folder, py::arg("folder"), py::arg("owner"),
-             "Also looks for functions in this folder, if folder and files belong to this user.");
+  module.def(
+      "add_model_folder",
+      [](const std::string& folder, uint32_t owner, const py::bytes& identity,
+         const std::vector<std::string>& graphs, const std::vector<py::bytes>& weights) {
+        ModelFolder model{folder, owner, to_digest(identity), {graphs.begin(), graphs.end()}, {}};
+        for (const auto& weight : weights) model.weights.insert(to_digest(weight));
+        add_model_folder(std::move(model));
+      },
+      py::arg("folder"), py::arg("owner"), py::arg("identity"), py::arg("graphs"),
+      py::arg("weights"),
+      "Looks for functions of a model of this owner in this folder, too: "
+      "core/engine/disk_cache.h.");
+  module.def("cache_files", &cache_files, "The paths of functions in FLAGS_ngraph_cache_dir.");
+  module.def(
+      "digests_in_file",
+      [](const std::string& path, const std::vector<std::pair<size_t, size_t>>& parts) {
+        std::vector<FileRange> ranges;
+        for (const auto& [begin, num_bytes] : parts) ranges.push_back({begin, num_bytes});
+        std::vector<Digest> digests;
+        {
+          py::gil_scoped_release release;
+          digests = digests_in_file(path, ranges);
+        }
+        std::vector<py::bytes> all;
+        for (const auto& digest : digests) all.push_back(digest_bytes(digest));
+        return all;
+      },
+      py::arg("path"), py::arg("parts"), "The digests of parts (offset, size) of a file.");
   module.def("clear_cache", &clear_cache, "Releases the memory that is retained between runs.");
   module.def("caches", &declared_caches, "The caches of the core: docs/caches.md.");
   module.def("table_sizes", &table_sizes, "The sizes of the caches, by name.");
@@ -940,8 +990,13 @@ PYBIND11_MODULE(_core, module) {
              return NgraphEngine::of(graph);
            }),
            py::arg("graph"))
-      .def("begin_collection", &NgraphEngine::begin_collection, py::arg("folder"),
-           "Functions are built anew from now on, and stored in this folder.")
+      .def(
+          "begin_collection",
+          [](NgraphEngine& engine, const std::string& folder, const py::bytes& identity) {
+            engine.begin_collection(folder, to_digest(identity));
+          },
+          py::arg("folder"), py::arg("identity"),
+          "Functions are built anew from now on, and stored in this folder.")
       .def("end_collection", &NgraphEngine::end_collection, "What went wrong, if anything.")
       .def_property_readonly("num_inputs", &NgraphEngine::num_inputs)
       .def_property_readonly("num_states", &NgraphEngine::num_states)
@@ -957,6 +1012,10 @@ PYBIND11_MODULE(_core, module) {
           "get_ng_function",
           [](NgraphEngine& engine, const ArrayIO& io) { return engine.get_ng_function(io.io()); },
           py::arg("io"), release, "The function for these shapes and dtypes, cached or built.")
+      .def(
+          "load_ng_function",
+          [](NgraphEngine& engine, const ArrayIO& io) { return engine.load_ng_function(io.io()); },
+          py::arg("io"), release, "The function on disk, or None; cached functions are dropped.")
       .def(
           "build_ng_function",
           [](NgraphEngine& engine, const ArrayIO& io) { return engine.build_ng_function(io.io()); },

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/common/caches.h"
+#include "core/common/change_hash.h"
 #include "core/common/fork_safe_mutex.h"
 #include "core/common/lru_cache.h"
-#include "core/paddle/weights.h"
 
 namespace paddle_ngraph::mkl_packed {
 
@@ -18,19 +18,20 @@ namespace {
 std::atomic<int64_t> conversions{0};
 std::atomic<bool> packing_enabled{true};
 
-// A 64-bit hash of the contents of a weight. Paddle counts only some writes (not those of an
-// Executor, for example), so only the contents themselves are reliable.
-uint64_t fingerprint(const float* data, int64_t count) {
-  // Number of elements that are hashed per iteration of the parallel loop.
+// A hash of the contents of a weight. Paddle counts only some writes (not those of an Executor, for
+// example), so only the contents themselves are reliable.
+ChangeHash fingerprint(const float* data, int64_t count) {
+  // Elements that one iteration of the parallel loop hashes.
   constexpr int64_t kBlock = int64_t{64} * 1024;
+  static_assert(kBlock * sizeof(float) <= kMaxCombinedBytes);
   const int64_t blocks = (count + kBlock - 1) / kBlock;
-  std::vector<uint64_t> parts(blocks);
+  std::vector<ChangeHash> parts(blocks);
 #pragma omp parallel for schedule(static) if (blocks > 1)
   for (int64_t i = 0; i < blocks; ++i) {
     const int64_t first = i * kBlock;
-    parts[i] = content_hash(data + first, std::min(kBlock, count - first) * sizeof(float), i);
+    parts[i] = change_hash(data + first, std::min(kBlock, count - first) * sizeof(float));
   }
-  return content_hash(parts.data(), blocks * sizeof(uint64_t), 0);
+  return combined(parts);
 }
 
 const CacheDeclaration packed_weights_declaration(
@@ -42,7 +43,7 @@ const CacheDeclaration packed_weights_declaration(
 // A packed weight, and the memory and contents that it was packed from.
 struct PackedWeight {
   std::weak_ptr<phi::Allocation> owner;
-  uint64_t contents;
+  ChangeHash contents;
   std::shared_ptr<const PackedMatrix> matrix;
 };
 
@@ -83,7 +84,7 @@ std::shared_ptr<const PackedMatrix> get_packed(const GemmProvider& provider,
   if (!packing_enabled) return pack_once(provider, weight, side, m);
   const int64_t rows = weight.dims()[0], columns = weight.dims()[1];
   const Key key{weight.data(), rows, columns, side, m == 1, &provider};
-  const uint64_t contents = fingerprint(weight.data<float>(), rows * columns);
+  const ChangeHash contents = fingerprint(weight.data<float>(), rows * columns);
   if (const auto found = find_packed(key)) {
     if (found->contents == contents && found->matrix->fits(m)) return found->matrix;
   }

@@ -18,15 +18,18 @@ import paddle_ngraph
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import disk_cache
 from paddle_ngraph.conversion.registry import converter, unregister
+from tests.forgeries import forged
 from tests.programs import Program, chain, floats, linear_regression
+from tests.stored_functions import StoredFile, secret_path
 
 ROOT = Path(__file__).parents[2]
 X = floats(3, 4)
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A separate cache for each test, in which every function is worth a file."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     settings = {"ngraph_cache_dir": str(tmp_path / "cache"), "ngraph_cache_min_ms": 0}
     before = {name: flags.get(name) for name in settings}
     for name, value in settings.items():
@@ -261,6 +264,20 @@ def test_other_weights_have_a_separate_function():
     assert built_and_loaded() == (1, 0)
 
 
+@pytest.mark.parametrize("position", [0, 1])
+def test_weights_of_equal_content_hashes_have_a_file_each(position):
+    def build() -> Any:
+        return paddle.nn.Linear(4, 8)(paddle.static.data("x", [-1, 4], "float32")) * 6.0
+
+    run_twice(build, x=X)
+    start_anew()
+    program = Program(build)
+    weights = forged(program.variable("linear_0.w_0"), position)
+    program.scope.find_var("linear_0.w_0").get_tensor().set(weights, paddle.CPUPlace())
+    program.both(x=X)
+    assert built_and_loaded() == (1, 0)
+
+
 def test_functions_with_user_converters_are_not_stored(folder):
     from paddle_ngraph.conversion.registry import find_converter
 
@@ -294,6 +311,79 @@ def test_only_the_user_can_read_it(folder):
     Program(chain).run(x=X)
     assert folder.stat().st_mode & 0o777 == 0o700
     assert stored(folder).stat().st_mode & 0o777 == 0o600
+
+
+# -- the secret ----------------------------------------------------------------------------------
+
+
+def loads_chain() -> bool:
+    """Whether a new process finds the function of ``chain``."""
+    start_anew()
+    Program(chain).both(x=X)
+    return built_and_loaded() == (0, 1)
+
+
+def test_the_secret_is_the_users_alone():
+    run_twice(chain, x=X)
+    assert secret_path().stat().st_mode & 0o777 == 0o600
+    assert secret_path().parent.stat().st_mode & 0o777 == 0o700
+    assert os.listdir(secret_path().parent) == ["secret"]
+    assert len(secret_path().read_bytes()) == 32
+
+
+@pytest.mark.parametrize("secret", [bytes(32), b"", None])
+def test_functions_that_the_user_did_not_store_are_ignored(folder, secret):
+    run_twice(chain, x=X)
+    if secret is None:  # the file is from another machine, or another user
+        secret_path().unlink()
+    else:
+        stored(folder).write_bytes(StoredFile.of(stored(folder).read_bytes()).contents(secret))
+    assert not loads_chain()
+    assert loads_chain()
+
+
+def test_files_authenticated_by_the_secret_are_used(folder):
+    run_twice(chain, x=X)
+    file = StoredFile.of(stored(folder).read_bytes())
+    assert file.name == stored(folder).name
+    assert file.contents(secret_path().read_bytes()) == stored(folder).read_bytes()
+
+
+@pytest.mark.parametrize("how", ["readable by others", "short", "a link", "empty"])
+def test_an_unusable_secret_is_replaced(tmp_path, how):
+    run_twice(chain, x=X)
+    path, secret = secret_path(), secret_path().read_bytes()
+    if how == "readable by others":
+        path.chmod(0o640)
+    elif how == "a link":
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        path.write_bytes(secret[:31] if how == "short" else b"")
+    assert not loads_chain()
+    assert loads_chain()
+    assert len(path.read_bytes()) == 32
+    assert path.read_bytes() != secret
+    assert path.lstat().st_mode & 0o177777 == 0o100600
+
+
+def test_without_a_state_directory_the_secret_is_in_the_folder(folder, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
+    run_twice(chain, x=X)
+    assert (folder / "secret").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_secret_of_a_trusted_folder_is_in_it(folder, monkeypatch, tmp_path):
+    """Such a folder serves machines with different home directories."""
+    flags.set("ngraph_trusted_dir", str(tmp_path))
+    try:
+        run_twice(chain, x=X)
+        assert (folder / "secret").is_file()
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
+        assert loads_chain()
+    finally:
+        flags.set("ngraph_trusted_dir", "")
+    assert not loads_chain()
 
 
 # -- functions that are not stored ---------------------------------------------------------------
@@ -376,6 +466,39 @@ def test_files_of_a_dead_process_are_deleted(folder):
     Program(chain).run(x=X)
     assert not old.exists()
     assert new.exists()
+
+
+def test_other_files_are_not_deleted(folder):
+    """The flag may name another folder by mistake, such as one with models."""
+    name = "0" * 32 + "-" + "1" * 32 + ".ngraph"
+    (folder / "detector.ngraph").mkdir(parents=True)
+    (folder / name.replace("0", "2")).mkdir()
+    folder.chmod(0o700)
+    others = [
+        folder / "mine.ngraph",
+        folder / f"model-{name}",
+        folder / name.replace("0", "g"),
+        folder / f"{name}.bak",
+        folder / "detector.ngraph" / f"model-{name}",
+        folder / "results.unfinished",
+        folder / ".hidden.unfinished",
+    ]
+    for path in others:
+        path.write_bytes(b"x" * (2 << 20))
+        os.utime(path, (0, 0))
+    (folder / name.replace("1", "3")).symlink_to(folder / "mine.ngraph")
+    old = folder / name
+    old.write_bytes(b"x" * (2 << 20))
+    before = set(folder.rglob("*"))
+    flags.set("ngraph_cache_disk_mb", 2)
+    try:
+        Program(lambda: scaled(5.0)).run(x=X)
+    finally:
+        flags.set("ngraph_cache_disk_mb", flags.FLAGS["ngraph_cache_disk_mb"].default)
+    assert before - set(folder.rglob("*")) == {old}
+    assert len(disk_cache.files()) == 1
+    disk_cache.files()[0].unlink()
+    assert set(folder.rglob("*")) == before - {old}
 
 
 # -- several processes ---------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import _core
+from tests.forgeries import forged
 from tests.programs import Program, floats
 
 X = floats(3, 8)
@@ -57,6 +58,27 @@ def check(program: Program) -> None:
 
 def other_weights() -> np.ndarray:
     return floats(8, 4, seed=7)
+
+
+# -- forged weights ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_weights_of_equal_content_hashes_have_a_function_each(position):
+    """Another model of the same graph, with weights that collide at their position in the graph."""
+    weights = predictor().variable(WEIGHT)
+    other = Program(predict)
+    other.scope.find_var(WEIGHT).get_tensor().set(forged(weights, position), paddle.CPUPlace())
+    check(other)
+    assert paddle_ngraph.stats()["functions_with_weights"] == 2
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_change_to_weights_of_an_equal_content_hash_is_noticed(position):
+    program = predictor()
+    other = forged(program.variable(WEIGHT), position)
+    program.scope.find_var(WEIGHT).get_tensor().set(other, paddle.CPUPlace())
+    check(program)
 
 
 # -- every method of writing -------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz``: random programs, lives and damaged graph strings.
+"""``python -m tests.fuzz``: random programs and lives, damaged graph strings and functions.
 
 They are checked in shares, each with one seed. Passed shares are stored in a file (``--state``):
 the next run continues where this one ended, for whatever reason, and repeats failures first. A

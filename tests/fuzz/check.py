@@ -48,6 +48,7 @@ class Tally:
     lives: int = 0
     steps: int = 0
     strings: int = 0
+    files: int = 0
     batches: int = 0
 
     def add(self, other: Tally) -> None:
@@ -77,7 +78,8 @@ class Tally:
             f"{self.programs} programs ({self.with_gradients} with gradients, "
             f"{self.with_optimizer} with an optimizer; {self.batches} more sizes), "
             f"{self.lives} lives of {self.steps} steps, "
-            f"{self.strings} graph strings; {self.engine_runs} engine runs; "
+            f"{self.strings} graph strings, {self.files} files of functions; "
+            f"{self.engine_runs} engine runs; "
             f"{self.converted} of {self.converted + native} operators converted ({share:.1%}); "
             f"{self.judged_by_noise} judged by noise, {self.native_failures} others that "
             f"Paddle itself cannot run\nmost often native: {most}"

@@ -1,4 +1,4 @@
-"""A record of shares of programs, lives and damaged graphs, in a file.
+"""A record of shares of programs, lives, damaged graphs and files of functions, in a file.
 
 A share is a number of examples sampled with one seed. The file lists which shares passed and under
 which sources, and which failed: these run again first. The file is rewritten after each share,
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_FILE = ROOT / ".fuzz" / "state.json"
 
 # Number of examples in a share; small, since a share not finished in time is repeated.
-SIZES = {"programs": 40, "lives": 8, "graphs": 10_000}
+SIZES = {"programs": 40, "lives": 8, "graphs": 10_000, "functions": 2_000}
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Share:
     """The outcome of a share.
 
     Attributes:
-        kind: ``programs``, ``lives`` or ``graphs``.
+        kind: ``programs``, ``lives``, ``graphs`` or ``functions``.
         seed: Its seed.
         passed: How many examples passed.
         revision: The sources that they were checked with.

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, given, reject, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 import paddle_ngraph
-from tests.fuzz import graphs
+from tests.fuzz import functions, graphs
 from tests.fuzz.check import NativeFailure, Tally, check
 from tests.fuzz.lives import Life, script
 from tests.fuzz.machine import LifeMachine
@@ -187,7 +187,21 @@ class _Graphs(_Share):
         self.tally.strings += count
 
 
-_SHARES: dict[str, type[_Share]] = {"programs": _Programs, "lives": _Lives, "graphs": _Graphs}
+class _Functions(_Share):
+    """Damaged files of stored functions."""
+
+    def _draw(self, count: int, first: int) -> None:
+        functions.check_many(count, first, self._last.write_text)
+        self.passed = count
+        self.tally.files += count
+
+
+_SHARES: dict[str, type[_Share]] = {
+    "programs": _Programs,
+    "lives": _Lives,
+    "graphs": _Graphs,
+    "functions": _Functions,
+}
 
 
 def _message(error: Exception) -> str:

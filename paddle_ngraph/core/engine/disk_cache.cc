@@ -16,16 +16,17 @@
 #include "core/common/caches.h"
 #include "core/common/error.h"
 #include "core/common/lru_cache.h"
+#include "core/engine/files.h"
+#include "core/engine/user_secret.h"
 #include "core/paddle/flags.h"
-#include "core/paddle/weights.h"
 
 namespace paddle_ngraph {
 
 namespace {
 
 const CacheDeclaration model_folders_declaration(
-    "model_folders", "owners of folders with functions that came with models", "path of the folder",
-    "256", "never");
+    "model_folders", "owners and identities of models with functions beside them",
+    "path of the folder", "256", "never");
 
 const CacheDeclaration disk_declaration(
     "disk", "compiled functions in files of `FLAGS_ngraph_cache_dir`",
@@ -36,48 +37,55 @@ const CacheDeclaration disk_declaration(
 namespace fs = std::filesystem;
 
 constexpr char kSuffix[] = ".ngraph";
-constexpr char kTemporarySuffix[] = ".unfinished";
-constexpr char kMagic[8] = {'N', 'G', 'R', 'A', 'P', 'H', 'F', '4'};
+// The prefix of the files in the folder of a model: the files in FLAGS_ngraph_cache_dir, which are
+// deleted one by one, have other names, in case the flag names the folder of a model.
+constexpr char kModelPrefix[] = "model-";
+constexpr char kMagic[8] = {'N', 'G', 'R', 'A', 'P', 'H', 'F', '5'};
 
 // Age at which an unfinished file is deleted: its writer must have died by then.
 constexpr std::chrono::hours kTemporaryMaxAge{1};
 
-struct Footer {
+struct SectionSizes {
   uint64_t blob_bytes;
   uint64_t num_words;
   uint64_t key_bytes;
-  uint64_t blob_hash;
-  uint64_t metadata_hash;  // hash of the words and the key, the parts of the file that are no blob
   char magic[sizeof(kMagic)];
 };
 
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int get() const { return number_; }
-
- private:
-  int number_;
+// The end of a file. `code` authenticates everything else in the file.
+struct Footer {
+  Digest code;
+  SectionSizes sizes;
 };
 
-// Whether no other user than this one can have written a file or folder.
-bool is_writable_only_by(uid_t user, const struct stat& status) {
-  return status.st_uid == user && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-}
-
-// The folders of saved models that contain functions, and the users that must own them, see
-// add_model_folder(). Never destroyed: outlives every engine.
-using ModelFolders = LruCache<std::string, uid_t>;
+// The folders of saved models that contain functions, by path, see add_model_folder(). Never
+// destroyed: outlives every engine.
+using ModelFolders = LruCache<std::string, std::shared_ptr<const ModelFolder>>;
 
 ModelFolders& model_folders() {
   static ModelFolders* const folders = std::make_unique<ModelFolders>(kMaxModelFolders).release();
   return *folders;
+}
+
+bool is_below(const fs::path& path, const fs::path& folder) {
+  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first ==
+         folder.end();
+}
+
+// Whether the user vouches for the folder, by FLAGS_ngraph_trusted_dir.
+bool is_trusted(const std::string& folder) {
+  if (FLAGS_ngraph_trusted_dir.empty()) return false;
+  std::error_code error;
+  const fs::path trusted = fs::canonical(FLAGS_ngraph_trusted_dir, error);
+  if (error) return false;
+  const fs::path path = fs::canonical(folder, error);
+  return !error && is_below(path, trusted);
+}
+
+// Whether functions beside a model of this owner are used: the user and the administrator may
+// decide what the user's processes compute.
+bool is_trusted_owner(const ModelFolder& model) {
+  return model.owner == geteuid() || model.owner == 0 || is_trusted(model.folder);
 }
 
 // FLAGS_ngraph_cache_dir, created if it is missing and `create` is set; empty if there is no such
@@ -85,38 +93,45 @@ ModelFolders& model_folders() {
 std::string cache_folder(bool create) {
   const std::string path = FLAGS_ngraph_cache_dir;
   if (path.empty()) return {};
-  struct stat status;
-  if (stat(path.c_str(), &status) != 0) {
-    if (!create) return {};
+  if (create) {
     std::error_code error;
     const fs::path parent = fs::path(path).parent_path();
     if (!parent.empty()) fs::create_directories(parent, error);
-    if (mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) return {};
-    if (stat(path.c_str(), &status) != 0) return {};
+    mkdir(path.c_str(), S_IRWXU);
   }
-  return S_ISDIR(status.st_mode) && is_writable_only_by(geteuid(), status) ? path : std::string();
+  return is_own_folder(path) ? path : std::string();
 }
 
-std::string hex(const std::string& text, uint64_t seed) {
-  char digits[17];
-  std::snprintf(digits, sizeof(digits), "%016llx",
-                static_cast<unsigned long long>(content_hash(text.data(), text.size(), seed)));
-  return digits;
+constexpr size_t kNameDigits = 32;  // 128 bits of a digest
+
+std::string name_of(const std::string& text) {
+  return digest_of(text).hex().substr(0, kNameDigits);
 }
 
-// The beginning of the file names of all functions of a graph: two hashes of the graph.
-std::string graph_prefix(const std::string& graph) { return hex(graph, 1) + hex(graph, 2) + "-"; }
+// The beginning of the names of all files of a graph.
+std::string graph_prefix(const std::string& graph) { return name_of(graph) + "-"; }
 
 std::string file_name(const DiskKey& key) {
-  return graph_prefix(key.graph) + hex(key.instance, 1) + hex(key.instance, 2) + kSuffix;
+  return graph_prefix(key.graph) + name_of(key.instance) + kSuffix;
+}
+
+// Whether a file in FLAGS_ngraph_cache_dir may have been written by store_file().
+bool is_cache_file_name(const std::string& name) {
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  const auto at = [&](size_t begin) {
+    return std::all_of(name.begin() + begin, name.begin() + begin + kNameDigits, is_digit);
+  };
+  constexpr size_t kLength = 2 * kNameDigits + 1;
+  return name.size() == kLength + sizeof(kSuffix) - 1 && at(0) && name[kNameDigits] == '-' &&
+         at(kNameDigits + 1) && name.compare(kLength, std::string::npos, kSuffix) == 0;
+}
+
+bool is_temporary_name(const std::string& name) {
+  return name.size() == TemporaryFile::kNameLength + sizeof(TemporaryFile::kSuffix) - 1 &&
+         name.compare(TemporaryFile::kNameLength, std::string::npos, TemporaryFile::kSuffix) == 0;
 }
 
 std::string full_key(const DiskKey& key) { return key.graph + "\n" + key.instance; }
-
-uint64_t hash_of(const std::vector<int64_t>& words, const std::string& key) {
-  const uint64_t seed = content_hash(words.data(), words.size() * sizeof(int64_t), 0);
-  return content_hash(key.data(), key.size(), seed);
-}
 
 // Maps a file, without loading its pages; nullptr if it is empty or cannot be mapped.
 std::shared_ptr<const char> map(int descriptor, size_t size) {
@@ -131,63 +146,29 @@ void advise(const char* begin, size_t size, int advice) {
   madvise(const_cast<char*>(begin), size, advice);
 }
 
-// Hash of the first bytes of a mapped file, computed in blocks, so that few pages are in memory at
-// once.
-uint64_t hash_of_mapped(const char* file, size_t size) {
+// Appends the digests of the first bytes of a mapped file, computed in blocks, so that few pages
+// are in memory at once.
+void append_digests_of_mapped(const char* file, size_t size, std::vector<Digest>* digests) {
   constexpr size_t kBlock = size_t{4} << 20;
-  uint64_t hash = 0;
   for (size_t begin = 0; begin < size; begin += kBlock) {
     const size_t length = std::min(kBlock, size - begin);
 #ifdef MADV_POPULATE_READ
     advise(file + begin, length, MADV_POPULATE_READ);
 #endif
-    hash = content_hash(file + begin, length, hash);
+    digests->push_back(digest_of(file + begin, length));
     advise(file + begin, length, MADV_DONTNEED);
   }
-  return hash;
 }
 
-void write_all(int descriptor, const void* memory, size_t size) {
-  const auto* at = static_cast<const char*>(memory);
-  while (size > 0) {
-    const ssize_t count = write(descriptor, at, size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) throw NgraphError(std::strerror(errno));
-    at += count;
-    size -= static_cast<size_t>(count);
-  }
+// The authentication code of the contents of a file, whose blob is mapped at `blob`.
+Digest code_of(const Digest& secret, const SectionSizes& sizes, const char* blob,
+               const std::vector<int64_t>& words, const std::string& key) {
+  std::vector<Digest> digests{digest_of(&sizes, sizeof(sizes)),
+                              digest_of(words.data(), words.size() * sizeof(int64_t)),
+                              digest_of(key)};
+  append_digests_of_mapped(blob, sizes.blob_bytes, &digests);
+  return keyed_digest_of(secret, digests.data(), digests.size() * sizeof(Digest));
 }
-
-// A file that is being written: deleted at the end of the scope unless it got its final name.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::string& folder)
-      : path_(folder + "/XXXXXX" + kTemporarySuffix),
-        descriptor_(mkostemps(path_.data(), sizeof(kTemporarySuffix) - 1, O_CLOEXEC)) {
-    if (descriptor_.get() < 0) throw NgraphError(std::strerror(errno));
-  }
-  ~TemporaryFile() {
-    if (!path_.empty()) unlink(path_.c_str());
-  }
-
-  const char* path() const { return path_.c_str(); }
-  int descriptor() const { return descriptor_.get(); }
-
-  size_t size() const {
-    struct stat status;
-    if (fstat(descriptor(), &status) != 0) throw NgraphError(std::strerror(errno));
-    return static_cast<size_t>(status.st_size);
-  }
-
-  void move_to(const std::string& path) {
-    if (rename(path_.c_str(), path.c_str()) != 0) throw NgraphError(std::strerror(errno));
-    path_.clear();
-  }
-
- private:
-  std::string path_;
-  Descriptor descriptor_;
-};
 
 struct FileOnDisk {
   fs::path path;
@@ -195,20 +176,26 @@ struct FileOnDisk {
   size_t bytes;
 };
 
-// The files of stored functions in a folder. Also deletes old unfinished files.
+// The stored functions in FLAGS_ngraph_cache_dir. Deletes old unfinished files.
 std::vector<FileOnDisk> files_in(const std::string& folder) {
   std::vector<FileOnDisk> found;
   std::error_code error;
   const auto long_ago = fs::file_time_type::clock::now() - kTemporaryMaxAge;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    // Set if the file has gone, since another process may delete files, too: it is then skipped.
+    const std::string name = at->path().filename();
+    const bool is_temporary = is_temporary_name(name);
+    if (!is_temporary && !is_cache_file_name(name)) continue;
+    // Set if a file has gone, which is then skipped: another process may delete files, too.
     std::error_code gone;
+    const bool is_file = fs::is_regular_file(at->symlink_status(gone));
     const auto used = at->last_write_time(gone);
     const auto bytes = at->file_size(gone);
-    if (gone) continue;
-    const auto kind = at->path().extension();
-    if (kind == kTemporarySuffix && used < long_ago) fs::remove(at->path(), gone);
-    if (kind == kSuffix) found.push_back({at->path(), used, static_cast<size_t>(bytes)});
+    if (gone || !is_file) continue;
+    if (!is_temporary) {
+      found.push_back({at->path(), used, static_cast<size_t>(bytes)});
+    } else if (used < long_ago) {
+      fs::remove(at->path(), gone);
+    }
   }
   return found;
 }
@@ -230,60 +217,76 @@ bool evict_to_fit(const std::string& folder, size_t room) {
   return true;
 }
 
-// The sections of a file; std::nullopt if it is damaged or was written under another key.
+// The sections of a file; std::nullopt if it is damaged, was written under another key, or was not
+// written by one who knows the secret.
 std::optional<StoredFunction> parse(std::shared_ptr<const char> file, size_t size,
-                                    const std::string& key) {
+                                    const Digest& secret, const std::string& key) {
   if (file == nullptr || size < sizeof(Footer) + key.size()) return std::nullopt;
   Footer footer;
   size_t end = size - sizeof(footer);
   std::memcpy(&footer, file.get() + end, sizeof(footer));
-  if (std::memcmp(footer.magic, kMagic, sizeof(kMagic)) != 0) return std::nullopt;
+  const SectionSizes& sizes = footer.sizes;
+  if (std::memcmp(sizes.magic, kMagic, sizeof(kMagic)) != 0) return std::nullopt;
   end -= key.size();
-  if (footer.key_bytes != key.size()) return std::nullopt;
+  if (sizes.key_bytes != key.size()) return std::nullopt;
   if (std::memcmp(key.data(), file.get() + end, key.size()) != 0) return std::nullopt;
-  if (footer.num_words > end / sizeof(int64_t)) return std::nullopt;
-  std::vector<int64_t> words(footer.num_words);
+  if (sizes.num_words > end / sizeof(int64_t)) return std::nullopt;
+  std::vector<int64_t> words(sizes.num_words);
   end -= words.size() * sizeof(int64_t);
   std::memcpy(words.data(), file.get() + end, words.size() * sizeof(int64_t));
-  const bool intact = footer.blob_bytes == end && footer.metadata_hash == hash_of(words, key) &&
-                      footer.blob_hash == hash_of_mapped(file.get(), end);
-  if (!intact) return std::nullopt;
+  if (sizes.blob_bytes != end) return std::nullopt;
+  const Digest code = code_of(secret, sizes, file.get(), words, key);
+  if (!is_equal_in_constant_time(footer.code, code)) return std::nullopt;
   return StoredFunction{std::move(words), Blob{std::move(file), end}};
 }
 
-// Writes the file of a function in this order: blob, words, key and footer.
-void write_function(const TemporaryFile& file, const DiskKey& key,
+// Writes the file of a function: blob, words, key and footer.
+void write_function(const TemporaryFile& file, const Digest& secret, const DiskKey& key,
                     const std::vector<int64_t>& words,
                     const std::function<void(const char* path)>& write_blob) {
   write_blob(file.path());
   const std::string text = full_key(key);
   Footer footer{};
-  footer.blob_bytes = file.size();
-  footer.num_words = words.size();
-  footer.key_bytes = text.size();
-  const auto blob = map(file.descriptor(), footer.blob_bytes);
+  footer.sizes.blob_bytes = file.size();
+  footer.sizes.num_words = words.size();
+  footer.sizes.key_bytes = text.size();
+  std::memcpy(footer.sizes.magic, kMagic, sizeof(kMagic));
+  const auto blob = map(file.descriptor(), footer.sizes.blob_bytes);
   if (blob == nullptr) throw NgraphError("what was written cannot be read");
-  footer.blob_hash = hash_of_mapped(blob.get(), footer.blob_bytes);
-  footer.metadata_hash = hash_of(words, text);
-  std::memcpy(footer.magic, kMagic, sizeof(kMagic));
+  footer.code = code_of(secret, footer.sizes, blob.get(), words, text);
   lseek(file.descriptor(), 0, SEEK_END);
   write_all(file.descriptor(), words.data(), words.size() * sizeof(int64_t));
   write_all(file.descriptor(), text.data(), text.size());
   write_all(file.descriptor(), &footer, sizeof(footer));
 }
 
-// The function stored under this key in a folder.
-std::optional<StoredFunction> find_in(const std::string& folder, uid_t owner, const DiskKey& key,
-                                      bool touches) {
-  const std::string path = folder + "/" + file_name(key);
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+// The function stored in this file of a folder, if folder and file belong to `owner` and nobody
+// else can write to them.
+std::optional<StoredFunction> find_in(const std::string& folder, uid_t owner,
+                                      const std::string& name, const Digest& secret,
+                                      const DiskKey& key, bool touches) {
+  const Descriptor where(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat status;
+  if (where.get() < 0 || fstat(where.get(), &status) != 0) return std::nullopt;
+  if (!is_writable_only_by(owner, status)) return std::nullopt;
+  // Opening a pipe would block.
+  constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  const Descriptor file(openat(where.get(), name.c_str(), kFlags));
   if (file.get() < 0 || fstat(file.get(), &status) != 0) return std::nullopt;
   if (!S_ISREG(status.st_mode) || !is_writable_only_by(owner, status)) return std::nullopt;
   const auto size = static_cast<size_t>(status.st_size);
-  auto stored = parse(map(file.get(), size), size, full_key(key));
+  auto stored = parse(map(file.get(), size), size, secret, full_key(key));
   if (stored && touches) futimens(file.get(), nullptr);
   return stored;
+}
+
+std::optional<StoredFunction> find_in_cache(const DiskKey& key) {
+  const std::string folder = cache_folder(false);
+  const std::string name = file_name(key);
+  if (folder.empty() || access((folder + "/" + name).c_str(), F_OK) != 0) return std::nullopt;
+  const auto secret = user_secret(folder, is_trusted(folder));
+  if (!secret) return std::nullopt;
+  return find_in(folder, geteuid(), name, *secret, key, true);
 }
 
 }  // namespace
@@ -294,15 +297,21 @@ std::string disk_key_of_graph(const std::string& graph, const std::string& envir
   return environment + "\n" + graph.substr(0, graph.find('\n'));
 }
 
+std::string digest_in_header(const std::string& graph) {
+  // The third word: see graph_header.cc.
+  size_t begin = graph.find(' ');
+  if (begin != std::string::npos) begin = graph.find(' ', begin + 1);
+  if (begin == std::string::npos) return {};
+  return graph.substr(begin + 1, graph.find(' ', begin + 1) - begin - 1);
+}
+
 std::optional<StoredFunction> find_file(const DiskKey& key) {
-  const std::string where = cache_folder(false);
-  if (!where.empty()) {
-    if (auto stored = find_in(where, geteuid(), key, true)) return stored;
-  }
-  for (const auto& [folder, owner, bytes] : model_folders().entries()) {
-    struct stat status;
-    if (stat(folder.c_str(), &status) != 0 || !is_writable_only_by(owner, status)) continue;
-    if (auto stored = find_in(folder, owner, key, false)) return stored;
+  if (auto stored = find_in_cache(key)) return stored;
+  const std::string name = kModelPrefix + file_name(key);
+  for (const auto& [path, model, bytes] : model_folders().entries()) {
+    if (!model->serves(key) || !is_trusted_owner(*model)) continue;
+    auto stored = find_in(model->folder, model->owner, name, model->identity, key, false);
+    if (stored) return stored;
   }
   return std::nullopt;
 }
@@ -311,8 +320,22 @@ void release_pages(const Blob& blob) { advise(blob.memory.get(), blob.num_bytes,
 
 bool has_cache_folder() { return !FLAGS_ngraph_cache_dir.empty() || model_folders().size() > 0; }
 
-void add_model_folder(const std::string& folder, uint32_t owner) {
-  model_folders().put(folder, owner);
+void add_model_folder(ModelFolder folder) {
+  std::string path = folder.folder;
+  model_folders().put(std::move(path), std::make_shared<const ModelFolder>(std::move(folder)));
+}
+
+bool ModelFolder::serves(const DiskKey& key) const {
+  const auto& wanted = key.weights;
+  return graphs.count(key.graph_digest) > 0 && wanted.has_value() &&
+         std::all_of(wanted->begin(), wanted->end(),
+                     [&](const Digest& weight) { return weights.count(weight) > 0; });
+}
+
+std::vector<std::string> cache_files() {
+  std::vector<std::string> paths;
+  for (const FileOnDisk& file : files_in(FLAGS_ngraph_cache_dir)) paths.push_back(file.path);
+  return paths;
 }
 
 bool is_graph_stored(const std::string& graph) {
@@ -330,25 +353,28 @@ void store_file(const DiskKey& key, const std::vector<int64_t>& words,
   const std::string where = cache_folder(true);
   if (where.empty()) return;
   try {
+    const auto secret = user_secret(where, is_trusted(where));
+    if (!secret) return;
     TemporaryFile file(where);
-    write_function(file, key, words, write_blob);
+    write_function(file, *secret, key, words, write_blob);
     if (evict_to_fit(where, file.size())) file.move_to(where + "/" + file_name(key));
   } catch (const std::exception&) {
     // An error of the disk cache is not an error of the run: the function is not stored.
   }
 }
 
-void store_file_in(const std::string& folder, const DiskKey& key, const std::vector<int64_t>& words,
+void store_file_in(const std::string& folder, const Digest& identity, const DiskKey& key,
+                   const std::vector<int64_t>& words,
                    const std::function<void(const char* path)>& write_blob) {
   struct stat status;
   if (stat(folder.c_str(), &status) != 0) throw NgraphError(std::strerror(errno));
   TemporaryFile file(folder);
-  write_function(file, key, words, write_blob);
+  write_function(file, identity, key, words, write_blob);
   constexpr mode_t kReadable = S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH;
   if (fchmod(file.descriptor(), status.st_mode & kReadable) != 0) {
     throw NgraphError(std::strerror(errno));
   }
-  file.move_to(folder + "/" + file_name(key));
+  file.move_to(folder + "/" + kModelPrefix + file_name(key));
 }
 
 }  // namespace paddle_ngraph

@@ -2,19 +2,30 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <numeric>
 
 #include "core/common/caches.h"
+#include "core/common/content_hash.h"
 #include "core/engine/ngraph_function.h"
 #include "core/engine/size_guards.h"
 #include "core/paddle/flags.h"
-#include "core/paddle/weights.h"
 
 namespace paddle_ngraph {
 
+namespace {
+
+uint64_t first_word(const std::optional<Digest>& digest) {
+  uint64_t word = 0;
+  if (digest) std::memcpy(&word, digest->bytes.data(), sizeof(word));
+  return word;
+}
+
+}  // namespace
+
 size_t SignatureHash::operator()(const Signature& signature) const {
   const auto& words = signature.words;
-  const uint64_t seed = signature.graph ^ signature.weights.value_or(0);
+  const uint64_t seed = signature.graph ^ first_word(signature.weights);
   return content_hash(words.data(), words.size() * sizeof(int64_t), seed);
 }
 
@@ -22,7 +33,7 @@ namespace {
 
 const CacheDeclaration functions_declaration(
     "functions", "compiled functions",
-    "graph, fingerprint of constant weights, and dtypes, dimensions and integers of the inputs; a "
+    "graph, digest of constant weights, and dtypes, dimensions and integers of the inputs; a "
     "function with symbolic sizes serves every signature that satisfies its guards",
     "`FLAGS_ngraph_cache_size` functions, `FLAGS_ngraph_cache_mb` MB of constant weights",
     [] { FunctionCache::instance().clear(); },
@@ -30,7 +41,7 @@ const CacheDeclaration functions_declaration(
 
 const CacheDeclaration evicted_for_capacity_declaration(
     "evicted_for_capacity", "graphs whose functions were evicted for the weights of others",
-    "hash of graph and fingerprint of weights", "4,096; all are dropped at the bound",
+    "hash of graph and digest of weights", "4,096; all are dropped at the bound",
     "clear_cache(), with the functions", "events, which cannot be recomputed");
 
 // Placeholder for the size of a symbol that no word of a signature has given yet. Sizes are never
@@ -47,7 +58,7 @@ constexpr size_t kMaxEvictedHashes = 4096;
 constexpr int64_t kRecentLookups = 1024;
 
 uint64_t hash_of_weights(const Signature& signature) {
-  const std::array<uint64_t, 2> words{signature.graph, signature.weights.value_or(0)};
+  const std::array<uint64_t, 2> words{signature.graph, first_word(signature.weights)};
   return content_hash(words.data(), sizeof(words), 0);
 }
 
@@ -144,7 +155,7 @@ bool FunctionCache::has_capacity_for(size_t weight_bytes) const {
   return std::accumulate(entries.begin(), entries.end(), weight_bytes, in_use) <= max_bytes();
 }
 
-void FunctionCache::drop(uint64_t graph, uint64_t weights) {
+void FunctionCache::drop(uint64_t graph, const Digest& weights) {
   drop_if(
       [&](const auto& entry) { return entry.key.graph == graph && entry.key.weights == weights; });
 }

@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/common/blake3.h"
 #include "core/common/fork_safe_mutex.h"
 #include "core/common/lru_cache.h"
 
@@ -21,10 +22,10 @@ class NgraphFunction;
 // Cache key of a compiled function: one graph, and the dtype, rank and dimensions of every input,
 // in sequence, with the rank before the dimensions, so that the encoding is unambiguous. Inputs
 // read by value (shapes, axes) add their contents, one word per element, and weights retained as
-// constants add their fingerprint.
+// constants add the digest of their contents.
 struct Signature {
   uint64_t graph = 0;
-  std::optional<uint64_t> weights;
+  std::optional<Digest> weights;
   std::vector<int64_t> words;
 
   bool operator==(const Signature& other) const {
@@ -87,8 +88,8 @@ class FunctionCache {
   // Whether a function with `weight_bytes` of weights fits without evicting weights in recent use.
   bool has_capacity_for(size_t weight_bytes) const;
 
-  // Drops the functions of a graph whose constant weights have this fingerprint.
-  void drop(uint64_t graph, uint64_t weights);
+  // Drops the functions of a graph whose constant weights have this digest.
+  void drop(uint64_t graph, const Digest& weights);
 
   // Drops all functions of the graph with this id from the cache.
   void drop(uint64_t graph);

@@ -7,10 +7,11 @@
 
 namespace paddle_ngraph {
 
-void FunctionCollection::begin(const std::string& folder) {
+void FunctionCollection::begin(const std::string& folder, const Digest& identity) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!folder_.empty()) throw NgraphError("another thread saves a model of the same graph");
   folder_ = folder;
+  identity_ = identity;
   failure_.clear();
 }
 
@@ -31,8 +32,8 @@ bool FunctionCollection::add(const std::optional<DiskKey>& key, const BuiltFunct
   if (folder_.empty()) return false;
   try {
     if (!key) throw NgraphError("it involves a converter from outside the package");
-    store_function_in(folder_, *key, built, is_valid);
-  } catch (const std::exception& error) {  // end() reports the error; the run itself goes on
+    store_function_in(folder_, identity_, *key, built, is_valid);
+  } catch (const std::exception& error) {  // reported by end(); the run continues
     failure_ = error.what();
   }
   return true;

@@ -14,9 +14,9 @@ namespace paddle_ngraph {
 // The functions that are collected into a folder; thread-safe.
 class FunctionCollection {
  public:
-  // Begins to store the functions that are built in `folder`. Throws NgraphError if a collection is
-  // in progress.
-  void begin(const std::string& folder);
+  // Begins the collection in this folder of the model with this identity. Throws NgraphError if
+  // there is one already.
+  void begin(const std::string& folder, const Digest& identity);
 
   // Ends the collection. Returns the message of its first error; empty without an error.
   std::string end();
@@ -29,7 +29,8 @@ class FunctionCollection {
 
  private:
   mutable std::mutex mutex_;
-  std::string folder_;  // folder of the collection; empty: none is in progress
+  std::string folder_;  // empty: no collection
+  Digest identity_;
   std::string failure_;
 };
 

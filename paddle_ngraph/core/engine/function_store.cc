@@ -139,7 +139,8 @@ std::optional<FunctionStore::FrozenInputs> FunctionStore::freeze(Request* reques
 FunctionStore::FunctionPtr FunctionStore::load(const Request& request, const FrozenInputs& frozen) {
   const auto on_disk = disk_key(request.key, request.settings);
   if (!on_disk || is_collecting()) return nullptr;
-  auto loaded = load_function(*on_disk);
+  auto loaded =
+      load_function(*on_disk, {graph_.header(), frozen.snapshot->inputs(), request.settings});
   if (!loaded || !is_for(*loaded, request.key, graph_.header().num_inputs)) return nullptr;
   ++EngineStats::instance().functions_loaded;
   if (request.has_constant_weights()) ++EngineStats::instance().functions_with_weights;
@@ -232,9 +233,11 @@ std::optional<DiskKey> FunctionStore::disk_key(const Signature& key,
   if (environment.empty()) return std::nullopt;
   std::ostringstream instance;
   if (symbolic_sizes_disabled_) instance << "closed ";
-  if (key.weights) instance << "weights " << *key.weights << ' ';
+  if (key.weights) instance << "weights " << key.weights->hex() << ' ';
   for (int64_t word : key.words) instance << word << ' ';
-  return DiskKey{disk_key_of_graph(graph_.text(), environment), instance.str()};
+  return DiskKey{disk_key_of_graph(graph_.text(), environment), instance.str(),
+                 digest_in_header(graph_.text()),
+                 key.weights ? weights_.digests_of(*key.weights) : std::vector<Digest>{}};
 }
 
 void FunctionStore::drop() { FunctionCache::instance().drop(graph_.id()); }
@@ -245,8 +248,8 @@ void FunctionStore::disable_symbolic_sizes() {
   FunctionCache::instance().drop_symbolic(graph_.id());
 }
 
-void FunctionStore::begin_collection(const std::string& folder) {
-  collection_.begin(folder);
+void FunctionStore::begin_collection(const std::string& folder, const Digest& identity) {
+  collection_.begin(folder, identity);
   drop();
 }
 

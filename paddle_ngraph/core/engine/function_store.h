@@ -129,7 +129,7 @@ class FunctionStore {
   void disable_symbolic_sizes();
 
   // See NgraphEngine.
-  void begin_collection(const std::string& folder);
+  void begin_collection(const std::string& folder, const Digest& identity);
   std::string end_collection() { return collection_.end(); }
   bool is_collecting() const { return collection_.is_active(); }
 

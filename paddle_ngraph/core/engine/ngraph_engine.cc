@@ -120,6 +120,14 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   return found.function;
 }
 
+std::shared_ptr<NgraphFunction> NgraphEngine::load_ng_function(const NgraphIO& io) {
+  functions_.drop();
+  const Settings now = settings();
+  auto request = functions_.request(io, now);
+  const auto frozen = functions_.freeze(&request, nullptr);
+  return functions_.load(request, *frozen);
+}
+
 std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& io) {
   return functions_.build_uncached(io, settings());
 }

@@ -44,8 +44,10 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   const std::string& graph() const { return graph_.text(); }
 
   // Begins the collection of functions for a model that is being saved: until end_collection(),
-  // functions are built again and stored in this folder.
-  void begin_collection(const std::string& folder) { functions_.begin_collection(folder); }
+  // functions are built again and stored in this folder. `identity`: see disk_cache.h.
+  void begin_collection(const std::string& folder, const Digest& identity) {
+    functions_.begin_collection(folder, identity);
+  }
   // Ends the collection. Returns the error message, or an empty string.
   std::string end_collection() { return functions_.end_collection(); }
 
@@ -61,6 +63,10 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
 
   // The function for the signature of `io`, from the cache, from disk, or newly built.
   std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io);
+
+  // The function for the signature of `io` from disk, whatever is in the cache; nullptr if there is
+  // no usable one. For tests.
+  std::shared_ptr<NgraphFunction> load_ng_function(const NgraphIO& io);
 
   // Builds an ov::Model from the subgraph (in Python, by the bridge) and compiles it, without any
   // cache.

@@ -93,6 +93,12 @@ tbb::task_arena make_arena(int num_threads) {
   return tbb::task_arena(num_threads > 0 ? num_threads : tbb::task_arena::automatic);
 }
 
+void require_gradients(const Update& update) {
+  const bool fills = static_cast<Optimizer>(update.optimizer) == Optimizer::kFill;
+  if (update.gradients.empty() == fills) return;
+  throw NgraphError("an optimizer has no gradient, or a state that is filled has one");
+}
+
 float scalar(const FloatSpan& source) {
   if (source.data == nullptr || source.size != 1) {
     throw InvalidInput("a number of an optimizer is not one element");
@@ -140,6 +146,13 @@ void LoopThreads::run(int64_t count, int64_t steps,
   const DefaultFloatEnvironment environment;
   if (count * steps < 2 * kStepsPerTask || are_tbb_threads_lost()) return body(0, count);
   implementation_->arena.execute([&] { parallel_ranges(count, steps, body); });
+}
+
+void require_valid(const Update& update) {
+  require_gradients(update);
+  const std::vector<float> scalars(update.parameters.size(), 0.5F);
+  step_of(static_cast<Optimizer>(update.optimizer), update.attributes, scalars,
+          update.states.size());
 }
 
 bool Updates::write(size_t state) const {
@@ -190,9 +203,7 @@ class Updater::Run::Implementation {
       next.gradients.push_back(of_size(size, source(gradient)));
     }
     const auto optimizer = static_cast<Optimizer>(update.optimizer);
-    if (next.gradients.empty() != (optimizer == Optimizer::kFill)) {
-      throw NgraphError("an optimizer has no gradient, or a state that is filled has one");
-    }
+    require_gradients(update);
     next.step = step_of(optimizer, update.attributes, scalars, next.states.size());
     next.size = static_cast<int64_t>(size);
     (optimizer == Optimizer::kFill ? fills_ : steps_).add(std::move(next));

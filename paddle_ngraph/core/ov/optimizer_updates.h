@@ -33,6 +33,9 @@ struct Update {
   std::vector<int64_t> parameters;
 };
 
+// Throws NgraphError unless the optimizer has this number of attributes, states and operands.
+void require_valid(const Update& update);
+
 struct Updates {
   std::vector<Update> steps;
   int num_threads = 0;  // threads that apply the updates; 0: every core the process may use

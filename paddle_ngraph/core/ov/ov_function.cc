@@ -237,6 +237,14 @@ void attach_owners(const ov::Model& model, const std::vector<OwnedMemory>& memor
   }
 }
 
+// Whether the last result has the addresses of this many values.
+bool has_pinned_values(const ov::CompiledModel& compiled, size_t count) {
+  const auto outputs = compiled.outputs();
+  if (outputs.empty() || outputs.back().get_partial_shape().is_dynamic()) return false;
+  const size_t size = ov::shape_size(outputs.back().get_shape());
+  return size * outputs.back().get_element_type().size() == count * sizeof(FloatSpan);
+}
+
 ov::CompiledModel import(const Blob& blob, Settings* settings) {
   const ov::Tensor view(ov::element::u8, {blob.num_bytes}, const_cast<char*>(blob.memory.get()));
   auto compiled = compile_with_threads(settings, [&](const ov::AnyMap& configuration) {
@@ -244,6 +252,9 @@ ov::CompiledModel import(const Blob& blob, Settings* settings) {
   });
   if (settings->num_pinned > 0 && !PinValues::executes_last(compiled)) {
     throw NgraphError("the function was stored with another order of its operators");
+  }
+  if (settings->num_pinned > 0 && !has_pinned_values(compiled, settings->num_pinned)) {
+    throw NgraphError("the function was stored with another number of pinned values");
   }
   return compiled;
 }
@@ -445,6 +456,21 @@ class OvFunction::Implementation {
 
   const std::vector<ResultType>& results() const { return results_; }
 
+  bool accepts(const std::vector<ResultType>& parameters) const {
+    const auto inputs = requests_->model().inputs();
+    const auto accepts_one = [&](const auto& port, ResultType parameter) {
+      auto& shape = parameter.shape;
+      if (num_parts() > 1) {
+        if (shape.empty() || shape[0] % num_parts() != 0) return false;
+        shape[0] /= num_parts();
+      }
+      return element_type(port.get_element_type()) == parameter.element &&
+             port.get_partial_shape().compatible(ov::PartialShape(shape));
+    };
+    return std::equal(inputs.begin(), inputs.end(), parameters.begin(), parameters.end(),
+                      accepts_one);
+  }
+
   void require_elements() const {
     if (!empty_tensor_error_.empty()) throw InvalidInput(empty_tensor_error_);
   }
@@ -620,6 +646,10 @@ OvFunction::~OvFunction() { sort_free_memory(); }
 void OvFunction::require_elements() const { implementation_->require_elements(); }
 
 const std::vector<ResultType>& OvFunction::results() const { return implementation_->results(); }
+
+bool OvFunction::accepts(const std::vector<ResultType>& parameters) const {
+  return implementation_->accepts(parameters);
+}
 
 const Settings& OvFunction::settings() const { return implementation_->settings(); }
 

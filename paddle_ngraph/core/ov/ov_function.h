@@ -97,6 +97,10 @@ class OvFunction {
   // The types and shapes of the results that the caller gets: all except pinned values.
   const std::vector<ResultType>& results() const;
 
+  // Whether the parameters of the model have these types, and admit these shapes, of which axis 0
+  // is divided by the number of chunks.
+  bool accepts(const std::vector<ResultType>& parameters) const;
+
   // The settings that the function was compiled with, in place of the requested ones: one thread
   // for little work, no fused loops if they do not compile, and the number of pinned values.
   const Settings& settings() const;

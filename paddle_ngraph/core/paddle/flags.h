@@ -16,6 +16,8 @@
   INT32(ngraph_memory_mb, 512, "Megabytes of freed tensors that are kept for the next run.")      \
   STRING(ngraph_cache_dir, "",                                                                    \
          "Where compiled functions are kept for the next process; empty: nowhere.")               \
+  STRING(ngraph_trusted_dir, "",                                                                  \
+         "Folder of models and functions that this user trusts although others own them.")        \
   INT32(ngraph_cache_disk_mb, 2048, "Megabytes that they may take on disk.")                      \
   INT32(ngraph_cache_min_ms, 100, "Functions built in fewer milliseconds are not kept on disk.")  \
   INT32(ngraph_num_threads, 0, "Threads of the engine; 0: every core the process may use.")       \

@@ -120,6 +120,17 @@ phi::DenseTensor* dense(const paddle::Tensor& tensor) {
   return static_cast<phi::DenseTensor*>(tensor.impl().get());
 }
 
+ResultType type_of(const phi::DenseTensor& tensor) {
+  for (const auto& row : dtypes()) {
+    if (row.paddle_type != tensor.dtype()) continue;
+    ResultType type{row.element, {}};
+    const auto& dims = tensor.dims();
+    for (int i = 0; i < dims.size(); ++i) type.shape.push_back(static_cast<size_t>(dims[i]));
+    return type;
+  }
+  throw NgraphError(concat("the dtype ", tensor.dtype(), " has no nGraph element type"));
+}
+
 size_t num_bytes(const phi::DenseTensor& tensor) {
   return static_cast<size_t>(num_elements(tensor.meta())) * phi::SizeOf(tensor.meta().dtype);
 }

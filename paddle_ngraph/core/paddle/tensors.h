@@ -28,6 +28,9 @@ phi::DataType dtype_named(const std::string& name);
 // The DenseTensor inside an operator's input or output; nullptr if an optional one is absent.
 phi::DenseTensor* dense(const paddle::Tensor& tensor);
 
+// The dtype and the shape of a tensor. Throws NgraphError for a dtype that nGraph does not have.
+ResultType type_of(const phi::DenseTensor& tensor);
+
 size_t num_bytes(const phi::DenseTensor& tensor);
 
 // The address of a tensor's data; nullptr for an empty tensor.

@@ -1,7 +1,6 @@
 #include "core/paddle/weights.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/common/caches.h"
 #include "core/paddle/tensors.h"
@@ -31,26 +30,12 @@ constexpr int kMaxDoublings = 20;
 constexpr int64_t kMinRunsPerChange = 256;
 constexpr int64_t kMinRunsPerReallocation = 32;
 
-uint64_t rotate(uint64_t value, int bits) { return (value << bits) | (value >> (64 - bits)); }
-
-// One round of xxHash64 (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md): its lanes keep
-// the multipliers of a core busy.
-constexpr uint64_t kPrime1 = 0x9E3779B185EBCA87ULL;
-constexpr uint64_t kPrime2 = 0xC2B2AE3D27D4EB4FULL;
-uint64_t mix(uint64_t lane, uint64_t word) { return rotate(lane + word * kPrime2, 31) * kPrime1; }
-
-uint64_t word_at(const char* data) {
-  uint64_t word;
-  std::memcpy(&word, data, sizeof(word));
-  return word;
+Digest digest_of_tensor(const phi::DenseTensor& tensor) {
+  return digest_of(memory(tensor), num_bytes(tensor));
 }
 
-uint64_t hash_of(const phi::DenseTensor& tensor, size_t position) {
-  return content_hash(memory(tensor), num_bytes(tensor), position);
-}
-
-uint64_t combined(const std::vector<uint64_t>& hashes) {
-  return content_hash(hashes.data(), hashes.size() * sizeof(uint64_t), 0);
+Digest combined(const std::vector<Digest>& digests) {
+  return digest_of(digests.data(), digests.size() * sizeof(Digest));
 }
 
 // Whether `now` is the allocation recorded as `before`, not one allocated at its address later.
@@ -61,26 +46,7 @@ bool is_same(const std::weak_ptr<phi::Allocation>& before,
 
 }  // namespace
 
-uint64_t content_hash(const void* data, size_t num_bytes, uint64_t seed) {
-  constexpr size_t kLanes = 4;
-  uint64_t lanes[kLanes] = {seed + kPrime1 + kPrime2, seed + kPrime2, seed, seed - kPrime1};
-  const auto* at = static_cast<const char*>(data);
-  const auto* end = at + num_bytes;
-  for (; at + sizeof(lanes) <= end; at += sizeof(lanes)) {
-    for (size_t i = 0; i < kLanes; ++i)
-      lanes[i] = mix(lanes[i], word_at(at + i * sizeof(uint64_t)));
-  }
-  char rest[sizeof(lanes)] = {};
-  if (at < end) std::memcpy(rest, at, end - at);
-  uint64_t hash = mix(num_bytes, seed);
-  for (size_t i = 0; i < kLanes; ++i) {
-    hash = mix(hash, mix(lanes[i], word_at(rest + i * sizeof(uint64_t))));
-  }
-  hash = (hash ^ (hash >> 33)) * kPrime2;
-  return hash ^ (hash >> 29);
-}
-
-std::optional<uint64_t> WeightWatch::fingerprint(const std::vector<phi::DenseTensor*>& inputs) {
+std::optional<Digest> WeightWatch::fingerprint(const std::vector<phi::DenseTensor*>& inputs) {
   if (inputs_.empty()) return std::nullopt;
   // Read before the weights, so that a write during the reading counts as a later one.
   const Epoch now = Epoch::now();
@@ -95,7 +61,7 @@ std::optional<uint64_t> WeightWatch::fingerprint(const std::vector<phi::DenseTen
     return std::nullopt;
   }
   const int64_t min_runs = is_freed(*model) ? kMinRunsPerReallocation : kMinRunsPerChange;
-  const uint64_t before = model->fingerprint;
+  const Digest before = model->fingerprint;
   const bool is_new = !model->was_read;
   update(model, inputs, now);
   if (is_new || model->fingerprint == before) {
@@ -120,10 +86,32 @@ bool WeightWatch::is_freed(const Model& model) {
                      [](const Weight& weight) { return weight.holder.expired(); });
 }
 
-uint64_t WeightWatch::fingerprint_now(const std::vector<phi::DenseTensor*>& inputs) const {
-  std::vector<uint64_t> hashes;
-  for (size_t i : inputs_) hashes.push_back(hash_of(*inputs[i], hashes.size()));
-  return combined(hashes);
+Digest WeightWatch::fingerprint_now(const std::vector<phi::DenseTensor*>& inputs) const {
+  std::vector<Contents> contents;
+  for (size_t i : inputs_) contents.push_back(hashed(*inputs[i]));
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& model : models_) {
+      const bool same = std::equal(
+          contents.begin(), contents.end(), model.weights.begin(),
+          [](const Contents& now, const Weight& known) { return now.equal(known.contents); });
+      if (same) return model.fingerprint;
+    }
+  }
+  std::vector<Digest> digests;
+  for (size_t i : inputs_) digests.push_back(digest_of_tensor(*inputs[i]));
+  return combined(digests);
+}
+
+std::optional<std::vector<Digest>> WeightWatch::digests_of(const Digest& fingerprint) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& model : models_) {
+    if (!model.was_read || model.fingerprint != fingerprint) continue;
+    std::vector<Digest> digests;
+    for (const auto& weight : model.weights) digests.push_back(weight.contents.digest);
+    return digests;
+  }
+  return std::nullopt;
 }
 
 bool WeightWatch::are_untouched_since(const Epoch& epoch,
@@ -147,7 +135,7 @@ std::vector<const phi::DenseTensor*> WeightWatch::tensors(
   return found;
 }
 
-std::optional<uint64_t> WeightWatch::take_outdated() {
+std::optional<Digest> WeightWatch::take_outdated() {
   std::lock_guard<std::mutex> lock(mutex_);
   return std::exchange(outdated_, std::nullopt);
 }
@@ -214,27 +202,45 @@ void WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inp
     const bool is_untouched =
         !may_all_have_changed && !weight.is_exposed && holder_count(tensor) == own_holders() &&
         is_same(weight.holder, holder) && weight.offset == tensor.meta().offset &&
-        weight.num_bytes == paddle_ngraph::num_bytes(tensor) &&
+        weight.contents.num_bytes == paddle_ngraph::num_bytes(tensor) &&
         !(was_exposed && was_exposed_since(tensor, model->epoch));
     if (is_untouched) continue;
     weight.holder = holder;
     weight.data = memory(tensor);
     weight.offset = tensor.meta().offset;
-    weight.num_bytes = paddle_ngraph::num_bytes(tensor);
     if (are_eager_ && holder != nullptr) watch_weight(holder);
     // Exposure is determined before the read: a weight that is not exposed by then can be written
     // only after another exposure or run, both of which are detected.
     weight.is_exposed =
         was_exposed_since(tensor, now) || is_writable_by_others(tensor, own_holders());
-    weight.hash = hash_of(tensor, position);
+    weight.contents = read(position, weight.contents, tensor);
     was_read = true;
   }
   model->epoch = now;
   model->was_read = true;
   if (!was_read) return;
-  std::vector<uint64_t> hashes;
-  for (const auto& weight : model->weights) hashes.push_back(weight.hash);
-  model->fingerprint = combined(hashes);
+  std::vector<Digest> digests;
+  for (const auto& weight : model->weights) digests.push_back(weight.contents.digest);
+  model->fingerprint = combined(digests);
+}
+
+WeightWatch::Contents WeightWatch::hashed(const phi::DenseTensor& tensor) {
+  const size_t size = paddle_ngraph::num_bytes(tensor);
+  return {size, change_hash(memory(tensor), size), {}};
+}
+
+WeightWatch::Contents WeightWatch::read(size_t position, const Contents& before,
+                                        const phi::DenseTensor& tensor) const {
+  Contents now = hashed(tensor);
+  if (now.equal(before)) return before;
+  for (const auto& model : models_) {
+    const Contents& known = model.weights[position].contents;
+    if (now.equal(known)) return known;
+  }
+  now.digest = digest_of_tensor(tensor);
+  // If the weight was written meanwhile, hash and digest may be of different contents.
+  if (!now.equal(hashed(tensor))) now.num_bytes = kUnread;
+  return now;
 }
 
 }  // namespace paddle_ngraph

@@ -10,12 +10,11 @@
 
 #include "paddle/phi/core/dense_tensor.h"
 
+#include "core/common/blake3.h"
+#include "core/common/change_hash.h"
 #include "core/paddle/exposure.h"
 
 namespace paddle_ngraph {
-
-// A 64-bit hash of a byte range, equal in every process.
-uint64_t content_hash(const void* data, size_t num_bytes, uint64_t seed);
 
 // Tracks whether weights have changed. Thread-safe.
 //
@@ -31,12 +30,15 @@ class WeightWatch {
   WeightWatch(std::vector<size_t> inputs, bool are_eager)
       : inputs_(std::move(inputs)), are_eager_(are_eager) {}
 
-  // A fingerprint of the contents of the weights. Nothing if there are no weights, or while they
-  // change too often for a function with constants to pay off.
-  std::optional<uint64_t> fingerprint(const std::vector<phi::DenseTensor*>& inputs);
+  // A digest of the contents of the weights, which nobody can forge. Nothing if there are no
+  // weights, or while they change too often for a function with constants to pay off.
+  std::optional<Digest> fingerprint(const std::vector<phi::DenseTensor*>& inputs);
 
-  // The fingerprint of the current bytes of the weights, computed anew.
-  uint64_t fingerprint_now(const std::vector<phi::DenseTensor*>& inputs) const;
+  // The digest of the weights' current bytes, whatever was known of them.
+  Digest fingerprint_now(const std::vector<phi::DenseTensor*>& inputs) const;
+
+  // The digests of the weights with this fingerprint; nothing if it has been forgotten.
+  std::optional<std::vector<Digest>> digests_of(const Digest& fingerprint) const;
 
   // Whether nothing can have written the weights since `epoch`, nor can write them now undetected.
   bool are_untouched_since(const Epoch& epoch, const std::vector<phi::DenseTensor*>& inputs) const;
@@ -48,28 +50,40 @@ class WeightWatch {
   // The tensors that are weights among the inputs of a run.
   std::vector<const phi::DenseTensor*> tensors(const std::vector<phi::DenseTensor*>& inputs) const;
 
-  // Returns, once, the fingerprint that the weights had before their last change, for the functions
-  // built for it to be dropped; nothing if there was no change since the previous call.
-  std::optional<uint64_t> take_outdated();
+  // Returns the last fingerprint that a change of the weights invalidated, once; nothing if there
+  // is none.
+  std::optional<Digest> take_outdated();
 
  private:
+  static constexpr size_t kUnread = static_cast<size_t>(-1);
+
+  // The contents of a weight when it was last read. The hash tells in each read whether they have
+  // changed; the digest, which takes longer, is computed for new contents only.
+  struct Contents {
+    size_t num_bytes = kUnread;
+    ChangeHash hash{};
+    Digest digest;
+
+    bool equal(const Contents& other) const {
+      return num_bytes == other.num_bytes && hash == other.hash;
+    }
+  };
+
   struct Weight {
     const phi::DenseTensor* variable;
     // Weak reference to the memory: shows whether it was freed, and other memory is at its address
     // now.
     std::weak_ptr<phi::Allocation> holder;
     const void* data = nullptr;
-    size_t offset = 0;  // offset of the tensor from the start of its memory, in bytes
-    size_t num_bytes = 0;
-    uint64_t hash = 0;
-    // Whether Python had an object of the weight when its contents were read.
-    bool is_exposed = true;
+    size_t offset = 0;  // byte offset of the tensor in its memory
+    Contents contents;
+    bool is_exposed = true;  // whether the weight was exposed when it was read
   };
 
   // The weights of one set of variables: one graph may run on several models, each with its own.
   struct Model {
     std::vector<Weight> weights;
-    uint64_t fingerprint = 0;
+    Digest fingerprint;
     bool was_read = false;
     Epoch epoch;       // an epoch just before the weights were last read, or last found unchanged
     int64_t runs = 0;  // number of runs since the weights last changed
@@ -87,14 +101,18 @@ class WeightWatch {
   static int64_t cooldown_after(int changes);
   // Whether the memory of all weights of a model has been freed.
   static bool is_freed(const Model& model);
-  // Reads the weights that may have been written since the last time, and updates the fingerprint.
+  // The contents of a tensor, without the digest.
+  static Contents hashed(const phi::DenseTensor& tensor);
+  // Reads the weight at this position; its contents were `before`, or are unread.
+  Contents read(size_t position, const Contents& before, const phi::DenseTensor& tensor) const;
+  // Reads the weights that may have been written since, and sets the fingerprint.
   void update(Model* model, const std::vector<phi::DenseTensor*>& inputs, const Epoch& now) const;
 
   std::vector<size_t> inputs_;
   bool are_eager_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<Model> models_;
-  std::optional<uint64_t> outdated_;
+  std::optional<Digest> outdated_;
 };
 
 }  // namespace paddle_ngraph

@@ -9,7 +9,7 @@ import math
 import os
 import struct
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.protobuf import LENGTH_DELIMITED, VARINT, fields, varint
@@ -39,8 +39,25 @@ _MAX_HEADER_BYTES = 4096
 Shape = tuple[int, ...]
 
 
+class StoredTensor(NamedTuple):
+    """The shape of a tensor in a file, and the place of its elements."""
+
+    shape: Shape
+    offset: int
+    num_bytes: int
+
+
 def tensors_in(path: str) -> Iterator[Shape]:
     """The shape of each tensor of a file.
+
+    Raises:
+        NgraphError: The file is damaged.
+    """
+    return (tensor.shape for tensor in stored_tensors(path))
+
+
+def stored_tensors(path: str) -> Iterator[StoredTensor]:
+    """The tensors of a file, without their elements.
 
     Raises:
         NgraphError: The file is damaged.
@@ -49,24 +66,32 @@ def tensors_in(path: str) -> Iterator[Shape]:
     with open(path, "rb") as file:
         while file.tell() < size:
             try:
-                shape, num_bytes = _header(file)
+                shape, num_bytes = _header(file, size)
             except (struct.error, IndexError, ValueError):
                 raise NgraphError(f"{path} is damaged, or not a parameter file") from None
             if file.tell() + num_bytes > size:
                 raise NgraphError(
                     f"{path} is truncated: {file.tell() + num_bytes - size} bytes are missing"
                 )
+            offset = file.tell()
             file.seek(num_bytes, os.SEEK_CUR)
-            yield shape
+            yield StoredTensor(shape, offset, num_bytes)
 
 
-def _header(file: BinaryIO) -> tuple[Shape, int]:
-    """Reads the header of a tensor. Returns its shape, and the size of its elements in bytes."""
+def _header(file: BinaryIO, size: int) -> tuple[Shape, int]:
+    """Reads the header of a tensor in a file of ``size`` bytes.
+
+    Returns:
+        The shape of the tensor, and the size of its elements in bytes.
+    """
     version, levels = _read(file, "<IQ")
     if version != 0 or levels > _MAX_HEADER_BYTES:
         raise ValueError
-    for _ in range(levels):  # the levels of the tensor's LoD are skipped
-        file.seek(_read(file, "<Q")[0], os.SEEK_CUR)
+    for _ in range(levels):  # skips the levels of the LoD
+        (level_bytes,) = _read(file, "<Q")
+        if level_bytes > size - file.tell():
+            raise ValueError
+        file.seek(level_bytes, os.SEEK_CUR)
     version, length = _read(file, "<Ii")
     if version != 0 or not 0 < length <= _MAX_HEADER_BYTES:
         raise ValueError

@@ -8,12 +8,12 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
@@ -23,6 +23,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.program_desc import translation
 from paddle_ngraph.frontends.program_desc.single_assignment import NotTranslatable
 from paddle_ngraph.frontends.saved_models import parameter_file, protobuf
+from paddle_ngraph.ir.graph import FORMAT, MAGIC
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
     AnalysisConfig,
@@ -37,6 +38,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     scope_name,
 )
 from paddle_ngraph.utils import first_use, signals
+from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
 # Extensions of program files: the first is that of PIR, the second that of ProgramDesc.
 ENDINGS = (".json", ".pdmodel")
@@ -53,8 +55,10 @@ _BLOCKS = 1
 _FIELDS = frozenset({_BLOCKS, 2, 3, 4, 5})
 # Text that a PIR program contains if it has an engine operator.
 _ENGINE_MARKER = b".ngraph_engine_"
-# Text near the beginning of a PIR program that was saved with ``trainable=False``: without the
-# attributes of parameters that predictors need.
+# The digest in the first line of a graph string.
+_GRAPH_DIGEST_PATTERN = re.compile(rb"%s %d ([0-9a-f]{64}) " % (MAGIC.encode(), FORMAT))
+# Text at the beginning of a PIR program that was saved without parameter attributes that predictors
+# need.
 _UNTRAINABLE_PATTERN = re.compile(rb'"trainable"\s*:\s*false')
 _HEADER_BYTES = 256
 
@@ -367,15 +371,70 @@ def files_at(prefix: Path) -> list[Path]:
     return [Path(program), Path(f"{prefix}{PARAMETERS}"), functions_folder(program)]
 
 
+class Identity(NamedTuple):
+    """The contents of the files of a model with engine operators.
+
+    Attributes:
+        digest: A digest of program and parameters, to which functions beside the model are bound.
+        graphs: The digests of its graph strings.
+        weights: The digests of its parameters.
+    """
+
+    digest: bytes
+    graphs: list[str]
+    weights: list[bytes]
+
+
+_identities: LRUCache[Hashable, Identity] = process_cache(
+    __name__,
+    "model_identities",
+    "digests of models with functions beside them",
+    key="device, inode, size and times of program and parameters",
+    bound=256,
+)
+
+
+def identity_of(program: str, parameters: str) -> Identity:
+    """The identity of the model in these files; there may be no parameters.
+
+    Raises:
+        NgraphError: A file is damaged.
+        OSError: The program cannot be read.
+    """
+    stamps = [_identifying_stamp(path) for path in (program, parameters) if os.path.isfile(path)]
+    return _identities.get_or_create(tuple(stamps), lambda: _read_identity(program, parameters))
+
+
+def _read_identity(program: str, parameters: str) -> Identity:
+    text, weights = _read(program), []
+    if os.path.isfile(parameters):
+        tensors = parameter_file.stored_tensors(parameters)
+        parts = [(tensor.offset, tensor.num_bytes) for tensor in tensors]
+        weights = _core.digests_in_file(parameters, parts)
+    graphs = sorted({found.decode() for found in _GRAPH_DIGEST_PATTERN.findall(text)})
+    return Identity(_core.digest(b"".join([_core.digest(text), *weights])), graphs, weights)
+
+
+def _identifying_stamp(path: str) -> tuple[int, ...]:
+    stat = os.stat(path)
+    return (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+
+
 def use_functions_folder(program: str) -> None:
     """Adds the functions folder of a program that is opened to the engine's search path.
 
     Only files and folders that the program's owner alone can write are used, since the owner could
-    have written the program as well.
+    have written the program as well; and only for graphs and weights of the model.
     """
     folder = functions_folder(program)
-    if folder.is_dir():
-        _core.add_model_folder(str(folder), os.stat(program).st_uid)
+    if not folder.is_dir():
+        return
+    parameters = str(Path(program).absolute().with_suffix(PARAMETERS))
+    try:
+        identity, owner = identity_of(program, parameters), os.stat(program).st_uid
+    except (NgraphError, OSError):  # reported when Paddle opens the file
+        return
+    _core.add_model_folder(str(folder), owner, *identity)
 
 
 def install() -> None:

@@ -152,9 +152,10 @@ def _compile(model: SavedModel, folder: Path, input_sets: Sequence[Inputs]) -> N
     fetches = paddle.static.pir_io.get_pir_feed_and_fetch(program)[1]
     executor: Any = paddle.static.Executor(paddle.CPUPlace())
     graphs = {node.graph for node in nodes_of(program) if node.is_engine}
+    identity = saved_model.identity_of(model.program, model.parameters).digest
     with (
         background_compile.compile_synchronously(),
-        _collecting_functions(graphs, folder),
+        _collecting_functions(graphs, folder, identity),
         paddle.pir_utils.IrGuard(),
     ):
         for inputs, feed in zip(input_sets, feeds):
@@ -176,14 +177,17 @@ def _compile(model: SavedModel, folder: Path, input_sets: Sequence[Inputs]) -> N
 
 
 @contextmanager
-def _collecting_functions(graphs: set[str], folder: Path) -> Iterator[None]:
-    """Stores the functions of these graphs that are used inside ``with`` in a folder."""
+def _collecting_functions(graphs: set[str], folder: Path, identity: bytes) -> Iterator[None]:
+    """Stores the functions of these graphs that are used inside ``with`` in a folder.
+
+    ``identity``: the digest of the model that they belong to.
+    """
     engines: list[_core.NgraphEngine] = []
     failures: list[str] = []
     try:
         for graph in sorted(graphs):
             engine = _core.NgraphEngine(graph)
-            engine.begin_collection(str(folder))
+            engine.begin_collection(str(folder), identity)
             engines.append(engine)
         yield
     finally:

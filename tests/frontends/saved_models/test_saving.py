@@ -34,6 +34,7 @@ from tests.frontends.predictor.test_hook import (
     predict,
     rows,
 )
+from tests.stored_functions import StoredFile
 
 ROOT = Path(__file__).parents[3]
 
@@ -470,10 +471,98 @@ def test_functions_that_others_could_have_written_are_ignored(tmp_path, what):
 def test_functions_of_another_owner_than_the_models_are_ignored(tmp_path):
     built, prefix = saved_with_functions(tmp_path)
     os.chown(f"{prefix}.json", 12345, -1)
-    assert opened(prefix, images(), built.run(images())) == (1, 0)
-    for path in (Path(f"{prefix}.ngraph"), *functions(prefix)):
+    with trusted(tmp_path):
+        assert opened(prefix, images(), built.run(images())) == (1, 0)
+
+
+@contextlib.contextmanager
+def trusted(folder):
+    flags.set("ngraph_trusted_dir", str(folder))
+    try:
+        yield
+    finally:
+        flags.set("ngraph_trusted_dir", "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [("", (1, 0)), ("elsewhere", (1, 0)), ("mod", (1, 0)), (".", (0, 1)), ("link", (0, 1))],
+)
+def test_functions_of_another_user_are_used_from_a_trusted_folder(tmp_path, folder, expected):
+    """A model that one user has saved and another serves compiles nothing."""
+    model = tmp_path / "model"
+    model.mkdir()
+    for name in ("elsewhere", "mod"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(model)
+    built, prefix = saved_with_functions(model)
+    for path in (model, *model.rglob("*")):
         os.chown(path, 12345, -1)
+    with trusted(folder and tmp_path / folder):
+        assert opened(prefix, images(), built.run(images())) == expected
+
+
+def claimed_by(prefix, files):
+    """Writes functions into the folder of a model, authenticated as its own."""
+    paths = (f"{prefix}.json", f"{prefix}.pdiparams")
+    secret = saved_model.identity_of(*paths).digest
+    folder = Path(f"{prefix}.ngraph")
+    folder.mkdir(mode=0o755, exist_ok=True)
+    for file in files:
+        path = folder / f"model-{file.name}"
+        path.write_bytes(file.contents(secret))
+        path.chmod(0o644)
+
+
+def test_functions_that_a_model_claims_are_its_own(tmp_path):
+    """The functions in the test below are well-formed: those of the model itself are used."""
+    built, prefix = saved_with_functions(tmp_path)
+    files = [StoredFile.of(path.read_bytes()) for path in functions(prefix)]
+    before = [path.read_bytes() for path in functions(prefix)]
+    claimed_by(prefix, files)
+    assert [path.read_bytes() for path in functions(prefix)] == before
     assert opened(prefix, images(), built.run(images())) == (0, 1)
+
+
+@pytest.mark.parametrize("other", [perceptron, convnet])
+def test_functions_beside_another_model_are_not_used(tmp_path, other):
+    """A model of another graph, or of the same graph with other weights, is opened before."""
+    built, prefix = saved_with_functions(tmp_path)
+    files = [StoredFile.of(path.read_bytes()) for path in functions(prefix)]
+    shutil.rmtree(f"{prefix}.ngraph")
+    built_other = Built(other)
+    with built_other.inside():
+        weight = built_other.scope.find_var("linear_0.w_0").get_tensor()
+        weight.set(np.array(weight) * 2.5, paddle.CPUPlace())
+    built_other.save(tmp_path / "other")
+    claimed_by(tmp_path / "other", files)
+    start_anew()
+    of_predictor(tmp_path / "other", images() if other is convnet else pairs())
+    before = paddle_ngraph.stats()
+    assert before["functions_loaded"] == 0
+    assert_equal(of_predictor(prefix, images()), built.run(images()))
+    after = paddle_ngraph.stats()
+    assert after["functions_loaded"] == 0
+    assert after["functions_built"] == before["functions_built"] + 1
+
+
+def test_functions_of_a_changed_model_are_ignored(tmp_path):
+    """Functions are bound to the files of the model."""
+    built, prefix = saved_with_functions(tmp_path)
+    text = Path(f"{prefix}.json").read_text()
+    Path(f"{prefix}.json").write_text(text + " ")
+    assert opened(prefix, images(), built.run(images())) == (1, 0)
+    Path(f"{prefix}.json").write_text(text)
+    assert opened(prefix, images(), built.run(images())) == (0, 1)
+
+
+def test_a_copied_model_has_its_functions(tmp_path):
+    built, _ = saved_with_functions(tmp_path)
+    (tmp_path / "there").mkdir()
+    for path in sorted(tmp_path.glob("model.*")):
+        path.rename(tmp_path / "there" / path.name)
+    assert opened(tmp_path / "there" / "model", images(), built.run(images())) == (0, 1)
 
 
 def test_functions_of_other_weights_are_ignored(tmp_path):
