@@ -469,7 +469,7 @@ py::list live_objects(const py::type& type) {
   py::list found;
   for (const auto& [address, instance] : py::detail::get_internals().registered_instances) {
     auto* object = reinterpret_cast<PyObject*>(instance);
-    if (py::type::handle_of(object).is(type)) {
+    if (PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(type.ptr()))) {
       found.append(py::reinterpret_borrow<py::object>(object));
     }
   }
@@ -746,6 +746,8 @@ PYBIND11_MODULE(_core, module) {
              "The objects of a class of Paddle's core that Python has.");
   module.def("record_exposure", &record_exposure, py::arg("tensor"),
              "Records that Python has an object of the tensor; returns the id of the object.");
+  module.def("record_possible_exposure", &record_possible_exposure, py::arg("tensor"),
+             "As record_exposure, for a tensor that may have been destroyed.");
   module.def("exposure_end_callback", &exposure_end_callback, py::arg("references"),
              "What references call when their object is gone: takes back their `number`, and them "
              "from the table, in which each has a `key`.");

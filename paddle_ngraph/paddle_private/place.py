@@ -71,12 +71,12 @@ class PatchTarget(NamedTuple):
         found = self.current
         if self in _replaced or found is MISSING:
             return
-        _replaced.add(self)
         new = create(self.original)
         if _core.is_replaceable(found):
             _core.replace_calls(found, new)
         else:
             setattr(resolve(self.owner), self.name, new)
+        _replaced.add(self)
 
 
 _originals: dict[PatchTarget, Any] = {}

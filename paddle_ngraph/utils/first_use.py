@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 _installers: list[Callable[[], None]] = []
@@ -26,7 +27,8 @@ def begin() -> None:
     global _has_begun
     if _has_begun:
         return
-    with _lock:
+    # An exception of a signal handler would leave some functions of Paddle without their patches.
+    with signals.deferred_signals(), _lock:
         if not _has_begun:
             for install in _installers:
                 install()

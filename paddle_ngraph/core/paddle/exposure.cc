@@ -1,7 +1,9 @@
 #include "core/paddle/exposure.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <iterator>
 #include <memory>
 #include <mutex>
@@ -9,6 +11,11 @@
 #include <typeinfo>
 #include <unordered_map>
 
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/common/error.h"
 #include "core/common/fork_safe_mutex.h"
 #include "core/common/memory_pool.h"
 #include "core/paddle/shared_parameters.h"
@@ -35,6 +42,48 @@ struct ExposureRecord {
 
 Address memory_of(const phi::DenseTensor& tensor) {
   return tensor.Holder() == nullptr ? nullptr : tensor.Holder()->ptr();
+}
+
+// Copies bytes of the process from addresses that may be invalid, through a pipe: the kernel checks
+// the addresses.
+class MemoryReader {
+ public:
+  MemoryReader() {
+    if (pipe2(ends_.data(), O_CLOEXEC) != 0) throw NgraphError("no pipe can be opened");
+  }
+  ~MemoryReader() {
+    for (int end : ends_) close(end);
+  }
+  MemoryReader(const MemoryReader&) = delete;
+  MemoryReader& operator=(const MemoryReader&) = delete;
+
+  // Copies an object of type T into `bytes`; false if its address is invalid.
+  template <typename T>
+  bool copy(const T* object, std::byte (*bytes)[sizeof(T)]) const {
+    static_assert(sizeof(T) <= 512, "POSIX: a pipe has room for this many bytes at least");
+    // Sanitizers, which intercept write(), would report freed memory.
+    if (syscall(SYS_write, ends_[1], object, sizeof(T)) != sizeof(T)) return false;
+    return read(ends_[0], bytes, sizeof(T)) == sizeof(T);
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+};
+
+// memory_of() for a tensor that may have been destroyed; null if the tensor's bytes are no tensor.
+Address possible_memory_of(const phi::DenseTensor* tensor) {
+  static const phi::DenseTensor example;
+  const MemoryReader reader;
+  alignas(phi::DenseTensor) std::byte tensor_bytes[sizeof(phi::DenseTensor)];
+  alignas(phi::Allocation) std::byte memory_bytes[sizeof(phi::Allocation)];
+  if (!reader.copy(tensor, &tensor_bytes)) return nullptr;
+  // The pointer to the table of virtual functions.
+  const auto* type = reinterpret_cast<const std::byte*>(&example);
+  if (!std::equal(type, type + sizeof(void*), tensor_bytes)) return nullptr;
+  // The copies are never destroyed, so that they hold no memory.
+  const auto* memory = reinterpret_cast<const phi::DenseTensor*>(tensor_bytes)->Holder().get();
+  if (memory == nullptr || !reader.copy(memory, &memory_bytes)) return nullptr;
+  return reinterpret_cast<const phi::Allocation*>(memory_bytes)->ptr();
 }
 
 // Memory whose address code outside of Paddle may know; entries end with the memory.
@@ -217,16 +266,27 @@ long holder_count(const phi::DenseTensor& tensor) {
 
 void mark_weights_written() { ++ExposureTable::instance().writes; }
 
-uint64_t record_exposure(const phi::DenseTensor& tensor) {
+namespace {
+
+uint64_t record(const std::array<Address, 2>& addresses) {
   auto& table = ExposureTable::instance();
   std::lock_guard<std::mutex> lock(table.mutex);
   const uint64_t number = ++table.num_exposures;
-  const std::array<Address, 2> addresses{&tensor, memory_of(tensor)};
   for (Address address : addresses) {
     if (table.records[address].objects++ == 0) ++table.num_exposed;
   }
   table.objects.emplace(number, addresses);
   return number;
+}
+
+}  // namespace
+
+uint64_t record_exposure(const phi::DenseTensor& tensor) {
+  return record({&tensor, memory_of(tensor)});
+}
+
+uint64_t record_possible_exposure(const phi::DenseTensor* tensor) {
+  return record({tensor, possible_memory_of(tensor)});
 }
 
 void end_exposure(uint64_t number) {

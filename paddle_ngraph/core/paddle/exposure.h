@@ -41,6 +41,9 @@ void mark_weights_written();
 // record_exposure() records that Python got an object for this tensor, and returns the id of the
 // exposure; end_exposure() records that the object with this id has been destroyed.
 uint64_t record_exposure(const phi::DenseTensor& tensor);
+// As record_exposure(), for a tensor that may have been destroyed: Python's object of a variable's
+// tensor does not own the tensor. Then an address may be recorded that is no longer in use.
+uint64_t record_possible_exposure(const phi::DenseTensor* tensor);
 void end_exposure(uint64_t number);
 
 // Registers the memory of a weight that an eager tensor shares. Operators of dynamic mode can write

@@ -114,10 +114,14 @@ def _calling_frame(innermost: FrameType, is_own_thread: bool) -> FrameType | Non
 def _frame_by_reference(innermost: FrameType, is_own_thread: bool) -> FrameType | None:
     """The outermost frame that may be in a call of the core through a reference.
 
-    That is the innermost frame of another thread, or a frame that called Paddle's code, which the
-    core may have called.
+    In another thread, that is the outermost frame of the user's code, since the core may have
+    called Python again; a thread without such a frame is in Python's library, which may call the
+    core. In this thread, it is a frame that called Paddle's code, which the core may have called.
     """
     if not is_own_thread:
+        users = [f for f in _frames(innermost) if not (_is_of_python(f) or _is_of_paddle(f))]
+        if users:
+            return users[-1]
         return None if _is_waiting(innermost) else innermost
     called, found = innermost, None
     for frame in _frames(innermost.f_back):

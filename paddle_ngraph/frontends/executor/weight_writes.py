@@ -70,7 +70,8 @@ def install() -> None:
         (replaced.END_TRAINER, _ending_trainer),
     )
     for tensor in _core.live_objects(DenseTensor):
-        _track_exposure(tensor)
+        # Its variable may have been erased before the first use.
+        _track_exposure(tensor, _core.record_possible_exposure)
     for trainer in _core.live_objects(TrainerBase):
         may_write_during_lifetime(trainer)
     _intercept_eager_writes()
@@ -122,13 +123,15 @@ _live_tensors: dict[int, _TensorRef] = {}  # the live tensor objects, by id()
 _exposure_ended = _core.exposure_end_callback(_live_tensors)
 
 
-def _track_exposure(tensor: Tensor) -> None:
+def _track_exposure(
+    tensor: Tensor, record: Callable[[Tensor], int] = _core.record_exposure
+) -> None:
     key = id(tensor)
     # Tracked already: the entry of a dead object is removed before its id can be reused.
     if key in _live_tensors:
         return
     reference = _TensorRef(tensor, _exposure_ended)
-    reference.key, reference.number = key, _core.record_exposure(tensor)
+    reference.key, reference.number = key, record(tensor)
     _live_tensors[key] = reference
 
 
