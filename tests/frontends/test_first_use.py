@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +19,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.frontends.executor import calls_in_flight
 from paddle_ngraph.frontends.to_static import hook as to_static_hook
 from paddle_ngraph.paddle_private import names
+from paddle_ngraph.utils import first_use
 
 ROOT = Path(__file__).parents[2]
 
@@ -352,6 +355,26 @@ def test_a_pool_of_threads_may_be_in_a_call_while_a_method_is_referenced(
     thread.join()
 
 
+def test_a_callback_of_a_run_does_not_hide_the_run() -> None:
+    """The core called Python, which waits: the user's outermost frame may be in a call."""
+    is_reached, may_end = threading.Event(), threading.Event()
+
+    def callback(*_: Any) -> None:
+        is_reached.set()
+        may_end.wait()
+
+    def user() -> None:
+        functools.reduce(callback, [1, 2])  # any C function that calls Python
+
+    thread = threading.Thread(target=user)
+    thread.start()
+    is_reached.wait()
+    found = calls_in_flight._frame_by_reference(sys._current_frames()[thread.ident or 0], False)
+    may_end.set()
+    thread.join()
+    assert found is not None and found.f_code is user.__code__
+
+
 def test_a_thread_that_waits_for_work_is_in_no_call() -> None:
     with ThreadPoolExecutor(1) as pool:
         pool.submit(int).result()
@@ -360,6 +383,55 @@ def test_a_thread_that_waits_for_work_is_in_no_call() -> None:
             pass
         frame = sys._current_frames()[thread.ident or 0]
         assert calls_in_flight._frame_by_reference(frame, False) is None
+
+
+ERASED = """
+import gc
+import numpy as np
+import paddle
+import paddle_ngraph
+from paddle.base import core
+
+
+class Config(paddle.inference.Config):
+    pass
+
+
+config = Config()
+assert any(found is config for found in paddle_ngraph._core.live_objects(paddle.inference.Config))
+scope, parent = paddle.static.global_scope(), paddle.static.Scope()
+tensors = []
+for i in range(50):
+    for variable in (scope.var(f"v{i}"), parent.new_scope().var("w")):
+        tensors.append(variable.get_tensor())
+        tensors[-1].set(np.ones((4, 4), "float32"), paddle.CPUPlace())
+scope.erase([f"v{i}" for i in range(50)])
+parent.drop_kids()
+# Other memory at the addresses of the tensors.
+arrays = [np.full(n // 8, 0x4141414141414141) for n in range(64, 1024, 8) for _ in range(30)]
+paddle_ngraph.enable()
+print("enabled")
+"""
+
+
+@pytest.mark.slow("starts a process")
+def test_tensors_whose_variables_were_erased_before_the_first_use() -> None:
+    assert run(ERASED).endswith("enabled\n")
+
+
+def test_a_signal_does_not_interrupt_the_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise functions of Paddle would stay without their patches."""
+    installed = []
+
+    def install() -> None:
+        signal.raise_signal(signal.SIGINT)
+        installed.append(True)
+
+    monkeypatch.setattr(first_use, "_installers", [install, install])
+    monkeypatch.setattr(first_use, "_has_begun", False)
+    with pytest.raises(KeyboardInterrupt):
+        first_use.begin()
+    assert installed == [True, True] and first_use._has_begun
 
 
 class Recorder:
