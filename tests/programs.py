@@ -17,7 +17,7 @@ import numpy as np
 import paddle
 
 import paddle_ngraph
-from paddle_ngraph.paddle_private.names import remove_scope
+from paddle_ngraph.paddle_private.names import scope_remover
 from paddle_ngraph.plan import data_dependency_engine, devices
 
 
@@ -79,7 +79,7 @@ class Program:
 def is_ended(scope: Any) -> bool:
     """Whether a scope was destroyed; afterwards it is."""
     try:
-        remove_scope(scope)
+        scope_remover()(scope)
     except Exception as error:
         assert "nonexistent scope" in str(error)
         return True

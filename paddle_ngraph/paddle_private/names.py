@@ -92,9 +92,12 @@ new_scope: Callable[[], Scope] = _read(_CORE, "Scope", "() -> _Scope")
 _REMOVE_SCOPE = PatchTarget(f"{_LIBRARY}:_Scope", "_remove_from_pool")
 
 
-def remove_scope(scope: Scope) -> None:
-    """Paddle's original function, without the report of the patched one."""
-    _REMOVE_SCOPE.original(scope)
+def scope_remover() -> Callable[[Scope], None]:
+    """Paddle's original function that removes a scope, without the report of the patched one.
+
+    It is a C function: no handler of a signal runs in it, whose exception a destructor would lose.
+    """
+    return _REMOVE_SCOPE.original
 
 
 flag_values: Callable[[], dict[str, Any]] = _read(

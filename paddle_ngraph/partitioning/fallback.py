@@ -28,7 +28,7 @@ from paddle_ngraph.paddle_private.names import (
     is_initialized,
     new_scope,
     phi_kernels,
-    remove_scope,
+    scope_remover,
     values_of,
 )
 from paddle_ngraph.paddle_private.protocols import Block, Program, Tensor, Value
@@ -145,7 +145,7 @@ class FallbackProgram:
 
     def __init__(self, graph: Graph, dtypes: Sequence[str | None]) -> None:
         program = program_of(graph, dtypes)
-        own_scope = _core.OwnedScope(new_scope(), remove_scope)
+        own_scope = _core.OwnedScope(new_scope(), scope_remover())
         scope = own_scope.scope
         sources = [*graph.inputs, *graph.states]
         self._inputs = [scope.var(_input_name(i)).get_tensor() for i in range(len(sources))]

@@ -36,7 +36,7 @@ from paddle_ngraph.paddle_private.names import (
     StandaloneExecutor,
     clear_tensor,
     new_scope,
-    remove_scope,
+    scope_remover,
 )
 from paddle_ngraph.paddle_private.protocols import Program, Scope, Tensor
 from paddle_ngraph.partitioning.analysis import dependencies
@@ -276,7 +276,7 @@ class PlannedProgram:
     def __init__(self, schedule: Schedule, scope: Scope) -> None:
         self._schedule = schedule
         self._scope = scope
-        self._own_scope = _core.OwnedScope(new_scope(), remove_scope)
+        self._own_scope = _core.OwnedScope(new_scope(), scope_remover())
         computed = [vid for step in schedule.steps for vid in step.writes]
         owned = [*computed, *schedule.fed, *schedule.rows]
         self._slots = {vid: self._own_scope.scope.var(vid).get_tensor() for vid in owned}

@@ -295,7 +295,7 @@ def test_no_file_is_written_through_a_link(folder, tmp_path, name):
     unfinished = folder.begin(1)
     (unfinished / name).symlink_to(tmp_path / "precious")
     with pytest.raises(FileExistsError):
-        checkpoint_files.write_part(unfinished, 0, {}, ARRAYS)
+        checkpoint_files.write_data(unfinished, 0, {}, ARRAYS)
         folder.finish(unfinished, 1, 1, {})
     assert (tmp_path / "precious").read_text() == "precious"
 

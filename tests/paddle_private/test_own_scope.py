@@ -19,7 +19,7 @@ from paddle_ngraph.paddle_private.names import (
     PaddlePlan,
     StandaloneExecutor,
     new_scope,
-    remove_scope,
+    scope_remover,
 )
 from tests.programs import is_ended
 
@@ -27,7 +27,7 @@ _IN_EXECUTOR = _core.FlagOverride("enable_pir_in_executor")
 
 
 def made() -> _core.OwnedScope:
-    return _core.OwnedScope(new_scope(), remove_scope)
+    return _core.OwnedScope(new_scope(), scope_remover())
 
 
 class User:
