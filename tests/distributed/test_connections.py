@@ -201,6 +201,8 @@ def test_all_ranks_of_a_large_job_are_unproved_at_once():
             peers.append(stack.enter_context(socket.create_connection((HOST, port))))
             peers[-1].sendall(hello_of(random.Random(rank), rank))
         assert all(len(received(peer, 32 + PROOF)) == 32 + PROOF for peer in peers)
+        with pytest.raises(BlockingIOError):  # the oldest is not dismissed
+            peers[0].recv(1, socket.MSG_DONTWAIT)
         with pytest.raises(TimeoutError):
             accepting.result(60)
 
@@ -311,7 +313,8 @@ def test_a_stranger_cannot_relay_the_proofs(secret):
         endpoint.store.set(KEY, f"{HOST} {listener.getsockname()[1]}")
         connecting = pool.submit(endpoint.connect, 1, SECONDS)
         victim, _ = listener.accept()
-        with victim, socket.create_connection((HOST, port)) as upstream:
+        with victim, socket.create_connection((HOST, port), 5.0) as upstream:
+            victim.settimeout(5.0)
             pumps = [pool.submit(pump, *each) for each in ((victim, upstream), (upstream, victim))]
             with pytest.raises(ConnectionError, match="another secret, or did not publish this"):
                 connecting.result(60)
@@ -419,15 +422,22 @@ def test_a_rank_may_know_the_listening_one_by_another_host():
     place.meet()
 
 
-def test_a_stranger_at_the_ipv6_address_of_a_host_gets_no_connection():
+def test_a_stranger_at_the_ipv6_address_of_a_host_gets_no_connection(monkeypatch):
     """``localhost`` has two addresses, the rank listens at one of them."""
+    resolve = socket.getaddrinfo
+
+    def ipv6_first(host, port, *arguments, **named):
+        first = [resolve("::1", port, type=socket.SOCK_STREAM)[0]] if host == "localhost" else []
+        return [*first, *resolve(host, port, *arguments, **named)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", ipv6_first)
     endpoint = Endpoint(Table(), KEY, "localhost", SECRET)
     with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
         accepting = pool.submit(endpoint.accept, [1], SECONDS)
         port = int(endpoint.store.get(KEY).split()[1])
         with contextlib.suppress(OSError):  # no IPv6
             stack.enter_context(socket.create_server(("::1", port), family=socket.AF_INET6))
-        endpoint.connect(1, SECONDS).close()
+        endpoint.connect(1, 5.0).close()
         accepting.result(60)[1].close()
 
 
