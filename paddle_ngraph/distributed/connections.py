@@ -4,6 +4,11 @@ A rank listens at its own address and publishes host and port in Paddle's store;
 connect. Both ends send a random number, and prove by an HMAC of both numbers that they know the
 secret of the job, which itself is never sent. Until then no other data is sent or accepted.
 
+The HMAC includes the published address. A stranger who overwrites the address in the store and
+passes the proofs on is noticed: the rank that connects signs the address that it has read. The host
+is reached over IPv4 only, and a listening rank whose host is a name has its port at all addresses
+of its machine, so no stranger on that machine listens at the same host and port.
+
 The launcher passes the secret in an environment variable. Without one, as under
 ``paddle.distributed.launch``, the listening rank publishes a random secret in the store: everybody
 who can read the store can read that one.
@@ -11,6 +16,7 @@ who can read the store can read that one.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import re
@@ -34,11 +40,16 @@ _RANK = struct.Struct(">Q")
 _NONCE_BYTES = 32
 _HELLO_BYTES = _RANK.size + _NONCE_BYTES
 _PROOF_BYTES = 32
+# The listening rank sends this byte once it has accepted the connection.
+_JOINED = b"\1"
 # An address in the store.
 _ADDRESS = re.compile(r"(?P<host>\S+) (?P<port>[0-9]{1,5})( (?P<secret>[0-9a-f]{64}))?")
-# The maximal number of unproved connections at a time; a further one replaces the oldest. A rank
-# sends its hello at once, so a flood of silent strangers does not displace ranks.
+# Hosts of which each rank knows the one IPv4 address.
+_FIXED_HOST = re.compile(r"localhost|[0-9]+(\.[0-9]+){3}")
+# The maximal number of unproved connections of strangers at a time. If there are more, a new
+# connection replaces the oldest; a rank that is displaced connects again.
 _MAX_UNPROVED = 128
+_RETRY_SECONDS = 0.05
 
 
 def secret_of(variables: Mapping[str, str]) -> str:
@@ -65,12 +76,14 @@ class Endpoint:
         key: The key of the address in the store: equal on all ranks, and unique.
         host: The address of this rank for other ranks.
         secret: The secret of the job; empty: see the module.
+        listening_host: The address of the listening rank for this one; empty: the published one.
     """
 
     store: Store
     key: str
     host: str
     secret: str
+    listening_host: str = ""
 
     def accept(self, ranks: Collection[int], timeout: float) -> dict[int, socket.socket]:
         """Accepts one connection of each of these ranks.
@@ -80,53 +93,104 @@ class Endpoint:
         """
         until = time.monotonic() + timeout
         secret = self.secret or secrets.token_hex(_NONCE_BYTES)
-        with _listener(self.host) as listener:
+        limit = _MAX_UNPROVED + len(ranks)
+        with _listener(self.host, limit) as listener:
+            close_in_child(listener)
             published = [self.host, str(listener.getsockname()[1])]
-            self.store.set(self.key, " ".join(published if self.secret else [*published, secret]))
-            return _Reception(listener, self.key, secret, ranks).run(until, timeout)
+            text = " ".join(published if self.secret else [*published, secret])
+            self.store.set(self.key, text)
+            prover = _Prover(secret, self.key, text)
+            return _Reception(listener, prover, ranks, limit).run(until, timeout)
 
     def connect(self, rank: int, timeout: float) -> socket.socket:
         """Connects this rank to the listening one.
 
         Raises:
             OSError: The listening rank cannot be reached within ``timeout`` seconds, or the process
-                at its address does not know the secret.
+                at its address does not know the secret or has not published this address.
         """
-        host, port, secret = self._published()
+        host, port, prover = self._published()
         until = time.monotonic() + timeout
-        peer = socket.create_connection((host, port), timeout)
-        try:
-            hello = _RANK.pack(rank) + secrets.token_bytes(_NONCE_BYTES)
-            peer.sendall(hello)
-            answer = _read(peer, _NONCE_BYTES + _PROOF_BYTES, until)
-            nonce, proof = answer[:_NONCE_BYTES], answer[_NONCE_BYTES:]
-            expected = _proof(secret, b"listener", self.key, hello + nonce)
-            if not hmac.compare_digest(proof, expected):
-                raise ConnectionError(f"the process at {host}:{port} has another secret")
-            peer.sendall(_proof(secret, b"rank", self.key, hello + nonce))
-            return _ready(peer)
-        except BaseException:
-            peer.close()
-            raise
+        while True:
+            try:
+                return _joined(rank, host, port, prover, until)
+            except (ConnectionResetError, BrokenPipeError):
+                # The listening rank had too many connections and dismissed this one.
+                if time.monotonic() + _RETRY_SECONDS > until:
+                    raise
+                time.sleep(_RETRY_SECONDS)
 
-    def _published(self) -> tuple[str, int, str]:
-        """Host, port and secret of the listening rank."""
+    def _published(self) -> tuple[str, int, _Prover]:
+        """Host and port of the listening rank, and the proofs for them."""
         text = self.store.get(self.key).decode(errors="replace")
         match = _ADDRESS.fullmatch(text)
         if match is None or int(match["port"]) > 65535:
             raise ConnectionError(f"the store has no address under {self.key}, but {text[:80]!r}")
         if bool(match["secret"]) is bool(self.secret):
             raise ConnectionError(f"{SECRET_VARIABLE} is not equal on all ranks")
-        return match["host"], int(match["port"]), self.secret or match["secret"]
+        prover = _Prover(self.secret or match["secret"], self.key, text)
+        return self.listening_host or match["host"], int(match["port"]), prover
 
 
-def _listener(host: str) -> socket.socket:
+@dataclass(frozen=True)
+class _Prover:
+    """Makes the proofs of a connection.
+
+    Attributes:
+        secret: The secret of the job.
+        key: The key of the address in the store.
+        address: The text of the address in the store.
+    """
+
+    secret: str
+    key: str
+    address: str
+
+    def proof(self, role: bytes, signed: bytes) -> bytes:
+        """The HMAC of both random numbers; the role prevents that an answer is sent back."""
+        name = f"{self.key}\n{self.address}".encode()
+        # The secret may be no valid UTF-8.
+        return hmac.digest(os.fsencode(self.secret), role + signed + name, "sha256")
+
+
+def _listener(host: str, backlog: int) -> socket.socket:
+    if _FIXED_HOST.fullmatch(host):
+        # An address may be that of a router, or of the host of a container, which forwards.
+        with contextlib.suppress(OSError):
+            return socket.create_server((host, 0), backlog=backlog)
+    # Another machine may resolve a name to another address than this one, where /etc/hosts often
+    # has a loopback address for the machine's own name.
+    return socket.create_server(("", 0), backlog=backlog)
+
+
+def _joined(rank: int, host: str, port: int, prover: _Prover, until: float) -> socket.socket:
+    """One attempt to connect a rank to the listening one."""
+    peer = _connected(host, port, until)
     try:
-        return socket.create_server((host, 0), backlog=_MAX_UNPROVED)
-    except OSError:
-        # Listens everywhere if the host is no address of this machine, but one that a router or the
-        # host of a container forwards.
-        return socket.create_server(("", 0), backlog=_MAX_UNPROVED)
+        close_in_child(peer)
+        hello = _RANK.pack(rank) + secrets.token_bytes(_NONCE_BYTES)
+        peer.sendall(hello)
+        answer = _read(peer, _NONCE_BYTES + _PROOF_BYTES, until)
+        nonce, proof = answer[:_NONCE_BYTES], answer[_NONCE_BYTES:]
+        if not hmac.compare_digest(proof, prover.proof(b"listener", hello + nonce)):
+            raise ConnectionError(
+                f"the process at {host}:{port} has another secret, or did not publish this address"
+            )
+        peer.sendall(prover.proof(b"rank", hello + nonce))
+        _read(peer, len(_JOINED), until)
+        return _ready(peer)
+    except BaseException:
+        peer.close()
+        raise
+
+
+def _connected(host: str, port: int, until: float) -> socket.socket:
+    """A connection to one of the IPv4 addresses of the host: the listener has no other ones."""
+    *others, last = socket.gethostbyname_ex(host)[2]
+    for address in others:
+        with contextlib.suppress(OSError):
+            return socket.create_connection((address, port), _remaining(until))
+    return socket.create_connection((last, port), _remaining(until))
 
 
 class _Newcomer:
@@ -139,7 +203,7 @@ class _Newcomer:
         self._nonce = secrets.token_bytes(_NONCE_BYTES)
         self._data = b""
 
-    def advance(self, key: str, secret: str, missing: Collection[int]) -> bool:
+    def advance(self, prover: _Prover, missing: Collection[int]) -> bool:
         """Reads from the connection. Returns whether the peer has proved to be ``rank``.
 
         Raises:
@@ -159,10 +223,13 @@ class _Newcomer:
                 raise ConnectionError("no such rank is missing")
             self.rank = rank
             # 64 bytes fit into the empty buffer of a new connection.
-            self.peer.sendall(self._nonce + _proof(secret, b"listener", key, signed))
+            self.peer.sendall(self._nonce + prover.proof(b"listener", signed))
             return False
-        if not hmac.compare_digest(self._data[_HELLO_BYTES:], _proof(secret, b"rank", key, signed)):
+        if not hmac.compare_digest(self._data[_HELLO_BYTES:], prover.proof(b"rank", signed)):
             raise ConnectionError("the peer has another secret")
+        if self.rank not in missing:
+            raise ConnectionError("another connection of the rank was faster")
+        self.peer.sendall(_JOINED)
         return True
 
 
@@ -170,12 +237,12 @@ class _Reception:
     """Accepts ranks, any number of strangers among them, all at once and with one deadline."""
 
     def __init__(
-        self, listener: socket.socket, key: str, secret: str, ranks: Collection[int]
+        self, listener: socket.socket, prover: _Prover, ranks: Collection[int], limit: int
     ) -> None:
         listener.setblocking(False)
         self._listener = listener
-        self._key = key
-        self._secret = secret
+        self._prover = prover
+        self._limit = limit  # of unproved connections
         self._missing = set(ranks)
         self._newcomers: dict[socket.socket, _Newcomer] = {}  # in the order of their arrival
         self._arrived: dict[int, socket.socket] = {}
@@ -212,22 +279,19 @@ class _Reception:
             peer, _ = self._listener.accept()
         except (BlockingIOError, ConnectionError):  # nobody to admit: the peer has left already
             return
-        if len(self._newcomers) >= _MAX_UNPROVED:
+        close_in_child(peer)
+        if len(self._newcomers) >= self._limit:
             self._dismiss(next(iter(self._newcomers)), selector)
         self._newcomers[peer] = _Newcomer(peer)
         selector.register(peer, selectors.EVENT_READ)
 
     def _hear(self, newcomer: _Newcomer, selector: selectors.BaseSelector) -> None:
         try:
-            if not newcomer.advance(self._key, self._secret, self._missing):
+            if not newcomer.advance(self._prover, self._missing):
                 return
         except BlockingIOError:
             return
         except OSError:
-            self._dismiss(newcomer.peer, selector)
-            return
-        # Another connection of the rank may have been faster.
-        if newcomer.rank not in self._missing:
             self._dismiss(newcomer.peer, selector)
             return
         selector.unregister(newcomer.peer)
@@ -241,11 +305,6 @@ class _Reception:
         peer.close()
 
 
-def _proof(secret: str, role: bytes, key: str, signed: bytes) -> bytes:
-    """The HMAC of both random numbers; the role prevents that an answer is sent back."""
-    return hmac.digest(secret.encode(), role + signed + key.encode(), "sha256")
-
-
 def _ready(peer: socket.socket) -> socket.socket:
     peer.settimeout(None)
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -255,12 +314,16 @@ def _ready(peer: socket.socket) -> socket.socket:
 def _read(peer: socket.socket, length: int, until: float) -> bytes:
     data = b""
     while len(data) < length:
-        peer.settimeout(max(0.001, until - time.monotonic()))
+        peer.settimeout(_remaining(until))
         chunk = peer.recv(length - len(data))
         if not chunk:
-            raise ConnectionError("the listening rank has closed the connection")
+            raise ConnectionResetError("the listening rank has closed the connection")
         data += chunk
     return data
+
+
+def _remaining(until: float) -> float:
+    return max(0.001, until - time.monotonic())
 
 
 # -- forked processes ----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -51,7 +51,8 @@ class RankPlacement:
         local_rank: The rank on this machine.
         local_ranks: The number of ranks on this machine.
         master: ``host:port`` of the store, which rank 0 opens. Empty for a single rank.
-        host: The address of this rank for other ranks: the only one at which the rank listens.
+        host: The address of this rank for other ranks.
+        first_host: The address of rank 0 for this rank.
     """
 
     rank: int = 0
@@ -60,6 +61,7 @@ class RankPlacement:
     local_ranks: int = 1
     master: str = ""
     host: str = _LOOPBACK
+    first_host: str = _LOOPBACK
 
     @classmethod
     def of_environment(cls, variables: Mapping[str, str]) -> RankPlacement:
@@ -89,8 +91,10 @@ class RankPlacement:
         endpoint = master if rank == 0 else variables.get("PADDLE_CURRENT_ENDPOINT", master)
         # A launcher that counts all ranks on this machine says that there is no other machine.
         is_local = "PADDLE_LOCAL_SIZE" in variables and local_ranks == ranks
-        host = _LOOPBACK if is_local else endpoint.rpartition(":")[0]
-        return cls(rank, ranks, local_rank, local_ranks, master, host)
+        host, first_host = (
+            _LOOPBACK if is_local else each.rpartition(":")[0] for each in (endpoint, master)
+        )
+        return cls(rank, ranks, local_rank, local_ranks, master, host, first_host)
 
 
 def _number(variables: Mapping[str, str], name: str, default: int | None = None) -> int:
@@ -137,7 +141,10 @@ class DistributedJob:
         name = os.environ.get(reports.JOB_VARIABLE, "")
         # The key contains the name of the job: if another job's store has the port, this rank never
         # joins that job.
-        endpoint = self.endpoint(f"ngraph/meetings/{name}/{self._number}")
+        endpoint = replace(
+            self.endpoint(f"ngraph/meetings/{name}/{self._number}"),
+            listening_host=self.placement.first_host,
+        )
         return Rendezvous(self.placement.rank, self.placement.ranks, endpoint)
 
     def endpoint(self, key: str) -> Endpoint:

@@ -58,6 +58,8 @@ def _existing(path: str | os.PathLike[str], flags: int) -> int:
     except OSError as error:
         if error.errno == errno.ELOOP and os.path.islink(path):
             raise OSError(errno.ELOOP, f"{path} is a symbolic link", str(path)) from error
+        if error.errno == errno.EISDIR:
+            raise OSError(errno.EISDIR, f"{path} is a directory", str(path)) from error
         raise
     state, reason = os.fstat(descriptor), ""
     if not stat.S_ISREG(state.st_mode):

@@ -489,7 +489,7 @@ def test_two_jobs_do_not_share_a_log_folder(run, tmp_path):
         (lambda log, precious: os.link(precious, log), "is a hard link"),
         (lambda log, precious: os.mkfifo(log), "is no regular file"),
         (lambda log, precious: log.symlink_to("/dev/null"), "is a symbolic link"),
-        (lambda log, precious: log.mkdir(), "Is a directory"),
+        (lambda log, precious: log.mkdir(), r"log/workerlog\.1 is a directory"),
     ],
 )
 def test_logs_are_written_to_no_file_behind_another_name(run, tmp_path, make, reason):
