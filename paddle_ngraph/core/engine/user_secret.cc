@@ -43,7 +43,7 @@ std::string state_folder() {
 }
 
 std::optional<Digest> read(const std::string& path) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat status;
   if (file.get() < 0 || fstat(file.get(), &status) != 0) return std::nullopt;
   Digest secret;
@@ -69,11 +69,8 @@ void create(const std::string& folder, const std::string& path) {
   if (errno != EEXIST || !read(path)) file.move_to(path);
 }
 
-}  // namespace
-
-std::optional<Digest> user_secret(const std::string& cache_folder, bool is_trusted) {
-  std::string folder = is_trusted ? cache_folder : state_folder();
-  if (folder.empty()) folder = cache_folder;
+std::optional<Digest> read_or_create(const std::string& folder) {
+  if (folder.empty()) return std::nullopt;
   const std::string path = folder + "/" + kName;
   if (auto secret = read(path)) return secret;
   try {
@@ -81,6 +78,15 @@ std::optional<Digest> user_secret(const std::string& cache_folder, bool is_trust
   } catch (const std::exception&) {  // a folder that cannot be written to
   }
   return read(path);
+}
+
+}  // namespace
+
+std::optional<Digest> user_secret(const std::string& cache_folder, bool is_trusted) {
+  if (!is_trusted) {
+    if (auto secret = read_or_create(state_folder())) return secret;
+  }
+  return read_or_create(cache_folder);
 }
 
 }  // namespace paddle_ngraph

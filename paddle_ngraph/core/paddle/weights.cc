@@ -61,20 +61,20 @@ std::optional<Digest> WeightWatch::fingerprint(const std::vector<phi::DenseTenso
     return std::nullopt;
   }
   const int64_t min_runs = is_freed(*model) ? kMinRunsPerReallocation : kMinRunsPerChange;
-  const Digest before = model->fingerprint;
+  const std::optional<Digest> before = model->fingerprint;
   const bool is_new = !model->was_read;
-  update(model, inputs, now);
-  if (is_new || model->fingerprint == before) {
+  const bool has_changed = update(model, inputs, now);
+  if (is_new || !has_changed) {
     ++model->runs;
     if (is_cooling_down && --model->cooldown_runs > 0) return std::nullopt;
-    return model->fingerprint;
+    return fingerprint_of(model, inputs);
   }
   if (!is_cooling_down) outdated_ = before;
   const bool is_amortized = std::exchange(model->runs, 1) >= min_runs;
   if (is_amortized) model->changes = 0;
   if (!is_amortized && !is_cooling_down) ++model->changes;
   model->cooldown_runs = is_amortized ? 0 : cooldown_after(model->changes);
-  return is_amortized ? std::optional(model->fingerprint) : std::nullopt;
+  return is_amortized ? std::optional(fingerprint_of(model, inputs)) : std::nullopt;
 }
 
 int64_t WeightWatch::cooldown_after(int changes) {
@@ -95,7 +95,7 @@ Digest WeightWatch::fingerprint_now(const std::vector<phi::DenseTensor*>& inputs
       const bool same = std::equal(
           contents.begin(), contents.end(), model.weights.begin(),
           [](const Contents& now, const Weight& known) { return now.equal(known.contents); });
-      if (same) return model.fingerprint;
+      if (same && model.fingerprint) return *model.fingerprint;
     }
   }
   std::vector<Digest> digests;
@@ -108,7 +108,7 @@ std::optional<std::vector<Digest>> WeightWatch::digests_of(const Digest& fingerp
   for (const auto& model : models_) {
     if (!model.was_read || model.fingerprint != fingerprint) continue;
     std::vector<Digest> digests;
-    for (const auto& weight : model.weights) digests.push_back(weight.contents.digest);
+    for (const auto& weight : model.weights) digests.push_back(*weight.contents.digest);
     return digests;
   }
   return std::nullopt;
@@ -190,11 +190,11 @@ bool WeightWatch::is_of(const Weight& known, const phi::DenseTensor& tensor) con
   return are_eager_ ? known.data == memory(tensor) : known.variable == &tensor;
 }
 
-void WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inputs,
+bool WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inputs,
                          const Epoch& now) const {
   const bool may_all_have_changed = !model->was_read || model->epoch.writes != now.writes;
   const bool was_exposed = model->epoch.exposures != now.exposures;
-  bool was_read = false;
+  bool has_changed = false;
   for (size_t position = 0; position < inputs_.size(); ++position) {
     const phi::DenseTensor& tensor = *inputs[inputs_[position]];
     Weight& weight = model->weights[position];
@@ -213,15 +213,37 @@ void WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inp
     // only after another exposure or run, both of which are detected.
     weight.is_exposed =
         was_exposed_since(tensor, now) || is_writable_by_others(tensor, own_holders());
-    weight.contents = read(position, weight.contents, tensor);
-    was_read = true;
+    Contents contents = read(position, weight.contents, tensor);
+    has_changed |= !contents.equal(weight.contents);
+    weight.contents = std::move(contents);
   }
   model->epoch = now;
   model->was_read = true;
-  if (!was_read) return;
+  if (has_changed) model->fingerprint = std::nullopt;
+  return has_changed;
+}
+
+Digest WeightWatch::fingerprint_of(Model* model,
+                                   const std::vector<phi::DenseTensor*>& inputs) const {
+  if (model->fingerprint) return *model->fingerprint;
   std::vector<Digest> digests;
-  for (const auto& weight : model->weights) digests.push_back(weight.contents.digest);
-  model->fingerprint = combined(digests);
+  bool is_consistent = true;
+  for (size_t position = 0; position < inputs_.size(); ++position) {
+    const phi::DenseTensor& tensor = *inputs[inputs_[position]];
+    Contents& contents = model->weights[position].contents;
+    if (!contents.digest) {
+      contents.digest = digest_of_tensor(tensor);
+      // If the weight was written meanwhile, hash and digest may be of different contents.
+      if (!contents.equal(hashed(tensor))) {
+        contents.num_bytes = kUnread;
+        is_consistent = false;
+      }
+    }
+    digests.push_back(*contents.digest);
+  }
+  const Digest fingerprint = combined(digests);
+  if (is_consistent) model->fingerprint = fingerprint;
+  return fingerprint;
 }
 
 WeightWatch::Contents WeightWatch::hashed(const phi::DenseTensor& tensor) {
@@ -231,15 +253,12 @@ WeightWatch::Contents WeightWatch::hashed(const phi::DenseTensor& tensor) {
 
 WeightWatch::Contents WeightWatch::read(size_t position, const Contents& before,
                                         const phi::DenseTensor& tensor) const {
-  Contents now = hashed(tensor);
+  const Contents now = hashed(tensor);
   if (now.equal(before)) return before;
   for (const auto& model : models_) {
     const Contents& known = model.weights[position].contents;
     if (now.equal(known)) return known;
   }
-  now.digest = digest_of_tensor(tensor);
-  // If the weight was written meanwhile, hash and digest may be of different contents.
-  if (!now.equal(hashed(tensor))) now.num_bytes = kUnread;
   return now;
 }
 

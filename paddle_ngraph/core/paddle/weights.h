@@ -58,11 +58,11 @@ class WeightWatch {
   static constexpr size_t kUnread = static_cast<size_t>(-1);
 
   // The contents of a weight when it was last read. The hash tells in each read whether they have
-  // changed; the digest, which takes longer, is computed for new contents only.
+  // changed; the digest, which takes longer, is computed once a function may be built for them.
   struct Contents {
     size_t num_bytes = kUnread;
     ChangeHash hash{};
-    Digest digest;
+    std::optional<Digest> digest;
 
     bool equal(const Contents& other) const {
       return num_bytes == other.num_bytes && hash == other.hash;
@@ -83,7 +83,7 @@ class WeightWatch {
   // The weights of one set of variables: one graph may run on several models, each with its own.
   struct Model {
     std::vector<Weight> weights;
-    Digest fingerprint;
+    std::optional<Digest> fingerprint;  // nothing: to be computed for the present contents
     bool was_read = false;
     Epoch epoch;       // an epoch just before the weights were last read, or last found unchanged
     int64_t runs = 0;  // number of runs since the weights last changed
@@ -105,8 +105,10 @@ class WeightWatch {
   static Contents hashed(const phi::DenseTensor& tensor);
   // Reads the weight at this position; its contents were `before`, or are unread.
   Contents read(size_t position, const Contents& before, const phi::DenseTensor& tensor) const;
-  // Reads the weights that may have been written since, and sets the fingerprint.
-  void update(Model* model, const std::vector<phi::DenseTensor*>& inputs, const Epoch& now) const;
+  // Reads the weights that may have been written since. Returns whether any has changed.
+  bool update(Model* model, const std::vector<phi::DenseTensor*>& inputs, const Epoch& now) const;
+  // The fingerprint of the contents that update() has read.
+  Digest fingerprint_of(Model* model, const std::vector<phi::DenseTensor*>& inputs) const;
 
   std::vector<size_t> inputs_;
   bool are_eager_;

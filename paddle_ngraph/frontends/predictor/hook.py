@@ -759,7 +759,7 @@ def _model_of(args: tuple[Any, ...]) -> _Model | None:
     if saved.has_engines:
         saved.check()
         first_use.begin()
-        saved_model.use_functions_folder(saved.program)
+        saved_model.use_functions_folder(saved.program, saved.parameters)
         return None
     if why_native(args[0]) is not None:
         return None

@@ -420,18 +420,22 @@ def _identifying_stamp(path: str) -> tuple[int, ...]:
     return (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
 
 
-def use_functions_folder(program: str) -> None:
+def use_functions_folder(program: str, parameters: str | None = None) -> None:
     """Adds the functions folder of a program that is opened to the engine's search path.
 
     Only files and folders that the program's owner alone can write are used, since the owner could
     have written the program as well; and only for graphs and weights of the model.
+
+    Args:
+        program: The file of the program.
+        parameters: The file of its parameters; by default the file of that name beside it.
     """
     folder = functions_folder(program)
     if not folder.is_dir():
         return
-    parameters = str(Path(program).absolute().with_suffix(PARAMETERS))
+    found = parameters or str(Path(program).absolute().with_suffix(PARAMETERS))
     try:
-        identity, owner = identity_of(program, parameters), os.stat(program).st_uid
+        identity, owner = identity_of(program, found), os.stat(program).st_uid
     except (NgraphError, OSError):  # reported when Paddle opens the file
         return
     _core.add_model_folder(str(folder), owner, *identity)
