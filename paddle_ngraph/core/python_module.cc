@@ -568,6 +568,9 @@ std::map<std::string, size_t> table_sizes() {
 
 PYBIND11_MODULE(_core, module) {
   using namespace paddle_ngraph;  // NOLINT
+  DeferredSignals::initialize();
+  py::module_::import("os").attr("register_at_fork")(
+      py::arg("after_in_child") = py::cpp_function(&DeferredSignals::restore_after_fork));
   py::register_exception_translator([](std::exception_ptr pointer) {
     if (!pointer) return;
     try {

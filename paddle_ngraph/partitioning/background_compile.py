@@ -313,17 +313,18 @@ def take(job: _core.CompileJob) -> bool:
 
 
 def wait_for_build(build: _core.AwaitedBuild) -> bool:
-    """Has a thread build the function that a run of the main thread needs, and waits for it.
+    """Has a thread build the function that a run of the main thread needs, or waits for a build.
 
     Ctrl-C ends the wait, not the build. Called by the C++ engine.
 
     Returns:
-        ``False`` if the caller has to build the function itself.
+        ``False`` if the caller has to build the function itself: :meth:`begin` returns true once.
     """
-    if threading.current_thread() is not threading.main_thread():
+    is_in_main_thread = threading.current_thread() is threading.main_thread()
+    if not is_in_main_thread and build.begin():
         return False
     with signals.deferred_signals():
-        if build.begin():
+        if is_in_main_thread and build.begin():
             # With the context of the run, such as the processor for which functions are built. The
             # thread is no daemon, because the exit of the process during a build would crash.
             thread = threading.Thread(

@@ -23,7 +23,7 @@ namespace {
 
 using CtrlC = DeferredSignals::CtrlC;
 
-PyObject* record_signal(PyObject* number, PyObject* args);
+PyObject* record_signal(PyObject* replaced, PyObject* args);
 
 PyMethodDef substitute_definition = {"deferred_signal", record_signal, METH_VARARGS, nullptr};
 
@@ -56,7 +56,8 @@ py::object take_error() {
 }
 
 // One signal: its number, Python's substitute for the handler, and the handler that the substitute
-// replaces, or has replaced last.
+// replaces, or has replaced last. Each handler has a substitute of its own: a handler that a
+// section has set may call the substitute that was set before, for the earlier handler.
 struct Signal {
   int number = 0;
   PyObject* python_number = nullptr;
@@ -90,15 +91,16 @@ struct MainThread {
       Signal signal;
       signal.number = number.cast<int>();
       signal.python_number = PyLong_FromLong(signal.number);
-      signal.substitute = PyCFunction_New(&substitute_definition, signal.python_number);
       signals.push_back(signal);
     }
   }
 
-  static MainThread& instance() {
-    static auto* const state = new MainThread();
-    return *state;
+  static MainThread*& pointer() {
+    static MainThread* state = nullptr;
+    return state;
   }
+
+  static MainThread& instance() { return *pointer(); }
 
   Signal& signal(int number) {
     return *std::find_if(signals.begin(), signals.end(),
@@ -115,13 +117,14 @@ struct MainThread {
 };
 
 // Python's C functions may not throw.
-PyObject* record_signal(PyObject* number, PyObject* args) {
+PyObject* record_signal(PyObject* replaced, PyObject* args) {
   auto& state = MainThread::instance();
-  const Signal& signal = state.signal(static_cast<int>(PyLong_AsLong(number)));
+  const Signal& signal =
+      state.signal(static_cast<int>(PyLong_AsLong(PyTuple_GET_ITEM(replaced, 0))));
   // Outside of sections, other code has found the substitute and set it again.
   const bool is_recorded =
       signal.is_replaced && !(signal.number == SIGINT && state.ctrl_c_raises());
-  if (!is_recorded) return PyObject_Call(signal.handler, args, nullptr);
+  if (!is_recorded) return PyObject_Call(PyTuple_GET_ITEM(replaced, 1), args, nullptr);
   auto& arrived = state.arrived;
   if (std::find(arrived.begin(), arrived.end(), signal.number) == arrived.end()) {
     arrived.push_back(signal.number);
@@ -174,7 +177,10 @@ bool replace_handlers(MainThread& state) {
     if (!handler || PyCallable_Check(handler.ptr()) == 0) continue;
     // Otherwise other code has found the substitute and set it again.
     const bool is_handler = handler.ptr() != signal.substitute;
-    if (is_handler) {
+    if (is_handler && handler.ptr() != signal.handler) {
+      const py::tuple replaced = py::make_tuple(py::handle(signal.python_number), handler);
+      Py_XDECREF(std::exchange(signal.substitute,
+                               PyCFunction_New(&substitute_definition, replaced.ptr())));
       Py_XDECREF(std::exchange(signal.handler, py::object(handler).release().ptr()));
     }
     signal.is_replaced = true;
@@ -279,19 +285,29 @@ void end_deferring_exceptions() {
 // The forking thread is the main one of the child, in which Python has freed the other states.
 void reset_after_fork() {
   decoy = nullptr;
-  MainThread::instance().id = PyThread_get_thread_ident();
-}
-
-void register_fork_handler() {
-  static const int registered = pthread_atfork(nullptr, nullptr, reset_after_fork);
-  static_cast<void>(registered);
+  auto& state = MainThread::instance();
+  const unsigned long id = PyThread_get_thread_ident();  // NOLINT: the type of Python's function
+  if (std::exchange(state.id, id) == id) return;
+  // The child lacks the thread whose sections these are. Its handlers: restore_after_fork().
+  state.sections.clear();
+  state.arrived.clear();
 }
 
 }  // namespace
 
+void DeferredSignals::initialize() {
+  if (MainThread::pointer() != nullptr) return;
+  MainThread::pointer() = std::make_unique<MainThread>().release();
+  pthread_atfork(nullptr, nullptr, reset_after_fork);
+}
+
+void DeferredSignals::restore_after_fork() {
+  auto& state = MainThread::instance();
+  if (state.sections.empty() && state.is_replaced) restore_handlers(state);
+}
+
 DeferredSignals::DeferredSignals(CtrlC ctrl_c) {
   auto& state = MainThread::instance();
-  register_fork_handler();
   begin_deferring_exceptions();
   is_in_main_thread_ = PyThread_get_thread_ident() == state.id;
   if (!is_in_main_thread_) return;

@@ -24,6 +24,13 @@ class DeferredSignals {
   // it, or is deferred, too; or as around the section, where it raises if there is no other.
   enum class CtrlC { kRaises, kDeferred, kInherited };
 
+  // Prepares the process for sections, when the module is imported: Python code of the user may run
+  // meanwhile. Before that there may be no section.
+  static void initialize();
+  // Restores the handlers in a child process that was forked by another thread than the main one,
+  // in the middle of a section of the main one.
+  static void restore_after_fork();
+
   explicit DeferredSignals(CtrlC ctrl_c);
   // Ends the section. Everything recorded is delivered at Python's next instruction.
   ~DeferredSignals();
