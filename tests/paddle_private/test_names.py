@@ -322,7 +322,8 @@ def test_the_signature_of_a_python_function() -> None:
 def faults() -> Iterator[tuple[str, str, str | None, str]]:
     """Yields every way in which a patch target may differ from the expectation."""
     for place in PLACES:
-        yield (*place, "removed")
+        if place.name != "__new__":  # inherited by every class
+            yield (*place, "removed")
         if place.signature not in (None, ATTRIBUTE):
             yield (*place, "called otherwise")
 

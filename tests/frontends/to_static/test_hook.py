@@ -1289,6 +1289,7 @@ network = Network()
 weight, bias = (each.numpy() for each in network.parameters())
 function = paddle.jit.to_static(network.forward, full_graph=True)
 raised = 0
+paddle_ngraph.enable()  # the first use, from which on Paddle's table of traces is cleared
 with paddle_ngraph.use_ngraph(sys.argv[2] == "True"):
     for size in range(3, 27):
         try:
