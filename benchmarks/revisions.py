@@ -25,7 +25,6 @@ from benchmarks.works import Work
 
 BATCHES = (1, 8)
 PROCESS_PAIRS = 3  # per workload
-SAMPLES = 1  # per pair of processes and round of other topics
 SECONDS = 0.4
 SMALL_SECONDS = 0.03
 EXPLANATION = """\
@@ -93,7 +92,7 @@ def measure(options: Namespace) -> None:
         *(works.TRAINING[m] for m in chosen(options, works.TRAINING)),
     ]
     small = [] if options.models else list(small_programs.PROGRAMS)
-    samples = 1 if options.quick else SAMPLES * options.rounds
+    samples = 1 if options.quick else options.rounds
     found: list[Comparison] = []
     with (
         tempfile.TemporaryDirectory() as models,

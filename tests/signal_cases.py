@@ -57,23 +57,29 @@ def assert_close(found: Any, expected: Any) -> None:
 
 
 @contextmanager
-def once_at(module: str, name: str, act: Callable[[], None], is_late: bool) -> Iterator[list[int]]:
-    """Calls ``act`` at the first call of a function of the package, before or after it."""
-    home = importlib.import_module(module)
+def once_at(home: Any, name: str, act: Callable[[], None], is_late: bool) -> Iterator[list[int]]:
+    """Calls ``act`` before or after the first call of a function or method.
+
+    Args:
+        home: The class, module, or name of the module of the function.
+        name: The name of the function there.
+        is_late: Whether ``act`` is called after the function.
+    """
+    home = importlib.import_module(home) if isinstance(home, str) else home
     original = getattr(home, name)
     calls: list[int] = []
 
-    def struck(*args: Any) -> Any:
+    def struck(*args: Any, **kwargs: Any) -> Any:
         # Runs of the main thread build in a thread of that name, and wait.
         is_build = threading.current_thread().name == "paddle_ngraph build"
         if not is_build and threading.current_thread() is not threading.main_thread():
-            return original(*args)
+            return original(*args, **kwargs)
         calls.append(1)
         is_first = len(calls) == 1
         if is_first and not is_late:
             act()
         try:
-            return original(*args)
+            return original(*args, **kwargs)
         finally:
             if is_first and is_late:
                 act()
@@ -922,13 +928,15 @@ def while_programs_are_created(names: list[str]) -> None:
         native = run()
         paddle_ngraph.enable()
         raised = 0
-        with once_at_function(home, place, act, is_late) as calls:
+        with once_at(home, place, act, is_late) as calls:
             for _ in range(3):
                 try:
                     assert_close(run(), native)
                 except expected:
                     raised += 1
-        assert raised == len(calls), f"{name}, {place}, {kind}, {is_late}: raised {raised} times"
+        assert raised == min(len(calls), 1), (
+            f"{name}, {place}, {kind}, {is_late}: raised {raised} times"
+        )
         met += raised
         before = paddle_ngraph.stats()["engine_runs"]
         for _ in range(2):
@@ -937,33 +945,6 @@ def while_programs_are_created(names: list[str]) -> None:
         assert denylist.count() == 0
     print(met)
     assert met >= len(names) * len(INTERRUPTIONS)
-
-
-@contextmanager
-def once_at_function(
-    home: Any, name: str, act: Callable[[], None], is_late: bool
-) -> Iterator[list[str]]:
-    """Calls ``act`` before or after the first call of a function or method."""
-    original = getattr(home, name)
-    calls: list[str] = []
-
-    def struck(*args: Any, **kwargs: Any) -> Any:
-        is_first = not calls
-        if is_first:
-            calls.append("called")
-        if is_first and not is_late:
-            act()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            if is_first and is_late:
-                act()
-
-    setattr(home, name, struck)
-    try:
-        yield calls
-    finally:
-        setattr(home, name, original)
 
 
 def where_autograd_calls() -> None:

@@ -27,6 +27,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning import program_pass
 from paddle_ngraph.settings import SETTINGS
+from tests.fuzz.graphs import network
 from tests.stored_functions import StoredFile, secret_path
 
 # The words of a file, as core/engine/stored_function.cc writes them: numbers, lists (with their
@@ -62,12 +63,6 @@ class Wrong(AssertionError):
 
 
 # -- functions ------------------------------------------------------------------------------------
-
-
-def _network() -> None:
-    x = paddle.static.data("x", [-1, 3, 8, 8], "float32")
-    hidden = paddle.nn.functional.relu(paddle.nn.Conv2D(3, 4, 3)(x))
-    paddle.nn.functional.softmax(paddle.nn.Linear(6, 5)(hidden))
 
 
 def _random() -> None:
@@ -202,7 +197,7 @@ def cases() -> tuple[Case, ...]:
     paddle_ngraph.clear_cache()
     with storing():
         found = [
-            *_cases_of(_network, (4, 3, 5)),
+            *_cases_of(network, (4, 3, 5)),
             *_cases_of(_random, (3, 4, 7)),
             *_cases_of(_indices, (2, 4, 6)),
             *_cases_of(_training, (3,)),

@@ -45,7 +45,7 @@ _NUMBER = re.compile(r"-?\d+")
 def strings() -> tuple[str, ...]:
     """The graph strings of a few programs: inference, training, shapes read by value."""
     texts: list[str] = []
-    for build in (_network, _training, _shapes):
+    for build in (network, _training, _shapes):
         main, startup = paddle.static.Program(), paddle.static.Program()
         with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
             build()
@@ -57,7 +57,7 @@ def strings() -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _network() -> None:
+def network() -> None:
     x = paddle.static.data("x", [-1, 3, 8, 8], "float32")
     hidden = paddle.nn.functional.relu(paddle.nn.Conv2D(3, 4, 3)(x))
     paddle.nn.functional.softmax(paddle.nn.Linear(6, 5)(hidden))
