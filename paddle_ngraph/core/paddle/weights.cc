@@ -30,9 +30,9 @@ constexpr int kMaxDoublings = 20;
 constexpr int64_t kMinRunsPerChange = 256;
 constexpr int64_t kMinRunsPerReallocation = 32;
 
-Digest digest_of_tensor(const phi::DenseTensor& tensor) {
-  return digest_of(memory(tensor), num_bytes(tensor));
-}
+// The change hash is that of blocks of this size, so that the blocks of a digest can be hashed,
+// too.
+static_assert(kMaxReadBytes <= kMaxCombinedBytes);
 
 Digest combined(const std::vector<Digest>& digests) {
   return digest_of(digests.data(), digests.size() * sizeof(Digest));
@@ -69,7 +69,7 @@ std::optional<Digest> WeightWatch::fingerprint(const std::vector<phi::DenseTenso
     if (is_cooling_down && --model->cooldown_runs > 0) return std::nullopt;
     return fingerprint_of(model, inputs);
   }
-  if (!is_cooling_down) outdated_ = before;
+  if (before && !is_cooling_down) outdated_ = before;
   const bool is_amortized = std::exchange(model->runs, 1) >= min_runs;
   if (is_amortized) model->changes = 0;
   if (!is_amortized && !is_cooling_down) ++model->changes;
@@ -99,14 +99,14 @@ Digest WeightWatch::fingerprint_now(const std::vector<phi::DenseTensor*>& inputs
     }
   }
   std::vector<Digest> digests;
-  for (size_t i : inputs_) digests.push_back(digest_of_tensor(*inputs[i]));
+  for (size_t i : inputs_) digests.push_back(*digested(*inputs[i]).digest);
   return combined(digests);
 }
 
 std::optional<std::vector<Digest>> WeightWatch::digests_of(const Digest& fingerprint) const {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& model : models_) {
-    if (!model.was_read || model.fingerprint != fingerprint) continue;
+    if (model.fingerprint != fingerprint) continue;
     std::vector<Digest> digests;
     for (const auto& weight : model.weights) digests.push_back(*weight.contents.digest);
     return digests;
@@ -205,21 +205,25 @@ bool WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inp
         weight.contents.num_bytes == paddle_ngraph::num_bytes(tensor) &&
         !(was_exposed && was_exposed_since(tensor, model->epoch));
     if (is_untouched) continue;
-    weight.holder = holder;
-    weight.data = memory(tensor);
-    weight.offset = tensor.meta().offset;
     if (are_eager_ && holder != nullptr) watch_weight(holder);
     // Exposure is determined before the read: a weight that is not exposed by then can be written
     // only after another exposure or run, both of which are detected.
-    weight.is_exposed =
+    const bool is_exposed =
         was_exposed_since(tensor, now) || is_writable_by_others(tensor, own_holders());
-    Contents contents = read(position, weight.contents, tensor);
-    has_changed |= !contents.equal(weight.contents);
-    weight.contents = std::move(contents);
+    const Contents contents = read(position, weight.contents, tensor);
+    // From here on nothing throws, so that the record of a weight is that of one read.
+    if (!contents.equal(weight.contents)) {
+      has_changed = true;
+      model->fingerprint = std::nullopt;
+    }
+    weight.holder = holder;
+    weight.data = memory(tensor);
+    weight.offset = tensor.meta().offset;
+    weight.is_exposed = is_exposed;
+    weight.contents = contents;
   }
   model->epoch = now;
   model->was_read = true;
-  if (has_changed) model->fingerprint = std::nullopt;
   return has_changed;
 }
 
@@ -227,28 +231,38 @@ Digest WeightWatch::fingerprint_of(Model* model,
                                    const std::vector<phi::DenseTensor*>& inputs) const {
   if (model->fingerprint) return *model->fingerprint;
   std::vector<Digest> digests;
-  bool is_consistent = true;
   for (size_t position = 0; position < inputs_.size(); ++position) {
-    const phi::DenseTensor& tensor = *inputs[inputs_[position]];
     Contents& contents = model->weights[position].contents;
-    if (!contents.digest) {
-      contents.digest = digest_of_tensor(tensor);
-      // If the weight was written meanwhile, hash and digest may be of different contents.
-      if (!contents.equal(hashed(tensor))) {
-        contents.num_bytes = kUnread;
-        is_consistent = false;
-      }
-    }
+    // A weight that is written concurrently has other contents by now.
+    if (!contents.digest) contents = digested(*inputs[inputs_[position]]);
     digests.push_back(*contents.digest);
   }
-  const Digest fingerprint = combined(digests);
-  if (is_consistent) model->fingerprint = fingerprint;
-  return fingerprint;
+  model->fingerprint = combined(digests);
+  return *model->fingerprint;
 }
 
 WeightWatch::Contents WeightWatch::hashed(const phi::DenseTensor& tensor) {
   const size_t size = paddle_ngraph::num_bytes(tensor);
-  return {size, change_hash(memory(tensor), size), {}};
+  const auto* data = static_cast<const char*>(memory(tensor));
+  std::vector<ChangeHash> blocks;
+  for (size_t begin = 0; begin < size; begin += kMaxReadBytes) {
+    blocks.push_back(change_hash(data + begin, std::min(kMaxReadBytes, size - begin)));
+  }
+  return {size, combined(blocks), {}};
+}
+
+WeightWatch::Contents WeightWatch::digested(const phi::DenseTensor& tensor) {
+  const size_t size = paddle_ngraph::num_bytes(tensor);
+  const auto* data = static_cast<const char*>(memory(tensor));
+  std::vector<ChangeHash> blocks;
+  // Each block is read once: another thread may write it between two reads.
+  std::vector<char> block(std::min(kMaxReadBytes, size));
+  const Digest digest = digest_of(size, [&](size_t begin, size_t count) {
+    std::copy_n(data + begin, count, block.data());
+    if (count > 0) blocks.push_back(change_hash(block.data(), count));
+    return block.data();
+  });
+  return {size, combined(blocks), digest};
 }
 
 WeightWatch::Contents WeightWatch::read(size_t position, const Contents& before,

@@ -30,7 +30,7 @@ class WeightWatch {
   WeightWatch(std::vector<size_t> inputs, bool are_eager)
       : inputs_(std::move(inputs)), are_eager_(are_eager) {}
 
-  // A digest of the contents of the weights, which nobody can forge. Nothing if there are no
+  // A cryptographic digest of the contents of the weights. Nothing if there are no
   // weights, or while they change too often for a function with constants to pay off.
   std::optional<Digest> fingerprint(const std::vector<phi::DenseTensor*>& inputs);
 
@@ -103,6 +103,8 @@ class WeightWatch {
   static bool is_freed(const Model& model);
   // The contents of a tensor, without the digest.
   static Contents hashed(const phi::DenseTensor& tensor);
+  // The contents of a tensor with their digest: hash and digest are of the same bytes.
+  static Contents digested(const phi::DenseTensor& tensor);
   // Reads the weight at this position; its contents were `before`, or are unread.
   Contents read(size_t position, const Contents& before, const phi::DenseTensor& tensor) const;
   // Reads the weights that may have been written since. Returns whether any has changed.
