@@ -163,9 +163,7 @@ def _interval(interval: EngineCall) -> Iterator[str]:
     items = [str(interval.number), *cpp.braced(_names(interval.inputs))]
     yield from cpp.wrapped(begin, [*items, *cpp.braced(states)] if states else items, ");")
     # Checked, since the number of results comes from the model directory.
-    for number, variable in enumerate(interval.outputs):
-        if variable.used:
-            yield f"  Tensor& {variable.name} = {made}.at({number});"
+    yield from _references(interval.outputs, made, is_checked=True)
 
 
 def _summary(interval: EngineCall) -> str:
@@ -207,10 +205,13 @@ def _call(block: CppBlock, first: Sequence[str] = ()) -> str:
     return f"block_{block.number}({', '.join(['run', *first, *captured])})"
 
 
-def _references(variables: Sequence[CppVariable], source: str) -> Iterator[str]:
+def _references(
+    variables: Sequence[CppVariable], source: str, is_checked: bool = False
+) -> Iterator[str]:
     for number, variable in enumerate(variables):
         if variable.used:
-            yield f"  Tensor& {variable.name} = {source}[{number}];"
+            element = f".at({number})" if is_checked else f"[{number}]"
+            yield f"  Tensor& {variable.name} = {source}{element};"
 
 
 def _names(variables: Iterable[CppVariable]) -> list[str]:

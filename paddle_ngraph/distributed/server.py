@@ -52,6 +52,10 @@ def _kept_arrays(form: ServerForm, scope: Scope) -> list[np.ndarray]:
     return [np.array(found[name].get_tensor()) for name in form.kept]
 
 
+def _specs_of(form: ServerForm, scope: Scope) -> MessageSpecs:
+    return MessageSpecs(form, [array.nbytes for array in _kept_arrays(form, scope)])
+
+
 # -- the server ----------------------------------------------------------------------------------
 
 
@@ -127,7 +131,7 @@ class Server:
 
     @cached_property
     def _specs(self) -> MessageSpecs:
-        return MessageSpecs(self._form, [a.nbytes for a in _kept_arrays(self._form, self._scope)])
+        return _specs_of(self._form, self._scope)
 
     def _exchange(self, trainer: int, number: int) -> None:
         """Exchanges messages over link ``number``, in a thread for each trainer."""
@@ -274,7 +278,7 @@ class Trainer:
 
     @cached_property
     def _specs(self) -> MessageSpecs:
-        return MessageSpecs(self._form, [a.nbytes for a in _kept_arrays(self._form, self._scope)])
+        return _specs_of(self._form, self._scope)
 
     def _start(self) -> None:
         """Receives the initial values of variables from the server, and stores them."""

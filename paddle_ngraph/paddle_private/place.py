@@ -71,29 +71,26 @@ class PatchTarget(NamedTuple):
         found = self.current
         if self in _replaced or found is MISSING:
             return
-        new = create(self.original)
-        if _core.is_replaceable(found):
-            _core.replace_calls(found, new)
-        else:
-            setattr(resolve(self.owner), self.name, new)
-        _replaced.add(self)
+        # An exception of a signal handler would leave a replaced function without its record.
+        with _core.DeferredSignals():
+            new = create(self.original)
+            if _core.is_replaceable(found):
+                _core.replace_calls(found, new)
+            else:
+                setattr(resolve(self.owner), self.name, new)
+            _replaced.add(self)
 
 
 _originals: dict[PatchTarget, Any] = {}
 _replaced: set[PatchTarget] = set()
 
 
-def replace_everywhere(pairs: Iterable[tuple[Any, Any]], except_in: dict[str, Any]) -> None:
-    """Replaces objects in all modules that refer to them, under any name.
-
-    Args:
-        pairs: Pairs of an object and its replacement.
-        except_in: The names of a module that needs the originals.
-    """
+def replace_everywhere(pairs: Iterable[tuple[Any, Any]]) -> None:
+    """Replaces the first object of each pair by the second, in all modules, under any name."""
     by_id = {id(original): new for original, new in pairs}
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", None)
-        if not isinstance(names, dict) or names is except_in:
+        if not isinstance(names, dict):
             continue
         for name, value in list(names.items()):
             if id(value) in by_id:

@@ -61,13 +61,15 @@ def compressed(
     return (state[:8] ^ state[8:]).T
 
 
-def tree(nodes: np.ndarray) -> np.ndarray:
-    """The root of more than one whole chunk: the left subtree has the largest power of two."""
-    if len(nodes) == 1:
-        return nodes
-    left = 1 << (len(nodes) - 1).bit_length() - 1
-    pair = np.concatenate([tree(nodes[:left]), tree(nodes[left:])], axis=1)
-    return compressed(INITIAL[None], pair, np.zeros(1, np.int64), 64, 4)
+def root(nodes: np.ndarray) -> np.ndarray:
+    """The root over two or more chunks: neighbours merge, and an odd last one goes up a level."""
+    while len(nodes) > 1:
+        pairs = nodes[: len(nodes) // 2 * 2].reshape(-1, 16)
+        flags = 4 | 8 if len(nodes) == 2 else 4
+        values = np.tile(INITIAL, (len(pairs), 1))
+        parents = compressed(values, pairs, np.zeros(len(pairs), np.int64), 64, flags)
+        nodes = np.concatenate([parents, nodes[2 * len(pairs) :]])
+    return nodes
 
 
 def slow_digest(data: bytes) -> bytes:
@@ -77,9 +79,7 @@ def slow_digest(data: bytes) -> bytes:
     for i in range(16):
         flags = {0: 1, 15: 2}.get(i, 0)
         values = compressed(values, blocks[:, i], np.arange(len(blocks)), 64, flags)
-    left = 1 << (len(values) - 1).bit_length() - 1
-    pair = np.concatenate([tree(values[:left]), tree(values[left:])], axis=1)
-    return compressed(INITIAL[None], pair, np.zeros(1, np.int64), 64, 4 | 8).tobytes()
+    return root(values).tobytes()
 
 
 @pytest.mark.parametrize(("length", "digest", "keyed"), VECTORS)

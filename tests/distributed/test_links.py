@@ -20,7 +20,7 @@ from paddle_ngraph.distributed.link import Message, MessageKind, ProcessLink
 
 pytestmark = pytest.mark.pure
 
-HEADER, LAYOUT = 5, 88  # bytes
+HEADER = 5  # bytes
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.frontends.executor import calls_in_flight
 from paddle_ngraph.frontends.to_static import hook as to_static_hook
 from paddle_ngraph.paddle_private import names
+from paddle_ngraph.paddle_private.place import PatchTarget
 from paddle_ngraph.utils import first_use
 
 ROOT = Path(__file__).parents[2]
@@ -432,6 +433,27 @@ def test_a_signal_does_not_interrupt_the_first_use(monkeypatch: pytest.MonkeyPat
     with pytest.raises(KeyboardInterrupt):
         first_use.begin()
     assert installed == [True, True] and first_use._has_begun
+
+
+class Home:
+    """A class with a method to patch."""
+
+    def method(self) -> int:
+        return 1
+
+
+def test_a_signal_does_not_part_a_patch_from_its_record() -> None:
+    """Otherwise a second try would patch the patch, or be rejected."""
+    target = PatchTarget(f"{__name__}:Home", "method")
+
+    def create(original: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return lambda self: original(self) + 1
+
+    with pytest.raises(KeyboardInterrupt):
+        target.replace(create)
+    target.replace(create)
+    assert Home().method() == 2
 
 
 class Recorder:

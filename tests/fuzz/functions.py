@@ -25,9 +25,8 @@ import paddle_ngraph
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph
-from paddle_ngraph.partitioning import program_pass
 from paddle_ngraph.settings import SETTINGS
-from tests.fuzz.graphs import network
+from tests.fuzz.graphs import network, strings_of
 from tests.stored_functions import StoredFile, secret_path
 
 # The words of a file, as core/engine/stored_function.cc writes them: numbers, lists (with their
@@ -172,15 +171,7 @@ def _array(spec: Any, batch: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _cases_of(build: Callable[[], None], batches: tuple[int, ...]) -> Iterator[Case]:
-    main, startup = paddle.static.Program(), paddle.static.Program()
-    with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
-        build()
-    program = main.clone()
-    program_pass.apply(program, keep_weights=build not in (_training, _momentum))
-    for op in program.global_block().ops:
-        if "ngraph_engine" not in op.name():
-            continue
-        text = op.attrs()["graph"]
+    for text in strings_of(build, keep_weights=build not in (_training, _momentum)):
         graph, engine = Graph.from_string(text), paddle_ngraph.NgraphEngine(text)
         other = _inputs(graph, 2)
         for batch in batches:

@@ -13,7 +13,7 @@ import random
 import re
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -44,17 +44,19 @@ _NUMBER = re.compile(r"-?\d+")
 @cache
 def strings() -> tuple[str, ...]:
     """The graph strings of a few programs: inference, training, shapes read by value."""
-    texts: list[str] = []
-    for build in (network, _training, _shapes):
-        main, startup = paddle.static.Program(), paddle.static.Program()
-        with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
-            build()
-        program = main.clone()
-        program_pass.apply(program)
-        for op in program.global_block().ops:
-            if "ngraph_engine" in op.name():
-                texts.append(op.attrs()["graph"])
-    return tuple(texts)
+    return tuple(text for build in (network, _training, _shapes) for text in strings_of(build))
+
+
+def strings_of(build: Callable[[], None], **options: Any) -> Iterator[str]:
+    """The graph strings of a program; ``options`` are those of the program pass."""
+    main, startup = paddle.static.Program(), paddle.static.Program()
+    with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
+        build()
+    program = main.clone()
+    program_pass.apply(program, **options)
+    for op in program.global_block().ops:
+        if "ngraph_engine" in op.name():
+            yield op.attrs()["graph"]
 
 
 def network() -> None:

@@ -1,4 +1,4 @@
-// BLAKE3, a cryptographic hash: nobody can find two contents with equal digests.
+// BLAKE3, a collision-resistant hash.
 // Specification: https://github.com/BLAKE3-team/BLAKE3-specs.
 #pragma once
 
@@ -31,7 +31,7 @@ constexpr size_t kMaxReadBytes = size_t{256} << 10;
 using ReadBytes = std::function<const void*(size_t begin, size_t count)>;
 Digest digest_of(size_t num_bytes, const ReadBytes& read);
 
-// The keyed BLAKE3 digest, a message authentication code: only who knows the key can compute it.
+// The keyed BLAKE3 digest, a message authentication code: it cannot be computed without the key.
 Digest keyed_digest_of(const Digest& key, const void* data, size_t num_bytes);
 
 // Compares in a time that does not depend on the contents.

@@ -1,4 +1,4 @@
-// A fast hash that detects whether contents have changed, and that nobody can predict: its key is
+// A fast hash that detects whether contents have changed, and cannot be predicted: its key is
 // random in each process, and neither the key nor a hash leaves the process.
 //
 // A cryptographic hash (blake3.h) costs several times as much, and weights that others can write

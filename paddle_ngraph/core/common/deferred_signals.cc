@@ -27,18 +27,6 @@ PyObject* record_signal(PyObject* replaced, PyObject* args);
 
 PyMethodDef substitute_definition = {"deferred_signal", record_signal, METH_VARARGS, nullptr};
 
-// Saves Python's current error during its lifetime.
-class SavedError {
- public:
-  SavedError() { PyErr_Fetch(&type_, &value_, &trace_); }
-  ~SavedError() { PyErr_Restore(type_, value_, trace_); }
-  SavedError(const SavedError&) = delete;
-  SavedError& operator=(const SavedError&) = delete;
-
- private:
-  PyObject *type_, *value_, *trace_;
-};
-
 // Takes Python's current error as an exception with traceback.
 py::object take_error() {
   PyObject *type, *value, *trace;
@@ -327,15 +315,8 @@ DeferredSignals::DeferredSignals(CtrlC ctrl_c) {
   }
 }
 
-DeferredSignals::~DeferredSignals() { end(); }
-
-void DeferredSignals::check_ctrl_c() const {
-  if (!is_in_main_thread_) return;
-  if (const auto interrupt = take_ctrl_c(MainThread::instance())) raise(*interrupt);
-}
-
-void DeferredSignals::end() {
-  const SavedError error;
+DeferredSignals::~DeferredSignals() {
+  const py::error_scope saved_error;
   if (is_in_main_thread_) {
     auto& state = MainThread::instance();
     state.sections.pop_back();
@@ -343,6 +324,11 @@ void DeferredSignals::end() {
     deliver_later(state);
   }
   end_deferring_exceptions();
+}
+
+void DeferredSignals::check_ctrl_c() const {
+  if (!is_in_main_thread_) return;
+  if (const auto interrupt = take_ctrl_c(MainThread::instance())) raise(*interrupt);
 }
 
 void DeferredSignals::deliver() {

@@ -44,8 +44,6 @@ class DeferredSignals {
   static void deliver();
 
  private:
-  void end();
-
   bool is_in_main_thread_;
   bool replaces_ = false;  // whether it has replaced the handlers
 };

@@ -18,8 +18,10 @@ AwaitedBuild::AwaitedBuild(std::shared_ptr<FunctionStore> functions, Signature k
       process_(getpid()) {}
 
 bool AwaitedBuild::is_for(const Signature& key) const {
+  // The mutex may be locked in a forked process, which lacks the thread that would unlock it.
+  if (process_ != getpid()) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
-  return process_ == getpid() && !is_over_ && key_ == key;
+  return !is_over_ && key_ == key;
 }
 
 bool AwaitedBuild::begin() {

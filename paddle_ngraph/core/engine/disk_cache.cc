@@ -1,8 +1,8 @@
 #include "core/engine/disk_cache.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -94,10 +94,7 @@ std::string cache_folder(bool create) {
   const std::string path = FLAGS_ngraph_cache_dir;
   if (path.empty()) return {};
   if (create) {
-    std::error_code error;
-    const fs::path parent = fs::path(path).parent_path();
-    if (!parent.empty()) fs::create_directories(parent, error);
-    mkdir(path.c_str(), S_IRWXU);
+    create_own_folder(path);
   }
   return is_own_folder(path) ? path : std::string();
 }
@@ -118,17 +115,13 @@ std::string file_name(const DiskKey& key) {
 // Whether a file in FLAGS_ngraph_cache_dir may have been written by store_file().
 bool is_cache_file_name(const std::string& name) {
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-  const auto at = [&](size_t begin) {
+  const auto has_digits_at = [&](size_t begin) {
     return std::all_of(name.begin() + begin, name.begin() + begin + kNameDigits, is_digit);
   };
   constexpr size_t kLength = 2 * kNameDigits + 1;
-  return name.size() == kLength + sizeof(kSuffix) - 1 && at(0) && name[kNameDigits] == '-' &&
-         at(kNameDigits + 1) && name.compare(kLength, std::string::npos, kSuffix) == 0;
-}
-
-bool is_temporary_name(const std::string& name) {
-  return name.size() == TemporaryFile::kNameLength + sizeof(TemporaryFile::kSuffix) - 1 &&
-         name.compare(TemporaryFile::kNameLength, std::string::npos, TemporaryFile::kSuffix) == 0;
+  return name.size() == kLength + sizeof(kSuffix) - 1 && has_digits_at(0) &&
+         name[kNameDigits] == '-' && has_digits_at(kNameDigits + 1) &&
+         name.compare(kLength, std::string::npos, kSuffix) == 0;
 }
 
 std::string full_key(const DiskKey& key) { return key.graph + "\n" + key.instance; }
@@ -183,7 +176,7 @@ std::vector<FileOnDisk> files_in(const std::string& folder) {
   const auto long_ago = fs::file_time_type::clock::now() - kTemporaryMaxAge;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename();
-    const bool is_temporary = is_temporary_name(name);
+    const bool is_temporary = TemporaryFile::is_name(name);
     if (!is_temporary && !is_cache_file_name(name)) continue;
     // Set if a file has gone, which is then skipped: another process may delete files, too.
     std::error_code gone;
@@ -217,8 +210,8 @@ bool evict_to_fit(const std::string& folder, size_t room) {
   return true;
 }
 
-// The sections of a file; std::nullopt if it is damaged, was written under another key, or was not
-// written by one who knows the secret.
+// The sections of a file; std::nullopt if the file is damaged, or was written under another key or
+// with another secret.
 std::optional<StoredFunction> parse(std::shared_ptr<const char> file, size_t size,
                                     const Digest& secret, const std::string& key) {
   if (file == nullptr || size < sizeof(Footer) + key.size()) return std::nullopt;
@@ -260,8 +253,8 @@ void write_function(const TemporaryFile& file, const Digest& secret, const DiskK
   write_all(file.descriptor(), &footer, sizeof(footer));
 }
 
-// The function stored in this file of a folder, if folder and file belong to `owner` and nobody
-// else can write to them.
+// The function stored in this file of a folder, if folder and file belong to `owner` and no
+// other user can write to them.
 std::optional<StoredFunction> find_in(const std::string& folder, uid_t owner,
                                       const std::string& name, const Digest& secret,
                                       const DiskKey& key, bool touches) {
@@ -280,9 +273,8 @@ std::optional<StoredFunction> find_in(const std::string& folder, uid_t owner,
   return stored;
 }
 
-std::optional<StoredFunction> find_in_cache(const DiskKey& key) {
+std::optional<StoredFunction> find_in_cache(const std::string& name, const DiskKey& key) {
   const std::string folder = cache_folder(false);
-  const std::string name = file_name(key);
   if (folder.empty() || access((folder + "/" + name).c_str(), F_OK) != 0) return std::nullopt;
   const auto secret = user_secret(folder, is_trusted(folder));
   if (!secret) return std::nullopt;
@@ -297,20 +289,13 @@ std::string disk_key_of_graph(const std::string& graph, const std::string& envir
   return environment + "\n" + graph.substr(0, graph.find('\n'));
 }
 
-std::string digest_in_header(const std::string& graph) {
-  // The third word: see graph_header.cc.
-  size_t begin = graph.find(' ');
-  if (begin != std::string::npos) begin = graph.find(' ', begin + 1);
-  if (begin == std::string::npos) return {};
-  return graph.substr(begin + 1, graph.find(' ', begin + 1) - begin - 1);
-}
-
 std::optional<StoredFunction> find_file(const DiskKey& key) {
-  if (auto stored = find_in_cache(key)) return stored;
-  const std::string name = kModelPrefix + file_name(key);
+  const std::string name = file_name(key);
+  if (auto stored = find_in_cache(name, key)) return stored;
   for (const auto& [path, model, bytes] : model_folders().entries()) {
     if (!model->serves(key) || !is_trusted_owner(*model)) continue;
-    auto stored = find_in(model->folder, model->owner, name, model->identity, key, false);
+    auto stored =
+        find_in(model->folder, model->owner, kModelPrefix + name, model->identity, key, false);
     if (stored) return stored;
   }
   return std::nullopt;

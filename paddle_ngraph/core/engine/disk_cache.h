@@ -3,7 +3,7 @@
 // One file contains one function: the blob that OpenVINO exports, then its metadata words, the key,
 // and a footer with the sizes and an authentication code of all of them. A file is written under a
 // temporary name and renamed, so that processes that share the folder see only complete files; a
-// file that is damaged, has another key or was not written by who knows the secret is treated as
+// file that is damaged, has another key or was not written with the secret is treated as
 // missing. Files are read, never executed, and only if they and their folder belong to the user and
 // no other user can write to them. The secret is the user's (user_secret.h).
 //
@@ -45,10 +45,7 @@ struct DiskKey {
 // The member `graph` of the keys of a graph's functions, in this environment.
 std::string disk_key_of_graph(const std::string& graph, const std::string& environment);
 
-// The digest in the first line of a graph string.
-std::string digest_in_header(const std::string& graph);
-
-// A function read from disk, with verified checksums.
+// A function read from disk, whose authentication code was verified.
 struct StoredFunction {
   std::vector<int64_t> words;
   Blob blob;

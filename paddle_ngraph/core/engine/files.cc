@@ -26,6 +26,13 @@ bool is_own_folder(const std::string& path) {
          is_writable_only_by(geteuid(), status);
 }
 
+void create_own_folder(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto parent = path.parent_path();
+  if (!parent.empty()) std::filesystem::create_directories(parent, error);
+  mkdir(path.c_str(), S_IRWXU);
+}
+
 void write_all(int descriptor, const void* memory, size_t size) {
   const auto* at = static_cast<const char*>(memory);
   while (size > 0) {
@@ -55,6 +62,11 @@ std::vector<Digest> digests_in_file(const std::string& path, const std::vector<F
     }));
   }
   return digests;
+}
+
+bool TemporaryFile::is_name(const std::string& name) {
+  return name.size() == kNameLength + sizeof(kSuffix) - 1 &&
+         name.compare(kNameLength, std::string::npos, kSuffix) == 0;
 }
 
 TemporaryFile::TemporaryFile(const std::string& folder)

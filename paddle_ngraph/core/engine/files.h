@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -32,10 +33,13 @@ bool is_writable_only_by(uid_t user, const struct stat& status);
 // Whether the path is a folder that only the user of the process can write to.
 bool is_own_folder(const std::string& path);
 
+// Creates a folder with mode 0700, and its parents, unless it exists. Errors are ignored.
+void create_own_folder(const std::filesystem::path& path);
+
 // Throws NgraphError if it fails.
 void write_all(int descriptor, const void* memory, size_t size);
 
-// The digests of parts of a file. Throws NgraphError if the file cannot be read, or is shorter.
+// The digests of ranges of a file. Throws NgraphError if the file cannot be read, or is shorter.
 struct FileRange {
   size_t begin;
   size_t num_bytes;
@@ -46,9 +50,8 @@ std::vector<Digest> digests_in_file(const std::string& path, const std::vector<F
 // path.
 class TemporaryFile {
  public:
-  static constexpr char kSuffix[] = ".unfinished";
-  // Number of characters before the suffix.
-  static constexpr size_t kNameLength = 6;
+  // Whether such a file may have this name.
+  static bool is_name(const std::string& name);
 
   // Throws NgraphError if the folder cannot be written to.
   explicit TemporaryFile(const std::string& folder);
@@ -63,6 +66,9 @@ class TemporaryFile {
   void move_to(const std::string& path);
 
  private:
+  static constexpr char kSuffix[] = ".unfinished";
+  static constexpr size_t kNameLength = 6;  // number of characters before the suffix
+
   std::string path_;
   Descriptor descriptor_;
 };

@@ -236,7 +236,7 @@ std::optional<DiskKey> FunctionStore::disk_key(const Signature& key,
   if (key.weights) instance << "weights " << key.weights->hex() << ' ';
   for (int64_t word : key.words) instance << word << ' ';
   return DiskKey{disk_key_of_graph(graph_.text(), environment), instance.str(),
-                 digest_in_header(graph_.text()),
+                 graph_.header().digest,
                  key.weights ? weights_.digests_of(*key.weights) : std::vector<Digest>{}};
 }
 

@@ -101,9 +101,8 @@ class HeaderReader {
 GraphHeader read_header(const std::string& graph) {
   HeaderReader reader(graph);
   if (reader.word() != kMagic || reader.number(kFormat) != kFormat) HeaderReader::reject();
-  // The next word is the digest of the other lines: ignored here, checked by verify_graph().
-  reader.word();
   GraphHeader header;
+  header.digest = reader.word();
   header.num_inputs = reader.number(kMaxVariables);
   header.num_states = reader.number(header.num_inputs);
   header.num_outputs = reader.number(kMaxOutputs);

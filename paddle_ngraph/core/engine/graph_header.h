@@ -11,6 +11,7 @@
 namespace paddle_ngraph {
 
 struct GraphHeader {
+  std::string digest;     // of the other lines of the graph string; checked by verify_graph()
   size_t num_inputs = 0;  // number of inputs of the graph, states included
   size_t num_states = 0;
   size_t num_outputs = 0;

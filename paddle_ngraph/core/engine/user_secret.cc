@@ -35,10 +35,8 @@ std::string state_folder() {
   fs::path folder = variable == nullptr ? "" : variable;
   if (!folder.is_absolute()) folder = fs::path(home()) / ".local" / "state";
   if (!folder.is_absolute()) return {};
-  std::error_code error;
-  fs::create_directories(folder, error);
   folder /= "paddle_ngraph";
-  mkdir(folder.c_str(), S_IRWXU);
+  create_own_folder(folder);
   return is_own_folder(folder) ? folder.string() : std::string();
 }
 

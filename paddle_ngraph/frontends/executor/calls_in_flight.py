@@ -139,7 +139,7 @@ def _is_of_paddle(frame: FrameType) -> bool:
 def _is_of_python(frame: FrameType) -> bool:
     """Whether the code of a frame is in Python's standard library.
 
-    A thread there, such as an idle worker, is in no call of Paddle's core.
+    That code does not refer to Paddle's core by name, but may call the core through a reference.
     """
     path = frame.f_code.co_filename
     return path.startswith(_PYTHON) and "site-packages" not in path

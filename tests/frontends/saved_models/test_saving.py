@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -148,6 +149,7 @@ WAYS = {"predictor": of_predictor, "executor": of_executor, "layer": of_layer}
 
 
 def start_anew():
+    gc.collect()
     paddle_ngraph.clear_cache()
     paddle_ngraph.reset_stats()
 

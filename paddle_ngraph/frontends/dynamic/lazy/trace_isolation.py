@@ -44,7 +44,7 @@ def install() -> None:
     originals = [target.current for target in patches]
     for target, patch in patches.items():
         target.replace(patch)
-    replace_everywhere(zip(originals, [target.current for target in patches]), except_in={})
+    replace_everywhere(zip(originals, [target.current for target in patches]))
 
 
 def _is_tracing() -> bool:
