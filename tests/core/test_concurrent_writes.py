@@ -69,7 +69,7 @@ assert paddle_ngraph.stats()["engine_runs"] == 4
 
 @pytest.mark.slow("starts a process")
 def test_a_weight_that_is_written_between_two_reads(tmp_path: Path) -> None:
-    """Its hash and its digest are of one read: no contents get the digest of others."""
+    """Hash and digest are of one read: no contents get the digest of others."""
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if shutil.which(compiler[0]) is None:
         pytest.skip("needs a compiler")

@@ -49,7 +49,8 @@ Address memory_of(const phi::DenseTensor& tensor) {
 class MemoryReader {
  public:
   MemoryReader() {
-    if (pipe2(ends_.data(), O_CLOEXEC) != 0) throw NgraphError("no file descriptor is left for a pipe");
+    if (pipe2(ends_.data(), O_CLOEXEC) != 0)
+      throw NgraphError("no file descriptor is left for a pipe");
   }
   ~MemoryReader() {
     for (int end : ends_) close(end);
