@@ -9,6 +9,7 @@ tests.
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 import traceback
 from collections import Counter
@@ -43,7 +44,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Lets tests run as many threads as they request, on few cores too."""
+    """Lets tests run as many threads as they request, on few cores too.
+
+    A shell that starts its jobs in the background has them ignore SIGINT, which tests raise.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     _core.allow_more_threads_than_cores(True)
     first_use.begin()  # so that no test depends on the order of the tests
     _free_call_stacks()
