@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings as _warnings
 from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from paddle_ngraph import installation as _installation
@@ -42,10 +43,15 @@ from paddle_ngraph.api import (
     use_ngraph,
     wait_for_compiles,
 )
-from paddle_ngraph.conversion.registry import Limit, Role, converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.version import __version__
+
+if _TYPE_CHECKING:
+    from paddle_ngraph._core import NgraphEngine
+    from paddle_ngraph.conversion.bridge import NgraphBridge
+    from paddle_ngraph.conversion.registry import Limit, Role, converter
+    from paddle_ngraph.ir.graph import Op
+    from paddle_ngraph.mkl_packed import use_mkl_packed
 
 __all__ = [
     "Limit",
@@ -83,29 +89,38 @@ __all__ = [
     "wait_for_compiles",
 ]
 
+# Names that are imported when they are accessed -> their modules.
+_DEFERRED = {
+    "Limit": "conversion.registry",
+    "NgraphBridge": "conversion.bridge",
+    "NgraphEngine": "_core",
+    "Op": "ir.graph",
+    "Role": "conversion.registry",
+    "converter": "conversion.registry",
+    "use_mkl_packed": "mkl_packed",
+}
+_DEFERRED_PACKAGES = ("conversion", "distributed", "ir", "mkl_packed")
+
+
+def __getattr__(name: str) -> _Any:
+    """Imports what needs the converters or the compiled core when it is accessed."""
+    if name in _DEFERRED_PACKAGES:
+        return _import_module(f"{__name__}.{name}")
+    if name not in _DEFERRED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "NgraphEngine":
+        _library.load()
+    return getattr(_import_module(f"{__name__}.{_DEFERRED[name]}"), name)
+
+
+def _install_plan_strategy() -> None:
+    _import_module("paddle_ngraph.plan.strategy").install()
+
+
 _moved.install()
 
 if (_reason := _installation.why_unavailable()) is None:
     _library.load()
-    _import_module("paddle_ngraph.plan.strategy").install()
+    _import_module("paddle_ngraph.utils.first_use").register(_install_plan_strategy)
 elif _installation.is_requested_by_environment():
     _warnings.warn(f"FLAGS_use_ngraph has no effect: {_reason}", stacklevel=2)
-
-
-def __getattr__(name: str) -> _Any:
-    """Imports the classes that need the compiled core only when they are accessed."""
-    if name == "NgraphEngine":
-        _library.load()
-        from paddle_ngraph._core import NgraphEngine
-
-        return NgraphEngine
-    if name == "NgraphBridge":
-        from paddle_ngraph.conversion.bridge import NgraphBridge
-
-        return NgraphBridge
-    if name == "distributed":
-        return _import_module("paddle_ngraph.distributed")
-    if name in ("mkl_packed", "use_mkl_packed"):
-        mkl_packed = _import_module("paddle_ngraph.mkl_packed")
-        return mkl_packed if name == "mkl_packed" else mkl_packed.use_mkl_packed
-    raise AttributeError(f"module 'paddle_ngraph' has no attribute {name!r}")

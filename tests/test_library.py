@@ -81,3 +81,20 @@ def test_the_package_imports_without_a_core(tmp_path):
     )
     found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert "WITH_NGRAPH=OFF" in found.stdout
+
+
+def test_the_import_is_silent_and_defers_the_converters_and_openvino():
+    """Their import takes longer than the rest of the package, so the first use imports them."""
+    code = (
+        "import sys, paddle; before = set(sys.modules); import paddle_ngraph\n"
+        "print(*sorted(set(sys.modules) - before), file=sys.stderr)\n"
+        "assert paddle_ngraph.converter and paddle_ngraph.Op and paddle_ngraph.NgraphBridge\n"
+        "assert paddle_ngraph.conversion.registry.load_converters\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert not found.stdout
+    modules = found.stderr.split()
+    assert "paddle_ngraph._core" in modules
+    deferred = ("openvino", "paddle_ngraph.conversion", "paddle_ngraph.partitioning", "setuptools")
+    assert not [name for name in modules if name.startswith(deferred)]

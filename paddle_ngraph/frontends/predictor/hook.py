@@ -31,7 +31,6 @@ from paddle_ngraph.frontends.saved_models import saved_model
 from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
-    INFERENCE_CLASSES,
     AnalysisConfig,
     DenseTensor,
     PaddleDType,
@@ -84,13 +83,6 @@ _UNSUPPORTED_SETTERS = {
 
 _install_lock = new_lock()
 _is_installed = False
-
-
-def install_at_import() -> None:
-    """Has the hook installed by the first configuration, without which there is no predictor."""
-    replaced.CREATE_CONFIG.replace(lambda _: _copying_settings)
-    if any(map(_core.live_objects, INFERENCE_CLASSES)):
-        install()
 
 
 def install() -> None:
@@ -173,9 +165,8 @@ def _settings_of(config: Config) -> _ConfigSettings:
 
 
 @wraps(_init_config)
-def _copying_settings(self: Config, *args: Any) -> None:
-    """Creates a configuration; a copy has the settings of its original."""
-    install()
+def init_config(self: Config, *args: Any) -> None:
+    """Initializes a configuration; a copy has the settings of its original."""
     _init_config(self, *args)
     if args and isinstance(args[0], AnalysisConfig) and args[0] in _settings:
         _settings[self] = copy(_settings[args[0]])

@@ -5,10 +5,11 @@ Only headers are read: to join files, and to reject a damaged file before Paddle
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
 from paddle_ngraph.errors import NgraphError
@@ -45,6 +46,29 @@ class StoredTensor(NamedTuple):
     shape: Shape
     offset: int
     num_bytes: int
+
+
+def check_file(path: str) -> None:
+    """Rejects a truncated or damaged parameter file, from which Paddle would read arbitrary values.
+
+    Raises:
+        NgraphError: The file is truncated or damaged. A missing file is reported by Paddle.
+    """
+    if os.path.isfile(path):
+        list(tensors_in(path))
+
+
+def leads_out(name: str) -> bool:
+    """Whether a parameter's file, which has its name, is outside of the model's folder."""
+    return os.path.isabs(name) or ".." in name.split("/") or "\0" in name
+
+
+def check_files(folder: str, names: Iterable[str]) -> None:
+    """Rejects truncated files of one parameter each; Paddle ignores bytes after the parameter."""
+    for name in itertools.filterfalse(leads_out, names):
+        path = os.path.join(folder, name)
+        if os.path.isfile(path):
+            next(tensors_in(path), None)
 
 
 def tensors_in(path: str) -> Iterator[Shape]:

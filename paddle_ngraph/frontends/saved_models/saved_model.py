@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import paddle
@@ -33,11 +32,9 @@ from paddle_ngraph.paddle_private.names import (
 )
 from paddle_ngraph.paddle_private.protocols import Config, LegacyProgramDesc, Program, Scope
 from paddle_ngraph.partitioning.analysis.block_view import (
-    has_engines,
-    is_sequential,
     scope_name,
 )
-from paddle_ngraph.utils import first_use, signals
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
 # Extensions of program files: the first is that of PIR, the second that of ProgramDesc.
@@ -157,9 +154,11 @@ class SavedModel:
                     f"{self.program} is not a program: it is damaged, or another type of file"
                 )
             if self.has_separate_parameters:
-                _check_files(os.path.dirname(self.program), _persistable_in(self.description))
+                parameter_file.check_files(
+                    os.path.dirname(self.program), _persistable_in(self.description)
+                )
             else:
-                _check_file(self.parameters)
+                parameter_file.check_file(self.parameters)
             return
         if (
             _UNTRAINABLE_PATTERN.search(_read(self.program)[:_HEADER_BYTES])
@@ -173,7 +172,7 @@ class SavedModel:
         # uninitialized.
         if not os.path.isfile(self.parameters) and self._has_parameters:
             raise self._missing_parameters()
-        _check_file(self.parameters)
+        parameter_file.check_file(self.parameters)
 
     def check_parameters(self, program: Program) -> None:
         """Rejects a parameter file that does not match the program, which is this model's.
@@ -275,7 +274,7 @@ class SavedModel:
             NgraphError: A file is missing, damaged, or has another shape than the program.
         """
         for name in sorted(shapes):
-            if _leads_out(name):
+            if parameter_file.leads_out(name):
                 raise NgraphError(f"the parameter {name!r} would be outside of the model's folder")
             path = os.path.join(os.path.dirname(self.program), name)
             if not os.path.isfile(path):
@@ -355,6 +354,11 @@ def _is_program_desc(contents: bytes) -> bool:
     except ValueError:
         return False
     return _BLOCKS in found and found <= _FIELDS
+
+
+def is_misnamed_program_desc(path: str) -> bool:
+    """Whether a file that is opened as PIR is a ProgramDesc."""
+    return not path.endswith(ENDINGS[0]) and _is_program_desc(_read(path))
 
 
 # -- functions of a saved model -------------------------------------------------------------------
@@ -439,96 +443,6 @@ def use_functions_folder(program: str, parameters: str | None = None) -> None:
     except (NgraphError, OSError):  # reported when Paddle opens the file
         return
     _core.add_model_folder(str(folder), owner, *identity)
-
-
-def install() -> None:
-    """Patches the opening of models: to find their functions, and to reject damaged files."""
-    replaced.OPEN_PROGRAM.replace(_with_functions_folder)
-    replaced.LOAD_VARIABLES.replace(_checking_files)
-    replaced.LOAD_COMBINED.replace(_checking_file)
-
-
-def _with_functions_folder(original: Callable[..., bool]) -> Callable[..., bool]:
-    """Prepares the process for a program with engine operators, or of a given order.
-
-    Rejects a ProgramDesc opened as PIR, for which Paddle only reports a non-UTF-8 byte.
-    """
-
-    @wraps(original)
-    def deserialize_pir_program(path: str, program: Program, *args: Any) -> bool:
-        if os.path.isfile(path):
-            use_functions_folder(path)
-            if not path.endswith(ENDINGS[0]) and _is_program_desc(_read(path)):
-                raise NgraphError(
-                    f"{path} is a ProgramDesc program: load and run it in the context "
-                    "paddle.pir_utils.OldIrGuard()"
-                )
-        is_trainable = original(path, program, *args)
-        if is_sequential(program) or has_engines(program):
-            first_use.begin()
-        return is_trainable
-
-    return deserialize_pir_program
-
-
-def _checking_file(original: Callable[..., None]) -> Callable[..., None]:
-    @wraps(original)
-    def load_combine_func(path: str, *args: Any) -> None:
-        _check_file(path)
-        original(path, *args)
-
-    return load_combine_func
-
-
-def _checking_files(original: Callable[..., None]) -> Callable[..., None]:
-    @wraps(original)
-    def load_vars(
-        executor: Any,
-        dirname: Any = None,
-        main_program: Any = None,
-        vars: Any = None,
-        predicate: Any = None,
-        filename: Any = None,
-    ) -> None:
-        # load_vars() calls itself with these arguments once it has resolved them: checked only
-        # then.
-        if vars is not None and dirname is not None:
-            vars = list(vars)
-            if filename:
-                _check_file(os.path.join(dirname, filename))
-            else:
-                _check_files(dirname, [each.name for each in vars if _is_tensor(each)])
-        original(executor, dirname, main_program, vars, predicate, filename)
-
-    return load_vars
-
-
-def _is_tensor(variable: Any) -> bool:
-    is_pir = isinstance(variable, paddle.pir.Value)
-    return is_pir or variable.type == VarType.DENSE_TENSOR
-
-
-def _check_file(path: str) -> None:
-    """Rejects a truncated or damaged parameter file, from which Paddle would read arbitrary values.
-
-    Raises:
-        NgraphError: The file is truncated or damaged. A missing file is reported by Paddle.
-    """
-    if os.path.isfile(path):
-        list(parameter_file.tensors_in(path))
-
-
-def _leads_out(name: str) -> bool:
-    """Whether a parameter's file, which has its name, is outside of the model's folder."""
-    return os.path.isabs(name) or ".." in name.split("/") or "\0" in name
-
-
-def _check_files(folder: str, names: Iterable[str]) -> None:
-    """Rejects truncated files of one parameter each; Paddle ignores bytes after the parameter."""
-    for name in itertools.filterfalse(_leads_out, names):
-        path = os.path.join(folder, name)
-        if os.path.isfile(path):
-            next(parameter_file.tensors_in(path), None)
 
 
 def find(path: str) -> list[Path]:
