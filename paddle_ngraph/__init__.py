@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import warnings as _warnings
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
@@ -17,6 +16,7 @@ from typing import Any as _Any
 from paddle_ngraph import installation as _installation
 from paddle_ngraph import library as _library
 from paddle_ngraph import moved as _moved
+from paddle_ngraph import warning_codes as _warning_codes
 from paddle_ngraph.api import (
     automatic_plan,
     cache_info,
@@ -45,6 +45,7 @@ from paddle_ngraph.api import (
 )
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.version import __version__
+from paddle_ngraph.warning_codes import NgraphWarning
 
 if _TYPE_CHECKING:
     from paddle_ngraph._core import NgraphEngine
@@ -58,6 +59,7 @@ __all__ = [
     "NgraphBridge",
     "NgraphEngine",
     "NgraphError",
+    "NgraphWarning",
     "Op",
     "Role",
     "__version__",
@@ -123,4 +125,6 @@ if (_reason := _installation.why_unavailable()) is None:
     _library.load()
     _import_module("paddle_ngraph.utils.first_use").register(_install_plan_strategy)
 elif _installation.is_requested_by_environment():
-    _warnings.warn(f"FLAGS_use_ngraph has no effect: {_reason}", stacklevel=2)
+    _warning_codes.warn(
+        _warning_codes.WarningCode.UNAVAILABLE, f"FLAGS_use_ngraph has no effect: {_reason}"
+    )

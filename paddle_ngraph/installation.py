@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import warnings
 from importlib import metadata
 from importlib.util import find_spec
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.utils.once import once
+from paddle_ngraph.warning_codes import WarningCode, warn
 
 try:
     from paddle_ngraph import _build_info
@@ -45,7 +45,7 @@ def why_unavailable() -> str | None:
 
     reason = check.why_unfit()
     if reason is not None and is_unchecked():
-        warnings.warn(f"{_UNCHECKED}: {reason}; results may be wrong", stacklevel=2)
+        warn(WarningCode.UNCHECKED, f"{_UNCHECKED}: {reason}; results may be wrong")
         return None
     if reason is not None:
         paddle = f"paddlepaddle=={_build_info.PADDLE_VERSION}"

@@ -6,10 +6,11 @@ Only documented names are here, not every module that has moved.
 from __future__ import annotations
 
 import sys
-import warnings
 from importlib import import_module
 from types import ModuleType
 from typing import Any
+
+from paddle_ngraph.warning_codes import WarningCode, warn
 
 # Old names of packages and modules -> present names; a package comes before its modules.
 _MOVED = {"function": "conversion", "function.registry": "conversion.registry"}
@@ -26,7 +27,7 @@ class _Moved(ModuleType):
         if name.startswith("__"):  # no warning for tools that inspect all modules
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         message = f"{self.__name__} has moved to {self._new}"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        warn(WarningCode.MOVED, message, category=DeprecationWarning)
         return getattr(import_module(self._new), name)
 
 

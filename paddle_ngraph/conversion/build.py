@@ -6,7 +6,6 @@ The bridge builds a model, operator by operator, and passes rewrite it. Each pas
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -37,6 +36,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import CPU, Graph, device_of
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 from paddle_ngraph.utils.once import once
+from paddle_ngraph.warning_codes import WarningCode, warn
 
 # The signature of a function: the nGraph element type name and the shape of every input.
 Signature = Sequence["tuple[str, tuple[int, ...]]"]
@@ -396,10 +396,10 @@ def conversion_error(graph: Graph, text: str) -> ConversionError | None:
 def _warn_without_bfloat16() -> None:
     """Warns that the bf16 precision is slow if the processor has no units for bfloat16."""
     if not processor.has_bfloat16():
-        warnings.warn(
+        warn(
+            WarningCode.NO_BFLOAT16,
             "FLAGS_ngraph_precision=bf16: this processor has no units for bfloat16 (AVX512_BF16, "
             "AMX); float32 is used",
-            stacklevel=2,
         )
 
 

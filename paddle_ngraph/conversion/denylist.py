@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -22,6 +21,7 @@ from paddle_ngraph.errors import SENTENCES, ErrorCode, NgraphError, printable, s
 from paddle_ngraph.ir.graph import CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
+from paddle_ngraph.warning_codes import WarningCode, warn
 
 # Maximum number of entries of each table. If an entry is evicted, the engine tries its operator or
 # subgraph again.
@@ -155,7 +155,7 @@ def refuse_graph(graph: str, message: str, code: int, op_id: int) -> None:
     denial = printable(_described_denial(graph, error))
     # If the user's filters turn the warning into an error, it is dropped: the run has succeeded.
     with suppress(Warning):
-        warnings.warn(f"paddle_ngraph: Paddle runs {denial}", stacklevel=2)
+        warn(WarningCode.DENIED, f"paddle_ngraph: Paddle runs {denial}")
 
 
 def _overflow_error(graph: str, op_id: int) -> ConversionError | None:

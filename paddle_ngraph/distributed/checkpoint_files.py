@@ -16,7 +16,6 @@ import json
 import os
 import re
 import shutil
-import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ import numpy as np
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.utils.own_files import open_unlinked
+from paddle_ngraph.warning_codes import WarningCode, warn
 
 # Environment variable in which `python -m paddle_ngraph launch --checkpoint` passes the folder.
 VARIABLE = "PADDLE_NGRAPH_CHECKPOINT_DIR"
@@ -202,7 +202,8 @@ class Folder:
             (self.path / _name(step)).rename(doomed)
         except OSError as error:
             # Only warns: a checkpoint that cannot be deleted is no reason to end the training.
-            warnings.warn(f"an old checkpoint cannot be deleted: {error}", stacklevel=2)
+            message = f"an old checkpoint cannot be deleted: {error}"
+            warn(WarningCode.CHECKPOINT_KEPT, message)
             return
         _remove(doomed)
 
@@ -214,10 +215,10 @@ class Folder:
                 break
             target = self.path / f"{_DAMAGED}{path.name}-{number}"
         path.rename(target)
-        warnings.warn(
+        warn(
+            WarningCode.CHECKPOINT_DAMAGED,
             f"{path} is damaged ({why}): it is renamed to {target.name}, and the job continues "
             "from an earlier checkpoint",
-            stacklevel=2,
         )
 
 

@@ -11,7 +11,6 @@ not matter.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
@@ -45,6 +44,7 @@ from paddle_ngraph.partitioning.whole_program import Whole
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import first_use, signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.warning_codes import WarningCode, warn
 
 T = TypeVar("T")
 
@@ -418,7 +418,7 @@ class _Model:
         """Creates a predictor by the engine, or one by Paddle alone; ``None`` if impossible."""
         with self._lock:
             if not self.has_its_files():
-                warnings.warn(_FILES_CHANGED, stacklevel=2)
+                warn(WarningCode.MODEL_CHANGED, _FILES_CHANGED)
                 return None
             if self._counterpart is not None:
                 return self._clone(self._counterpart, engine)
@@ -514,7 +514,8 @@ class _PredictorSwitch:
             # its own; if Paddle can run them, the engine has failed.
             results = self._run_fallback(predictor, args)
             self.model.why_native = printable(f"the engine failed: {saved_model.last_line(error)}")
-            warnings.warn(f"a predictor runs natively now: {self.model.why_native}", stacklevel=3)
+            message = f"a predictor runs natively now: {self.model.why_native}"
+            warn(WarningCode.PREDICTOR_FAILED, message, stacklevel=3)
             return results
 
     def _run_fallback(self, predictor: Predictor, args: tuple[Any, ...]) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +29,7 @@ from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.partitioning.analysis.block_view import nodes_of
 from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.warning_codes import WarningCode, warn
 
 # The shape of each input by name; for an input whose contents are read when functions are built, an
 # array with these contents.
@@ -169,7 +169,8 @@ def _compile(model: SavedModel, folder: Path, input_sets: Sequence[Inputs]) -> N
                 ) from error
     count = sum(1 for _ in folder.glob(saved_model.FUNCTIONS_GLOB))
     if count < len(graphs):
-        warnings.warn(
+        warn(
+            WarningCode.NOT_REACHED,
             f"{len(graphs) - count} of {len(graphs)} intervals were not reached with zeros for "
             "inputs: give arrays as input_shapes",
             stacklevel=4,

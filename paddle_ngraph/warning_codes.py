@@ -1,0 +1,107 @@
+"""Warnings: their codes, and the one function that issues them.
+
+A warning goes through ``warnings`` as :class:`NgraphWarning`, and to the handlers of the logger
+``paddle_ngraph``, which has none unless the application adds one.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from enum import Enum
+
+
+class WarningCode(Enum):
+    """A condition that the package warns of; docs/warnings.md is written from this table.
+
+    Attributes:
+        code: Appears in brackets at the end of the message, and stays the same in later releases.
+        meaning: The condition, and its effect.
+        remedy: The reaction that makes the warning go away.
+    """
+
+    UNAVAILABLE = (
+        "NG101",
+        "The environment variable `FLAGS_use_ngraph` has no effect, since the engine is "
+        "unavailable; the message has the reason. Paddle runs all programs.",
+        "Follow the message, or unset the variable.",
+    )
+    UNCHECKED = (
+        "NG102",
+        "`PADDLE_NGRAPH_UNCHECKED=1` loads the core into a Paddle that lacks private names, for "
+        "[porting](porting.md). Results may be wrong.",
+        "Unset the variable.",
+    )
+    MOVED = (
+        "NG103",
+        "A module is used by the name of an earlier release. A `DeprecationWarning`.",
+        "Import the name in the message.",
+    )
+    DENIED = (
+        "NG201",
+        "A subgraph failed in OpenVINO, so Paddle runs it from now on. Results are right.",
+        "Report the operator; `paddle_ngraph.clear_cache()` gives the subgraph another attempt.",
+    )
+    NO_BFLOAT16 = (
+        "NG202",
+        "`FLAGS_ngraph_precision=bf16` has no effect on a processor without units for bfloat16.",
+        "Remove the flag on this machine.",
+    )
+    PREDICTOR_FAILED = (
+        "NG203",
+        "The engine failed in a predictor, which Paddle runs from now on. Results are right.",
+        "Report the message.",
+    )
+    MODEL_CHANGED = (
+        "NG301",
+        "The files of a model have changed since its predictor was created, which can be neither "
+        "switched nor cloned.",
+        "Create another predictor.",
+    )
+    NOT_REACHED = (
+        "NG302",
+        "`save_inference_model` and `save --shapes` compile functions in a run on zeros, which did "
+        "not reach all subgraphs: the others are compiled by the process that uses the model.",
+        "Pass arrays in `input_shapes`.",
+    )
+    CHECKPOINT_KEPT = (
+        "NG303",
+        "An old checkpoint cannot be deleted. The training continues.",
+        "Delete it; check permissions and space of the folder.",
+    )
+    CHECKPOINT_DAMAGED = (
+        "NG304",
+        "A checkpoint is damaged: it is renamed, and the job continues from an earlier one.",
+        "Check the disk.",
+    )
+
+    def __init__(self, code: str, meaning: str, remedy: str) -> None:
+        self.code = code
+        self.meaning = meaning
+        self.remedy = remedy
+
+
+class NgraphWarning(UserWarning):
+    """A warning of paddle-ngraph: one sentence, with its code in brackets at the end."""
+
+
+def warn(
+    code: WarningCode,
+    message: str,
+    stacklevel: int = 2,
+    category: type[Warning] = NgraphWarning,
+) -> None:
+    """Issues a warning; ``stacklevel`` as in ``warnings.warn``: 2 is the caller of the caller.
+
+    Raises:
+        Warning: A filter of the user makes the warning an error.
+    """
+    text = f"{message} [{code.code}]"
+    _logger.warning("%s", text)
+    warnings.warn(text, category, stacklevel=stacklevel + 1)
+
+
+_logger = logging.getLogger("paddle_ngraph")
+_logger.addHandler(logging.NullHandler())
+# Paddle adds a handler to the root logger, which would print each warning a second time.
+_logger.propagate = False
