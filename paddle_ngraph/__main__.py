@@ -1,8 +1,9 @@
-"""``python -m paddle_ngraph``: run scripts, explain and save models, show what is installed."""
+"""``paddle-ngraph``, or ``python -m paddle_ngraph``: run scripts, explain and save models."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import runpy
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from paddle_ngraph.transpiler.distribution_transpiler import (
         DistributionOptions,
     )
+
+
+_PROGRAM = "paddle-ngraph"  # the entry point in pyproject.toml
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,9 +38,17 @@ def _print(value: object) -> None:
     print(printable(str(value)))
 
 
+def _print_json(value: object) -> None:
+    print(json.dumps(value, indent=1))
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m paddle_ngraph",
+        prog=_PROGRAM if Path(sys.argv[0]).name == _PROGRAM else "python -m paddle_ngraph",
         description="Makes PaddlePaddle programs faster on the CPU.",
     )
     parser.add_argument("--version", action="version", version=__version__)
@@ -58,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         help="compile them where they train, too",
     )
     run.add_argument("--stats", action="store_true", help="print the counters at the end")
+    run.add_argument("--stats-json", type=Path, metavar="FILE", help="write them to a file as JSON")
     run.add_argument("script", help="the Python script")
     run.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
     run.set_defaults(command=_run)
@@ -115,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument(
         "model", help="a folder, a .json or .pdmodel file, or its path without the extension"
     )
+    _add_json(explain)
     explain.set_defaults(command=_explain)
 
     save = commands.add_parser(
@@ -311,12 +325,14 @@ def _parser() -> argparse.ArgumentParser:
     operators = commands.add_parser(
         "operators", help="list the operators nGraph can run", description=_operators.__doc__
     )
+    _add_json(operators)
     operators.set_defaults(command=_operators)
 
     cache = commands.add_parser(
         "cache", help="show the compiled functions on disk", description=_cache.__doc__
     )
     cache.add_argument("--clear", action="store_true", help="delete them")
+    _add_json(cache)
     cache.set_defaults(command=_cache)
 
     info = commands.add_parser(
@@ -325,6 +341,7 @@ def _parser() -> argparse.ArgumentParser:
     info.add_argument(
         "--settings", action="store_true", help="show the policy, too (paddle_ngraph/settings.py)"
     )
+    _add_json(info)
     info.set_defaults(command=_info)
     return parser
 
@@ -342,6 +359,8 @@ def _run(options: argparse.Namespace) -> int:
     finally:
         if options.stats:
             print(api.stats(), file=sys.stderr)
+        if options.stats_json is not None:
+            _write(options.stats_json, json.dumps(api.stats(), indent=1), "--stats-json")
     return 0
 
 
@@ -372,6 +391,10 @@ def _explain(options: argparse.Namespace) -> int:
     from paddle_ngraph.frontends.saved_models import saved_model
 
     programs = saved_model.find(options.model)
+    if options.json:
+        reports = [(p, api.explain(saved_model.SavedModel.at(p).config())) for p in programs]
+        _print_json([{"model": str(path), **report.as_dict()} for path, report in reports])
+        return 0
     for program in programs:
         if len(programs) > 1:
             _print(f"{program}:")
@@ -587,19 +610,20 @@ def _simulate(options: argparse.Namespace) -> int:
     _print(f"\nMachines like it, with {per_machine} ranks each:\n")
     _print(prediction.predicted_table(rows))
     if options.svg is not None:
-        try:
-            options.svg.write_text(picture(measured, known, rows))
-        except OSError as error:
-            raise NgraphError(f"--svg {options.svg}: {error.strerror}") from error
+        _write(options.svg, picture(measured, known, rows), "--svg")
     return 0
 
 
 def _operators(options: argparse.Namespace) -> int:
-    """Print every operator that nGraph can run and the limits of its converter, as Markdown."""
+    """Print every operator that nGraph can run and the limits of its converter, as Markdown, or
+    with --json as JSON."""
     library.load()
     from paddle_ngraph.conversion import operator_table
 
-    print(operator_table.markdown(), end="")
+    if options.json:
+        _print_json(operator_table.as_dict())
+    else:
+        print(operator_table.markdown(), end="")
     return 0
 
 
@@ -610,33 +634,55 @@ def _cache(options: argparse.Namespace) -> int:
     from paddle_ngraph.conversion import disk_cache
 
     folder = flags.get("ngraph_cache_dir")
-    if not folder:
+    files = disk_cache.files() if folder else []
+    size = sum(file.stat().st_size for file in files)
+    if options.json:
+        _print_json({"folder": folder, "functions": len(files), "bytes": size})
+    elif folder:
+        _print(f"{folder}: {len(files)} functions, {size / 2**20:.1f} MB")
+    else:
         print("FLAGS_ngraph_cache_dir is empty: no functions are stored on disk")
-        return 0
-    files = disk_cache.files()
-    megabytes = sum(file.stat().st_size for file in files) / 2**20
-    _print(f"{folder}: {len(files)} functions, {megabytes:.1f} MB")
-    if options.clear:
+    if options.clear and folder:
         for file in files:
             file.unlink(missing_ok=True)
-        print("deleted")
+        if not options.json:
+            print("deleted")
     return 0
 
 
 def _info(options: argparse.Namespace) -> int:
-    """Print the versions and whether the engine is ready."""
+    """Print the versions and whether the engine is ready; the exit status is 1 if it is not."""
     reason = installation.why_unavailable()
+    settings = _settings() if reason is None and options.settings else {}
+    if options.json:
+        packages = {
+            package: {"installed": installed, "compiled_against": built}
+            for package, installed, built in installation.packages()
+        }
+        found = {"version": __version__, "why_unavailable": reason, "packages": packages}
+        _print_json({**found, "settings": settings} if options.settings else found)
+        return 0 if reason is None else 1
     print(f"paddle-ngraph {__version__}")
     for line in installation.versions():
         _print(line)
     _print("engine: ready" if reason is None else f"engine: not available. {reason}")
-    if reason is None and options.settings:
-        library.load()
-        from paddle_ngraph import flags
-
-        for name, value in vars(flags.settings()).items():
-            _print(f"{name} = {value!r}")
+    for name, value in settings.items():
+        _print(f"{name} = {value!r}")
     return 0 if reason is None else 1
+
+
+def _settings() -> dict[str, object]:
+    library.load()
+    from paddle_ngraph import flags
+
+    return vars(flags.settings())
+
+
+def _write(file: Path, text: str, option: str) -> None:
+    try:
+        file.write_text(text)
+    except OSError as error:
+        raise NgraphError(f"{option} {file}: {error.strerror}") from error
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.util import find_spec
+from pathlib import Path
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.utils.once import once
@@ -53,6 +55,38 @@ def why_unavailable() -> str | None:
             f"paddle-ngraph does not support this Paddle: {reason}; "
             f"`pip install --force-reinstall {paddle}`, which it was compiled against."
         )
+    return _why_not_loadable()
+
+
+# Files of OpenVINO that the first use needs; without a check, it would find out in the middle.
+_OPENVINO_FILES = (
+    "__init__.py",
+    "_pyopenvino*",
+    "libs/libopenvino.so.*",
+    "libs/libopenvino_intel_cpu_plugin.so",
+    "libs/libtbb.so.*",
+)
+
+
+def _why_not_loadable() -> str | None:
+    """Loads the compiled core, and returns the reason if that fails.
+
+    libpaddle.so exports symbols of the older OpenVINO that it was built with. If libopenvino.so is
+    loaded alone, before the core, which links both, it binds only to its own symbols.
+    """
+    remedy = f"`pip install --force-reinstall openvino=={_build_info.OPENVINO_VERSION}`"
+    spec = find_spec("openvino")
+    folder = None if spec is None or spec.origin is None else Path(spec.origin).parent
+    for pattern in _OPENVINO_FILES:
+        if folder is None or not any(folder.glob(pattern)):
+            return f"openvino is installed in part, without openvino/{pattern}: {remedy}."
+    assert folder is not None
+    try:
+        for library in sorted(folder.glob("libs/libopenvino.so.*")):
+            ctypes.CDLL(str(library))
+        import_module("paddle_ngraph._core")
+    except (ImportError, OSError) as error:
+        return f"the compiled core cannot be loaded, {error}: {remedy}, or {_REBUILD}."
     return None
 
 
@@ -89,9 +123,16 @@ def is_requested_by_environment() -> bool:
 
 def versions() -> list[str]:
     """Returns a line per package that has to match: the versions installed and compiled against."""
-    lines = []
-    for package, name in (("paddlepaddle", "PADDLE_VERSION"), ("openvino", "OPENVINO_VERSION")):
-        built = getattr(_build_info, name, "nothing")
-        found = _installed_version(package) or "not installed"
-        lines.append(f"{package} {found} (compiled against {built})")
-    return lines
+    return [
+        f"{package} {installed or 'not installed'} (compiled against {built or 'nothing'})"
+        for package, installed, built in packages()
+    ]
+
+
+def packages() -> list[tuple[str, str | None, str | None]]:
+    """Returns the packages that have to match: name, version installed, and compiled against."""
+    names = (("paddlepaddle", "PADDLE_VERSION"), ("openvino", "OPENVINO_VERSION"))
+    return [
+        (package, _installed_version(package), getattr(_build_info, name, None))
+        for package, name in names
+    ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-from importlib.util import find_spec
 from pathlib import Path
 
 from paddle_ngraph import installation
@@ -17,7 +15,6 @@ def load() -> None:
     Most patches are only registered: the first use of the engine installs them.
     """
     installation.require()
-    _preload_openvino()
     from paddle.utils import cpp_extension
 
     from paddle_ngraph import _core, flags
@@ -58,12 +55,3 @@ def _install_patches() -> None:
     predictor_hook.install_pool()
     gradients.install()
     to_static_hook.install()
-
-
-def _preload_openvino() -> None:
-    # libpaddle.so exports symbols of the older OpenVINO that it was built with. If libopenvino.so
-    # is loaded alone, before the core, which links both, it binds only to its own symbols.
-    spec = find_spec("openvino")
-    assert spec is not None and spec.origin is not None
-    for library in sorted((Path(spec.origin).parent / "libs").glob("libopenvino.so.*")):
-        ctypes.CDLL(str(library))

@@ -97,11 +97,11 @@ def warn(
         Warning: A filter of the user makes the warning an error.
     """
     text = f"{message} [{code.code}]"
-    _logger.warning("%s", text)
+    LOGGER.warning("%s", text)
     warnings.warn(text, category, stacklevel=stacklevel + 1)
 
 
-_logger = logging.getLogger("paddle_ngraph")
-_logger.addHandler(logging.NullHandler())
+LOGGER = logging.getLogger("paddle_ngraph")
+LOGGER.addHandler(logging.NullHandler())
 # Paddle adds a handler to the root logger, which would print each warning a second time.
-_logger.propagate = False
+LOGGER.propagate = False

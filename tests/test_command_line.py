@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import subprocess
 import sys
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import paddle
 import pytest
 
+import paddle_ngraph
 from paddle_ngraph import NgraphError, flags
 from paddle_ngraph.__main__ import main
 from paddle_ngraph.errors import ErrorCode, printable
@@ -148,6 +151,47 @@ def test_info_shows_the_policy(capsys):
     assert main(["info", "--settings"]) == 0
     text = capsys.readouterr().out
     assert "min_interval_us = " in text and "exclusive_retry_seconds = 1.0" in text
+
+
+def test_commands_print_json_for_programs(tmp_path, capsys):
+    def answer(*arguments: str) -> Any:
+        assert main([*arguments, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    info = answer("info", "--settings")
+    assert info["why_unavailable"] is None and "min_interval_us" in info["settings"]
+    versions = info["packages"]["openvino"]
+    assert versions["installed"] == versions["compiled_against"]
+    prefix = save_model(tmp_path)
+    (report,) = answer("explain", prefix)
+    assert report["model"] == f"{prefix}.json" and report["ops_native"] == 0
+    (interval,) = report["blocks"][0]["intervals"]
+    assert len(interval["types"]) == report["ops_converted"] > 0
+    table = answer("operators")
+    assert table["operators"]["relu"]["family"] == "activation"
+    assert "float32" in table["operators"]["relu"]["dtypes"]
+    assert table["without_converter"]
+    assert answer("cache")["functions"] >= 0
+
+
+def test_run_writes_its_counters_as_json(tmp_path):
+    script, written = tmp_path / "script.py", tmp_path / "stats.json"
+    script.write_text("assert __name__ == '__main__'\n")
+    try:
+        assert main(["run", "--stats-json", str(written), str(script)]) == 0
+        assert main(["run", "--stats-json", str(tmp_path / "no" / "x"), str(script)]) == 2
+    finally:
+        paddle_ngraph.disable()
+    assert "engine_runs" in json.loads(written.read_text())
+
+
+def test_the_entry_point_is_the_module(monkeypatch, capsys):
+    text = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+    assert f'\npaddle-ngraph = "{main.__module__}:{main.__name__}"\n' in text
+    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/paddle-ngraph", "info"])
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "usage: paddle-ngraph" in capsys.readouterr().out
 
 
 def test_functions_on_disk_are_counted_and_deleted(tmp_path, capsys):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +64,31 @@ def test_a_core_that_was_removed(monkeypatch, build_info):
     monkeypatch.setattr(installation, "find_spec", lambda name: None)
     with pytest.raises(paddle_ngraph.NgraphError, match="was not built: run `pip install"):
         paddle_ngraph.stats()
+
+
+@pytest.mark.parametrize("missing", ["libs/libopenvino_intel_cpu_plugin.so", "_pyopenvino*"])
+def test_an_openvino_that_is_installed_in_part(monkeypatch, build_info, tmp_path, missing):
+    complete = Path(installation.find_spec("openvino").origin).parent
+    for pattern in installation._OPENVINO_FILES:
+        if pattern != missing:
+            for file in complete.glob(pattern):
+                link = tmp_path / file.relative_to(complete)
+                link.parent.mkdir(exist_ok=True)
+                link.symlink_to(file)
+    spec = types.SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(installation, "find_spec", lambda name: spec)
+    sentence = f"installed in part, without openvino/{missing}: `pip install --force-reinstall"
+    with pytest.raises(paddle_ngraph.NgraphError, match=re.escape(sentence)):
+        paddle_ngraph.enable()
+
+
+def test_a_core_that_cannot_be_loaded_is_one_sentence(monkeypatch, build_info):
+    def failing(name: str) -> None:
+        raise ImportError("libtbb.so.12: cannot open shared object file")
+
+    monkeypatch.setattr(installation, "import_module", failing)
+    with pytest.raises(paddle_ngraph.NgraphError, match=r"libtbb.so.12: .* file: `pip install"):
+        paddle_ngraph.enable()
 
 
 def test_the_package_imports_without_a_core(tmp_path):

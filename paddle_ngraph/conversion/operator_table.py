@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
+from typing import Any
 
 from paddle_ngraph.conversion.registry import ABSENT, Converter, Role, all_converters
 
@@ -45,6 +46,24 @@ def markdown() -> str:
     return "\n".join([*lines, ""])
 
 
+def as_dict() -> dict[str, Any]:
+    """Returns the contents of the page, for JSON."""
+    entries = sorted(all_converters().values(), key=lambda entry: entry.type)
+    return {
+        "operators": {
+            _short(entry.type): {
+                "family": _family(entry),
+                "dtypes": sorted(entry.dtypes),
+                "indices": sorted(entry.named(Role.INDEX)),
+                "known": sorted(entry.named(Role.CONSTANT)),
+                "runs_natively_when": _limits(entry),
+            }
+            for entry in entries
+        },
+        "without_converter": {_short(type): why for type, why in sorted(ABSENT.items())},
+    }
+
+
 def _family(entry: Converter) -> str:
     return entry.function.__module__.rpartition(".")[2]
 
@@ -71,7 +90,11 @@ def _columns(entry: Converter) -> str:
     for title, role in (("indices", Role.INDEX), ("known", Role.CONSTANT)):
         if names := entry.named(role):
             dtypes.append(f"{title}: {', '.join(sorted(names))}")
+    return f"{'; '.join(dtypes)} | {'; '.join(_limits(entry)).replace('|', chr(92) + '|')}"
+
+
+def _limits(entry: Converter) -> list[str]:
     limits = [limit.text for limit in entry.limits]
     if omitted := entry.named(Role.OMITTED):
         limits.append(f"output {' or '.join(sorted(omitted))} is used")
-    return f"{'; '.join(dtypes)} | {'; '.join(limits).replace('|', chr(92) + '|')}"
+    return limits

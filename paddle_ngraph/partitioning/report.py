@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from paddle_ngraph.errors import printable
 from paddle_ngraph.ir.graph import Graph
@@ -133,6 +134,29 @@ class Report:
         """The converted fraction of all compute operators, 0 to 1 (1 for an empty program)."""
         total = self.ops_converted + self.ops_native
         return self.ops_converted / total if total else 1.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the report as data for JSON; fields of later releases may be added."""
+        return {
+            "ops_converted": self.ops_converted,
+            "ops_native": self.ops_native,
+            "packed": self.packed,
+            "why_native": self.why_native,
+            "blocks": [
+                {
+                    "program": block.program,
+                    "intervals": [
+                        {"first": i.first, "last": i.last, "types": i.types, "device": i.device}
+                        for i in block.intervals
+                    ],
+                    "native": [
+                        {"index": op.index, "type": op.type, "reason": op.reason}
+                        for op in block.native
+                    ],
+                }
+                for block in self.blocks
+            ],
+        }
 
     def __str__(self) -> str:
         lines = [
