@@ -40,7 +40,7 @@ OF_OTHERS = {
     "_Model__model": "OpenVINO's",
 }
 # Targets of assignments in addition to objects of the package.
-ASSIGNED = {"sys.excepthook", "sys.argv"}
+ASSIGNED = {"sys.excepthook", "sys.argv", "LOGGER.propagate"}
 
 
 class Faults(ast.NodeVisitor):
