@@ -94,7 +94,7 @@ def canonicalize(program: Any) -> int:
     with signals.deferred_signals():
         single_assignment.to_single_assignment(program)
         loops.drop_dead_loop_outputs(program)
-        loops.copy_shared_initial_values(program)
+        loops.share_initial_values(program)
         dequantization.replace_dequantize_linear(program)
         einsum_operands.give_gradients_operands(program)
         return packed_layers.apply(program)
