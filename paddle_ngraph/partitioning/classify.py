@@ -14,7 +14,7 @@ from paddle_ngraph.conversion import denylist
 from paddle_ngraph.conversion.registry import ABSENT, KNOWN, Converter, Role, find_converter
 from paddle_ngraph.ir.graph import Op, compiled_for
 from paddle_ngraph.paddle_private.protocols import Value
-from paddle_ngraph.partitioning.analysis.aliases import may_share
+from paddle_ngraph.partitioning.analysis.aliases import OVERWRITES_SHARED, may_share
 from paddle_ngraph.partitioning.analysis.block_view import (
     COMMUNICATE,
     CONSTANTS,
@@ -235,7 +235,7 @@ class _Classifier:
         """Returns why variables that an operator writes prevent its conversion; else ``None``."""
         view = self._view
         if node.is_observed:
-            return "it overwrites memory that another variable shares"
+            return OVERWRITES_SHARED
         shared = (*node.writes, *node.initial_values) if may_share(node.op) else ()
         if any(map(view.aliases.is_observed, shared)):
             return "it shares memory that another operator overwrites"

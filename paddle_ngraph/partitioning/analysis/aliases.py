@@ -41,6 +41,9 @@ _SHARING_NAMES = (
 )
 SHARING = frozenset(f"pd_op.{name}{end}" for name in _SHARING_NAMES.split() for end in ("", "_"))
 
+# The reason against operators that overwrite observed memory.
+OVERWRITES_SHARED = "it overwrites memory that another variable shares"
+
 # (id of an operator with blocks, index of the block) of all enclosing ones, outermost first.
 _Path = tuple[tuple[int, int], ...]
 
