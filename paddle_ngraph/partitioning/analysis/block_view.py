@@ -221,7 +221,7 @@ class BlockView:
 
     def __init__(self, block: Block, aliases: Aliases | None = None) -> None:
         self.block = block
-        self.aliases = aliases or Aliases.around(block)
+        self.aliases = Aliases.around(block) if aliases is None else aliases
         self.values: dict[str, Value] = {}
         self.producer: dict[str, OpNode] = {}
         self.readers: dict[str, list[OpNode]] = {}

@@ -35,6 +35,8 @@ def without_inplace_pass() -> Iterator[None]:
 
 
 def in_order(build: Callable) -> Program:
+    with paddle_ngraph.use_ngraph():
+        pass  # the first use, from which on marked programs run in order
     program = Program(build)
     mark_sequential(program.main)
     return program
@@ -47,7 +49,7 @@ def check(build: Callable, name: str = "") -> bool:
     """
     reference, program = in_order(build), Program(build)
     before = paddle_ngraph.stats()["engine_runs"]
-    for flag in (True, True, False, False, True):
+    for flag in (True, False, True):
         fed = {"x": floats(*SHAPE, seed=3), "flag": np.array([flag])}
         try:
             with without_inplace_pass():
@@ -80,8 +82,19 @@ WRITES: dict[str, Callable] = {
     "assign": lambda x, y: paddle.assign(y * 0.5, output=x),
     "set": lambda x, y: x.__setitem__(0, y[1]),
     "full": lambda x, _: ops.full_(x, SHAPE, 0.3, paddle.float32, paddle.CPUPlace()),
+    "row": lambda x, y: ops.add_(ops.view_slice(x, 1, 2), y[:1]),
     "scale": lambda x, _: ops.scale_(x, paddle.full([1], 0.7), 0.1, True),
 }
+
+
+def parameter() -> Any:
+    """The parameter ``kept``: each call creates another value of that name in the program."""
+    return paddle.static.create_parameter(
+        SHAPE,
+        "float32",
+        "kept",
+        default_initializer=paddle.nn.initializer.Assign(floats(*SHAPE, seed=5)),
+    )
 
 
 class RandomAliases:
@@ -97,21 +110,17 @@ class RandomAliases:
         self.draw = np.random.default_rng(self.seed)
         x = paddle.static.data("x", SHAPE, "float32")
         self.flag = paddle.static.data("flag", [1], "bool")
-        kept = paddle.static.create_parameter(
-            SHAPE,
-            "float32",
-            "kept",
-            default_initializer=paddle.nn.initializer.Assign(floats(*SHAPE, seed=5)),
-        )
+        kept, again = (parameter() for _ in range(2))
         self.seen = [paddle.tanh(x) * 0.5]
         pool = [x * 0.5, paddle.exp(x) * 0.1, paddle.full(SHAPE, 0.25)]
-        pool += [each for each in (x, kept) if self.draw.integers(4) == 0]
+        pool += [each for each in (x, kept, again) if self.draw.integers(4) == 0]
         self.steps(pool, self.draw.integers(5, 10), depth=2)
         return [*self.seen, *(each * 1.0 for each in pool)]
 
     def steps(self, pool: list[Any], count: int, depth: int) -> None:
         for _ in range(count):
             kinds = [self.view, self.view, self.write, self.write, self.compute, self.look]
+            kinds += [self.array] * (depth == 2)
             self.one(kinds + [self.branch, self.loop] * (depth > 0))(pool, depth)
 
     def view(self, pool: list[Any], _: int) -> None:
@@ -126,6 +135,12 @@ class RandomAliases:
     def look(self, pool: list[Any], depth: int) -> None:
         if depth == 2:
             self.seen.append(self.one(pool) * 2.0)
+
+    def array(self, pool: list[Any], _: int) -> None:
+        index, array = paddle.zeros([1], "int64"), paddle.tensor.create_array("float32")
+        paddle.tensor.array_write(self.one(pool), index, array)
+        self.write(pool, _)
+        pool.append(paddle.reshape(paddle.tensor.array_read(array, index), SHAPE))
 
     def branch(self, pool: list[Any], depth: int) -> None:
         def block() -> list[Any]:
@@ -250,7 +265,7 @@ def test_a_parameter_is_written_under_another_name() -> None:
     """No function may retain the parameter as a constant."""
 
     def build() -> Any:
-        x, kept = feed(), paddle.static.create_parameter(SHAPE, "float32", "kept")
+        x, kept = feed(), parameter()
         given()
         ops.add_(kept.detach(), paddle.full(SHAPE, 0.5))
         return paddle.exp(x) * kept
