@@ -24,9 +24,9 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     SOURCES,
     dtype_name,
     is_engine,
-    pairs_in_place,
     scope_name,
 )
+from paddle_ngraph.partitioning.analysis.operator_kinds import pairs_in_place
 
 # Operators that the runtime (run.h) computes: the bookkeeping of control flow, on int64. In the
 # engine these fall back to Paddle, since the engine has no 64-bit arithmetic.

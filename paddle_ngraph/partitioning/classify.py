@@ -14,13 +14,13 @@ from paddle_ngraph.conversion import denylist
 from paddle_ngraph.conversion.registry import ABSENT, KNOWN, Converter, Role, find_converter
 from paddle_ngraph.ir.graph import Op, compiled_for
 from paddle_ngraph.paddle_private.protocols import Value
+from paddle_ngraph.partitioning.analysis.aliases import OVERWRITES_SHARED, may_share
 from paddle_ngraph.partitioning.analysis.block_view import (
     COMMUNICATE,
     CONSTANTS,
     LISTS,
     REGIONS,
     WHILE,
-    YIELD,
     BlockView,
     OpNode,
     describe,
@@ -31,6 +31,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 from paddle_ngraph.partitioning.analysis.capability import Candidates, Capability, ConvertibleBlock
 from paddle_ngraph.partitioning.analysis.empty_tensors import always_empty
 from paddle_ngraph.partitioning.analysis.integer_ranges import Integers
+from paddle_ngraph.partitioning.analysis.operator_kinds import YIELD
 from paddle_ngraph.partitioning.analysis.placement import NATIVE
 from paddle_ngraph.partitioning.subgraph import graph_of
 
@@ -165,7 +166,7 @@ class _Classifier:
             return reason
         bodies = []
         for block in node.op.blocks():
-            inner = _Classifier(BlockView(block))
+            inner = _Classifier(BlockView(block, self._view.aliases))
             body = inner.body(block.args(), [self._view.values[vid] for vid in node.captured])
             if isinstance(body, str):
                 return f"inside, {body}"
@@ -233,6 +234,11 @@ class _Classifier:
     def _reason_in_memory(self, node: OpNode) -> str | None:
         """Returns why variables that an operator writes prevent its conversion; else ``None``."""
         view = self._view
+        if node.is_observed:
+            return OVERWRITES_SHARED
+        shared = (*node.writes, *node.initial_values) if may_share(node.op) else ()
+        if any(map(view.aliases.is_observed, shared)):
+            return "it shares memory that another operator overwrites"
         written = [operand for operand, _ in node.overwrites if not view.is_array(operand)]
         if any(map(view.is_outer, written)):
             # The write has to remain an operator of Paddle: of an engine operator, Paddle would not

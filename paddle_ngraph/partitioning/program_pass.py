@@ -22,6 +22,7 @@ from paddle_ngraph.partitioning import (
     rules,
 )
 from paddle_ngraph.partitioning.analysis import loops, single_assignment
+from paddle_ngraph.partitioning.analysis.aliases import Aliases
 from paddle_ngraph.partitioning.analysis.block_view import (
     FETCH,
     BlockView,
@@ -79,7 +80,12 @@ def apply(
     settings = SubgraphSettings(
         keep_weights, open_size, sorted(gradients), eager_weights, threads, tries
     )
-    blocks = [_apply_to_block(block, settings) for block in blocks_outermost_first(program)]
+    aliases = Aliases(next(iter(blocks_outermost_first(program))))
+    blocks = [
+        # Replacing a block changes the values of others, but creates no alias.
+        _apply_to_block(block, settings, None if aliases else aliases)
+        for block in blocks_outermost_first(program)
+    ]
     report = Report(blocks, packed)
     statistics.count(report)
     return report
@@ -94,7 +100,7 @@ def canonicalize(program: Any) -> int:
     with signals.deferred_signals():
         single_assignment.to_single_assignment(program)
         loops.drop_dead_loop_outputs(program)
-        loops.copy_shared_initial_values(program)
+        loops.share_initial_values(program)
         dequantization.replace_dequantize_linear(program)
         einsum_operands.give_gradients_operands(program)
         return packed_layers.apply(program)
@@ -185,9 +191,10 @@ def dry_run(program: Any, open_size: int | None = SETTINGS.typical_dimension_siz
     packed = canonicalize(copy)
     settings = SubgraphSettings(False, open_size)
     reports, pending = [], [copy.global_block()]
+    aliases = Aliases(copy.global_block())
     while pending:
         block = pending.pop(0)
-        plan = _partition_block(block, settings)
+        plan = _partition_block(block, settings, aliases)
         reports.append(plan.report())
         inside = {node.index for subgraph in plan.subgraphs for node in subgraph.interval.nodes}
         # The body of a converted loop or branch belongs to its subgraph, and is not reported.
@@ -196,8 +203,8 @@ def dry_run(program: Any, open_size: int | None = SETTINGS.typical_dimension_siz
     return Report(reports, packed)
 
 
-def _apply_to_block(block: Any, settings: SubgraphSettings) -> BlockReport:
-    plan = _partition_block(block, settings)
+def _apply_to_block(block: Any, settings: SubgraphSettings, aliases: Aliases | None) -> BlockReport:
+    plan = _partition_block(block, settings, aliases)
     if plan.subgraphs:
         with signals.deferred_signals():
             rewrite(plan.capable, plan.levels, plan.subgraphs)
@@ -241,13 +248,15 @@ class _BlockPartition(NamedTuple):
         )
 
 
-def _partition_block(block: Any, settings: SubgraphSettings) -> _BlockPartition:
+def _partition_block(
+    block: Any, settings: SubgraphSettings, aliases: Aliases | None
+) -> _BlockPartition:
     """Partitions a block into subgraphs that satisfy the cost model and the legality rules.
 
     The iteration terminates: each round rejects at least one operator, or cuts at least one more
     off from a variable that it reads. There are finitely many of each, and neither is undone.
     """
-    capable = classify(BlockView(block))
+    capable = classify(BlockView(block, aliases))
     has_small_interval = False
     while True:
         intervals, levels = partition(capable)

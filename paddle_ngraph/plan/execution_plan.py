@@ -245,14 +245,18 @@ def _matches(view: BlockView, node: OpNode, pattern: str) -> bool:
 
 def _insert_copies(view: BlockView) -> None:
     """Inserts a copy where data changes device: one for each variable and device."""
-    overwritten = {view.root(operand) for node in view.nodes for operand, _ in node.overwrites}
-    overwritten |= {view.root(vid) for node in view.nodes for vid in node.outer_writes}
+    overwritten = {view.memory(operand) for node in view.nodes for operand, _ in node.overwrites}
+    overwritten |= {view.memory(vid) for node in view.nodes for vid in node.outer_writes}
     for node in view.nodes:
         device = _device_of_results(view, node)
         for vid in node.writes if device not in ("", NATIVE) else ():
             # A variable that is overwritten is read where it is: its copy would have the old
             # contents.
-            if view.is_tensor(vid) and view.root(vid) not in overwritten and not view.is_outer(vid):
+            if (
+                view.is_tensor(vid)
+                and view.memory(vid) not in overwritten
+                and not view.is_outer(vid)
+            ):
                 _insert_copies_of(view, vid, device)
 
 

@@ -18,6 +18,9 @@ SEQUENTIAL_RUN = _core.FlagOverride("new_executor_sequential_run")
 # While this override is active, Paddle's executor runs operators in the calling thread: waking
 # another thread takes longer than most operators.
 TRACE_RUN = _core.FlagOverride("enable_pir_in_executor_trace_run")
+# While this override is active, Paddle creates executors that run no operator over an operand of
+# which it is the last reader: Paddle knows only one name of a memory.
+WITHOUT_INPLACE_PASS = _core.FlagOverride("pir_apply_inplace_pass")
 
 
 def create(place: Any, plan: Plan, scope: Scope) -> Executor:

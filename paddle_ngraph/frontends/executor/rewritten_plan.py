@@ -56,6 +56,8 @@ class RewrittenPlan:
         has_order = paddle_plans.is_sequential(plan)
         in_order = has_order or must_run_sequentially(nodes, num_stochastic)
         self._sequential_run = interpreter.SEQUENTIAL_RUN if in_order else nullcontext()
+        is_observed = any(node.is_observed for node in nodes)
+        self._creation = interpreter.WITHOUT_INPLACE_PASS if is_observed else nullcontext()
         # Runs operators in the calling thread if the engine computes all of them: each uses several
         # threads itself, while Paddle would run the operators in parallel threads.
         runs_all = all(is_packed(node.type) for node in nodes if node.is_compute)
@@ -146,7 +148,8 @@ class RewrittenPlan:
     def _create_interpreter(self, binding: scope_tracking.Binding) -> Executor:
         plan = PaddlePlan(self._paddle_plan.job_list(), self._programs)
         binding.report_erased(self._programs.values())
-        return interpreter.create(self._place, plan, self._scope)
+        with self._creation:
+            return interpreter.create(self._place, plan, self._scope)
 
     def _find_whole(self, _: scope_tracking.Binding) -> whole_program.WholeProgram | None:
         if not self._is_single:

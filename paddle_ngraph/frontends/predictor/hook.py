@@ -38,6 +38,7 @@ from paddle_ngraph.paddle_private.names import (
 )
 from paddle_ngraph.paddle_private.protocols import Config, Handle, Predictor, Scope, Tensor
 from paddle_ngraph.partitioning import cost_model, program_pass
+from paddle_ngraph.partitioning.analysis.aliases import OVERWRITES_SHARED
 from paddle_ngraph.partitioning.analysis.block_view import changes_parameters
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.partitioning.whole_program import Whole
@@ -266,6 +267,9 @@ def reason_against_engine(report: Report, changes_parameters: bool, has_onednn: 
         return "it changes its parameters"
     if any(interval.draws for interval in report.intervals):
         return "it samples random numbers"
+    if any(op.reason == OVERWRITES_SHARED for op in report.native):
+        # Paddle's predictors run operators in several threads, which know one name of a memory.
+        return "it overwrites memory that several variables share"
     if not report.changes:
         return (
             "none of its intervals pays off"

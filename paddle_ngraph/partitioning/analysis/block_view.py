@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,57 +12,37 @@ from paddle_ngraph import _core
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import BFLOAT16, FallbackForm, Graph, Op, TensorSpec
-from paddle_ngraph.ops.normalization import uses_running_statistics
 from paddle_ngraph.paddle_private.names import operators
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.aliases import Aliases, may_share
+from paddle_ngraph.partitioning.analysis.operator_kinds import (
+    FEEDS,
+    LISTS,
+    REGIONS,
+    SCOPE_NAMES,
+    SCOPE_WRITERS,
+    SINKS,
+    SOURCES,
+    WHILE,
+    YIELD,
+    blocks_outermost_first,
+    captured,
+    dtype_name,
+    is_engine,
+    is_known,
+    is_packed,
+    operands_of,
+    overwritten,
+    value_id,
+)
 from paddle_ngraph.partitioning.analysis.placement import PLACE_ATTRIBUTE, device_of
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 
-# Types of operators that compute nothing: their result is a variable of the scope, a feed or a
-# constant.
-SOURCES = frozenset(
-    {
-        "pd_op.data",
-        "pd_op.feed",
-        "builtin.parameter",
-        "builtin.constant",
-    }
-)
-# Types of operators whose result may be fed: see SOURCES.
-FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
-# Type of the terminator of a loop body or branch: its operands are the results.
-YIELD = "cf.yield"
-# Types of operators that compute nothing: they store a variable in the scope, or yield it.
-SINKS = frozenset(
-    {
-        "pd_op.fetch",
-        "pd_op.shadow_output",
-        "builtin.shadow_output",
-        "builtin.set_parameter",
-        YIELD,
-    }
-)
-# Types of operators that combine variables to a list, and take lists apart.
-LISTS = frozenset({"builtin.combine", "builtin.split", "builtin.slice"})
-# Types of operators with bodies. A body may read variables of the enclosing blocks.
-WHILE, IF = "pd_op.while", "pd_op.if"
-REGIONS = frozenset({WHILE, IF})
 # The names of the operands and results of loops and branches, for converters: the condition, the
 # initial values of a loop, captured variables, the results.
 COND, INITIAL_VALUES, CAPTURED, OUT = "cond", "inputs", "captured", "out"
-# Operators that name a variable of the scope in a PIR program, and the attribute with the name.
-SCOPE_NAMES = {
-    "pd_op.data": "name",
-    "builtin.parameter": "parameter_name",
-    "builtin.set_parameter": "parameter_name",
-    "builtin.shadow_output": "output_name",
-}
 SHADOW_OUTPUT = "builtin.shadow_output"
 FETCH = "pd_op.fetch"
-ENGINE_PREFIX = "custom_op.ngraph_engine_"
-# Prefix of the types of recurrent layers with packed weights, which run as they are: the program
-# pass does not convert them.
-PACKED_PREFIX = "custom_op.mkl_packed_"
 # Types of constants, which every subgraph that reads one contains as a copy.
 CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
 
@@ -98,10 +78,6 @@ _RANDOM = frozenset(
 )
 # Types of operators that act outside of the process's memory, such as printing.
 _SIDE_EFFECTS = frozenset({"pd_op.print", "pd_op.assert"})
-# Types of operators that write a variable of the scope, which may have existed before the run.
-_SCOPE_WRITERS = frozenset(
-    {"pd_op.shadow_output", "builtin.shadow_output", "builtin.set_parameter"}
-)
 # Types of operators that write variables other than their results.
 _IMPLICIT_WRITERS = frozenset({"pd_op.load", "pd_op.load_combine", "pd_op.py_func"})
 # The attribute, an id of a process group, by which operators that send or receive are recognized.
@@ -155,6 +131,8 @@ class OpNode:
             order on all ranks. Operators with the same effect keep their order.
         writes_variables: Whether it overwrites a variable that outlives the run, as far as its
             block shows.
+        is_observed: Whether it overwrites memory that another variable shares, or operators inside
+            do: Paddle would run it concurrently with readers of that variable.
         device: The chosen device; empty if none was chosen.
     """
 
@@ -170,6 +148,7 @@ class OpNode:
     writes_inside: list[str] = field(default_factory=list)
     initial_values: list[str] = field(default_factory=list)
     captured: list[str] = field(default_factory=list)
+    is_observed: bool = False
     device: str = ""
 
     @property
@@ -195,7 +174,7 @@ class OpNode:
     @property
     def may_write_variables(self) -> bool:
         """Whether a run of the operator may change a variable that later runs read."""
-        return self.type in _SCOPE_WRITERS or self.may_overwrite_variables
+        return self.type in SCOPE_WRITERS or self.may_overwrite_variables
 
     @property
     def may_overwrite_variables(self) -> bool:
@@ -209,8 +188,7 @@ class OpNode:
     @property
     def is_known(self) -> bool:
         """Whether the operator belongs to Paddle or this package: not a user's custom operator."""
-        is_paddles = self.type.startswith(("pd_op.", "builtin.", "cf."))
-        return is_paddles or self.is_engine or is_packed(self.type)
+        return is_known(self.type)
 
     @property
     def has_in_place_form(self) -> bool:
@@ -233,44 +211,17 @@ class OpNode:
         return any(entry is None or entry.draws(op) for entry, op in zip(converters, operators))
 
 
-def is_engine(op_name: str) -> bool:
-    """Whether an operator of type ``op_name`` is an engine operator."""
-    return op_name.startswith(ENGINE_PREFIX)
-
-
-def is_packed(op_name: str) -> bool:
-    """Whether an operator type is a recurrent layer with packed weights, or its gradient."""
-    return op_name.startswith(PACKED_PREFIX)
-
-
-def blocks_outermost_first(program: Program | Block) -> Iterator[Block]:
-    """Yields every block of a program (or inside a block), outer blocks before inner ones."""
-    pending = [program.global_block() if hasattr(program, "global_block") else program]
-    while pending:
-        block = pending.pop(0)
-        yield block
-        pending += [inner for op in block.ops if op.num_regions() > 0 for inner in op.blocks()]
-
-
-def value_id(value: Value) -> str:
-    """The id of a variable of a program, which is valid until the program is changed."""
-    return str(value.id)
-
-
-def dtype_name(dtype: Hashable) -> str:
-    """Paddle's name of a dtype, e.g. ``"float32"``."""
-    return str(dtype).rpartition(".")[2].lower()
-
-
 class BlockView:
     """The operators of one block with their reads, writes and aliases.
 
     Args:
         block: Paddle's block.
+        aliases: The aliases in its program if they are known.
     """
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, aliases: Aliases | None = None) -> None:
         self.block = block
+        self.aliases = Aliases.around(block) if aliases is None else aliases
         self.values: dict[str, Value] = {}
         self.producer: dict[str, OpNode] = {}
         self.readers: dict[str, list[OpNode]] = {}
@@ -289,6 +240,13 @@ class BlockView:
         while vid in self._root:
             vid = self._root[vid]
         return vid
+
+    def memory(self, vid: str) -> str:
+        """The name of the memory of ``vid``: equal for variables that share observed memory.
+
+        Only variables of one root have the same contents.
+        """
+        return self.aliases.memory(vid) or self.root(vid)
 
     def is_outer(self, vid: str) -> bool:
         """Whether the memory of a variable belongs to a variable of an enclosing block."""
@@ -386,12 +344,13 @@ class BlockView:
 
     def _node(self, op: Operation, index: int) -> OpNode:
         node = OpNode(op=op, index=index, type=op.name(), device=device_of(op))
-        node.reads = [self.known(value) for value in _operands(op)]
+        node.reads = [self.known(value) for value in operands_of(op)]
         node.writes = [self.known(value) for value in op.results() if value.initialized()]
         if op.num_regions() > 0:
-            node.captured = list(dict.fromkeys(self.known(value) for value in _captured(op)))
+            node.captured = list(dict.fromkeys(self.known(value) for value in captured(op)))
             node.reads += node.captured
             node.outer_writes = [self.known(value) for value in _outer_writes(op)]
+            node.outer_writes += self._written_under_other_names(node)
             for name, is_written in _named_inside(op):
                 if name in self._variables:
                     (node.outer_writes if is_written else node.reads).append(self._variables[name])
@@ -399,7 +358,7 @@ class BlockView:
         if node.type == WHILE:
             # Initial values are treated as written, since Paddle's ``while`` moves them out of
             # their variables.
-            node.initial_values = [self.known(value) for value in _operands(op)[1:]]
+            node.initial_values = [self.known(value) for value in operands_of(op)[1:]]
             node.outer_writes += node.initial_values
         node.effects = ordering_effects(op)
         for vid in node.writes:
@@ -415,7 +374,23 @@ class BlockView:
         written = [operand for operand, _ in node.overwrites]
         written += [vid for vid in node.initial_values if not self._is_fed(vid)]
         node.writes_variables = any(map(self._is_persistent, written))
+        node.is_observed = any(
+            self.aliases.is_observed(member)
+            for vid in (*(operand for operand, _ in node.overwrites), *node.writes_inside)
+            for member in self.members(vid)
+        )
         return node
+
+    def _written_under_other_names(self, node: OpNode) -> list[str]:
+        """The variables outside of ``node`` that operators inside overwrite through aliases."""
+        if not self.aliases:
+            return []
+        operands = [self.known(value) for value in operands_of(node.op)]
+        shared = {vid: self.aliases.memory(vid) for vid in (*operands, *node.captured)}
+        if not any(shared.values()):
+            return []
+        written = {self.aliases.memory(value_id(value)) for value in _written_inside(node.op)}
+        return [vid for vid, memory in shared.items() if memory in written - {None}]
 
     def _share(self, node: OpNode, vid: str) -> None:
         """Records that values with one name in the scope share the memory of the first one."""
@@ -439,8 +414,11 @@ class BlockView:
                 self._root.update(zip(node.writes, members))
 
     def _is_persistent(self, vid: str) -> bool:
-        producers = [self.producer.get(self.root(member)) for member in self.members(vid)]
-        return any(producer is None or producer.is_source for producer in producers)
+        members = self.members(vid)
+        producers = [self.producer.get(self.root(member)) for member in members]
+        return any(producer is None or producer.is_source for producer in producers) or any(
+            map(self.aliases.is_lasting, members)
+        )
 
     def _is_fed(self, vid: str) -> bool:
         producer = self.producer.get(self.root(vid))
@@ -460,8 +438,11 @@ class BlockView:
         return not any(self.readers.get(vid) for vid in node.writes)
 
     def is_overwritten(self, vid: str) -> bool:
-        """Whether an operator of the block writes its result to the memory of the variable."""
-        return any(
+        """Whether an operator of the block writes its result to the memory of the variable.
+
+        For observed memory: of any block.
+        """
+        return self.aliases.is_observed(vid) or any(
             vid == operand
             for reader in self.readers.get(vid, ())
             for operand in [*(o for o, _ in reader.overwrites), *reader.outer_writes]
@@ -489,7 +470,7 @@ def _aliased_names(block: Block) -> dict[int, str]:
     named = [
         (scope_name(op), op.operand_source(0).id)
         for op in block.ops
-        if op.name() in _SCOPE_WRITERS and op.name() in SCOPE_NAMES
+        if op.name() in SCOPE_WRITERS and op.name() in SCOPE_NAMES
     ]
     names = Counter(name for name, _ in named)
     names.update(
@@ -526,37 +507,15 @@ def put_before(op: Operation, name: str, operands: list[Any], attributes: list[A
 
 
 def is_overwritten(value: Value) -> bool:
-    """Whether an operator that reads ``value`` writes its result to the memory of ``value``."""
-    targets = (operand for op in value.all_used_ops() for operand, _ in overwritten(op))
-    return any(operand.is_same(value) for operand in targets)
-
-
-def overwritten(op: Operation) -> Iterator[tuple[Value, Value]]:
-    """Yields (operand, result) for each output that ``op`` computes in place."""
-    pairs = pairs_in_place(op)
-    if not pairs:
-        return
-    inputs, outputs = op.get_input_names(), op.get_output_names()
-    for name_in, name_out in pairs:
-        operand = op.operand_source(inputs.index(name_in))
-        result = op.result(outputs.index(name_out))
-        if not operand.initialized() or not result.initialized():
-            continue
-        if op.name() in _STATISTICS and result.use_empty() and uses_running_statistics(op.attrs()):
-            continue
-        yield operand, result
-
-
-def pairs_in_place(op: Operation) -> list[tuple[str, str]]:
-    """(input name, output name) of every output that this operator type writes over an input."""
-    if not op.name().endswith("_"):
-        return []
-    return _core.inplace_pairs(op) or _STATISTICS.get(op.name(), [])
-
-
-# (input, result) of the running statistics, which share memory although Paddle does not declare
-# them in place.
-_STATISTICS = {"pd_op.batch_norm_": [("mean", "mean_out"), ("variance", "variance_out")]}
+    """Whether an operator writes to the memory of ``value``, under its own or another name."""
+    users = value.all_used_ops()
+    if any(operand.is_same(value) for op in users for operand, _ in overwritten(op)):
+        return True
+    may_have_aliases = any(may_share(op) or op.name() == YIELD for op in users)
+    producer = value.get_defining_op()
+    if producer is None or not may_have_aliases:
+        return False
+    return Aliases.around(producer.get_parent_block()).is_observed(value_id(value))
 
 
 def ordering_effects(op: Operation) -> frozenset[str]:
@@ -597,34 +556,35 @@ def _has_dropout(attributes: Mapping[str, Any]) -> bool:
 
 def _outer_writes(op: Operation) -> Iterator[Value]:
     """Yields variables of enclosing blocks that operators inside ``op`` overwrite."""
-    captured = {value_id(value) for value in _captured(op)} if op.num_regions() else set()
+    outer = {value_id(value) for value in captured(op)} if op.num_regions() else set()
     for block in op.blocks():
         for inner in block.ops:
             operands = [operand for operand, _ in overwritten(inner)]
             for value in [*operands, *_outer_writes(inner)]:
-                if value_id(value) in captured:
+                if value_id(value) in outer:
                     yield value
 
 
-def _operands(op: Operation) -> list[Value]:
-    return [value for value in op.operands_source() if value.initialized()]
-
-
-def _captured(op: Operation) -> Iterator[Value]:
-    """Yields variables of enclosing blocks that operators inside ``op`` read."""
-    for block in op.blocks():
-        inside: set[str] = {value_id(arg) for arg in block.args()}
+def _written_inside(op: Operation) -> Iterator[Value]:
+    """Yields the variables that operators inside ``op`` overwrite."""
+    for block in op.blocks() if op.num_regions() > 0 else ():
         for inner in block.ops:
-            for value in [*_operands(inner), *_captured(inner)]:
-                if value_id(value) not in inside:
-                    yield value
-            inside.update(value_id(v) for v in inner.results() if v.initialized())
+            yield from (operand for operand, _ in overwritten(inner))
+            yield from _written_inside(inner)
 
 
 def nodes_of(program: Program | Block) -> Iterator[OpNode]:
     """The operators of all blocks of a program, or of a block and those inside."""
+    for view in _views(program):
+        yield from view.nodes
+
+
+def _views(program: Program | Block) -> Iterator[BlockView]:
+    aliases = None
     for block in blocks_outermost_first(program):
-        yield from BlockView(block).nodes
+        view = BlockView(block, aliases)
+        aliases = view.aliases
+        yield view
 
 
 def has_engines(program: Program | Block) -> bool:
@@ -701,22 +661,25 @@ def must_run_sequentially(nodes: Collection[OpNode], drawing: int) -> bool:
     native = sum(not node.is_engine and DRAW in node.effects for node in nodes)
     if drawing > 0 and drawing + native > 1:
         return True
-    # Program order also has to be enforced for writes of sub-blocks, and for operators that
-    # communicate: Paddle's executor ignores both.
-    return any(node.writes_outer_variables or COMMUNICATE in node.effects for node in nodes)
+    # Program order also has to be enforced for writes of sub-blocks and to observed memory, and for
+    # operators that communicate: Paddle's executor ignores all of these.
+    return any(
+        node.writes_outer_variables or node.is_observed or COMMUNICATE in node.effects
+        for node in nodes
+    )
 
 
 def changes_parameters(program: Program | Block) -> bool:
     """Whether an operator of a program, in any block, writes a parameter or an alias of one."""
-    views = [BlockView(block) for block in blocks_outermost_first(program)]
+    views = list(_views(program))
     sources = [node for view in views for node in view.nodes if node.type == "builtin.parameter"]
-    parameters = {vid for node in sources for vid in node.writes}
+    parameters = {views[0].memory(vid) for node in sources for vid in node.writes}
     for view in views:
         for node in view.nodes:
             written = [*(operand for operand, _ in node.overwrites), *node.outer_writes]
-            if any(view.root(m) in parameters for vid in written for m in view.members(vid)):
+            if any(view.memory(m) in parameters for vid in written for m in view.members(vid)):
                 return True
-            if node.type in _SCOPE_WRITERS or not node.is_known or node.type in _IMPLICIT_WRITERS:
+            if node.type in SCOPE_WRITERS or not node.is_known or node.type in _IMPLICIT_WRITERS:
                 return True
     return False
 
@@ -783,7 +746,7 @@ def describe(
 def slots(view: BlockView, node: OpNode) -> list[tuple[str, str]]:
     """(input name, variable id) of every tensor that an operator reads, in operand order."""
     if node.type in REGIONS:
-        cond, *_ = map(value_id, _operands(node.op))
+        cond, *_ = map(value_id, operands_of(node.op))
         return [
             (COND, cond),
             *((INITIAL_VALUES, vid) for vid in node.initial_values),
@@ -855,7 +818,7 @@ def constant_of(view: BlockView, members: list[str]) -> list[float] | list[int] 
     contents: list[Any] = []
     for vid in members:
         producer = view.producer.get(vid)
-        if producer is None or producer.type not in CONSTANTS:
+        if producer is None or producer.type not in CONSTANTS or view.aliases.is_observed(vid):
             return None
         attributes = producer.op.attrs()
         value = attributes["value"]

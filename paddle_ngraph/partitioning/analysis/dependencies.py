@@ -17,10 +17,11 @@ def memory_and_effect_dependencies(
 ) -> Mapping[OpNode, Sequence[OpNode]]:
     """Returns the predecessors of each operator of a block, other than its data dependencies.
 
-    An operator that overwrites memory follows all earlier readers of the memory, and precedes all
-    later ones. The rule also covers operators that Paddle may run in place over a member of a list:
-    Paddle checks for readers of the variable itself, and not for readers of the list. Operators
-    with the same effect (sampling, external side effect, communication) keep their order.
+    An operator that overwrites memory follows all earlier readers of the memory, under whatever
+    name, and precedes all later ones. The rule also covers operators that Paddle may run in place
+    over a member of a list: Paddle checks for readers of the variable itself, and not for readers
+    of the list. Operators with the same effect (sampling, external side effect, communication) keep
+    their order.
 
     Args:
         view: The block.
@@ -34,9 +35,9 @@ def memory_and_effect_dependencies(
     last_by_effect: dict[str, OpNode] = {}
     for node in view.nodes:
         before: list[OpNode] = []
-        read = {view.root(member) for vid in node.reads for member in view.members(vid)}
+        read = {view.memory(member) for vid in node.reads for member in view.members(vid)}
         targets = [*(operand for operand, _ in node.overwrites), *node.outer_writes]
-        overwritten = {view.root(member) for vid in targets for member in view.members(vid)}
+        overwritten = {view.memory(member) for vid in targets for member in view.members(vid)}
         if node.has_in_place_form and is_native(node):
             overwritten |= read & in_lists
         for root in read:
@@ -59,4 +60,4 @@ def _list_members(view: BlockView, is_native: Callable[[OpNode], bool]) -> set[s
     """The memory of all members of lists that operators which fall back read."""
     lists = [node for node in view.nodes if node.type == "builtin.combine"]
     read = [n for n in lists if any(map(is_native, view.readers.get(n.writes[0], ())))]
-    return {view.root(vid) for node in read for vid in node.reads}
+    return {view.memory(vid) for node in read for vid in node.reads}

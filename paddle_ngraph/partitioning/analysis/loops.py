@@ -6,18 +6,24 @@ without contents. Loop-carried values without a reader are dropped.
 Paddle's ``while`` moves its initial values out of their variables: an operator that reads one
 afterwards finds no memory. In Paddle, that depends on the order in which threads reach operators;
 with engine operators it would always happen. An initial value that has other readers, or that is a
-variable of the scope, is therefore copied.
+variable of the scope, is therefore copied. Paddle does not move an initial value that the body also
+captures: the first iteration works on its memory. If writes to it are observed, the loop gets
+another name of that memory instead of a copy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.aliases import Aliases
 from paddle_ngraph.partitioning.analysis.block_view import (
     SINKS,
     SOURCES,
     WHILE,
     blocks_outermost_first,
+    value_id,
 )
 
 
@@ -50,8 +56,19 @@ def _is_dead_output(loop: Operation, index: int) -> bool:
     )
 
 
-def copy_shared_initial_values(program: Program) -> None:
-    """Copies initial values of loops in a PIR program that have other readers, too."""
+def share_initial_values(program: Program) -> None:
+    """Gives loops of a PIR program their own names for initial values that have other readers.
+
+    The name is that of a copy, or of the same memory if writes in the loop are observed there.
+    """
+    aliases = Aliases(next(iter(blocks_outermost_first(program))))
+    for loop, index in _shared_initial_values(program):
+        is_observed = aliases.is_observed(value_id(loop.operand_source(index)))
+        _replace_initial_value(loop, index, "pd_op.share_data" if is_observed else "pd_op.assign")
+
+
+def _shared_initial_values(program: Program) -> Iterator[tuple[Operation, int]]:
+    """Yields (loop, index) of operands that are initial values with other readers."""
     loops = [
         op for block in blocks_outermost_first(program) for op in block.ops if op.name() == WHILE
     ]
@@ -59,12 +76,18 @@ def copy_shared_initial_values(program: Program) -> None:
         # Operand 0 of a loop is its condition, no initial value.
         for index in range(1, loop.num_operands()):
             value = loop.operand_source(index)
-            if value.is_dense_tensor_type() and _is_shared(value):
-                (copy,) = _core.insert_operator(loop, "pd_op.assign", [value], [value], {})
-                loop.operand(index).set_source(copy)
+            if value.is_dense_tensor_type() and _is_shared(value, loop):
+                yield loop, index
 
 
-def _is_shared(value: Value) -> bool:
+def _is_shared(value: Value, loop: Operation) -> bool:
     producer = value.get_defining_op()
     is_variable = producer is not None and producer.name() in SOURCES
-    return is_variable or len(value.all_used_ops()) > 1
+    initial = [each for each in loop.operands_source() if each.is_same(value)]
+    return is_variable or len(value.all_used_ops()) > 1 or len(initial) > 1
+
+
+def _replace_initial_value(loop: Operation, index: int, name: str) -> None:
+    value = loop.operand_source(index)
+    (own,) = _core.insert_operator(loop, name, [value], [value], {})
+    loop.operand(index).set_source(own)

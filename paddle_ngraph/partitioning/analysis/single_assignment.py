@@ -27,6 +27,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.paddle_private.names import operators
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.aliases import SHARING, Aliases, may_share
 from paddle_ngraph.partitioning.analysis.block_view import (
     COMMUNICATE,
     CONSTANTS,
@@ -35,13 +36,12 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     SINKS,
     SOURCES,
     WHILE,
-    YIELD,
     blocks_outermost_first,
     ordering_effects,
     overwritten,
-    pairs_in_place,
     value_id,
 )
+from paddle_ngraph.partitioning.analysis.operator_kinds import YIELD, pairs_in_place
 
 # In-place operators whose out-of-place variant has another name or fewer operands: (name, number of
 # operands).
@@ -50,11 +50,6 @@ _OUT_OF_PLACE_FORMS = {
     "pd_op.assign_value_": ("pd_op.assign_value", 0),
     "pd_op.full_": ("pd_op.full", 0),
 }
-# Types of operators whose result shares the memory of an operand.
-_ALIASING_NAMES = (
-    "as_strided coalesce_tensor set share_data share_var view_dtype view_shape view_slice"
-)
-_ALIASING = frozenset(f"pd_op.{name}{end}" for name in _ALIASING_NAMES.split() for end in ("", "_"))
 
 
 def to_single_assignment(program: Program) -> None:
@@ -116,7 +111,9 @@ class _Survey:
         self._homes: dict[str, tuple[Block, tuple[tuple[Operation, int], ...]]] = {}
         self._variables: dict[str, Value] = {}  # id of an alias -> the variable whose memory it has
         self._writes: dict[str, list[_Write]] = {}
-        self._look_at(next(iter(blocks_outermost_first(program))), ())
+        outermost = next(iter(blocks_outermost_first(program)))
+        self._aliases = Aliases(outermost)
+        self._look_at(outermost, ())
 
     def _look_at(self, block: Block, enclosing: tuple[tuple[Operation, int], ...]) -> None:
         for arg in block.args():
@@ -155,6 +152,7 @@ class _Survey:
         names = [variable, *(write.result for write in writes)]
         return (
             not variable.persistable
+            and not self._aliases.is_observed(value_id(variable))
             and all(map(_has_out_of_place_form, writes))
             and all(map(_has_converters, passed))
             and self._has_own_memory(variable)
@@ -187,7 +185,7 @@ class _Survey:
                 self._is_yielded_once(producer, block, index + first, None)
                 for block in range(producer.num_regions())
             )
-        return producer.name() not in SOURCES | LISTS and not _may_alias(producer)
+        return producer.name() not in SOURCES | LISTS and not may_share(producer)
 
     def _is_yielded_once(
         self, op: Operation, block: int, index: int, variable: Value | None
@@ -219,7 +217,7 @@ class _Survey:
             return _is_used_before_writes(reader)
         if reader.name() == YIELD:
             return self._is_yielded_in_place(reader, variable)
-        if reader.name() == "builtin.set_parameter" or _may_alias(reader):
+        if reader.name() == "builtin.set_parameter":
             return False
         if reader.name() in SINKS:
             return all(op.name() in SINKS | SOURCES for op in _after(reader))
@@ -241,12 +239,6 @@ class _Survey:
             if self._variables.get(value_id(value), value).is_same(variable)
         ]
         return bool(args) and all(i == 0 or args[i - 1].is_same(variable) for i in yielded_at)
-
-
-def _may_alias(op: Operation) -> bool:
-    """Whether a result may share memory with an operand that the operator does not overwrite."""
-    is_custom = not op.name().startswith(("pd_op.", "builtin.", "cf."))
-    return op.name() in _ALIASING or is_custom
 
 
 def _after(op: Operation) -> list[Operation]:
@@ -284,7 +276,7 @@ def _has_out_of_place_form(write: _Write) -> bool:
 def _is_operator(name: str) -> bool:
     """Whether Paddle has an operator of this name whose result has its own memory."""
     short = name.removeprefix("pd_op.")
-    return hasattr(operators, short) and name not in _ALIASING
+    return hasattr(operators, short) and name not in SHARING
 
 
 def _out_of_place_form(op: Operation) -> str:

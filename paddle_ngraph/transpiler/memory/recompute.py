@@ -119,7 +119,7 @@ class _RecomputeSearch:
         self._writers: dict[str, list[OpNode]] = {}
         for node in lifetimes.view.nodes:
             for vid in [*(operand for operand, _ in node.overwrites), *node.outer_writes]:
-                self._writers.setdefault(lifetimes.view.root(vid), []).append(node)
+                self._writers.setdefault(lifetimes.view.memory(vid), []).append(node)
 
     def run(self, budget: int) -> list[MemoryStep]:
         tried: set[str] = set()
@@ -235,10 +235,10 @@ class _RecomputeSearch:
         for name, value in zip(node.op.get_input_names(), node.op.operands_source()):
             if not value.initialized() or (is_batch_norm(node) and name in STATISTICS):
                 continue
-            root = self._lifetimes.view.root(str(value.id))
+            memory = self._lifetimes.view.memory(str(value.id))
             if any(
                 begin < self._position_of_node[writer] < at
-                for writer in self._writers.get(root, ())
+                for writer in self._writers.get(memory, ())
             ):
                 return True
         return False

@@ -625,6 +625,22 @@ def test_states_stay_with_the_native_predictor(tmp_path):
     assert "changes its parameters" in str(paddle_ngraph.explain(config_of(files)))
 
 
+def two_names_of_a_memory():
+    x = paddle.static.data("x", [-1, 6], "float32")
+    variable = paddle.tanh(x)
+    other = paddle._C_ops.add_(paddle._C_ops.share_data(variable), x)
+    return [x], [variable * 2.0, other * 3.0]
+
+
+def test_writes_under_another_name_stay_with_the_native_predictor(tmp_path):
+    files = save(tmp_path, two_names_of_a_memory)
+    paddle_ngraph.enable()
+    assert "memory that several variables share" in str(paddle_ngraph.explain(config_of(files)))
+    predictor = inference.create_predictor(config_of(files))
+    with engine_runs(False):
+        predict(predictor, rows())
+
+
 def test_hooks_of_operators_see_paddles(tmp_path):
     files = save(tmp_path, convnet)
     paddle_ngraph.enable()

@@ -224,28 +224,6 @@ def test_assigned_variables_are_carried() -> None:
             np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
 
 
-def test_initial_values_are_earlier_writes() -> None:
-    """The loop captures the same variable too, and overwrites it."""
-
-    def build() -> Any:
-        x, table = paddle.static.data("x", [4, WIDTH], "float32"), paddle.zeros([4, WIDTH])
-        table[:2] = x[:2]
-
-        def body(i: Any, h: Any) -> Any:
-            table[2:] = h[2:] + 1.0
-            return [i + 1, h + table]
-
-        start = [paddle.zeros([1], "int64"), table]
-        return [while_loop(lambda i, _: i < 2, body, start)[1], table]
-
-    program, x = Program(build), floats(4, WIDTH)
-    assert is_one_subgraph(program)
-    table = np.concatenate([x[:2], np.full([2, WIDTH], 2.0, "float32")])
-    total = np.concatenate([x[:2] * 3.0, np.full([2, WIDTH], 3.0, "float32")])
-    for expected, found in zip_equal([total, table], program.run(x=x)):
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
-
-
 def bound_of_a_loop() -> Any:
     x, most = paddle.static.data("x", [4, WIDTH], "float32"), paddle.to_tensor(5)
     start = [paddle.zeros([], "int64"), x * 1.0]
@@ -344,34 +322,3 @@ def next_to_print() -> Any:
 @pytest.mark.parametrize("build", [of_a_feed, of_a_parameter, next_to_print])
 def test_variables_that_keep_their_memory(build: Callable) -> None:
     assert "pd_op.increment_" in in_place(Program(build))
-
-
-# -- aliases ---------------------------------------------------------------------------------------
-
-ALIASES = {
-    "share_data": paddle._C_ops.share_data,
-    "share_data_": paddle._C_ops.share_data_,
-    "view_shape": lambda x: paddle._C_ops.view_shape(x, [WIDTH, 4]),
-}
-
-
-@pytest.mark.parametrize("alias", ALIASES)
-def test_an_alias_observes_a_write(alias):
-    """A reader that shares the memory of a variable reads later versions, too."""
-
-    def build() -> Any:
-        x = paddle.static.data("x", [4, WIDTH], "float32")
-        y = paddle.tanh(x)
-        shared = ALIASES[alias](y)
-        paddle._C_ops.add_(y, x)
-        return paddle.cast(shared, "float32") + 1.0, paddle.exp(x)
-
-    program = in_order(build)
-    assert "pd_op.add_" in in_place(program)
-    x = floats(4, WIDTH)
-    expected = program.run(engine=False, x=x)
-    paddle_ngraph.reset_stats()
-    for _ in range(3):
-        for actual, wanted in zip(program.run(x=x), expected):
-            np.testing.assert_allclose(actual, wanted, rtol=1e-6)
-    assert paddle_ngraph.stats()["engine_runs"] > 0
