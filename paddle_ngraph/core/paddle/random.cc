@@ -19,12 +19,16 @@ void sample(const std::vector<RandomSample>& samples, const std::vector<void*>& 
   inject_fault(Step::kDraw);
 }
 
+RandomState::RandomState() : engine_(*phi::DefaultCPUGenerator()->GetCPUEngine()) {}
+
+void RandomState::restore() const { *phi::DefaultCPUGenerator()->GetCPUEngine() = engine_; }
+
 StreamGuard::StreamGuard(bool samples) {
-  if (samples) before_ = *phi::DefaultCPUGenerator()->GetCPUEngine();
+  if (samples) before_.emplace();
 }
 
 StreamGuard::~StreamGuard() {
-  if (before_) *phi::DefaultCPUGenerator()->GetCPUEngine() = *before_;
+  if (before_) before_->restore();
 }
 
 }  // namespace paddle_ngraph

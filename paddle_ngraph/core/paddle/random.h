@@ -15,6 +15,20 @@ namespace paddle_ngraph {
 // but nothing is stored.
 void sample(const std::vector<RandomSample>& samples, const std::vector<void*>& outputs);
 
+// A copy of the generator that paddle.seed sets.
+class RandomState {
+ public:
+  RandomState();
+
+  // Sets the generator to this state.
+  void restore() const;
+
+  bool operator==(const RandomState& other) const { return engine_ == other.engine_; }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
 // At its end, restores the generator that paddle.seed sets, unless used() has been called: a failed
 // run samples nothing.
 class StreamGuard {
@@ -27,7 +41,7 @@ class StreamGuard {
   void used() { before_.reset(); }
 
  private:
-  std::optional<std::mt19937_64> before_;
+  std::optional<RandomState> before_;
 };
 
 }  // namespace paddle_ngraph
