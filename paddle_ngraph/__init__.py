@@ -40,6 +40,8 @@ from paddle_ngraph.api import (
     stats,
     transpile,
     use_ngraph,
+    verified_runs,
+    verify,
     wait_for_compiles,
 )
 from paddle_ngraph.conversion.registry import Limit, Role, converter
@@ -80,6 +82,8 @@ __all__ = [
     "transpile",
     "use_mkl_packed",
     "use_ngraph",
+    "verified_runs",
+    "verify",
     "wait_for_compiles",
 ]
 

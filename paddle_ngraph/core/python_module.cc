@@ -689,6 +689,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("root_scope", &root_scope, py::arg("scope"), "Addresses, in and out.");
   py::class_<RandomState>(module, "RandomState", "Paddle's random generator, as it is now.")
       .def(py::init())
+      .def_static("of", &RandomState::of, py::arg("words"))
+      .def("words", &RandomState::words)
       .def("restore", &RandomState::restore)
       .def("__eq__",
            [](const RandomState& state, const RandomState& other) { return state == other; });

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.errors import NgraphError, summarized
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
+from paddle_ngraph.paddle_private.protocols import Tensor
 from paddle_ngraph.partitioning.analysis.block_view import CONSTANTS
 from paddle_ngraph.utils.dtypes import DTYPES
 from paddle_ngraph.verification.comparison import Difference, SubgraphRun, compare
@@ -36,12 +37,17 @@ class Located:
 
 def rerun(run: SubgraphRun) -> list[Difference]:
     """Compares a function that is built anew with Paddle's kernels."""
+    return rerun_with_results(run)[0]
+
+
+def rerun_with_results(run: SubgraphRun) -> tuple[list[Difference], list[Tensor]]:
+    """As :func:`rerun`, with the results of the function."""
     native, stream = run.natively()
     engine, own_stream = run.by_new_function()
     found = compare(run, engine, native)
     if run.is_stochastic and stream != own_stream:
         found.append(random_difference())
-    return found
+    return found, engine
 
 
 def random_difference() -> Difference:
@@ -113,9 +119,7 @@ class _Search:
 
     def _cut(self, ops: Sequence[Op], values: Values) -> SubgraphRun:
         graph = cut(self._run.graph, ops)
-        known = {**values, **dict(zip(_ids(self._run.graph), self._run.given))}
-        tensors = [known[number] for number in _ids(graph)]
-        return replace(self._run, graph=graph, given=tensors, known_text="")
+        return self._run.of(graph, values)
 
 
 def _first(count: int, is_wrong: Callable[[int], bool]) -> int:

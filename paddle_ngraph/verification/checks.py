@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +15,10 @@ from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.paddle_private.protocols import Tensor
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
+from paddle_ngraph.verification import reproducer
 from paddle_ngraph.verification.bisection import Located, locate, random_difference
 from paddle_ngraph.verification.comparison import Difference, SubgraphRun, compare
+from paddle_ngraph.verification.reproducer import Reproducer
 
 # Mismatches whose data is retained for a reproducer; later ones are only counted.
 MAX_MISMATCHES = 4
@@ -27,16 +32,40 @@ class Mismatch:
         differences: The wrong results; the first one is that of the first operator.
         located: The operator by which a result becomes wrong.
         run: The data of the run.
+        results: Its results by the engine.
     """
 
     differences: list[Difference]
     located: Located
     run: SubgraphRun
+    results: list[Tensor]
 
     @property
     def operator(self) -> str:
         """The type of the operator by which a result becomes wrong; empty if there is none."""
         return self.located.op.type if self.located.op is not None else ""
+
+    @property
+    def reproducer(self) -> Reproducer:
+        """The run as others can run it again."""
+        return reproducer.recorded(self.run, self.results)
+
+    def save(self, path: str | os.PathLike[str], shapes_only: bool = False) -> str:
+        """Saves a reproducer for ``python -m paddle_ngraph replay``.
+
+        Args:
+            path: The file.
+            shapes_only: Whether it holds shapes and ranges instead of inputs and results.
+
+        Returns:
+            The sentence that tells what the file holds.
+
+        Raises:
+            NgraphError: The file would be too large, or cannot be written.
+        """
+        arrays = reproducer.contents(self.reproducer, shapes_only)
+        reproducer.save(path, arrays)
+        return reproducer.summary(arrays)
 
     def __str__(self) -> str:
         first = self.differences[0]
@@ -61,6 +90,18 @@ class Log:
     wrong: int = 0
     unchecked: dict[str, int] = field(default_factory=dict)
     mismatches: list[Mismatch] = field(default_factory=list)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether runs were compared, and none was wrong."""
+        return self.checked > 0 and not self.wrong
+
+    def __str__(self) -> str:
+        lines = [f"{self.checked} runs of subgraphs compared with Paddle, {self.wrong} wrong"]
+        lines += [f"{count} not compared: {reason}" for reason, count in self.unchecked.items()]
+        if not self.checked and not self.unchecked:
+            lines.append("no function of the engine has run: see paddle_ngraph.explain")
+        return "\n".join([*lines, *map(str, self.mismatches)])
 
 
 @dataclass
@@ -96,6 +137,22 @@ def reset() -> None:
         log = Log()
 
 
+@contextmanager
+def collected() -> Iterator[Log]:
+    """Has checks add to a log of their own inside ``with``, of subgraphs as if they were new."""
+    global log
+    with _lock:
+        before, log = log, Log()
+        found = log
+    _subjects.clear()
+    try:
+        yield found
+    finally:
+        with _lock:
+            log = before
+        _subjects.clear()
+
+
 def check_run(text: str, given: list[Tensor], found: list[Tensor], random: Any) -> None:
     """Compares a run of a function with Paddle's kernels. Called by the C++ engine.
 
@@ -129,7 +186,7 @@ def _check(subject: _Subject, run: SubgraphRun, found: list[Tensor]) -> None:
     if not is_new:
         return
     differences.sort(key=lambda each: _position(run.graph, each))
-    mismatch = Mismatch(differences, locate(run, differences[0]), run)
+    mismatch = Mismatch(differences, locate(run, differences[0]), run, found)
     with _lock:
         if is_retained:
             log.mismatches.append(mismatch)

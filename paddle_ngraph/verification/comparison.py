@@ -75,6 +75,18 @@ class SubgraphRun:
         """The graph string."""
         return self.known_text or self.graph.to_string()
 
+    def of(self, graph: Graph, values: Values) -> SubgraphRun:
+        """The run of some of its operators.
+
+        Args:
+            graph: The operators.
+            values: Results of the other operators.
+        """
+        own = [spec.id for spec in (*self.graph.inputs, *self.graph.states)]
+        known = {**values, **dict(zip(own, self.given))}
+        given = [known[spec.id] for spec in (*graph.inputs, *graph.states)]
+        return SubgraphRun(graph, given, self.random)
+
     @property
     def results(self) -> list[TensorSpec]:
         """The tensors that the run computes: outputs, then new states."""

@@ -3,6 +3,8 @@
 // operators would have generated.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <random>
 #include <vector>
@@ -19,6 +21,11 @@ void sample(const std::vector<RandomSample>& samples, const std::vector<void*>& 
 class RandomState {
  public:
   RandomState();
+
+  // The state in kNumWords words, and the state that words() returned; other words give some state.
+  static constexpr size_t kNumWords = std::mt19937_64::state_size + 1;
+  std::vector<uint64_t> words() const;
+  static RandomState of(const std::vector<uint64_t>& words);
 
   // Sets the generator to this state.
   void restore() const;
