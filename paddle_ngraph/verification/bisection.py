@@ -7,17 +7,31 @@ before them as they were, and only then from the front.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.errors import NgraphError, summarized
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 from paddle_ngraph.paddle_private.protocols import Tensor
-from paddle_ngraph.partitioning.analysis.block_view import CONSTANTS
+from paddle_ngraph.partitioning.analysis.block_view import (
+    CAPTURED,
+    COND,
+    CONSTANTS,
+    INITIAL_VALUES,
+)
 from paddle_ngraph.utils.dtypes import DTYPES
 from paddle_ngraph.verification.comparison import Difference, SubgraphRun, compare
-from paddle_ngraph.verification.evaluation import Evaluation, Values, draws, read_by, results_of
+from paddle_ngraph.verification.evaluation import (
+    Evaluation,
+    Values,
+    array_of,
+    draws,
+    read_by,
+    results_of,
+)
 
 
 @dataclass(frozen=True)
@@ -30,9 +44,9 @@ class Located:
         run: The run of these operators only; ``None`` if it could not be narrowed.
     """
 
-    op: Op | None
+    op: Op | None = field(repr=False)
     text: str
-    run: SubgraphRun | None = None
+    run: SubgraphRun | None = field(default=None, repr=False)
 
 
 def rerun(run: SubgraphRun) -> list[Difference]:
@@ -64,6 +78,12 @@ def locate(run: SubgraphRun, wrong: Difference) -> Located:
         return _Search(run, wrong).locate()
     except Exception as error:  # a kernel that cannot run alone, for example
         return Located(op, f"{_named(op)}, not narrowed: {summarized(str(error))}")
+
+
+def in_order(graph: Graph, differences: Iterable[Difference]) -> list[Difference]:
+    """The differences in the order of the operators that compute the results."""
+    position = {spec.id: n for n, op in enumerate(graph.ops) for spec in results_of(op)}
+    return sorted(differences, key=lambda each: position.get(each.tensor, len(graph.ops)))
 
 
 def _producer(graph: Graph, tensor: int) -> Op | None:
@@ -101,25 +121,44 @@ class _Search:
         op, chosen = ops[end - 1], ops[start:end]
         if not self._is_wrong(chosen, values):
             chosen = ops[:end]
+        narrow = self._run.of(cut(self._run.graph, chosen), values)
+        if op.blocks and len(chosen) == 1 and (inner := _locate_inside(op, narrow, values)):
+            return inner
         text = _named(op)
         if len(chosen) > 1:
             names = " → ".join(each.type.removeprefix("pd_op.") for each in chosen[-6:])
             dots = "… → " if len(chosen) > 6 else ""
             text += f", only after the operators before it ({dots}{names}): a pass over the model"
-        return Located(op, text, self._cut(chosen, values))
+        return Located(op, text, narrow)
 
     def _is_wrong(self, ops: Sequence[Op], values: Values) -> bool:
-        cut = self._cut(ops, values)
-        if not cut.results:
-            return False
+        narrow = self._run.of(cut(self._run.graph, ops), values)
         try:
-            return bool(rerun(cut))
+            return bool(narrow.results and rerun(narrow))
         except (NgraphError, RuntimeError, ValueError):  # it has no function of its own
             return False
 
-    def _cut(self, ops: Sequence[Op], values: Values) -> SubgraphRun:
-        graph = cut(self._run.graph, ops)
-        return self._run.of(graph, values)
+
+def _locate_inside(op: Op, run: SubgraphRun, values: Values) -> Located | None:
+    """Finds the operator inside a loop or branch, by the body alone: its first iteration."""
+    known = {**values, **dict(zip(_ids(run.graph), run.given))}
+    body = op.blocks[0]
+    if len(op.blocks) == 2:
+        (condition,) = op.inputs[COND]
+        body = op.blocks[0 if np.all(array_of(known[condition.id])) else 1]
+    read = [*op.inputs[INITIAL_VALUES], *op.inputs[CAPTURED]]
+    produced = {spec.id for inner in body.ops for spec in inner.output_specs()}
+    outputs = [spec for spec in dict.fromkeys(body.outputs) if spec.id in produced]
+    graph = replace(body, outputs=outputs, adapts=run.graph.adapts)
+    inner = SubgraphRun(graph, [known[spec.id] for spec in read], run.random)
+    try:
+        differences = in_order(graph, rerun(inner))
+    except (NgraphError, RuntimeError, ValueError):  # the body has no function of its own
+        return None
+    if not differences:
+        return None
+    located = locate(inner, differences[0])
+    return replace(located, text=f"{located.text}, in the body of {_named(op)}")
 
 
 def _first(count: int, is_wrong: Callable[[int], bool]) -> int:

@@ -16,7 +16,7 @@ from paddle_ngraph.paddle_private.protocols import Tensor
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 from paddle_ngraph.verification import reproducer
-from paddle_ngraph.verification.bisection import Located, locate, random_difference
+from paddle_ngraph.verification.bisection import Located, in_order, locate, random_difference
 from paddle_ngraph.verification.comparison import Difference, SubgraphRun, compare
 from paddle_ngraph.verification.reproducer import Reproducer
 
@@ -38,7 +38,7 @@ class Mismatch:
     differences: list[Difference]
     located: Located
     run: SubgraphRun
-    results: list[Tensor]
+    results: list[Tensor] = field(repr=False)
 
     @property
     def operator(self) -> str:
@@ -185,17 +185,9 @@ def _check(subject: _Subject, run: SubgraphRun, found: list[Tensor]) -> None:
         is_retained = len(log.mismatches) < MAX_MISMATCHES
     if not is_new:
         return
-    differences.sort(key=lambda each: _position(run.graph, each))
+    differences = in_order(run.graph, differences)
     mismatch = Mismatch(differences, locate(run, differences[0]), run, found)
     with _lock:
         if is_retained:
             log.mismatches.append(mismatch)
     warnings.warn(f"paddle_ngraph: {mismatch}", stacklevel=2)
-
-
-def _position(graph: Graph, difference: Difference) -> int:
-    """The index of the operator that computes a result."""
-    for index, op in enumerate(graph.ops):
-        if any(spec.id == difference.tensor for spec in op.output_specs()):
-            return index
-    return len(graph.ops)

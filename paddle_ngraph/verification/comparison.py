@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -65,10 +65,10 @@ class SubgraphRun:
         known_text: The graph string, if it is known.
     """
 
-    graph: Graph
-    given: list[Tensor]
-    random: Any
-    known_text: str = ""
+    graph: Graph = field(repr=False)
+    given: list[Tensor] = field(repr=False)
+    random: Any = field(repr=False)
+    known_text: str = field(default="", repr=False)
 
     @cached_property
     def text(self) -> str:
@@ -159,6 +159,7 @@ class Reference:
         self._evaluation: Evaluation | None = None
         self._exact: Values = {}
         self._spreads: dict[int, Spread] = {}
+        self._samples = 0
 
     def exact(self, tensor: int) -> np.ndarray:
         """The float64 result."""
@@ -168,13 +169,23 @@ class Reference:
                 self._exact = self._evaluation.run(self._run.given)
         return array_of(self._exact[tensor])
 
-    def spread(self, tensor: int) -> Spread:
-        """The effect of rounding errors on a result."""
+    def unexplained(self, tensor: int, engine: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+        """Where rounding errors do not explain a result of the engine.
+
+        Args:
+            tensor: The id of the result.
+            engine: The result.
+            wrong: Where an explanation is needed. Samples are added until there is one.
+        """
         if not self._spreads:
             self._spreads = {spec.id: Spread(self.exact(spec.id)) for spec in self._run.results}
-            for seed in range(SAMPLES):
-                self._sample(Noise(self._run.rounding.noise, seed))
-        return self._spreads[tensor]
+        rounding = self._run.rounding
+        while True:
+            wrong = wrong & ~self._spreads[tensor].explains(engine, rounding)
+            if self._samples == SAMPLES or not wrong.any():
+                return wrong
+            self._sample(Noise(rounding.noise, self._samples))
+            self._samples += 1
 
     def _sample(self, noise: Noise) -> None:
         assert self._evaluation is not None
@@ -233,7 +244,7 @@ def _judge(
     if not is_as_exact(exact, engine, native):
         wrong = where & ~is_nearer(exact, engine, native)
         if wrong.any():
-            wrong &= ~reference.spread(tensor).explains(engine, run.rounding)
+            wrong = reference.unexplained(tensor, engine, wrong)
         if wrong.any():
             return _sentence(engine, native, exact, wrong)
     if tolerances is not None and relative <= MAX_TOLERANCE:

@@ -42,6 +42,14 @@ RandomState RandomState::of(const std::vector<uint64_t>& words) {
   return state;
 }
 
+bool RandomState::operator==(const RandomState& other) const {
+  std::mt19937_64 ours = engine_, theirs = other.engine_;
+  for (size_t i = 0; i < std::mt19937_64::state_size; ++i) {
+    if (ours() != theirs()) return false;
+  }
+  return true;
+}
+
 void RandomState::restore() const { *phi::DefaultCPUGenerator()->GetCPUEngine() = engine_; }
 
 StreamGuard::StreamGuard(bool samples) {

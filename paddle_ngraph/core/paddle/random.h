@@ -30,7 +30,9 @@ class RandomState {
   // Sets the generator to this state.
   void restore() const;
 
-  bool operator==(const RandomState& other) const { return engine_ == other.engine_; }
+  // Whether the same numbers follow. Then the words may still differ: which of the numbers so far
+  // they begin with is arbitrary.
+  bool operator==(const RandomState& other) const;
 
  private:
   std::mt19937_64 engine_;
