@@ -41,6 +41,8 @@ from paddle_ngraph.api import (
     stats,
     transpile,
     use_ngraph,
+    verified_runs,
+    verify,
     wait_for_compiles,
 )
 from paddle_ngraph.errors import NgraphError
@@ -88,6 +90,8 @@ __all__ = [
     "transpile",
     "use_mkl_packed",
     "use_ngraph",
+    "verified_runs",
+    "verify",
     "wait_for_compiles",
 ]
 

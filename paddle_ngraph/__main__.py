@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from paddle_ngraph.transpiler.distribution_transpiler import (
         DistributionOptions,
     )
+    from paddle_ngraph.verification.reproducer import Reproducer
 
 
 _PROGRAM = "paddle-ngraph"  # the entry point in pyproject.toml
@@ -130,6 +131,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_json(explain)
     explain.set_defaults(command=_explain)
+
+    _add_verification(commands)
 
     save = commands.add_parser(
         "save",
@@ -346,6 +349,61 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_verification(commands: Any) -> None:
+    verify = commands.add_parser(
+        "verify",
+        help="compare the results of a saved model with Paddle's",
+        description=_verify.__doc__,
+    )
+    verify.add_argument(
+        "model", help="a folder, a .json or .pdmodel file, or its path without the extension"
+    )
+    verify.add_argument(
+        "--shapes",
+        nargs="+",
+        default=[],
+        metavar="NAME=SIZExSIZE",
+        help="shapes of inputs (default: 2 for each dynamic dimension)",
+    )
+    verify.add_argument(
+        "--inputs", metavar="FILE", help="an .npz file of the inputs by name (default: random)"
+    )
+    verify.add_argument("--seed", type=int, default=0, help="for random inputs")
+    _add_reproducer(verify, "save a reproducer of the first wrong subgraph")
+    verify.set_defaults(command=_verify)
+
+    replay = commands.add_parser(
+        "replay", help="run the subgraph of a reproducer again", description=_replay.__doc__
+    )
+    replay.add_argument("file", help="the reproducer")
+    replay.add_argument("--seed", type=int, default=0, help="for a reproducer of shapes only")
+    replay.add_argument(
+        "--save-intermediates",
+        metavar="FILE",
+        help="an .npz file of all results: by the engine, by Paddle and in float64",
+    )
+    replay.set_defaults(command=_replay)
+
+    bisect = commands.add_parser(
+        "bisect",
+        help="find the operator by which a reproducer becomes wrong",
+        description=_bisect.__doc__,
+    )
+    bisect.add_argument("file", help="the reproducer")
+    bisect.add_argument("--seed", type=int, default=0, help="for a reproducer of shapes only")
+    _add_reproducer(bisect, "save a reproducer of these operators only")
+    bisect.set_defaults(command=_bisect)
+
+
+def _add_reproducer(parser: argparse.ArgumentParser, meaning: str) -> None:
+    parser.add_argument("--save", metavar="FILE", help=meaning)
+    parser.add_argument(
+        "--shapes-only",
+        action="store_true",
+        help="save shapes and ranges instead of inputs and results",
+    )
+
+
 def _run(options: argparse.Namespace) -> int:
     """Run SCRIPT as __main__ with the engine switched on; the script needs no change."""
     script = Path(options.script)
@@ -400,6 +458,72 @@ def _explain(options: argparse.Namespace) -> int:
             _print(f"{program}:")
         _print(api.explain(saved_model.SavedModel.at(program).config()))
     return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    """Run a saved model once with every subgraph compared with Paddle's kernels, judged in float64.
+    Print the operator by which a result becomes wrong. The exit status is 0 if all are right, 1 if
+    one is wrong or none could be compared."""
+    library.load()
+    from paddle_ngraph.frontends import verified_use
+    from paddle_ngraph.verification import reproducer
+
+    arrays = None if options.inputs is None else reproducer.read_arrays(options.inputs)
+    log = verified_use.verify_model(options.model, _shapes(options.shapes), arrays, options.seed)
+    _print(log)
+    for mismatch in log.mismatches[:1]:
+        _save_reproducer(mismatch.reproducer, options)
+    return 0 if log.is_right else 1
+
+
+def _save_reproducer(found: Reproducer, options: argparse.Namespace) -> None:
+    from paddle_ngraph.verification import reproducer
+
+    if options.save is None:
+        return
+    arrays = reproducer.contents(found, options.shapes_only)
+    _print(f"{options.save} will hold {reproducer.summary(arrays)}")
+    reproducer.save(options.save, arrays)
+
+
+def _replay(options: argparse.Namespace) -> int:
+    """Run the subgraph of a reproducer by a function that is built anew, and compare the results
+    with Paddle's. Print the operators with the largest errors. The exit status is 1 if a result is
+    wrong. A reproducer is a program: run one of a stranger as you would run a model of his."""
+    library.load()
+    from paddle_ngraph.verification import bisection, intermediates, reproducer
+
+    found = reproducer.load(options.file, options.seed)
+    _print(f"recorded with {found.versions}, FLAGS_ngraph_precision={found.precision}")
+    with found.recorded_flags():
+        differences, engine = bisection.rerun_with_results(found.run)
+        _print("\n".join(f"{each.name}: {each.text}" for each in differences) or "right")
+        if others := found.other_results(engine):
+            _print(f"not as recorded, bit by bit: {', '.join(others)}")
+        results = intermediates.intermediates(found.run)
+    _print(intermediates.table(results))
+    if options.save_intermediates is not None:
+        reproducer.save(options.save_intermediates, intermediates.arrays_of(results))
+    return 1 if differences else 0
+
+
+def _bisect(options: argparse.Namespace) -> int:
+    """Find the operator by which the results of a reproducer become wrong, and the operators before
+    it that this takes. The exit status is 1 if there is one."""
+    library.load()
+    from paddle_ngraph.verification import bisection, reproducer
+
+    found = reproducer.load(options.file, options.seed)
+    with found.recorded_flags():
+        differences = bisection.rerun(found.run)
+        if not differences:
+            _print("right")
+            return 0
+        located = bisection.locate(found.run, differences[0])
+    _print(f"{differences[0].name}: {differences[0].text}\nwrong at {located.text}")
+    if located.run is not None:
+        _save_reproducer(reproducer.recorded(located.run), options)
+    return 1
 
 
 def _save(options: argparse.Namespace) -> int:

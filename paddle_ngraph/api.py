@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from paddle_ngraph.transpiler.memory_transpiler import MemoryReport
     from paddle_ngraph.transpiler.pipeline_transpiler import Pipeline
     from paddle_ngraph.transpiler.server_transpiler import ServerForm
+    from paddle_ngraph.verification.checks import Log
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -710,6 +711,50 @@ def wait_for_compiles(timeout: float | None = None) -> bool:
     from paddle_ngraph.partitioning import background_compile
 
     return background_compile.wait(timeout)
+
+
+def verify(target: Any, inputs: Any, fetch_list: Sequence[Any] | None = None) -> Log:
+    """Uses a program, predictor, layer or function, and compares the engine with Paddle.
+
+    Each subgraph that the engine runs is also run by Paddle, on copies of its inputs and with the
+    same random numbers. A result that differs by more than rounding, judged in float64, is
+    reported with the operator by which it becomes wrong. The use is real: a program that trains
+    takes a step.
+
+    Example::
+
+        report = paddle_ngraph.verify(program, {"x": x}, fetch_list=[loss])
+        print(report)
+        for mismatch in report.mismatches:
+            print(mismatch.save("wrong.npz"))
+
+    Args:
+        target: A static program, which runs once in the current scope; a predictor of Paddle
+            Inference; a layer or function of dynamic mode, which is called three times, compiled
+            if it is not.
+        inputs: The feed of a program; the inputs of a predictor, by name or in their order; the
+            arguments of a layer or function. Arrays become tensors.
+        fetch_list: For a program, as in ``Executor.run``.
+
+    Returns:
+        A ``Log``: ``is_right``, the numbers of runs ``checked`` and ``wrong``, the reasons of
+        ``unchecked`` ones, and the ``mismatches``, each of which can ``save`` a reproducer.
+
+    Raises:
+        NgraphError: The engine is missing, or the arguments do not belong together.
+    """
+    library.load()
+    from paddle_ngraph.frontends import verified_use
+
+    return verified_use.verify(target, inputs, fetch_list)
+
+
+def verified_runs() -> Log:
+    """Returns the results of the runs that ``FLAGS_ngraph_verify`` has compared with Paddle."""
+    library.load()
+    from paddle_ngraph.verification import checks
+
+    return checks.log
 
 
 def _switch(on: bool) -> None:

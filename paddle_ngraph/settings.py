@@ -28,6 +28,8 @@ class PolicySettings:
         min_interval_us: Subgraphs that Paddle runs in fewer microseconds run natively.
         background_compile: ``auto``, ``1`` or ``0``: whether Paddle runs subgraphs during builds.
         strict: Whether a subgraph that the engine cannot run is an error.
+        verify: One run of the engine in this many, of each subgraph, is compared with Paddle's
+            kernels; 0: none.
         use_mkl_packed: Whether recurrent layers of programs run with packed weights.
         mkl_packed_provider: ``auto``, ``mkl`` or ``onednn``: the library of packed matmuls.
 
@@ -136,6 +138,7 @@ class PolicySettings:
     min_interval_us: int = 60
     background_compile: str = "auto"
     strict: bool = False
+    verify: int = 0
     use_mkl_packed: bool = True
     mkl_packed_provider: str = "auto"
 

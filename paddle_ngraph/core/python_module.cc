@@ -57,6 +57,7 @@
 #include "core/paddle/program_fingerprint.h"
 #include "core/paddle/python_lists.h"
 #include "core/paddle/python_tensors.h"
+#include "core/paddle/random.h"
 #include "core/paddle/rows.h"
 #include "core/paddle/saved_tensors.h"
 #include "core/paddle/scopes.h"
@@ -368,6 +369,32 @@ class ArrayIO {
   NgraphIO io_;
 };
 
+// Builds a function of a graph without any cache, and runs it on copies of the inputs and states.
+py::list run_new_function(const std::string& graph,
+                          const std::vector<const phi::DenseTensor*>& tensors) {
+  std::vector<phi::DenseTensor> results;
+  {
+    const py::gil_scoped_release released;
+    const auto engine = NgraphEngine::of(graph);
+    engine->require_inputs(tensors.size());
+    std::vector<phi::DenseTensor> copies;
+    for (const auto* tensor : tensors) {
+      copies.push_back(tensor->initialized() ? copy_of(*tensor) : phi::DenseTensor());
+    }
+    results.resize(engine->num_outputs());
+    NgraphIO io;
+    for (auto& copy : copies) io.inputs.push_back(&copy);
+    for (auto& result : results) io.outputs.push_back(&result);
+    io.num_states = engine->num_states();
+    io.state_outputs.assign(io.num_states, nullptr);
+    engine->build_ng_function(io)->run(io);
+    for (size_t i = copies.size() - io.num_states; i < copies.size(); ++i) {
+      results.push_back(std::move(copies[i]));
+    }
+  }
+  return copied_list(std::move(results));
+}
+
 struct ExclusiveSectionScope {
   std::unique_ptr<ExclusiveSection> section;
 };
@@ -660,6 +687,15 @@ PYBIND11_MODULE(_core, module) {
   module.def("allow_more_threads_than_cores", &allow_more_threads_than_cores, py::arg("allowed"),
              "For tests: use the requested number of threads, even if there are fewer cores.");
   module.def("root_scope", &root_scope, py::arg("scope"), "Addresses, in and out.");
+  py::class_<RandomState>(module, "RandomState", "Paddle's random generator, as it is now.")
+      .def(py::init())
+      .def_static("of", &RandomState::of, py::arg("words"))
+      .def("words", &RandomState::words)
+      .def("restore", &RandomState::restore)
+      .def("__eq__",
+           [](const RandomState& state, const RandomState& other) { return state == other; });
+  module.def("run_new_function", &run_new_function, py::arg("graph"), py::arg("tensors"),
+             "Builds a function, and returns its outputs and new states for inputs and states.");
   module.def("guards_hold", &guards_hold, py::arg("words"), py::arg("sizes"));
   py::class_<OwnedScope>(module, "OwnedScope", "A scope of Paddle's that ends with this object.")
       .def(py::init<py::object, py::object>(), py::arg("scope"), py::arg("end"))

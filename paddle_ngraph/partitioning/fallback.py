@@ -75,7 +75,7 @@ def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
     if program is None:
         try:
             graph = Graph.from_string(text)
-            _require_kernels(graph)
+            require_kernels(graph)
             if _name(text) not in _recorded_graphs:
                 program_of(graph, dtypes, as_declared=False)
             program = FallbackProgram(graph, dtypes)
@@ -85,7 +85,7 @@ def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
     _release(text, dtypes, program)
 
 
-def _require_kernels(graph: Graph) -> None:
+def require_kernels(graph: Graph) -> None:
     """Raises NgraphError for bfloat16 operators without a usable CPU kernel of Paddle.
 
     Without any kernel, Paddle reads freed memory. With only a oneDNN kernel, results may be wrong

@@ -1,14 +1,9 @@
 """Runs a random program by Paddle and by the engine, and judges whether they agree.
 
-Values that agree to float32 rounding are right; integers and bools have to be equal. A difference
-beyond that is a fault of the engine, unless the program itself is ill-conditioned: a comparison of
-two rounded values, a kink, a sum that cancels. Ill-conditioning is measured, only for values that
-differ, with Monte Carlo arithmetic: Paddle runs the same lines in float64, with noise of the size
-of a float32 rounding error on the operands and the result of each operator that rounds (and, by
-differentiation, in its gradient). The engine is wrong where its distance from the noiseless float64
-result exceeds the noise, and that of plain Paddle. Operators that only move or select elements, and
-arithmetic of short values, get no noise: ties and zeros that are exact stay exact there, and have
-to be treated exactly as in Paddle.
+The judgement is that of :mod:`paddle_ngraph.verification.judgement`; here the lines of the program
+run in float64, and noise reaches gradients by differentiation. Operators that only move or select
+elements, and arithmetic of short values, get no noise: ties and zeros that are exact stay exact
+there, and have to be treated exactly as in Paddle.
 """
 
 from __future__ import annotations
@@ -22,14 +17,18 @@ import numpy as np
 import paddle
 
 import paddle_ngraph
+from paddle_ngraph.verification.judgement import (
+    FLOAT32,
+    SAMPLES,
+    Spread,
+    differences,
+    is_nearer,
+)
 from tests.fuzz.programs import Line, Program
 
 Real = Literal["float32", "float64"]
 
-RTOL, ATOL = 1e-5, 1e-6
-NOISE = 4 * 2.0**-23
-SAMPLES = 24
-SPREAD = 6.0  # times the spread of the samples
+NOISE = FLOAT32.noise
 
 
 @dataclass
@@ -310,12 +309,7 @@ def _noise(value: Any) -> Any:
 def _differences(native: np.ndarray, engine: np.ndarray) -> np.ndarray:
     if native.shape != engine.shape or native.dtype != engine.dtype:
         raise Mismatch(f"{engine.dtype} {engine.shape} instead of {native.dtype} {native.shape}")
-    if native.dtype.kind != "f":
-        return np.asarray(native != engine)
-    finite = np.abs(native[np.isfinite(native)])
-    scale = min(1.0, float(finite.max())) if finite.size else 1.0
-    close = np.isclose(engine, native, rtol=RTOL, atol=ATOL * max(scale, 0.1), equal_nan=True)
-    return np.asarray(~close)
+    return differences(native, engine)
 
 
 def _judge(
@@ -329,9 +323,14 @@ def _judge(
     noisy = Built(program, "float64", noisy=True, rows=rows)
     samples = [noisy.run(engine=False, seed=100 * n)[0] for n in range(SAMPLES)]
     for name, where in suspects.items():
-        sampled = [sample[name] for sample in samples]
-        explained = _explained(exact[name], sampled, engine[name])
-        wrong = where & ~explained & ~_is_nearer(exact[name], engine[name], native[name])
+        spread = Spread(exact[name])
+        for sample in samples:
+            spread.add(sample[name])
+        wrong = (
+            where
+            & ~spread.explains(engine[name])
+            & ~is_nearer(exact[name], engine[name], native[name])
+        )
         if wrong.any():
             place = tuple(int(n) for n in np.argwhere(wrong)[0])
             raise Mismatch(
@@ -340,27 +339,3 @@ def _judge(
                 f"elements, first at {place}: engine {engine[name][place]!r}, native "
                 f"{native[name][place]!r}, in float64 {exact[name][place]!r}"
             )
-
-
-def _is_nearer(exact: np.ndarray, engine: np.ndarray, native: np.ndarray) -> np.ndarray:
-    """Where the engine is at least as near to the exact result as plain Paddle is."""
-    if exact.dtype.kind != "f":
-        return np.zeros(exact.shape, bool)
-    with np.errstate(invalid="ignore"):  # NaN is near to nothing
-        return np.asarray(np.abs(engine - exact) <= np.abs(native - exact))
-
-
-def _explained(exact: np.ndarray, samples: list[np.ndarray], engine: np.ndarray) -> np.ndarray:
-    """Where rounding errors explain the engine's result."""
-    if exact.dtype.kind != "f":
-        moved: np.ndarray = np.any([sample != exact for sample in samples], axis=0)
-        return moved | (engine == exact)
-    with np.errstate(invalid="ignore"):
-        spread = np.max([np.abs(sample - exact) for sample in samples], axis=0)
-        error = np.abs(engine.astype("float64") - exact)
-        within = error <= SPREAD * spread + RTOL * np.abs(exact) + ATOL
-    odd = ~np.isfinite(exact)
-    same = np.where(odd, (engine == exact) | (np.isnan(engine) & np.isnan(exact)), within)
-    # An infinity or NaN that comes and goes with the noise is no evidence.
-    unsteady = np.any([np.isfinite(sample) == odd for sample in samples], axis=0)
-    return np.asarray(same | unsteady)

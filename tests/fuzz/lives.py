@@ -29,7 +29,8 @@ import paddle
 
 import paddle_ngraph
 from paddle_ngraph.conversion import registry
-from tests.fuzz.check import ATOL, NOISE, RTOL, SPREAD, Mismatch, _differences
+from paddle_ngraph.verification.judgement import FLOAT32, SPREAD
+from tests.fuzz.check import Mismatch, _differences
 from tests.fuzz.layers import LAYERS, WIDTH, Context, optimizer
 
 Outcome = dict[str, np.ndarray]
@@ -330,7 +331,7 @@ class Side:
     def _noised(self, array: np.ndarray) -> np.ndarray:
         if self._noise is None or array.dtype.kind != "f":
             return array
-        error = self._noise.uniform(-NOISE, NOISE, array.shape)
+        error = self._noise.uniform(-FLOAT32.noise, FLOAT32.noise, array.shape)
         return (array * (1 + error)).astype(array.dtype)
 
     def _switched(self) -> Any:
@@ -702,7 +703,8 @@ def _explained(native: np.ndarray, engine: np.ndarray, perturbed: list[np.ndarra
         spread = np.max(
             [np.abs(reference.astype("float64") - native) for reference in perturbed], axis=0
         )
-        return np.asarray(np.abs(engine - native) <= SPREAD * spread + RTOL * abs(native) + ATOL)
+        rounding = FLOAT32.rtol * abs(native) + FLOAT32.atol
+        return np.asarray(np.abs(engine - native) <= SPREAD * spread + rounding)
 
 
 def _contents(tensor: Any) -> np.ndarray:

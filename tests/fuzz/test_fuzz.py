@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given, reject
 
+from paddle_ngraph.verification.judgement import is_nearer
 from tests.fuzz import worker
-from tests.fuzz.check import Built, Mismatch, NativeFailure, Tally, _is_nearer, check
+from tests.fuzz.check import Built, Mismatch, NativeFailure, Tally, check
 from tests.fuzz.programs import Builder, Program
 from tests.fuzz.strategy import programs, the_same_examples
 
@@ -130,8 +131,8 @@ def test_the_side_nearer_to_the_exact_result_is_right() -> None:
     exact = np.array([1.0, 1.0, 1.0, np.inf])
     native = np.array([1.1, 1.0, np.nan, np.inf], "float32")
     engine = np.array([1.05, 1.01, 1.2, 1.0], "float32")
-    assert _is_nearer(exact, engine, native).tolist() == [True, False, False, False]
-    assert not _is_nearer(np.array([1]), np.array([1]), np.array([2])).any(), "only of floats"
+    assert is_nearer(exact, engine, native).tolist() == [True, False, False, False]
+    assert not is_nearer(np.array([1]), np.array([1]), np.array([2])).any(), "only of floats"
 
 
 def test_an_engine_that_does_not_run_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

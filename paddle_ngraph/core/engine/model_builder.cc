@@ -79,6 +79,12 @@ py::object reference_to(phi::DenseTensor* tensor) {
   return py::cast(tensor, py::return_value_policy::reference);
 }
 
+py::list owned_list(std::vector<phi::DenseTensor> tensors) {
+  py::list list;
+  for (auto& tensor : tensors) list.append(py::cast(std::move(tensor)));
+  return list;
+}
+
 RandomSample to_random_sample(const py::handle& sample) {
   return {static_cast<Distribution>(sample.attr("distribution").cast<int>()),
           sample.attr("a").cast<float>(), sample.attr("b").cast<float>(),
@@ -324,6 +330,15 @@ void run_fallback(const std::string& graph, const NgraphIO& io) {
   for (size_t i = 0; i < io.num_states; ++i) {
     if (io.state_outputs[i] != nullptr) *io.state_outputs[i] = *io.inputs[num_read + i];
   }
+}
+
+void check_run(const std::string& graph, std::vector<phi::DenseTensor> given,
+               std::vector<phi::DenseTensor> found, const RandomState& random) {
+  with_python([&] {
+    callback(PythonCallback::kCheckRun)(graph, owned_list(std::move(given)),
+                                        owned_list(std::move(found)), random);
+    return true;
+  });
 }
 
 bool creates_empty_tensor(const std::string& graph, const NgraphIO& io) {

@@ -62,6 +62,12 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
 // NgraphError, before anything has run, if the graph lacks the data for a fallback. Takes the GIL.
 void run_fallback(const std::string& graph, const NgraphIO& io);
 
+// Compares a run of a function with Paddle's kernels: `given` holds copies of the inputs and states
+// before the run, `found` those of the outputs and states after it, `random` the generator before
+// it. Reports what differs; no error of the comparison is thrown. Takes the GIL.
+void check_run(const std::string& graph, std::vector<phi::DenseTensor> given,
+               std::vector<phi::DenseTensor> found, const RandomState& random);
+
 // Whether an operator of the subgraph creates an empty tensor from these inputs, as far as shapes
 // show.
 bool creates_empty_tensor(const std::string& graph, const NgraphIO& io);

@@ -19,6 +19,7 @@
 #include "core/engine/engine_stats.h"
 #include "core/engine/engines.h"
 #include "core/engine/partial_write.h"
+#include "core/engine/verified_run.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/tensors.h"
@@ -249,40 +250,57 @@ std::shared_ptr<CompileJob> NgraphEngine::create_job(
       snapshot, request.settings);
 }
 
-void NgraphEngine::run(const NgraphIO& io) { run(io, BackgroundCompiler::missing_function()); }
+void NgraphEngine::run(const NgraphIO& io) {
+  const MissingFunction missing = BackgroundCompiler::missing_function();
+  if (FLAGS_ngraph_verify > 0 && runs_to_verify_++ % FLAGS_ngraph_verify == 0) {
+    return run_verified(io, missing);
+  }
+  run(io, missing);
+}
 
-void NgraphEngine::run(const NgraphIO& io, MissingFunction missing) {
+void NgraphEngine::run_verified(const NgraphIO& io, MissingFunction missing) {
+  VerifiedRun verified(io);
+  if (run(io, missing)) verified.check(graph_.text(), io);
+}
+
+bool NgraphEngine::run(const NgraphIO& io, MissingFunction missing) {
   const Settings now = settings();
   Attempt attempt;
   if (FLAGS_ngraph_strict) {
     run_function(io, now, MissingFunction::kWait, &attempt);
     // The lookup skips the build only if FLAGS_ngraph_strict has been turned off meanwhile: then
     // the run starts again, and may fall back.
-    if (attempt.found.is_skipped) return run(io, missing);
-    return;
+    return !attempt.found.is_skipped || run(io, missing);
   }
-  if (fallback_.is_denied()) return fallback_.run(io);
+  if (fallback_.is_denied()) {
+    fallback_.run(io);
+    return false;
+  }
   // Paddle's kernels run, since its check for NaN names the operator that computes one.
   if (FLAGS_check_nan_inf) {
     try {
-      return fallback_.run(io);
+      fallback_.run(io);
+      return false;
     } catch (const NgraphError&) {  // the fallback is unavailable: the engine runs the function
     }
   }
   try_function(io, now, missing, &attempt);
   Lookup& found = attempt.found;
+  bool has_engine_run = false;
   if (attempt.failure != nullptr) {
     // Releases the function before the fallback runs, which may need its memory.
     found.function.reset();
     fallback_.run_after_failure(io, attempt.failure, attempt.is_deniable);
   } else if (found.is_skipped) {
-    run_fallback_without_compiling(io, now);
+    has_engine_run = run_fallback_without_compiling(io, now);
   } else if (found.function == nullptr) {
     found.job = run_fallback_while_compiling(io, std::move(found.job));
   } else {
     fallback_.note_engine_run();
+    has_engine_run = true;
   }
   if (found.job != nullptr) BackgroundCompiler::submit(found.job);
+  return has_engine_run;
 }
 
 void NgraphEngine::try_function(const NgraphIO& io, const Settings& settings,
@@ -365,10 +383,10 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
   ++EngineStats::instance().engine_runs;
 }
 
-void NgraphEngine::run_fallback_without_compiling(const NgraphIO& io, const Settings& settings) {
-  if (fallback_.try_run(io)) return;
+bool NgraphEngine::run_fallback_without_compiling(const NgraphIO& io, const Settings& settings) {
+  if (fallback_.try_run(io)) return false;
   functions_.mark_frequent(io, settings);
-  run(io, MissingFunction::kWait);
+  return run(io, MissingFunction::kWait);
 }
 
 std::shared_ptr<CompileJob> NgraphEngine::run_fallback_while_compiling(

@@ -2,6 +2,7 @@
 // for each new input signature.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <exception>
 #include <memory>
@@ -75,7 +76,7 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // Runs the subgraph with the function for the signature of `io`, or with Paddle's own kernels if
   // the function cannot be built or run, or while it is built in the background. Throws the errors
   // of these kernels; with FLAGS_ngraph_strict, and for invalid settings, the errors of the
-  // function.
+  // function. A run in FLAGS_ngraph_verify is verified: compared with Paddle's kernels.
   void run(const NgraphIO& io);
 
  private:
@@ -98,7 +99,10 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
     std::exception_ptr failure;
     bool is_deniable = false;  // whether the cause of the failure may be other than the data
   };
-  void run(const NgraphIO& io, MissingFunction missing);
+  // Runs the subgraph; returns whether a function did.
+  bool run(const NgraphIO& io, MissingFunction missing);
+  // Runs the subgraph, and compares the results of a function with those of Paddle's kernels.
+  void run_verified(const NgraphIO& io, MissingFunction missing);
   // Calls run_function(). An exception after which the fallback may run is not thrown, but recorded
   // in `attempt`.
   void try_function(const NgraphIO& io, const Settings& settings, MissingFunction missing,
@@ -125,7 +129,8 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   std::shared_ptr<NgraphFunction> build_interruptibly(
       const FunctionStore::Request& request, const std::shared_ptr<const Snapshot>& snapshot);
   // Runs the fallback without a build; if Paddle cannot run the subgraph, the function is built.
-  void run_fallback_without_compiling(const NgraphIO& io, const Settings& settings);
+  // Returns whether the function has run.
+  bool run_fallback_without_compiling(const NgraphIO& io, const Settings& settings);
   // Runs the fallback while the function is built in the background, by `job` or another thread's.
   // Returns the job. If Paddle cannot run the subgraph, drops the job, waits for the function, and
   // returns nullptr.
@@ -139,6 +144,8 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   ThreadSharing sharing_;
   // The last build for which a run has waited, guarded by the mutex of the graph's builds.
   std::weak_ptr<AwaitedBuild> awaited_build_;
+  // Number of runs while FLAGS_ngraph_verify is on.
+  std::atomic<uint64_t> runs_to_verify_{0};
 };
 
 }  // namespace paddle_ngraph

@@ -32,6 +32,9 @@
          "than 20 native runs), 1 (wherever it is sound), or 0 (wait).")                          \
   BOOL(ngraph_strict, false,                                                                      \
        "Raise an error instead of leaving to Paddle what the engine cannot run.")                 \
+  INT32(ngraph_verify, 0,                                                                         \
+        "Compare one run of the engine in so many, of each subgraph, with Paddle's kernels; 0: "  \
+        "none.")                                                                                  \
   BOOL(use_mkl_packed, true, "Run the recurrent layers of a program with packed weights.")        \
   STRING(mkl_packed_provider, "auto",                                                             \
          "Which library multiplies by packed weights: auto, mkl, onednn.")

@@ -1,9 +1,11 @@
 #include "core/paddle/random.h"
 
 #include <mutex>
+#include <sstream>
 
 #include "paddle/phi/core/generator.h"
 
+#include "core/common/error.h"
 #include "core/common/fault_injection.h"
 #include "core/common/fork_safe_mutex.h"
 
@@ -19,12 +21,43 @@ void sample(const std::vector<RandomSample>& samples, const std::vector<void*>& 
   inject_fault(Step::kDraw);
 }
 
+RandomState::RandomState() : engine_(*phi::DefaultCPUGenerator()->GetCPUEngine()) {}
+
+// The standard library writes and reads the state as a list of integers.
+std::vector<uint64_t> RandomState::words() const {
+  std::stringstream text;
+  text << engine_;
+  std::vector<uint64_t> words;
+  for (uint64_t word = 0; text >> word;) words.push_back(word);
+  return words;
+}
+
+RandomState RandomState::of(const std::vector<uint64_t>& words) {
+  std::stringstream text;
+  for (uint64_t word : words) text << word << ' ';
+  RandomState state;
+  if (words.size() != kNumWords || !(text >> state.engine_)) {
+    throw NgraphError("these words are no state of a random generator");
+  }
+  return state;
+}
+
+bool RandomState::operator==(const RandomState& other) const {
+  std::mt19937_64 ours = engine_, theirs = other.engine_;
+  for (size_t i = 0; i < std::mt19937_64::state_size; ++i) {
+    if (ours() != theirs()) return false;
+  }
+  return true;
+}
+
+void RandomState::restore() const { *phi::DefaultCPUGenerator()->GetCPUEngine() = engine_; }
+
 StreamGuard::StreamGuard(bool samples) {
-  if (samples) before_ = *phi::DefaultCPUGenerator()->GetCPUEngine();
+  if (samples) before_.emplace();
 }
 
 StreamGuard::~StreamGuard() {
-  if (before_) *phi::DefaultCPUGenerator()->GetCPUEngine() = *before_;
+  if (before_) before_->restore();
 }
 
 }  // namespace paddle_ngraph

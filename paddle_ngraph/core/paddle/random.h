@@ -3,6 +3,8 @@
 // operators would have generated.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <random>
 #include <vector>
@@ -14,6 +16,27 @@ namespace paddle_ngraph {
 // Fills `outputs[i]` with the sample `samples[i]`, in order; for a nullptr, the generator advances
 // but nothing is stored.
 void sample(const std::vector<RandomSample>& samples, const std::vector<void*>& outputs);
+
+// A copy of the generator that paddle.seed sets.
+class RandomState {
+ public:
+  RandomState();
+
+  // The state in kNumWords words, and the state that words() returned; other words give some state.
+  static constexpr size_t kNumWords = std::mt19937_64::state_size + 1;
+  std::vector<uint64_t> words() const;
+  static RandomState of(const std::vector<uint64_t>& words);
+
+  // Sets the generator to this state.
+  void restore() const;
+
+  // Whether the same numbers follow. Then the words may still differ: which of the numbers so far
+  // they begin with is arbitrary.
+  bool operator==(const RandomState& other) const;
+
+ private:
+  std::mt19937_64 engine_;
+};
 
 // At its end, restores the generator that paddle.seed sets, unless used() has been called: a failed
 // run samples nothing.
@@ -27,7 +50,7 @@ class StreamGuard {
   void used() { before_.reset(); }
 
  private:
-  std::optional<std::mt19937_64> before_;
+  std::optional<RandomState> before_;
 };
 
 }  // namespace paddle_ngraph

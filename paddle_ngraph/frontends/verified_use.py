@@ -1,0 +1,160 @@
+"""One use of a program, predictor, layer or model, in which every run of the engine is verified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+
+from paddle_ngraph import flags
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.frontends.dynamic import compiled_layer
+from paddle_ngraph.frontends.saved_models import saved_model
+from paddle_ngraph.frontends.to_static import hook as to_static_hook
+from paddle_ngraph.paddle_private.names import convert_dtype
+from paddle_ngraph.partitioning import background_compile
+from paddle_ngraph.verification import checks
+
+# Calls of a function that is compiled here: the first one runs by Paddle, the second compiles.
+_CALLS = 3
+# The size that drawn inputs have in dynamic dimensions, unless shapes are given.
+_OPEN_SIZE = 2
+
+
+def verify(target: Any, inputs: Any, fetch_list: Sequence[Any] | None = None) -> checks.Log:
+    """Uses a target once, and verifies: see :func:`paddle_ngraph.verify`."""
+    use = _use_of(target, inputs, fetch_list)
+    with _verifying() as log:
+        use()
+    return log
+
+
+def verify_model(
+    path: str,
+    shapes: Mapping[str, Sequence[int]],
+    arrays: Mapping[str, np.ndarray] | None = None,
+    seed: int = 0,
+) -> checks.Log:
+    """Verifies a saved model, with given or random inputs.
+
+    Args:
+        path: As for ``python -m paddle_ngraph explain``, of one model.
+        shapes: Shapes of inputs with dynamic dimensions, by name.
+        arrays: The inputs by name; by default, random ones.
+        seed: For random inputs.
+
+    Raises:
+        NgraphError: There is no such model, or Paddle itself cannot run it with these inputs.
+    """
+    programs = saved_model.find(path)
+    if len(programs) > 1:
+        raise NgraphError(f"there are several models in {path}: give one of {programs}")
+    model = saved_model.SavedModel.at(programs[0])
+    program, scope = model.load()
+    sources = {
+        op.attrs()["name"]: op.result(0)
+        for op in program.global_block().ops
+        if op.name() in ("pd_op.data", "pd_op.feed")
+    }
+    for name in [*shapes, *(arrays or ())]:
+        if name not in sources:
+            raise NgraphError(f"{name} is no input of the model; these are: {', '.join(sources)}")
+    random = np.random.default_rng(seed)
+    feed = {
+        name: arrays[name] if arrays and name in arrays else _drawn(random, value, shapes.get(name))
+        for name, value in sources.items()
+    }
+    fetches = paddle.static.pir_io.get_pir_feed_and_fetch(program)[1]
+    executor: Any = paddle.static.Executor(paddle.CPUPlace())
+
+    def run() -> None:
+        with paddle.pir_utils.IrGuard():
+            executor.run(program, feed=feed, fetch_list=fetches, scope=scope)
+
+    flags.set("use_ngraph", False)
+    try:
+        run()
+    except Exception as error:
+        raise NgraphError(
+            f"Paddle itself cannot run the model with these inputs "
+            f"({saved_model.last_line(error)}): give others by --shapes or --inputs"
+        ) from error
+    with _verifying() as log:
+        run()
+    return log
+
+
+def _drawn(random: np.random.Generator, value: Any, shape: Sequence[int] | None) -> np.ndarray:
+    sizes = [_OPEN_SIZE if size < 0 else size for size in (shape or value.shape)]
+    dtype = convert_dtype(value.dtype)
+    if dtype.startswith("float"):
+        return random.normal(size=sizes).astype(dtype)
+    # Integers may be indices, of which only the first ones are certain to exist.
+    return random.integers(0, 2, sizes).astype(dtype)
+
+
+@contextmanager
+def _verifying() -> Iterator[checks.Log]:
+    """Verifies every run of the engine, of subgraphs of every size, and waits for functions."""
+    values = {"use_ngraph": True, "ngraph_verify": 1, "ngraph_min_interval_us": 0}
+    before = {name: flags.get(name) for name in values}
+    with background_compile.compile_synchronously(), checks.collected() as log:
+        try:
+            for name, value in values.items():
+                flags.set(name, value)
+            yield log
+        finally:
+            for name, value in before.items():
+                flags.set(name, value)
+
+
+def _use_of(target: Any, inputs: Any, fetch_list: Sequence[Any] | None) -> Callable[[], object]:
+    if isinstance(target, (str, Path)):
+        raise NgraphError(
+            f"verify() takes what runs the model {target}: create a predictor, or use "
+            "python -m paddle_ngraph verify"
+        )
+    if isinstance(target, paddle.inference.Predictor):
+        return _use_of_predictor(target, inputs)
+    if isinstance(target, (paddle.nn.Layer, paddle.jit.api.StaticFunction)) or callable(target):
+        return _use_of_callable(target, inputs)
+    program = ngraph_transpiler.static_program(
+        target, "verify", ", a predictor, a layer or a function"
+    )
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    return lambda: executor.run(program, feed=inputs, fetch_list=fetch_list)
+
+
+def _use_of_predictor(predictor: Any, inputs: Any) -> Callable[[], object]:
+    names = predictor.get_input_names()
+    given = inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs))
+    if set(given) != set(names):
+        raise NgraphError(f"the inputs of the predictor are {', '.join(names)}")
+
+    def use() -> None:
+        for name in names:
+            predictor.get_input_handle(name).copy_from_cpu(np.asarray(given[name]))
+        predictor.run()
+
+    return use
+
+
+def _use_of_callable(target: Any, inputs: Any) -> Callable[[], object]:
+    args = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    is_ready = compiled_layer.compiled_in(target) is not None or to_static_hook.is_static(target)
+    function = target if is_ready else compiled_layer.compile(lambda *args: target(*args), False)
+
+    def use() -> None:
+        for _ in range(_CALLS):
+            function(*[_tensor(each) for each in args])
+
+    return use
+
+
+def _tensor(value: Any) -> Any:
+    return paddle.to_tensor(value) if isinstance(value, np.ndarray) else value

@@ -1,0 +1,263 @@
+"""Bisection: the operator by which a result becomes wrong.
+
+The functions of ever fewer operators are built, run and compared. Building a function changes which
+operators the passes and the plugin fuse, so operators are removed from the end, which leaves all
+before them as they were, and only then from the front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from paddle_ngraph.conversion.registry import Role, find_converter
+from paddle_ngraph.errors import NgraphError, summarized
+from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
+from paddle_ngraph.paddle_private.protocols import Tensor
+from paddle_ngraph.partitioning.analysis.block_view import (
+    CAPTURED,
+    COND,
+    CONSTANTS,
+    INITIAL_VALUES,
+)
+from paddle_ngraph.utils.dtypes import DTYPES
+from paddle_ngraph.verification.comparison import Difference, SubgraphRun, compare
+from paddle_ngraph.verification.evaluation import (
+    Evaluation,
+    Values,
+    array_of,
+    draws,
+    read_by,
+    results_of,
+)
+
+
+@dataclass(frozen=True)
+class Located:
+    """The operators by which a result becomes wrong.
+
+    Attributes:
+        op: The operator whose result is the first wrong one.
+        text: The sentence about it, with the operators that it takes.
+        run: The run of these operators only; ``None`` if it could not be narrowed.
+    """
+
+    op: Op | None = field(repr=False)
+    text: str
+    run: SubgraphRun | None = field(default=None, repr=False)
+
+
+def rerun(run: SubgraphRun) -> list[Difference]:
+    """Compares a function that is built anew with Paddle's kernels."""
+    return rerun_with_results(run)[0]
+
+
+def rerun_with_results(run: SubgraphRun) -> tuple[list[Difference], list[Tensor]]:
+    """As :func:`rerun`, with the results of the function."""
+    native, stream = run.natively()
+    engine, own_stream = run.by_new_function()
+    found = compare(run, engine, native)
+    if run.is_stochastic and stream != own_stream:
+        found.append(random_difference())
+    return found, engine
+
+
+def random_difference() -> Difference:
+    """The difference of random generators after a run."""
+    return Difference(
+        "random generator", -1, "is in another state than after Paddle's operators: other numbers"
+    )
+
+
+def locate(run: SubgraphRun, wrong: Difference) -> Located:
+    """Finds the operator by which a result becomes wrong."""
+    op = _producer(run.graph, wrong.tensor)
+    try:
+        return _Search(run, wrong).locate()
+    except Exception as error:  # a kernel that cannot run alone, for example
+        return Located(op, f"{_named(op)}, not narrowed: {summarized(str(error))}")
+
+
+def in_order(graph: Graph, differences: Iterable[Difference]) -> list[Difference]:
+    """The differences in the order of the operators that compute the results."""
+    position = {spec.id: n for n, op in enumerate(graph.ops) for spec in results_of(op)}
+    return sorted(differences, key=lambda each: position.get(each.tensor, len(graph.ops)))
+
+
+def _producer(graph: Graph, tensor: int) -> Op | None:
+    found = (op for op in graph.ops for spec in results_of(op) if spec.id == tensor)
+    return next(found, None)
+
+
+def _named(op: Op | None) -> str:
+    return "no operator" if op is None else f"{op.type}, operator {op.index} of its block"
+
+
+class _Search:
+    def __init__(self, run: SubgraphRun, wrong: Difference) -> None:
+        self._run = run
+        self._wrong = wrong
+        graph = run.graph
+        ops = [op for op in graph.ops if op.type not in CONSTANTS]
+        needed = _ancestors(graph, wrong.tensor) if wrong.tensor >= 0 else set(map(id, ops))
+        # Stochastic operators stay, so that all others sample the same numbers.
+        self._ops = [op for op in ops if id(op) in needed or draws(op)]
+
+    def locate(self) -> Located:
+        if not rerun(self._run):
+            op = _producer(self._run.graph, self._wrong.tensor)
+            return Located(
+                op,
+                f"{_named(op)}; a function that is built anew is right: the compiled function is "
+                "outdated, or its memory was changed",
+            )
+        with self._run.replaying():
+            values = Evaluation(self._run.graph, widens=False).run(self._run.given)
+        ops, count = self._ops, len(self._ops)
+        end = _first(count, lambda n: self._is_wrong(ops[: n + 1], values)) + 1
+        start = end - 1 - _first(end - 1, lambda n: self._is_wrong(ops[end - 1 - n : end], values))
+        op, chosen = ops[end - 1], ops[start:end]
+        if not self._is_wrong(chosen, values):
+            chosen = ops[:end]
+        narrow = self._run.of(cut(self._run.graph, chosen), values)
+        if op.blocks and len(chosen) == 1 and (inner := _locate_inside(op, narrow, values)):
+            return inner
+        text = _named(op)
+        if len(chosen) > 1:
+            names = " → ".join(each.type.removeprefix("pd_op.") for each in chosen[-6:])
+            dots = "… → " if len(chosen) > 6 else ""
+            text += f", only after the operators before it ({dots}{names}): a pass over the model"
+        return Located(op, text, narrow)
+
+    def _is_wrong(self, ops: Sequence[Op], values: Values) -> bool:
+        narrow = self._run.of(cut(self._run.graph, ops), values)
+        try:
+            return bool(narrow.results and rerun(narrow))
+        except (NgraphError, RuntimeError, ValueError):  # it has no function of its own
+            return False
+
+
+def _locate_inside(op: Op, run: SubgraphRun, values: Values) -> Located | None:
+    """Finds the operator inside a loop or branch, by the body alone: its first iteration."""
+    known = {**values, **dict(zip(_ids(run.graph), run.given))}
+    body = op.blocks[0]
+    if len(op.blocks) == 2:
+        (condition,) = op.inputs[COND]
+        body = op.blocks[0 if np.all(array_of(known[condition.id])) else 1]
+    read = [*op.inputs[INITIAL_VALUES], *op.inputs[CAPTURED]]
+    produced = {spec.id for inner in body.ops for spec in inner.output_specs()}
+    outputs = [spec for spec in dict.fromkeys(body.outputs) if spec.id in produced]
+    graph = replace(body, outputs=outputs, adapts=run.graph.adapts)
+    inner = SubgraphRun(graph, [known[spec.id] for spec in read], run.random)
+    try:
+        differences = in_order(graph, rerun(inner))
+    except (NgraphError, RuntimeError, ValueError):  # the body has no function of its own
+        return None
+    if not differences:
+        return None
+    located = locate(inner, differences[0])
+    return replace(located, text=f"{located.text}, in the body of {_named(op)}")
+
+
+def _first(count: int, is_wrong: Callable[[int], bool]) -> int:
+    """The first index of ``count`` at which it is wrong, which it stays; or the last index."""
+    low, high = 0, count - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_wrong(middle) else (middle + 1, high)
+    return max(0, low)
+
+
+def _ids(graph: Graph) -> list[int]:
+    return [spec.id for spec in (*graph.inputs, *graph.states)]
+
+
+def _ancestors(graph: Graph, tensor: int) -> set[int]:
+    """The ``id()`` of each operator that a tensor depends on."""
+    needed, found = {tensor}, set()
+    for op in reversed(graph.ops):
+        if needed.intersection(spec.id for spec in results_of(op)):
+            found.add(id(op))
+            needed.update(spec.id for spec in read_by(op))
+    return found
+
+
+def cut(graph: Graph, ops: Sequence[Op]) -> Graph:
+    """Some operators of a graph as a graph of their own: all their results are results.
+
+    Constants that they read are added, and operators whose results exist inside a function only.
+    """
+    chosen = _closed(graph, ops)
+    produced = {spec.id: spec for op in chosen for spec in results_of(op)}
+    inner = {spec.id: spec for op in chosen for spec in read_by(op) if spec.id not in produced}
+    updated = [
+        (state, new) for state, new in zip(graph.states, graph.state_outputs) if new.id in produced
+    ]
+    states = {state.id for state, _ in updated}
+    inputs = [spec for n, spec in inner.items() if n not in states]
+    news = {new.id for _, new in updated}
+    outputs = [
+        spec for op in chosen for spec in op.output_specs() if _is_output(graph, op, spec, chosen)
+    ]
+    known = {_ids(graph)[index] for index in graph.value_inputs} | set(_known_in_builds(chosen))
+    weights = {graph.inputs[index].id for index in graph.weights}
+    sources = [*inputs, *(state for state, _ in updated)]
+    return replace(
+        graph,
+        ops=chosen,
+        inputs=inputs,
+        states=[state for state, _ in updated],
+        outputs=[spec for spec in outputs if spec.id not in news],
+        state_outputs=[new for _, new in updated],
+        value_inputs=[i for i, spec in enumerate(sources) if spec.id in known],
+        weights=[i for i, spec in enumerate(inputs) if spec.id in weights],
+    )
+
+
+def _closed(graph: Graph, ops: Sequence[Op]) -> list[Op]:
+    """The operators, and those whose results they can only read in one graph with them."""
+    producers = {spec.id: op for op in graph.ops for spec in results_of(op)}
+    chosen = {id(op) for op in ops}
+    waiting = list(ops)
+    while waiting:
+        reader = waiting.pop()
+        for spec in read_by(reader):
+            op = producers.get(spec.id)
+            if op is None or id(op) in chosen:
+                continue
+            if op.type in CONSTANTS or not _is_representable(op, spec, [reader]):
+                chosen.add(id(op))
+                waiting.append(op)
+    return [op for op in graph.ops if id(op) in chosen]
+
+
+def _is_output(graph: Graph, op: Op, spec: TensorSpec, chosen: Sequence[Op]) -> bool:
+    is_constant = op.type in CONSTANTS
+    return not is_constant and _is_representable(op, spec, [*chosen, *graph.ops])
+
+
+def _is_representable(op: Op, spec: TensorSpec, readers: Sequence[Op]) -> bool:
+    """Whether a result of an operator has the same representation outside a function."""
+    if spec.dtype not in DTYPES:
+        return False
+    entry = find_converter(op.type)
+    names = entry.named(Role.WORKSPACE) + entry.named(Role.OMITTED) if entry else []
+    if any(spec in op.outputs.get(name, ()) for name in names):
+        return False
+    return not any(spec in specs for each in readers for specs in _saved(each))
+
+
+def _saved(op: Op) -> Iterator[tuple[TensorSpec, ...]]:
+    entry = find_converter(op.type)
+    for name in entry.named(Role.SAVED) if entry else ():
+        yield op.inputs.get(name, ())
+
+
+def _known_in_builds(ops: Sequence[Op]) -> Iterator[int]:
+    """The tensors whose contents converters have to know."""
+    for op in ops:
+        entry = find_converter(op.type)
+        for name in entry.named(Role.CONSTANT) if entry else ():
+            yield from (spec.id for spec in op.inputs.get(name, ()))

@@ -1,0 +1,193 @@
+"""Checks of the runs that ``FLAGS_ngraph_verify`` selects, and the log of their results."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from paddle_ngraph import _core
+from paddle_ngraph.errors import printable, summarized
+from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.paddle_private.protocols import Tensor
+from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
+from paddle_ngraph.verification import reproducer
+from paddle_ngraph.verification.bisection import Located, in_order, locate, random_difference
+from paddle_ngraph.verification.comparison import Difference, SubgraphRun, compare
+from paddle_ngraph.verification.reproducer import Reproducer
+
+# Mismatches whose data is retained for a reproducer; later ones are only counted.
+MAX_MISMATCHES = 4
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A subgraph whose results by the engine are wrong.
+
+    Attributes:
+        differences: The wrong results; the first one is that of the first operator.
+        located: The operator by which a result becomes wrong.
+        run: The data of the run.
+        results: Its results by the engine.
+    """
+
+    differences: list[Difference]
+    located: Located
+    run: SubgraphRun
+    results: list[Tensor] = field(repr=False)
+
+    @property
+    def operator(self) -> str:
+        """The type of the operator by which a result becomes wrong; empty if there is none."""
+        return self.located.op.type if self.located.op is not None else ""
+
+    @property
+    def reproducer(self) -> Reproducer:
+        """The run as others can run it again."""
+        return reproducer.recorded(self.run, self.results)
+
+    def save(self, path: str | os.PathLike[str], shapes_only: bool = False) -> str:
+        """Saves a reproducer for ``python -m paddle_ngraph replay``.
+
+        Args:
+            path: The file.
+            shapes_only: Whether it holds shapes and ranges instead of inputs and results.
+
+        Returns:
+            The sentence that tells what the file holds.
+
+        Raises:
+            NgraphError: The file would be too large, or cannot be written.
+        """
+        arrays = reproducer.contents(self.reproducer, shapes_only)
+        reproducer.save(path, arrays)
+        return reproducer.summary(arrays)
+
+    def __str__(self) -> str:
+        first = self.differences[0]
+        return printable(
+            f"the engine is wrong at {self.located.text}; {first.name} of its subgraph "
+            f"({len(self.run.graph.ops)} operators): {first.text}"
+        )
+
+
+@dataclass
+class Log:
+    """The results of checks.
+
+    Attributes:
+        checked: Runs that were compared.
+        wrong: Those of them whose results are wrong.
+        unchecked: The reasons for which other runs could not be compared, with their numbers.
+        mismatches: The first wrong runs, one for each subgraph.
+    """
+
+    checked: int = 0
+    wrong: int = 0
+    unchecked: dict[str, int] = field(default_factory=dict)
+    mismatches: list[Mismatch] = field(default_factory=list)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether runs were compared, and none was wrong."""
+        return self.checked > 0 and not self.wrong
+
+    def __str__(self) -> str:
+        lines = [f"{self.checked} runs of subgraphs compared with Paddle, {self.wrong} wrong"]
+        lines += [f"{count} not compared: {reason}" for reason, count in self.unchecked.items()]
+        if not self.checked and not self.unchecked:
+            lines.append("no function of the engine has run: see paddle_ngraph.explain")
+        return "\n".join([*lines, *map(str, self.mismatches)])
+
+
+@dataclass
+class _Subject:
+    """A graph whose runs are checked.
+
+    Attributes:
+        graph: The graph.
+        tolerances: See :func:`compare`.
+        is_wrong: Whether a run of it was wrong: then it is not searched again.
+    """
+
+    graph: Graph
+    tolerances: dict[int, float] = field(default_factory=dict)
+    is_wrong: bool = False
+
+
+log = Log()
+_lock = new_lock()
+_subjects: LRUCache[str, _Subject] = process_cache(
+    __name__,
+    "verified_graphs",
+    "graphs of verified runs, with the rounding of their results",
+    key="graph string",
+    bound=256,
+)
+
+
+def reset() -> None:
+    """Empties the log."""
+    global log
+    with _lock:
+        log = Log()
+
+
+@contextmanager
+def collected() -> Iterator[Log]:
+    """Has checks add to a log of their own inside ``with``, of subgraphs as if they were new."""
+    global log
+    with _lock:
+        before, log = log, Log()
+        found = log
+    _subjects.clear()
+    try:
+        yield found
+    finally:
+        with _lock:
+            log = before
+        _subjects.clear()
+
+
+def check_run(text: str, given: list[Tensor], found: list[Tensor], random: Any) -> None:
+    """Compares a run of a function with Paddle's kernels. Called by the C++ engine.
+
+    Args:
+        text: The graph string.
+        given: Copies of inputs and states before the run.
+        found: Copies of outputs and new states.
+        random: The random generator before the run.
+    """
+    try:
+        subject = _subjects.get_or_create(text, lambda: _Subject(Graph.from_string(text)))
+        _check(subject, SubgraphRun(subject.graph, given, random, text), found)
+    except Exception as error:  # the user's run has succeeded, and goes on
+        reason = printable(summarized(str(error))) or type(error).__name__
+        with _lock:
+            log.unchecked[reason] = log.unchecked.get(reason, 0) + 1
+
+
+def _check(subject: _Subject, run: SubgraphRun, found: list[Tensor]) -> None:
+    after = _core.RandomState()
+    native, stream = run.natively()
+    differences = compare(run, found, native, subject.tolerances)
+    if run.is_stochastic and after != stream:
+        differences.append(random_difference())
+    with _lock:
+        log.checked += 1
+        log.wrong += bool(differences)
+        is_new = bool(differences) and not subject.is_wrong
+        subject.is_wrong |= bool(differences)
+        is_retained = len(log.mismatches) < MAX_MISMATCHES
+    if not is_new:
+        return
+    differences = in_order(run.graph, differences)
+    mismatch = Mismatch(differences, locate(run, differences[0]), run, found)
+    with _lock:
+        if is_retained:
+            log.mismatches.append(mismatch)
+    warnings.warn(f"paddle_ngraph: {mismatch}", stacklevel=2)

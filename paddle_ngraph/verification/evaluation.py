@@ -1,0 +1,352 @@
+"""Evaluation of a graph, operator by operator, with Paddle's kernels: as declared, or in float64.
+
+Unlike a fallback program, an evaluation yields the results of every operator, and can add noise to
+them. Loops and branches are evaluated here, so that noise reaches the operators in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import paddle
+
+from paddle_ngraph import _core
+from paddle_ngraph.conversion.registry import find_converter
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir.graph import BFLOAT16, FallbackForm, Graph, Op, TensorSpec
+from paddle_ngraph.paddle_private.names import (
+    DenseTensor,
+    copy_of,
+    dtype_of,
+    kernel_name,
+    phi_kernels,
+    tensor_of_array,
+)
+from paddle_ngraph.paddle_private.protocols import Tensor
+from paddle_ngraph.partitioning.analysis.block_view import (
+    CAPTURED,
+    COND,
+    CONSTANTS,
+    INITIAL_VALUES,
+    OUT,
+    WHILE,
+    dtype_name,
+)
+from paddle_ngraph.partitioning.fallback import FallbackProgram
+from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
+from paddle_ngraph.utils.once import once
+from paddle_ngraph.verification.judgement import BFLOAT16 as BFLOAT16_ROUNDING
+from paddle_ngraph.verification.judgement import FLOAT32, Rounding
+
+Values = dict[int, Tensor]
+# The random generator before each stochastic operator, by Op.id.
+Streams = Mapping[int, _core.RandomState]
+
+_FLOATS = frozenset({"float32", "bfloat16", "float16"})
+
+# Types of operators, without the suffixes ``_`` and ``_grad``, whose results contain elements of
+# their operands, unchanged or with another sign: they round nothing, and get no noise, so that ties
+# and zeros stay exact. Converters that only move elements (``moves``) add to these.
+_EXACT = frozenset(
+    f"pd_op.{name}"
+    for name in (
+        *("abs", "amax", "amin", "argmax", "argmin", "argsort", "ceil", "channel_shuffle", "clip"),
+        *("cummax", "cummin", "diag", "diag_embed", "equal", "floor", "fmax", "fmin"),
+        *("fractional_max_pool2d", "fractional_max_pool3d", "full_like", "greater_equal"),
+        *("greater_than", "isfinite", "isinf", "isnan", "kthvalue", "less_equal", "less_than"),
+        *("max", "max_pool2d_with_index", "max_pool3d_with_index", "maximum", "maxout", "min"),
+        *("minimum", "mode", "not_equal", "one_hot", "pad", "pad3d", "pixel_shuffle"),
+        *("pixel_unshuffle", "relu", "relu6", "round", "scatter", "set_value", "sign"),
+        *("temporal_shift", "topk", "tril", "triu", "trunc", "unfold", "unique", "unpool"),
+    )
+)
+
+
+def array_of(tensor: Tensor) -> np.ndarray:
+    """The elements of a tensor; those of bfloat16 as float32."""
+    array = np.array(tensor)
+    if dtype_name(dtype_of(tensor)) != BFLOAT16:
+        return array
+    return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+def tensor_of(array: np.ndarray, dtype: str) -> Tensor:
+    """A tensor of a dtype with the elements of an array, rounded to nearest even in bfloat16."""
+    if dtype == BFLOAT16:
+        bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        array = np.where(np.isnan(array), 0x7FC0, rounded).astype(np.uint16)
+        return tensor_of_array(array.reshape(np.shape(array)), paddle.CPUPlace())
+    return tensor_of_array(np.asarray(array, dtype), paddle.CPUPlace())
+
+
+def rounding_of(dtypes: Iterable[str], precision: str = "f32") -> Rounding:
+    """The rounding of results of these dtypes, under a value of ``FLAGS_ngraph_precision``."""
+    is_rounded = precision != "f32" or not {"bfloat16", "float16"}.isdisjoint(dtypes)
+    return BFLOAT16_ROUNDING if is_rounded else FLOAT32
+
+
+def draws(op: Op) -> bool:
+    """Whether an operator samples random numbers."""
+    entry = find_converter(op.type)
+    return entry is not None and entry.draws(op)
+
+
+def rounds(op: Op) -> bool:
+    """Whether results of an operator are rounded, unlike moved or selected elements."""
+    entry = find_converter(op.type)
+    base = op.type.removesuffix("_").removesuffix("_grad")
+    moves = entry is not None and entry.moves
+    # Maximum pooling; its gradient compares elements with the maximum.
+    selects = base in _EXACT or op.attr("pooling_type") == "max"
+    return not moves and not selects and op.type not in CONSTANTS
+
+
+def in_float64(op: Op) -> Op:
+    """The operator with float64 in place of its float dtypes."""
+
+    def widened(spec: TensorSpec) -> TensorSpec:
+        return replace(spec, dtype="float64") if spec.dtype in _FLOATS else spec
+
+    def all_widened(tensors: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+        return {
+            name: tuple(None if spec is None else widened(spec) for spec in specs)
+            for name, specs in tensors.items()
+        }
+
+    attrs = {
+        n: "float64" if isinstance(v, str) and v in _FLOATS else v for n, v in op.attrs.items()
+    }
+    if op.type in CONSTANTS and attrs != op.attrs and "value" in attrs:
+        attrs["value"] = float(np.float32(attrs["value"]))
+    form = op.form and replace(
+        op.form, unused=all_widened(op.form.unused), results=all_widened(op.form.results)
+    )
+    return replace(
+        op, inputs=all_widened(op.inputs), outputs=all_widened(op.outputs), attrs=attrs, form=form
+    )
+
+
+def has_float64_kernel(op: Op) -> bool:
+    """Whether Paddle has a CPU kernel of the operator for float64, or none for any float."""
+    found = _kernel_dtypes().get(kernel_name(op.type.removeprefix("pd_op.").removesuffix("_")))
+    return found is None or "float64" in found or not found & _FLOATS
+
+
+@once
+def _kernel_dtypes() -> dict[str, set[str]]:
+    """The dtypes of Paddle's own CPU kernels, by kernel name."""
+    return {
+        name: {each.rstrip(")").rpartition(", ")[2] for each in kernels if each.startswith("(CPU,")}
+        for name, kernels in phi_kernels("all").items()
+    }
+
+
+@dataclass
+class _Step:
+    """An operator as a program of its own, with the constants that it reads."""
+
+    program: FallbackProgram
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+    copies: bool
+
+
+class Evaluation:
+    """Evaluates a graph, any number of times.
+
+    Args:
+        graph: The graph.
+        widens: Whether in float64; operators without a kernel for it run as declared.
+    """
+
+    def __init__(self, graph: Graph, widens: bool) -> None:
+        self.graph = graph
+        self._widens = widens
+        self._steps: dict[int, _Step] = {}
+        # The random generator before each stochastic operator, by Op.id.
+        self.streams: dict[int, _core.RandomState] = {}
+        graph.set_op_ids()
+        if any(s.dtype.endswith(ARRAY_SUFFIX) for op in graph.all_ops() for s in specs_of(op)):
+            raise NgraphError("TensorArrays are not evaluated one operator at a time")
+
+    def run(
+        self,
+        given: Sequence[Tensor],
+        streams: Streams | None = None,
+        noise: Noise | None = None,
+    ) -> Values:
+        """Returns the results of all operators that are read, by tensor id.
+
+        Args:
+            given: Inputs and states, as declared. None is written.
+            streams: The random generator for each stochastic operator; by default, each continues
+                with the generator as it is, and :attr:`streams` records it.
+            noise: Rounding errors to add.
+        """
+        sources = [*self.graph.inputs, *self.graph.states]
+        values = {spec.id: self._given(tensor) for spec, tensor in zip(sources, given)}
+        self._run_block(self.graph, values, streams, noise)
+        return values
+
+    def _given(self, tensor: Tensor) -> Tensor:
+        dtype = dtype_name(dtype_of(tensor))
+        return tensor_of(array_of(tensor), "float64") if self._is_widened(dtype) else tensor
+
+    def _is_widened(self, dtype: str) -> bool:
+        return self._widens and dtype in _FLOATS
+
+    def _run_block(
+        self,
+        graph: Graph,
+        values: Values,
+        streams: Streams | None,
+        noise: Noise | None,
+    ) -> None:
+        for op in graph.ops:
+            if op.blocks:
+                results = self._run_region(op, values, streams, noise)
+            else:
+                results = self._run_op(graph, op, values, streams, noise)
+            values.update(results)
+
+    def _run_region(self, op: Op, values: Values, streams: Any, noise: Any) -> Values:
+        def run(block: Graph, args: list[Tensor]) -> list[Tensor]:
+            inner = dict(zip((spec.id for spec in block.inputs), args))
+            self._run_block(block, inner, streams, noise)
+            return [inner[spec.id] for spec in block.outputs]
+
+        captured = [values[spec.id] for spec in op.inputs[CAPTURED]]
+        condition = bool(np.all(array_of(values[op.inputs[COND][0].id])))
+        if op.type == WHILE:
+            found = [values[spec.id] for spec in op.inputs[INITIAL_VALUES]]
+            while condition:
+                first, *found = run(op.blocks[0], [*found, *captured])
+                condition = bool(np.all(array_of(first)))
+        else:
+            found = run(op.blocks[0 if condition else 1], captured)
+        assert op.form is not None
+        return dict(zip((spec.id for spec in op.form.results[OUT]), found))
+
+    def _run_op(
+        self, graph: Graph, op: Op, values: Values, streams: Any, noise: Noise | None
+    ) -> Values:
+        step = self._steps.get(op.id) or self._steps.setdefault(op.id, self._step(graph, op))
+        if not step.outputs:
+            return {}
+        if draws(op):
+            if streams is not None:
+                streams[op.id].restore()
+            else:
+                self.streams[op.id] = _core.RandomState()
+        noise = noise if noise is not None and rounds(op) else None
+        given = [self._fitted(values[spec.id], spec, noise, step.copies) for spec in step.inputs]
+        results = [DenseTensor() for _ in step.outputs]
+        step.program.run(given, [], results)
+        return {spec.id: self._result(tensor, noise) for spec, tensor in zip(step.outputs, results)}
+
+    def _fitted(
+        self, tensor: Tensor, spec: TensorSpec, noise: Noise | None, copies: bool
+    ) -> Tensor:
+        """An operand, of the dtype that the operator reads, with noise."""
+        dtype = dtype_name(dtype_of(tensor))
+        if dtype == spec.dtype and not (noise and dtype == "float64"):
+            return copy_of(tensor, paddle.CPUPlace()) if copies else tensor
+        array = array_of(tensor)
+        if noise is not None and array.dtype.kind == "f":
+            array = noise.added(array)
+        return tensor_of(array, spec.dtype)
+
+    def _result(self, tensor: Tensor, noise: Noise | None) -> Tensor:
+        if self._is_widened(dtype_name(dtype_of(tensor))):
+            tensor = tensor_of(array_of(tensor), "float64")
+        if noise is None or dtype_name(dtype_of(tensor)) != "float64":
+            return tensor
+        return tensor_of(noise.added(array_of(tensor)), "float64")
+
+    def _step(self, graph: Graph, op: Op) -> _Step:
+        alone = alone_in(graph, op)
+        is_widened = self._widens and has_float64_kernel(op)
+        ops = [in_float64(each) if is_widened else each for each in alone.ops]
+        inputs = [_in(ops, spec) for spec in alone.inputs]
+        outputs = [_in(ops, spec) for spec in alone.outputs]
+        single = replace(alone, ops=ops, inputs=inputs, outputs=outputs)
+        program = FallbackProgram(single, [spec.dtype for spec in inputs])
+        return _Step(program, inputs, outputs, op.type.endswith("_"))
+
+
+class Noise:
+    """Random rounding errors of a relative size, for all elements of a tensor or for none.
+
+    A rounding may preserve a tie in one run and break it in the next.
+    """
+
+    def __init__(self, size: float, seed: int) -> None:
+        self._size = size
+        self._random = np.random.default_rng(seed)
+
+    def added(self, array: np.ndarray) -> np.ndarray:
+        """The array with new errors."""
+        if self._random.random() < 0.5:
+            return array
+        return array * (1 + self._random.uniform(-self._size, self._size, array.shape))
+
+
+def alone_in(graph: Graph, op: Op) -> Graph:
+    """An operator of a graph as a graph of its own, with the constants that it reads."""
+    constants = {
+        spec.id: other
+        for other in graph.ops
+        if other.type in CONSTANTS and other is not op
+        for spec in other.output_specs()
+    }
+    read = dict.fromkeys(read_by(op))
+    ops = list({id(constants[s.id]): constants[s.id] for s in read if s.id in constants}.values())
+    later = _read_in(graph)
+    results = [spec for spec in results_of(op) if spec.id in later]
+    if op.type in CONSTANTS and not any(spec.id in _read_by_regions(graph) for spec in results):
+        results = [spec for spec in results if spec in graph.outputs]
+    return Graph(
+        ops=[*ops, op],
+        inputs=[spec for spec in read if spec.id not in constants],
+        states=[],
+        outputs=results,
+        state_outputs=[],
+    )
+
+
+def _read_in(graph: Graph) -> set[int]:
+    read = {spec.id for spec in (*graph.outputs, *graph.state_outputs)}
+    return read.union(spec.id for op in graph.ops for spec in read_by(op))
+
+
+def _read_by_regions(graph: Graph) -> set[int]:
+    return {spec.id for op in graph.ops if op.blocks for spec in op.input_specs()}
+
+
+def read_by(op: Op) -> Iterator[TensorSpec]:
+    """Yields the tensors that an operator reads, also those that only Paddle needs."""
+    yield from op.input_specs()
+    for specs in op.form.unused.values() if op.form else ():
+        yield from specs
+
+
+def results_of(op: Op) -> Iterator[TensorSpec]:
+    """Yields the tensors that an operator computes, also those that only Paddle needs."""
+    form = op.form or FallbackForm()
+    for specs in (form.results or op.outputs).values():
+        yield from (spec for spec in specs if spec is not None)
+
+
+def specs_of(op: Op) -> Iterator[TensorSpec]:
+    """Yields the tensors that an operator reads and computes."""
+    yield from read_by(op)
+    yield from results_of(op)
+
+
+def _in(ops: Sequence[Op], spec: TensorSpec) -> TensorSpec:
+    """The tensor with the id of ``spec`` as these operators declare it."""
+    return next((each for op in ops for each in specs_of(op) if each.id == spec.id), spec)

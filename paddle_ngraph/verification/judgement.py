@@ -1,0 +1,107 @@
+"""Judgement whether a result of the engine is right, for verification and for the fuzzer.
+
+Values that agree with Paddle's to rounding are right; integers and bools have to be equal. A
+difference beyond that is a fault, unless the program itself is ill-conditioned: a comparison of two
+rounded values, a kink, a sum that cancels. Ill-conditioning is measured, only for values that
+differ, with Monte Carlo arithmetic: Paddle computes the same in float64, with noise of the size of
+a rounding error on the operands and the result of each operator that rounds. The engine is wrong
+where its distance from the noiseless float64 result exceeds the noise, and that of plain Paddle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+SAMPLES = 24
+SPREAD = 6.0  # times the spread of the samples
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """The rounding of one dtype.
+
+    Attributes:
+        rtol, atol: Results that differ less agree to rounding; ``atol`` is scaled by the largest
+            element, if that is below 1.
+        noise: The largest relative error of the noise for one rounding.
+    """
+
+    rtol: float
+    atol: float
+    noise: float
+
+
+FLOAT32 = Rounding(rtol=1e-5, atol=1e-6, noise=4 * 2.0**-23)
+# One unit in the last place: the engine rounds where Paddle does.
+BFLOAT16 = Rounding(rtol=2.0**-7, atol=2.0**-9, noise=2.0**-7)
+
+
+def differences(native: np.ndarray, engine: np.ndarray, rounding: Rounding = FLOAT32) -> np.ndarray:
+    """Where two results of equal shape and dtype differ by more than rounding."""
+    if native.dtype.kind != "f":
+        return np.asarray(native != engine)
+    finite = np.abs(native[np.isfinite(native)])
+    scale = min(1.0, float(finite.max())) if finite.size else 1.0
+    atol = rounding.atol * max(scale, 0.1)
+    return np.asarray(~np.isclose(engine, native, rtol=rounding.rtol, atol=atol, equal_nan=True))
+
+
+def is_nearer(exact: np.ndarray, engine: np.ndarray, native: np.ndarray) -> np.ndarray:
+    """Where the engine is at least as near to the exact result as plain Paddle is."""
+    if exact.dtype.kind != "f":
+        return np.zeros(exact.shape, bool)
+    with np.errstate(invalid="ignore"):  # NaN is near to nothing
+        return np.asarray(np.abs(engine - exact) <= np.abs(native - exact))
+
+
+class Spread:
+    """The effect of rounding errors on a result: its deviations in runs with noise.
+
+    Args:
+        exact: The result without noise.
+    """
+
+    def __init__(self, exact: np.ndarray) -> None:
+        self._exact = exact
+        self._largest = np.zeros(exact.shape)
+        # Where a run with noise has another integer, or a NaN or infinity that comes and goes: no
+        # evidence.
+        self._unsteady = np.zeros(exact.shape, bool)
+
+    def add(self, sample: np.ndarray) -> None:
+        """Adds the result of a run with noise."""
+        if self._exact.dtype.kind != "f":
+            self._unsteady |= sample != self._exact
+            return
+        self._unsteady |= np.isfinite(sample) != np.isfinite(self._exact)
+        with np.errstate(invalid="ignore"):
+            self._largest = np.fmax(self._largest, np.abs(sample - self._exact))
+
+    def explains(self, engine: np.ndarray, rounding: Rounding = FLOAT32) -> np.ndarray:
+        """Where rounding errors explain the engine's result."""
+        exact = self._exact
+        if exact.dtype.kind != "f":
+            return np.asarray(self._unsteady | (engine == exact))
+        with np.errstate(invalid="ignore"):
+            error = np.abs(engine.astype("float64") - exact)
+            allowed = rounding.rtol * np.abs(exact) + rounding.atol
+            within = error <= SPREAD * self._largest + allowed
+        odd = ~np.isfinite(exact)
+        same = np.where(odd, (engine == exact) | (np.isnan(engine) & np.isnan(exact)), within)
+        return np.asarray(same | self._unsteady)
+
+
+def is_as_exact(exact: np.ndarray, engine: np.ndarray, native: np.ndarray) -> bool:
+    """Whether the errors of the engine are those of plain Paddle in size, over a whole tensor.
+
+    Much cheaper than :class:`Spread`. ``False`` does not mean that the engine is wrong.
+    """
+    if exact.dtype.kind != "f" or not exact.size or not np.isfinite(exact).all():
+        return False
+    ours, theirs = (np.abs(each.astype("float64") - exact) for each in (engine, native))
+    largest = float(theirs.max())
+    # With a larger error, rounding is not known to be its cause.
+    is_small = largest <= 1e-3 * float(np.abs(exact).max())
+    return bool(is_small and ours.max() <= SPREAD * largest)

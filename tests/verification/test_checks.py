@@ -1,0 +1,249 @@
+"""``FLAGS_ngraph_verify`` compares runs of the engine with Paddle's kernels, in every frontend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import paddle
+import paddle.nn.functional as F
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph import NgraphError
+from paddle_ngraph.conversion import model_inputs
+from paddle_ngraph.partitioning import fallback
+from paddle_ngraph.verification import checks
+from tests.dynamic import dynamic_mode
+from tests.programs import Program, floats
+from tests.verification.planted import (
+    Fault,
+    dropped_update,
+    negated,
+    planted,
+    reversed_rows,
+    scaled,
+)
+
+
+@contextmanager
+def verified(every: int = 1) -> Iterator[None]:
+    """Verifies one run in ``every``."""
+    checks.reset()
+    names = ["FLAGS_ngraph_verify", "FLAGS_ngraph_background_compile"]
+    before = paddle.get_flags([*names, "FLAGS_ngraph_min_interval_us"])
+    paddle.set_flags(
+        {
+            "FLAGS_ngraph_verify": every,
+            "FLAGS_ngraph_background_compile": "0",
+            "FLAGS_ngraph_min_interval_us": 0,
+        }
+    )
+    try:
+        yield
+    finally:
+        paddle.set_flags(before)
+
+
+def training() -> Any:
+    x = paddle.static.data("x", [-1, 6])
+    hidden = F.dropout(F.gelu(paddle.nn.Linear(6, 8)(x)), 0.4)
+    hidden = paddle.nn.LayerNorm(8)(hidden)
+    loss = paddle.mean((paddle.nn.Linear(8, 1)(F.tanh(hidden)) - 0.3) ** 2)
+    paddle.optimizer.Adam(0.02).minimize(loss)
+    return loss
+
+
+def images() -> Any:
+    x = paddle.static.data("x", [-1, 3, 8, 8])
+    hidden = F.relu(paddle.nn.BatchNorm2D(4)(paddle.nn.Conv2D(3, 4, 3)(x)))
+    pooled = F.avg_pool2d(F.max_pool2d(hidden, 2), 3)
+    logits = paddle.nn.Linear(4, 5)(paddle.flatten(pooled, 1))
+    loss = F.cross_entropy(logits, paddle.argmax(logits, 1))
+    paddle.optimizer.Momentum(0.05).minimize(loss)
+    return loss
+
+
+def losses(build: Callable[[], Any], shape: tuple[int, ...], steps: int = 3) -> list[float]:
+    program = Program(build)
+    paddle.seed(11)
+    results = [float(program.run(x=floats(*shape))[0]) for _ in range(steps)]
+    assert paddle_ngraph.stats()["engine_runs"]
+    return results
+
+
+@pytest.mark.parametrize(("build", "shape"), [(training, (9, 6)), (images, (4, 3, 8, 8))])
+def test_verified_training_is_that_of_the_engine_to_the_last_bit(
+    build: Callable[[], Any], shape: tuple[int, ...]
+) -> None:
+    expected = losses(build, shape)
+    with verified():
+        assert losses(build, shape) == expected
+    assert checks.log.checked == 3
+    assert (checks.log.wrong, checks.log.unchecked) == (0, {})
+
+
+def test_one_run_in_three_is_verified() -> None:
+    with verified(every=3):
+        losses(training, (5, 6), steps=7)
+    assert checks.log.checked == 3
+
+
+FAULTS: list[tuple[Callable[[], Any], tuple[int, ...], str, Fault]] = [
+    (training, (9, 6), "gelu", negated),
+    (training, (9, 6), "layer_norm", scaled),
+    (training, (9, 6), "matmul_grad", reversed_rows),
+    (training, (9, 6), "tanh_grad", scaled),
+    (training, (9, 6), "dropout_grad", negated),
+    (training, (9, 6), "adam_", dropped_update),
+    (images, (4, 3, 8, 8), "conv2d", scaled),
+    (images, (4, 3, 8, 8), "relu_grad", negated),
+    (images, (4, 3, 8, 8), "relu", negated),
+    (images, (4, 3, 8, 8), "pool2d", reversed_rows),
+    (images, (4, 3, 8, 8), "momentum_", dropped_update),
+]
+
+
+@pytest.mark.parametrize(
+    ("build", "shape", "name", "fault"),
+    FAULTS,
+    ids=[f"{name}-{fault.__name__}" for _, _, name, fault in FAULTS],
+)
+def test_a_planted_fault_is_named(
+    build: Callable[[], Any], shape: tuple[int, ...], name: str, fault: Fault
+) -> None:
+    message = f"the engine is wrong at pd_op.{name}, operator"
+    with planted(f"pd_op.{name}", fault), verified(), pytest.warns(UserWarning, match=message):
+        losses(build, shape, steps=2)
+    (mismatch,) = checks.log.mismatches
+    assert mismatch.operator == f"pd_op.{name}"
+    assert checks.log.wrong == 2  # the second run is counted, and not searched again
+
+
+def test_other_random_numbers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = model_inputs.FunctionInputs.draw
+
+    def draw(self: Any, distribution: str, a: float, b: float, seed: int, shape: Any) -> Any:
+        return original(self, distribution, a, b, seed + 5, shape)
+
+    monkeypatch.setattr(model_inputs.FunctionInputs, "draw", draw)
+    with verified(), pytest.warns(UserWarning, match="wrong at pd_op.dropout"):
+        losses(training, (9, 6), steps=1)
+
+
+def test_samples_of_many_numbers() -> None:
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 700])
+        return paddle.sum(F.dropout(F.dropout(x, 0.2), 0.5), 1)
+
+    with verified():
+        Program(build).run(x=floats(300, 700))
+    assert (checks.log.checked, checks.log.wrong, checks.log.unchecked) == (1, 0, {})
+
+
+def test_the_first_of_several_wrong_results_is_named() -> None:
+    def build() -> Any:
+        x = paddle.static.data("x", [4, 4])
+        first, second = F.sigmoid(x), paddle.exp(x)
+        return [F.softmax(second), first]
+
+    program = Program(build)
+    with planted("pd_op.exp", negated), verified(), pytest.warns(UserWarning, match="pd_op.exp,"):
+        program.run(x=floats(4, 4))
+
+
+def test_a_run_that_cannot_be_compared_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> None:
+        raise NgraphError("Paddle cannot run it twice")
+
+    monkeypatch.setattr(fallback, "run", broken)
+    expected = losses(training, (9, 6))
+    with verified():
+        assert losses(training, (9, 6)) == expected
+    assert checks.log.checked == 0
+    assert checks.log.unchecked == {"Paddle cannot run it twice": 3}
+
+
+def loop() -> Any:
+    x = paddle.static.data("x", [3, 3])
+    n = paddle.full([], 0, "int32")
+    _, out = paddle.static.nn.while_loop(
+        lambda n, v: n < 4, lambda n, v: (n + 1, F.tanh(v) + paddle.matmul(v, x)), [n, x]
+    )
+    return out
+
+
+def branch() -> Any:
+    x = paddle.static.data("x", [3, 3])
+    return paddle.static.nn.cond(
+        paddle.mean(x) > -100, lambda: F.softmax(x) * 2, lambda: F.sigmoid(x)
+    )
+
+
+@pytest.mark.parametrize(("build", "name"), [(loop, "while"), (branch, "if")])
+def test_faults_in_loops_and_branches(build: Callable[[], Any], name: str) -> None:
+    with verified():
+        Program(build).both(x=floats(3, 3))
+    assert (checks.log.checked, checks.log.wrong, checks.log.unchecked) == (1, 0, {})
+    inner = "pd_op.tanh" if name == "while" else "pd_op.softmax"
+    message = f"wrong at {inner}, .* in the body of pd_op.{name}, operator"
+    with planted(inner, scaled), verified(), pytest.warns(UserWarning, match=message):
+        Program(build).run(x=floats(3, 3))
+
+
+def test_bfloat16_has_bounds_of_its_own() -> None:
+    def build() -> Any:
+        x = paddle.cast(paddle.static.data("x", [16, 16]), "bfloat16")
+        return paddle.cast(F.softmax(paddle.matmul(x, x) * 0.1), "float32")
+
+    with verified():
+        Program(build).run(x=floats(16, 16))
+    assert (checks.log.checked, checks.log.wrong, checks.log.unchecked) == (1, 0, {})
+    with planted("pd_op.matmul", negated), verified(), pytest.warns(UserWarning, match="matmul,"):
+        Program(build).run(x=floats(16, 16))
+
+
+class Network(paddle.nn.Layer):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = paddle.nn.Linear(6, 8), paddle.nn.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(F.gelu(self.first(x)))
+
+
+def _predict(network: Network, folder: Any) -> None:
+    paddle.jit.save(network, f"{folder}/m", [paddle.static.InputSpec([-1, 6], "float32")])
+    config = paddle.inference.Config(f"{folder}/m.json", f"{folder}/m.pdiparams")
+    predictor = paddle.inference.create_predictor(config)
+    predictor.run([paddle.to_tensor(floats(5, 6))])
+
+
+def _load(network: Network, folder: Any) -> None:
+    paddle.jit.save(network, f"{folder}/m", [paddle.static.InputSpec([-1, 6], "float32")])
+    paddle.jit.load(f"{folder}/m")(paddle.to_tensor(floats(5, 6)))
+
+
+def _to_static(network: Network, folder: Any) -> None:
+    static = paddle.jit.to_static(network, full_graph=True)
+    optimizer = paddle.optimizer.SGD(0.1, parameters=network.parameters())
+    for _ in range(2):
+        paddle.mean(static(paddle.to_tensor(floats(5, 6)))).backward()
+        optimizer.step()
+
+
+def _compile(network: Network, folder: Any) -> None:
+    compiled = paddle_ngraph.compile(network)
+    for _ in range(4):
+        paddle.mean(compiled(paddle.to_tensor(floats(5, 6)))).backward()
+
+
+@pytest.mark.parametrize("use", [_predict, _load, _to_static, _compile])
+def test_frontends_of_dynamic_mode(use: Callable[[Network, Any], None], tmp_path: Any) -> None:
+    with dynamic_mode(), paddle_ngraph.use_ngraph(), verified():
+        use(Network(), tmp_path)
+        assert checks.log.checked > 0
+        assert (checks.log.wrong, checks.log.unchecked) == (0, {})
+        with planted("pd_op.gelu", scaled), pytest.warns(UserWarning, match="at pd_op.gelu,"):
+            use(Network(), tmp_path)

@@ -1,0 +1,214 @@
+"""Reproducers: what they hold, how they run again, and that damaged ones are one sentence."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import random
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+
+from paddle_ngraph import NgraphError
+from paddle_ngraph.__main__ import main
+from paddle_ngraph.verification import bisection, checks, reproducer
+from tests.programs import Program, floats
+from tests.verification.planted import negated, planted
+from tests.verification.test_checks import losses, training, verified
+
+
+@pytest.fixture
+def mismatch() -> Any:
+    """The mismatch of a planted fault, which is still planted."""
+    with planted("pd_op.gelu", negated), verified(), pytest.warns(UserWarning, match="gelu"):
+        losses(training, (9, 6), steps=1)
+        yield checks.log.mismatches[0]
+
+
+def test_a_reproducer_holds_a_run_bit_by_bit(mismatch: Any, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.npz"
+    summary = mismatch.save(file)
+    assert "the contents of 32 inputs and states, 31 results" in summary
+    found = reproducer.load(file)
+    assert found.run.text == mismatch.run.text
+    assert found.run.random == mismatch.run.random
+    for ours, theirs in zip(found.run.given, mismatch.run.given):
+        assert np.array(ours).tobytes() == np.array(theirs).tobytes()
+    differences, engine = bisection.rerun_with_results(found.run)
+    assert [each.tensor for each in differences]
+    assert found.other_results(engine) == []
+
+
+def test_shapes_only_holds_no_data(mismatch: Any, tmp_path: Path) -> None:
+    whole, file = tmp_path / "whole.npz", tmp_path / "shapes.npz"
+    mismatch.save(whole)
+    summary = mismatch.save(file, shapes_only=True)
+    assert "no data" in summary
+    rows = [np.array(tensor) for tensor in mismatch.run.given if np.array(tensor).size > 2]
+    assert len(rows) > 9
+    for array in rows:
+        assert array.tobytes() in whole.read_bytes()
+        assert array.tobytes() not in file.read_bytes() or not array.any()
+    found = reproducer.load(file)
+    assert found.run.random != mismatch.run.random
+    for ours, theirs in zip(found.run.given, mismatch.run.given):
+        drawn, real = np.array(ours), np.array(theirs)
+        assert (drawn.shape, drawn.dtype) == (real.shape, real.dtype)
+        assert drawn.min() >= real.min()
+        assert drawn.max() <= real.max()
+    assert bisection.rerun(found.run)
+
+
+def test_the_command_line_replays_and_bisects(
+    mismatch: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [str(tmp_path / name) for name in ("wrong.npz", "results.npz", "narrow.npz")]
+    mismatch.save(files[0])
+    assert main(["replay", files[0], "--save-intermediates", files[1]]) == 1
+    shown = capsys.readouterr().out
+    assert "elements are wrong" in shown
+    assert shown.splitlines()[-10].startswith("pd_op.gelu (")
+    with np.load(files[1]) as results:
+        (name,) = [each for each in results if "pd_op.gelu " in each and "engine" in each]
+        np.testing.assert_allclose(
+            results[name], -results[name.replace("engine", "exact")], rtol=1e-5
+        )
+    assert main(["bisect", files[0], "--save", files[2]]) == 1
+    shown = capsys.readouterr().out
+    assert "wrong at pd_op.gelu, operator" in shown
+    assert f"{files[2]} will hold 0.0 MB" in shown
+    (op,) = reproducer.load(files[2]).run.graph.ops
+    assert op.type == "pd_op.gelu"
+
+
+def test_a_reproducer_of_a_fault_that_is_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "once_wrong.npz")
+    with planted("pd_op.gelu", negated), verified(), pytest.warns(UserWarning, match="gelu"):
+        losses(training, (9, 6), steps=1)
+    checks.log.mismatches[0].save(file)
+    assert main(["replay", file]) == 0
+    assert main(["bisect", file]) == 0
+    assert "not as recorded, bit by bit: output 0" in capsys.readouterr().out
+
+
+def _file(mismatch: Any, tmp_path: Path) -> Path:
+    file = tmp_path / "file.npz"
+    mismatch.save(file)
+    return file
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_reproducer_is_one_sentence(mismatch: Any, tmp_path: Path, seed: int) -> None:
+    rng, file = random.Random(seed), _file(mismatch, tmp_path)
+    whole = file.read_bytes()
+    for _ in range(40):
+        contents = bytearray(whole)
+        if rng.random() < 0.3:
+            del contents[rng.randrange(len(contents)) :]
+        for _ in range(rng.choice((0, 1, 8)) if len(contents) < len(whole) else 4):
+            if contents:
+                contents[rng.randrange(len(contents))] = rng.randrange(256)
+        file.write_bytes(contents)
+        try:
+            reproducer.load(file)
+        except NgraphError as error:
+            assert "\n" not in str(error)
+            assert len(str(error)) < 600
+
+
+def _with(file: Path, name: str, array: Any, **options: Any) -> None:
+    """Replaces an array of a reproducer."""
+    with np.load(file) as found:
+        arrays = dict(found)
+    arrays[name] = array
+    np.savez(file, allow_pickle=True, **arrays)
+
+
+CHANGES: dict[str, tuple[str, Any, str]] = {
+    "another format": ("format", np.array([99]), "its format is"),
+    "a pickle": ("input 0", np.array([{}, []], object), "'input 0' is object"),
+    "another graph": ("graph", np.frombuffer(b"print(1)", np.uint8), "of another release"),
+    "another dtype": ("input 1", np.zeros(8, np.int64), "input 1 is int64"),
+    "another rank": ("input 1", np.zeros((1,) * 8, np.float32), "input 1 is float32"),
+    "another generator": ("random", np.arange(3, dtype=np.uint64), "no state of a random"),
+    "another precision": ("precision", np.frombuffer(b"f8", np.uint8), "precision is unknown"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_hostile_reproducer_is_one_sentence(mismatch: Any, tmp_path: Path, change: str) -> None:
+    file, (name, array, message) = _file(mismatch, tmp_path), CHANGES[change]
+    _with(file, name, array)
+    with pytest.raises(NgraphError, match=message):
+        reproducer.load(file)
+
+
+def test_claimed_sizes_are_checked_before_memory_is_allocated(
+    mismatch: Any, tmp_path: Path
+) -> None:
+    def build() -> Any:
+        return paddle.nn.functional.gelu(paddle.static.data("x", [-1, -1]))
+
+    with verified(), pytest.warns(UserWarning, match="gelu"):
+        Program(build).run(x=floats(3, 4))
+    shapes = tmp_path / "shapes.npz"
+    checks.log.mismatches[0].save(shapes, shapes_only=True)
+    _with(shapes, "shape 0", np.array([2**31, 2**31]))
+    with pytest.raises(NgraphError, match="its shapes take more than"):
+        reproducer.load(shapes)
+
+    file, stream = _file(mismatch, tmp_path), io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        stream, {"descr": "<f4", "fortran_order": False, "shape": (2**40,)}
+    )
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("format.npy", stream.getvalue())
+    with pytest.raises(NgraphError, match="'format' is float32"):
+        reproducer.load(file)
+
+
+def test_a_compressed_file_is_rejected(mismatch: Any, tmp_path: Path) -> None:
+    file = tmp_path / "bomb.npz"
+    np.savez_compressed(file, format=np.zeros(10**7))
+    with pytest.raises(NgraphError, match="claims more data than it has"):
+        reproducer.load(file)
+
+
+def test_a_full_disk_leaves_no_file(
+    mismatch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(NgraphError, match="No space left on device"):
+        mismatch.save(tmp_path / "wrong.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_large_run_is_not_saved(
+    mismatch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reproducer, "MAX_BYTES", 1000)
+    with pytest.raises(NgraphError, match="save it with shapes only, or bisect first"):
+        mismatch.save(tmp_path / "wrong.npz")
+
+
+def test_bfloat16_is_saved_bit_by_bit(tmp_path: Path) -> None:
+    def build() -> Any:
+        x = paddle.static.data("x", [4, 4], "bfloat16")
+        return paddle.cast(paddle.nn.functional.softmax(x), "float32")
+
+    with planted("pd_op.softmax", negated), verified(), pytest.warns(UserWarning, match="softmax"):
+        Program(build).run(x=(floats(4, 4).view(np.uint32) >> 16).astype(np.uint16))
+    (found,) = checks.log.mismatches
+    found.save(tmp_path / "bfloat16.npz")
+    again = reproducer.load(tmp_path / "bfloat16.npz")
+    assert np.array_equal(np.array(again.run.given[0]), np.array(found.run.given[0]))
