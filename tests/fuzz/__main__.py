@@ -1,4 +1,6 @@
-"""``python -m tests.fuzz``: random programs and lives, damaged graph strings and functions.
+"""``python -m tests.fuzz``: random programs, lives of programs and of layers, damaged files.
+
+``--layers`` are lives of layers of dynamic mode; damaged are graph strings and stored functions.
 
 They are checked in shares, each with one seed. Passed shares are stored in a file (``--state``):
 the next run continues where this one ended, for whatever reason, and repeats failures first. A
@@ -185,7 +187,7 @@ class _Run:
 
     def _take(self, share: Share, tally: Tally) -> None:
         share.revision = self._revision
-        if share.failure and share.kind == "lives":
+        if share.failure and share.kind in ("lives", "layers"):
             with self._lock:
                 self._state.add(share)  # whatever the result of shrinking
             self._shrink(share)

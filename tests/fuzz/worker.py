@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
 import os
 import sys
@@ -21,8 +22,11 @@ from hypothesis.stateful import run_state_machine_as_test
 
 import paddle_ngraph
 from tests.fuzz import functions, graphs
-from tests.fuzz.check import NativeFailure, Tally, check
-from tests.fuzz.lives import Life, script
+from tests.fuzz.check import Mismatch, NativeFailure, Tally, check
+from tests.fuzz.layer_lives import LayerLife
+from tests.fuzz.layer_lives import script as layer_script
+from tests.fuzz.layer_steps import DrawnLife, drawn
+from tests.fuzz.lives import Life, call_of, script
 from tests.fuzz.machine import LifeMachine
 from tests.fuzz.programs import Program
 from tests.fuzz.shares import SIZES
@@ -177,6 +181,39 @@ class _Lives(_Share):
         run_state_machine_as_test(Machine, settings=options)
 
 
+class _Layers(_Share):
+    """Lives of layers. Those in which the engine did not run do not count."""
+
+    def _draw(self, count: int, first: int) -> None:
+        for number in itertools.count():
+            if self.passed == count:
+                return
+            if number == 2 * count:
+                raise Mismatch(f"the engine ran in {self.passed} of {number} lives")
+            self._live(drawn(first, number))
+
+    def _live(self, drawn_life: DrawnLife) -> None:
+        steps = [call_of(*step) for step in drawn_life.steps]
+        self.smallest = layer_script(drawn_life.pays, drawn_life.watched, steps)
+        self._last.write_text(self.smallest)
+        life = LayerLife(drawn_life.pays, drawn_life.watched)
+        try:
+            for step, arguments in drawn_life.steps:
+                life.do(step, **arguments)
+            runs = life.end()
+        except Exception as error:
+            self._note(error)
+            raise
+        finally:
+            life.close()
+        self.passed += runs > 0
+        self.tally.layer_lives += runs > 0
+        self.tally.layer_lives_without_engine += runs == 0
+        self.tally.steps += len(life.steps)
+        self.tally.engine_runs += runs
+        self.tally.judged_by_noise += bool(life.judged)
+
+
 class _Graphs(_Share):
     """Damaged graph strings."""
 
@@ -199,6 +236,7 @@ class _Functions(_Share):
 _SHARES: dict[str, type[_Share]] = {
     "programs": _Programs,
     "lives": _Lives,
+    "layers": _Layers,
     "graphs": _Graphs,
     "functions": _Functions,
 }
