@@ -13,7 +13,10 @@ from tests.fuzz.layer_lives import (
     OPTIMIZERS,
     SCHEDULES,
     WRITERS,
+    LayerLife,
+    script,
 )
+from tests.fuzz.lives import call_of
 from tests.fuzz.networks import FAMILIES, PARTS
 
 # Whether lives differentiate twice. Layers that ``enable(dynamic="training")`` has compiled raise
@@ -33,6 +36,49 @@ class DrawnLife:
     pays: bool
     watched: bool
     steps: list[Step]
+
+    def script(self) -> str:
+        """A script that takes the steps."""
+        return script(self.pays, self.watched, [call_of(*step) for step in self.steps])
+
+    @staticmethod
+    def of_script(text: str) -> DrawnLife:
+        """The life of :meth:`script`."""
+        recorder = _Recorder()
+        names = {"LayerLife": recorder.begin, "life": recorder}
+        for line in text.splitlines():
+            if line.startswith(("life = ", "life.do(")):
+                eval(line.removeprefix("life = "), names)
+        return DrawnLife(**recorder.options, steps=recorder.steps)
+
+
+class _Recorder:
+    """Takes the calls of a script instead of a life."""
+
+    def __init__(self) -> None:
+        self.options: dict[str, bool] = {}
+        self.steps: list[Step] = []
+
+    def begin(self, **options: bool) -> None:
+        self.options = options
+
+    def do(self, step: str, **arguments: Any) -> None:
+        self.steps.append((step, arguments))
+
+
+def lived(life: DrawnLife) -> tuple[LayerLife, int]:
+    """Takes the steps of a life; returns it, closed, and the number of engine runs.
+
+    Raises:
+        Mismatch: The two sides differ.
+    """
+    taken = LayerLife(life.pays, life.watched)
+    try:
+        for step, arguments in life.steps:
+            taken.do(step, **arguments)
+        return taken, taken.end()
+    finally:
+        taken.close()
 
 
 def drawn(seed: int, number: int) -> DrawnLife:

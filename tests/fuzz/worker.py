@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("GLOG_minloglevel", "3")
@@ -23,10 +24,8 @@ from hypothesis.stateful import run_state_machine_as_test
 import paddle_ngraph
 from tests.fuzz import functions, graphs
 from tests.fuzz.check import Mismatch, NativeFailure, Tally, check
-from tests.fuzz.layer_lives import LayerLife
-from tests.fuzz.layer_lives import script as layer_script
-from tests.fuzz.layer_steps import DrawnLife, drawn
-from tests.fuzz.lives import Life, call_of, script
+from tests.fuzz.layer_steps import DrawnLife, drawn, lived
+from tests.fuzz.lives import Life, script, shrunk
 from tests.fuzz.machine import LifeMachine
 from tests.fuzz.programs import Program
 from tests.fuzz.shares import SIZES
@@ -193,25 +192,31 @@ class _Layers(_Share):
             self._live(drawn(first, number))
 
     def _live(self, drawn_life: DrawnLife) -> None:
-        steps = [call_of(*step) for step in drawn_life.steps]
-        self.smallest = layer_script(drawn_life.pays, drawn_life.watched, steps)
-        self._last.write_text(self.smallest)
-        life = LayerLife(drawn_life.pays, drawn_life.watched)
+        self._last.write_text(drawn_life.script())
         try:
-            for step, arguments in drawn_life.steps:
-                life.do(step, **arguments)
-            runs = life.end()
+            life, runs = lived(drawn_life)
         except Exception as error:
+            self.smallest = drawn_life.script()
             self._note(error)
+            self.smallest = shrunk(self.smallest, partial(self._fails, type(error).__name__))
             raise
-        finally:
-            life.close()
         self.passed += runs > 0
         self.tally.layer_lives += runs > 0
         self.tally.layer_lives_without_engine += runs == 0
         self.tally.steps += len(life.steps)
         self.tally.engine_runs += runs
         self.tally.judged_by_noise += bool(life.judged)
+
+    def _fails(self, name: str, text: str) -> bool:
+        """Whether the life of a script fails, with an error of the same type."""
+        if self._is_late(_SHRINK_SECONDS):
+            return False
+        self._last.write_text(text)
+        try:
+            lived(DrawnLife.of_script(text))
+        except Exception as error:
+            return type(error).__name__ == name
+        return False
 
 
 class _Graphs(_Share):
