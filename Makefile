@@ -10,6 +10,7 @@ REQUIREMENTS ?= --require-hashes -r requirements/locked.txt
 RUN := GLOG_minloglevel=2 $(BIN)/python -W ignore
 PROGRAMS ?= 10000
 LIVES ?= 1000
+LAYERS ?= 600
 GRAPHS ?= 100000
 FUNCTIONS ?= 100000
 SEED ?= 1
@@ -86,8 +87,8 @@ test-processors: $(VENV)/.built  ## Run what depends on the processor with fewer
 sanitize: $(VENV)/.built  ## Run tests of the core built with a sanitizer (SANITIZERS="address thread").
 	set -e; for name in $(SANITIZERS); do tests/sanitize/run $$name $(abspath $(BIN))/python; done
 
-fuzz: $(VENV)/.built  ## Check random programs, lives of programs and damaged graphs and functions (PROGRAMS=, LIVES=, GRAPHS=, FUNCTIONS=, SEED=).
-	$(RUN) -m tests.fuzz --programs $(PROGRAMS) --lives $(LIVES) --graphs $(GRAPHS) --functions $(FUNCTIONS) --seed $(SEED) $(OPTIONS)
+fuzz: $(VENV)/.built  ## Check random programs, lives of programs and layers, damaged graphs and functions (PROGRAMS=, LIVES=, LAYERS=, GRAPHS=, FUNCTIONS=, SEED=).
+	$(RUN) -m tests.fuzz --programs $(PROGRAMS) --lives $(LIVES) --layers $(LAYERS) --graphs $(GRAPHS) --functions $(FUNCTIONS) --seed $(SEED) $(OPTIONS)
 
 kills: $(VENV)/.built  ## Kill and stop ranks of a job at random, and compare its losses (KILLS=, SEED=).
 	$(RUN) -m tests.kills --kills $(KILLS) --seed $(SEED)

@@ -1,4 +1,6 @@
-"""``python -m tests.fuzz``: random programs and lives, damaged graph strings and functions.
+"""``python -m tests.fuzz``: random programs, lives of programs and of layers, damaged files.
+
+``--layers`` are lives of layers of dynamic mode; damaged are graph strings and stored functions.
 
 They are checked in shares, each with one seed. Passed shares are stored in a file (``--state``):
 the next run continues where this one ended, for whatever reason, and repeats failures first. A
@@ -31,6 +33,7 @@ _HUNG_SECONDS = 900  # no share takes that long
 _SHRINK_SECONDS = 90
 # Paddle permanently retains data of each program: interpreters, call stacks of its operators.
 _MOST_MEGABYTES = 2048
+_ENDED = "the process ended with"
 _LINE = f"{'-' * 80}\n"  # between the event and the script
 
 
@@ -79,7 +82,7 @@ class _Worker:
             return None
         script = self._last.read_text() if self._last.exists() else ""
         log = self._log.read_text(errors="replace")[-1500:]
-        share.failure = f"the process ended with {process.returncode}\n{log}\n{_LINE}{script}"
+        share.failure = f"{_ENDED} {process.returncode}\n{log}\n{_LINE}{script}"
         return share, tally
 
     def _start(self) -> subprocess.Popen[str]:
@@ -185,7 +188,8 @@ class _Run:
 
     def _take(self, share: Share, tally: Tally) -> None:
         share.revision = self._revision
-        if share.failure and share.kind == "lives":
+        # Lives of layers that end no process were shrunk there.
+        if share.failure and (share.kind == "lives" or _ENDED in share.failure):
             with self._lock:
                 self._state.add(share)  # whatever the result of shrinking
             self._shrink(share)

@@ -45,6 +45,8 @@ class Tally:
     with_gradients: int = 0
     with_optimizer: int = 0
     lives: int = 0
+    layer_lives: int = 0
+    layer_lives_without_engine: int = 0
     steps: int = 0
     strings: int = 0
     files: int = 0
@@ -76,7 +78,9 @@ class Tally:
         return (
             f"{self.programs} programs ({self.with_gradients} with gradients, "
             f"{self.with_optimizer} with an optimizer; {self.batches} more sizes), "
-            f"{self.lives} lives of {self.steps} steps, "
+            f"{self.lives} lives of programs, {self.layer_lives} of layers (and "
+            f"{self.layer_lives_without_engine} in which the engine did not run), "
+            f"{self.steps} steps, "
             f"{self.strings} graph strings, {self.files} files of functions; "
             f"{self.engine_runs} engine runs; "
             f"{self.converted} of {self.converted + native} operators converted ({share:.1%}); "

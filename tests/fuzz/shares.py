@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_FILE = ROOT / ".fuzz" / "state.json"
 
 # Number of examples in a share; small, since a share not finished in time is repeated.
-SIZES = {"programs": 40, "lives": 8, "graphs": 10_000, "functions": 2_000}
+SIZES = {"programs": 40, "lives": 8, "layers": 10, "graphs": 10_000, "functions": 2_000}
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Share:
     """The outcome of a share.
 
     Attributes:
-        kind: ``programs``, ``lives``, ``graphs`` or ``functions``.
+        kind: One of :data:`SIZES`: ``lives`` of programs, or ``layers``, which are lives of layers.
         seed: Its seed.
         passed: How many examples passed.
         revision: The sources that they were checked with.

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("GLOG_minloglevel", "3")
@@ -21,8 +23,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 import paddle_ngraph
 from tests.fuzz import functions, graphs
-from tests.fuzz.check import NativeFailure, Tally, check
-from tests.fuzz.lives import Life, script
+from tests.fuzz.check import Mismatch, NativeFailure, Tally, check
+from tests.fuzz.layer_steps import DrawnLife, drawn, lived
+from tests.fuzz.lives import Life, script, shrunk
 from tests.fuzz.machine import LifeMachine
 from tests.fuzz.programs import Program
 from tests.fuzz.shares import SIZES
@@ -177,6 +180,45 @@ class _Lives(_Share):
         run_state_machine_as_test(Machine, settings=options)
 
 
+class _Layers(_Share):
+    """Lives of layers. Those in which the engine did not run do not count."""
+
+    def _draw(self, count: int, first: int) -> None:
+        for number in itertools.count():
+            if self.passed == count:
+                return
+            if number == 2 * count:
+                raise Mismatch(f"the engine ran in {self.passed} of {number} lives")
+            self._live(drawn(first, number))
+
+    def _live(self, drawn_life: DrawnLife) -> None:
+        self._last.write_text(drawn_life.script())
+        try:
+            life, runs = lived(drawn_life)
+        except Exception as error:
+            self.smallest = drawn_life.script()
+            self._note(error)
+            self.smallest = shrunk(self.smallest, partial(self._fails, type(error).__name__))
+            raise
+        self.passed += runs > 0
+        self.tally.layer_lives += runs > 0
+        self.tally.layer_lives_without_engine += runs == 0
+        self.tally.steps += len(life.steps)
+        self.tally.engine_runs += runs
+        self.tally.judged_by_noise += bool(life.judged)
+
+    def _fails(self, name: str, text: str) -> bool:
+        """Whether the life of a script fails, with an error of the same type."""
+        if self._is_late(_SHRINK_SECONDS):
+            return False
+        self._last.write_text(text)
+        try:
+            lived(DrawnLife.of_script(text))
+        except Exception as error:
+            return type(error).__name__ == name
+        return False
+
+
 class _Graphs(_Share):
     """Damaged graph strings."""
 
@@ -199,6 +241,7 @@ class _Functions(_Share):
 _SHARES: dict[str, type[_Share]] = {
     "programs": _Programs,
     "lives": _Lives,
+    "layers": _Layers,
     "graphs": _Graphs,
     "functions": _Functions,
 }
