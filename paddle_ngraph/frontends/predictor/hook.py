@@ -370,9 +370,15 @@ class _Model:
             _fast_paths[predictor] = _FastPath(runs[0].whole, runs[0].scope)
 
     def parameters_among(self, results: Sequence[str]) -> frozenset[str]:
-        """The names among these results of the model that are parameters."""
+        """The names among these results of the model that are parameters.
+
+        Without the file of the program, any of them may be one.
+        """
         if self._returned is None:
-            self._returned = self._saved.parameters_among(results)
+            try:
+                self._returned = self._saved.parameters_among(results)
+            except OSError:
+                self._returned = frozenset(results)
         return self._returned
 
     @property

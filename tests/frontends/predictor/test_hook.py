@@ -1154,6 +1154,23 @@ def test_a_model_that_changed_on_disk_is_not_mixed_up(tmp_path):
         predictor.clone()
 
 
+@pytest.mark.parametrize("enabled", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_model_is_deleted_once_its_predictor_exists(tmp_path, form, enabled):
+    """As by servers that decrypt a model to a temporary folder."""
+    files = save(tmp_path, convnet, form)
+    expected = native(files, images())
+    with paddle_ngraph.use_ngraph(enabled):
+        predictor = inference.create_predictor(config_of(files))
+        for file in files:
+            Path(file).unlink()
+        before = paddle_ngraph.stats()["engine_runs"]
+        assert_equal(predict(predictor, images()), expected)
+        assert (paddle_ngraph.stats()["engine_runs"] > before) == enabled
+        if form == "pdmodel" and not enabled:  # of other programs Paddle reads the files again
+            assert_equal(predict(predictor.clone(), images()), expected)
+
+
 # -- explain -------------------------------------------------------------------------------------
 
 
