@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         const="training",
         help="compile them where they train, too",
     )
-    run.add_argument("--stats", action="store_true", help="print the counters at the end")
+    run.add_argument("--stats", action="store_true", help="print the counters of runs at the end")
     run.add_argument("script", help="the Python script")
     run.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
     run.set_defaults(command=_run)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from paddle_ngraph.plan.automatic import AutomaticPlan
     from paddle_ngraph.plan.data_parallel import DataParallel
     from paddle_ngraph.plan.execution_plan import ExecutionPlan
-    from paddle_ngraph.statistics import CacheInfo
+    from paddle_ngraph.statistics import CacheInfo, Event
     from paddle_ngraph.transpiler.distribution_transpiler import Distributed
     from paddle_ngraph.transpiler.memory_transpiler import MemoryReport
     from paddle_ngraph.transpiler.pipeline_transpiler import Pipeline
@@ -667,8 +667,27 @@ def stats() -> dict[str, Any]:
     return statistics.stats()
 
 
+def events(limit: int = 65536) -> list[Event]:
+    """Returns the last events, oldest first, of which the core keeps 65,536.
+
+    There is one for each run of a subgraph, for each program, layer or trace that Paddle ran as a
+    whole while the flag was on, and for each function that was built or loaded.
+
+    Args:
+        limit: The largest number of events to return.
+
+    Returns:
+        Events with the id of the subgraph, outcome, reason, start and duration; see
+        :class:`statistics.Event`.
+    """
+    library.load()
+    from paddle_ngraph import statistics
+
+    return statistics.events(limit)
+
+
 def reset_stats() -> None:
-    """Sets the counters of :func:`stats` and :func:`cache_info` to zero."""
+    """Sets the counters of :func:`stats` and :func:`cache_info` to zero, and forgets events."""
     library.load()
     from paddle_ngraph import statistics
 
