@@ -126,7 +126,7 @@ class Reason:
     HOOKS: Reason
     FILES_CHANGED: Reason
     ENGINE_FAILED: Reason
-    TRAINING: Reason
+    SECOND_DERIVATIVES: Reason
     INNER_LAYERS: Reason
     TIMING: Reason
     BUDGET: Reason
@@ -137,6 +137,8 @@ class Reason:
     OTHER_THREAD: Reason
     SHARED_MEMORY: Reason
     SCOPES: Reason
+    NOT_CAPTURED: Reason
+    OPERATOR_CHECKS: Reason
     INTERRUPTED: Reason
     STRICT: Reason
     PARTIAL_WRITE: Reason
@@ -306,6 +308,7 @@ class TracedValue:
     index: int
 
 class TraceCache:
+    id: int
     def __init__(self, make_graph: Callable[..., Any], trains: bool) -> None: ...
     def ends(self) -> list[tuple[int, list[str], list[Any]]]: ...
 

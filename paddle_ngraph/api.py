@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from paddle_ngraph import installation, library
@@ -153,7 +154,7 @@ def explain(program: Any) -> Any:
     import paddle
     from paddle.inference import Config
 
-    from paddle_ngraph.frontends import ngraph_transpiler
+    from paddle_ngraph.frontends import ngraph_transpiler, program_id
     from paddle_ngraph.frontends.dynamic import compiled_layer
     from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
     from paddle_ngraph.frontends.predictor import hook as predictor_hook
@@ -175,12 +176,12 @@ def explain(program: Any) -> Any:
         "paddle_ngraph.compile, or a layer that enable(dynamic=True) has compiled"
     )
     given = ngraph_transpiler.static_program(program, "explain", others)
-    if isinstance(given, paddle.pir.Program):
-        return program_pass.dry_run(given)
+    is_pir = isinstance(given, paddle.pir.Program)
     try:
-        return program_pass.dry_run(translation.translate(given.desc))
+        report = program_pass.dry_run(given if is_pir else translation.translate(given.desc))
     except NotTranslatable as reason:
-        return translation.native_report(given.desc, f"the program runs natively: {reason}")
+        report = translation.native_report(given.desc, f"the program runs natively: {reason}")
+    return replace(report, program=program_id.of([given if is_pir else given.desc]))
 
 
 @overload

@@ -395,6 +395,7 @@ class CaptureScope {
   void exit() {
     const auto capture = std::move(capture_);
     const bool is_computed = capture == nullptr || capture->flush(kEndOfFunction);
+    if (capture != nullptr) capture->end();
     {
       const py::error_scope saved_error;
       set_frame_callback_(frame_callback_);
@@ -957,6 +958,7 @@ PYBIND11_MODULE(_core, module) {
   py::class_<TraceCache, std::shared_ptr<TraceCache>>(module, "TraceCache",
                                                       "The traces of a function.")
       .def(py::init<py::object, bool>(), py::arg("make_graph"), py::arg("trains"))
+      .def_property_readonly("id", &TraceCache::id)
       .def("ends", &TraceCache::ends);
   py::class_<CaptureScope>(module, "Capture", "Inside `with`, this thread captures operators.")
       .def(py::init<std::shared_ptr<TraceCache>, py::object, py::object>(), py::arg("trace_cache"),

@@ -65,12 +65,13 @@ class LastRuns:
         if not self.runs:
             return []
         counts = Counter((each.outcome, each.reason) for each in self.runs)
+        in_order = sorted(counts.most_common(), key=lambda found: found[0][0] != "engine")
         parts = [
             f"{count} {outcome}" + ("" if outcome == "engine" else f" ({_SENTENCES[reason]})")
-            for (outcome, reason), count in counts.most_common()
+            for (outcome, reason), count in in_order
         ]
         shown = ", ".join(f"{each.reason} {each.ns / 1e6:.3g} ms" for each in self.runs[-_SHOWN:])
-        return [f"last runs: {', '.join(parts)}", f"latest: {shown}"]
+        return [f"Last runs: {', '.join(parts)}.", f"Latest: {shown}."]
 
 
 class History:

@@ -149,7 +149,7 @@ class Report:
             lines.insert(0, f"Runs natively: {self.why_native}.")
         if self.why_native is not None or _are_native(runs, *of_intervals):
             lines[-1] = lines[-1].replace(" run ", " could run ")
-        lines += [line.capitalize() for line in runs.lines()]
+        lines += runs.lines()
         if self.engines:
             lines.append(f"{_count(self.engines, 'engine operator')} in it already.")
         if self.packed:

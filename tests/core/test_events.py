@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -261,6 +263,16 @@ def test_every_reason_of_subgraphs_is_tested():
     known = {each.name for each in statistics.REASONS if each.is_of_subgraph}
     functions = {each.name for each in statistics.REASONS if each.outcome == "function"}
     assert known == OF_SUBGRAPHS.keys() | functions
+
+
+def test_the_page_lists_the_reasons():
+    page = (Path(__file__).parents[2] / "docs" / "using.md").read_text()
+    rows = [
+        f"| `{each.name}` | {each.outcome} | {'subgraph' if each.is_of_subgraph else 'whole'} | "
+        f"{each.sentence} |"
+        for each in statistics.REASONS
+    ]
+    assert re.findall(r"^\| `\w+` \| (?:engine|native|raised|function) .*", page, re.M) == rows
 
 
 # -- sums ------------------------------------------------------------------------------------------

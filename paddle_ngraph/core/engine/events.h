@@ -53,7 +53,7 @@ enum class Reason : uint8_t {
   kHooks,
   kFilesChanged,
   kEngineFailed,
-  kTraining,
+  kSecondDerivatives,
   kInnerLayers,
   kTiming,
   kBudget,
@@ -64,6 +64,8 @@ enum class Reason : uint8_t {
   kOtherThread,
   kSharedMemory,
   kScopes,
+  kNotCaptured,
+  kOperatorChecks,
   // A run of a subgraph raised.
   kInterrupted,
   kStrict,
@@ -85,7 +87,7 @@ struct ReasonInfo {
 };
 
 // In the order of the enumeration Reason.
-inline constexpr std::array<ReasonInfo, 46> kReasons = {{
+inline constexpr std::array<ReasonInfo, 48> kReasons = {{
     {Outcome::kEngine, true, "engine", "the engine ran its function"},
     {Outcome::kNative, true, "compiling", "its function was compiled in the background"},
     {Outcome::kNative, true, "rare_shape", "inputs of its shapes are too rare for a function"},
@@ -112,7 +114,8 @@ inline constexpr std::array<ReasonInfo, 46> kReasons = {{
     {Outcome::kNative, false, "hooks", "its operators have hooks, or a handle may write variables"},
     {Outcome::kNative, false, "files_changed", "its files have changed since it was created"},
     {Outcome::kNative, false, "engine_failed", "the engine failed"},
-    {Outcome::kNative, false, "training", "its training is not compiled"},
+    {Outcome::kNative, false, "second_derivatives",
+     "it trained after second derivatives, or in a backward pass"},
     {Outcome::kNative, false, "inner_layers", "the layers that it calls are compiled instead"},
     {Outcome::kNative, false, "timing", "calls by Paddle were timed"},
     {Outcome::kNative, false, "budget", "a build would have exceeded the budget for tuning"},
@@ -123,6 +126,8 @@ inline constexpr std::array<ReasonInfo, 46> kReasons = {{
     {Outcome::kNative, false, "other_thread", "another thread trained, or was in Paddle"},
     {Outcome::kNative, false, "shared_memory", "statistics share memory with another input"},
     {Outcome::kNative, false, "scopes", "too many graphs waited for backward passes"},
+    {Outcome::kNative, false, "not_captured", "none of its operators could be deferred"},
+    {Outcome::kNative, false, "operator_checks", "Paddle checks the results of each operator"},
     {Outcome::kRaised, true, "interrupted", "the run was interrupted"},
     {Outcome::kRaised, true, "strict", "FLAGS_ngraph_strict does not let Paddle run instead"},
     {Outcome::kRaised, true, "partial_write", "the run failed after it had written states"},
