@@ -65,6 +65,7 @@ def _operator(options: Namespace) -> tuple[list[str], dict[str, float]]:
         ["one engine operator", f"{found['operator_us']:.1f}"],
         ["the function alone", f"{found['function_us']:.1f}"],
         ["overhead", f"{found['operator_us'] - found['function_us']:.1f}"],
+        ["the event of a run, part of it", f"{found['event_us']:.3f}"],
         ["one native operator of the same", f"{found['native_us']:.1f}"],
     ]
     page = OPERATOR.format(count=small_programs.CHAIN, elements=small_programs.ELEMENTS)

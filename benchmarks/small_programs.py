@@ -188,7 +188,7 @@ def _measure(name: str, runnable: _Runnable, rounds: int, seconds: float) -> dic
 
 
 def engine_operator(repeats: int) -> dict[str, float]:
-    """Returns microseconds of an engine operator, of its function, and of an operator of Paddle."""
+    """Returns microseconds of an engine operator, its function and event, and one of Paddle."""
     paddle.enable_static()
     flags.set("ngraph_min_interval_us", 0)  # otherwise a single operator falls back to Paddle
     native = [_Chain(length, None) for length in (1, CHAIN + 1)]
@@ -203,7 +203,11 @@ def engine_operator(repeats: int) -> dict[str, float]:
             times["operator_us"].append(_seconds_each(*engine))
             times["native_us"].append(_seconds_each(*native))
             times["function_us"].append(_seconds(lambda: _repeat(request.infer)) / CHAIN)
-    return {name: 1e6 * statistics.median(seconds) for name, seconds in times.items()}
+    event_ns = min(_core.measure_event_ns(1_000_000) for _ in range(5))
+    return {
+        **{name: 1e6 * statistics.median(seconds) for name, seconds in times.items()},
+        "event_us": event_ns / 1e3,
+    }
 
 
 class _Chain:

@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         const="training",
         help="compile them where they train, too",
     )
-    run.add_argument("--stats", action="store_true", help="print the counters at the end")
+    run.add_argument("--stats", action="store_true", help="print the counters of runs at the end")
     run.add_argument("--stats-json", type=Path, metavar="FILE", help="write them to a file as JSON")
     run.add_argument("script", help="the Python script")
     run.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")

@@ -99,8 +99,68 @@ class SharedParameters:
     def share(self, name: str, tensor: Any) -> None: ...
 
 def cores_by_quota(root: str, path: str) -> int: ...
-def engine_stats() -> dict[str, int]: ...
-def reset_engine_stats() -> None: ...
+
+class Reason:
+    def __int__(self) -> int: ...
+    ENGINE: Reason
+    COMPILING: Reason
+    RARE_SHAPE: Reason
+    DENIED: Reason
+    NAN_CHECK: Reason
+    EMPTY: Reason
+    INPUT: Reason
+    OVERFLOW: Reason
+    CHECK: Reason
+    OUT_OF_MEMORY: Reason
+    NOT_BUILT: Reason
+    RUN_FAILED: Reason
+    REFUSED: Reason
+    COST_RULE: Reason
+    EMPTY_FEED: Reason
+    LOD_FEED: Reason
+    MISSING_VARIABLE: Reason
+    UNTRANSLATABLE: Reason
+    NOT_REWRITTEN: Reason
+    CONFIGURATION: Reason
+    SAMPLES: Reason
+    WRITES_PARAMETERS: Reason
+    ONEDNN: Reason
+    HOOKS: Reason
+    FILES_CHANGED: Reason
+    ENGINE_FAILED: Reason
+    SECOND_DERIVATIVES: Reason
+    INNER_LAYERS: Reason
+    TIMING: Reason
+    BUDGET: Reason
+    SLOWER: Reason
+    GUARD: Reason
+    NEW_RESULTS: Reason
+    NO_GRAPH: Reason
+    OTHER_THREAD: Reason
+    SHARED_MEMORY: Reason
+    SCOPES: Reason
+    NOT_CAPTURED: Reason
+    OPERATOR_CHECKS: Reason
+    INTERRUPTED: Reason
+    STRICT: Reason
+    PARTIAL_WRITE: Reason
+    OUT_OF_BOUNDS: Reason
+    PADDLE_RAISED: Reason
+    ENGINE_RAISED: Reason
+    BUILT: Reason
+    BUILT_IN_BACKGROUND: Reason
+    LOADED: Reason
+
+reasons: list[tuple[str, str, bool, str]]
+
+def ticks() -> int: ...
+def record_event(reason: int, program: int, start: int, /) -> None: ...
+def totals() -> tuple[dict[str, int], dict[str, int]]: ...
+def reset_totals() -> None: ...
+def events(limit: int) -> list[tuple[int, int, int, int, int, int]]: ...
+def next_program_id() -> int: ...
+def engine_graphs() -> list[tuple[int, str]]: ...
+def measure_event_ns(count: int) -> float: ...
 def cache_info() -> dict[str, int]: ...
 def clear_cache() -> None: ...
 def caches() -> list[list[str]]: ...
@@ -251,6 +311,7 @@ class TracedValue:
     def index(self) -> int: ...
 
 class TraceCache:
+    id: int
     def __init__(self, make_graph: Callable[..., Any], trains: bool) -> None: ...
     def ends(self) -> list[tuple[int, list[str], list[Any]]]: ...
 
@@ -295,8 +356,6 @@ class NgraphFunction:
 class CompileJob:
     @property
     def graph(self) -> str: ...
-    @property
-    def fallback_runs(self) -> int: ...
     def build(self) -> None: ...
     def cancel(self) -> None: ...
 

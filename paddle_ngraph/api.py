@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from paddle_ngraph import installation, library
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from paddle_ngraph.plan.automatic import AutomaticPlan
     from paddle_ngraph.plan.data_parallel import DataParallel
     from paddle_ngraph.plan.execution_plan import ExecutionPlan
-    from paddle_ngraph.statistics import CacheInfo
+    from paddle_ngraph.statistics import CacheInfo, Event
     from paddle_ngraph.transpiler.distribution_transpiler import Distributed
     from paddle_ngraph.transpiler.memory_transpiler import MemoryReport
     from paddle_ngraph.transpiler.pipeline_transpiler import Pipeline
@@ -154,7 +155,7 @@ def explain(program: Any) -> Any:
     import paddle
     from paddle.inference import Config
 
-    from paddle_ngraph.frontends import ngraph_transpiler
+    from paddle_ngraph.frontends import ngraph_transpiler, program_id
     from paddle_ngraph.frontends.dynamic import compiled_layer
     from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
     from paddle_ngraph.frontends.predictor import hook as predictor_hook
@@ -176,12 +177,12 @@ def explain(program: Any) -> Any:
         "paddle_ngraph.compile, or a layer that enable(dynamic=True) has compiled"
     )
     given = ngraph_transpiler.static_program(program, "explain", others)
-    if isinstance(given, paddle.pir.Program):
-        return program_pass.dry_run(given)
+    is_pir = isinstance(given, paddle.pir.Program)
     try:
-        return program_pass.dry_run(translation.translate(given.desc))
+        report = program_pass.dry_run(given if is_pir else translation.translate(given.desc))
     except NotTranslatable as reason:
-        return translation.native_report(given.desc, f"the program runs natively: {reason}")
+        report = translation.native_report(given.desc, f"the program runs natively: {reason}")
+    return replace(report, program=program_id.of([given if is_pir else given.desc]))
 
 
 @overload
@@ -668,8 +669,27 @@ def stats() -> dict[str, Any]:
     return statistics.stats()
 
 
+def events(limit: int = 65536) -> list[Event]:
+    """Returns the last events, oldest first, of which the core keeps 65,536.
+
+    There is one for each run of a subgraph, for each program, layer or trace that Paddle ran as a
+    whole while the flag was on, and for each function that was built or loaded.
+
+    Args:
+        limit: The largest number of events to return.
+
+    Returns:
+        Events with the id of the subgraph, outcome, reason, start and duration; see
+        :class:`statistics.Event`.
+    """
+    library.load()
+    from paddle_ngraph import statistics
+
+    return statistics.events(limit)
+
+
 def reset_stats() -> None:
-    """Sets the counters of :func:`stats` and :func:`cache_info` to zero."""
+    """Sets the counters of :func:`stats` and :func:`cache_info` to zero, and forgets events."""
     library.load()
     from paddle_ngraph import statistics
 

@@ -1,4 +1,7 @@
-"""Counters of runs, conversions and caches, for ``paddle_ngraph.stats()``."""
+"""Counters and events of runs, conversions and caches: ``paddle_ngraph.stats()`` and ``events()``.
+
+The core records an event for each run, and adds up all of them by reason (core/engine/events.h).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,50 @@ from paddle_ngraph.utils.fork_safe_locks import new_lock
 _lock = new_lock()
 _native_by_type: Counter[str] = Counter()
 _converted = 0
+
+
+class Reason(NamedTuple):
+    """The reason of an event, from the table of the core.
+
+    Attributes:
+        name: The name.
+        outcome: ``engine``, ``native``, ``raised``, or ``function`` for an event that is no run.
+        is_of_subgraph: Whether it concerns a subgraph, not a program, layer or trace as a whole.
+        sentence: The reason in words, for reports.
+    """
+
+    name: str
+    outcome: str
+    is_of_subgraph: bool
+    sentence: str
+
+
+REASONS = [Reason(*row) for row in _core.reasons]
+# The number of events that the core keeps.
+MAX_EVENTS = 1 << 16
+
+
+class Event(NamedTuple):
+    """A run of a subgraph or program, or a function that was built or loaded.
+
+    Attributes:
+        number: Number of the event in the process, from 0.
+        thread: Number of the thread; a thread that begins may get that of one that has ended.
+        subgraph: Id of the subgraph, which its graph string determines; or of the program, layer or
+            traces that Paddle ran as a whole, or 0.
+        outcome: ``engine``, ``native``, ``raised``, or ``function`` for an event that is no run.
+        reason: The name of the reason, as in ``stats()["native"]``.
+        start_ns: The beginning, in nanoseconds on the clock of ``time.monotonic_ns()``.
+        ns: The duration in nanoseconds.
+    """
+
+    number: int
+    thread: int
+    subgraph: int
+    outcome: str
+    reason: str
+    start_ns: int
+    ns: int
 
 
 class CacheInfo(NamedTuple):
@@ -52,10 +99,17 @@ def count(report: Conversion) -> None:
 def stats() -> dict[str, Any]:
     """Returns counters since the start or the last :func:`reset_stats`.
 
+    A forked process continues those of its parent. Runs with ``FLAGS_use_ngraph`` off are not
+    counted, and a run that needs no engine operator counts once, as a whole.
+
     Returns:
+        ``runs``: all runs of subgraphs, and runs of whole programs, layers and traces by Paddle:
+        the sum of ``engine_runs``, ``native`` and ``raised``.
         ``engine_runs``: runs of a function by an ``ngraph_engine`` operator; ``native_runs``: runs
         of such an operator by Paddle instead; ``runs_while_compiling``: those of them that did not
-        wait for a function; ``functions_reused``: hits of the function cache;
+        wait for a function; ``native``: all runs by Paddle, by the name of the reason; ``raised``:
+        runs of an ``ngraph_engine`` operator that raised an exception, by reason.
+        ``functions_reused``: hits of the function cache;
         ``functions_loaded`` and ``functions_built``: its misses, loaded from disk and compiled;
         ``functions_built_in_background``: those of the latter that no run waited for;
         ``functions_with_weights``: misses whose functions have weights as constants;
@@ -71,22 +125,65 @@ def stats() -> dict[str, Any]:
         ``ops_converted`` and ``ops_native``: compute operators of the programs rewritten;
         ``native_by_type``: the latter by operator type.
     """
+    events, quantities = _core.totals()
+    native, raised = _by_reason(events, "native"), _by_reason(events, "raised")
     with _lock:
         return {
-            **_core.engine_stats(),
+            "engine_runs": events["engine"],
+            "native_runs": _native_runs(events),
+            "runs_while_compiling": events["compiling"],
+            "functions_built": events["built"] + events["built_in_background"],
+            "functions_built_in_background": events["built_in_background"],
+            "functions_loaded": events["loaded"],
+            **quantities,
             "ops_converted": _converted,
             "ops_native": sum(_native_by_type.values()),
             "native_by_type": dict(_native_by_type),
+            "runs": events["engine"] + sum(native.values()) + sum(raised.values()),
+            "native": native,
+            "raised": raised,
         }
 
 
+def native_runs() -> int:
+    """Number of runs of subgraphs by Paddle, as in :func:`stats`."""
+    events, _ = _core.totals()
+    return _native_runs(events)
+
+
+def _native_runs(events: dict[str, int]) -> int:
+    native = (each for each in REASONS if each.outcome == "native" and each.is_of_subgraph)
+    return sum(events[each.name] for each in native)
+
+
+def _by_reason(events: dict[str, int], outcome: str) -> dict[str, int]:
+    """The numbers of runs with this outcome, by the reasons that have occurred."""
+    names = (each.name for each in REASONS if each.outcome == outcome)
+    return {name: events[name] for name in names if events[name] > 0}
+
+
+def events(limit: int = MAX_EVENTS) -> list[Event]:
+    """Returns the last events since the last :func:`reset_stats`, oldest first.
+
+    Args:
+        limit: The largest number of events to return; the core keeps the last 65,536.
+    """
+    return [
+        Event(number, thread, subgraph, REASONS[reason].outcome, REASONS[reason].name, start, ns)
+        for number, thread, subgraph, reason, start, ns in _core.events(limit)
+    ]
+
+
 def reset_stats() -> None:
-    """Sets all counters of :func:`stats` and :func:`cache_info` to 0; caches keep entries."""
+    """Sets all counters of :func:`stats` and :func:`cache_info` to 0, and forgets all events.
+
+    Caches keep their entries.
+    """
     global _converted
     with _lock:
         _converted = 0
         _native_by_type.clear()
-        _core.reset_engine_stats()
+        _core.reset_totals()
 
 
 def cache_info() -> CacheInfo:

@@ -3,6 +3,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -29,8 +32,8 @@
 #include "core/engine/compile_job.h"
 #include "core/engine/disk_cache.h"
 #include "core/engine/engine_settings.h"
-#include "core/engine/engine_stats.h"
 #include "core/engine/engines.h"
+#include "core/engine/events.h"
 #include "core/engine/files.h"
 #include "core/engine/function_cache.h"
 #include "core/engine/model_builder.h"
@@ -419,6 +422,7 @@ class CaptureScope {
   void exit() {
     const auto capture = std::move(capture_);
     const bool is_computed = capture == nullptr || capture->flush(kEndOfFunction);
+    if (capture != nullptr) capture->end();
     {
       const py::error_scope saved_error;
       set_frame_callback_(frame_callback_);
@@ -503,24 +507,93 @@ py::list live_objects(const py::type& type) {
   return found;
 }
 
-py::dict engine_stats() {
-  auto& stats = EngineStats::instance();
-  py::dict result;
-  result["engine_runs"] = stats.engine_runs.load();
-  result["native_runs"] = stats.native_runs.load();
-  result["runs_while_compiling"] = stats.runs_while_compiling.load();
-  result["functions_built"] = stats.functions_built.load();
-  result["functions_built_in_background"] = stats.functions_built_in_background.load();
-  result["functions_loaded"] = stats.functions_loaded.load();
-  result["functions_reused"] = stats.functions_reused.load();
-  result["functions_with_weights"] = stats.functions_with_weights.load();
-  result["functions_with_weights_in_place"] = stats.functions_with_weights_in_place.load();
-  result["steps_in_place"] = stats.steps_in_place.load();
-  result["optimizer_steps"] = stats.optimizer_steps.load();
-  result["clipping_loops"] = stats.clipping_loops.load();
-  result["gradients_held"] = stats.gradients_held.load();
-  result["rests_shared_out"] = stats.rests_shared_out.load();
-  return result;
+// Name, outcome, whether it is one of subgraphs, and sentence of each reason of events.
+py::list reasons_of_events() {
+  constexpr std::array<const char*, 4> kOutcomes = {"engine", "native", "raised", "function"};
+  py::list rows;
+  for (const auto& row : kReasons) {
+    rows.append(py::make_tuple(row.name, kOutcomes.at(static_cast<size_t>(row.outcome)),
+                               row.is_of_subgraph, row.sentence));
+  }
+  return rows;
+}
+
+// The number of events by reason, and the quantities by name.
+std::pair<std::map<std::string, uint64_t>, std::map<std::string, uint64_t>> named_totals() {
+  const Totals sums = totals();
+  std::pair<std::map<std::string, uint64_t>, std::map<std::string, uint64_t>> named;
+  for (size_t i = 0; i < kReasons.size(); ++i) named.first[kReasons[i].name] = sums.events[i];
+  for (size_t i = 0; i < kQuantities.size(); ++i) {
+    named.second[kQuantities[i]] = sums.quantities[i];
+  }
+  return named;
+}
+
+py::list events_for_python(size_t limit) {
+  py::list rows;
+  for (const auto& each : last_events(limit)) {
+    rows.append(py::make_tuple(each.number, each.thread, each.subgraph,
+                               static_cast<int>(each.reason), each.start_ns, each.num_ns));
+  }
+  return rows;
+}
+
+PyObject* python_ticks(PyObject* /*module*/, PyObject* /*none*/) {
+  return PyLong_FromLongLong(ticks());
+}
+
+PyObject* python_record_event(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t count) {
+  if (count != 3) {
+    PyErr_SetString(PyExc_TypeError, "record_event() takes a reason, a program and a start");
+    return nullptr;
+  }
+  const int64_t reason = PyLong_AsLongLong(arguments[0]);
+  const uint64_t program = PyLong_AsUnsignedLongLong(arguments[1]);
+  const int64_t start = PyLong_AsLongLong(arguments[2]);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  if (reason < 0 || static_cast<size_t>(reason) >= kReasons.size()) {
+    PyErr_SetString(PyExc_ValueError, "there is no such reason");
+    return nullptr;
+  }
+  record_event(static_cast<Reason>(reason), program, start);
+  Py_RETURN_NONE;
+}
+
+// Functions without pybind11, whose dispatch takes longer than they do.
+std::array<PyMethodDef, 3> event_functions = {
+    {{"ticks", python_ticks, METH_NOARGS, "The present time, for record_event()."},
+     {"record_event",
+      reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(  // NOLINT
+          python_record_event)),
+      METH_FASTCALL, "Records a run of a program that began at `start` and ends now."},
+     {nullptr, nullptr, 0, nullptr}}};
+
+void define_events(py::module_* module) {
+  if (PyModule_AddFunctions(module->ptr(), event_functions.data()) != 0) {
+    throw py::error_already_set();
+  }
+  module->attr("reasons") = reasons_of_events();
+  py::enum_<Reason> reasons(*module, "Reason", "The reason of an event.");
+  for (size_t i = 0; i < kReasons.size(); ++i) {
+    std::string name = kReasons.at(i).name;
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    reasons.value(name.c_str(), static_cast<Reason>(i));
+  }
+  module->def("totals", &named_totals, "The number of events by reason, and other quantities.");
+  module->def("reset_totals", [] {
+    reset_totals();
+    FunctionCache::instance().reset_counters();
+  });
+  module->def("events", &events_for_python, py::arg("limit"),
+              "The last events: number, thread, subgraph, reason, start, nanoseconds.");
+  module->def("next_program_id", &next_program_id);
+  module->def(
+      "engine_graphs", [] { return Engines::instance().graphs(); },
+      py::call_guard<py::gil_scoped_release>(),
+      "The ids and graph strings of the subgraphs that have an engine.");
+  module->def("measure_event_ns", &measure_event_ns, py::arg("count"),
+              py::call_guard<py::gil_scoped_release>(), "For benchmarks: events.h.");
 }
 
 py::dict cache_info() {
@@ -765,11 +838,7 @@ PYBIND11_MODULE(_core, module) {
       .def("share", &SharedParameters::share, py::arg("name"), py::arg("tensor"),
            py::call_guard<py::gil_scoped_release>());
   module.def("cores_by_quota", &cores_by_quota, py::arg("root"), py::arg("path"));
-  module.def("engine_stats", &engine_stats);
-  module.def("reset_engine_stats", [] {
-    EngineStats::instance().reset();
-    FunctionCache::instance().reset_counters();
-  });
+  define_events(&module);
   module.def("cache_info", &cache_info);
   module.def("record_error_on", &record_error_on, py::arg("function"), py::arg("holder"));
   module.def("fail_at", &fail_at, py::arg("step"), py::arg("blocks") = false,
@@ -925,6 +994,7 @@ PYBIND11_MODULE(_core, module) {
   py::class_<TraceCache, std::shared_ptr<TraceCache>>(module, "TraceCache",
                                                       "The traces of a function.")
       .def(py::init<py::object, bool>(), py::arg("make_graph"), py::arg("trains"))
+      .def_property_readonly("id", &TraceCache::id)
       .def("ends", &TraceCache::ends);
   py::class_<CaptureScope>(module, "Capture", "Inside `with`, this thread captures operators.")
       .def(py::init<std::shared_ptr<TraceCache>, py::object, py::object>(), py::arg("trace_cache"),
@@ -1070,8 +1140,7 @@ PYBIND11_MODULE(_core, module) {
       .def("build", &CompileJob::build, release,
            "Builds and keeps it. What that throws, the next run throws that needs it.")
       .def("cancel", &CompileJob::cancel, "From here on nothing becomes of it.")
-      .def_property_readonly("graph", &CompileJob::graph)
-      .def_property_readonly("fallback_runs", &CompileJob::fallback_runs);
+      .def_property_readonly("graph", &CompileJob::graph);
 
   py::class_<AwaitedBuild, std::shared_ptr<AwaitedBuild>>(
       module, "AwaitedBuild", "A build in a thread, for a run that waits for it.")

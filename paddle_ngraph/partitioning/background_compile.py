@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from weakref import WeakSet
 
 from paddle_ngraph import _core, flags
-from paddle_ngraph.conversion.denylist import subgraph_key
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.ir.graph import Graph, Op
 from paddle_ngraph.partitioning import cost_model
@@ -41,13 +40,11 @@ class _GraphFacts:
 
     Attributes:
         graph: The graph.
-        interval: Key of the subgraph, the same for every set of requested outputs.
         can_fall_back: Whether Paddle may run it instead of the engine.
         trains: Whether the graph updates states, or belongs to a program that trains.
     """
 
     graph: Graph
-    interval: str
     can_fall_back: bool
     trains: bool
 
@@ -62,7 +59,7 @@ class _GraphFacts:
             for op in graph.all_ops()
         )
         trains = bool(graph.states) or graph.trains
-        return cls(graph, subgraph_key(graph), can_fall_back, trains)
+        return cls(graph, can_fall_back, trains)
 
     @property
     def operators(self) -> int:
@@ -201,14 +198,6 @@ class _CompileQueue:
             self._pending.clear()
             self._changed.notify_all()
 
-    def fallback_runs_of(self, interval: str) -> int | None:
-        """The number of fallback runs; see :func:`native_runs_while_compiling`."""
-        with self._changed:
-            for job in self._unfinished():
-                if _facts(job.graph).interval == interval:
-                    return job.fallback_runs
-        return _native_runs.get(interval)
-
     def __len__(self) -> int:
         return len(self._unfinished())
 
@@ -223,7 +212,6 @@ class _CompileQueue:
             facts = _facts(job.graph)
             us = (self._now() - start) * 1e6 / facts.operators
             self.us_per_operator = (self.us_per_operator + us) / 2
-            _native_runs.put(facts.interval, job.fallback_runs)
             del job
 
     def _next(self) -> _core.CompileJob | None:
@@ -257,13 +245,6 @@ _facts_by_graph: LRUCache[str, _GraphFacts] = process_cache(
     "facts about a graph that decide where its functions are built",
     key="graph header",
     bound=32,
-)
-_native_runs: LRUCache[str, int] = process_cache(
-    __name__,
-    "background_fallback_runs",
-    "number of a subgraph's runs by Paddle while its function was compiled in the background",
-    key="digest of the subgraph without its requested outputs",
-    bound=1024,
 )
 _queue = _CompileQueue()
 # Threads that build functions for which runs wait, or have waited until Ctrl-C.
@@ -347,14 +328,6 @@ def wait(timeout: float | None = None) -> bool:
         Whether the compiler is idle.
     """
     return _queue.wait(timeout)
-
-
-def native_runs_while_compiling(graph: Graph) -> int | None:
-    """Number of runs by Paddle during background compilation of a subgraph so far.
-
-    ``None`` if no function of it was compiled in the background.
-    """
-    return _queue.fallback_runs_of(subgraph_key(graph)) if len(_native_runs) or _queue else None
 
 
 def compile_synchronously() -> AbstractContextManager[None]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from paddle_ngraph.errors import printable
 from paddle_ngraph.ir.graph import Graph
-from paddle_ngraph.partitioning import background_compile
+from paddle_ngraph.partitioning.last_runs import History, LastRuns
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,17 @@ class IntervalReport:
     graph: Graph | None = field(default=None, repr=False, compare=False)
 
     @property
+    def last_runs(self) -> LastRuns:
+        """The runs of the subgraph among the last events."""
+        return History().of_graph(self.graph)
+
+    @property
     def runs_while_compiling(self) -> int | None:
-        """Number of runs by Paddle so far while functions of the subgraph were compiled.
+        """Number of the last runs that were native while functions of the subgraph were compiled.
 
         ``None`` if no function was compiled in the background.
         """
-        return (
-            None
-            if self.graph is None
-            else background_compile.native_runs_while_compiling(self.graph)
-        )
+        return self.last_runs.while_compiling
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,13 @@ class Report:
         blocks: The global block first, then the blocks of control flow.
         packed: Number of recurrent layers that run with packed weights.
         why_native: Why the whole program falls back to Paddle nevertheless, if it does.
+        program: Id in events of the program as a whole; 0: unknown.
     """
 
     blocks: list[BlockReport]
     packed: int = 0
     why_native: str | None = None
+    program: int = field(default=0, compare=False)
 
     @property
     def changes(self) -> bool:
@@ -163,22 +166,35 @@ class Report:
             f"{self.ops_converted} of {self.ops_converted + self.ops_native} compute ops "
             f"({self.share:.1%}) run through nGraph, in {_count(len(self.intervals), 'interval')}."
         ]
+        history = History()
+        runs = history.of_program(self.program)
+        of_intervals = [history.of_graph(interval.graph) for interval in self.intervals]
         if self.why_native is not None:
-            lines = [f"Runs natively: {self.why_native}.", lines[0].replace(" run ", " could run ")]
+            lines.insert(0, f"Runs natively: {self.why_native}.")
+        if self.why_native is not None or _are_native(runs, *of_intervals):
+            lines[-1] = lines[-1].replace(" run ", " could run ")
+        lines += runs.lines()
         if self.engines:
             lines.append(f"{_count(self.engines, 'engine operator')} in it already.")
         if self.packed:
             lines.append(f"{_count(self.packed, 'recurrent layer')} run with packed weights.")
         block_counts: Counter[str] = Counter()
+        rest = iter(of_intervals)
         for block in self.blocks:
             if block.intervals or block.native:
-                lines += _block_lines(block_counts[block.program], block)
+                lines += _block_lines(block_counts[block.program], block, rest)
             block_counts[block.program] += 1
         # Names and types of operators come from the model.
         return printable("\n".join(line.replace("\n", "\\n") for line in lines))
 
 
-def _block_lines(index: int, block: BlockReport) -> list[str]:
+def _are_native(*runs: LastRuns) -> bool:
+    """Whether there are runs, and the engine ran none of them."""
+    return any(each.runs for each in runs) and not any(each.count("engine") for each in runs)
+
+
+def _block_lines(index: int, block: BlockReport, runs: Iterator[LastRuns]) -> list[str]:
+    """The lines of a block; ``runs`` yields those of its subgraphs."""
     title = f"block {index}" if index else "global block"
     lines = [f"{block.program}, {title}" if block.program else title]
     for interval in block.intervals:
@@ -187,8 +203,11 @@ def _block_lines(index: int, block: BlockReport) -> list[str]:
             f"{' on ' + interval.device if interval.device else ''}: "
             f"{_count(len(interval.types), 'op')}: {summary(interval.types)}"
         )
-        if (runs := interval.runs_while_compiling) is not None:
-            lines.append(f"    compiled in the background: {_count(runs, 'run')} native meanwhile")
+        last = next(runs)
+        if (compiling := last.while_compiling) is not None:
+            runs_by_paddle = _count(compiling, "run")
+            lines.append(f"    compiled in the background: {runs_by_paddle} native meanwhile")
+        lines += [f"    {line}" for line in last.lines()]
     by_reason: dict[tuple[str, str], list[int]] = {}
     for op in block.native:
         by_reason.setdefault((op.type, op.reason), []).append(op.index)

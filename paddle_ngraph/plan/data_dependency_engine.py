@@ -54,6 +54,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 from paddle_ngraph.partitioning.analysis.placement import LINK_DEVICE, cores_of, share_count
 from paddle_ngraph.plan.devices import usable_cores
 from paddle_ngraph.plan.rows import RowSlice, is_row_concat, is_row_split, row_slices
+from paddle_ngraph.statistics import native_runs
 from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.clock import Clock
@@ -415,13 +416,13 @@ class _ThreadCountTuner:
         threads = next(
             n for n, times in self._trials.items() if len(times) < _WARMUP_RUNS + _TRIAL_RUNS
         )
-        before = _core.engine_stats()["native_runs"]
+        before = native_runs()
         start = self._now()
         results = run(threads)
         ms = (self._now() - start) * 1e3
         # Omits the time of a run in which a subgraph fell back, since its function is still being
         # compiled.
-        if _core.engine_stats()["native_runs"] == before:
+        if native_runs() == before:
             self._record(threads, ms)
         return results
 

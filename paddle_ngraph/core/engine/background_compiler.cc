@@ -5,7 +5,6 @@
 #include <string>
 
 #include "core/common/error.h"
-#include "core/engine/engine_stats.h"
 #include "core/engine/model_builder.h"
 #include "core/paddle/flags.h"
 
@@ -39,8 +38,6 @@ void BackgroundCompiler::submit(const std::shared_ptr<CompileJob>& job) {
 void BackgroundCompiler::note_fallback_run(int64_t us) {
   const int64_t least = min_fallback_us_;
   if (least == 0 || us < least) min_fallback_us_ = std::max<int64_t>(us, 1);
-  ++fallback_runs_;
-  ++EngineStats::instance().runs_while_compiling;
 }
 
 void BackgroundCompiler::end(const CompileJob& job) {

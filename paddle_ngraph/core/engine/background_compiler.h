@@ -41,9 +41,6 @@ class BackgroundCompiler {
   // Records the duration of a run that fell back while its function was built in the background.
   void note_fallback_run(int64_t us);
 
-  // Number of runs of the fallback that note_fallback_run() has recorded.
-  int64_t fallback_runs() const { return fallback_runs_; }
-
   // Begin and end of the engine's pending job, called by the job itself. An engine has at most one
   // job that is neither built nor cancelled. Neither function takes a lock.
   void begin(const CompileJob& job) { pending_job_ = &job; }
@@ -57,7 +54,6 @@ class BackgroundCompiler {
   std::atomic<const CompileJob*> pending_job_{nullptr};
   // Shortest duration of a fallback run in microseconds; 0: not measured.
   std::atomic<int64_t> min_fallback_us_{0};
-  std::atomic<int64_t> fallback_runs_{0};
 };
 
 }  // namespace paddle_ngraph

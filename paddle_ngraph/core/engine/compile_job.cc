@@ -6,7 +6,6 @@
 
 #include "core/common/error.h"
 #include "core/engine/background_compiler.h"
-#include "core/engine/engine_stats.h"
 #include "core/engine/function_store.h"
 #include "core/engine/model_builder.h"
 #include "core/paddle/flags.h"
@@ -41,7 +40,6 @@ CompileJob::~CompileJob() { free(); }
 void CompileJob::build() {
   try {
     functions_->build_and_cache(key_, *snapshot_, settings_, &is_active_);
-    ++EngineStats::instance().functions_built_in_background;
   } catch (const InvalidInput&) {
     // The input may be invalid for this key only: other keys can be built.
     record_failure(false);
@@ -69,8 +67,6 @@ NgraphIO CompileJob::shapes() const {
 }
 
 const std::string& CompileJob::graph() const { return functions_->graph().text(); }
-
-int64_t CompileJob::fallback_runs() const { return background_->fallback_runs(); }
 
 bool CompileJob::has_capacity_for(size_t bytes) {
   const size_t pending_bytes = total_snapshot_bytes();

@@ -47,9 +47,6 @@ class CompileJob {
   // The graph string of the subgraph that the job compiles.
   const std::string& graph() const;
 
-  // Number of runs of the engine that fell back to Paddle while functions were built.
-  int64_t fallback_runs() const;
-
   // Whether another job may retain copies of weights, `bytes` bytes, in addition to those of the
   // present jobs. A single job may have any size.
   static bool has_capacity_for(size_t bytes);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -21,6 +22,11 @@ constexpr size_t kSettingsWords = 3;
 uint64_t next_id() {
   static std::atomic<uint64_t> count{0};
   return ++count;
+}
+
+// The first 63 bits of a digest in hexadecimal digits; Python computes them in events.py.
+uint64_t first_bits(const std::string& digest) {
+  return std::strtoull(digest.substr(0, 16).c_str(), nullptr, 16) >> 1;
 }
 
 // Throws InvalidInput if a tensor has no memory, or a LoD, which functions do not support.
@@ -54,7 +60,10 @@ void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) 
 }  // namespace
 
 EngineGraph::EngineGraph(std::string text)
-    : text_(std::move(text)), id_(next_id()), header_(read_header(text_)) {
+    : text_(std::move(text)),
+      id_(next_id()),
+      header_(read_header(text_)),
+      subgraph_id_(first_bits(header_.digest)) {
   const auto is_only_read = [&](size_t input) { return input < header_.num_read_only(); };
   std::copy_if(header_.value_inputs.begin(), header_.value_inputs.end(),
                std::back_inserter(copied_inputs_), is_only_read);

@@ -24,6 +24,9 @@ class EngineGraph {
   const std::string& text() const { return text_; }
   // A number that no other engine of the process has: the member `graph` of its Signatures.
   uint64_t id() const { return id_; }
+  // The id of the subgraph in events: the beginning of the digest of the graph, which all processes
+  // have in common.
+  uint64_t subgraph_id() const { return subgraph_id_; }
   const GraphHeader& header() const { return header_; }
   // Indices of the inputs, without states, whose contents functions read by value.
   const std::vector<size_t>& copied_inputs() const { return copied_inputs_; }
@@ -45,6 +48,7 @@ class EngineGraph {
   const std::string text_;
   const uint64_t id_;
   const GraphHeader header_;
+  const uint64_t subgraph_id_;
   std::vector<size_t> copied_inputs_;
 };
 

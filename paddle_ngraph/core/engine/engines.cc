@@ -65,6 +65,19 @@ void Engines::clear() {
   removed = retained_.clear();
 }
 
+std::vector<std::pair<uint64_t, std::string>> Engines::graphs() const {
+  std::vector<std::shared_ptr<NgraphEngine>> engines;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [key, engine] : live_) engines.push_back(engine.lock());
+  }
+  std::vector<std::pair<uint64_t, std::string>> graphs;
+  for (const auto& engine : engines) {
+    if (engine != nullptr) graphs.emplace_back(engine->subgraph_id(), engine->graph());
+  }
+  return graphs;
+}
+
 size_t Engines::size() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return static_cast<size_t>(std::count_if(

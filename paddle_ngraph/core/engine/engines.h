@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "core/common/fork_safe_mutex.h"
 #include "core/common/lru_cache.h"
@@ -28,6 +31,9 @@ class Engines {
 
   // Drops every retained engine that nothing else refers to.
   void clear();
+
+  // The graph strings of the engines that exist, with the ids of their subgraphs.
+  std::vector<std::pair<uint64_t, std::string>> graphs() const;
 
   // Number of engines that exist, retained or not.
   size_t size() const;

@@ -1,7 +1,6 @@
 #include "core/engine/fallback_policy.h"
 
 #include "core/common/error.h"
-#include "core/engine/engine_stats.h"
 #include "core/engine/model_builder.h"
 #include "core/paddle/random.h"
 
@@ -28,10 +27,7 @@ NgraphError as_ngraph_error(const std::exception_ptr& failure) {
 
 bool FallbackPolicy::is_denied() const { return denied_at_ == denylist_version(); }
 
-void FallbackPolicy::run(const NgraphIO& io) const {
-  run_fallback(graph_.text(), io);
-  ++EngineStats::instance().native_runs;
-}
+void FallbackPolicy::run(const NgraphIO& io) const { run_fallback(graph_.text(), io); }
 
 bool FallbackPolicy::try_run(const NgraphIO& io) const {
   const bool has_states = graph_.header().num_states > 0;

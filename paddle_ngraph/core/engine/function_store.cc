@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/engine/engine_stats.h"
+#include "core/engine/events.h"
 #include "core/engine/stored_function.h"
 #include "core/ov/trim_memory.h"
 #include "core/paddle/flags.h"
@@ -69,7 +69,7 @@ FunctionStore::FunctionPtr FunctionStore::find(Request* request) {
     request->key.weights.reset();
     function = find_valid(*request, false);
   }
-  if (function) ++EngineStats::instance().functions_reused;
+  if (function) add(Quantity::kFunctionsReused);
   return function;
 }
 
@@ -137,13 +137,14 @@ std::optional<FunctionStore::FrozenInputs> FunctionStore::freeze(Request* reques
 }
 
 FunctionStore::FunctionPtr FunctionStore::load(const Request& request, const FrozenInputs& frozen) {
+  const int64_t start = ticks();
   const auto on_disk = disk_key(request.key, request.settings);
   if (!on_disk || is_collecting()) return nullptr;
   auto loaded =
       load_function(*on_disk, {graph_.header(), frozen.snapshot->inputs(), request.settings});
   if (!loaded || !is_for(*loaded, request.key, graph_.header().num_inputs)) return nullptr;
-  ++EngineStats::instance().functions_loaded;
-  if (request.has_constant_weights()) ++EngineStats::instance().functions_with_weights;
+  record_event(Reason::kLoaded, graph_.subgraph_id(), start);
+  if (request.has_constant_weights()) add(Quantity::kFunctionsWithWeights);
   remember_shapes(graph_.text(), frozen.snapshot->inputs(), graph_.header().value_inputs,
                   loaded->function->settings().parts);
   return add_to_cache(request.key, *frozen.snapshot, std::move(*loaded));
@@ -156,7 +157,8 @@ FunctionStore::FunctionPtr FunctionStore::build_and_cache(const Signature& key,
                                                           Variables* in_place) {
   const auto on_disk = disk_key(key, settings);
   const auto start = std::chrono::steady_clock::now();
-  BuiltFunction built = build(snapshot, key.weights.has_value(), settings);
+  const auto reason = is_active == nullptr ? Reason::kBuilt : Reason::kBuiltInBackground;
+  BuiltFunction built = build(snapshot, key.weights.has_value(), settings, reason);
   const auto time = std::chrono::steady_clock::now() - start;
   const auto is_valid = [&] {
     return in_place == nullptr || weights_.are_untouched_since(in_place->since, in_place->inputs);
@@ -193,7 +195,7 @@ FunctionStore::FunctionPtr FunctionStore::add_to_cache(const Signature& key,
   auto function = wrap(std::move(built));
   if (in_place != nullptr) {
     function->use_weights_in_place(std::make_unique<WeightsInPlace>(weights_, in_place->inputs));
-    ++EngineStats::instance().functions_with_weights_in_place;
+    add(Quantity::kFunctionsWithWeightsInPlace);
   }
   return FunctionCache::instance().insert(key, std::move(function), bytes, std::move(symbolic),
                                           is_active);
@@ -202,16 +204,18 @@ FunctionStore::FunctionPtr FunctionStore::add_to_cache(const Signature& key,
 FunctionStore::FunctionPtr FunctionStore::build_uncached(const NgraphIO& io,
                                                          const Settings& settings) {
   const bool constant_weights = weights_.fingerprint(io.inputs).has_value();
-  return wrap(build(snapshot(io.inputs, constant_weights), constant_weights, settings));
+  return wrap(
+      build(snapshot(io.inputs, constant_weights), constant_weights, settings, Reason::kBuilt));
 }
 
 BuiltFunction FunctionStore::build(const Snapshot& snapshot, bool constant_weights,
-                                   const Settings& settings) const {
+                                   const Settings& settings, Reason reason) const {
+  const int64_t start = ticks();
   BuiltFunction built = build_function(
       graph_.text(), snapshot.inputs(), graph_.header().value_inputs,
       constant_weights ? weights_.inputs() : std::vector<size_t>{}, snapshot.copies(), settings);
-  ++EngineStats::instance().functions_built;
-  if (constant_weights) ++EngineStats::instance().functions_with_weights;
+  record_event(reason, graph_.subgraph_id(), start);
+  if (constant_weights) add(Quantity::kFunctionsWithWeights);
   return built;
 }
 

@@ -10,6 +10,7 @@
 
 #include "core/engine/disk_cache.h"
 #include "core/engine/engine_graph.h"
+#include "core/engine/events.h"
 #include "core/engine/function_cache.h"
 #include "core/engine/function_collection.h"
 #include "core/engine/model_builder.h"
@@ -140,8 +141,9 @@ class FunctionStore {
   FunctionPtr add_to_cache(const Signature& key, const Snapshot& snapshot, BuiltFunction built,
                            const std::atomic<bool>* is_active = nullptr,
                            const Variables* in_place = nullptr);
-  BuiltFunction build(const Snapshot& snapshot, bool constant_weights,
-                      const Settings& settings) const;
+  // `reason`: of the event that records the build.
+  BuiltFunction build(const Snapshot& snapshot, bool constant_weights, const Settings& settings,
+                      Reason reason) const;
   FunctionPtr wrap(BuiltFunction built);
   Snapshot snapshot(const Inputs& inputs, bool constant_weights, bool in_place = false) const;
   std::optional<DiskKey> disk_key(const Signature& key, const Settings& settings) const;

@@ -1,5 +1,6 @@
 #include "core/engine/ngraph_engine.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <new>
@@ -16,11 +17,12 @@
 #include "core/engine/awaited_build.h"
 #include "core/engine/compile_job.h"
 #include "core/engine/engine_settings.h"
-#include "core/engine/engine_stats.h"
 #include "core/engine/engines.h"
+#include "core/engine/events.h"
 #include "core/engine/partial_write.h"
 #include "core/engine/verified_run.h"
 #include "core/paddle/flags.h"
+#include "core/paddle/interruption.h"
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/tensors.h"
 
@@ -48,6 +50,28 @@ BuildingMutex& building_mutex(uint64_t graph) {
   static const int registered = pthread_atfork(nullptr, nullptr, renew_building_mutexes);
   static_cast<void>(registered);
   return building_mutexes[graph % building_mutexes.size()];
+}
+
+// The reason of the event of a run that raises the exception that is being handled.
+Reason reason_of_raised() {
+  try {
+    throw;
+  } catch (const PythonInterrupt&) {
+    return Reason::kInterrupted;
+  } catch (const PartialWrite&) {
+    return Reason::kPartialWrite;
+  } catch (const NgraphError& error) {
+    if (error.code() == ErrorCode::kOutOfBounds) return Reason::kOutOfBounds;
+  } catch (const common::enforce::EnforceNotMet&) {
+    return Reason::kPaddleRaised;
+  } catch (...) {  // any other error of the engine
+  }
+  return FLAGS_ngraph_strict ? Reason::kStrict : Reason::kEngineRaised;
+}
+
+bool has_empty(const std::vector<phi::DenseTensor*>& inputs) {
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [](const auto* tensor) { return tensor->numel() == 0; });
 }
 
 }  // namespace
@@ -255,52 +279,80 @@ void NgraphEngine::run(const NgraphIO& io) {
   if (FLAGS_ngraph_verify > 0 && runs_to_verify_++ % FLAGS_ngraph_verify == 0) {
     return run_verified(io, missing);
   }
-  run(io, missing);
+  run_recorded(io, missing);
 }
 
 void NgraphEngine::run_verified(const NgraphIO& io, MissingFunction missing) {
   VerifiedRun verified(io);
-  if (run(io, missing)) verified.check(graph_.text(), io);
+  if (run_recorded(io, missing) == Reason::kEngine) verified.check(graph_.text(), io);
 }
 
-bool NgraphEngine::run(const NgraphIO& io, MissingFunction missing) {
+Reason NgraphEngine::run_recorded(const NgraphIO& io, MissingFunction missing) {
+  const int64_t start = ticks();
+  try {
+    const Reason reason = run(io, missing);
+    record_event(reason, graph_.subgraph_id(), start);
+    return reason;
+  } catch (...) {
+    record_event(reason_of_raised(), graph_.subgraph_id(), start);
+    throw;
+  }
+}
+
+Reason NgraphEngine::run(const NgraphIO& io, MissingFunction missing) {
   const Settings now = settings();
   Attempt attempt;
   if (FLAGS_ngraph_strict) {
     run_function(io, now, MissingFunction::kWait, &attempt);
     // The lookup skips the build only if FLAGS_ngraph_strict has been turned off meanwhile: then
     // the run starts again, and may fall back.
-    return !attempt.found.is_skipped || run(io, missing);
+    return attempt.found.is_skipped ? run(io, missing) : Reason::kEngine;
   }
   if (fallback_.is_denied()) {
     fallback_.run(io);
-    return false;
+    return Reason::kDenied;
   }
   // Paddle's kernels run, since its check for NaN names the operator that computes one.
   if (FLAGS_check_nan_inf) {
     try {
       fallback_.run(io);
-      return false;
+      return Reason::kNanCheck;
     } catch (const NgraphError&) {  // the fallback is unavailable: the engine runs the function
     }
   }
   try_function(io, now, missing, &attempt);
   Lookup& found = attempt.found;
-  bool has_engine_run = false;
+  Reason reason = Reason::kEngine;
   if (attempt.failure != nullptr) {
+    reason = reason_of(attempt, io);
     // Releases the function before the fallback runs, which may need its memory.
     found.function.reset();
     fallback_.run_after_failure(io, attempt.failure, attempt.is_deniable);
   } else if (found.is_skipped) {
-    has_engine_run = run_fallback_without_compiling(io, now);
+    reason = run_fallback_without_compiling(io, now);
   } else if (found.function == nullptr) {
-    found.job = run_fallback_while_compiling(io, std::move(found.job));
+    reason = run_fallback_while_compiling(io, &found.job);
   } else {
     fallback_.note_engine_run();
-    has_engine_run = true;
   }
   if (found.job != nullptr) BackgroundCompiler::submit(found.job);
-  return has_engine_run;
+  return reason;
+}
+
+Reason NgraphEngine::reason_of(const Attempt& attempt, const NgraphIO& io) {
+  if (attempt.step == Step::kData) return has_empty(io.inputs) ? Reason::kEmpty : Reason::kInput;
+  try {
+    std::rethrow_exception(attempt.failure);
+  } catch (const std::bad_alloc&) {
+    return Reason::kOutOfMemory;
+  } catch (const NgraphError& error) {
+    if (error.code() == ErrorCode::kInt32Overflow) return Reason::kOverflow;
+    if (attempt.step == Step::kCompile) return Reason::kNotBuilt;
+    const bool is_check = dynamic_cast<const InvalidInput*>(&error) != nullptr;
+    return is_check ? Reason::kCheck : Reason::kRunFailed;
+  } catch (...) {
+    return attempt.step == Step::kCompile ? Reason::kNotBuilt : Reason::kRunFailed;
+  }
 }
 
 void NgraphEngine::try_function(const NgraphIO& io, const Settings& settings,
@@ -380,30 +432,28 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
       break;
     }
   }
-  ++EngineStats::instance().engine_runs;
 }
 
-bool NgraphEngine::run_fallback_without_compiling(const NgraphIO& io, const Settings& settings) {
-  if (fallback_.try_run(io)) return false;
+Reason NgraphEngine::run_fallback_without_compiling(const NgraphIO& io, const Settings& settings) {
+  if (fallback_.try_run(io)) return Reason::kRareShape;
   functions_.mark_frequent(io, settings);
   return run(io, MissingFunction::kWait);
 }
 
-std::shared_ptr<CompileJob> NgraphEngine::run_fallback_while_compiling(
-    const NgraphIO& io, std::shared_ptr<CompileJob> job) {
+Reason NgraphEngine::run_fallback_while_compiling(const NgraphIO& io,
+                                                  std::shared_ptr<CompileJob>* job) {
   const auto start = std::chrono::steady_clock::now();
   // If Paddle fails, the engine may succeed; if the engine fails too, its fallback raises Paddle's
   // error again.
   if (!fallback_.try_run(io)) {
-    job.reset();
-    run(io, MissingFunction::kWait);
-    return nullptr;
+    job->reset();
+    return run(io, MissingFunction::kWait);
   }
-  if (job != nullptr) job->note_fallback_succeeded();
+  if (*job != nullptr) (*job)->note_fallback_succeeded();
   const auto time = std::chrono::steady_clock::now() - start;
   background_.note_fallback_run(
       std::chrono::duration_cast<std::chrono::microseconds>(time).count());
-  return job;
+  return Reason::kCompiling;
 }
 
 }  // namespace paddle_ngraph

@@ -12,6 +12,7 @@
 #include "core/engine/background_compiler.h"
 #include "core/engine/concurrency.h"
 #include "core/engine/engine_graph.h"
+#include "core/engine/events.h"
 #include "core/engine/fallback_policy.h"
 #include "core/engine/function_store.h"
 #include "core/engine/ngraph_function.h"
@@ -43,6 +44,7 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   size_t num_states() const { return header().num_states; }
   size_t num_outputs() const { return header().num_outputs; }
   const std::string& graph() const { return graph_.text(); }
+  uint64_t subgraph_id() const { return graph_.subgraph_id(); }
 
   // Begins the collection of functions for a model that is being saved: until end_collection(),
   // functions are built again and stored in this folder. `identity`: see disk_cache.h.
@@ -99,10 +101,14 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
     std::exception_ptr failure;
     bool is_deniable = false;  // whether the cause of the failure may be other than the data
   };
-  // Runs the subgraph; returns whether a function did.
-  bool run(const NgraphIO& io, MissingFunction missing);
+  // Runs the subgraph as run() does, and returns the reason for the event of the run.
+  Reason run(const NgraphIO& io, MissingFunction missing);
+  // Runs the subgraph, and records the event.
+  Reason run_recorded(const NgraphIO& io, MissingFunction missing);
   // Runs the subgraph, and compares the results of a function with those of Paddle's kernels.
   void run_verified(const NgraphIO& io, MissingFunction missing);
+  // The reason why the fallback runs after a failed attempt.
+  static Reason reason_of(const Attempt& attempt, const NgraphIO& io);
   // Calls run_function(). An exception after which the fallback may run is not thrown, but recorded
   // in `attempt`.
   void try_function(const NgraphIO& io, const Settings& settings, MissingFunction missing,
@@ -129,13 +135,10 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   std::shared_ptr<NgraphFunction> build_interruptibly(
       const FunctionStore::Request& request, const std::shared_ptr<const Snapshot>& snapshot);
   // Runs the fallback without a build; if Paddle cannot run the subgraph, the function is built.
-  // Returns whether the function has run.
-  bool run_fallback_without_compiling(const NgraphIO& io, const Settings& settings);
+  Reason run_fallback_without_compiling(const NgraphIO& io, const Settings& settings);
   // Runs the fallback while the function is built in the background, by `job` or another thread's.
-  // Returns the job. If Paddle cannot run the subgraph, drops the job, waits for the function, and
-  // returns nullptr.
-  std::shared_ptr<CompileJob> run_fallback_while_compiling(const NgraphIO& io,
-                                                           std::shared_ptr<CompileJob> job);
+  // If Paddle cannot run the subgraph, drops the job and waits for the function.
+  Reason run_fallback_while_compiling(const NgraphIO& io, std::shared_ptr<CompileJob>* job);
 
   const EngineGraph graph_;
   FunctionStore functions_;

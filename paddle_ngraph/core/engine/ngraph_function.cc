@@ -5,7 +5,7 @@
 #include "core/common/error.h"
 #include "core/common/fault_injection.h"
 #include "core/common/first_out_of_range.h"
-#include "core/engine/engine_stats.h"
+#include "core/engine/events.h"
 #include "core/engine/model_builder.h"
 #include "core/engine/partial_write.h"
 #include "core/paddle/exposure.h"
@@ -178,8 +178,8 @@ void NgraphFunction::publish(const NgraphIO& io, const Updater::Run* updates,
   if (updates != nullptr) {
     updates->write();
     inject_fault(Step::kWrite);
-    EngineStats::instance().steps_in_place += updater_->updates().steps.size();
-    EngineStats::instance().gradients_held += pinned.values.size();
+    add(Quantity::kStepsInPlace, updater_->updates().steps.size());
+    add(Quantity::kGradientsHeld, pinned.values.size());
   }
   pinned = {};
   std::vector<phi::DenseTensor> fresh(io.num_states);
@@ -211,7 +211,7 @@ std::vector<phi::DenseTensor> NgraphFunction::execute(
                         : spare_tensors_->take(spare_slots_[i - num_outputs], results[i]));
     outputs.push_back(memory(fresh.back()));
   }
-  if (function_->run(inputs, outputs, pinned)) ++EngineStats::instance().rests_shared_out;
+  if (function_->run(inputs, outputs, pinned)) add(Quantity::kRestsSharedOut);
   return fresh;
 }
 
@@ -231,7 +231,7 @@ std::vector<phi::DenseTensor> NgraphFunction::execute_dynamic(
     fresh[i] = allocate({results[i].element, shape});
     return memory(fresh[i]);
   });
-  if (has_shared) ++EngineStats::instance().rests_shared_out;
+  if (has_shared) add(Quantity::kRestsSharedOut);
   return fresh;
 }
 

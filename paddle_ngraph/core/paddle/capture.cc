@@ -333,7 +333,10 @@ bool TracedTensorMeta::operator==(const TracedTensorMeta& other) const {
 // -- traces --------------------------------------------------------------------------------------
 
 TraceCache::TraceCache(py::object make_graph, bool trains)
-    : root_(std::make_shared<TraceNode>()), make_graph_(std::move(make_graph)), trains_(trains) {}
+    : root_(std::make_shared<TraceNode>()),
+      make_graph_(std::move(make_graph)),
+      trains_(trains),
+      id_(next_program_id()) {}
 
 const std::shared_ptr<TraceNode>& TraceCache::root() {
   if (settings_version_ != current_settings_version) clear();
@@ -1266,7 +1269,8 @@ bool Capture::flush(const std::string& reason) {
   if (node_->graph_breaks.empty()) trace_cache_->add_end(*root_, *node_);
   if (node_->graph_breaks.count(reason) == 0)
     node_->graph_breaks.emplace(reason, with_user_line(reason));
-  const bool is_done = is_recording_ || compute();
+  if (is_recording_) record(Reason::kGuard, recording_since_);
+  const bool is_done = is_recording_ || compute(/*is_end=*/true);
   const py::error_scope saved_error;
   begin();
   return is_done;
@@ -1286,8 +1290,19 @@ std::vector<int> Capture::outputs() const {
   return numbers;
 }
 
-bool Capture::compute() {
+void Capture::record(Reason reason, int64_t start) {
+  has_run_ = true;
+  record_event(reason, trace_cache_->id(), start);
+}
+
+void Capture::end() {
+  if (!has_run_) record(Reason::kNotCaptured, begun_at_);
+}
+
+bool Capture::compute(bool is_end) {
+  const int64_t start = ticks();
   if (node_ == root_.get()) is_recording_ = true;
+  recording_since_ = start;
   if (is_recording_) return true;
   // Begun first, so that it ends when this object is consistent. An exception in compute_outputs()
   // is thus one of the graph or of an operator, except a Ctrl-C.
@@ -1299,8 +1314,11 @@ bool Capture::compute() {
   std::string error;
   py::object type, value, trace;
   try {
-    compute_outputs();
+    const auto reason = compute_outputs();
+    has_run_ = true;
+    if (reason && (is_end || reason != Reason::kGuard)) record(*reason, start);
   } catch (py::error_already_set& raised) {
+    record(Reason::kNoGraph, start);
     error = raised.what();
     type = raised.type(), value = raised.value(), trace = raised.trace();
   } catch (const std::exception& raised) {
@@ -1337,8 +1355,9 @@ bool Capture::has_recurred(const std::vector<int>& outputs) {
 // Computes the requested lazy tensors, by a graph if there is one, else by the operators. If the
 // graph raises, it has had no effects, and the operators are called instead. Throws Python's
 // exceptions.
-void Capture::compute_outputs() {
+std::optional<Reason> Capture::compute_outputs() {
   const std::vector<int> numbers = outputs();
+  std::optional<Reason> reason = numbers.empty() ? Reason::kNewResults : Reason::kGuard;
   std::unique_ptr<py::error_already_set> raised;
   py::object graph;  // a strong reference, since another thread may drop the graph while it runs
   try {
@@ -1348,10 +1367,13 @@ void Capture::compute_outputs() {
     } else if (!node_->graph_breaks.empty() && !numbers.empty()) {
       graph = find_or_make_graph(numbers);
       if (graph) node_->graphs.emplace(numbers, graph);
+      if (!graph) reason = Reason::kNewResults;
     }
-    if (graph && !graph.is_none() && compute_graph(graph, numbers)) return;
+    if (graph) reason = compute_graph(graph, numbers);
+    if (!reason) return reason;
   } catch (py::error_already_set& error) {
-    const bool is_dynamic = graph && !graph.is_none() && graph.attr("is_open").cast<bool>();
+    reason = Reason::kNoGraph;
+    const bool is_dynamic = graph && graph.attr("is_open").cast<bool>();
     if (is_dynamic && error.matches(PyExc_Exception)) {
       specialize_group(numbers);
     } else {
@@ -1360,6 +1382,7 @@ void Capture::compute_outputs() {
   }
   if (!compute_eagerly()) throw py::error_already_set();
   if (raised != nullptr) throw py::error_already_set(*raised);
+  return reason;
 }
 
 namespace {
@@ -1401,23 +1424,26 @@ bool Capture::have_shapes(const py::list& results, const std::vector<int>& outpu
   return true;
 }
 
-// Computes the requested lazy tensors by a graph. Returns false if the graph has not computed them.
-bool Capture::compute_graph(const py::object& graph, const std::vector<int>& outputs) {
+// Computes the requested lazy tensors by a graph. Returns the reason if the graph has not computed
+// them.
+std::optional<Reason> Capture::compute_graph(const py::object& graph,
+                                             const std::vector<int>& outputs) {
   py::list given;
   for (const auto& value : values_) given.append(is_lazy(value.ptr()) ? py::none() : value);
   const py::object computed = graph(given);
   const bool is_dynamic = graph.attr("is_open").cast<bool>();
-  if (is_dynamic && !(computed.is_none() ? graph.attr("why_native").is_none()
-                                         : have_shapes(py::list(computed), outputs))) {
+  const bool is_computed = !py::isinstance<py::int_>(computed);
+  if (is_dynamic && !(is_computed ? have_shapes(py::list(computed), outputs)
+                                  : graph.attr("why_native").is_none())) {
     specialize_group(outputs);
-    return false;
+    return is_computed ? Reason::kGuard : static_cast<Reason>(computed.cast<int>());
   }
-  if (computed.is_none()) return false;
+  if (!is_computed) return static_cast<Reason>(computed.cast<int>());
   const py::list results(computed);
   for (size_t i = 0; i < outputs.size(); ++i) {
     materialize(&tensor_of(values_[outputs[i]].ptr()), tensor_of(results[i].ptr()), "");
   }
-  return true;
+  return std::nullopt;
 }
 
 // Has traces of this group get graphs of their own, since a graph with static shapes may succeed

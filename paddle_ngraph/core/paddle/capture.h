@@ -30,6 +30,7 @@
 #include "paddle/phi/core/tensor_base.h"
 #include "paddle/phi/core/tensor_meta.h"
 
+#include "core/engine/events.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/integer_ranges.h"
 
@@ -123,9 +124,12 @@ class TraceCache {
   // `make_graph(calls, metas, outputs, examples)` takes the calls, the metadata of values, the
   // indices of the requested values, and, where the metadata has dynamic dimensions (-1), some
   // example shapes of all values. It returns a callable that computes the requested values from the
-  // inputs, or None if operators are to be called one by one. `trains`: whether calls that may get
-  // a gradient are captured, too.
+  // inputs, or returns the number of the reason (engine/events.h) why operators are to be called
+  // one by one. `trains`: whether calls that may get a gradient are captured, too.
   TraceCache(pybind11::object make_graph, bool trains);
+
+  // The id of the traces in events.
+  uint64_t id() const { return id_; }
 
   bool trains() const { return trains_; }
 
@@ -159,6 +163,7 @@ class TraceCache {
   std::shared_ptr<TraceNode> root_;
   pybind11::object make_graph_;
   bool trains_;
+  const uint64_t id_;
   void clear_traces();
   void clear();
 
@@ -227,6 +232,10 @@ class Capture {
   // error is set.
   bool flush(const std::string& reason);
 
+  // Records a call of the captured function of which no operator was deferred; after the last
+  // flush().
+  void end();
+
   // flush() on behalf of another thread: later calls of this thread still extend the trace.
   bool flush_for_other_thread();
 
@@ -285,10 +294,16 @@ class Capture {
   bool may_defer(const TracedCall& call) const;
   bool describe_result(PyObject* result, TracedCall& call, Argument& found);
   pybind11::object make_lazy_result(const Argument& result, const TracedCall& call);
-  bool compute();
-  void compute_outputs();
+  // `is_end`: whether the trace ends here. Otherwise operators are recorded next, and the event is
+  // that of flush().
+  bool compute(bool is_end = false);
+  void record(Reason reason, int64_t start);
+  // Computes the requested lazy tensors. Returns the reason for an event if the operators were
+  // called one by one.
+  std::optional<Reason> compute_outputs();
   bool has_recurred(const std::vector<int>& outputs);
-  bool compute_graph(const pybind11::object& graph, const std::vector<int>& outputs);
+  std::optional<Reason> compute_graph(const pybind11::object& graph,
+                                      const std::vector<int>& outputs);
   bool have_shapes(const pybind11::list& results, const std::vector<int>& outputs) const;
   void specialize_group(const std::vector<int>& outputs);
   bool compute_eagerly();
@@ -318,6 +333,9 @@ class Capture {
   TraceNode* node_ = nullptr;
   // Whether the calls are new to the trace: computed at once, and recorded.
   bool is_recording_ = false;
+  const int64_t begun_at_ = ticks();
+  int64_t recording_since_ = 0;
+  bool has_run_ = false;  // whether there is an event of this capture, or an engine has run
   bool is_computing_ = false;
   std::thread::id computing_;  // the thread that is computing the deferred calls
   bool is_dynamic_ = true;

@@ -17,7 +17,7 @@
 #include "core/common/python_casts.h"
 #include "core/common/tbb_fork_state.h"
 #include "core/common/threads.h"
-#include "core/engine/engine_stats.h"
+#include "core/engine/events.h"
 #include "core/ov/kernels/clip.h"
 #include "core/ov/kernels/optimizer.h"
 #include "core/ov/optimizer_updates.h"
@@ -311,7 +311,7 @@ PyObject* call(PyObject* args, PyObject* kwargs) {
     const GilRelease released;
     step.take();
   }
-  ++EngineStats::instance().optimizer_steps;
+  add(Quantity::kOptimizerSteps);
   return arguments.result_arguments(step.result_arguments);
 }
 
@@ -340,7 +340,7 @@ PyObject* squared_norm(PyObject* args, PyObject* kwargs) {
     });
     const double sum = std::accumulate(sums.begin(), sums.end(), 0.0);
     *data(result) = static_cast<float>(sum);
-    ++EngineStats::instance().clipping_loops;
+    add(Quantity::kClippingLoops);
   }
   return new_tensor(result);
 }
@@ -373,7 +373,7 @@ struct Scaling {
       const int64_t count = std::min(end * kStepChunk, x.numel()) - first;
       scale(data(x) + first, count, factor, data(*result) + first);
     });
-    ++EngineStats::instance().clipping_loops;
+    add(Quantity::kClippingLoops);
   }
 };
 

@@ -18,6 +18,7 @@ from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.frontends.dynamic.lazy import capture
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import StaticFunction, set_forward
+from paddle_ngraph.partitioning.last_runs import History
 from paddle_ngraph.partitioning.report import Report
 
 
@@ -185,14 +186,17 @@ class CompiledReport:
         graphs: Graphs built so far.
         breaks: Graph breaks: name of the call, and the line of the user's code.
         why_native: Reason why Paddle runs all of it nevertheless, or ``None``.
+        program: Id of the traces in events.
     """
 
     graphs: list[GraphReport]
     breaks: list[str]
     why_native: str | None = None
+    program: int = 0
 
     def __str__(self) -> str:
         lines = [] if self.why_native is None else [f"Runs natively: {self.why_native}."]
+        lines += History().of_program(self.program).lines()
         lines.append(f"{len(self.graphs)} graphs, {len(self.breaks)} breaks.")
         lines += [f"graph {number}, {graph}" for number, graph in enumerate(self.graphs)]
         lines += [f"break at {each}" for each in self.breaks]
@@ -203,12 +207,13 @@ def explain_traces(traces: capture.TraceCache, why_native: str | None = None) ->
     """Returns the report of a function with these traces.
 
     Raises:
-        NgraphError: The function was not called twice yet.
+        NgraphError: The function was not called yet.
     """
     graphs = [
         GraphReport(graph.number_of_calls, graph.reports, graph.why_native)
         for graph in traces.graphs()
     ]
-    if not graphs and not traces.breaks() and why_native is None:
+    has_reason = why_native is not None or History().of_program(traces.id).runs
+    if not graphs and not traces.breaks() and not has_reason:
         raise NgraphError("there is no graph of it yet: call it twice")
-    return CompiledReport(graphs, traces.breaks(), why_native)
+    return CompiledReport(graphs, traces.breaks(), why_native, traces.id)

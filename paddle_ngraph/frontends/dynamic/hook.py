@@ -25,7 +25,7 @@ from weakref import WeakSet, ref
 
 import paddle
 
-from paddle_ngraph import flags
+from paddle_ngraph import _core, flags
 from paddle_ngraph.frontends.dynamic.compiled_layer import (
     Compiled,
     CompiledReport,
@@ -70,9 +70,14 @@ _SHAPE_TRIALS = cache_of_each(
     key="sizes of the inputs",
     bound=SETTINGS.max_shapes_per_signature,
 )
+_INNER_LAYERS, _BUDGET = int(_core.Reason.INNER_LAYERS), int(_core.Reason.BUDGET)
+_SLOWER, _TIMING = int(_core.Reason.SLOWER), int(_core.Reason.TIMING)
+_SECOND_DERIVATIVES = int(_core.Reason.SECOND_DERIVATIVES)
 _is_on = False
 _trains = False  # whether calls that compute gradients are compiled, too
 _is_in_outermost_layer = ThreadLocal(False)
+# Whether this thread runs a layer by Paddle since no training is compiled, as an event records.
+_is_untuned = ThreadLocal(False)
 # The profiler of the outermost layer that this thread runs; ``None`` if it is not profiled.
 _profiler: ThreadLocal[_InnerLayerProfiler | None] = ThreadLocal(None)
 _calling_layer_id = ThreadLocal(0)  # id() of the layer whose forward this thread runs
@@ -135,15 +140,15 @@ def _run_outermost(original: Callable[..., Any], layer: Any, inputs: Any, kwargs
     if dynamic_tracer() is None:
         return original(layer, *inputs, **kwargs)
     trains = paddle.is_grad_enabled()
-    if trains and not (_trains and gradients.may_compile()):
+    if (trains and not _trains) or is_sot_tracing():
         return original(layer, *inputs, **kwargs)
-    if is_sot_tracing():
-        return original(layer, *inputs, **kwargs)
+    if trains and not gradients.may_compile():
+        return _run_untuned(original, layer, inputs, kwargs)
     tuner: _InferenceTuner | None = None
     if not isinstance(layer.forward, (StaticFunction, Compiled)):
         tuner = attached_to(layer, _TUNER_ATTRIBUTE, _LayerTuner).tuner(trains)
         if tuner.is_given_up:
-            return original(layer, *inputs, **kwargs)
+            return tuner.traces.run_natively(_INNER_LAYERS, original, (layer, *inputs), kwargs)
     # Inner layers that are called during this call are part of the outermost layer: none is tuned
     # alone.
     _is_in_outermost_layer.value = True
@@ -153,6 +158,18 @@ def _run_outermost(original: Callable[..., Any], layer: Any, inputs: Any, kwargs
         return tuner.run(original, layer, inputs, kwargs)
     finally:
         _is_in_outermost_layer.value = False
+
+
+def _run_untuned(original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
+    """Runs a layer by Paddle while no training is compiled; an event records the outermost one."""
+    if _is_untuned.value:
+        return original(layer, *inputs, **kwargs)
+    start = _core.ticks()
+    try:
+        with _is_untuned.overridden(True):
+            return original(layer, *inputs, **kwargs)
+    finally:
+        _core.record_event(_SECOND_DERIVATIVES, 0, start)
 
 
 class _LayerTuner:
@@ -221,16 +238,17 @@ class _InferenceTuner:
             self.why_native = trial.why_native
             if trial.is_compiled:
                 return self.traces.run(original, (layer, *inputs), kwargs)
-            return original(layer, *inputs, **kwargs)
+            return self.traces.run_natively(_SLOWER, original, (layer, *inputs), kwargs)
         owner = signature.owner(trial)
-        is_compiled = self._compiles_trial(signature, trial) and self._continues_tuning(
-            owner.deferred_build_seconds
-        )
+        may_compile = self._compiles_trial(signature, trial)
+        is_compiled = may_compile and self._continues_tuning(owner.deferred_build_seconds)
         start = self._now()
         try:
             if not is_compiled:
                 call = partial(original, layer, *inputs, **kwargs)
-                return self._run_natively(signature, tuple(sizes), layer, call)
+                arguments = signature, tuple(sizes), layer, call
+                reason = _BUDGET if may_compile else _TIMING
+                return self.traces.run_natively(reason, self._run_natively, arguments, {})
             self._expected_build_seconds = owner.deferred_build_seconds = 0.0
             with (
                 background_compile.compile_synchronously(),

@@ -34,6 +34,8 @@ class Run:
         feed_names: The names of the feeds.
         prepared: The program that Paddle prepared; ``None`` before it is fed.
         switch: The executor that ran the program; ``None`` before the end of the run.
+        native_reason: Number of the reason for the event if Paddle runs the program as a whole
+            although the flag is on.
     """
 
     is_on: bool
@@ -41,6 +43,7 @@ class Run:
     feed_names: Sequence[str] = ()
     prepared: Any = None
     switch: Repeatable | None = None
+    native_reason: int | None = None
 
 
 def of_argument(argument: Run | bool) -> Run:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from paddle_ngraph import _core
-from paddle_ngraph.frontends import dispatcher, ngraph_transpiler
+from paddle_ngraph.frontends import dispatcher, ngraph_transpiler, program_id
 from paddle_ngraph.frontends.executor import (
     interpreter,
     paddle_plans,
@@ -39,6 +39,11 @@ from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
+
+_REFUSED, _COST_RULE = int(_core.Reason.REFUSED), int(_core.Reason.COST_RULE)
+_EMPTY_FEED, _LOD_FEED = int(_core.Reason.EMPTY_FEED), int(_core.Reason.LOD_FEED)
+_UNTRANSLATABLE = int(_core.Reason.UNTRANSLATABLE)
+_MISSING_VARIABLE = int(_core.Reason.MISSING_VARIABLE)
 
 
 class SwitchedExecutor:
@@ -74,6 +79,9 @@ class SwitchedExecutor:
         self._dynamic_axes: list[tuple[str, int]] = []
         # The largest size of a dynamic dimension for which the programs were rewritten; 0: any.
         self._rewritten_size = 0
+        # The reason of the events of native runs while there is no rewritten plan.
+        self._unrewritten_reason = _REFUSED
+        self._program_id = 0  # of events; 0: not determined yet
         self._small_runs = 0  # number of runs in which the cost model found the programs too small
         # Whether a run may write variables of the scope; ``None`` until that is determined.
         self._may_write: bool | None = None
@@ -109,10 +117,10 @@ class SwitchedExecutor:
 
     def _strategies(self, run: Run) -> Iterable[dispatcher.Strategy[Run, Any]]:
         """The strategies that may handle a run, in the order in which they are tried."""
-        rewritten = self._rewritten_for(run.feed_names) if run.is_on else None
+        rewritten = self._rewritten_for(run) if run.is_on else None
         rewritten = rewritten or self._transpiled_plan()
         if rewritten is None:
-            return (self._run_fallback,)
+            return (self._run_fallback if run.native_reason is None else self._run_recorded,)
         self._is_unused = False
         rewritten.check_feeds()
         return rewritten.strategies
@@ -170,6 +178,21 @@ class SwitchedExecutor:
             self._may_write = not programs or any(map(may_write_variables, programs.values()))
         return self._may_write
 
+    def _run_recorded(self, run: Run) -> Any:
+        """Runs the fallback, and records an event with the reason of the run."""
+        assert run.native_reason is not None
+        start = _core.ticks()
+        try:
+            return self._run_fallback(run)
+        finally:
+            _core.record_event(run.native_reason, self._id(), start)
+
+    def _id(self) -> int:
+        """The id of the programs in events."""
+        if self._program_id == 0:
+            self._program_id = program_id.of(paddle_plans.programs(self._paddle_plan).values())
+        return self._program_id
+
     def _run_fallback(self, run: Run) -> Any:
         with self._paddle_flag, self._sequential_run:
             found = self._paddle_executor.get().run(run.feed_names, run.is_profiled)
@@ -216,14 +239,16 @@ class SwitchedExecutor:
     def _names(self) -> frozenset[str]:
         return scope_tracking.names_in(paddle_plans.programs(self._paddle_plan).values())
 
-    def _rewritten_for(self, feed_names: Sequence[str]) -> RewrittenPlan | None:
-        """The rewritten plan for a run; ``None`` when no operator can be converted."""
-        fed = self._feed_shapes(feed_names)
+    def _rewritten_for(self, run: Run) -> RewrittenPlan | None:
+        """The rewritten plan for a run; ``None`` when Paddle has to run the program as a whole."""
+        fed = self._feed_shapes(run.feed_names)
         if self.is_legacy and any(self._tensor(name).lod() for name in fed):
+            run.native_reason = _LOD_FEED
             return None
         if any(0 in shape for shape in fed.values()):
             # Paddle runs empty feeds: functions of nGraph have no empty dimensions, and Paddle's
             # kernels have rules for them.
+            run.native_reason = _EMPTY_FEED
             return None
         if not self._is_rewritten or self._has_outgrown(fed) or self._has_new_denials():
             with signals.deferred_signals(), self._rewrite_lock:
@@ -239,7 +264,11 @@ class SwitchedExecutor:
             and self._rewritten is not None
             and self._rewritten.has_missing_variable()
         ):
-            return None  # the run falls back to Paddle, which reports the missing variable
+            # The run falls back to Paddle, which reports the missing variable.
+            run.native_reason = _MISSING_VARIABLE
+            return None
+        if self._rewritten is None:
+            run.native_reason = self._unrewritten_reason
         return self._rewritten
 
     def _transpiled_plan(self) -> RewrittenPlan | None:
@@ -268,6 +297,10 @@ class SwitchedExecutor:
         self._rewritten = rewritten
         is_small = any(report.has_small_interval for report in reports)
         self._rewritten_size = size if is_small else 0
+        if not programs:
+            self._unrewritten_reason = _UNTRANSLATABLE
+        else:
+            self._unrewritten_reason = _COST_RULE if is_small else _REFUSED
         self._is_rewritten = True
 
     def _rewrite_whole_program(self) -> None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,6 +24,7 @@ import paddle.inference  # not by names, of which some are patched
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError, printable
+from paddle_ngraph.frontends import program_id
 from paddle_ngraph.frontends.executor import weight_writes
 from paddle_ngraph.frontends.executor.whole_program import WholePredictor
 from paddle_ngraph.frontends.saved_models import saved_model
@@ -50,6 +51,12 @@ from paddle_ngraph.warning_codes import WarningCode, warn
 T = TypeVar("T")
 
 PASS = "ngraph_pass"
+
+_REFUSED, _COST_RULE = int(_core.Reason.REFUSED), int(_core.Reason.COST_RULE)
+_NOT_REWRITTEN, _CONFIGURATION = map(int, (_core.Reason.NOT_REWRITTEN, _core.Reason.CONFIGURATION))
+_SAMPLES, _ONEDNN = int(_core.Reason.SAMPLES), int(_core.Reason.ONEDNN)
+_WRITES_PARAMETERS, _HOOKS = int(_core.Reason.WRITES_PARAMETERS), int(_core.Reason.HOOKS)
+_FILES_CHANGED, _ENGINE_FAILED = map(int, (_core.Reason.FILES_CHANGED, _core.Reason.ENGINE_FAILED))
 
 _create: Callable[[Config], Predictor] = replaced.CREATE_PREDICTOR.original
 _init = replaced.INIT_PREDICTOR.original
@@ -253,7 +260,21 @@ def _options_of(config: Config) -> dict[str, str]:
 # -- Paddle or engine --------------------------------------------------------------------------
 
 
-def reason_against_engine(report: Report, changes_parameters: bool, has_onednn: bool) -> str | None:
+class _Obstacle(NamedTuple):
+    """Why runs of a model fall back to Paddle.
+
+    Attributes:
+        reason: Number of the reason in events.
+        sentence: The details, for reports and warnings.
+    """
+
+    reason: int
+    sentence: str
+
+
+def reason_against_engine(
+    report: Report, changes_parameters: bool, has_onednn: bool
+) -> _Obstacle | None:
     """The reason why a predictor should fall back to Paddle, or ``None`` if the engine pays off.
 
     Args:
@@ -264,23 +285,22 @@ def reason_against_engine(report: Report, changes_parameters: bool, has_onednn: 
             engine operators do not, and entering or leaving a subgraph costs a change of layout.
     """
     if changes_parameters:
-        return "it changes its parameters"
+        return _Obstacle(_WRITES_PARAMETERS, "it changes its parameters")
     if any(interval.draws for interval in report.intervals):
-        return "it samples random numbers"
+        return _Obstacle(_SAMPLES, "it samples random numbers")
     if any(op.reason == OVERWRITES_SHARED for op in report.native):
         # Paddle's predictors run operators in several threads, which know one name of a memory.
-        return "it overwrites memory that several variables share"
+        return _Obstacle(_REFUSED, "it overwrites memory that several variables share")
     if not report.changes:
-        return (
-            "none of its intervals pays off"
-            if report.has_small_interval
-            else "nothing is converted"
-        )
+        if report.has_small_interval:
+            return _Obstacle(_COST_RULE, "none of its intervals pays off")
+        return _Obstacle(_REFUSED, "nothing is converted")
     count, fallback = len(report.intervals), [op.type for op in report.native]
     if has_onednn and not cost_model.is_faster_than_onednn(report.ops_converted, count, fallback):
-        return (
+        return _Obstacle(
+            _ONEDNN,
             f"{report.ops_converted} of its {report.ops_converted + report.ops_native} operators "
-            f"are converted, in {count} interval{'s' * (count != 1)}: Paddle's oneDNN is faster"
+            f"are converted, in {count} interval{'s' * (count != 1)}: Paddle's oneDNN is faster",
         )
     return None
 
@@ -291,12 +311,21 @@ def explain(config: Config) -> Report:
     Raises:
         NgraphError: The model cannot be read.
     """
-    program = SavedModel.of(config).as_pir()
+    saved = SavedModel.of(config)
+    program = saved.as_pir()
     report = program_pass.dry_run(program)
-    reason = why_native(config) or reason_against_engine(
-        report, changes_parameters(program), config.onednn_enabled()
-    )
-    return Report(report.blocks, report.packed, reason)
+    reason = why_native(config)
+    if reason is None:
+        obstacle = reason_against_engine(
+            report, changes_parameters(program), config.onednn_enabled()
+        )
+        reason = None if obstacle is None else obstacle.sentence
+    return Report(report.blocks, report.packed, reason, _program_id(saved))
+
+
+def _program_id(saved: SavedModel) -> int:
+    """The id in events of the predictors of a saved model."""
+    return program_id.of_text(str(saved.program))
 
 
 # -- predictors --------------------------------------------------------------------------------
@@ -306,7 +335,8 @@ class _Model:
     """The state that a predictor and its clones share; creates the predictors of both kinds.
 
     Attributes:
-        why_native: The reason why runs fall back to Paddle, if one is known.
+        obstacle: The reason why runs fall back to Paddle, if one is known.
+        program_id: Id in events.
     """
 
     def __init__(self, config: Config) -> None:
@@ -321,26 +351,32 @@ class _Model:
         self._parameters = _core.SharedParameters()
         self._folder: saved_model.TemporaryFolder | None = None
         self._returned: frozenset[str] | None = None
-        self.why_native: str | None = None
+        self.obstacle: _Obstacle | None = None
+        self.program_id = _program_id(self._saved)
+
+    @property
+    def why_native(self) -> str | None:
+        """The reason why runs fall back to Paddle, in words; ``None`` if none is known."""
+        return None if self.obstacle is None else self.obstacle.sentence
 
     def wants_engine(self, is_on: bool) -> bool:
         """Whether the next run uses the engine, with this value of the flag."""
-        return is_on and self.why_native is None
+        return is_on and self.obstacle is None
 
     def create_engine(self, create: Callable[[Config], Predictor]) -> Predictor | None:
         """The engine's predictor, created by ``create(config)``; ``None`` where that fails.
 
-        If the predictor should not be used, :attr:`why_native` is the reason afterwards.
+        If the predictor should not be used, :attr:`obstacle` is the reason afterwards.
         """
         try:
             with program_pass.runs_by_name(self._settings.threads) as runs:
                 predictor = create(self._engine_config())
         except Exception as error:
             # The plain predictor reports the error if the model itself is the cause.
-            self.why_native = saved_model.last_line(error)
+            self.obstacle = _Obstacle(_NOT_REWRITTEN, saved_model.last_line(error))
             return None
-        self.why_native = self._reason_against_engine(runs)
-        if self.why_native is None:
+        self.obstacle = self._reason_against_engine(runs)
+        if self.obstacle is None:
             self._share_parameters(runs)
             self._find_fast_path(predictor, runs)
         return predictor
@@ -396,7 +432,7 @@ class _Model:
         self._folder = self._saved.configure(config)
         return config
 
-    def _reason_against_engine(self, runs: Sequence[program_pass.RunByName]) -> str | None:
+    def _reason_against_engine(self, runs: Sequence[program_pass.RunByName]) -> _Obstacle | None:
         blocks = [block for run in runs for block in run.report.blocks]
         report = Report(blocks, sum(run.report.packed for run in runs))
         has_state = any(run.has_state for run in runs)
@@ -428,19 +464,19 @@ class _Model:
         """Creates a predictor by the engine, or one by Paddle alone; ``None`` if impossible."""
         with self._lock:
             if not self.has_its_files():
-                warn(WarningCode.MODEL_CHANGED, _FILES_CHANGED)
+                warn(WarningCode.MODEL_CHANGED, _FILES_CHANGED_MESSAGE)
                 return None
             if self._counterpart is not None:
                 return self._clone(self._counterpart, engine)
             if not engine:
                 self._counterpart = _create(AnalysisConfig(self._config))
-            elif self.why_native is None:
+            elif self.obstacle is None:
                 created = self.create_engine(_create)
-                self._counterpart = created if self.why_native is None else None
+                self._counterpart = created if self.obstacle is None else None
             return self._counterpart
 
 
-_FILES_CHANGED = (
+_FILES_CHANGED_MESSAGE = (
     "the files of a model have changed since its predictor was created, which therefore can be "
     "neither switched nor cloned: create another"
 )
@@ -514,7 +550,7 @@ class _PredictorSwitch:
         if engine != self.is_engine and not self._can_switch():
             engine = self.is_engine
         if not engine:
-            return self._run_fallback(predictor, args)
+            return self._run_fallback(predictor, args, self._native_reason(is_on))
         try:
             return self._run(True, predictor, args)
         except Exception as error:
@@ -522,19 +558,32 @@ class _PredictorSwitch:
                 raise
             # Runs Paddle after an error of the engine: for an error of the inputs, Paddle raises
             # its own; if Paddle can run them, the engine has failed.
-            results = self._run_fallback(predictor, args)
-            self.model.why_native = printable(f"the engine failed: {saved_model.last_line(error)}")
+            results = self._run_fallback(predictor, args, _ENGINE_FAILED)
+            sentence = printable(f"the engine failed: {saved_model.last_line(error)}")
+            self.model.obstacle = _Obstacle(_ENGINE_FAILED, sentence)
             message = f"a predictor runs natively now: {self.model.why_native}"
             warn(WarningCode.PREDICTOR_FAILED, message, stacklevel=3)
             return results
 
-    def _run_fallback(self, predictor: Predictor, args: tuple[Any, ...]) -> Any:
-        return self._run(False, predictor, args)
+    def _native_reason(self, is_on: bool) -> int | None:
+        """The reason, for an event, why the engine does not run; ``None`` if the flag is off."""
+        if not is_on:
+            return None
+        return _FILES_CHANGED if self.model.obstacle is None else self.model.obstacle.reason
 
-    def fall_back_permanently(self, reason: str, predictor: Predictor) -> Predictor:
+    def _run_fallback(self, predictor: Predictor, args: tuple[Any, ...], reason: int | None) -> Any:
+        if reason is None:
+            return self._run(False, predictor, args)
+        start = _core.ticks()
+        try:
+            return self._run(False, predictor, args)
+        finally:
+            _core.record_event(reason, self.model.program_id, start)
+
+    def fall_back_permanently(self, sentence: str, predictor: Predictor) -> Predictor:
         """Makes all later runs fall back to Paddle; returns the plain predictor."""
         plain = self.native(predictor)
-        self.model.why_native = reason
+        self.model.obstacle = _Obstacle(_HOOKS, sentence)
         return plain
 
     def native(self, predictor: Predictor) -> Predictor:
@@ -544,7 +593,7 @@ class _PredictorSwitch:
             NgraphError: There is none.
         """
         if self.is_engine and not self._can_switch():
-            raise NgraphError(_FILES_CHANGED)
+            raise NgraphError(_FILES_CHANGED_MESSAGE)
         return self._counterpart if self.is_engine else predictor
 
     @property
@@ -705,6 +754,8 @@ def _copy_to_variable(source: Handle, predictor: Predictor, name: str) -> Tensor
 
 
 _switches: WeakKeyDictionary[Predictor, _PredictorSwitch] = WeakKeyDictionary()
+# Predictors whose configuration the engine does not support, with their ids in events.
+_unsupported: WeakKeyDictionary[Predictor, int] = WeakKeyDictionary()
 
 
 def _switched(
@@ -720,10 +771,12 @@ def create_predictor(*args: Any, **kwargs: Any) -> Predictor:
     """Creates predictors by Paddle's function, which follow the flag at each run."""
     model = _model_of(args)
     if model is None:
-        return _create(*args, **kwargs)
+        unsupported = _create(*args, **kwargs)
+        _record_unsupported(unsupported, args)
+        return unsupported
     if model.wants_engine(_is_on()):
         predictor = model.create_engine(_create)
-        if predictor is not None and model.why_native is None:
+        if predictor is not None and model.obstacle is None:
             return _switched(predictor, model, True)
     return _switched(_create(*args), model, False)
 
@@ -734,6 +787,7 @@ def _init_switched(self: Predictor, *args: Any, **kwargs: Any) -> None:
     model = _model_of(args)
     if model is None:
         _init(self, *args, **kwargs)
+        _record_unsupported(self, args)
         return
 
     def into_self(config: Config) -> Predictor:
@@ -768,13 +822,31 @@ def _model_of(args: tuple[Any, ...]) -> _Model | None:
     return _Model(args[0])
 
 
+def _record_unsupported(predictor: Predictor, args: tuple[Any, ...]) -> None:
+    """Records a predictor that Paddle runs because of its configuration, for events of its runs."""
+    if len(args) == 1 and isinstance(args[0], AnalysisConfig):
+        saved = SavedModel.of(args[0])
+        if not saved.has_engines:
+            _unsupported[predictor] = _program_id(saved)
+
+
 @wraps(_run)
 @_uninterrupted
 def _run_switched(self: Predictor, *args: Any, **named: Any) -> Any:
     switch = _switches.get(self)
     if switch is None or named.keys() - {"inputs"} or (args and named):
+        if self in _unsupported and _is_on():
+            return _run_unsupported(self, args, named)
         return _run(self, *args, **named)  # passed on unchanged: Paddle raises the error
     return switch.run(self, args or tuple(named.values()), _is_on())
+
+
+def _run_unsupported(predictor: Predictor, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    start = _core.ticks()
+    try:
+        return _run(predictor, *args, **named)
+    finally:
+        _core.record_event(_CONFIGURATION, _unsupported[predictor], start)
 
 
 @wraps(_clone)
@@ -782,9 +854,12 @@ def _run_switched(self: Predictor, *args: Any, **named: Any) -> Any:
 def _clone_switched(self: Predictor, *args: Any) -> Predictor:
     switch = _switches.get(self)
     if switch is None:
-        return _clone(self, *args)
+        clone = _clone(self, *args)
+        if self in _unsupported:
+            _unsupported[clone] = _unsupported[self]
+        return clone
     if switch.is_engine and not switch.model.has_its_files():
-        raise NgraphError(_FILES_CHANGED)
+        raise NgraphError(_FILES_CHANGED_MESSAGE)
     clone = switch.model.clone(self, switch.is_engine, *args)
     return _switched(clone, switch.model, switch.is_engine, original=self)
 

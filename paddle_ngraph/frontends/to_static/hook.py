@@ -95,6 +95,9 @@ _PROGRAM_DESC_REASON = (
     "paddle.jit.load runs a .pdmodel as a ProgramDesc program; create_predictor and "
     "paddle.static.load_inference_model run it through the engine"
 )
+_EMPTY_FEED, _CONFIGURATION = int(_core.Reason.EMPTY_FEED), int(_core.Reason.CONFIGURATION)
+_REFUSED, _COST_RULE = int(_core.Reason.REFUSED), int(_core.Reason.COST_RULE)
+_NOT_REWRITTEN = int(_core.Reason.NOT_REWRITTEN)
 _rewrite_lock = new_lock()
 # Whether this thread runs a function inside ``switched_on``: one that was compiled on request.
 _is_switched_on = ThreadLocal(False)
@@ -125,9 +128,14 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
         if not _is_engine_requested():
             return original(self, inputs, parameters, attrs)
         attributes, *others = attrs
-        programs = _switch(self, attributes).programs_for(inputs)
+        switch = _switch(self, attributes)
+        programs = switch.programs_for(inputs)
         if programs is None:
-            return original(self, inputs, parameters, attrs)
+            start = _core.ticks()
+            try:
+                return original(self, inputs, parameters, attrs)
+            finally:
+                _core.record_event(switch.native_reason(inputs), switch.program_id, start)
         with signals.deferred_signals(except_ctrl_c=True):
             whole = hook_of_runs(self) is None
             returned = programs.run_whole(inputs, parameters) if whole else None
@@ -295,6 +303,9 @@ class _LayerSwitch:
         attributes: Paddle's attributes of its runs; retained, so that their ``id`` is not reused.
         is_training: Whether its programs are those with a gradient.
         in_sot_mode: Whether SOT created it.
+
+    Attributes:
+        program_id: Id of the programs in events.
     """
 
     def __init__(
@@ -304,7 +315,10 @@ class _LayerSwitch:
         self._source = _LayerPrograms(
             layer.train_program if is_training else layer.infer_program, is_training, in_sot_mode
         )
+        self.program_id = _core.next_program_id()
         self._fallback_reason = _fallback_reason(layer)
+        # The reason of the events of runs while there are no rewritten programs.
+        self._native_reason = _CONFIGURATION
         self._dynamic_axes = self._source.dynamic_axes()
         # The largest size of a dynamic dimension for which the programs were rewritten; 0: any.
         self._rewritten_size = 0
@@ -323,6 +337,10 @@ class _LayerSwitch:
                     self._rewrite_for(sizes)
         return self._programs
 
+    def native_reason(self, inputs: Sequence[Any]) -> int:
+        """The reason, for an event, why there are no rewritten programs for these inputs."""
+        return _EMPTY_FEED if 0 in self._dynamic_sizes(inputs) else self._native_reason
+
     def report(self) -> Report:
         """The report of the program pass on the forward and the backward program."""
         if not self._is_rewritten:
@@ -330,7 +348,7 @@ class _LayerSwitch:
                 self._rewrite_for([])
         if self._report is None:
             raise NgraphError(f"the programs run natively: {self._fallback_reason}")
-        return self._report
+        return replace(self._report, program=self.program_id)
 
     def _needs_rewrite(self, sizes: Sequence[int]) -> bool:
         if not self._is_rewritten:
@@ -357,10 +375,13 @@ class _LayerSwitch:
             if flags.get("ngraph_strict"):
                 raise
             self._fallback_reason = f"{type(error).__name__}: {error}"
+            self._native_reason = _NOT_REWRITTEN
             programs = None
         self._report = None if programs is None else programs.report
         self._programs = programs if self._report is not None and self._report.changes else None
         is_small = self._report is not None and self._report.has_small_interval
+        if self._report is not None:
+            self._native_reason = _COST_RULE if is_small else _REFUSED
         self._rewritten_size = size if is_small else 0
         self._is_rewritten = True
 

@@ -36,6 +36,8 @@ from paddle_ngraph.utils import first_use
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.once import once
 
+_OPERATOR_CHECKS = int(_core.Reason.OPERATOR_CHECKS)
+_CONFIGURATION = int(_core.Reason.CONFIGURATION)
 _install_lock = new_lock()
 
 
@@ -130,16 +132,29 @@ class TraceCache:
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Calls the function under capture, or as it is where capture is not possible."""
         tracer = dynamic_tracer()
-        if (
-            tracer is None
-            or not expected_place().is_cpu_place()
-            or self._must_check_each_operator()
-        ):
-            # No capture in static mode, on other devices, or if Paddle checks each operator for
-            # NaN.
-            return function(*args, **kwargs)
+        if tracer is None:
+            return function(*args, **kwargs)  # in static mode: no run
+        if self._must_check_each_operator():
+            return self.run_natively(_OPERATOR_CHECKS, function, args, kwargs)
+        if not expected_place().is_cpu_place():
+            return self.run_natively(_CONFIGURATION, function, args, kwargs)
         with _core.Capture(self._traces, tracer, set_frame_callback):
             return function(*args, **kwargs)
+
+    @property
+    def id(self) -> int:
+        """Id of the traces in events."""
+        return self._traces.id
+
+    def run_natively(
+        self, reason: int, function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """Calls the function as it is, and records an event with the number of a reason."""
+        start = _core.ticks()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _core.record_event(reason, self._traces.id, start)
 
     def _must_check_each_operator(self) -> bool:
         """Whether Paddle checks the results of each operator for NaN, and raises at once."""

@@ -58,6 +58,9 @@ from paddle_ngraph.utils.thread_local import ThreadLocal
 
 # Callback that decides whether this thread may build a program of a number of operators now.
 _compile_budget: ThreadLocal[Callable[[int], bool] | None] = ThreadLocal(None)
+_NO_GRAPH, _SCOPES = int(_core.Reason.NO_GRAPH), int(_core.Reason.SCOPES)
+_OTHER_THREAD, _BUDGET = int(_core.Reason.OTHER_THREAD), int(_core.Reason.BUDGET)
+_SHARED_MEMORY = int(_core.Reason.SHARED_MEMORY)
 _build_lock = new_lock()
 # The tensors to which the parameters of a program are bound while this thread builds or runs it.
 _run_parameters: ThreadLocal[Sequence[Any]] = ThreadLocal(())
@@ -70,7 +73,7 @@ def make_graph(
     metas: Sequence[tuple[Any, ...]],
     requested: list[int],
     examples: list[list[list[int]]],
-) -> TraceGraph | None:
+) -> TraceGraph:
     """Builds the graph that computes the requested values of a trace.
 
     Does not raise: operators of a graph that cannot be built are called one by one.
@@ -130,8 +133,10 @@ class TraceGraph:
         stages = [stage for stage in self.stages if isinstance(stage, TraceStage)]
         return [stage.report for stage in stages if stage.report is not None]
 
-    def __call__(self, given: list[Any]) -> list[Any] | None:
-        """Returns the requested values, or ``None`` before any effect if the graph cannot run.
+    def __call__(self, given: list[Any]) -> list[Any] | int:
+        """Returns the requested values.
+
+        If the graph cannot run, returns the number of the reason for an event, before any effect.
 
         Args:
             given: The input values of the trace.
@@ -140,30 +145,30 @@ class TraceGraph:
             Exception: A program cannot be built, and ``FLAGS_ngraph_strict`` is on.
         """
         if self.why_native is not None:
-            return None
+            return _NO_GRAPH
         trains = any(isinstance(stage, TraceStage) and stage.trains for stage in self.stages)
         if trains and not _may_train():
-            return None
+            return _OTHER_THREAD
         if self._written_inputs and self._has_aliased_statistics(given):
-            return None
+            return _SHARED_MEMORY
         values = dict(enumerate(given))
         # All programs are built before the first stage runs: after an effect, no fallback is
         # possible.
         try:
             steps = self._steps(values) if self._is_built else self._build(values)
-        except _RetryLater:
-            return None
+        except _RetryLater as later:
+            return later.reason
         except StayEager as reason:
             self.why_native = str(reason)
-            return None
+            return _NO_GRAPH
         except Exception as error:
             # Whatever the reason why the build has failed, Paddle can run the operators.
             if flags.get("ngraph_strict"):
                 raise
             self.why_native = f"{type(error).__name__}: {error}"
-            return None
+            return _NO_GRAPH
         if not all(program.may_run() for _, program in steps if program is not None):
-            return None
+            return _SCOPES
         with to_static_hook.switched_on():
             for stage, program in steps:
                 if isinstance(stage, TracedCall):
@@ -258,7 +263,15 @@ def _may_train() -> bool:
 
 
 class _RetryLater(Exception):
-    """Other threads were in Paddle, or the budget does not allow a build now; retry later."""
+    """Other threads were in Paddle, or the budget does not allow a build now; retry later.
+
+    Args:
+        reason: Number of the reason for the event of the call.
+    """
+
+    def __init__(self, reason: int) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 def compile_budget_set(compile_budget: Callable[[int], bool]) -> AbstractContextManager[None]:
@@ -284,11 +297,11 @@ def _exclusive_access() -> Iterator[None]:
     """
     global _exclusive_retry_at
     if clock.now() < _exclusive_retry_at:
-        raise _RetryLater
+        raise _RetryLater(_OTHER_THREAD)
     with _core.ExclusiveSection() as is_exclusive:
         if not is_exclusive:
             _exclusive_retry_at = clock.now() + SETTINGS.exclusive_retry_seconds
-            raise _RetryLater
+            raise _RetryLater(_OTHER_THREAD)
         yield
 
 
@@ -381,7 +394,7 @@ class TraceStage:
         if self._program is None:
             compile_budget = _compile_budget.value
             if compile_budget is not None and not compile_budget(len(self.calls)):
-                raise _RetryLater
+                raise _RetryLater(_BUDGET)
             with _tracing(), gradients_enabled(self.trains):
                 # Checked again under the lock, since another thread may have built the program
                 # meanwhile.
