@@ -228,7 +228,11 @@ class SwitchedExecutor:
         if not self._is_rewritten or self._has_outgrown(fed) or self._has_new_denials():
             with signals.deferred_signals(), self._rewrite_lock:
                 if not self._is_rewritten or self._has_outgrown(fed) or self._has_new_denials():
-                    self._rewrite_for(fed)
+                    try:
+                        with signals.abandonable():
+                            self._rewrite_for(fed)
+                    except signals.Abandoned:
+                        return None
         elif self._rewritten_size > 0:
             self._small_runs += 1
             if self._small_runs == SETTINGS.small_runs_before_rewrite:

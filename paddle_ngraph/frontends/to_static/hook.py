@@ -129,10 +129,14 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
         if programs is None:
             return original(self, inputs, parameters, attrs)
         with signals.deferred_signals(except_ctrl_c=True):
-            whole = hook_of_runs(self) is None
-            returned = programs.run_whole(inputs, parameters) if whole else None
-            if returned is not None:
-                return returned
+            if hook_of_runs(self) is None:
+                try:
+                    returned = programs.run_whole(inputs, parameters)
+                except Exception:
+                    # Paddle runs the program, whose error shows the location in the user's code.
+                    returned = None
+                if returned is not None:
+                    return returned
             with programs.sequential_run, programs.trace_run, programs.reading_run:
                 return original(self, inputs, parameters, (programs.attributes, *others))
 
@@ -236,6 +240,7 @@ def explain_programs(layer: StaticLayer, in_sot_mode: bool = False) -> Report:
         NgraphError: The programs fall back to Paddle.
     """
     attributes, *_ = prepare_attributes(layer, in_sot_mode)
+    signals.checkpoint()
     return _switch(layer, attributes).report()
 
 
@@ -319,8 +324,12 @@ class _LayerSwitch:
             return None  # empty inputs: Paddle's kernels have rules for them
         if self._needs_rewrite(sizes):
             with signals.deferred_signals(), _rewrite_lock:
-                if self._needs_rewrite(sizes):
-                    self._rewrite_for(sizes)
+                try:
+                    with signals.abandonable():
+                        if self._needs_rewrite(sizes):
+                            self._rewrite_for(sizes)
+                except signals.Abandoned:
+                    return None
         return self._programs
 
     def report(self) -> Report:
@@ -350,14 +359,15 @@ class _LayerSwitch:
 
     def _rewrite_for(self, sizes: Sequence[int]) -> None:
         size = _largest(sizes)
-        try:
-            programs = self._source.rewritten(size)
-        except Exception as error:
-            # After any error of the pass, the layer falls back: Paddle can run its programs.
-            if flags.get("ngraph_strict"):
-                raise
-            self._fallback_reason = f"{type(error).__name__}: {error}"
-            programs = None
+        with signals.own_errors():
+            try:
+                programs = self._source.rewritten(size)
+            except Exception as error:
+                # After any error of the pass, the layer falls back: Paddle can run its programs.
+                if flags.get("ngraph_strict"):
+                    raise
+                self._fallback_reason = f"{type(error).__name__}: {error}"
+                programs = None
         self._report = None if programs is None else programs.report
         self._programs = programs if self._report is not None and self._report.changes else None
         is_small = self._report is not None and self._report.has_small_interval
@@ -409,16 +419,12 @@ class _Programs:
         """Runs the forward program without Paddle, if the program is one engine operator.
 
         Returns:
-            The results. ``None`` if Paddle has to run the program; no tensor was written then.
+            The results. ``None`` if Paddle has to run the program; no tensor was written then, nor
+            if an exception is raised.
         """
         if self.whole is None:
             return None
-        try:
-            returned = self.whole.run_on([*inputs, *parameters])
-        except Exception:
-            # Paddle runs the program again, and its error shows the location in the user's code,
-            # too.
-            return None
+        returned = self.whole.run_on([*inputs, *parameters])
         if returned is not None:
             for each, stops in zip(returned, self.stop_gradients):
                 set_stop_gradient(each, stops)
@@ -454,15 +460,19 @@ class _LayerPrograms:
         names = dict(self.programs.program_attr)
         forward = _copy(self.programs.forward_program)
         backward = _copy(self.programs.backward_program)
+        signals.checkpoint()
         packed = packed_layers.apply_across(forward, backward)
         gradients = {op.name() for op in backward.global_block().ops if _is_gradient(op)}
         saved = _SavedValues(forward, backward)
         saved.copy_constants()
+        signals.checkpoint()
         shapes = saved.replace_shape_only_uses(names["no_need_buffers_names"])
         if in_blocks:
             fixed_names = {*names["fo_names"], *names["no_need_buffers_names"]}
             in_blocks = blocked_layout.save_in_blocked_layout(forward, backward, fixed_names)
+        signals.checkpoint()
         backward_report = program_pass.apply(backward, open_size=open_size, tries=False)
+        signals.checkpoint()
         saved.restore_shape_only_uses(shapes)
         saved.drop_unread_outputs(keep=set(names["fo_names"]))
         may_write = any(node.may_overwrite_variables for node in nodes_of(forward))

@@ -16,6 +16,7 @@ from paddle_ngraph.ops.normalization import uses_running_statistics
 from paddle_ngraph.paddle_private.names import operators
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.placement import PLACE_ATTRIBUTE, device_of
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 
 # Types of operators that compute nothing: their result is a variable of the scope, a feed or a
@@ -385,6 +386,7 @@ class BlockView:
         return vid
 
     def _node(self, op: Operation, index: int) -> OpNode:
+        signals.checkpoint()
         node = OpNode(op=op, index=index, type=op.name(), device=device_of(op))
         node.reads = [self.known(value) for value in _operands(op)]
         node.writes = [self.known(value) for value in op.results() if value.initialized()]
