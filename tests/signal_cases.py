@@ -41,6 +41,7 @@ from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.frontends.to_static import hook as to_static_hook
 from paddle_ngraph.partitioning import background_compile, program_pass
+from paddle_ngraph.plan import automatic
 from paddle_ngraph.utils import signals
 from tests.programs import Program, chain, cores_of_plans, floats
 from tests.zips import zip_equal
@@ -871,6 +872,8 @@ def of_each(case: Callable[[str], None], names: list[str]) -> Callable[[], None]
 NAMES = list(RUNNERS)
 # The rewriting of predictors' programs lets Ctrl-C through Paddle.
 CREATING = [name for name in RUNNERS if not name.startswith("predictor")]
+# Runners whose programs are created or rewritten by work that may be abandoned.
+ABANDONED = ["whole", "training", "to_static, training", "compile", "compile, training"]
 
 
 class TimeLimit(Exception):
@@ -947,6 +950,116 @@ def while_programs_are_created(names: list[str]) -> None:
     assert met >= len(names) * len(INTERRUPTIONS)
 
 
+def failures_are_told_by_place() -> None:
+    """Work of which any error is a failure: what comes from outside is raised, and is none."""
+    signal.signal(signal.SIGALRM, raise_limit)
+    program = Program(chain)
+    feed = {"x": floats(8, 4)}
+
+    def plan() -> Any:
+        with paddle.static.scope_guard(program.scope):
+            return paddle_ngraph.automatic_plan(program.main, feed, program.fetches)
+
+    def save() -> None:
+        with tempfile.TemporaryDirectory() as folder, paddle.static.scope_guard(program.scope):
+            paddle_ngraph.save_inference_model(
+                f"{folder}/model",
+                [op.result(0) for op in program.main.global_block().ops if "data" in op.name()],
+                program.fetches,
+                program.executor,
+                program=program.main,
+                input_shapes={"x": [8, 4]},
+            )
+
+    works: tuple[tuple[Callable[[], Any], Any, str], ...] = (
+        (plan, automatic, "_core_groups"),
+        (save, paddle.static.Executor, "run"),
+    )
+    for (work, home, place), kind in itertools.product(works, ("SIGALRM", "other thread")):
+        act, expected = INTERRUPTIONS[kind]
+        with once_at(home, place, act, is_late=True) as calls:
+            try:
+                work()
+                raise AssertionError(f"{place}, {kind}: nothing was raised")
+            except expected:
+                assert calls
+        work()
+    assert denylist.count() == 0
+
+
+@contextmanager
+def counting_checkpoints(at: int, act: Callable[[], None]) -> Iterator[list[int]]:
+    """Calls ``act`` before a checkpoint of work that may be abandoned; records all of these."""
+    original = signals.checkpoint
+    found: list[int] = []
+
+    def checkpoint() -> None:
+        if signals._is_abandonable.value:
+            found.append(1)
+            if len(found) == at:
+                act()
+        original()
+
+    signals.checkpoint = checkpoint
+    try:
+        yield found
+    finally:
+        signals.checkpoint = original
+
+
+def programs_are_abandoned(names: list[str]) -> None:
+    """At a signal, no checkpoint is passed: its handler runs, and later calls make the program."""
+    signal.signal(signal.SIGALRM, raise_limit)
+    generator = random.Random(3)
+    for name, (act, expected) in itertools.product(names, INTERRUPTIONS.values()):
+        with counting_checkpoints(0, lambda: None) as found:
+            paddle_ngraph.disable()
+            run = RUNNERS[name]()
+            native = run()
+            paddle_ngraph.enable()
+            for _ in range(3):
+                run()
+        assert len(found) > 10, name
+        for at in (1, len(found), *generator.sample(range(1, len(found)), 6)):
+            paddle_ngraph.disable()
+            run = RUNNERS[name]()
+            run()
+            paddle_ngraph.enable()
+            raised = 0
+            with counting_checkpoints(at, act) as found:
+                for _ in range(3):
+                    try:
+                        assert_close(run(), native)
+                    except expected:
+                        raised += 1
+                        assert len(found) == at, f"{name}: {at} of {len(found)} checkpoints"
+            assert raised == 1, f"{name}, {at}: raised {raised} times"
+            before = paddle_ngraph.stats()["engine_runs"]
+            for _ in range(2):
+                assert_close(run(), native)
+            assert paddle_ngraph.stats()["engine_runs"] > before, f"{name}, {at}: native"
+            assert denylist.count() == 0
+
+
+def harmless_handlers_abandon_nothing() -> None:
+    """A handler that raises nothing, called often: it ends the creation of programs only once."""
+    came: list[int] = []
+    signal.signal(signal.SIGALRM, lambda number, _: came.append(number))
+    run = dynamic(paddle_ngraph.compile, True)
+    native = run()
+    original = signals.checkpoint
+
+    def checkpoint() -> None:
+        signal.raise_signal(signal.SIGALRM)
+        original()
+
+    signals.checkpoint = checkpoint
+    for _ in range(2):
+        assert_close(run(), native)
+    signals.checkpoint = original
+    assert paddle_ngraph.stats()["engine_runs"] == 2 and len(came) == 2, came
+
+
 def where_autograd_calls() -> None:
     """Paddle replaces the message of an exception that its calls in a backward pass raise."""
     run = dynamic(paddle_ngraph.compile, True)
@@ -1000,11 +1113,16 @@ CASES: dict[str, Callable[[], None]] = {
         for n in range(3)
     },
     **{
+        f"programs are abandoned, {n}": partial(programs_are_abandoned, ABANDONED[n::3])
+        for n in range(3)
+    },
+    **{
         case.__name__: case
         for case in (
             *(timeouts, converters, exits, in_another_thread, during_a_build, builds_go_on),
             *(handlers_that_raise, others_settings, at_any_exchange, other_threads),
-            *(where_autograd_calls, gradients_stay_on),
+            *(where_autograd_calls, gradients_stay_on, failures_are_told_by_place),
+            harmless_handlers_abandon_nothing,
         )
     },
 }

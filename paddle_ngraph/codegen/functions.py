@@ -39,6 +39,7 @@ from paddle_ngraph.conversion.model_inputs import Draw
 from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.conversion.symbolic_sizes import Guard
 from paddle_ngraph.errors import ErrorCode, NgraphError, outcome
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import DTYPES
 
 # Hints of dynamic sizes at build time, by axis. Hints differ between axes, so that their symbols
@@ -429,14 +430,15 @@ def _dynamic_variant(
         classes.insert(position, [None] * len(signature[position][1]))
     opening = SymbolicDims(signature, classes)
     description = f"interval {interval.number} ({interval.description})"
-    try:
-        draft = build.model_with(opening, interval.text, signature, weights, RunSettings())
-        found = dynamic_shapes.dynamic_model_of(opening, draft)
-    except Exception as error:
-        # Catches errors of OpenVINO, too: with static shapes, the build may succeed.
-        reason = str(error).strip().partition("\n")[0] or "it has an empty tensor"
-        remedy = _overflow_advice(error) or "; give shapes"
-        raise NgraphError(f"{description} needs static shapes: {reason}{remedy}") from error
+    with signals.own_errors():
+        try:
+            draft = build.model_with(opening, interval.text, signature, weights, RunSettings())
+            found = dynamic_shapes.dynamic_model_of(opening, draft)
+        except Exception as error:
+            # Catches errors of OpenVINO, too: with static shapes, the build may succeed.
+            reason = str(error).strip().partition("\n")[0] or "it has an empty tensor"
+            remedy = _overflow_advice(error) or "; give shapes"
+            raise NgraphError(f"{description} needs static shapes: {reason}{remedy}") from error
     fixed = sorted(opening.guards.fixed())
     if found is None or fixed:
         sizes = " and ".join(str(hints[number]) for number in fixed)

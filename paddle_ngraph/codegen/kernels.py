@@ -21,6 +21,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     dtype_name,
     ordering_effects,
 )
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import DTYPES
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
@@ -80,12 +81,13 @@ def kernel_of(op: Operation) -> PhiKernel:
     ]
     if reasons:
         raise NgraphError(reasons[0])
-    try:
-        program, _ = _single_operator_program(op, lambda _, value: value.shape)
-        found = _core.kernel_call(program, op.name())
-    except Exception as error:
-        # Catches all exceptions, since Paddle raises errors of many types.
-        raise NgraphError(_first_line(error)) from error
+    with signals.own_errors():
+        try:
+            program, _ = _single_operator_program(op, lambda _, value: value.shape)
+            found = _core.kernel_call(program, op.name())
+        except Exception as error:
+            # Catches all exceptions, since Paddle raises errors of many types.
+            raise NgraphError(_first_line(error)) from error
     if not _is_exported(found["infer_meta"]):
         raise NgraphError("the function that infers the shapes of its results is not in libphi")
     kernel = PhiKernel(
@@ -119,10 +121,11 @@ def inferred(op: Operation, shapes: Sequence[Sequence[Sizes]]) -> list[Sizes]:
     """
     rows = {v.id: size for value, sizes in zip(op.operands_source(), shapes)
             for v, size in zip(_members(value), sizes)}  # fmt: skip
-    try:
-        _, results = _single_operator_program(op, lambda _, value: rows[value.id])
-    except Exception as error:
-        raise NgraphError(_first_line(error)) from error
+    with signals.own_errors():
+        try:
+            _, results = _single_operator_program(op, lambda _, value: rows[value.id])
+        except Exception as error:
+            raise NgraphError(_first_line(error)) from error
     members = (each if isinstance(each, list) else [each] for each in results)
     return [list(v.shape) for values in members for v in values if v.initialized()]
 

@@ -27,6 +27,7 @@ from paddle_ngraph.paddle_private.protocols import Program, Scope
 from paddle_ngraph.partitioning import packed_layers
 from paddle_ngraph.partitioning.analysis import integer_ranges
 from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.utils import signals
 from paddle_ngraph.version import __version__
 
 _TEMPLATE = Path(__file__).parent / "project"
@@ -146,12 +147,13 @@ def _cpp_program(
 def _reader(scope: Scope) -> Callable[[str], np.ndarray]:
     def read(name: str) -> np.ndarray:
         variable = scope.find_var(name)
-        try:
-            if variable is not None:
-                return np.array(variable.get_tensor())
-        except Exception as error:
-            # Catches all exceptions, since Paddle raises errors of many types.
-            raise NgraphError(f"the variable {name} cannot be read: {error}") from error
+        with signals.own_errors():
+            try:
+                if variable is not None:
+                    return np.array(variable.get_tensor())
+            except Exception as error:
+                # Catches all exceptions, since Paddle raises errors of many types.
+                raise NgraphError(f"the variable {name} cannot be read: {error}") from error
         raise NgraphError(f"there is no variable {name}: run the startup program first")
 
     return read

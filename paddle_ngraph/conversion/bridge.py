@@ -60,6 +60,7 @@ from paddle_ngraph.conversion.symbolic_sizes import (
 from paddle_ngraph.conversion.tensor_arrays import TensorArray, TensorArrays
 from paddle_ngraph.errors import NgraphError, outcome, summarized
 from paddle_ngraph.ir.graph import BFLOAT16, CPU, Graph, Op, TensorSpec
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import DTYPES
 
 # The name of a Paddle dtype for each name of an nGraph element type.
@@ -300,6 +301,7 @@ class NgraphBridge:
             ConversionError: Names the operator that could not be converted, and why.
         """
         while self._pending:
+            signals.checkpoint()
             self._convert(self._pending.popleft())
 
     def _convert(self, op: Op) -> None:
@@ -309,15 +311,16 @@ class NgraphBridge:
                 f"{op.type} (operator {op.index}) has no converter; "
                 "import the module that registers it before running this program"
             )
-        try:
-            if op.has_bfloat16() and not self.on_cpu:
-                raise NgraphError(f"{self.device} has no tensors of bfloat16")
-            check = self.integers.forwarded_check(op)
-            entry.function(self, op.in_float32())
-            self.integers.defer_forwarded(op, check)
-        except Exception as error:
-            code, _ = outcome(error)
-            raise ConversionError(op, _reason(error), self.device, code) from error
+        with signals.own_errors():
+            try:
+                if op.has_bfloat16() and not self.on_cpu:
+                    raise NgraphError(f"{self.device} has no tensors of bfloat16")
+                check = self.integers.forwarded_check(op)
+                entry.function(self, op.in_float32())
+                self.integers.defer_forwarded(op, check)
+            except Exception as error:
+                code, _ = outcome(error)
+                raise ConversionError(op, _reason(error), self.device, code) from error
         for spec in (
             spec for name in entry.named(Role.WORKSPACE) for spec in op.outputs.get(name, ())
         ):

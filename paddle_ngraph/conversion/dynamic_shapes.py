@@ -35,6 +35,7 @@ from paddle_ngraph.conversion.symbolic_sizes import (
     to_words,
 )
 from paddle_ngraph.settings import SETTINGS
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
@@ -409,13 +410,14 @@ def build_dynamic_model(
 def _try_build(
     symbolic_dims: SymbolicDims, build: Callable[[SymbolicDims], DraftT]
 ) -> DynamicModel[DraftT] | None:
-    try:
-        draft = build(symbolic_dims)
-    except EmptyTensorFound:
-        raise
-    except Exception:
-        # The build with static shapes, which follows, succeeds or raises the reason of the error.
-        return None
+    with signals.own_errors():
+        try:
+            draft = build(symbolic_dims)
+        except EmptyTensorFound:
+            raise
+        except Exception:
+            # The build with static shapes, which follows, succeeds or raises the reason.
+            return None
     return dynamic_model_of(symbolic_dims, draft)
 
 

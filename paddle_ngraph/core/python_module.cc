@@ -187,14 +187,33 @@ std::vector<py::array> share_as_arrays(const std::vector<const phi::DenseTensor*
   return arrays;
 }
 
-// Replaces Paddle's `copy_to_cpu` for float32: returns an array in memory of the pool, since the
-// system would clear the pages of a new array first, which takes longer than the copy.
-py::array copy_from_handle(const paddle_infer::Tensor& handle, const std::vector<int64_t>& shape) {
+// The shape of the tensor of a predictor's handle, if it is of this dtype with at least `min_size`
+// elements. None if Paddle raises an error, such as for a missing tensor: its own copy reports it.
+// No instruction of Python runs here, so that an error is none of a signal handler.
+std::optional<std::vector<int64_t>> large_shape(const py::handle& handle, int64_t min_size,
+                                                const py::handle& dtype) {
+  try {
+    auto shape = handle.attr("shape")().cast<std::vector<int64_t>>();
+    int64_t size = 1;
+    for (const int64_t each : shape) size *= each;
+    if (size >= min_size && handle.attr("type")().equal(dtype)) return shape;
+  } catch (const py::error_already_set&) {  // Paddle's copy reports it
+  }
+  return std::nullopt;
+}
+
+// Replaces Paddle's `copy_to_cpu` for large tensors of float32: returns an array in memory of the
+// pool, since the system would clear the pages of a new array first, which takes longer than the
+// copy. None for other tensors.
+py::object copy_from_handle(const py::handle& handle, int64_t min_size, const py::handle& float32) {
+  const auto shape = large_shape(handle, min_size, float32);
+  if (!shape) return py::none();
+  const auto& tensor = handle.cast<const paddle_infer::Tensor&>();
   phi::DenseTensor copy =
-      empty(phi::DenseTensorMeta(phi::DataType::FLOAT32, common::make_ddim(shape)));
+      empty(phi::DenseTensorMeta(phi::DataType::FLOAT32, common::make_ddim(*shape)));
   {
     const py::gil_scoped_release released;
-    handle.CopyToCpu(copy.data<float>());
+    tensor.CopyToCpu(copy.data<float>());
   }
   return share_as_array(copy);
 }
@@ -736,8 +755,9 @@ PYBIND11_MODULE(_core, module) {
   module.def("split_rows", &split_rows, py::arg("tensor"), py::arg("parts"),
              "Equal slices along axis 0, in the memory of the tensor.");
   module.def("share_as_arrays", &share_as_arrays, py::arg("tensors"), "Tensors as arrays.");
-  module.def("copy_from_handle", &copy_from_handle, py::arg("handle"), py::arg("shape"),
-             "The contents of a predictor's float32 handle of this shape.");
+  module.def("copy_from_handle", &copy_from_handle, py::arg("handle"), py::arg("min_size"),
+             py::arg("float32"),
+             "The contents of a large float32 tensor of a predictor; None for other tensors.");
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
   py::class_<ProgramState>(module, "ProgramState", "A program as it was.")
       .def(py::init<const pir::Program&>(), py::arg("program"))
@@ -971,7 +991,20 @@ PYBIND11_MODULE(_core, module) {
            [](ExclusiveSectionScope& scope, const py::args&) { scope.section.reset(); });
   py::class_<DeferredSignalsScope>(module, "DeferredSignals",
                                    "Inside `with`, no handler of a signal runs in this thread.")
-      .def(py::init<bool>(), py::arg("except_ctrl_c") = false)
+      .def(py::init([](bool except_ctrl_c) {
+             return std::make_unique<DeferredSignalsScope>(except_ctrl_c
+                                                               ? DeferredSignals::Mode::kCtrlCRaises
+                                                               : DeferredSignals::Mode::kDeferred);
+           }),
+           py::arg("except_ctrl_c") = false)
+      .def_static(
+          "inherited",
+          [] { return std::make_unique<DeferredSignalsScope>(DeferredSignals::Mode::kInherited); })
+      .def_static(
+          "recognizing",
+          [] { return std::make_unique<DeferredSignalsScope>(DeferredSignals::Mode::kRecognized); })
+      .def_static("is_pending", &DeferredSignals::is_pending)
+      .def_static("is_from_outside", &DeferredSignals::is_from_outside, py::arg("exception"))
       .def("__enter__", &DeferredSignalsScope::enter)
       .def("__exit__", [](DeferredSignalsScope& scope, const py::args&) { scope.exit(); });
   py::class_<GradientMode>(module, "GradientMode", "Inside `with`, operators have gradients.")

@@ -25,6 +25,7 @@ from paddle_ngraph.frontends.saved_models.saved_model import last_line
 from paddle_ngraph.paddle_private.names import stream_from_plain, stream_to_plain
 from paddle_ngraph.paddle_private.protocols import Program, Scope
 from paddle_ngraph.transpiler.scope_copies import variables_of
+from paddle_ngraph.utils import signals
 
 
 def of_job(job: DistributedJob, given: str | os.PathLike[str] | None) -> Checkpoints:
@@ -133,17 +134,20 @@ class Checkpoints:
         rank = self._job.placement.rank
         work = of_all or (of_first if rank == 0 else of_others)
         result, why = None, ""
-        try:
-            result = work() if work is not None else None
-        except NgraphError as error:
-            why = str(error)
-        except OSError as error:
-            why = f"{failure}: {error.strerror or error}"
-            if error.filename is not None:
-                why += f" ({error.filename})"
-        except Exception as error:
-            # Catches all errors: the other ranks would hang if this one sent no answer.
-            why = f"{failure}: {type(error).__name__}: {last_line(error)}"
+        with signals.recognized_signals():
+            try:
+                result = work() if work is not None else None
+            except NgraphError as error:
+                why = str(error)
+            except OSError as error:
+                signals.raise_if_from_outside(error)
+                why = f"{failure}: {error.strerror or error}"
+                if error.filename is not None:
+                    why += f" ({error.filename})"
+            except Exception as error:
+                signals.raise_if_from_outside(error)
+                # Catches all errors: the other ranks would hang if this one sent no answer.
+                why = f"{failure}: {type(error).__name__}: {last_line(error)}"
         replies = [json.loads(each) for each in self._job.exchange(json.dumps([result, why]))]
         for _, reason in replies:
             if reason:

@@ -29,6 +29,7 @@ from paddle_ngraph.paddle_private.names import global_store, make_gloo_context
 from paddle_ngraph.paddle_private.protocols import Store
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.plan.data_parallel import check_divisible
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 # The ring id that Paddle's collectives of all ranks have: their gloo context.
@@ -185,16 +186,18 @@ class DistributedJob:
             return [text]
         self.num_exchanges += 1
         reports.report_meeting(self.num_exchanges)
-        try:
-            return self._rendezvous.exchange(text)
-        except NgraphError:
-            raise
-        except Exception as error:
-            # Catches all exceptions, since Paddle raises errors of many types.
-            raise NgraphError(
-                f"rank {self.placement.rank} timed out waiting for the other ranks: rank 0 has "
-                f"ended, or another one has not joined ({last_line(error)})"
-            ) from error
+        with signals.recognized_signals():
+            try:
+                return self._rendezvous.exchange(text)
+            except NgraphError:
+                raise
+            except Exception as error:
+                signals.raise_if_from_outside(error)
+                # Catches all exceptions, since Paddle raises errors of many types.
+                raise NgraphError(
+                    f"rank {self.placement.rank} timed out waiting for the other ranks: rank 0 has "
+                    f"ended, or another one has not joined ({last_line(error)})"
+                ) from error
 
     def barrier(self) -> None:
         """Waits until every rank has called this method."""

@@ -27,6 +27,7 @@ from paddle_ngraph.frontends.saved_models.saved_model import last_line
 from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.transpiler.scope_copies import variables_of
 from paddle_ngraph.transpiler.server_transpiler import GRADIENTS, PARAMETERS, ServerForm, Table
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 # The number of rows that is sent is padded to a power of two times this number: each number of rows
@@ -135,21 +136,22 @@ class Server:
 
     def _exchange(self, trainer: int, number: int) -> None:
         """Exchanges messages over link ``number``, in a thread for each trainer."""
-        try:
-            with self._linking:
-                link = ProcessLink.between(self._job, trainer, number, self._specs.max_bytes())
-            with closing(link):
-                kind = MessageKind.GET
-                while kind not in (MessageKind.DONE, MessageKind.FAILURE):
-                    message = link.receive()
-                    self._inbox.put((trainer, message))
-                    kind = message.kind
-                    if kind != MessageKind.FAILURE:
-                        sent = link.send_next(self._outboxes[trainer]).kind
-                        kind = sent if sent == MessageKind.FAILURE else kind
-        except Exception as error:
-            # Catches all types, since Paddle's own errors of the store have many.
-            self._inbox.put((trainer, failure(f"it has gone ({last_line(error)})")))
+        with signals.own_errors():
+            try:
+                with self._linking:
+                    link = ProcessLink.between(self._job, trainer, number, self._specs.max_bytes())
+                with closing(link):
+                    kind = MessageKind.GET
+                    while kind not in (MessageKind.DONE, MessageKind.FAILURE):
+                        message = link.receive()
+                        self._inbox.put((trainer, message))
+                        kind = message.kind
+                        if kind != MessageKind.FAILURE:
+                            sent = link.send_next(self._outboxes[trainer]).kind
+                            kind = sent if sent == MessageKind.FAILURE else kind
+            except Exception as error:
+                # Catches all types, since Paddle's own errors of the store have many.
+                self._inbox.put((trainer, failure(f"it has gone ({last_line(error)})")))
 
     def _answer(self, trainer: int, message: Message) -> None:
         if message.kind == MessageKind.FAILURE:
@@ -373,20 +375,21 @@ class Trainer:
 
     def _exchange(self, number: int) -> None:
         """Exchanges messages over link ``number``, in a thread."""
-        try:
-            with closing(
-                ProcessLink.between(self._job, 0, number, self._specs.max_bytes())
-            ) as link:
-                kind = MessageKind.GET
-                while kind not in (MessageKind.DONE, MessageKind.FAILURE):
-                    kind = link.send_next(self._requests).kind
-                    if kind != MessageKind.FAILURE:
-                        self._answers.put(link.receive())
-        except Exception as error:
-            # Catches all types, since Paddle's own errors of the store have many.
-            self._answers.put(
-                failure(f"the parameter server, rank 0, has gone ({last_line(error)})")
-            )
+        with signals.own_errors():
+            try:
+                with closing(
+                    ProcessLink.between(self._job, 0, number, self._specs.max_bytes())
+                ) as link:
+                    kind = MessageKind.GET
+                    while kind not in (MessageKind.DONE, MessageKind.FAILURE):
+                        kind = link.send_next(self._requests).kind
+                        if kind != MessageKind.FAILURE:
+                            self._answers.put(link.receive())
+            except Exception as error:
+                # Catches all types, since Paddle's own errors of the store have many.
+                self._answers.put(
+                    failure(f"the parameter server, rank 0, has gone ({last_line(error)})")
+                )
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from paddle_ngraph.frontends.saved_models.saved_model import last_line
 from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.transpiler.pipeline_transpiler import Pipeline, StageProgram, StagePrograms
 from paddle_ngraph.transpiler.scope_copies import variables_of
+from paddle_ngraph.utils import signals
 
 _ENDS = (MessageKind.DONE, MessageKind.FAILURE)
 _END_TIMEOUT_SECONDS = 10.0
@@ -393,21 +394,22 @@ class LinkedStage(PipelineStage):
         number = self._job.link_number(2 * min(other, self.number) + is_upward)
 
         def talk() -> None:
-            try:
-                with closing(ProcessLink.between(self._job, other, number)) as link:
-                    started.put(None)
-                    kind = MessageKind.WAIT
-                    while kind not in _ENDS:
-                        if sends:
-                            kind = link.send_next(outbox).kind
-                        else:
-                            message = link.receive()
-                            inbox.put((other, message))
-                            kind = message.kind
-            except Exception as error:
-                # Catches all types, since Paddle's own errors of the store have many.
-                started.put(error)
-                inbox.put((other, failure(f"stage {other} has gone ({last_line(error)})")))
+            with signals.own_errors():
+                try:
+                    with closing(ProcessLink.between(self._job, other, number)) as link:
+                        started.put(None)
+                        kind = MessageKind.WAIT
+                        while kind not in _ENDS:
+                            if sends:
+                                kind = link.send_next(outbox).kind
+                            else:
+                                message = link.receive()
+                                inbox.put((other, message))
+                                kind = message.kind
+                except Exception as error:
+                    # Catches all types, since Paddle's own errors of the store have many.
+                    started.put(error)
+                    inbox.put((other, failure(f"stage {other} has gone ({last_line(error)})")))
 
         thread = threading.Thread(target=talk, daemon=True)
         thread.start()

@@ -70,6 +70,8 @@ RUN_BACKWARD, RUN_PARTIAL_GRAD = _targets(
 )
 # Sets each thread's mode of Paddle; new threads start with the mode that was set last.
 (SET_MODE,) = _targets("paddle.base.framework:GlobalThreadLocal", __setattr__="(self, name, val)")
+# Creates the gradient of an operator in a program.
+(CREATE_GRADIENT,) = _targets(_LIBRARY, call_vjp="(arg0, arg1, arg2, arg3, arg4) -> list")
 # The default programs of the process.
 DEFAULT_PROGRAMS = _targets(
     "paddle.pir.core",

@@ -141,13 +141,12 @@ class _CompileQueue:
                     self._thread.start()
                 except BaseException as error:
                     # Either the system has refused a thread, or Ctrl-C has interrupted start().
-                    if self._thread.is_alive():
-                        raise
-                    self._pending.pop()
-                    self._thread = None
-                    if not isinstance(error, RuntimeError):
-                        raise
-                    return False
+                    if not self._thread.is_alive():
+                        self._pending.pop()
+                        self._thread = None
+                        if isinstance(error, RuntimeError):
+                            return False
+                    raise
             return True
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -34,6 +34,7 @@ from paddle_ngraph.partitioning.analysis.integer_ranges import Integers
 from paddle_ngraph.partitioning.analysis.operator_kinds import YIELD
 from paddle_ngraph.partitioning.analysis.placement import NATIVE
 from paddle_ngraph.partitioning.subgraph import graph_of
+from paddle_ngraph.utils import signals
 
 
 def classify(view: BlockView) -> Capability:
@@ -48,6 +49,7 @@ def fixpoint(candidates: Candidates) -> Capability:
     to at least one more, and neither is undone.
     """
     while True:
+        signals.checkpoint()
         integers = Integers(candidates)
         wide = integers.wide_operators()
         if checked := integers.operators_to_check():
@@ -98,6 +100,7 @@ class _Classifier:
         reasons: dict[OpNode, str] = {}
         constants = set()
         for node in self._view.nodes:
+            signals.checkpoint()
             entry = find_converter(node.type)
             if entry is not None and self._is_constant(node):
                 described = describe(self._view, node, self._tensor_ids)

@@ -43,6 +43,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     blocks_outermost_first,
     dtype_name,
 )
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 from paddle_ngraph.utils.once import once
 
@@ -73,14 +74,15 @@ def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
     dtypes = tuple(map(_dtype, [*inputs, *states]))
     program = _acquire(text, dtypes)
     if program is None:
-        try:
-            graph = Graph.from_string(text)
-            require_kernels(graph)
-            if _name(text) not in _recorded_graphs:
-                program_of(graph, dtypes, as_declared=False)
-            program = FallbackProgram(graph, dtypes)
-        except Exception as error:
-            raise NgraphError(f"Paddle cannot run the interval either: {error}") from error
+        with signals.own_errors():
+            try:
+                graph = Graph.from_string(text)
+                require_kernels(graph)
+                if _name(text) not in _recorded_graphs:
+                    program_of(graph, dtypes, as_declared=False)
+                program = FallbackProgram(graph, dtypes)
+            except Exception as error:
+                raise NgraphError(f"Paddle cannot run the interval either: {error}") from error
     program.run(inputs, states, outputs)
     _release(text, dtypes, program)
 
@@ -206,23 +208,24 @@ def makes_empty(text: str, given: Sequence[Tensor]) -> bool:
         given: Its inputs and states. Only their shapes and dtypes are used: shapes that depend on
             contents are unknown.
     """
-    try:
-        graph = Graph.from_string(text)
-        dtypes, shapes = list(map(_dtype, given)), [tuple(t.shape()) for t in given]
-        found = _inferred(graph, dtypes, shapes)
-        if any(0 in shape for shape in found):
-            return True
-        # A negative size is unknown, or shows an empty result, of a window larger than its input.
-        # To tell these apart, sizes are inferred again with larger dynamic dimensions: only that of
-        # a window becomes positive.
-        if not any(size < 0 for shape in found for size in shape):
+    with signals.own_errors():
+        try:
+            graph = Graph.from_string(text)
+            dtypes, shapes = list(map(_dtype, given)), [tuple(t.shape()) for t in given]
+            found = _inferred(graph, dtypes, shapes)
+            if any(0 in shape for shape in found):
+                return True
+            # A negative size is unknown, or shows an empty result, of a window larger than its
+            # input. To tell these apart, sizes are inferred again with larger dynamic dimensions:
+            # only that of a window becomes positive.
+            if not any(size < 0 for shape in found for size in shape):
+                return False
+            larger = _inferred(
+                graph, dtypes, list(map(_enlarged, [*graph.inputs, *graph.states], shapes))
+            )
+        except Exception:
+            # If Paddle's shape inference fails, whatever the error, no tensor is taken for empty.
             return False
-        larger = _inferred(
-            graph, dtypes, list(map(_enlarged, [*graph.inputs, *graph.states], shapes))
-        )
-    except Exception:
-        # If Paddle's shape inference fails, whatever the error, no tensor is taken for empty.
-        return False
     pairs = ((a, b) for one, other in zip(found, larger) for a, b in zip(one, other))
     return any(size < 0 < grown for size, grown in pairs)
 

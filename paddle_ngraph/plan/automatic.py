@@ -32,7 +32,7 @@ from paddle_ngraph.plan.data_parallel import data_parallel, pipeline
 from paddle_ngraph.plan.execution_plan import ExecutionPlan
 from paddle_ngraph.simulation.events import Task, total_ms
 from paddle_ngraph.transpiler.scope_copies import copies_of, variables_of
-from paddle_ngraph.utils import clock
+from paddle_ngraph.utils import clock, signals
 
 SERIAL = "serial"
 # Plans whose predicted time is within this ratio of the best one are timed: predictions are no more
@@ -301,15 +301,17 @@ class _PlanSelection:
         gradients: Mapping[str, float],
     ) -> None:
         """Adds a candidate plan if its results are equivalent to those of the serial plan."""
-        try:
-            candidate = self._candidate(name, *build())
-            computed = self._computed(candidate)
-        except Exception as error:
-            # Rejects the plan for any error: Paddle's errors have many classes, and the serial plan
-            # has run.
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            self._skipped[name] = lines[-1].strip()
-            return
+        with signals.recognized_signals():
+            try:
+                candidate = self._candidate(name, *build())
+                computed = self._computed(candidate)
+            except Exception as error:
+                signals.raise_if_from_outside(error)
+                # Rejects the plan for any error: Paddle's errors have many classes, and the serial
+                # plan has run.
+                lines = str(error).strip().splitlines() or [type(error).__name__]
+                self._skipped[name] = lines[-1].strip()
+                return
         if _is_equivalent(computed, expected, gradients):
             self._plans[name] = candidate
         else:

@@ -14,8 +14,63 @@ OpenVINO, and may be treated as a failed build, whatever its type (core/common/d
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from paddle_ngraph import _core
+from paddle_ngraph.utils.thread_local import ThreadLocal
 
 # A context manager. Argument ``except_ctrl_c``: Ctrl-C raises ``KeyboardInterrupt`` at once, unless
 # the user has another handler. In nested sections, all is deferred to the end of the outermost one.
 deferred_signals = _core.DeferredSignals
+
+
+def own_errors() -> _core.DeferredSignals:
+    """Returns a section in which only Ctrl-C is raised from outside, if around it.
+
+    ``except Exception`` belongs inside: there it catches errors of the package, Paddle and OpenVINO
+    alone. ``tests/utils/test_exception_handlers.py`` checks it.
+    """
+    return _core.DeferredSignals.inherited()
+
+
+def recognized_signals() -> _core.DeferredSignals:
+    """Returns a section for work that takes long: handlers run in it, as outside of sections.
+
+    ``except Exception`` inside begins with :func:`raise_if_from_outside`.
+    """
+    return _core.DeferredSignals.recognizing()
+
+
+def raise_if_from_outside(error: BaseException) -> None:
+    """Raises an exception again that a handler has raised in :func:`recognized_signals`."""
+    if _core.DeferredSignals.is_from_outside(error):
+        raise error
+
+
+class Abandoned(BaseException):
+    """Ends work inside :func:`abandonable`. No ``except Exception`` catches it."""
+
+
+_is_abandonable = ThreadLocal(False)
+
+
+@contextmanager
+def abandonable(is_on: bool = True) -> Iterator[None]:
+    """Inside ``with``, which is inside a section, :func:`checkpoint` may raise :class:`Abandoned`.
+
+    The caller catches it, and runs natively this time: so a signal waits no longer than natively.
+    """
+    with _is_abandonable.overridden(is_on):
+        yield
+
+
+def checkpoint() -> None:
+    """Marks a point at which work may be abandoned, since everything unfinished is dropped then.
+
+    Raises:
+        Abandoned: A signal or an exception waits for the end of the section. Signals do not count
+            if the last call of their handler raised nothing: a timer would let no work end.
+    """
+    if _is_abandonable.value and _core.DeferredSignals.is_pending():
+        raise Abandoned

@@ -21,7 +21,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-using CtrlC = DeferredSignals::CtrlC;
+using Mode = DeferredSignals::Mode;
 
 PyObject* record_signal(PyObject* replaced, PyObject* args);
 
@@ -52,16 +52,18 @@ struct Signal {
   PyObject* substitute = nullptr;
   PyObject* handler = nullptr;
   bool is_replaced = false;
+  bool is_harmless = false;  // whether the last call of the handler raised nothing
 };
 
 // The state of the main thread, guarded by the GIL. Never destroyed.
 struct MainThread {
-  std::vector<CtrlC> sections;  // the nested sections, the outermost one first; none inherits
-  bool is_replaced = false;     // whether one of them has replaced the handlers
+  std::vector<Mode> sections;  // the nested sections, the outermost one first; none inherits
+  bool is_replaced = false;    // whether one of them has replaced the handlers
   std::vector<Signal> signals;
-  std::vector<int> arrived;        // each signal once, as Python does while it runs no code
-  std::vector<py::object> raised;  // by handlers, while a section began or ended
-  PyObject* module = nullptr;      // _signal: signal converts results to enumerations
+  std::vector<int> arrived;            // each signal once, as Python does while it runs no code
+  std::vector<py::object> raised;      // by handlers, while a section began or ended
+  std::vector<py::object> recognized;  // exceptions that handlers have raised in a section
+  PyObject* module = nullptr;          // _signal: signal converts results to enumerations
   PyObject* getsignal = nullptr;
   PyObject* default_int_handler = nullptr;
   unsigned long id = 0;  // NOLINT: the type of Python's function
@@ -95,9 +97,12 @@ struct MainThread {
                          [number](const Signal& each) { return each.number == number; });
   }
 
+  // Whether handlers run now, either outside of sections or in one that recognizes exceptions.
+  bool may_deliver() const { return sections.empty() || sections.back() == Mode::kRecognized; }
+
   // Whether a Ctrl-C raises KeyboardInterrupt now.
   bool ctrl_c_raises() {
-    return !sections.empty() && sections.back() == CtrlC::kRaises &&
+    return !sections.empty() && sections.back() == Mode::kCtrlCRaises &&
            signal(SIGINT).handler == default_int_handler;
   }
 
@@ -110,9 +115,17 @@ PyObject* record_signal(PyObject* replaced, PyObject* args) {
   const Signal& signal =
       state.signal(static_cast<int>(PyLong_AsLong(PyTuple_GET_ITEM(replaced, 0))));
   // Outside of sections, other code has found the substitute and set it again.
-  const bool is_recorded =
-      signal.is_replaced && !(signal.number == SIGINT && state.ctrl_c_raises());
-  if (!is_recorded) return PyObject_Call(PyTuple_GET_ITEM(replaced, 1), args, nullptr);
+  const bool is_recorded = signal.is_replaced && !state.may_deliver() &&
+                           !(signal.number == SIGINT && state.ctrl_c_raises());
+  if (!is_recorded) {
+    PyObject* const result = PyObject_Call(PyTuple_GET_ITEM(replaced, 1), args, nullptr);
+    if (result == nullptr && !state.sections.empty() && state.may_deliver()) {
+      py::object exception = take_error();
+      state.recognized.push_back(exception);
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+    }
+    return result;
+  }
   auto& arrived = state.arrived;
   if (std::find(arrived.begin(), arrived.end(), signal.number) == arrived.end()) {
     arrived.push_back(signal.number);
@@ -150,11 +163,11 @@ bool set_handler(MainThread& state, const Signal& signal, PyObject* handler) {
 }
 
 // Whether a section has to replace handlers: a Ctrl-C that raises is no reason.
-bool has_handlers(const MainThread& state, CtrlC ctrl_c) {
+bool has_handlers(const MainThread& state, Mode mode) {
   return std::any_of(state.signals.begin(), state.signals.end(), [&](const Signal& signal) {
     const py::object handler = handler_of(state, signal);
     if (!handler || PyCallable_Check(handler.ptr()) == 0) return false;
-    return ctrl_c == CtrlC::kDeferred || handler.ptr() != state.default_int_handler;
+    return mode == Mode::kDeferred || handler.ptr() != state.default_int_handler;
   });
 }
 
@@ -170,6 +183,7 @@ bool replace_handlers(MainThread& state) {
       Py_XDECREF(std::exchange(signal.substitute,
                                PyCFunction_New(&substitute_definition, replaced.ptr())));
       Py_XDECREF(std::exchange(signal.handler, py::object(handler).release().ptr()));
+      signal.is_harmless = false;
     }
     signal.is_replaced = true;
     if (is_handler && !set_handler(state, signal, signal.substitute)) {
@@ -197,7 +211,7 @@ void restore_handlers(MainThread& state) {
 
 // Takes a Ctrl-C that was recorded, or has raised while the section began, if it raises now.
 std::optional<py::object> take_ctrl_c(MainThread& state) {
-  if (state.sections.empty() || state.sections.back() != CtrlC::kRaises) return std::nullopt;
+  if (state.sections.empty() || state.sections.back() != Mode::kCtrlCRaises) return std::nullopt;
   const auto is_interrupt = [](const py::object& exception) {
     return PyErr_GivenExceptionMatches(exception.ptr(), PyExc_KeyboardInterrupt) != 0;
   };
@@ -239,7 +253,7 @@ int deliver_pending(void* /*unused*/) {
 }
 
 void deliver_later(MainThread& state) {
-  const bool is_due = state.sections.empty() ? state.has_deliveries() : state.ctrl_c_raises();
+  const bool is_due = state.may_deliver() ? state.has_deliveries() : state.ctrl_c_raises();
   if (!is_due || Py_AddPendingCall(&deliver_pending, nullptr) == 0) return;
   // Python's queue is full.
   for (const int number : std::exchange(state.arrived, {})) std::raise(number);
@@ -281,6 +295,15 @@ void reset_after_fork() {
   state.arrived.clear();
 }
 
+// The mode of a section inside those of `sections`.
+Mode nested_mode(const std::vector<Mode>& sections, Mode mode) {
+  if (sections.empty()) return mode == Mode::kInherited ? Mode::kCtrlCRaises : mode;
+  const Mode outer = sections.back();
+  if (mode == Mode::kRecognized) return outer;  // no handler runs where another section defers it
+  if (mode != Mode::kInherited) return mode;
+  return outer == Mode::kRecognized ? Mode::kCtrlCRaises : outer;
+}
+
 }  // namespace
 
 void DeferredSignals::initialize() {
@@ -294,18 +317,16 @@ void DeferredSignals::restore_after_fork() {
   if (state.sections.empty() && state.is_replaced) restore_handlers(state);
 }
 
-DeferredSignals::DeferredSignals(CtrlC ctrl_c) {
+DeferredSignals::DeferredSignals(Mode mode) {
   auto& state = MainThread::instance();
   begin_deferring_exceptions();
   is_in_main_thread_ = PyThread_get_thread_ident() == state.id;
   if (!is_in_main_thread_) return;
-  if (ctrl_c == CtrlC::kInherited) {
-    ctrl_c = state.sections.empty() ? CtrlC::kRaises : state.sections.back();
-  }
-  state.sections.push_back(ctrl_c);
+  mode = nested_mode(state.sections, mode);
+  state.sections.push_back(mode);
   // Inside another section, the search would find a Ctrl-C that raises, but nothing else.
-  const bool is_searched = state.sections.size() > 1 && ctrl_c == CtrlC::kRaises;
-  if (!state.is_replaced && !is_searched && has_handlers(state, ctrl_c)) {
+  const bool is_searched = state.sections.size() > 1 && mode == Mode::kCtrlCRaises;
+  if (!state.is_replaced && !is_searched && has_handlers(state, mode)) {
     state.is_replaced = replaces_ = true;
     if (!replace_handlers(state)) {
       state.sections.pop_back();
@@ -321,6 +342,7 @@ DeferredSignals::~DeferredSignals() {
     auto& state = MainThread::instance();
     state.sections.pop_back();
     if (std::exchange(replaces_, false)) restore_handlers(state);
+    if (state.sections.empty()) state.recognized.clear();
     deliver_later(state);
   }
   end_deferring_exceptions();
@@ -333,11 +355,14 @@ void DeferredSignals::check_ctrl_c() const {
 
 void DeferredSignals::deliver() {
   auto& state = MainThread::instance();
-  if (PyThread_get_thread_ident() != state.id || !state.sections.empty()) return;
+  if (PyThread_get_thread_ident() != state.id || !state.may_deliver()) return;
   std::vector<py::object> raised = std::exchange(state.raised, {});
   for (const int number : std::exchange(state.arrived, {})) {
+    Signal& signal = state.signal(number);
     try {
-      call_handler(state, state.signal(number));
+      signal.is_harmless = false;
+      call_handler(state, signal);
+      signal.is_harmless = true;
     } catch (py::error_already_set& error) {
       error.restore();
       raised.push_back(take_error());
@@ -347,11 +372,30 @@ void DeferredSignals::deliver() {
   for (size_t i = 1; i < raised.size(); ++i) {
     PyException_SetContext(raised[i].ptr(), py::object(raised[i - 1]).release().ptr());
   }
+  if (!state.sections.empty()) {
+    state.recognized.insert(state.recognized.end(), raised.begin(), raised.end());
+  }
   raise(raised.back());
 }
 
+bool DeferredSignals::is_pending() {
+  if (decoy != nullptr && decoy->async_exc != nullptr) return true;
+  auto& state = MainThread::instance();
+  if (PyThread_get_thread_ident() != state.id) return false;
+  return !state.raised.empty() ||
+         std::any_of(state.arrived.begin(), state.arrived.end(),
+                     [&](int number) { return !state.signal(number).is_harmless; });
+}
+
+bool DeferredSignals::is_from_outside(const py::handle& exception) {
+  const auto& state = MainThread::instance();
+  return PyThread_get_thread_ident() == state.id &&
+         std::any_of(state.recognized.begin(), state.recognized.end(),
+                     [&](const py::object& each) { return each.is(exception); });
+}
+
 void DeferredSignalsScope::enter() {
-  section_ = std::make_unique<DeferredSignals>(ctrl_c_);
+  section_ = std::make_unique<DeferredSignals>(mode_);
   try {
     section_->check_ctrl_c();
   } catch (const py::error_already_set&) {  // without a call of exit()

@@ -20,9 +20,18 @@ namespace paddle_ngraph {
 // signal.set_wakeup_fd (asyncio) is written once.
 class DeferredSignals {
  public:
-  // Whether Ctrl-C raises KeyboardInterrupt inside the section, unless the user has a handler for
-  // it, or is deferred, too; or as around the section, where it raises if there is no other.
-  enum class CtrlC { kRaises, kDeferred, kInherited };
+  enum class Mode {
+    // Everything is deferred.
+    kDeferred,
+    // Ctrl-C raises KeyboardInterrupt inside the section, unless the user has a handler for it.
+    kCtrlCRaises,
+    // As around the section; kCtrlCRaises if there is no other, or one of mode kRecognized.
+    kInherited,
+    // Handlers run inside the section, unless it is inside another one; is_from_outside()
+    // recognizes what they have raised. For work that takes long. Exceptions of other threads are
+    // deferred.
+    kRecognized
+  };
 
   // Prepares the process for sections, when the module is imported: Python code of the user may run
   // meanwhile. Before that there may be no section.
@@ -31,7 +40,7 @@ class DeferredSignals {
   // in the middle of a section of the main one.
   static void restore_after_fork();
 
-  explicit DeferredSignals(CtrlC ctrl_c);
+  explicit DeferredSignals(Mode mode);
   // Ends the section. Everything recorded is delivered at Python's next instruction.
   ~DeferredSignals();
   DeferredSignals(const DeferredSignals&) = delete;
@@ -40,8 +49,13 @@ class DeferredSignals {
   // Throws pybind11::error_already_set for a Ctrl-C that arrived before, if Ctrl-C raises.
   void check_ctrl_c() const;
   // Calls the handlers of all recorded signals, even if one of them raises, and throws their last
-  // exception. Does nothing inside a section, or in another thread than the main one.
+  // exception. Does nothing where handlers do not run, or in another thread than the main one.
   static void deliver();
+  // Whether a signal or an exception waits in this thread, other than signals whose handler has
+  // raised nothing when it was last called by deliver().
+  static bool is_pending();
+  // Whether a handler of a signal has raised an exception in a section of mode kRecognized around.
+  static bool is_from_outside(const pybind11::handle& exception);
 
  private:
   bool is_in_main_thread_;
@@ -51,15 +65,13 @@ class DeferredSignals {
 // Context manager for Python, whose exit calls the handlers.
 class DeferredSignalsScope {
  public:
-  explicit DeferredSignalsScope(bool except_ctrl_c)
-      : ctrl_c_(except_ctrl_c ? DeferredSignals::CtrlC::kRaises
-                              : DeferredSignals::CtrlC::kDeferred) {}
+  explicit DeferredSignalsScope(DeferredSignals::Mode mode) : mode_(mode) {}
 
   void enter();
   void exit();
 
  private:
-  DeferredSignals::CtrlC ctrl_c_;
+  DeferredSignals::Mode mode_;
   std::unique_ptr<DeferredSignals> section_;
 };
 

@@ -64,6 +64,7 @@ enum class Reason : uint8_t {
   kOtherThread,
   kSharedMemory,
   kScopes,
+  kSignal,
   kNotCaptured,
   kOperatorChecks,
   // A run of a subgraph raised.
@@ -87,7 +88,7 @@ struct ReasonInfo {
 };
 
 // In the order of the enumeration Reason.
-inline constexpr std::array<ReasonInfo, 48> kReasons = {{
+inline constexpr std::array<ReasonInfo, 49> kReasons = {{
     {Outcome::kEngine, true, "engine", "the engine ran its function"},
     {Outcome::kNative, true, "compiling", "its function was compiled in the background"},
     {Outcome::kNative, true, "rare_shape", "inputs of its shapes are too rare for a function"},
@@ -126,6 +127,7 @@ inline constexpr std::array<ReasonInfo, 48> kReasons = {{
     {Outcome::kNative, false, "other_thread", "another thread trained, or was in Paddle"},
     {Outcome::kNative, false, "shared_memory", "statistics share memory with another input"},
     {Outcome::kNative, false, "scopes", "too many graphs waited for backward passes"},
+    {Outcome::kNative, false, "signal", "a signal arrived while its programs were created"},
     {Outcome::kNative, false, "not_captured", "none of its operators could be deferred"},
     {Outcome::kNative, false, "operator_checks", "Paddle checks the results of each operator"},
     {Outcome::kRaised, true, "interrupted", "the run was interrupted"},

@@ -173,7 +173,7 @@ common::enforce::EnforceNotMet paddle_error(const py::error_already_set& error) 
 // Calls Python. A Python exception is passed to `fail`, which throws a C++ exception, while signals
 // are still deferred, since `fail` calls Python to inspect the exception.
 template <typename Function, typename Fail>
-auto with_deferred_signals(DeferredSignals::CtrlC ctrl_c, Function&& function, Fail&& fail) {
+auto with_deferred_signals(DeferredSignals::Mode ctrl_c, Function&& function, Fail&& fail) {
   try {
     const DeferredSignals deferral(ctrl_c);
     deferral.check_ctrl_c();
@@ -192,7 +192,7 @@ auto with_deferred_signals(DeferredSignals::CtrlC ctrl_c, Function&& function, F
 template <typename Function>
 auto with_python(Function&& function) {
   py::gil_scoped_acquire gil;
-  return with_deferred_signals(DeferredSignals::CtrlC::kInherited, function,
+  return with_deferred_signals(DeferredSignals::Mode::kInherited, function,
                                [](const py::error_already_set& error) {
                                  const auto text = message_of(error);
                                  if (error.matches(PyExc_MemoryError)) throw std::bad_alloc();
@@ -321,7 +321,7 @@ void run_fallback(const std::string& graph, const NgraphIO& io) {
   for (auto* output : io.outputs) outputs.append(reference_to(output));
   const auto run = [&] { callback(PythonCallback::kRunFallback)(graph, inputs, states, outputs); };
   // Signals and Ctrl-C are deferred: neither may interrupt the fallback while it writes states.
-  with_deferred_signals(DeferredSignals::CtrlC::kDeferred, run,
+  with_deferred_signals(DeferredSignals::Mode::kDeferred, run,
                         [](const py::error_already_set& error) {
                           if (error.matches(callback(PythonCallback::kError)))
                             throw NgraphError(message_of(error));

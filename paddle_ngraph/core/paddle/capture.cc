@@ -1306,7 +1306,7 @@ bool Capture::compute(bool is_end) {
   if (is_recording_) return true;
   // Begun first, so that it ends when this object is consistent. An exception in compute_outputs()
   // is thus one of the graph or of an operator, except a Ctrl-C.
-  const DeferredSignals deferral(DeferredSignals::CtrlC::kRaises);
+  const DeferredSignals deferral(DeferredSignals::Mode::kCtrlCRaises);
   const NoCapture none;
   const GcPause gc_pause;
   is_computing_ = true;
@@ -1408,7 +1408,7 @@ py::object Capture::find_or_make_graph(const std::vector<int>& outputs) {
     if (found != pattern->graphs.end()) return found->second;
   }
   if (!has_recurred(outputs)) return {};
-  const DeferredSignals deferral(DeferredSignals::CtrlC::kDeferred);
+  const DeferredSignals deferral(DeferredSignals::Mode::kDeferred);
   py::object graph = make_graph(outputs, pattern == nullptr ? nullptr : &pattern->shapes);
   if (pattern != nullptr) pattern->graphs.emplace(outputs, graph);
   trace_cache_->count_graph();

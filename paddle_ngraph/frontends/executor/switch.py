@@ -43,7 +43,7 @@ from paddle_ngraph.utils.fork_safe_locks import new_lock
 _REFUSED, _COST_RULE = int(_core.Reason.REFUSED), int(_core.Reason.COST_RULE)
 _EMPTY_FEED, _LOD_FEED = int(_core.Reason.EMPTY_FEED), int(_core.Reason.LOD_FEED)
 _UNTRANSLATABLE = int(_core.Reason.UNTRANSLATABLE)
-_MISSING_VARIABLE = int(_core.Reason.MISSING_VARIABLE)
+_MISSING_VARIABLE, _SIGNAL = int(_core.Reason.MISSING_VARIABLE), int(_core.Reason.SIGNAL)
 
 
 class SwitchedExecutor:
@@ -253,7 +253,12 @@ class SwitchedExecutor:
         if not self._is_rewritten or self._has_outgrown(fed) or self._has_new_denials():
             with signals.deferred_signals(), self._rewrite_lock:
                 if not self._is_rewritten or self._has_outgrown(fed) or self._has_new_denials():
-                    self._rewrite_for(fed)
+                    try:
+                        with signals.abandonable():
+                            self._rewrite_for(fed)
+                    except signals.Abandoned:
+                        run.native_reason = _SIGNAL
+                        return None
         elif self._rewritten_size > 0:
             self._small_runs += 1
             if self._small_runs == SETTINGS.small_runs_before_rewrite:

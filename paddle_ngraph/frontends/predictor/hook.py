@@ -368,13 +368,14 @@ class _Model:
 
         If the predictor should not be used, :attr:`obstacle` is the reason afterwards.
         """
-        try:
-            with program_pass.runs_by_name(self._settings.threads) as runs:
-                predictor = create(self._engine_config())
-        except Exception as error:
-            # The plain predictor reports the error if the model itself is the cause.
-            self.obstacle = _Obstacle(_NOT_REWRITTEN, saved_model.last_line(error))
-            return None
+        with signals.own_errors():
+            try:
+                with program_pass.runs_by_name(self._settings.threads) as runs:
+                    predictor = create(self._engine_config())
+            except Exception as error:
+                # The plain predictor reports the error if the model itself is the cause.
+                self.obstacle = _Obstacle(_NOT_REWRITTEN, saved_model.last_line(error))
+                return None
         self.obstacle = self._reason_against_engine(runs)
         if self.obstacle is None:
             self._share_parameters(runs)
@@ -551,19 +552,20 @@ class _PredictorSwitch:
             engine = self.is_engine
         if not engine:
             return self._run_fallback(predictor, args, self._native_reason(is_on))
-        try:
-            return self._run(True, predictor, args)
-        except Exception as error:
-            if flags.get("ngraph_strict") or (self.is_engine and not self._can_switch()):
-                raise
-            # Runs Paddle after an error of the engine: for an error of the inputs, Paddle raises
-            # its own; if Paddle can run them, the engine has failed.
-            results = self._run_fallback(predictor, args, _ENGINE_FAILED)
-            sentence = printable(f"the engine failed: {saved_model.last_line(error)}")
-            self.model.obstacle = _Obstacle(_ENGINE_FAILED, sentence)
-            message = f"a predictor runs natively now: {self.model.why_native}"
-            warn(WarningCode.PREDICTOR_FAILED, message, stacklevel=3)
-            return results
+        with signals.own_errors():
+            try:
+                return self._run(True, predictor, args)
+            except Exception as error:
+                if flags.get("ngraph_strict") or (self.is_engine and not self._can_switch()):
+                    raise
+                # For an error of the inputs, Paddle raises its own; if Paddle can run them, the
+                # engine has failed.
+                results = self._run_fallback(predictor, args, _ENGINE_FAILED)
+                sentence = printable(f"the engine failed: {saved_model.last_line(error)}")
+                self.model.obstacle = _Obstacle(_ENGINE_FAILED, sentence)
+                message = f"a predictor runs natively now: {self.model.why_native}"
+                warn(WarningCode.PREDICTOR_FAILED, message, stacklevel=3)
+                return results
 
     def _native_reason(self, is_on: bool) -> int | None:
         """The reason, for an event, why the engine does not run; ``None`` if the flag is off."""
@@ -714,10 +716,11 @@ def _copy_inputs(predictor: Predictor, other: Predictor) -> list[Tensor] | None:
     copies = []
     for name in predictor.get_input_names():
         source = predictor.get_input_handle(name)
-        try:
-            copies.append(_copy_to_variable(source, other, name))
-        except Exception:  # an input does not exist, or cannot be read
-            return None
+        with signals.own_errors():
+            try:
+                copies.append(_copy_to_variable(source, other, name))
+            except Exception:  # an input does not exist, or cannot be read
+                return None
     return copies
 
 
@@ -926,23 +929,14 @@ def _copying_to_pool(original: Callable[[Handle], np.ndarray]) -> Callable[..., 
 
     @wraps(original)
     def copy_to_cpu(self: Handle) -> np.ndarray:
-        if flags.get("use_ngraph") and (shape := _large_shape(self)) is not None:
-            found: np.ndarray = _core.copy_from_handle(self, shape)
-            return found
+        if flags.get("use_ngraph"):
+            size = SETTINGS.min_pooled_result_bytes // 4
+            copy: np.ndarray | None = _core.copy_from_handle(self, size, PaddleDType.FLOAT32)
+            if copy is not None:
+                return copy
         return original(self)
 
     return copy_to_cpu
-
-
-def _large_shape(handle: Handle) -> list[int] | None:
-    """The shape of a handle's tensor, if it is float32 and large."""
-    try:
-        shape = handle.shape()
-        is_large = math.prod(shape) * 4 >= SETTINGS.min_pooled_result_bytes
-        return shape if is_large and handle.type() == PaddleDType.FLOAT32 else None
-    except Exception:
-        # Paddle's own copy reports the error, for example of a missing tensor.
-        return None
 
 
 def _create_pool(cls: type, *args: Any, **kwargs: Any) -> PredictorPool:

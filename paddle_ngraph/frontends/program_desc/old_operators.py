@@ -40,6 +40,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     SCOPE_NAMES,
     overwritten,
 )
+from paddle_ngraph.utils import signals
 
 _ARRAYS = frozenset(
     {"write_to_array", "read_from_array", "lod_array_length", "tensor_array_to_tensor"}
@@ -439,12 +440,13 @@ class _TranslatedOperator:
             if (variable := inner.find_var(name.encode())) is not None:
                 variable.set_persistable(True)
         inner.append_op().copy_from(op)
-        try:
-            load_dialect()
-            self._program, self._values = translate_with_values(isolated)
-        except Exception as error:
-            # Catches all exceptions, since Paddle raises errors of many types.
-            raise NotTranslatable(f"Paddle cannot translate {op.type()}") from error
+        with signals.own_errors():
+            try:
+                load_dialect()
+                self._program, self._values = translate_with_values(isolated)
+            except Exception as error:
+                # Catches all exceptions, since Paddle raises errors of many types.
+                raise NotTranslatable(f"Paddle cannot translate {op.type()}") from error
         self._ops = list(self._program.global_block().ops)
         self._names = {
             op.results()[0].id: op.attrs()["parameter_name"]
@@ -605,11 +607,12 @@ def _is_default(op: LegacyOperator, name: str, value: Any) -> bool:
     copy = isolated.block(0).append_op()
     copy.copy_from(op)
     copy.remove_attr(name)
-    try:
-        copy.check_attrs()
-    except Exception:
-        # An operator without the attribute is invalid: there is no default.
-        return False
+    with signals.own_errors():
+        try:
+            copy.check_attrs()
+        except Exception:
+            # An operator without the attribute is invalid: there is no default.
+            return False
     return not copy.has_attr(name) or _is_same(value, copy.attr(name))
 
 

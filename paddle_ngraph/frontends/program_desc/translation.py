@@ -38,6 +38,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     scope_name,
 )
 from paddle_ngraph.partitioning.report import BlockReport, NativeOp, Report
+from paddle_ngraph.utils import signals
 
 # PIR operators that Paddle cannot run after a translation: kernels reject the operands.
 _CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merged_momentum_"})
@@ -68,19 +69,20 @@ def translate(description: LegacyProgramDesc) -> Program:
             lose information in the translation.
     """
     copy: LegacyProgramDesc = ProgramDesc(description)
-    try:
-        _reject_lod(description)
-        old_operators.reject_overlaps(description)
-        old_operators.rewrite_for_translation(copy)
-        single_assignment.rename(copy)
-        old_operators.check(copy)
-        program, values = translate_with_values(copy)
-        _restore_shapes(copy, program, values)
-    except NotTranslatable:
-        raise
-    except Exception as error:
-        # Catches all exceptions, since Paddle raises errors of many types.
-        raise NotTranslatable("Paddle cannot translate it") from error
+    with signals.own_errors():
+        try:
+            _reject_lod(description)
+            old_operators.reject_overlaps(description)
+            old_operators.rewrite_for_translation(copy)
+            single_assignment.rename(copy)
+            old_operators.check(copy)
+            program, values = translate_with_values(copy)
+            _restore_shapes(copy, program, values)
+        except NotTranslatable:
+            raise
+        except Exception as error:
+            # Catches all exceptions, since Paddle raises errors of many types.
+            raise NotTranslatable("Paddle cannot translate it") from error
     # Rejects the program if a variable has no counterpart, such as an XShape, which PIR does not
     # have.
     if not _persistent_in(description.block(0)) <= _scope_names(program):

@@ -115,12 +115,13 @@ class SavedModel:
         return ProgramDesc(_read(self.program))
 
     def _read_as_pir(self) -> Program:
-        try:
-            return self._read() if self.is_pir else translation.translate(self.description)
-        except NotTranslatable as error:
-            raise NgraphError(f"{self.program} cannot run as PIR: {error}") from error
-        except Exception as error:  # any error of Paddle for a damaged file
-            raise NgraphError(f"{self.program} cannot be read: {last_line(error)}") from error
+        with signals.own_errors():
+            try:
+                return self._read() if self.is_pir else translation.translate(self.description)
+            except NotTranslatable as error:
+                raise NgraphError(f"{self.program} cannot run as PIR: {error}") from error
+            except Exception as error:  # any error of Paddle for a damaged file
+                raise NgraphError(f"{self.program} cannot be read: {last_line(error)}") from error
 
     def as_pir(self) -> Program:
         """The program as a PIR program, translated if necessary.

@@ -29,6 +29,7 @@ from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.partitioning.analysis.block_view import nodes_of
 from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.utils import signals
 from paddle_ngraph.warning_codes import WarningCode, warn
 
 # The shape of each input by name; for an input whose contents are read when functions are built, an
@@ -159,14 +160,16 @@ def _compile(model: SavedModel, folder: Path, input_sets: Sequence[Inputs]) -> N
         paddle.pir_utils.IrGuard(),
     ):
         for inputs, feed in zip(input_sets, feeds):
-            try:
-                executor.run(program, feed=feed, fetch_list=fetches, scope=scope)
-            except Exception as error:
-                # Catches all exceptions, since Paddle raises errors of many types.
-                reason = saved_model.last_line(error)
-                raise NgraphError(
-                    f"the model does not run with {_description_of(inputs)}: {reason}"
-                ) from error
+            with signals.recognized_signals():
+                try:
+                    executor.run(program, feed=feed, fetch_list=fetches, scope=scope)
+                except Exception as error:
+                    signals.raise_if_from_outside(error)
+                    # Catches all exceptions, since Paddle raises errors of many types.
+                    reason = saved_model.last_line(error)
+                    raise NgraphError(
+                        f"the model does not run with {_description_of(inputs)}: {reason}"
+                    ) from error
     count = sum(1 for _ in folder.glob(saved_model.FUNCTIONS_GLOB))
     if count < len(graphs):
         warn(

@@ -284,7 +284,7 @@ class _BackwardGuard:
             self._saved.restore()
         elif _backward.retains and self._claim is not None:
             # An error is ignored: a repeated backward pass raises one when it finds no saved state.
-            with suppress(Exception):
+            with signals.own_errors(), suppress(Exception):
                 self._saved = self._save(self._claim.scope)
         self.is_done = True
         _backward.latest = self
@@ -311,7 +311,7 @@ class _BackwardGuard:
         if self.is_done or self._claim is None or self._claim.is_over():
             return False
         # An error is ignored: a later backward pass that needs the saved state raises one.
-        with suppress(Exception):
+        with signals.own_errors(), suppress(Exception):
             self._pins.append(scope_pool.PinnedState(self._claim.scope, self._saved_names))
             return True
         return False

@@ -97,7 +97,7 @@ _PROGRAM_DESC_REASON = (
 )
 _EMPTY_FEED, _CONFIGURATION = int(_core.Reason.EMPTY_FEED), int(_core.Reason.CONFIGURATION)
 _REFUSED, _COST_RULE = int(_core.Reason.REFUSED), int(_core.Reason.COST_RULE)
-_NOT_REWRITTEN = int(_core.Reason.NOT_REWRITTEN)
+_NOT_REWRITTEN, _SIGNAL = int(_core.Reason.NOT_REWRITTEN), int(_core.Reason.SIGNAL)
 _rewrite_lock = new_lock()
 # Whether this thread runs a function inside ``switched_on``: one that was compiled on request.
 _is_switched_on = ThreadLocal(False)
@@ -137,10 +137,14 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
             finally:
                 _core.record_event(switch.native_reason(inputs), switch.program_id, start)
         with signals.deferred_signals(except_ctrl_c=True):
-            whole = hook_of_runs(self) is None
-            returned = programs.run_whole(inputs, parameters) if whole else None
-            if returned is not None:
-                return returned
+            if hook_of_runs(self) is None:
+                try:
+                    returned = programs.run_whole(inputs, parameters)
+                except Exception:
+                    # Paddle runs the program, whose error shows the location in the user's code.
+                    returned = None
+                if returned is not None:
+                    return returned
             with programs.sequential_run, programs.trace_run, programs.reading_run:
                 return original(self, inputs, parameters, (programs.attributes, *others))
 
@@ -244,6 +248,7 @@ def explain_programs(layer: StaticLayer, in_sot_mode: bool = False) -> Report:
         NgraphError: The programs fall back to Paddle.
     """
     attributes, *_ = prepare_attributes(layer, in_sot_mode)
+    signals.checkpoint()
     return _switch(layer, attributes).report()
 
 
@@ -333,8 +338,13 @@ class _LayerSwitch:
             return None  # empty inputs: Paddle's kernels have rules for them
         if self._needs_rewrite(sizes):
             with signals.deferred_signals(), _rewrite_lock:
-                if self._needs_rewrite(sizes):
-                    self._rewrite_for(sizes)
+                try:
+                    with signals.abandonable():
+                        if self._needs_rewrite(sizes):
+                            self._rewrite_for(sizes)
+                except signals.Abandoned:
+                    self._native_reason = _SIGNAL
+                    return None
         return self._programs
 
     def native_reason(self, inputs: Sequence[Any]) -> int:
@@ -368,15 +378,16 @@ class _LayerSwitch:
 
     def _rewrite_for(self, sizes: Sequence[int]) -> None:
         size = _largest(sizes)
-        try:
-            programs = self._source.rewritten(size)
-        except Exception as error:
-            # After any error of the pass, the layer falls back: Paddle can run its programs.
-            if flags.get("ngraph_strict"):
-                raise
-            self._fallback_reason = f"{type(error).__name__}: {error}"
-            self._native_reason = _NOT_REWRITTEN
-            programs = None
+        with signals.own_errors():
+            try:
+                programs = self._source.rewritten(size)
+            except Exception as error:
+                # After any error of the pass, the layer falls back: Paddle can run its programs.
+                if flags.get("ngraph_strict"):
+                    raise
+                self._fallback_reason = f"{type(error).__name__}: {error}"
+                self._native_reason = _NOT_REWRITTEN
+                programs = None
         self._report = None if programs is None else programs.report
         self._programs = programs if self._report is not None and self._report.changes else None
         is_small = self._report is not None and self._report.has_small_interval
@@ -430,16 +441,12 @@ class _Programs:
         """Runs the forward program without Paddle, if the program is one engine operator.
 
         Returns:
-            The results. ``None`` if Paddle has to run the program; no tensor was written then.
+            The results. ``None`` if Paddle has to run the program; no tensor was written then, nor
+            if an exception is raised.
         """
         if self.whole is None:
             return None
-        try:
-            returned = self.whole.run_on([*inputs, *parameters])
-        except Exception:
-            # Paddle runs the program again, and its error shows the location in the user's code,
-            # too.
-            return None
+        returned = self.whole.run_on([*inputs, *parameters])
         if returned is not None:
             for each, stops in zip(returned, self.stop_gradients):
                 set_stop_gradient(each, stops)
@@ -475,15 +482,19 @@ class _LayerPrograms:
         names = dict(self.programs.program_attr)
         forward = _copy(self.programs.forward_program)
         backward = _copy(self.programs.backward_program)
+        signals.checkpoint()
         packed = packed_layers.apply_across(forward, backward)
         gradients = {op.name() for op in backward.global_block().ops if _is_gradient(op)}
         saved = _SavedValues(forward, backward)
         saved.copy_constants()
+        signals.checkpoint()
         shapes = saved.replace_shape_only_uses(names["no_need_buffers_names"])
         if in_blocks:
             fixed_names = {*names["fo_names"], *names["no_need_buffers_names"]}
             in_blocks = blocked_layout.save_in_blocked_layout(forward, backward, fixed_names)
+        signals.checkpoint()
         backward_report = program_pass.apply(backward, open_size=open_size, tries=False)
+        signals.checkpoint()
         saved.restore_shape_only_uses(shapes)
         saved.drop_unread_outputs(keep=set(names["fo_names"]))
         may_write = any(node.may_overwrite_variables for node in nodes_of(forward))

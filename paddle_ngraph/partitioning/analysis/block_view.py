@@ -36,6 +36,7 @@ from paddle_ngraph.partitioning.analysis.operator_kinds import (
     value_id,
 )
 from paddle_ngraph.partitioning.analysis.placement import PLACE_ATTRIBUTE, device_of
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 
 # The names of the operands and results of loops and branches, for converters: the condition, the
@@ -343,6 +344,7 @@ class BlockView:
         return vid
 
     def _node(self, op: Operation, index: int) -> OpNode:
+        signals.checkpoint()
         node = OpNode(op=op, index=index, type=op.name(), device=device_of(op))
         node.reads = [self.known(value) for value in operands_of(op)]
         node.writes = [self.known(value) for value in op.results() if value.initialized()]

@@ -12,6 +12,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.paddle_private.protocols import Operation, Value
 from paddle_ngraph.partitioning.analysis.block_view import FEEDS, REGIONS, BlockView, value_id
+from paddle_ngraph.utils import signals
 
 # Operators whose inferred size 0 is reliable. Others may compute with the -1 of a dynamic dimension
 # of their inputs, and infer 0 from it.
@@ -120,11 +121,12 @@ def _inferred(op: Operation) -> Iterator[Sequence[int]]:
     The declared shape may be dynamic instead: for an initial value of a loop, Paddle declares the
     sizes that an iteration changes as -1.
     """
-    try:
-        types = _core.inferred_types(op)
-    except Exception:
-        # Paddle has no shape inference for the operator, or it fails: no result is known as empty.
-        types = [None] * len(op.results())
+    with signals.own_errors():
+        try:
+            types = _core.inferred_types(op)
+        except Exception:
+            # Without shape inference, or after its failure, no result is known as empty.
+            types = [None] * len(op.results())
     for type in types:
         yield type[1] if isinstance(type, tuple) else ()
 

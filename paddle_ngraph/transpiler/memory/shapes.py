@@ -12,6 +12,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.block_view import SOURCES, dtype_name, scope_name
+from paddle_ngraph.utils import signals
 
 Shapes = Mapping[str, Sequence[int]]
 # Type of a result: (dtype, shape); for a list of tensors a list of these; ``None`` for an absent
@@ -97,13 +98,14 @@ class _Inference:
     def _inferred(self, op: Operation) -> list[Type] | None:
         if op.name() in SOURCES or not op.name().startswith("pd_op.") or op.num_regions() > 0:
             return None
-        try:
-            operands = [self._operand(value) for value in op.operands_source()]
-            results = _core.append_operator(
-                self._block, op.name(), operands, None, _core.attributes_of(op)
-            )
-        except Exception:  # Paddle's shape inference may raise any error
-            return None
+        with signals.own_errors():
+            try:
+                operands = [self._operand(value) for value in op.operands_source()]
+                results = _core.append_operator(
+                    self._block, op.name(), operands, None, _core.attributes_of(op)
+                )
+            except Exception:  # Paddle's shape inference may raise any error
+                return None
         for value, each in zip(op.results(), results):
             if value.initialized():
                 self._values[value.id] = each

@@ -26,6 +26,7 @@ from paddle_ngraph.frontends.dynamic.lazy.calls import (
 )
 from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import program_function
 from paddle_ngraph.paddle_private.names import set_stop_gradient
+from paddle_ngraph.utils import signals
 
 _NO_RESULTS: frozenset[int] = frozenset()
 # In a set of reached results, this member stands for all results without a gradient.
@@ -249,7 +250,11 @@ def _positions_without_gradient(
     Empty if no program with the call can be built.
     """
     main = paddle.static.Program()
-    with suppress(Exception), paddle.static.program_guard(main, paddle.static.Program()):
+    with (
+        signals.own_errors(),
+        suppress(Exception),
+        paddle.static.program_guard(main, paddle.static.Program()),
+    ):
         values = {}
         for value in dict.fromkeys(call.reads):
             values[value] = placeholder(value, metas[value])

@@ -60,7 +60,7 @@ from paddle_ngraph.utils.thread_local import ThreadLocal
 _compile_budget: ThreadLocal[Callable[[int], bool] | None] = ThreadLocal(None)
 _NO_GRAPH, _SCOPES = int(_core.Reason.NO_GRAPH), int(_core.Reason.SCOPES)
 _OTHER_THREAD, _BUDGET = int(_core.Reason.OTHER_THREAD), int(_core.Reason.BUDGET)
-_SHARED_MEMORY = int(_core.Reason.SHARED_MEMORY)
+_SHARED_MEMORY, _SIGNAL = int(_core.Reason.SHARED_MEMORY), int(_core.Reason.SIGNAL)
 _build_lock = new_lock()
 # The tensors to which the parameters of a program are bound while this thread builds or runs it.
 _run_parameters: ThreadLocal[Sequence[Any]] = ThreadLocal(())
@@ -154,19 +154,9 @@ class TraceGraph:
         values = dict(enumerate(given))
         # All programs are built before the first stage runs: after an effect, no fallback is
         # possible.
-        try:
-            steps = self._steps(values) if self._is_built else self._build(values)
-        except _RetryLater as later:
-            return later.reason
-        except StayEager as reason:
-            self.why_native = str(reason)
-            return _NO_GRAPH
-        except Exception as error:
-            # Whatever the reason why the build has failed, Paddle can run the operators.
-            if flags.get("ngraph_strict"):
-                raise
-            self.why_native = f"{type(error).__name__}: {error}"
-            return _NO_GRAPH
+        steps = self._steps(values) if self._is_built else self._build(values)
+        if isinstance(steps, int):
+            return steps
         if not all(program.may_run() for _, program in steps if program is not None):
             return _SCOPES
         with to_static_hook.switched_on():
@@ -190,10 +180,29 @@ class TraceGraph:
 
     def _build(
         self, values: dict[int, Any]
-    ) -> list[tuple[TraceStage | TracedCall, _TraceProgram | None]]:
+    ) -> list[tuple[TraceStage | TracedCall, _TraceProgram | None]] | int:
+        """Builds the programs of all stages, and returns :meth:`_steps`, or the reason against them.
+
+        If a signal arrives, this call runs natively, and the next one builds what is missing.
+        """
         # The core defers all signals but Ctrl-C in the whole call.
         with signals.deferred_signals():
-            steps = self._steps(values)
+            try:
+                with signals.abandonable():
+                    steps = self._steps(values)
+            except _RetryLater as later:
+                return later.reason
+            except signals.Abandoned:
+                return _SIGNAL
+            except StayEager as reason:
+                self.why_native = str(reason)
+                return _NO_GRAPH
+            except Exception as error:
+                # Whatever the reason why the build has failed, Paddle can run the operators.
+                if flags.get("ngraph_strict"):
+                    raise
+                self.why_native = f"{type(error).__name__}: {error}"
+                return _NO_GRAPH
             self._is_built = True
         return steps
 
@@ -360,6 +369,7 @@ class TraceStage:
         self._parameter_inputs = [value for value in self._inputs if value not in self._fed_inputs]
         self._differentiable_inputs = self._find_differentiable_inputs()
         self._program: _TraceProgram | None = None
+        self._unfinished: Any = None  # the layer of a program whose build was abandoned
         self.report: Report | None = None
 
     def run(self, program: _TraceProgram, values: dict[int, Any]) -> None:
@@ -411,8 +421,10 @@ class TraceStage:
                 "for which Paddle keeps threads: use batches of fewer shapes, or call "
                 "backward() earlier"
             )
-        layer = _in_static_mode(self._layer)
-        set_training(layer, self.trains)
+        if self._unfinished is None:
+            self._unfinished = _in_static_mode(self._layer)
+            set_training(self._unfinished, self.trains)
+        layer = self._unfinished
         report = to_static_hook.explain_programs(layer, in_sot_mode=True)
         self.report = report
         if not report.changes:
@@ -449,6 +461,7 @@ class TraceStage:
         with paddle.static.program_guard(main, paddle.static.Program()):
             values = {value_id: self._placeholder(value_id) for value_id in self._inputs}
             for call in self.calls:
+                signals.checkpoint()
                 self._append(call, values)
             outputs = [self._output(values[value_id], value_id) for value_id in self._outputs]
         inputs = [values[value_id] for value_id in self._fed_inputs]
