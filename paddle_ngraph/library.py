@@ -44,7 +44,6 @@ def load() -> None:
     flags.install()
     weight_writes.install_at_import()
     predictor_hook.install_at_import()
-    gradients.install_at_import()
     saved_model.install()
     flags.read_environment()
 
