@@ -37,10 +37,6 @@ def enable(dynamic: bool | Literal["training"] = False) -> None:
         dynamic: Whether plain layers of dynamic mode are compiled for inference, too (under
             ``paddle.no_grad``), if that is faster: an outermost layer, together with the layers
             that it calls. Its first calls are timed to find out. ``"training"``: for training, too.
-            Layers compiled for training have no second derivative
-            (``paddle.grad(create_graph=True)``): once a process computes one, Paddle runs its
-            training layers from then on; a second derivative of a call that was compiled before is
-            an error, whose message names a remedy.
 
     Raises:
         NgraphError: ``dynamic`` has another value; or the engine is missing or was compiled against
@@ -110,8 +106,8 @@ def compile(target: Any = None, *, full_graph: bool = False) -> Any:
     needs the data of a tensor, or cannot be deferred, is a graph break; ``explain`` lists the
     graphs and their breaks. Also a decorator: ``@compile``, ``@compile(full_graph=True)``.
 
-    Results are those of Paddle, or an error is raised. A graph has no second derivative:
-    ``paddle.grad(create_graph=True)`` through one is an error.
+    Results are those of Paddle, or an error is raised. Before ``paddle.grad(create_graph=True)``
+    differentiates a graph, Paddle runs the operators of the call once more, one by one.
 
     Args:
         target: A layer, a function or a method. A layer is modified and returned: its ``forward``

@@ -21,7 +21,6 @@ def load() -> None:
     from paddle_ngraph.frontends.executor import weight_writes
     from paddle_ngraph.frontends.predictor import first_config
     from paddle_ngraph.frontends.saved_models import opening
-    from paddle_ngraph.frontends.to_static import gradients
     from paddle_ngraph.utils import first_use
 
     cpp_extension.load_op_meta_info_and_register_op(str(Path(_core.__file__)))
@@ -29,7 +28,6 @@ def load() -> None:
     flags.install()
     weight_writes.install_at_import()
     first_config.install_at_import()
-    gradients.install_at_import()
     opening.install()
     flags.read_environment()
 

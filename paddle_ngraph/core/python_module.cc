@@ -48,6 +48,7 @@
 #include "core/paddle/exposure.h"
 #include "core/paddle/flag_override.h"
 #include "core/paddle/flags.h"
+#include "core/paddle/gradient_gates.h"
 #include "core/paddle/gradient_mode.h"
 #include "core/paddle/handles.h"
 #include "core/paddle/interruption.h"
@@ -1014,6 +1015,10 @@ PYBIND11_MODULE(_core, module) {
       .def("__exit__", [](const GradientMode& mode, const py::args&) { mode.exit(); });
   module.def("settings_version", &settings_version);
   module.def("tensor_versions", &tensor_versions, py::arg("tensors"));
+  py::class_<GradientGates>(module, "GradientGates")
+      .def(py::init<const py::list&>(), py::arg("views"))
+      .def("addresses", &GradientGates::addresses)
+      .def("redirect", &GradientGates::redirect, py::arg("compute_sources"));
   py::class_<SavedTensors>(module, "SavedTensors")
       .def(py::init<const std::vector<const phi::DenseTensor*>&, const std::optional<py::list>&>(),
            py::arg("tensors"), py::arg("user_tensors"))

@@ -158,6 +158,14 @@ switch_tracer: Callable[[Any], None] = _read(_CORE, "_switch_tracer", "(arg0) ->
 _Tracer: Callable[[], Any] = _read("paddle.base.dygraph.base", "Tracer")
 has_gradients: Callable[[], bool] = _read(_CORE, "_has_grad", "() -> bool")
 set_gradients: Callable[[bool], None] = _read(_CORE, "_set_has_grad", "(arg0) -> None")
+register_gradient_hook: Callable[[Any, Callable[[Any], Any]], int] = _read(
+    f"{_LIBRARY}:eager.Tensor", "_register_grad_hook"
+)
+_GRAD_NODE = f"{_LIBRARY}:GradNodeBase"
+# The autograd node of a tensor, the nodes to which gradients go on from a node, and its address.
+grad_node_of = _attribute(f"{_LIBRARY}:eager.Tensor", "grad_fn")
+next_grad_nodes = _attribute(_GRAD_NODE, "next_functions")
+address_of_grad_node: Callable[[Any], int] = _read(_GRAD_NODE, "node_ptr", "(self) -> int")
 # A decorator, under which a function builds programs instead of running operators.
 in_static_mode: Callable[[T], T] = _read(
     "paddle.base.dygraph.base", "switch_to_static_graph", "(func)"

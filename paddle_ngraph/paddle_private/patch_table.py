@@ -119,15 +119,10 @@ PATCHES = (
         "Threads that call one layer concurrently each need a scope of their own.",
     ),
     PatchGroup(
-        (r.RUN_PARTIAL_GRAD,),
-        InstallationPhase.IMPORT,
-        "In a process that has differentiated twice, no layer may be compiled for training without "
-        "a request.",
-    ),
-    PatchGroup(
-        (r.RUN_BACKWARD,),
+        (r.RUN_BACKWARD, r.RUN_PARTIAL_GRAD),
         InstallationPhase.FIRST_USE,
-        "Options of a backward pass decide what a graph keeps for it.",
+        "Options of a backward pass decide what a graph keeps for it, and a graph that is "
+        "differentiated twice becomes single operators first.",
     ),
     PatchGroup(
         (r.KEY_OF_TRACE,),

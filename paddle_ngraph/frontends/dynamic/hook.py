@@ -1,9 +1,7 @@
 """Autotuner of dynamic layers: times Paddle and the engine per layer, and picks the faster one.
 
 Calls with gradients off are inference, the others are training. Training calls are compiled only
-with ``enable(dynamic="training")``, since Paddle can differentiate dynamic mode twice, and a graph
-cannot (gradients.py). Once a process computes second derivatives, no layer is compiled for training
-any more.
+with ``enable(dynamic="training")``.
 
 Only the outermost layer of nested calls is tuned, as one function with the layers that it calls.
 Inputs of one shape and dtype run by Paddle first, then compiled, and from then on by the faster of

@@ -291,12 +291,6 @@ def test_sparse_gradients_stay_sparse(sparse):
 # -- requests to a backward pass ----------------------------------------------------------------
 
 
-def penalty(layer: Any, x: Any) -> None:
-    y = layer(x)
-    (gradient,) = paddle.grad(y.sum(), x, create_graph=True)
-    (y.mean() + gradient.square().sum()).backward()
-
-
 def scaled(layer: Any, x: Any) -> None:
     y = F.tanh(layer(x))
     y.scale_(3.0)
@@ -323,21 +317,6 @@ def written_weight(layer: Any, x: Any) -> None:
     with paddle.no_grad():
         layer.second.weight.add_(paddle.ones([4, 4]))
     y.sum().backward()
-
-
-def test_unsupported_gradients_raise_with_a_workaround():
-    layer, x = paddle_ngraph.compile(made(Body)), floats(3, 4)
-    x.stop_gradient = False
-    warm(layer, x)
-    for _ in range(3):
-        with pytest.raises(paddle_ngraph.NgraphError, match="create_graph=True"):
-            penalty(layer, x)
-    assert paddle_ngraph.stats()["engine_runs"] >= 3
-    native = made(Body)
-    layer.clear_gradients(), x.clear_gradient()
-    layer(x).sum().backward()  # and the next one is as ever
-    native(x).sum().backward()
-    agree(found(layer), found(native))
 
 
 class Drawing(nn.Layer):

@@ -22,7 +22,6 @@ from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecu
 import paddle_ngraph
 from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
 from paddle_ngraph.frontends.dynamic.lazy import capture
-from paddle_ngraph.frontends.to_static import gradients as hook_of_gradients
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock
 from tests.clocks import Clock
@@ -59,7 +58,6 @@ def dynamic(monkeypatch) -> Iterator[None]:
     """Trials have no time limit."""
     monkeypatch.setattr(SETTINGS, "max_tuning_time_share", float("inf"))
     monkeypatch.setattr(dynamic_hook, "_tuning_slot", dynamic_hook._TuningSlot())
-    monkeypatch.setattr(hook_of_gradients, "_has_differentiated_twice", False)
     with dynamic_mode():
         yield
     dynamic_hook.switch(False)
@@ -338,43 +336,6 @@ def test_side_effects_of_training_run_once(act, always_pays):
     if act is samples:
         pytest.skip("the numbers of random and numpy.random are no one's to seed here")
     both(scenario, runs=0 if act is counts else 2, dynamic="training")
-
-
-def penalized(layer: Any, x: Any) -> Any:
-    y = layer(x)
-    (gradient,) = paddle.grad(y.sum(), x, create_graph=True)
-    (gradient.square().sum() + y.mean()).backward()
-    return y
-
-
-def test_layers_differentiated_twice_fall_back(always_pays):
-    def scenario():
-        layer, x = made(mlp), inputs(mlp)
-        x.stop_gradient = False
-        found = [[penalized(layer, x), gradients(layer), x.grad] for _ in range(20)]
-        return [found, asked(layer)]
-
-    before = paddle_ngraph.stats()["engine_runs"]
-    both(scenario, runs=9, dynamic="training")
-    assert paddle_ngraph.stats()["engine_runs"] - before <= 14, "those that infer"
-
-
-def test_later_double_differentiation_warns_and_falls_back(always_pays):
-    layer, native, x = made(mlp), made(mlp), inputs(mlp)
-    x.stop_gradient = False
-    paddle_ngraph.enable(dynamic="training")
-    for _ in range(20):
-        layer(x).sum().backward()
-    assert paddle_ngraph.stats()["engine_runs"] > 0
-    with pytest.raises(paddle_ngraph.NgraphError, match=r"use enable\(dynamic=True\)"):
-        penalized(layer, x)
-    runs = paddle_ngraph.stats()["engine_runs"]
-    layer.clear_gradients(), x.clear_gradient()
-    results = [penalized(layer, x), gradients(layer), x.grad.clone()]
-    assert paddle_ngraph.stats()["engine_runs"] == runs
-    paddle_ngraph.disable()
-    x.clear_gradient()
-    agree(results, [penalized(native, x), gradients(native), x.grad])
 
 
 def test_backward_passes_that_are_repeated(always_pays):

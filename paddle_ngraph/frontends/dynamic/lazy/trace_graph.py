@@ -360,6 +360,7 @@ class TraceStage:
         self._reads = {value for call in spec.calls for value in call.reads}
         self._inputs = sorted(self._reads - computed)
         self.trains = bool(self._differentiable_outputs)
+        self._samples = any(call.is_stochastic for call in spec.calls)
         self._fed_inputs = [
             v for v in self._inputs if self.trains or not spec.metas[v].is_parameter
         ]
@@ -374,6 +375,7 @@ class TraceStage:
 
     def run(self, program: _TraceProgram, values: dict[int, Any]) -> None:
         """Runs the program of a stage, and adds the values that it computes to ``values``."""
+        random_state = paddle.get_rng_state("cpu") if self._samples and self.trains else None
         # Gradients are on exactly if they were on when the user's calls were captured.
         with gradients_enabled(self.trains):
             inputs = [self._input(values, value_id) for value_id in self._fed_inputs]
@@ -381,7 +383,7 @@ class TraceStage:
                 results = program.layer.sot_call(inputs)
         if program.gradients is not None and (scope := scope_pool.latest()) is not None:
             program.scopes[scope.raw_address()] = scope
-            program.gradients.attach(inputs, results, scope)
+            results = program.gradients.attach(inputs, results, scope, random_state)
         values.update(zip(self._outputs, results))
 
     def _input(self, values: dict[int, Any], value_id: int) -> Any:
@@ -446,7 +448,47 @@ class TraceStage:
         positions = self._index_values()
         read = [at for at, value_id in enumerate(self._fed_inputs) if value_id in positions]
         computed = [at for at, value_id in enumerate(self._outputs) if value_id in positions]
-        return gradients.Gradients(layer, read, computed)
+        return gradients.Gradients(
+            layer, read, computed, self._written_positions(), self._recompute
+        )
+
+    def _written_positions(self) -> list[int]:
+        """Returns the indices of the inputs that a call writes, such as running statistics."""
+        written = {at for call in self.calls if call.writes for at in call.views.values()}
+        return [at for at, value_id in enumerate(self._fed_inputs) if value_id in written]
+
+    def _recompute(self, inputs: Sequence[Any], random_state: Any) -> list[Any]:
+        """Has Paddle compute the outputs of an earlier run of a trained stage, call by call.
+
+        Random numbers are those of the run, and the random generators and the running statistics
+        are left as they are.
+
+        Args:
+            inputs: The inputs of the run.
+            random_state: The state of the random generators before the run, if it samples.
+        """
+        values = dict(zip(self._fed_inputs, inputs))
+        for at in self._written_positions():
+            values[self._fed_inputs[at]] = inputs[at].detach().clone()
+        frozen = [v for v in self._differentiable_inputs if values[v].stop_gradient]
+        current_state = paddle.get_rng_state("cpu")
+        try:
+            if random_state is not None:
+                paddle.set_rng_state(random_state, "cpu")
+            # Calls under mixed precision are not captured; nor was a parameter frozen at that time.
+            for value_id in frozen:
+                _core.set_stop_gradient(values[value_id], False)
+            with paddle.amp.auto_cast(enable=False):
+                for call in self.calls:
+                    if call.name == "stop_gradient":  # not of the tensor itself, which users have
+                        bind(call.result, values[call.reads[0]].detach(), values)
+                    else:
+                        call_eagerly(call, values)
+        finally:
+            for value_id in frozen:
+                _core.set_stop_gradient(values[value_id], True)
+            paddle.set_rng_state(current_state, "cpu")
+        return [values[value_id] for value_id in self._outputs]
 
     def _index_values(self) -> set[int]:
         """Returns the tensors in subscripts, which the gradient of ``x[at]`` reads again.

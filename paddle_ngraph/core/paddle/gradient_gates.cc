@@ -1,0 +1,47 @@
+#include "core/paddle/gradient_gates.h"
+
+#include "core/paddle/capture.h"
+#include "core/paddle/python_tensors.h"
+
+// Declares functions of Paddle's autograd, whose headers are not in its wheel.
+namespace egr {
+
+class GradNodeBase {
+ public:
+  // Sets the node to which the gradient of input `slot` goes on: that of `input`.
+  void SetGradOutMeta(const paddle::Tensor& input, size_t slot);
+};
+
+class EagerUtils {
+ public:
+  static std::shared_ptr<GradNodeBase> grad_node(const paddle::Tensor& tensor);
+};
+
+}  // namespace egr
+
+namespace paddle_ngraph {
+
+GradientGates::GradientGates(const pybind11::list& views) {
+  for (const auto& view : views) {
+    nodes_.push_back(egr::EagerUtils::grad_node(tensor_of(view.ptr())));
+  }
+}
+
+std::vector<uintptr_t> GradientGates::addresses() const {
+  std::vector<uintptr_t> addresses;
+  for (const auto& node : nodes_) {
+    addresses.push_back(reinterpret_cast<uintptr_t>(node.lock().get()));
+  }
+  return addresses;
+}
+
+void GradientGates::redirect(const pybind11::function& compute_sources) const {
+  const NoCapture none;
+  const pybind11::list sources = compute_sources();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const auto node = nodes_[i].lock();
+    if (node) node->SetGradOutMeta(tensor_of(pybind11::object(sources[i]).ptr()), 0);
+  }
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,35 @@
+// Autograd nodes through which gradients enter a graph, and which can be redirected.
+#pragma once
+
+#include <pybind11/pytypes.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "paddle/phi/api/include/tensor.h"
+
+namespace egr {
+class GradNodeBase;
+}
+
+namespace paddle_ngraph {
+
+// The autograd nodes of tensors, each of which is a view of a result of a graph. The nodes are not
+// retained: a node that has no tensor and no later node is destroyed.
+class GradientGates {
+ public:
+  explicit GradientGates(const pybind11::list& views);
+
+  // The addresses of the nodes; 0 for a node that was destroyed.
+  std::vector<uintptr_t> addresses() const;
+
+  // From now on the gradient that reaches the node of view i goes on to tensor i of the list that
+  // `compute_sources` returns. Operators that `compute_sources` calls are not captured.
+  void redirect(const pybind11::function& compute_sources) const;
+
+ private:
+  std::vector<std::weak_ptr<egr::GradNodeBase>> nodes_;
+};
+
+}  // namespace paddle_ngraph
