@@ -10,7 +10,6 @@ not matter.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
