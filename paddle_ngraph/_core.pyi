@@ -128,7 +128,7 @@ class Reason:
     HOOKS: Reason
     FILES_CHANGED: Reason
     ENGINE_FAILED: Reason
-    SECOND_DERIVATIVES: Reason
+    IN_BACKWARD: Reason
     INNER_LAYERS: Reason
     TIMING: Reason
     BUDGET: Reason

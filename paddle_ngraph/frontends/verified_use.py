@@ -18,6 +18,7 @@ from paddle_ngraph.frontends.saved_models import saved_model
 from paddle_ngraph.frontends.to_static import hook as to_static_hook
 from paddle_ngraph.paddle_private.names import convert_dtype
 from paddle_ngraph.partitioning import background_compile
+from paddle_ngraph.utils import signals
 from paddle_ngraph.verification import checks
 
 # Calls of a function that is compiled here: the first one runs by Paddle, the second compiles.
@@ -77,13 +78,15 @@ def verify_model(
             executor.run(program, feed=feed, fetch_list=fetches, scope=scope)
 
     flags.set("use_ngraph", False)
-    try:
-        run()
-    except Exception as error:
-        raise NgraphError(
-            f"Paddle itself cannot run the model with these inputs "
-            f"({saved_model.last_line(error)}): give others by --shapes or --inputs"
-        ) from error
+    with signals.recognized_signals():
+        try:
+            run()
+        except Exception as error:
+            signals.raise_if_from_outside(error)
+            raise NgraphError(
+                f"Paddle itself cannot run the model with these inputs "
+                f"({saved_model.last_line(error)}): give others by --shapes or --inputs"
+            ) from error
     with _verifying() as log:
         run()
     return log

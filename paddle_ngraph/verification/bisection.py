@@ -22,6 +22,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     CONSTANTS,
     INITIAL_VALUES,
 )
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import DTYPES
 from paddle_ngraph.verification.comparison import Difference, SubgraphRun, compare
 from paddle_ngraph.verification.evaluation import (
@@ -74,10 +75,11 @@ def random_difference() -> Difference:
 def locate(run: SubgraphRun, wrong: Difference) -> Located:
     """Finds the operator by which a result becomes wrong."""
     op = _producer(run.graph, wrong.tensor)
-    try:
-        return _Search(run, wrong).locate()
-    except Exception as error:  # a kernel that cannot run alone, for example
-        return Located(op, f"{_named(op)}, not narrowed: {summarized(str(error))}")
+    with signals.own_errors():
+        try:
+            return _Search(run, wrong).locate()
+        except Exception as error:  # a kernel that cannot run alone, for example
+            return Located(op, f"{_named(op)}, not narrowed: {summarized(str(error))}")
 
 
 def in_order(graph: Graph, differences: Iterable[Difference]) -> list[Difference]:

@@ -13,6 +13,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.errors import printable, summarized
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.paddle_private.protocols import Tensor
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 from paddle_ngraph.verification import reproducer
@@ -162,13 +163,14 @@ def check_run(text: str, given: list[Tensor], found: list[Tensor], random: Any) 
         found: Copies of outputs and new states.
         random: The random generator before the run.
     """
-    try:
-        subject = _subjects.get_or_create(text, lambda: _Subject(Graph.from_string(text)))
-        _check(subject, SubgraphRun(subject.graph, given, random, text), found)
-    except Exception as error:  # the user's run has succeeded, and goes on
-        reason = printable(summarized(str(error))) or type(error).__name__
-        with _lock:
-            log.unchecked[reason] = log.unchecked.get(reason, 0) + 1
+    with signals.own_errors():
+        try:
+            subject = _subjects.get_or_create(text, lambda: _Subject(Graph.from_string(text)))
+            _check(subject, SubgraphRun(subject.graph, given, random, text), found)
+        except Exception as error:  # the user's run has succeeded, and goes on
+            reason = printable(summarized(str(error))) or type(error).__name__
+            with _lock:
+                log.unchecked[reason] = log.unchecked.get(reason, 0) + 1
 
 
 def _check(subject: _Subject, run: SubgraphRun, found: list[Tensor]) -> None:

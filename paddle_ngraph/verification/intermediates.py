@@ -10,6 +10,7 @@ import numpy as np
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.partitioning.analysis.block_view import CONSTANTS
+from paddle_ngraph.utils import signals
 from paddle_ngraph.verification.bisection import cut
 from paddle_ngraph.verification.comparison import SubgraphRun
 from paddle_ngraph.verification.evaluation import Evaluation, array_of, read_by, results_of
@@ -53,14 +54,15 @@ def intermediates(run: SubgraphRun) -> list[Intermediate]:
     """
     ops = [op for op in run.graph.ops if op.type not in CONSTANTS]
     whole = run.of(cut(run.graph, ops), {})
-    try:
-        engine, _ = whole.by_new_function()
-        with run.replaying():
-            native = Evaluation(run.graph, widens=False).run(run.given)
-        with run.replaying():
-            exact = Evaluation(run.graph, widens=True).run(run.given)
-    except Exception as error:
-        raise NgraphError(f"the operators cannot be run one by one: {error}") from error
+    with signals.own_errors():
+        try:
+            engine, _ = whole.by_new_function()
+            with run.replaying():
+                native = Evaluation(run.graph, widens=False).run(run.given)
+            with run.replaying():
+                exact = Evaluation(run.graph, widens=True).run(run.given)
+        except Exception as error:
+            raise NgraphError(f"the operators cannot be run one by one: {error}") from error
     producers = {spec.id: op for op in run.graph.ops for spec in results_of(op)}
     return [
         Intermediate(

@@ -23,6 +23,7 @@ from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.frontends.to_static import hook as to_static_hook
 from paddle_ngraph.partitioning import program_pass
 from paddle_ngraph.settings import SETTINGS
+from paddle_ngraph.utils import signals
 from tests.core.test_events import assert_sums
 from tests.dynamic import dynamic_mode
 from tests.frontends.predictor import test_hook as models
@@ -358,6 +359,15 @@ def capture_whose_build_fails(life: Life) -> Any:
     return captured(life, paddle.tanh)
 
 
+@provokes(_core.Reason.SIGNAL)
+def capture_whose_build_is_abandoned(life: Life) -> Any:
+    def abandon(_: Any) -> None:
+        raise signals.Abandoned
+
+    life.patch.setattr(trace_graph.TraceStage, "_build", abandon)
+    return captured(life, paddle.tanh)
+
+
 @provokes(_core.Reason.OTHER_THREAD)
 def capture_while_another_thread_trains(life: Life) -> Any:
     life.patch.setattr(trace_graph, "_may_train", lambda: False)
@@ -435,10 +445,10 @@ def dynamic_whose_inner_layers_are_tuned(life: Life) -> Any:
     return called(layer, life.n)
 
 
-@provokes(_core.Reason.SECOND_DERIVATIVES)
-def dynamic_after_second_derivatives(life: Life) -> None:
+@provokes(_core.Reason.IN_BACKWARD)
+def dynamic_in_a_backward_pass(life: Life) -> None:
     """Only the outermost layer counts."""
-    life.patch.setattr(gradients, "_has_differentiated_twice", True)
+    life.patch.setattr(gradients._backward, "depth", 1)
     called(nn.Sequential(Tanh(), Tanh()), life.n, training=True)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import paddle
 import pytest
 
 from tests.fuzz.check import Mismatch
@@ -21,6 +22,7 @@ def life() -> Iterator[LayerLife]:
     life = LayerLife()
     yield life
     life.close()
+    paddle.set_grad_enabled(True)
 
 
 def _trained(life: LayerLife, how: str = "compile") -> None:
@@ -50,8 +52,6 @@ def test_the_engine_runs_in_a_life(life: LayerLife, how: str) -> None:
 def test_differences_of_the_engine_side_are_found(
     monkeypatch: pytest.MonkeyPatch, life: LayerLife, what: str
 ) -> None:
-    import paddle
-
     original = Engine.take
 
     def take(self: Engine, step: str, arguments: dict[str, Any]) -> Any:

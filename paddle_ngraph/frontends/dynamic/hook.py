@@ -70,7 +70,7 @@ _SHAPE_TRIALS = cache_of_each(
 )
 _INNER_LAYERS, _BUDGET = int(_core.Reason.INNER_LAYERS), int(_core.Reason.BUDGET)
 _SLOWER, _TIMING = int(_core.Reason.SLOWER), int(_core.Reason.TIMING)
-_SECOND_DERIVATIVES = int(_core.Reason.SECOND_DERIVATIVES)
+_IN_BACKWARD = int(_core.Reason.IN_BACKWARD)
 _is_on = False
 _trains = False  # whether calls that compute gradients are compiled, too
 _is_in_outermost_layer = ThreadLocal(False)
@@ -167,7 +167,7 @@ def _run_untuned(original: Callable[..., Any], layer: Any, inputs: Any, kwargs: 
         with _is_untuned.overridden(True):
             return original(layer, *inputs, **kwargs)
     finally:
-        _core.record_event(_SECOND_DERIVATIVES, 0, start)
+        _core.record_event(_IN_BACKWARD, 0, start)
 
 
 class _LayerTuner:

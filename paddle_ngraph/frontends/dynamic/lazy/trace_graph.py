@@ -181,7 +181,7 @@ class TraceGraph:
     def _build(
         self, values: dict[int, Any]
     ) -> list[tuple[TraceStage | TracedCall, _TraceProgram | None]] | int:
-        """Builds the programs of all stages, and returns :meth:`_steps`, or the reason against them.
+        """Builds the programs of all stages, and returns :meth:`_steps`, or a reason.
 
         If a signal arrives, this call runs natively, and the next one builds what is missing.
         """
