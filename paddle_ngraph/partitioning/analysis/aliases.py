@@ -215,9 +215,8 @@ class _Survey:
                 self._link(op)
             self._define(op, path)
             for operand, result in overwritten(op):
-                self._variables.unite(value_id(operand), value_id(result))
+                self._unite(value_id(operand), value_id(result))
                 for member in _members(operand):
-                    self._memory.unite(value_id(member), value_id(result))
                     self._writes.append(_Write(value_id(member), self._now, path))
 
     def _define(self, op: Operation, path: _Path) -> None:
@@ -252,8 +251,7 @@ class _Survey:
                 for member, result in zip(members, results):
                     self._unite(value_id(member), value_id(result))
         elif op.name() == "builtin.slice" or may_share(op):
-            first, *others = [m for value in (*operands, *results) for m in _members(value)]
-            self._share(first, *others)
+            self._share(*(m for value in (*operands, *results) for m in _members(value)))
 
     def _unite(self, first: str, second: str) -> None:
         self._variables.unite(first, second)
@@ -286,9 +284,9 @@ class _Survey:
                     self._share(value, result, *args[number : number + 1])
         self._now += 1
 
-    def _share(self, first: Value, *others: Value) -> None:
-        for other in others:
-            self._memory.unite(value_id(first), value_id(other))
+    def _share(self, *values: Value) -> None:
+        for value in values[1:]:
+            self._memory.unite(value_id(values[0]), value_id(value))
 
     def _is_fresh(self, value: Value, yielded: Iterable[Value], inside: _Path) -> bool:
         """Whether a block yields memory that it has itself created, and yields it once.
