@@ -303,7 +303,7 @@ def test_unobserved_writes_are_converted() -> None:
 
 
 def test_states_of_a_subgraph_are_separate_memory() -> None:
-    """They are members of one list, which an engine operator overwrites."""
+    """The members of a list that an engine operator overwrites are no aliases of each other."""
 
     def build() -> Any:
         layers = paddle.nn.Sequential(paddle.nn.Linear(3, 4), paddle.nn.Linear(4, 1))
