@@ -199,7 +199,7 @@ class _Survey:
         loops = {op for op, _ in write.path}
         present = [vid for vid in variable if self._moved.get(vid, set()).isdisjoint(loops)]
         is_defined = any(self._defined.get(vid, 0) < write.time for vid in present)
-        return is_defined and any(self._used.get(vid, -1) >= since for vid in variable)
+        return is_defined and any(self._used.get(vid, -1) > since for vid in variable)
 
     # The walk.
 
@@ -251,7 +251,12 @@ class _Survey:
                 for member, result in zip(members, results):
                     self._unite(value_id(member), value_id(result))
         elif op.name() == "builtin.slice" or may_share(op):
-            self._share(*(m for value in (*operands, *results) for m in _members(value)))
+            read = [member for operand in operands for member in _members(operand)]
+            for result in results:
+                similar = (
+                    each for each in read if is_known(op.name()) or _is_similar(each, result)
+                )
+                self._share(result, *similar)
 
     def _unite(self, first: str, second: str) -> None:
         self._variables.unite(first, second)
@@ -299,6 +304,15 @@ class _Survey:
         ) == 1 and not any(
             self._crosses(vid, inside) or self._used.get(vid) == math.inf for vid in members
         )
+
+
+def _is_similar(operand: Value, result: Value) -> bool:
+    """Whether a result may be an operand that a custom operator returns, by dtype and shape."""
+    if not (operand.is_dense_tensor_type() and result.is_dense_tensor_type()):
+        return True
+    first, second = list(operand.shape), list(result.shape)
+    is_same_size = min((*first, *second), default=0) >= 0 and math.prod(first) == math.prod(second)
+    return operand.dtype == result.dtype and (first == second or is_same_size)
 
 
 def _members(value: Value) -> Iterator[Value]:
