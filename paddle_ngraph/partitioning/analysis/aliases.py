@@ -68,7 +68,7 @@ class Aliases:
         self._observed: dict[str, str] = {}
         self._lasting: set[str] = set()
         if _may_observe(outermost):
-            survey = _Survey(outermost)
+            survey = _MemorySurvey(outermost)
             for members in survey.observed():
                 self._observed.update(dict.fromkeys(members, members[0]))
                 if any(survey.is_lasting(member) for member in members):
@@ -110,8 +110,8 @@ def _may_observe(outermost: Block) -> bool:
     return False
 
 
-class _Partition:
-    """Disjoint sets of variables."""
+class _DisjointSets:
+    """Disjoint sets of values, that can be united."""
 
     def __init__(self) -> None:
         self._sets: dict[str, list[str]] = {}
@@ -128,7 +128,7 @@ class _Partition:
             self._sets.update(dict.fromkeys(small, large))
 
 
-class _Write(NamedTuple):
+class _WriteAt(NamedTuple):
     """A write to a variable in place, at a time, in the blocks of ``path``."""
 
     vid: str
@@ -136,17 +136,17 @@ class _Write(NamedTuple):
     path: _Path
 
 
-class _Survey:
+class _MemorySurvey:
     """A walk through all operators of a program in program order, which is their time."""
 
     def __init__(self, outermost: Block) -> None:
-        self._variables = _Partition()  # values that are one variable
-        self._memory = _Partition()  # values that may share memory
+        self._variables = _DisjointSets()  # values that are one variable
+        self._memory = _DisjointSets()  # values that may share memory
         self._homes: dict[str, _Path] = {}  # the blocks around the definition of a value
         self._args: set[str] = set()
         self._defined: dict[str, int] = {}
         self._used: dict[str, float] = {}  # the time of the last use
-        self._writes: list[_Write] = []
+        self._writes: list[_WriteAt] = []
         self._begins: dict[int, int] = {}  # when a loop begins
         # For initial values, the loops whose iterations move them: such a value has no other name,
         # and the body does not capture it.
@@ -178,7 +178,7 @@ class _Survey:
         """Whether a value is a variable of the scope."""
         return self._used.get(vid) == math.inf
 
-    def _begin(self, write: _Write, members: list[str]) -> int:
+    def _begin(self, write: _WriteAt, members: list[str]) -> int:
         """The time after which uses follow a write: in a loop, uses before it follow it, too.
 
         Not if the memory belongs to one iteration.
@@ -194,7 +194,7 @@ class _Survey:
         home = self._homes.get(vid, ())
         return home[: len(inside)] != inside or (vid in self._args and home == inside)
 
-    def _is_in_use(self, variable: list[str], write: _Write, since: int) -> bool:
+    def _is_in_use(self, variable: list[str], write: _WriteAt, since: int) -> bool:
         """Whether a variable is defined before a write, and used after a time."""
         loops = {op for op, _ in write.path}
         present = [vid for vid in variable if self._moved.get(vid, set()).isdisjoint(loops)]
@@ -217,7 +217,7 @@ class _Survey:
             for operand, result in overwritten(op):
                 self._unite(value_id(operand), value_id(result))
                 for member in _members(operand):
-                    self._writes.append(_Write(value_id(member), self._now, path))
+                    self._writes.append(_WriteAt(value_id(member), self._now, path))
 
     def _define(self, op: Operation, path: _Path) -> None:
         for value in op.results():
