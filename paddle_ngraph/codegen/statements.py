@@ -16,6 +16,7 @@ from paddle_ngraph.codegen.kernels import PhiKernel
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import CPU, Graph
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
+from paddle_ngraph.partitioning.analysis.aliases import OVERWRITES_SHARED, Aliases
 from paddle_ngraph.partitioning.analysis.block_view import (
     CONSTANTS,
     FETCH,
@@ -26,7 +27,11 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     is_engine,
     scope_name,
 )
-from paddle_ngraph.partitioning.analysis.operator_kinds import pairs_in_place
+from paddle_ngraph.partitioning.analysis.operator_kinds import (
+    overwritten,
+    pairs_in_place,
+    value_id,
+)
 
 # Operators that the runtime (run.h) computes: the bookkeeping of control flow, on int64. In the
 # engine these fall back to Paddle, since the engine has no 64-bit arithmetic.
@@ -404,6 +409,8 @@ class _CppProgramBuilder:
 
     def add_block(self, block: Block, outer: _CppScope | None, role: str) -> _CppScope:
         """Translates a block and its sub-blocks to statements; returns the scope of the block."""
+        if outer is None:
+            self._aliases = Aliases(block)
         scope = _CppScope(CppBlock(len(self._scopes), role), outer)
         self._scopes.append(scope)
         for value in block.args():
@@ -591,6 +598,8 @@ class _CppProgramBuilder:
         scope.block.statements.append(SetVariable(outliving.target.name, value))
 
     def _fallback(self, scope: _CppScope, op: Operation) -> None:
+        if any(self._aliases.is_observed(value_id(operand)) for operand, _ in overwritten(op)):
+            raise NotExpressible(OVERWRITES_SHARED)
         operator = op.name().removeprefix("pd_op.").removesuffix("_")
         operands = [[scope.find(v) for v in self._tensors(scope, v)] for v in op.operands_source()]
         read = [variable for members in operands for variable in members]

@@ -1004,6 +1004,19 @@ def of_complex_numbers():
     return paddle.abs(paddle.fft.fft(chain()))
 
 
+def two_names_of_a_memory():
+    variable = chain()
+    other = paddle._C_ops.share_data(variable)
+    paddle._C_ops.add_(other, paddle.ones([4]))
+    return variable * 2.0
+
+
+def test_writes_under_another_name_are_refused(tmp_path):
+    program = Program(two_names_of_a_memory)
+    with pytest.raises(NgraphError, match=r"add_ .* memory that another variable shares"):
+        generate_native(program.main, tmp_path / "out", program.fetches, scope=program.scope)
+
+
 @pytest.mark.parametrize(
     ("build", "operator", "reason"),
     [

@@ -68,7 +68,7 @@ class Aliases:
         self._observed: dict[str, str] = {}
         self._lasting: set[str] = set()
         if _may_observe(outermost):
-            survey = _Survey(outermost)
+            survey = _MemorySurvey(outermost)
             for members in survey.observed():
                 self._observed.update(dict.fromkeys(members, members[0]))
                 if any(survey.is_lasting(member) for member in members):
@@ -110,8 +110,8 @@ def _may_observe(outermost: Block) -> bool:
     return False
 
 
-class _Partition:
-    """Disjoint sets of variables."""
+class _DisjointSets:
+    """Disjoint sets of values, that can be united."""
 
     def __init__(self) -> None:
         self._sets: dict[str, list[str]] = {}
@@ -128,7 +128,7 @@ class _Partition:
             self._sets.update(dict.fromkeys(small, large))
 
 
-class _Write(NamedTuple):
+class _WriteAt(NamedTuple):
     """A write to a variable in place, at a time, in the blocks of ``path``."""
 
     vid: str
@@ -136,17 +136,17 @@ class _Write(NamedTuple):
     path: _Path
 
 
-class _Survey:
+class _MemorySurvey:
     """A walk through all operators of a program in program order, which is their time."""
 
     def __init__(self, outermost: Block) -> None:
-        self._variables = _Partition()  # values that are one variable
-        self._memory = _Partition()  # values that may share memory
+        self._variables = _DisjointSets()  # values that are one variable
+        self._memory = _DisjointSets()  # values that may share memory
         self._homes: dict[str, _Path] = {}  # the blocks around the definition of a value
         self._args: set[str] = set()
         self._defined: dict[str, int] = {}
         self._used: dict[str, float] = {}  # the time of the last use
-        self._writes: list[_Write] = []
+        self._writes: list[_WriteAt] = []
         self._begins: dict[int, int] = {}  # when a loop begins
         # For initial values, the loops whose iterations move them: such a value has no other name,
         # and the body does not capture it.
@@ -178,7 +178,7 @@ class _Survey:
         """Whether a value is a variable of the scope."""
         return self._used.get(vid) == math.inf
 
-    def _begin(self, write: _Write, members: list[str]) -> int:
+    def _begin(self, write: _WriteAt, members: list[str]) -> int:
         """The time after which uses follow a write: in a loop, uses before it follow it, too.
 
         Not if the memory belongs to one iteration.
@@ -194,12 +194,12 @@ class _Survey:
         home = self._homes.get(vid, ())
         return home[: len(inside)] != inside or (vid in self._args and home == inside)
 
-    def _is_in_use(self, variable: list[str], write: _Write, since: int) -> bool:
+    def _is_in_use(self, variable: list[str], write: _WriteAt, since: int) -> bool:
         """Whether a variable is defined before a write, and used after a time."""
         loops = {op for op, _ in write.path}
         present = [vid for vid in variable if self._moved.get(vid, set()).isdisjoint(loops)]
         is_defined = any(self._defined.get(vid, 0) < write.time for vid in present)
-        return is_defined and any(self._used.get(vid, -1) >= since for vid in variable)
+        return is_defined and any(self._used.get(vid, -1) > since for vid in variable)
 
     # The walk.
 
@@ -215,10 +215,9 @@ class _Survey:
                 self._link(op)
             self._define(op, path)
             for operand, result in overwritten(op):
-                self._variables.unite(value_id(operand), value_id(result))
+                self._unite(value_id(operand), value_id(result))
                 for member in _members(operand):
-                    self._memory.unite(value_id(member), value_id(result))
-                    self._writes.append(_Write(value_id(member), self._now, path))
+                    self._writes.append(_WriteAt(value_id(member), self._now, path))
 
     def _define(self, op: Operation, path: _Path) -> None:
         for value in op.results():
@@ -252,8 +251,12 @@ class _Survey:
                 for member, result in zip(members, results):
                     self._unite(value_id(member), value_id(result))
         elif op.name() == "builtin.slice" or may_share(op):
-            first, *others = [m for value in (*operands, *results) for m in _members(value)]
-            self._share(first, *others)
+            read = [member for operand in operands for member in _members(operand)]
+            for result in results:
+                similar = (
+                    each for each in read if is_known(op.name()) or _is_similar(each, result)
+                )
+                self._share(result, *similar)
 
     def _unite(self, first: str, second: str) -> None:
         self._variables.unite(first, second)
@@ -286,9 +289,9 @@ class _Survey:
                     self._share(value, result, *args[number : number + 1])
         self._now += 1
 
-    def _share(self, first: Value, *others: Value) -> None:
-        for other in others:
-            self._memory.unite(value_id(first), value_id(other))
+    def _share(self, *values: Value) -> None:
+        for value in values[1:]:
+            self._memory.unite(value_id(values[0]), value_id(value))
 
     def _is_fresh(self, value: Value, yielded: Iterable[Value], inside: _Path) -> bool:
         """Whether a block yields memory that it has itself created, and yields it once.
@@ -301,6 +304,15 @@ class _Survey:
         ) == 1 and not any(
             self._crosses(vid, inside) or self._used.get(vid) == math.inf for vid in members
         )
+
+
+def _is_similar(operand: Value, result: Value) -> bool:
+    """Whether a result may be an operand that a custom operator returns, by dtype and shape."""
+    if not (operand.is_dense_tensor_type() and result.is_dense_tensor_type()):
+        return True
+    first, second = list(operand.shape), list(result.shape)
+    is_same_size = min((*first, *second), default=0) >= 0 and math.prod(first) == math.prod(second)
+    return operand.dtype == result.dtype and (first == second or is_same_size)
 
 
 def _members(value: Value) -> Iterator[Value]:

@@ -16,7 +16,12 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.partitioning.analysis.block_view import mark_sequential
+from paddle_ngraph.partitioning.analysis.aliases import Aliases
+from paddle_ngraph.partitioning.analysis.block_view import (
+    blocks_outermost_first,
+    is_engine,
+    mark_sequential,
+)
 from tests.ops.test_control_flow import while_loop
 from tests.programs import Program, floats
 from tests.zips import zip_equal
@@ -267,7 +272,7 @@ def test_a_parameter_is_written_under_another_name() -> None:
     def build() -> Any:
         x, kept = feed(), parameter()
         given()
-        ops.add_(kept.detach(), paddle.full(SHAPE, 0.5))
+        ops.add_(ops.share_data(kept), paddle.full(SHAPE, 0.5))
         return paddle.exp(x) * kept
 
     assert check(build, "kept")
@@ -295,3 +300,19 @@ def test_unobserved_writes_are_converted() -> None:
 
     assert not paddle_ngraph.explain(Program(build).main).native
     assert check(build)
+
+
+def test_states_of_a_subgraph_are_separate_memory() -> None:
+    """The members of a list that an engine operator overwrites are no aliases of each other."""
+
+    def build() -> Any:
+        layers = paddle.nn.Sequential(paddle.nn.Linear(3, 4), paddle.nn.Linear(4, 1))
+        loss = paddle.mean(paddle.square(layers(feed())))
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        return paddle.static.nn.cond(given(), lambda: paddle.static.Print(loss), lambda: loss)
+
+    program = Program(build)
+    transpiled, _ = paddle_ngraph.transpile(program.main, program.fetches)
+    blocks = list(blocks_outermost_first(transpiled))
+    assert len(blocks) == 3 and any(is_engine(op.name()) for op in blocks[0].ops)
+    assert not Aliases(blocks[0])
