@@ -41,6 +41,9 @@ _SHARING_NAMES = (
 )
 SHARING = frozenset(f"pd_op.{name}{end}" for name in _SHARING_NAMES.split() for end in ("", "_"))
 
+# Types of operators whose results share memory with each other, but with no operand: a copy.
+_COPYING_TO_SHARED = frozenset({"pd_op.coalesce_tensor", "pd_op.coalesce_tensor_"})
+
 # The reason against operators that overwrite observed memory.
 OVERWRITES_SHARED = "it overwrites memory that another variable shares"
 
@@ -250,6 +253,10 @@ class _MemorySurvey:
             if len(members) == len(results):
                 for member, result in zip(members, results):
                     self._unite(value_id(member), value_id(result))
+            else:
+                self._share(*operands, *results)
+        elif op.name() in _COPYING_TO_SHARED:
+            self._share(*results)
         elif op.name() == "builtin.slice" or may_share(op):
             read = [member for operand in operands for member in _members(operand)]
             for result in results:

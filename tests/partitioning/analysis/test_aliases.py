@@ -316,3 +316,29 @@ def test_states_of_a_subgraph_are_separate_memory() -> None:
     blocks = list(blocks_outermost_first(transpiled))
     assert len(blocks) == 3 and any(is_engine(op.name()) for op in blocks[0].ops)
     assert not Aliases(blocks[0])
+
+
+def test_coalesced_operands_are_copied() -> None:
+    def build() -> Any:
+        x = feed()
+        one, two = x * 1.0, x * 2.0
+        results, _ = ops.coalesce_tensor(
+            [one, two], paddle.float32, True, False, False, 0.0, False, -1, -1, [], []
+        )
+        return [ops.scale_(one, 3.0, 0.0, True) * two, results[1] * 1.0]
+
+    assert not paddle_ngraph.explain(Program(build).main).native
+    assert check(build)
+
+
+def test_coalesced_results_share_memory() -> None:
+    def build() -> Any:
+        x = feed()
+        results, whole = ops.coalesce_tensor(
+            [x * 1.0, x * 2.0], paddle.float32, True, False, False, 0.0, False, -1, -1, [], []
+        )
+        before = whole * 1.0
+        written = ops.scale_(results[1], 3.0, 0.0, True)
+        return [before, written * 1.0, whole * 1.0]
+
+    assert check(build)
