@@ -112,7 +112,7 @@ class Reason:
     OUT_OF_MEMORY: Reason
     NOT_BUILT: Reason
     RUN_FAILED: Reason
-    REFUSED: Reason
+    NOT_CONVERTIBLE: Reason
     COST_RULE: Reason
     EMPTY_FEED: Reason
     LOD_FEED: Reason
