@@ -609,9 +609,10 @@ void define_events(py::module_* module) {
               "The last events: number, thread, subgraph, reason, start, nanoseconds.");
   module->def("next_program_id", &next_program_id);
   module->def(
-      "engine_graphs", [] { return Engines::instance().graphs(); },
-      py::call_guard<py::gil_scoped_release>(),
-      "The ids and graph strings of the subgraphs that have an engine.");
+      "engine_graphs",
+      [](const std::set<uint64_t>& ids) { return Engines::instance().graphs_of(ids); },
+      py::arg("ids"), py::call_guard<py::gil_scoped_release>(),
+      "The ids and graph strings of those of these subgraphs that have an engine.");
   module->def("measure_event_ns", &measure_event_ns, py::arg("count"),
               py::call_guard<py::gil_scoped_release>(), "For benchmarks: events.h.");
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from paddle_ngraph import _core, statistics
 from paddle_ngraph.conversion.denylist import subgraph_key
@@ -81,12 +80,15 @@ class History:
         self._events: dict[int, list[Event]] = {}
         for each in statistics.events():
             self._events.setdefault(each.subgraph, []).append(each)
-        # The ids of subgraphs that have an engine, by the keys of the subgraphs. A key is that of
-        # several ids if programs request different results of the subgraph.
+        for subgraph, text in _core.engine_graphs(
+            {each for each in self._events if each not in _keys}
+        ):
+            _keys.put(subgraph, subgraph_key(Graph.from_string(text)))
+        # The ids of subgraphs by their keys. A key is that of several ids if programs request
+        # different results of the subgraph.
         self._ids: dict[str, list[int]] = {}
-        for subgraph, text in _core.engine_graphs() if self._events else ():
-            if subgraph in self._events:
-                key = _keys.get_or_create(subgraph, partial(_key, text))
+        for subgraph in self._events:
+            if (key := _keys.get(subgraph)) is not None:
                 self._ids.setdefault(key, []).append(subgraph)
 
     def of_graph(self, graph: Graph | None) -> LastRuns:
@@ -99,7 +101,3 @@ class History:
     def of_program(self, program: int) -> LastRuns:
         """The last runs of a program, layer or trace cache as a whole, by its id."""
         return LastRuns.of(self._events.get(program, []) if program else [])
-
-
-def _key(text: str) -> str:
-    return subgraph_key(Graph.from_string(text))

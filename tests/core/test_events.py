@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shlex
+import shutil
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -29,6 +32,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs"),
 ]
 NUM_EVENTS = 1 << 16
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -266,7 +270,7 @@ def test_every_reason_of_subgraphs_is_tested():
 
 
 def test_the_page_lists_the_reasons():
-    page = (Path(__file__).parents[2] / "docs" / "using.md").read_text()
+    page = (ROOT / "docs" / "using.md").read_text()
     rows = [
         f"| `{each.name}` | {each.outcome} | {'subgraph' if each.is_of_subgraph else 'whole'} | "
         f"{each.sentence} |"
@@ -320,6 +324,19 @@ def test_sums_are_equal_after_the_ring_has_wrapped():
     assert len(events) <= NUM_EVENTS and events[-1].reason == "hooks"
     assert Counter(event.reason for event in events)["hooks"] == extra
     assert len(paddle_ngraph.events(3)) == 3 and paddle_ngraph.events(0) == []
+
+
+def test_no_event_is_torn(tmp_path):
+    """A program in C++: threads write while one reads, over several rounds of the ring."""
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    if shutil.which(compiler[0]) is None:
+        pytest.skip("needs a compiler")
+    sources = [ROOT / "tests/core/events.cc", ROOT / "paddle_ngraph/core/engine/events.cc"]
+    options = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread"]
+    build = [*compiler, *options, "-I", ROOT / "paddle_ngraph", *sources, "-o", tmp_path / "a"]
+    subprocess.run(build, check=True)
+    run = subprocess.run([tmp_path / "a"], capture_output=True, text=True)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
 
 
 def test_an_event_has_the_time_of_its_run():

@@ -84,7 +84,7 @@ def cannot_be_converted() -> Any:
     return paddle.erfinv(paddle.static.data("x", [-1, 4], "float32"))
 
 
-@provokes(_core.Reason.REFUSED)
+@provokes(_core.Reason.NOT_CONVERTIBLE)
 def executor_of_unknown_operators(life: Life) -> Program:
     program = Program(cannot_be_converted)
     for _ in range(life.n):
@@ -197,7 +197,7 @@ def predictor_of_small_programs(life: Life) -> Any:
     return predicted(life, models.config_of(files), models.images())
 
 
-@provokes(_core.Reason.REFUSED)
+@provokes(_core.Reason.NOT_CONVERTIBLE)
 def predictor_of_unknown_operators(life: Life) -> Any:
     def build() -> Any:
         x = paddle.static.data("x", [-1, 6], "float32")
@@ -284,7 +284,7 @@ def to_static_of_empty_inputs(life: Life) -> Any:
     return static(life, Tanh(), *[0] * life.n)
 
 
-@provokes(_core.Reason.REFUSED)
+@provokes(_core.Reason.NOT_CONVERTIBLE)
 def to_static_of_unknown_operators(life: Life) -> Any:
     return static(life, Erfinv(), *[3] * life.n)
 

@@ -65,7 +65,8 @@ void Engines::clear() {
   removed = retained_.clear();
 }
 
-std::vector<std::pair<uint64_t, std::string>> Engines::graphs() const {
+std::vector<std::pair<uint64_t, std::string>> Engines::graphs_of(
+    const std::set<uint64_t>& ids) const {
   std::vector<std::shared_ptr<NgraphEngine>> engines;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -73,7 +74,8 @@ std::vector<std::pair<uint64_t, std::string>> Engines::graphs() const {
   }
   std::vector<std::pair<uint64_t, std::string>> graphs;
   for (const auto& engine : engines) {
-    if (engine != nullptr) graphs.emplace_back(engine->subgraph_id(), engine->graph());
+    if (engine == nullptr || ids.count(engine->subgraph_id()) == 0) continue;
+    graphs.emplace_back(engine->subgraph_id(), engine->graph());
   }
   return graphs;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -32,8 +33,8 @@ class Engines {
   // Drops every retained engine that nothing else refers to.
   void clear();
 
-  // The graph strings of the engines that exist, with the ids of their subgraphs.
-  std::vector<std::pair<uint64_t, std::string>> graphs() const;
+  // The graph strings of those of these subgraphs that have an engine, with their ids.
+  std::vector<std::pair<uint64_t, std::string>> graphs_of(const std::set<uint64_t>& ids) const;
 
   // Number of engines that exist, retained or not.
   size_t size() const;

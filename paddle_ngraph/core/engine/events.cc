@@ -130,11 +130,12 @@ class Ring {
     if (before % 2 == 1 || before > 2 * number) return;
     if (!slot.version.compare_exchange_strong(before, 2 * number + 1)) return;
     const auto duration = static_cast<uint64_t>(std::clamp<int64_t>(now - start, 0, kMaxTicks));
-    slot.subgraph.store(subgraph, std::memory_order_relaxed);
-    slot.start.store(start, std::memory_order_relaxed);
+    // Released, so that a reader of any of these finds the version of a slot that is being written.
+    slot.subgraph.store(subgraph, std::memory_order_release);
+    slot.start.store(start, std::memory_order_release);
     slot.rest.store(duration << kTicksShift | uint64_t{thread % kThreads} << kThreadShift |
                         static_cast<uint64_t>(reason),
-                    std::memory_order_relaxed);
+                    std::memory_order_release);
     slot.version.store(2 * number + 2, std::memory_order_release);
   }
 
@@ -147,10 +148,9 @@ class Ring {
     for (uint64_t number = end - count; number < end; ++number) {
       const Slot& slot = slots_[number % kSize];
       if (slot.version.load(std::memory_order_acquire) != 2 * number + 2) continue;
-      const uint64_t subgraph = slot.subgraph.load(std::memory_order_relaxed);
-      const int64_t start = slot.start.load(std::memory_order_relaxed);
-      const uint64_t rest = slot.rest.load(std::memory_order_relaxed);
-      std::atomic_thread_fence(std::memory_order_acquire);
+      const uint64_t subgraph = slot.subgraph.load(std::memory_order_acquire);
+      const int64_t start = slot.start.load(std::memory_order_acquire);
+      const uint64_t rest = slot.rest.load(std::memory_order_acquire);
       if (slot.version.load(std::memory_order_relaxed) != 2 * number + 2) continue;
       events.push_back({number, static_cast<uint32_t>(rest >> kThreadShift) % kThreads, subgraph,
                         static_cast<Reason>(rest & 0xff), rate.ns_at(start),

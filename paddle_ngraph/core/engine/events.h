@@ -39,7 +39,7 @@ enum class Reason : uint8_t {
   kNotBuilt,
   kRunFailed,
   // Paddle ran a program, layer or trace.
-  kRefused,
+  kNotConvertible,
   kCostRule,
   kEmptyFeed,
   kLodFeed,
@@ -101,7 +101,7 @@ inline constexpr std::array<ReasonInfo, 49> kReasons = {{
     {Outcome::kNative, true, "out_of_memory", "the engine was out of memory"},
     {Outcome::kNative, true, "not_built", "its function could not be built"},
     {Outcome::kNative, true, "run_failed", "its function failed"},
-    {Outcome::kNative, false, "refused", "none of its operators can be converted"},
+    {Outcome::kNative, false, "not_convertible", "none of its operators can be converted"},
     {Outcome::kNative, false, "cost_rule", "its subgraphs are too small to pay off"},
     {Outcome::kNative, false, "empty_feed", "an input was empty"},
     {Outcome::kNative, false, "lod_feed", "an input had a LoD"},

@@ -71,6 +71,7 @@ _SHAPE_TRIALS = cache_of_each(
 _INNER_LAYERS, _BUDGET = int(_core.Reason.INNER_LAYERS), int(_core.Reason.BUDGET)
 _SLOWER, _TIMING = int(_core.Reason.SLOWER), int(_core.Reason.TIMING)
 _IN_BACKWARD = int(_core.Reason.IN_BACKWARD)
+_ticks, _record_event = _core.ticks, _core.record_event
 _is_on = False
 _trains = False  # whether calls that compute gradients are compiled, too
 _is_in_outermost_layer = ThreadLocal(False)
@@ -236,7 +237,12 @@ class _InferenceTuner:
             self.why_native = trial.why_native
             if trial.is_compiled:
                 return self.traces.run(original, (layer, *inputs), kwargs)
-            return self.traces.run_natively(_SLOWER, original, (layer, *inputs), kwargs)
+            # As run_natively(), inlined, since a layer may take microseconds.
+            begin = _ticks()
+            try:
+                return original(layer, *inputs, **kwargs)
+            finally:
+                _record_event(_SLOWER, self.traces.id, begin)
         owner = signature.owner(trial)
         may_compile = self._compiles_trial(signature, trial)
         is_compiled = may_compile and self._continues_tuning(owner.deferred_build_seconds)

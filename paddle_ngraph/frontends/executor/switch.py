@@ -40,7 +40,7 @@ from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
-_REFUSED, _COST_RULE = int(_core.Reason.REFUSED), int(_core.Reason.COST_RULE)
+_NOT_CONVERTIBLE, _COST_RULE = int(_core.Reason.NOT_CONVERTIBLE), int(_core.Reason.COST_RULE)
 _EMPTY_FEED, _LOD_FEED = int(_core.Reason.EMPTY_FEED), int(_core.Reason.LOD_FEED)
 _UNTRANSLATABLE = int(_core.Reason.UNTRANSLATABLE)
 _MISSING_VARIABLE, _SIGNAL = int(_core.Reason.MISSING_VARIABLE), int(_core.Reason.SIGNAL)
@@ -80,7 +80,7 @@ class SwitchedExecutor:
         # The largest size of a dynamic dimension for which the programs were rewritten; 0: any.
         self._rewritten_size = 0
         # The reason of the events of native runs while there is no rewritten plan.
-        self._unrewritten_reason = _REFUSED
+        self._unrewritten_reason = _NOT_CONVERTIBLE
         self._program_id = 0  # of events; 0: not determined yet
         self._small_runs = 0  # number of runs in which the cost model found the programs too small
         # Whether a run may write variables of the scope; ``None`` until that is determined.
@@ -305,7 +305,7 @@ class SwitchedExecutor:
         if not programs:
             self._unrewritten_reason = _UNTRANSLATABLE
         else:
-            self._unrewritten_reason = _COST_RULE if is_small else _REFUSED
+            self._unrewritten_reason = _COST_RULE if is_small else _NOT_CONVERTIBLE
         self._is_rewritten = True
 
     def _rewrite_whole_program(self) -> None:

@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 PASS = "ngraph_pass"
 
-_REFUSED, _COST_RULE = int(_core.Reason.REFUSED), int(_core.Reason.COST_RULE)
+_NOT_CONVERTIBLE, _COST_RULE = int(_core.Reason.NOT_CONVERTIBLE), int(_core.Reason.COST_RULE)
 _NOT_REWRITTEN, _CONFIGURATION = map(int, (_core.Reason.NOT_REWRITTEN, _core.Reason.CONFIGURATION))
 _SAMPLES, _ONEDNN = int(_core.Reason.SAMPLES), int(_core.Reason.ONEDNN)
 _WRITES_PARAMETERS, _HOOKS = int(_core.Reason.WRITES_PARAMETERS), int(_core.Reason.HOOKS)
@@ -293,7 +293,7 @@ def reason_against_engine(
     if not report.changes:
         if report.has_small_interval:
             return _Obstacle(_COST_RULE, "none of its intervals pays off")
-        return _Obstacle(_REFUSED, "nothing is converted")
+        return _Obstacle(_NOT_CONVERTIBLE, "nothing is converted")
     count, fallback = len(report.intervals), [op.type for op in report.native]
     if has_onednn and not cost_model.is_faster_than_onednn(report.ops_converted, count, fallback):
         return _Obstacle(

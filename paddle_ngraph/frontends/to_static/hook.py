@@ -96,7 +96,7 @@ _PROGRAM_DESC_REASON = (
     "paddle.static.load_inference_model run it through the engine"
 )
 _EMPTY_FEED, _CONFIGURATION = int(_core.Reason.EMPTY_FEED), int(_core.Reason.CONFIGURATION)
-_REFUSED, _COST_RULE = int(_core.Reason.REFUSED), int(_core.Reason.COST_RULE)
+_NOT_CONVERTIBLE, _COST_RULE = int(_core.Reason.NOT_CONVERTIBLE), int(_core.Reason.COST_RULE)
 _NOT_REWRITTEN, _SIGNAL = int(_core.Reason.NOT_REWRITTEN), int(_core.Reason.SIGNAL)
 _rewrite_lock = new_lock()
 # Whether this thread runs a function inside ``switched_on``: one that was compiled on request.
@@ -392,7 +392,7 @@ class _LayerSwitch:
         self._programs = programs if self._report is not None and self._report.changes else None
         is_small = self._report is not None and self._report.has_small_interval
         if self._report is not None:
-            self._native_reason = _COST_RULE if is_small else _REFUSED
+            self._native_reason = _COST_RULE if is_small else _NOT_CONVERTIBLE
         self._rewritten_size = size if is_small else 0
         self._is_rewritten = True
 

@@ -120,11 +120,15 @@ class TraceCache:
 
     Args:
         trains: Whether operators whose results may get a gradient are captured, too.
+
+    Attributes:
+        id: Id of the traces in events.
     """
 
     def __init__(self, trains: bool = True) -> None:
         install()
         self._traces = _core.TraceCache(trace_graph.make_graph, trains)
+        self.id: int = self._traces.id
         # The version of Paddle's settings for which ``_checks_nan_inf`` is valid.
         self._settings_version = -1
         self._checks_nan_inf = False
@@ -141,11 +145,6 @@ class TraceCache:
         with _core.Capture(self._traces, tracer, set_frame_callback):
             return function(*args, **kwargs)
 
-    @property
-    def id(self) -> int:
-        """Id of the traces in events."""
-        return self._traces.id
-
     def run_natively(
         self, reason: int, function: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
@@ -154,7 +153,7 @@ class TraceCache:
         try:
             return function(*args, **kwargs)
         finally:
-            _core.record_event(reason, self._traces.id, start)
+            _core.record_event(reason, self.id, start)
 
     def _must_check_each_operator(self) -> bool:
         """Whether Paddle checks the results of each operator for NaN, and raises at once."""
