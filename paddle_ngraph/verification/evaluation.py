@@ -6,7 +6,7 @@ them. Loops and branches are evaluated here, so that noise reaches the operators
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -167,6 +167,7 @@ class Evaluation:
         self.graph = graph
         self._widens = widens
         self._steps: dict[int, _Step] = {}
+        self._later: dict[int, set[int]] = {}
         # The random generator before each stochastic operator, by Op.id.
         self.streams: dict[int, _core.RandomState] = {}
         graph.set_op_ids()
@@ -268,7 +269,8 @@ class Evaluation:
         return tensor_of(noise.added(array_of(tensor)), "float64")
 
     def _step(self, graph: Graph, op: Op) -> _Step:
-        alone = alone_in(graph, op)
+        later = self._later.get(id(graph)) or self._later.setdefault(id(graph), _read_later(graph))
+        alone = alone_in(graph, op, later)
         is_widened = self._widens and has_float64_kernel(op)
         ops = [in_float64(each) if is_widened else each for each in alone.ops]
         inputs = [_in(ops, spec) for spec in alone.inputs]
@@ -295,8 +297,13 @@ class Noise:
         return array * (1 + self._random.uniform(-self._size, self._size, array.shape))
 
 
-def alone_in(graph: Graph, op: Op) -> Graph:
-    """An operator of a graph as a graph of its own, with the constants that it reads."""
+def alone_in(graph: Graph, op: Op, later: Set[int]) -> Graph:
+    """An operator of a graph as a graph of its own, with the constants that it reads.
+
+    Args:
+        graph, op: The graph, and the operator.
+        later: The tensors that are read outside of such graphs.
+    """
     constants = {
         spec.id: other
         for other in graph.ops
@@ -305,26 +312,24 @@ def alone_in(graph: Graph, op: Op) -> Graph:
     }
     read = dict.fromkeys(read_by(op))
     ops = list({id(constants[s.id]): constants[s.id] for s in read if s.id in constants}.values())
-    later = _read_in(graph)
-    results = [spec for spec in results_of(op) if spec.id in later]
-    if op.type in CONSTANTS and not any(spec.id in _read_by_regions(graph) for spec in results):
-        results = [spec for spec in results if spec in graph.outputs]
     return Graph(
         ops=[*ops, op],
         inputs=[spec for spec in read if spec.id not in constants],
         states=[],
-        outputs=results,
+        outputs=[spec for spec in results_of(op) if spec.id in later],
         state_outputs=[],
     )
 
 
-def _read_in(graph: Graph) -> set[int]:
-    read = {spec.id for spec in (*graph.outputs, *graph.state_outputs)}
-    return read.union(spec.id for op in graph.ops for spec in read_by(op))
+def _read_later(graph: Graph) -> set[int]:
+    """The results that other operators read, or that are results of the graph.
 
-
-def _read_by_regions(graph: Graph) -> set[int]:
-    return {spec.id for op in graph.ops if op.blocks for spec in op.input_specs()}
+    Constants are part of the graph of each reader, except loops and branches.
+    """
+    constants = {s.id for op in graph.ops if op.type in CONSTANTS for s in results_of(op)}
+    read = {spec.id for op in graph.ops for spec in read_by(op)} - constants
+    read |= {spec.id for op in graph.ops if op.blocks for spec in op.input_specs()}
+    return read | {spec.id for spec in (*graph.outputs, *graph.state_outputs)}
 
 
 def read_by(op: Op) -> Iterator[TensorSpec]:
