@@ -15,7 +15,7 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.conversion.registry import find_converter
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.conversion.tensor_arrays import APPEND
 from paddle_ngraph.ir.graph import BFLOAT16, FallbackForm, Graph, Op, TensorSpec
 from paddle_ngraph.paddle_private.names import (
     DenseTensor,
@@ -41,7 +41,8 @@ from paddle_ngraph.utils.once import once
 from paddle_ngraph.verification.judgement import BFLOAT16 as BFLOAT16_ROUNDING
 from paddle_ngraph.verification.judgement import FLOAT32, Rounding
 
-Values = dict[int, Tensor]
+# Tensors by id; a TensorArray is a list of them.
+Values = dict[int, Any]
 # The random generator before each stochastic operator, by Op.id.
 Streams = Mapping[int, _core.RandomState]
 
@@ -171,8 +172,6 @@ class Evaluation:
         # The random generator before each stochastic operator, by Op.id.
         self.streams: dict[int, _core.RandomState] = {}
         graph.set_op_ids()
-        if any(s.dtype.endswith(ARRAY_SUFFIX) for op in graph.all_ops() for s in specs_of(op)):
-            raise NgraphError("TensorArrays are not evaluated one operator at a time")
 
     def run(
         self,
@@ -210,6 +209,8 @@ class Evaluation:
         for op in graph.ops:
             if op.blocks:
                 results = self._run_region(op, values, streams, noise)
+            elif any(spec.dtype.endswith(ARRAY_SUFFIX) for spec in specs_of(op)):
+                results = _run_on_array(op, values)
             else:
                 results = self._run_op(graph, op, values, streams, noise)
             values.update(results)
@@ -278,6 +279,25 @@ class Evaluation:
         single = replace(alone, ops=ops, inputs=inputs, outputs=outputs)
         program = FallbackProgram(single, [spec.dtype for spec in inputs])
         return _Step(program, inputs, outputs, op.type.endswith("_"))
+
+
+def _run_on_array(op: Op, values: Values) -> Values:
+    """The results of an operator on a TensorArray, which is a list here."""
+    if op.type == "pd_op.create_array":
+        return {op.output("out").id: []}
+    name = next(name for name in ("array", "input", "x") if op.has_input(name))
+    array = values[op.input(name).id]
+    if op.type == APPEND:
+        array.append(values[op.input("x").id])
+        return {op.output("out").id: array}
+    if op.type == "pd_op.array_length":
+        return {op.output("out").id: tensor_of(np.array([len(array)]), "int64")}
+    if op.type == "pd_op.array_to_tensor":
+        join = np.stack if op.attr("use_stack") else np.concatenate
+        joined = join([array_of(element) for element in array], op.attr("axis"))
+        return {op.output("out").id: tensor_of(joined, dtype_name(dtype_of(array[0])))}
+    index = op.input("i" if op.has_input("i") else "starts")
+    return {op.output("out").id: array[int(array_of(values[index.id]).reshape(-1)[0])]}
 
 
 class Noise:

@@ -18,6 +18,7 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 from openvino import opset15
+from paddle.tensor.manipulation import tensor_array_to_tensor
 
 import paddle_ngraph
 from paddle_ngraph.conversion import build, extensions, model_inputs, optimizer_updates
@@ -91,6 +92,18 @@ def loop() -> Any:
     )[1]
 
 
+def array() -> Any:
+    x = paddle.static.data("x", [4, 4])
+    n, found = paddle.full([], 0, "int64"), paddle.tensor.create_array("float32")
+
+    def body(n: Any, v: Any, found: Any) -> Any:
+        value = F.tanh(paddle.matmul(v, x))
+        return n + 1, value, paddle.tensor.array_write(value, n, found)
+
+    found = paddle.static.nn.while_loop(lambda n, v, found: n < 3, body, [n, x, found])[2]
+    return tensor_array_to_tensor(found, 0, True)[0]
+
+
 def _parameter(shape: list[int]) -> Any:
     return paddle.create_parameter(shape, "float32")
 
@@ -102,6 +115,7 @@ FEEDS: dict[Build, dict[str, np.ndarray]] = {
     elements: {"x": floats(5, 6)},
     reduced: {"x": floats(5, 6)},
     loop: {"x": floats(4, 4)},
+    array: {"x": floats(4, 4)},
 }
 
 
@@ -177,6 +191,7 @@ CONVERTERS: list[tuple[Build, str, Fault]] = [
     *((reduced, name, scaled) for name in ("tanh", "sum", "rsqrt", "logsumexp", "prod", "sin")),
     (loop, "sigmoid", scaled),
     (loop, "matmul", negated),
+    (array, "array_to_tensor", reversed_rows),
 ]
 OTHERS: dict[str, tuple[Build, str, Callable[[], Any]]] = {
     "a pass over Gelu": (encoder, "gelu", lambda: _pass("Gelu")),
