@@ -7,14 +7,14 @@ before them as they were, and only then from the front.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.errors import NgraphError, summarized
-from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
+from paddle_ngraph.ir.graph import Graph, Op
 from paddle_ngraph.paddle_private.protocols import Tensor
 from paddle_ngraph.partitioning.analysis.block_view import (
     CAPTURED,
@@ -123,7 +123,7 @@ class _Search:
         op, chosen = ops[end - 1], ops[start:end]
         if not self._is_wrong(chosen, values):
             chosen = ops[:end]
-        narrow = self._run.of(cut(self._run.graph, chosen), values)
+        narrow = self._narrow(chosen, values)
         if op.blocks and len(chosen) == 1 and (inner := _locate_inside(op, narrow, values)):
             return inner
         text = _named(op)
@@ -133,9 +133,21 @@ class _Search:
             text += f", only after the operators before it ({dots}{names}): a pass over the model"
         return Located(op, text, narrow)
 
+    def _narrow(self, ops: Sequence[Op], values: Values) -> SubgraphRun:
+        """The run of some operators; its results are those that the others read.
+
+        A further result could change how operators are converted and fused.
+        """
+        chosen = set(map(id, ops))
+        others = (spec for op in self._ops if id(op) not in chosen for spec in read_by(op))
+        wanted = {spec.id for spec in others} | {self._wrong.tensor}
+        return self._run.of(
+            cut(self._run.graph, ops, wanted if self._wrong.tensor >= 0 else None), values
+        )
+
     def _is_wrong(self, ops: Sequence[Op], values: Values) -> bool:
-        narrow = self._run.of(cut(self._run.graph, ops), values)
         try:
+            narrow = self._narrow(ops, values)
             return bool(narrow.results and rerun(narrow))
         except (NgraphError, RuntimeError, ValueError):  # it has no function of its own
             return False
@@ -186,75 +198,76 @@ def _ancestors(graph: Graph, tensor: int) -> set[int]:
     return found
 
 
-def cut(graph: Graph, ops: Sequence[Op]) -> Graph:
-    """Some operators of a graph as a graph of their own: all their results are results.
+def cut(graph: Graph, ops: Sequence[Op], wanted: Set[int] | None = None) -> Graph:
+    """Some operators of a graph as a graph of their own.
 
     Constants that they read are added, and operators whose results exist inside a function only.
+
+    Args:
+        graph, ops: The graph, and the operators.
+        wanted: The tensors that are results, as far as they are computed; ``None``: all. New
+            states always are.
     """
-    chosen = _closed(graph, ops)
-    produced = {spec.id: spec for op in chosen for spec in results_of(op)}
-    inner = {spec.id: spec for op in chosen for spec in read_by(op) if spec.id not in produced}
+    internal = _internal(graph)
+    chosen = _closed(graph, ops, internal)
+    produced = {spec.id for op in chosen for spec in results_of(op)}
     updated = [
         (state, new) for state, new in zip(graph.states, graph.state_outputs) if new.id in produced
     ]
-    states = {state.id for state, _ in updated}
-    inputs = [spec for n, spec in inner.items() if n not in states]
-    news = {new.id for _, new in updated}
-    outputs = [
-        spec for op in chosen for spec in op.output_specs() if _is_output(graph, op, spec, chosen)
-    ]
+    states, news = [state for state, _ in updated], [new for _, new in updated]
+    hidden = internal | {
+        spec.id for op in chosen if op.type in CONSTANTS for spec in results_of(op)
+    }
+    hidden |= {spec.id for spec in news}
+    read = dict.fromkeys(spec for op in chosen for spec in read_by(op))
+    inputs = [spec for spec in read if spec.id not in produced and spec not in states]
     known = {_ids(graph)[index] for index in graph.value_inputs} | set(_known_in_builds(chosen))
     weights = {graph.inputs[index].id for index in graph.weights}
-    sources = [*inputs, *(state for state, _ in updated)]
     return replace(
         graph,
         ops=chosen,
         inputs=inputs,
-        states=[state for state, _ in updated],
-        outputs=[spec for spec in outputs if spec.id not in news],
-        state_outputs=[new for _, new in updated],
-        value_inputs=[i for i, spec in enumerate(sources) if spec.id in known],
+        states=states,
+        outputs=[
+            spec
+            for op in chosen
+            for spec in op.output_specs()
+            if spec.id not in hidden and (wanted is None or spec.id in wanted)
+        ],
+        state_outputs=news,
+        value_inputs=[i for i, spec in enumerate([*inputs, *states]) if spec.id in known],
         weights=[i for i, spec in enumerate(inputs) if spec.id in weights],
     )
 
 
-def _closed(graph: Graph, ops: Sequence[Op]) -> list[Op]:
+def _closed(graph: Graph, ops: Sequence[Op], internal: Set[int]) -> list[Op]:
     """The operators, and those whose results they can only read in one graph with them."""
     producers = {spec.id: op for op in graph.ops for spec in results_of(op)}
     chosen = {id(op) for op in ops}
     waiting = list(ops)
     while waiting:
-        reader = waiting.pop()
-        for spec in read_by(reader):
+        for spec in read_by(waiting.pop()):
             op = producers.get(spec.id)
             if op is None or id(op) in chosen:
                 continue
-            if op.type in CONSTANTS or not _is_representable(op, spec, [reader]):
+            if op.type in CONSTANTS or spec.id in internal:
                 chosen.add(id(op))
                 waiting.append(op)
     return [op for op in graph.ops if id(op) in chosen]
 
 
-def _is_output(graph: Graph, op: Op, spec: TensorSpec, chosen: Sequence[Op]) -> bool:
-    is_constant = op.type in CONSTANTS
-    return not is_constant and _is_representable(op, spec, [*chosen, *graph.ops])
-
-
-def _is_representable(op: Op, spec: TensorSpec, readers: Sequence[Op]) -> bool:
-    """Whether a result of an operator has the same representation outside a function."""
-    if spec.dtype not in DTYPES:
-        return False
-    entry = find_converter(op.type)
-    names = entry.named(Role.WORKSPACE) + entry.named(Role.OMITTED) if entry else []
-    if any(spec in op.outputs.get(name, ()) for name in names):
-        return False
-    return not any(spec in specs for each in readers for specs in _saved(each))
-
-
-def _saved(op: Op) -> Iterator[tuple[TensorSpec, ...]]:
-    entry = find_converter(op.type)
-    for name in entry.named(Role.SAVED) if entry else ():
-        yield op.inputs.get(name, ())
+def _internal(graph: Graph) -> set[int]:
+    """The tensors that have no representation, or another one, outside of a function."""
+    found: set[int] = set()
+    for op in graph.ops:
+        found.update(spec.id for spec in results_of(op) if spec.dtype not in DTYPES)
+        if (entry := find_converter(op.type)) is None:
+            continue
+        for role in (Role.WORKSPACE, Role.OMITTED, Role.SAVED):
+            side = op.inputs if role.is_of_inputs else op.outputs
+            for name in entry.named(role):
+                found.update(spec.id for spec in side.get(name, ()) if spec is not None)
+    return found
 
 
 def _known_in_builds(ops: Sequence[Op]) -> Iterator[int]:

@@ -6,7 +6,7 @@ them. Loops and branches are evaluated here, so that noise reaches the operators
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.conversion.registry import find_converter
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.conversion.tensor_arrays import APPEND
 from paddle_ngraph.ir.graph import BFLOAT16, FallbackForm, Graph, Op, TensorSpec
 from paddle_ngraph.paddle_private.names import (
     DenseTensor,
@@ -41,7 +41,8 @@ from paddle_ngraph.utils.once import once
 from paddle_ngraph.verification.judgement import BFLOAT16 as BFLOAT16_ROUNDING
 from paddle_ngraph.verification.judgement import FLOAT32, Rounding
 
-Values = dict[int, Tensor]
+# Tensors by id; a TensorArray is a list of them.
+Values = dict[int, Any]
 # The random generator before each stochastic operator, by Op.id.
 Streams = Mapping[int, _core.RandomState]
 
@@ -167,11 +168,10 @@ class Evaluation:
         self.graph = graph
         self._widens = widens
         self._steps: dict[int, _Step] = {}
+        self._later: dict[int, set[int]] = {}
         # The random generator before each stochastic operator, by Op.id.
         self.streams: dict[int, _core.RandomState] = {}
         graph.set_op_ids()
-        if any(s.dtype.endswith(ARRAY_SUFFIX) for op in graph.all_ops() for s in specs_of(op)):
-            raise NgraphError("TensorArrays are not evaluated one operator at a time")
 
     def run(
         self,
@@ -209,6 +209,8 @@ class Evaluation:
         for op in graph.ops:
             if op.blocks:
                 results = self._run_region(op, values, streams, noise)
+            elif any(spec.dtype.endswith(ARRAY_SUFFIX) for spec in specs_of(op)):
+                results = _run_on_array(op, values)
             else:
                 results = self._run_op(graph, op, values, streams, noise)
             values.update(results)
@@ -268,7 +270,8 @@ class Evaluation:
         return tensor_of(noise.added(array_of(tensor)), "float64")
 
     def _step(self, graph: Graph, op: Op) -> _Step:
-        alone = alone_in(graph, op)
+        later = self._later.get(id(graph)) or self._later.setdefault(id(graph), _read_later(graph))
+        alone = alone_in(graph, op, later)
         is_widened = self._widens and has_float64_kernel(op)
         ops = [in_float64(each) if is_widened else each for each in alone.ops]
         inputs = [_in(ops, spec) for spec in alone.inputs]
@@ -276,6 +279,25 @@ class Evaluation:
         single = replace(alone, ops=ops, inputs=inputs, outputs=outputs)
         program = FallbackProgram(single, [spec.dtype for spec in inputs])
         return _Step(program, inputs, outputs, op.type.endswith("_"))
+
+
+def _run_on_array(op: Op, values: Values) -> Values:
+    """The results of an operator on a TensorArray, which is a list here."""
+    if op.type == "pd_op.create_array":
+        return {op.output("out").id: []}
+    name = next(name for name in ("array", "input", "x") if op.has_input(name))
+    array = values[op.input(name).id]
+    if op.type == APPEND:
+        array.append(values[op.input("x").id])
+        return {op.output("out").id: array}
+    if op.type == "pd_op.array_length":
+        return {op.output("out").id: tensor_of(np.array([len(array)]), "int64")}
+    if op.type == "pd_op.array_to_tensor":
+        join = np.stack if op.attr("use_stack") else np.concatenate
+        joined = join([array_of(element) for element in array], op.attr("axis"))
+        return {op.output("out").id: tensor_of(joined, dtype_name(dtype_of(array[0])))}
+    index = op.input("i" if op.has_input("i") else "starts")
+    return {op.output("out").id: array[int(array_of(values[index.id]).reshape(-1)[0])]}
 
 
 class Noise:
@@ -295,8 +317,13 @@ class Noise:
         return array * (1 + self._random.uniform(-self._size, self._size, array.shape))
 
 
-def alone_in(graph: Graph, op: Op) -> Graph:
-    """An operator of a graph as a graph of its own, with the constants that it reads."""
+def alone_in(graph: Graph, op: Op, later: Set[int]) -> Graph:
+    """An operator of a graph as a graph of its own, with the constants that it reads.
+
+    Args:
+        graph, op: The graph, and the operator.
+        later: The tensors that are read outside of such graphs.
+    """
     constants = {
         spec.id: other
         for other in graph.ops
@@ -305,26 +332,24 @@ def alone_in(graph: Graph, op: Op) -> Graph:
     }
     read = dict.fromkeys(read_by(op))
     ops = list({id(constants[s.id]): constants[s.id] for s in read if s.id in constants}.values())
-    later = _read_in(graph)
-    results = [spec for spec in results_of(op) if spec.id in later]
-    if op.type in CONSTANTS and not any(spec.id in _read_by_regions(graph) for spec in results):
-        results = [spec for spec in results if spec in graph.outputs]
     return Graph(
         ops=[*ops, op],
         inputs=[spec for spec in read if spec.id not in constants],
         states=[],
-        outputs=results,
+        outputs=[spec for spec in results_of(op) if spec.id in later],
         state_outputs=[],
     )
 
 
-def _read_in(graph: Graph) -> set[int]:
-    read = {spec.id for spec in (*graph.outputs, *graph.state_outputs)}
-    return read.union(spec.id for op in graph.ops for spec in read_by(op))
+def _read_later(graph: Graph) -> set[int]:
+    """The results that other operators read, or that are results of the graph.
 
-
-def _read_by_regions(graph: Graph) -> set[int]:
-    return {spec.id for op in graph.ops if op.blocks for spec in op.input_specs()}
+    Constants are part of the graph of each reader, except loops and branches.
+    """
+    constants = {s.id for op in graph.ops if op.type in CONSTANTS for s in results_of(op)}
+    read = {spec.id for op in graph.ops for spec in read_by(op)} - constants
+    read |= {spec.id for op in graph.ops if op.blocks for spec in op.input_specs()}
+    return read | {spec.id for spec in (*graph.outputs, *graph.state_outputs)}
 
 
 def read_by(op: Op) -> Iterator[TensorSpec]:

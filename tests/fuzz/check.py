@@ -17,6 +17,7 @@ import numpy as np
 import paddle
 
 import paddle_ngraph
+from paddle_ngraph.verification import checks
 from paddle_ngraph.verification.judgement import (
     FLOAT32,
     SAMPLES,
@@ -51,6 +52,7 @@ class Tally:
     strings: int = 0
     files: int = 0
     batches: int = 0
+    verified: int = 0
 
     def add(self, other: Tally) -> None:
         """Adds another tally to this one."""
@@ -84,6 +86,7 @@ class Tally:
             f"{self.strings} graph strings, {self.files} files of functions; "
             f"{self.engine_runs} engine runs; "
             f"{self.converted} of {self.converted + native} operators converted ({share:.1%}); "
+            f"{self.verified} runs verified; "
             f"{self.judged_by_noise} judged by noise, {self.native_failures} others that "
             f"Paddle itself cannot run\nmost often native: {most}"
         )
@@ -114,7 +117,9 @@ def check(program: Program, tally: Tally | None = None) -> None:
         if tally is not None:
             tally.native_failures += 1
         raise NativeFailure(str(error)[-500:]) from error
+    checks.reset()
     engine, stats = built.run(engine=True)
+    verified = _verified_runs()
     if not stats["engine_runs"] and not (
         _may_stay_native(program) and (stats["native_runs"] or not stats["ops_converted"])
     ):
@@ -131,10 +136,19 @@ def check(program: Program, tally: Tally | None = None) -> None:
         tally.with_gradients += bool(program.targets)
         tally.with_optimizer += program.optimizer is not None
         tally.judged_by_noise += bool(suspects)
+        tally.verified += verified
     if suspects:
         _judge(program, native, engine, suspects)
     for rows in program.batches if program.open_dims else []:
         _check_batch(program, built, rows, tally)
+
+
+def _verified_runs() -> int:
+    """The runs that ``FLAGS_ngraph_verify`` compared with Paddle's; asserts that none is wrong."""
+    log = paddle_ngraph.verified_runs()
+    if log.wrong or log.unchecked:
+        raise Mismatch(f"by verification: {log}")
+    return log.checked
 
 
 def _may_stay_native(program: Program) -> bool:

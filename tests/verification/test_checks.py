@@ -12,7 +12,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import NgraphError
-from paddle_ngraph.conversion import model_inputs
+from paddle_ngraph.conversion import model_inputs, registry
 from paddle_ngraph.partitioning import fallback
 from paddle_ngraph.verification import checks
 from tests.dynamic import dynamic_mode
@@ -130,6 +130,26 @@ def test_other_random_numbers_are_found(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(model_inputs.FunctionInputs, "draw", draw)
     with verified(), pytest.warns(UserWarning, match="wrong at pd_op.dropout"):
         losses(training, (9, 6), steps=1)
+
+
+def test_an_outdated_function_is_told_from_a_wrong_one() -> None:
+    def build() -> Any:
+        return F.gelu(paddle.static.data("x", [4, 4]))
+
+    program = Program(build)
+    with planted("pd_op.gelu", scaled):
+        program.run(x=floats(4, 4))
+        before = registry._converters["pd_op.gelu"]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(registry._converters, "pd_op.gelu", _original(before))
+            with verified(), pytest.warns(UserWarning, match="the compiled function is outdated"):
+                program.run(x=floats(4, 4))
+
+
+def _original(entry: Any) -> Any:
+    """The converter in which a fault was planted."""
+    cells = (cell.cell_contents for cell in entry.function.__closure__)
+    return next(cell for cell in cells if isinstance(cell, registry.Converter))
 
 
 def test_samples_of_many_numbers() -> None:

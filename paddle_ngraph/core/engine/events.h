@@ -124,7 +124,7 @@ inline constexpr std::array<ReasonInfo, 49> kReasons = {{
     {Outcome::kNative, false, "new_results", "other results than before were needed"},
     {Outcome::kNative, false, "no_graph", "no graph of its operators can be built"},
     {Outcome::kNative, false, "other_thread", "another thread trained, or was in Paddle"},
-    {Outcome::kNative, false, "shared_memory", "statistics share memory with another input"},
+    {Outcome::kNative, false, "shared_memory", "it overwrites memory that several variables share"},
     {Outcome::kNative, false, "scopes", "too many graphs waited for backward passes"},
     {Outcome::kNative, false, "signal", "a signal arrived while its programs were created"},
     {Outcome::kNative, false, "not_captured", "none of its operators could be deferred"},

@@ -55,6 +55,7 @@ _NOT_CONVERTIBLE, _COST_RULE = int(_core.Reason.NOT_CONVERTIBLE), int(_core.Reas
 _NOT_REWRITTEN, _CONFIGURATION = map(int, (_core.Reason.NOT_REWRITTEN, _core.Reason.CONFIGURATION))
 _SAMPLES, _ONEDNN = int(_core.Reason.SAMPLES), int(_core.Reason.ONEDNN)
 _WRITES_PARAMETERS, _HOOKS = int(_core.Reason.WRITES_PARAMETERS), int(_core.Reason.HOOKS)
+_SHARED_MEMORY = int(_core.Reason.SHARED_MEMORY)
 _FILES_CHANGED, _ENGINE_FAILED = map(int, (_core.Reason.FILES_CHANGED, _core.Reason.ENGINE_FAILED))
 
 _create: Callable[[Config], Predictor] = replaced.CREATE_PREDICTOR.original
@@ -289,7 +290,7 @@ def reason_against_engine(
         return _Obstacle(_SAMPLES, "it samples random numbers")
     if any(op.reason == OVERWRITES_SHARED for op in report.native):
         # Paddle's predictors run operators in several threads, which know one name of a memory.
-        return _Obstacle(_REFUSED, "it overwrites memory that several variables share")
+        return _Obstacle(_SHARED_MEMORY, "it overwrites memory that several variables share")
     if not report.changes:
         if report.has_small_interval:
             return _Obstacle(_COST_RULE, "none of its intervals pays off")
