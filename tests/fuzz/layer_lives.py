@@ -198,11 +198,8 @@ class Side:
 
     def freeze(self, net: int, parameter: int, on: bool) -> Outcome:
         """Freezes a parameter, or ends that."""
-        if (member := self._member(net)) is None:
-            return {}
-        target = self._parameter(member, parameter)
-        if not _is_of_prelu(member.network, target):
-            target.stop_gradient = on
+        if (member := self._member(net)) is not None:
+            self._parameter(member, parameter).stop_gradient = on
         return {}
 
     def convert(self, net: int, dtype: str) -> Outcome:
@@ -1059,12 +1056,6 @@ def _values(tensor: Any) -> np.ndarray:
     if tensor.dtype == paddle.bfloat16:
         tensor = tensor.detach().astype("float32")
     return tensor.numpy()  # type: ignore[no-any-return]
-
-
-def _is_of_prelu(network: Any, parameter: Any) -> bool:
-    """Whether to freeze a parameter would end the process: the gradient of PReLU writes to it."""
-    layers = network.sublayers()
-    return any(isinstance(n, paddle.nn.PReLU) and n._weight is parameter for n in layers)
 
 
 def _clear(network: Any) -> None:

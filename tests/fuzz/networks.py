@@ -273,7 +273,8 @@ _VECTORS: dict[str, Callable[[], Any]] = {
     "layer_norm": lambda: nn.LayerNorm(WIDTH),
     "batch_norm": _BatchNorm,
     "dropout": lambda: nn.Dropout(0.3),
-    "prelu": lambda: nn.PReLU(),
+    # No PReLU: its gradient ends the process if its input needs none, behind frozen layers.
+    "leaky_relu": lambda: nn.LeakyReLU(0.1),
     "softmax": lambda: _Apply(lambda h: F.softmax(h, axis=-1) + h),
     "branch": _Branch,
     "twice": _Twice,
