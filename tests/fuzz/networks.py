@@ -342,12 +342,16 @@ class Network(nn.Layer):
         gain: A Python number by which the output is multiplied.
         passes_once: Whether Paddle cannot repeat the backward pass: that of a PyLayer ends the
             process, even with ``retain_graph``.
+        is_stale_after_step: Whether a loss is not differentiated after a step of the optimizer that
+            follows it: Paddle does not notice that write, and mixes former and new values; a graph
+            keeps the former normalized weight.
     """
 
     def __init__(self, family: str, parts: list[str], returns: str) -> None:
         super().__init__()
         self.family, self.returns, self.gain = family, returns, 1.0
         self.passes_once = not _PY_LAYERS.isdisjoint(parts)
+        self.is_stale_after_step = "weight_norm" in parts
         self.first = _first(family)
         self.parts = nn.LayerList([PARTS[family][name]() for name in parts])
         self.last = nn.Linear(CHANNELS if family == "image" else WIDTH, CLASSES)
