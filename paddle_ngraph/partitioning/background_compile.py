@@ -30,7 +30,7 @@ from paddle_ngraph.partitioning import cost_model
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.clock import Clock
-from paddle_ngraph.utils.fork_safe_locks import new_condition
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
 
@@ -114,20 +114,23 @@ class _CompileQueue:
 
     def __init__(self, now: Clock = clock.now) -> None:
         self._now = now
-        self._changed = new_condition()
+        # Acquired itself, not through the condition, whose ``__enter__`` is Python code: a signal
+        # handler that raises there, after the acquisition, would leave the lock locked for good.
+        self._lock = new_lock()
+        self._changed = threading.Condition(self._lock)
         self._pending: deque[_core.CompileJob] = deque()
         self._building: _core.CompileJob | None = None
         self._thread: threading.Thread | None = None
-        self._num_paused = 0
+        self._pauses: set[object] = set()
         self.us_per_operator = SETTINGS.initial_build_us_per_operator
 
     def is_accepting(self) -> bool:
         """Whether the queue accepts jobs: it is not paused, and the process is not exiting."""
-        return self._num_paused == 0 and threading.main_thread().is_alive()
+        return not self._pauses and threading.main_thread().is_alive()
 
     def submit(self, job: _core.CompileJob) -> bool:
         """Adds a job to the queue; returns whether the queue accepts it."""
-        with self._changed:
+        with self._lock:
             if not self.is_accepting():
                 return False
             self._pending.append(job)
@@ -151,7 +154,7 @@ class _CompileQueue:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits at most ``timeout`` seconds until no compile job is left; returns whether so."""
-        with self._changed:
+        with self._lock:
             if threading.current_thread() is self._thread:
                 return False
             return self._changed.wait_for(lambda: not self._unfinished(), timeout)
@@ -170,28 +173,28 @@ class _CompileQueue:
 
     def stop(self) -> None:
         """Rejects new jobs from now on, and waits for those in the queue."""
-        self._pause()
+        self._pause(self)
         self.wait()
 
-    def _pause(self) -> None:
-        with self._changed:
-            self._num_paused += 1
+    def _pause(self, holder: object) -> None:
+        with self._lock:
+            self._pauses.add(holder)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Inside ``with`` no job is queued or being built, and new jobs are rejected."""
-        self._pause()
+        pause = object()
         try:
-            # Inside ``try``, since Ctrl-C may interrupt the wait, and the pause has to end.
+            # Inside ``try``, since Ctrl-C may interrupt here, and the pause has to end.
+            self._pause(pause)
             self.wait()
             yield
         finally:
-            with self._changed:
-                self._num_paused -= 1
+            self._pauses.discard(pause)
 
     def cancel(self) -> None:
         """Cancels the jobs in the queue, and the one that is being built."""
-        with self._changed:
+        with self._lock:
             for job in self._unfinished():
                 job.cancel()
             self._pending.clear()
@@ -218,7 +221,7 @@ class _CompileQueue:
 
         The thread ends after ``None``; the next submitted job starts another thread.
         """
-        with self._changed:
+        with self._lock:
             self._building = None
             # During the exit of the process no further job is built.
             if not threading.main_thread().is_alive():

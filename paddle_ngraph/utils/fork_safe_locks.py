@@ -23,11 +23,6 @@ def new_lock() -> Any:
     return lock
 
 
-def new_condition() -> threading.Condition:
-    """A condition with a fork-safe lock; threads that wait for it are not copied by a fork."""
-    return threading.Condition(new_lock())
-
-
 def _reset_after_fork() -> None:
     for lock in _locks:
         # Acquired without waiting: the lock is free, or the forking thread has it.

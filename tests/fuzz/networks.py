@@ -273,7 +273,8 @@ _VECTORS: dict[str, Callable[[], Any]] = {
     "layer_norm": lambda: nn.LayerNorm(WIDTH),
     "batch_norm": _BatchNorm,
     "dropout": lambda: nn.Dropout(0.3),
-    "prelu": lambda: nn.PReLU(),
+    # No PReLU: its gradient ends the process if its input needs none, behind frozen layers.
+    "leaky_relu": lambda: nn.LeakyReLU(0.1),
     "softmax": lambda: _Apply(lambda h: F.softmax(h, axis=-1) + h),
     "branch": _Branch,
     "twice": _Twice,
@@ -341,12 +342,16 @@ class Network(nn.Layer):
         gain: A Python number by which the output is multiplied.
         passes_once: Whether Paddle cannot repeat the backward pass: that of a PyLayer ends the
             process, even with ``retain_graph``.
+        is_stale_after_step: Whether a loss is not differentiated after a step of the optimizer that
+            follows it: Paddle does not notice that write, and mixes former and new values; a graph
+            keeps the former normalized weight.
     """
 
     def __init__(self, family: str, parts: list[str], returns: str) -> None:
         super().__init__()
         self.family, self.returns, self.gain = family, returns, 1.0
         self.passes_once = not _PY_LAYERS.isdisjoint(parts)
+        self.is_stale_after_step = "weight_norm" in parts
         self.first = _first(family)
         self.parts = nn.LayerList([PARTS[family][name]() for name in parts])
         self.last = nn.Linear(CHANNELS if family == "image" else WIDTH, CLASSES)

@@ -6,6 +6,7 @@ Each line of the standard input names a share, ``lives 17``; each line of the ou
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import gc
 import itertools
 import json
@@ -32,6 +33,7 @@ from tests.fuzz.shares import SIZES
 from tests.fuzz.strategy import programs
 
 _SHRINK_SECONDS = 45.0
+_HUNG_SECONDS = 240.0  # no life of layers takes that long
 
 
 def main() -> None:
@@ -193,6 +195,7 @@ class _Layers(_Share):
 
     def _live(self, drawn_life: DrawnLife) -> None:
         self._last.write_text(drawn_life.script())
+        faulthandler.dump_traceback_later(_HUNG_SECONDS, exit=True)
         try:
             life, runs = lived(drawn_life)
         except Exception as error:
@@ -200,6 +203,8 @@ class _Layers(_Share):
             self._note(error)
             self.smallest = shrunk(self.smallest, partial(self._fails, type(error).__name__))
             raise
+        finally:
+            faulthandler.cancel_dump_traceback_later()
         self.passed += runs > 0
         self.tally.layer_lives += runs > 0
         self.tally.layer_lives_without_engine += runs == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ from tests.dynamic import dynamic_mode, twice
 from tests.programs import Program, at_once, chain, floats, linear_regression, strict_runs
 from tests.zips import zip_equal
 
-SECONDS = 120  # a test that waits longer has failed
+SECONDS = 10  # a test that waits longer has failed
 
 
 @pytest.fixture(autouse=True)
@@ -287,6 +289,45 @@ def test_runs_wait_inside_compile_synchronously(gate):
     assert counts() == (2, 1, 1)
     other.run(x=floats(3, 6))
     assert counts()[1] == 2
+
+
+class Interrupted(BaseException):
+    pass
+
+
+class Interrupting:
+    """A profiler that raises at an event after which Python runs handlers of signals."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        self.left -= event in ("call", "c_return")
+        if self.left == 0:
+            raise Interrupted
+
+
+def test_an_interrupted_pause_ends():
+    """A lock that stays locked would block the next call of a dynamic layer forever."""
+    queue = background_compile._CompileQueue()
+    for number in itertools.count(1):
+        probe = Interrupting(number)
+        try:
+            sys.setprofile(probe)
+            with queue.paused():
+                assert not queue.is_accepting()
+        except Interrupted:
+            pass
+        finally:
+            sys.setprofile(None)
+        assert queue.is_accepting(), f"interrupted at event {number}"
+        waiting = threading.Thread(target=queue.wait, daemon=True)
+        waiting.start()
+        waiting.join(SECONDS)
+        assert not waiting.is_alive(), f"the lock is locked after event {number}"
+        if probe.left > 0:
+            break
+    assert number > 5
 
 
 def test_auto_compiles_long_builds_in_the_background():
