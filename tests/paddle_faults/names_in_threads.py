@@ -28,7 +28,7 @@ def fault() -> str:
         thread.start()
     for thread in threads:
         thread.join()
-    return repeated[0] if repeated else ""
+    return f"repeated: {repeated[0]}" if repeated else ""
 
 
 if __name__ == "__main__":

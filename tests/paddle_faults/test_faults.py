@@ -23,7 +23,7 @@ def test_the_page_lists_each_script():
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, str]:
-    """What each script prints, run by Paddle alone."""
+    """FAULT or OK for each script, run by Paddle alone."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(run.__file__)],
         cwd=ROOT,

@@ -225,14 +225,16 @@ def _trained(network: str, steps: int) -> dict[str, np.ndarray]:
 Pass = tuple[list[list[float]], bool]
 
 
-def _drawn_passes(seed: int, batches: int, losses: int) -> list[Pass]:
+def _random_passes(seed: int, batches: int, losses: int) -> list[Pass]:
     """Backward passes over graphs that are all retained until the last one."""
-    draw = random.Random(seed)
+    generator = random.Random(seed)
 
     def coefficients() -> list[float]:
-        return [draw.choice((0.0, 0.25, 0.5, 1.0, 2.0)) for _ in range(losses)]
+        return [generator.choice((0.0, 0.25, 0.5, 1.0, 2.0)) for _ in range(losses)]
 
-    passes = [([coefficients() for _ in range(batches)], draw.random() < 0.3) for _ in range(4)]
+    passes = [
+        ([coefficients() for _ in range(batches)], generator.random() < 0.3) for _ in range(4)
+    ]
     return [*passes, ([[1.0] * losses] * batches, False)]
 
 
@@ -273,7 +275,7 @@ def _accumulated(layer: nn.Layer, batches: list[Any], passes: list[Pass]) -> dic
 def _expected(
     network: str, real: str, weights: dict[str, np.ndarray], batches: int, passes: list[Pass]
 ) -> dict[str, np.ndarray]:
-    """The same gradients by a single native pass, of the sum of all losses."""
+    """Gradients of the sum of all losses, by a single native pass."""
     layer = _network(network, real, weights)
     losses = [layer(*_batch(network, number, real)) for number in range(batches)]
     factors = np.sum([coefficients for coefficients, _ in passes], axis=0)
@@ -293,7 +295,7 @@ def test_accumulated_gradients_are_as_exact_as_native_ones(network, steps, seed)
     weights = _trained(network, steps)
     batches = 1 + seed % 2
     losses = 3 if network == "detector" else 4
-    passes = _drawn_passes(seed, batches, losses)
+    passes = _random_passes(seed, batches, losses)
     exact = _expected(network, "float64", weights, batches, passes)
     native = _errors(_expected(network, "float32", weights, batches, passes), exact)
 
