@@ -340,6 +340,11 @@ OPTIMIZER_FUNCTIONS = (
 def eager_functions() -> Iterator[tuple[str, Any]]:
     """(name, function) of all C functions that may write eager tensors among their arguments."""
     yield from _functions_of_modules()
+    yield from writing_methods()
+
+
+def writing_methods() -> Iterator[tuple[str, Any]]:
+    """(name, method) of all C methods of eager tensors that may write them."""
     for name, method in vars(resolve(_EAGER_TENSOR)).items():
         if isinstance(method, types.MethodDescriptorType) and name not in _READING_METHODS:
             yield name, method

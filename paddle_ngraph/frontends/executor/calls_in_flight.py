@@ -34,6 +34,7 @@ _LOADERS = tuple(_PADDLE + folder + os.sep for folder in ("io", "reader"))
 _CORE_NAMES = frozenset(
     {"_C_ops", "_legacy_C_ops", *replaced.RUNNING_BACKWARD}
     | {target.name for target in (*replaced.RUN_PROGRAMS, *replaced.START_TRAINER)}
+    | {name for name, _ in replaced.writing_methods()}
 )
 _RUNNING_METHODS = tuple(
     target
