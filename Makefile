@@ -163,6 +163,10 @@ lock:  ## Pin what build.txt, develop.txt and wheels.txt need, for every Python;
 wheel:  ## Build the source distribution and a wheel for each Python found (OPTIONS="--python 3.11"); see docs/building.md.
 	$(PYTHON) -m tools.wheels $(OPTIONS)
 
+.PHONY: test-wheel
+test-wheel:  ## Install the wheel for PYTHON as a stranger would, and run the demo and each frontend.
+	$(PYTHON) -m tests.stranger dist/paddle_ngraph-*-cp$$($(PYTHON) -c 'import sys; print(*sys.version_info[:2], sep="")')-*.whl
+
 .PHONY: canary
 canary:  ## Try other releases, the newest by default (PADDLE=, OPENVINO=); write build/canary/*.md.
 	$(PYTHON) -m tools.canary $(PADDLE:%=--paddle %) $(OPENVINO:%=--openvino %) $(TESTS:%=--tests %)
