@@ -25,7 +25,8 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
@@ -104,6 +105,10 @@ class BuildCore(build_ext):
     def build_extensions(self) -> None:
         # setuptools uses a new temporary folder for each editable installation.
         folder = Path("build", "core") if self.stays_in_tree else Path(self.build_temp)
+        with _exclusively(folder):
+            self._build_in(folder)
+
+    def _build_in(self, folder: Path) -> None:
         ninja = NinjaFile(folder)
         core, *mkl = (str(folder / self.get_ext_filename(ext.name)) for ext in self.extensions)
         ninja.link(core, _core_sources(), _core_libraries(self.stays_in_tree or bool(SANITIZE)))
@@ -122,6 +127,24 @@ class BuildCore(build_ext):
 
     def get_ext_filename(self, fullname: str) -> str:
         return os.path.join(*fullname.split(".")) + ".so"
+
+
+@contextmanager
+def _exclusively(folder: Path) -> Iterator[None]:
+    """Has a second build in the folder, such as that of another `make`, wait for the first."""
+    import fcntl  # which Windows lacks; there is no core to build there
+
+    _make(folder)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise SystemExit(f"A file is in the way of the folder {folder}: remove it.") from error
 
 
 def _check_machine() -> None:
@@ -168,10 +191,7 @@ class NinjaFile:
         ]
         self.precompiled: set[str] = set()
         self.commands: list[dict[str, object]] = []  # without precompiled headers
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise SystemExit(f"A file is in the way of the folder {folder}: remove it.") from error
+        _make(folder)
         # A dependency in place of the headers of libraries, which Ninja does not track.
         self.versions = folder / "versions"
         versions = _versions()

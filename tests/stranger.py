@@ -1,8 +1,8 @@
 """``python -m tests.stranger WHEEL``: installs a wheel as somebody else would, and uses it.
 
 The environment has another path, and its interpreter too; its packages are read-only; the user has
-no home and, if this process may change it, is another one; no compiler is on PATH. The wheel has to
-be one for the Python that runs this.
+an empty home (Paddle writes to it) and, if this process may change it, is another one; no compiler
+is on PATH. The wheel has to be one for the Python that runs this.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-NOBODY = 65534
-DEMO = ("demos/train_demo/train.py", "--task", "fit_a_line")
+OTHER_USER = 65534
+DEMO = ("demos/train_demo/train.py", "--task", "mnist")
 
 
 def main() -> int:
@@ -52,7 +52,7 @@ class Stranger:
         self._environment = folder / "environment"
         self._python = folder / "interpreter"
         folder.chmod(0o755)
-        self.work.mkdir()
+        (self.work / "home").mkdir(parents=True)
 
     def install(self, wheel: Path) -> None:
         """Copies the interpreter, and installs a wheel with what it requires."""
@@ -72,13 +72,14 @@ class Stranger:
                 path.chmod(path.stat().st_mode & 0o555)
         if os.getuid() == 0:
             for path in [self.work, *self.work.rglob("*")]:
-                os.chown(path, NOBODY, NOBODY)
+                os.chown(path, OTHER_USER, OTHER_USER)
 
     def run(self, program: str, *arguments: str) -> str:
         """Runs a program of the environment as somebody else; returns its output."""
         programs = self._environment / "bin"
-        environment = {"PATH": str(programs), "HOME": "/nonexistent", "GLOG_minloglevel": "2"}
-        other: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        home = str(self.work / "home")
+        environment = {"PATH": str(programs), "HOME": home, "GLOG_minloglevel": "2"}
+        other: dict[str, Any] = {"user": OTHER_USER, "group": OTHER_USER, "extra_groups": []}
         found = subprocess.run(
             [str(programs / program), *arguments],
             env=environment,

@@ -122,7 +122,7 @@ class Builder:
         """Checks and tags a wheel; auditwheel would fail on a symbol that the platform lacks."""
         excluded = [part for name in FOREIGN_LIBRARIES for part in ("--exclude", name)]
         target = self._empty("repaired")
-        options = ["--plat", PLATFORM, "--wheel-dir", str(target), *excluded]
+        options = ["--plat", PLATFORM, "--only-plat", "--wheel-dir", str(target), *excluded]
         self._run([str(self.tools), "-m", "auditwheel", "repair", *options, str(wheel)])
         (repaired,) = target.glob("*.whl")
         return Path(shutil.copy2(repaired, self.output))
