@@ -37,7 +37,7 @@ FOREIGN_LIBRARIES = (
 def main() -> int:
     """Builds what the command line asks for, and returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.wheels", description=__doc__)
-    parser.add_argument("--python", nargs="+", default=PYTHONS, metavar="3.X", choices=PYTHONS)
+    parser.add_argument("--python", nargs="*", default=PYTHONS, metavar="3.X", choices=PYTHONS)
     parser.add_argument("--output", type=Path, default=ROOT / "dist", metavar="DIR")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "wheels", metavar="DIR")
     options = parser.parse_args()
