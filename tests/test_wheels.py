@@ -68,6 +68,23 @@ def test_the_packages_of_a_build_are_pinned_with_digests():
     assert all("--hash=sha256:" in pin for pin in pins)
 
 
+def test_a_source_distribution_does_not_depend_on_the_build(tmp_path):
+    contents = []
+    for number, mode in ((1, 0o600), (2, 0o664)):
+        file, archive = tmp_path / "b.py", tmp_path / f"{number}.tar.gz"
+        file.write_text("x = 1\n")
+        file.chmod(mode)
+        os.utime(file, (number, number))
+        with tarfile.open(archive, "w:gz") as target:
+            for name in ("b", "a")[:: 2 * number - 3]:
+                target.add(file, name)
+        wheels._normalize(archive, 1700000000)
+        contents.append(archive.read_bytes())
+    assert contents[0] == contents[1]
+    with tarfile.open(tmp_path / "1.tar.gz") as made:
+        assert made.getnames() == ["a", "b"] and made.extractfile("a").read() == b"x = 1\n"
+
+
 @pytest.mark.slow("installs Paddle and OpenVINO in an environment of its own")
 def test_a_stranger_can_use_the_wheel():
     tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"

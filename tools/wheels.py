@@ -8,12 +8,14 @@ wheel without a core for all other machines. The files are in ``dist``, debug sy
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -97,7 +99,9 @@ class Builder:
         for name in filter(None, _output(["git", "-C", str(ROOT), "ls-files", "-z"]).split("\0")):
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, tree / name)
-        return self._built("sdist", self.output, tree)
+        built = self._built("sdist", self.output, tree)
+        _normalize(built, int(self.environment["SOURCE_DATE_EPOCH"]))
+        return built
 
     def pure_wheel(self) -> Path:
         """Builds the wheel without a core, from the source distribution."""
@@ -198,6 +202,23 @@ class Builder:
         if found.returncode:
             sys.stderr.write(found.stdout + found.stderr)
             raise SystemExit(f"{' '.join(command[:4])} ... failed, see above.")
+
+
+def _normalize(archive: Path, time: int) -> None:
+    """Writes a source distribution anew without what depends on the time and user of the build."""
+    unfinished = archive.with_suffix(".part")
+    with (
+        tarfile.open(archive) as source,
+        unfinished.open("wb") as file,
+        gzip.GzipFile("", "wb", mtime=time, fileobj=file) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as target,
+    ):
+        for member in sorted(source.getmembers(), key=lambda each: each.name):
+            member.mtime, member.uid, member.gid, member.uname, member.gname = time, 0, 0, "", ""
+            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            member.pax_headers = {}
+            target.addfile(member, source.extractfile(member) if member.isfile() else None)
+    unfinished.replace(archive)
 
 
 def _output(command: Sequence[str]) -> str:
