@@ -152,11 +152,21 @@ $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 	@$(STEP) "Installing the package" $(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@
 
+LOCK = build/lock/bin/uv pip compile --universal --python-version 3.9 --generate-hashes --no-annotate \
+	--custom-compile-command 'make lock' --quiet $(OPTIONS)
 .PHONY: lock
-lock:  ## Pin what build.txt and develop.txt need, for every Python; OPTIONS=--upgrade: newer releases.
+lock:  ## Pin what build.txt, develop.txt and wheels.txt need, for every Python; OPTIONS=--upgrade: newer releases.
 	$(PYTHON) -m venv build/lock && build/lock/bin/python -m pip install --quiet uv==0.13.9
-	build/lock/bin/uv pip compile requirements/build.txt requirements/develop.txt --universal --python-version 3.9 \
-		--generate-hashes --no-annotate --custom-compile-command 'make lock' -o requirements/locked.txt --quiet $(OPTIONS)
+	$(LOCK) requirements/build.txt requirements/develop.txt -o requirements/locked.txt
+	$(LOCK) requirements/wheels.txt -o requirements/wheels_locked.txt
+
+.PHONY: wheel
+wheel:  ## Build the source distribution and a wheel for each Python found (OPTIONS="--python 3.11"); see docs/building.md.
+	$(PYTHON) -m tools.wheels $(OPTIONS)
+
+.PHONY: test-wheel
+test-wheel:  ## Install the wheel for PYTHON as a stranger would, and run the demo and each frontend.
+	$(PYTHON) -m tests.stranger dist/paddle_ngraph-*-cp$$($(PYTHON) -c 'import sys; print(*sys.version_info[:2], sep="")')-*.whl
 
 .PHONY: canary
 canary:  ## Try other releases, the newest by default (PADDLE=, OPENVINO=); write build/canary/*.md.

@@ -7,6 +7,9 @@ SANITIZE=address|thread builds the core with this sanitizer of the compiler, for
 sanitize`); the core then needs the sanitizer's library preloaded, and has absolute paths to other
 libraries.
 SANITIZE=coverage counts the lines that run, for gcov (`make coverage`).
+PURE=ON builds the package for machines that have no core: programs run natively there.
+MANYLINUX_STUBS names a folder of libraries of an older glibc to link against, and SYMBOLS one for
+the debug symbols of the libraries (tools/wheels.py sets both).
 CXX, CXXFLAGS and LDFLAGS have their usual meaning.
 """
 
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -21,7 +25,8 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
@@ -34,6 +39,10 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
+
+
+if int(setuptools_version.split(".")[0]) < 77:  # cannot read the license field of pyproject.toml
+    raise SystemExit("paddle-ngraph needs setuptools 77 to build: run `pip install -U setuptools`.")
 
 
 def _is_off(name: str, default: str = "ON") -> bool:
@@ -53,14 +62,14 @@ def _file_of(package: str, name: str) -> Path | None:
 MKL_HEADER = _file_of("mkl-include", "/mkl_cblas.h")
 MKL_CORE = _file_of("mkl", "/libmkl_core.so.2")
 MKL_SOURCE = "paddle_ngraph/mkl_packed/mkl/mkl_layers.cc"
-WITH_NGRAPH = not _is_off("WITH_NGRAPH")
+PURE = not _is_off("PURE", "OFF")
+WITH_NGRAPH = not PURE and not _is_off("WITH_NGRAPH")
 WITH_MKL = WITH_NGRAPH and not _is_off("WITH_MKL", "ON" if MKL_HEADER and MKL_CORE else "OFF")
 SANITIZE = os.environ.get("SANITIZE", "")
+MANYLINUX_STUBS = os.environ.get("MANYLINUX_STUBS", "")
+SYMBOLS = os.environ.get("SYMBOLS", "")
 # The release whose headers match the oneDNN 3.6 in Paddle's wheel.
 ONEDNN_HEADERS = "onednn-devel==2025.0.0"
-
-if int(setuptools_version.split(".")[0]) < 77:  # cannot read the license field of pyproject.toml
-    raise SystemExit("paddle-ngraph needs setuptools 77 to build: run `pip install -U setuptools`.")
 
 
 class BuildPython(build_py):
@@ -74,6 +83,7 @@ class BuildPython(build_py):
         info.write_text(
             '"""Written by setup.py: versions that this build was compiled against."""\n\n'
             f"WITH_NGRAPH = {WITH_NGRAPH}\n"
+            f"PURE = {PURE}\n"
             f"WITH_MKL = {WITH_MKL}\n"
             f'PADDLE_VERSION = "{_version("paddlepaddle", "paddlepaddle-gpu")}"\n'
             f'OPENVINO_VERSION = "{_version("openvino")}"\n'
@@ -87,12 +97,18 @@ class BuildCore(build_ext):
     """
 
     def run(self) -> None:
+        if self.extensions:
+            _check_machine()
         self.stays_in_tree = bool(self.inplace or self.editable_mode)
         super().run()
 
     def build_extensions(self) -> None:
         # setuptools uses a new temporary folder for each editable installation.
         folder = Path("build", "core") if self.stays_in_tree else Path(self.build_temp)
+        with _exclusively(folder):
+            self._build_in(folder)
+
+    def _build_in(self, folder: Path) -> None:
         ninja = NinjaFile(folder)
         core, *mkl = (str(folder / self.get_ext_filename(ext.name)) for ext in self.extensions)
         ninja.link(core, _core_sources(), _core_libraries(self.stays_in_tree or bool(SANITIZE)))
@@ -104,10 +120,51 @@ class BuildCore(build_ext):
         for ext in self.extensions:
             target = Path(self.get_ext_fullpath(ext.name))
             target.parent.mkdir(parents=True, exist_ok=True)
-            _replace(folder / self.get_ext_filename(ext.name), target)
+            built = folder / self.get_ext_filename(ext.name)
+            if SYMBOLS:
+                _split_symbols(built, Path(SYMBOLS))
+            _replace(built, target)
 
     def get_ext_filename(self, fullname: str) -> str:
         return os.path.join(*fullname.split(".")) + ".so"
+
+
+@contextmanager
+def _exclusively(folder: Path) -> Iterator[None]:
+    """Has a second build in the folder, such as that of another `make`, wait for the first."""
+    import fcntl  # which Windows lacks; there is no core to build there
+
+    _make(folder)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise SystemExit(f"A file is in the way of the folder {folder}: remove it.") from error
+
+
+def _check_machine() -> None:
+    machine = (sys.platform, platform.machine(), platform.libc_ver()[0])
+    if machine != ("linux", "x86_64", "glibc"):
+        raise SystemExit(
+            "The core of paddle-ngraph is for Linux with glibc on x86-64: build the package "
+            "without it, `PURE=ON pip install .`; programs then run natively."
+        )
+
+
+def _split_symbols(library: Path, folder: Path) -> None:
+    """Moves the debug symbols of a library to a file of their own, where debuggers find them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    symbols = folder / f"{library.stem}.debug"
+    for command in (
+        ["--only-keep-debug", str(library), str(symbols)],
+        ["--strip-all", f"--add-gnu-debuglink={symbols}", str(library)],
+    ):
+        subprocess.run(["objcopy", *command], check=True)
 
 
 def _replace(source: Path, target: Path) -> None:
@@ -134,10 +191,7 @@ class NinjaFile:
         ]
         self.precompiled: set[str] = set()
         self.commands: list[dict[str, object]] = []  # without precompiled headers
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise SystemExit(f"A file is in the way of the folder {folder}: remove it.") from error
+        _make(folder)
         # A dependency in place of the headers of libraries, which Ninja does not track.
         self.versions = folder / "versions"
         versions = _versions()
@@ -151,7 +205,10 @@ class NinjaFile:
         # The largest sources first, since they take longest.
         groups.sort(key=lambda group: sum(map(os.path.getsize, group)), reverse=True)
         objects = [self._compile(group) for group in groups]
-        flags = [*_words_of("LDFLAGS"), *(_sanitizer() or ["-s"])]
+        flags = [*_words_of("LDFLAGS"), *(_sanitizer() or ([] if SYMBOLS else ["-s"]))]
+        if MANYLINUX_STUBS:
+            flags.append(f"-L{MANYLINUX_STUBS}")
+            libraries = [*libraries, "-Wl,--as-needed", "-lpthread", "-ldl"]
         if SANITIZE == "coverage":  # the recorder of tests calls these functions
             flags += ["-Wl,-u,__gcov_dump,-u,__gcov_reset"]
         command = [*_compiler(), "-shared", *flags, "-o", library]
@@ -273,7 +330,8 @@ def _versions() -> str:
 def _core_sources() -> list[str]:
     patterns = ("paddle_ngraph/core/**/*.cc", "paddle_ngraph/mkl_packed/*.cc")
     found = [path for pattern in patterns for path in ROOT.glob(pattern)]
-    return sorted(str(path.relative_to(ROOT)) for path in found)
+    names = sorted(str(path.relative_to(ROOT)) for path in found)
+    return [name for name in names if MANYLINUX_STUBS or "/manylinux/" not in name]
 
 
 def _core_libraries(stays_here: bool) -> list[str]:
@@ -319,7 +377,7 @@ def _mkl_libraries() -> list[str]:
         *(str(folder / layer) for layer in layers),
         "-Wl,-rpath,$ORIGIN/../../paddle/libs",
         "-Wl,-rpath,$ORIGIN/../../../..",  # <environment>/lib, the folder of the mkl wheel
-        f"-Wl,-rpath,{folder}",
+        *([] if MANYLINUX_STUBS else [f"-Wl,-rpath,{folder}"]),
     ]
 
 
@@ -406,7 +464,7 @@ def _group_of(source: str) -> str:
         return folders[-1]
     if folders[:2] == ("core", "ov"):
         return "kernels" if folders[-1] == "kernels" else "openvino"
-    return "common" if folders[-1] == "common" else "paddle"
+    return folders[-1] if folders[-1] in ("common", "manylinux") else "paddle"
 
 
 def _flags_of(group: str, onednn: Path, optimization: str) -> list[str]:
@@ -431,11 +489,18 @@ def _flags_of(group: str, onednn: Path, optimization: str) -> list[str]:
         *("-Wall", "-Wextra", "-Werror"),
         # Messages name headers by their path; an isolated build has them in a temporary folder.
         f"-fmacro-prefix-map={_openvino().parent}/=",
+        *(_symbol_flags() if SYMBOLS else []),
         *_sanitizer(),
         "-Ipaddle_ngraph",
         *headers,
         *_words_of("CXXFLAGS"),
     ]
+
+
+def _symbol_flags() -> list[str]:
+    """Returns the flags for debug symbols, which name no folder of this machine."""
+    folders = {ROOT: ".", _openvino().parent: "site-packages", sys.base_prefix: "python"}
+    return ["-g1", *(f"-fdebug-prefix-map={folder}={name}" for folder, name in folders.items())]
 
 
 def _paddle_library(name: str) -> Path:
@@ -518,13 +583,13 @@ def _version(*names: str) -> str:
 
 def _requirements() -> list[str]:
     """Returns exactly the versions that the core was compiled against; without a core, any."""
+    if PURE:
+        return ["paddlepaddle>=3.0", "numpy"]
     if not WITH_NGRAPH:
         return ["paddlepaddle>=3.0", "openvino", "numpy"]
-    return [
-        f"paddlepaddle=={_version('paddlepaddle')}",
-        f"openvino=={_version('openvino')}",
-        "numpy",
-    ]
+    versions = {name: _version(name) for name in ("paddlepaddle", "openvino")}
+    exact = [name if v == "nothing" else f"{name}=={v}" for name, v in versions.items()]
+    return [*exact, "numpy"]
 
 
 def _extensions() -> list[Extension]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from paddle_ngraph import installation, library
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.utils.once import once
+from paddle_ngraph.warning_codes import WarningCode, warn
 
 if TYPE_CHECKING:
     from paddle_ngraph.frontends.saved_models.saving import Inputs
@@ -38,12 +41,17 @@ def enable(dynamic: bool | Literal["training"] = False) -> None:
             ``paddle.no_grad``), if that is faster: an outermost layer, together with the layers
             that it calls. Its first calls are timed to find out. ``"training"``: for training, too.
 
+    Where the package was installed without a core, since there is none for the machine, all
+    programs run natively, with one warning.
+
     Raises:
         NgraphError: ``dynamic`` has another value; or the engine is missing or was compiled against
             another release of Paddle or OpenVINO: the message names the remedy.
     """
     if dynamic not in (False, True, "training"):
         raise NgraphError(f'dynamic is False, True or "training", not {dynamic!r}')
+    if _runs_natively():
+        return
     _switch(True)
     from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
 
@@ -89,7 +97,10 @@ def use_ngraph(on: bool = True) -> Iterator[None]:
 
 
 def _set_enabled(on: bool) -> None:
-    _switch(True) if on else disable()
+    if on and not _runs_natively():
+        _switch(True)
+    else:
+        disable()
 
 
 @overload
@@ -123,6 +134,8 @@ def compile(target: Any = None, *, full_graph: bool = False) -> Any:
     """
     if target is None:
         return lambda target: compile(target, full_graph=full_graph)
+    if _runs_natively():
+        return target
     library.load()
     from paddle_ngraph.frontends.dynamic import compiled_layer
 
@@ -659,6 +672,8 @@ def save_inference_model(
 
 def stats() -> dict[str, Any]:
     """Returns the counters since the last :func:`reset_stats`; see :func:`statistics.stats`."""
+    if _runs_natively():
+        return Counter()  # in which each counter is zero
     library.load()
     from paddle_ngraph import statistics
 
@@ -678,6 +693,8 @@ def events(limit: int = 65536) -> list[Event]:
         Events with the id of the subgraph, outcome, reason, start and duration; see
         :class:`statistics.Event`.
     """
+    if _runs_natively():
+        return []
     library.load()
     from paddle_ngraph import statistics
 
@@ -686,6 +703,8 @@ def events(limit: int = 65536) -> list[Event]:
 
 def reset_stats() -> None:
     """Sets the counters of :func:`stats` and :func:`cache_info` to zero, and forgets events."""
+    if _runs_natively():
+        return
     library.load()
     from paddle_ngraph import statistics
 
@@ -706,6 +725,8 @@ def clear_cache() -> None:
     The denylist is cleared, too: its subgraphs get another attempt. Functions that are being
     compiled in the background are dropped once they are compiled.
     """
+    if _runs_natively():
+        return
     library.load()
     from paddle_ngraph import caches
 
@@ -723,6 +744,8 @@ def wait_for_compiles(timeout: float | None = None) -> bool:
     Returns:
         Whether all compile jobs are finished.
     """
+    if _runs_natively():
+        return True
     library.load()
     from paddle_ngraph.partitioning import background_compile
 
@@ -771,6 +794,20 @@ def verified_runs() -> Log:
     from paddle_ngraph.verification import checks
 
     return checks.log
+
+
+def _runs_natively() -> bool:
+    """Returns whether the package was installed without a core, and warns of it once."""
+    if not installation.is_pure():
+        return False
+    _warn_without_core()
+    return True
+
+
+@once
+def _warn_without_core() -> None:
+    reason = f"Paddle runs all programs: {installation.why_unavailable()}"
+    warn(WarningCode.NO_CORE, reason, stacklevel=4)
 
 
 def _switch(on: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +25,12 @@ _REBUILD = "run `pip install --no-build-isolation --force-reinstall --no-deps .`
 @once
 def why_unavailable() -> str | None:
     """Returns the reason why the engine cannot be used, with the remedy; ``None`` if it can."""
+    if is_pure():
+        return (
+            "paddle-ngraph has a core for Linux with glibc 2.28 on x86-64 and CPython 3.9 to 3.13, "
+            f"not for this machine: {platform.system()} on {platform.machine()}, "
+            f"{platform.python_implementation()} {platform.python_version()}."
+        )
     core = "paddle_ngraph._core"
     if _build_info is None or (_build_info.WITH_NGRAPH and find_spec(core) is None):
         return "paddle-ngraph was not built: run `pip install .` in its source tree."
@@ -88,6 +95,11 @@ def _why_not_loadable() -> str | None:
     except (ImportError, OSError) as error:
         return f"the compiled core cannot be loaded, {error}: {remedy}, or {_REBUILD}."
     return None
+
+
+def is_pure() -> bool:
+    """Returns whether the package was built for machines without a core: programs run natively."""
+    return bool(getattr(_build_info, "PURE", False))
 
 
 def _installed_version(package: str) -> str | None:

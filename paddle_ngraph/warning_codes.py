@@ -37,6 +37,12 @@ class WarningCode(Enum):
         "A module is used by the name of an earlier release. A `DeprecationWarning`.",
         "Import the name in the message.",
     )
+    NO_CORE = (
+        "NG104",
+        "The package was installed without a core, which exists for Linux with glibc 2.28 or later "
+        "on x86-64 and CPython 3.9 to 3.13. Paddle runs all programs.",
+        "Run the program on such a machine; [porting.md](porting.md) has the needs of another one.",
+    )
     DENIED = (
         "NG201",
         "A subgraph failed in OpenVINO, so Paddle runs it from now on. Results are right.",

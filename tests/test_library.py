@@ -66,6 +66,46 @@ def test_a_core_that_was_removed(monkeypatch, build_info):
         paddle_ngraph.stats()
 
 
+WITHOUT_CORE = """
+import sys, types
+info = types.ModuleType("paddle_ngraph._build_info")
+info.WITH_NGRAPH, info.PURE = False, True
+sys.modules[info.__name__] = info
+sys.modules["paddle_ngraph._core"] = sys.modules["openvino"] = None
+import numpy as np
+import paddle
+import paddle_ngraph
+
+paddle_ngraph.enable(dynamic="training")
+layer = paddle_ngraph.compile(paddle.nn.Linear(4, 3))
+assert layer(paddle.ones([2, 4])).shape == [2, 3]
+paddle.enable_static()
+x = paddle.static.data("x", [2, 4])
+y = paddle.static.nn.fc(x, 3)
+executor = paddle.static.Executor()
+executor.run(paddle.static.default_startup_program())
+with paddle_ngraph.use_ngraph():
+    (found,) = executor.run(feed={"x": np.ones((2, 4), "float32")}, fetch_list=[y])
+assert found.shape == (2, 3)
+assert paddle_ngraph.wait_for_compiles() and paddle_ngraph.stats()["engine_runs"] == 0
+paddle_ngraph.clear_cache()
+paddle_ngraph.disable()
+try:
+    paddle_ngraph.transpile(paddle.static.default_main_program())
+except paddle_ngraph.NgraphError as error:
+    print(error)
+"""
+
+
+def test_programs_run_natively_with_one_warning_where_there_is_no_core():
+    command = [sys.executable, "-c", WITHOUT_CORE]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stderr.count("[NG104]") == 1
+    assert "<string>:11: NgraphWarning: Paddle runs all programs" in found.stderr
+    assert found.stdout.startswith("paddle-ngraph has a core for Linux")
+    assert found.stdout.count("\n") == 1
+
+
 @pytest.mark.parametrize("missing", ["libs/libopenvino_intel_cpu_plugin.so", "_pyopenvino*"])
 def test_an_openvino_that_is_installed_in_part(monkeypatch, build_info, tmp_path, missing):
     complete = Path(installation.find_spec("openvino").origin).parent

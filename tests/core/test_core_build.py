@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import re
 import signal
@@ -213,6 +214,22 @@ def test_a_file_in_the_way_of_the_build_is_named(setup):
     Path("build").touch()
     with pytest.raises(SystemExit, match="in the way of the folder build/core"):
         setup.NinjaFile(Path("build", "core"))
+
+
+def test_two_builds_of_a_tree_run_one_after_the_other(setup):
+    folder = Path("build", "core")
+
+    def is_free() -> bool:
+        with (folder / "lock").open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+    with setup._exclusively(folder):
+        assert not is_free()
+    assert is_free()
 
 
 def test_an_interrupted_download_of_headers_is_repeated(tmp_path, monkeypatch):

@@ -1,0 +1,95 @@
+"""Distributions: their files, and a wheel that is used as a stranger would (`make test-wheel`)."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from paddle_ngraph.codegen import project
+from tools import wheels
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "paddle_ngraph"
+
+
+def sources(*patterns: str) -> set[str]:
+    found = {path for pattern in patterns for path in PACKAGE.rglob(pattern)}
+    return {str(path.relative_to(ROOT)) for path in found if path.name != "_build_info.py"}
+
+
+def run_setup(tmp_path: Path, *arguments: str) -> None:
+    """Runs setup.py without a core, with all its output in a folder."""
+    command = [sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", str(tmp_path)]
+    environment = {**os.environ, "PURE": "ON"}
+    subprocess.run([*command, *arguments], cwd=ROOT, env=environment, check=True)
+
+
+def test_the_source_distribution_has_all_that_a_build_reads(tmp_path):
+    run_setup(tmp_path, "sdist", "--dist-dir", str(tmp_path))
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as file:
+        names = {name.partition("/")[2] for name in file.getnames()}
+    needed = sources("*.py", "*.pyi", "*.h", "*.cc", "py.typed", "project/**/*.*")
+    assert needed <= names
+    assert {"setup.py", "pyproject.toml", "README.md", "LICENSE"} <= names
+    assert not [name for name in names if name.endswith((".so", ".pyc", "_build_info.py"))]
+
+
+def test_a_wheel_has_no_sources_but_those_of_generated_projects(tmp_path):
+    run_setup(tmp_path, "build_py", "--build-lib", str(tmp_path / "lib"))
+    package = tmp_path / "lib" / "paddle_ngraph"
+    files = {str(path.relative_to(package)) for path in package.rglob("*") if path.is_file()}
+    assert {name.partition("/")[2] for name in sources("*.py", "*.pyi", "py.typed")} <= files
+    cpp = {name for name in files if name.endswith((".cc", ".h"))}
+    copied = {name for name in cpp if not name.startswith("codegen/project/")}
+    assert copied == set(project.core_files())
+
+
+def test_both_ways_to_build_wheels_exclude_the_same_libraries():
+    text = (ROOT / "pyproject.toml").read_text()
+    assert tuple(re.findall(r"--exclude (\S+)", text)) == wheels.FOREIGN_LIBRARIES
+    minors = re.findall(r"cp3(\d+)-\*", text)
+    assert tuple(f"3.{minor}" for minor in minors) == wheels.PYTHONS
+
+
+def test_the_packages_of_a_build_are_pinned_with_digests():
+    pins = [
+        *wheels._pins("locked.txt", wheels.BUILD_PACKAGES),
+        *wheels._pins("wheels_locked.txt"),
+        *wheels._pins("onednn.txt"),
+    ]
+    assert {pin.partition("==")[0] for pin in pins} >= {*wheels.BUILD_PACKAGES, "ziglang"}
+    assert all("--hash=sha256:" in pin for pin in pins)
+
+
+def test_a_source_distribution_does_not_depend_on_the_build(tmp_path):
+    contents = []
+    for number, mode in ((1, 0o600), (2, 0o664)):
+        file, archive = tmp_path / "b.py", tmp_path / f"{number}.tar.gz"
+        file.write_text("x = 1\n")
+        file.chmod(mode)
+        os.utime(file, (number, number))
+        with tarfile.open(archive, "w:gz") as target:
+            for name in ("b", "a")[:: 2 * number - 3]:
+                target.add(file, name)
+        wheels._normalize(archive, 1700000000)
+        contents.append(archive.read_bytes())
+    assert contents[0] == contents[1]
+    with tarfile.open(tmp_path / "1.tar.gz") as made:
+        assert made.getnames() == ["a", "b"] and made.extractfile("a").read() == b"x = 1\n"
+
+
+@pytest.mark.slow("installs Paddle and OpenVINO in an environment of its own")
+def test_a_stranger_can_use_the_wheel():
+    tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    found = sorted((ROOT / "dist").glob(f"paddle_ngraph-*-{tag}-*.whl"))
+    if not found:
+        pytest.skip("there is no wheel for this Python: run `make wheel`")
+    command = [sys.executable, "-m", "tests.stranger", str(found[-1])]
+    subprocess.run(command, cwd=ROOT, check=True)
