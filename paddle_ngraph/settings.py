@@ -63,14 +63,8 @@ class PolicySettings:
         max_calls_waited_for_layer: A layer that holds the trial slot and is not called loses it
             after this many calls of other layers.
 
-        max_training_scopes: Scopes in which programs of dynamic layers train. For each Paddle
-            retains six threads and a megabyte, permanently.
-        max_scopes_per_program: Scopes of one program: one per run whose backward pass is pending,
-            such as those of a cell that is called in a loop.
-        base_scopes_per_program: The first scopes of a program, which count towards
-            ``max_training_scopes``.
-        max_loop_scopes: All further scopes, so that long loops do not exhaust those of other
-            programs.
+        max_training_graphs: Graphs of dynamic layers that train. For each Paddle retains twelve
+            threads and a megabyte, permanently.
         exclusive_retry_seconds: Seconds between attempts to get exclusive access to Paddle. An
             attempt blocks other threads for a twentieth of this time at most.
 
@@ -166,10 +160,7 @@ class PolicySettings:
     max_calls_waited_for_layer: int = 64
 
     # -- frontends/dynamic/lazy/trace_graph.py: programs of captured layers --
-    max_training_scopes: int = 128
-    max_scopes_per_program: int = 32
-    base_scopes_per_program: int = 4
-    max_loop_scopes: int = 64
+    max_training_graphs: int = 128
     exclusive_retry_seconds: float = 1.0
 
     # -- conversion/dynamic_shapes.py: functions for several shapes --

@@ -26,8 +26,7 @@ BY = pytest.mark.parametrize("by_ast", [True, False], ids=["AST", "SOT"])
 @contextmanager
 def dynamic_mode() -> Iterator[None]:
     """Dynamic mode without a minimum size of graphs, so that small ones go to the engine, too."""
-    trace_graph._training_scope_ids = itertools.count(1)  # each test may make a process's share
-    trace_graph._loop_scope_ids = itertools.count(1)
+    trace_graph._training_graph_ids = itertools.count(1)  # each test may make a process's share
     paddle.disable_static()
     before = paddle.get_flags(["FLAGS_ngraph_min_interval_us", "FLAGS_ngraph_cache_dir"])
     paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})

@@ -1068,7 +1068,7 @@ def where_autograd_calls() -> None:
     for _ in range(4):
         assert_close(run(), native)
     assert paddle_ngraph.stats()["engine_runs"] > 0
-    with once_at(gradients._BackwardGuard, "_reason_against", interrupt, is_late=False) as calls:
+    with once_at(gradients._GraphRun, "_is_written", interrupt, is_late=False) as calls:
         try:
             run()
             raise AssertionError("the run was not interrupted")

@@ -63,7 +63,6 @@
 #include "core/paddle/python_tensors.h"
 #include "core/paddle/random.h"
 #include "core/paddle/rows.h"
-#include "core/paddle/saved_tensors.h"
 #include "core/paddle/scopes.h"
 #include "core/paddle/shared_parameters.h"
 #include "core/paddle/tensors.h"
@@ -1016,14 +1015,11 @@ PYBIND11_MODULE(_core, module) {
       .def("__exit__", [](const GradientMode& mode, const py::args&) { mode.exit(); });
   module.def("settings_version", &settings_version);
   module.def("tensor_versions", &tensor_versions, py::arg("tensors"));
+  py::class_<RetainedNode>(module, "RetainedNode");
   py::class_<GradientGates>(module, "GradientGates")
-      .def(py::init<const py::list&>(), py::arg("views"))
+      .def(py::init<const py::list&, const py::object&>(), py::arg("views"), py::arg("source"))
       .def("addresses", &GradientGates::addresses)
       .def("redirect", &GradientGates::redirect, py::arg("compute_sources"));
-  py::class_<SavedTensors>(module, "SavedTensors")
-      .def(py::init<const std::vector<const phi::DenseTensor*>&, const std::optional<py::list>&>(),
-           py::arg("tensors"), py::arg("user_tensors"))
-      .def("restore_to", &SavedTensors::restore_to, py::arg("tensors"));
   module.def("flush_captures", [] {
     Capture* capture = Capture::current();
     if (capture != nullptr && !capture->flush("Python")) throw py::error_already_set();

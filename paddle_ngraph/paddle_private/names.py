@@ -72,6 +72,7 @@ PirTranslatedLayer = _read("paddle.jit.pir_translated_layer", "PirTranslatedLaye
 LegacyTranslatedLayer = _read("paddle.jit.translated_layer", "TranslatedLayer")
 RNNBase: Any = _read("paddle.nn.layer.rnn", "RNNBase")
 PartialProgramLayer: Any = resolve(_LAYER)
+PyLayer: Any = resolve("paddle.autograd:PyLayer")
 
 # -- distributed processes -----------------------------------------------------------------------
 #
@@ -158,9 +159,6 @@ switch_tracer: Callable[[Any], None] = _read(_CORE, "_switch_tracer", "(arg0) ->
 _Tracer: Callable[[], Any] = _read("paddle.base.dygraph.base", "Tracer")
 has_gradients: Callable[[], bool] = _read(_CORE, "_has_grad", "() -> bool")
 set_gradients: Callable[[bool], None] = _read(_CORE, "_set_has_grad", "(arg0) -> None")
-register_gradient_hook: Callable[[Any, Callable[[Any], Any]], int] = _read(
-    f"{_LIBRARY}:eager.Tensor", "_register_grad_hook"
-)
 _GRAD_NODE = f"{_LIBRARY}:GradNodeBase"
 # The autograd node of a tensor, the nodes to which gradients go on from a node, and its address.
 grad_node_of = _attribute(f"{_LIBRARY}:eager.Tensor", "grad_fn")

@@ -121,7 +121,7 @@ def apply_by_name(block: Any, scope: Any) -> None:
             op.attrs()["parameter_name"] for op in block.ops if op.name() == "builtin.parameter"
         ]
         runs.append(
-            RunByName(report, has_state, parameters, scope, find_whole_program(block.ops, FETCH))
+            RunByName(report, has_state, parameters, scope, find_whole_program(block, FETCH))
         )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from paddle_ngraph.paddle_private.names import producer_of
-from paddle_ngraph.paddle_private.protocols import Operation, Value
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Value
 from paddle_ngraph.partitioning.analysis.block_view import (
     FEEDS,
     FETCH,
@@ -68,23 +68,26 @@ class Whole(NamedTuple):
     fed: frozenset[str]
 
 
-def find_whole_program(operators: Sequence[Operation], end: str) -> Whole | None:
+def find_whole_program(block: Block, end: str) -> Whole | None:
     """Finds a program that is one engine operator, next to which others only name variables.
 
     Args:
-        operators: The operators of the only block of a program, after the program pass.
+        block: The only block of a program, after the program pass.
         end: The type of the operators that read its results, such as ``pd_op.fetch``.
 
     Returns:
         ``None`` if other operators compute something, or read values of another origin.
     """
+    operators = block.ops
     engines = [op for op in operators if is_engine(op.name())]
     others = [op for op in operators if not is_engine(op.name())]
     if len(engines) != 1 or any(op.name() not in _BOOKKEEPING | {end} for op in others):
         return None
     (engine,) = engines
-    producers = [producer_of(value) for value in _members(engine)]
-    if any(op.name() not in FEEDS | {_PARAMETER} for op in producers):
+    arguments = {value.id: name for name, value in block.kwargs().items()}
+    sources = [_source(value, arguments) for value in _members(engine)]
+    found = [each for each in sources if each is not None]
+    if len(found) < len(sources):
         return None
     targets = [_target(op, engine) for op in others if op.name() == end]
     known = sorted((each for each in targets if each is not None), key=lambda each: each.column)
@@ -94,10 +97,20 @@ def find_whole_program(operators: Sequence[Operation], end: str) -> Whole | None
     return Whole(
         attributes["graph"],
         attributes["interval"],
-        [Source(scope_name(op), is_fed(op), *_declared(op.results()[0])) for op in producers],
+        found,
         known,
         frozenset(scope_name(op) for op in others if is_fed(op)),
     )
+
+
+def _source(value: Value, arguments: dict[int, str]) -> Source | None:
+    """The variable that holds a value before the run; ``None`` for a value of another origin."""
+    if value.id in arguments:
+        return Source(arguments[value.id], True, *_declared(value))
+    op = producer_of(value)
+    if op.name() not in FEEDS | {_PARAMETER}:
+        return None
+    return Source(scope_name(op), is_fed(op), *_declared(op.results()[0]))
 
 
 def _members(engine: Operation) -> Iterator[Value]:

@@ -380,12 +380,6 @@ def capture_of_shared_statistics(life: Life) -> Any:
     return captured(life, nn.BatchNorm1D(4).forward)
 
 
-@provokes(_core.Reason.SCOPES)
-def capture_without_scopes(life: Life) -> Any:
-    life.patch.setattr(trace_graph._TraceProgram, "may_run", lambda _: False)
-    return captured(life, paddle.tanh, gradient=True)
-
-
 @provokes(_core.Reason.NOT_CAPTURED)
 def capture_under_hooks_of_saved_tensors(life: Life) -> Any:
     compiled = paddle_ngraph.compile(paddle.tanh)

@@ -63,7 +63,6 @@ enum class Reason : uint8_t {
   kNoGraph,
   kOtherThread,
   kSharedMemory,
-  kScopes,
   kSignal,
   kNotCaptured,
   kOperatorChecks,
@@ -88,7 +87,7 @@ struct ReasonInfo {
 };
 
 // In the order of the enumeration Reason.
-inline constexpr std::array<ReasonInfo, 49> kReasons = {{
+inline constexpr std::array<ReasonInfo, 48> kReasons = {{
     {Outcome::kEngine, true, "engine", "the engine ran its function"},
     {Outcome::kNative, true, "compiling", "its function was compiled in the background"},
     {Outcome::kNative, true, "rare_shape", "inputs of its shapes are too rare for a function"},
@@ -125,7 +124,6 @@ inline constexpr std::array<ReasonInfo, 49> kReasons = {{
     {Outcome::kNative, false, "no_graph", "no graph of its operators can be built"},
     {Outcome::kNative, false, "other_thread", "another thread trained, or was in Paddle"},
     {Outcome::kNative, false, "shared_memory", "it overwrites memory that several variables share"},
-    {Outcome::kNative, false, "scopes", "too many graphs waited for backward passes"},
     {Outcome::kNative, false, "signal", "a signal arrived while its programs were created"},
     {Outcome::kNative, false, "not_captured", "none of its operators could be deferred"},
     {Outcome::kNative, false, "operator_checks", "Paddle checks the results of each operator"},

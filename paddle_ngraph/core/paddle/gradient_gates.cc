@@ -21,7 +21,8 @@ class EagerUtils {
 
 namespace paddle_ngraph {
 
-GradientGates::GradientGates(const pybind11::list& views) {
+GradientGates::GradientGates(const pybind11::list& views, const pybind11::object& source)
+    : source_(egr::EagerUtils::grad_node(tensor_of(source.ptr()))) {
   for (const auto& view : views) {
     nodes_.push_back(egr::EagerUtils::grad_node(tensor_of(view.ptr())));
   }
@@ -35,13 +36,16 @@ std::vector<uintptr_t> GradientGates::addresses() const {
   return addresses;
 }
 
-void GradientGates::redirect(const pybind11::function& compute_sources) const {
+RetainedNode GradientGates::redirect(const pybind11::function& compute_sources) {
   const NoCapture none;
+  RetainedNode former{source_.lock()};
   const pybind11::list sources = compute_sources();
+  source_ = egr::EagerUtils::grad_node(tensor_of(pybind11::object(sources[0]).ptr()));
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const auto node = nodes_[i].lock();
     if (node) node->SetGradOutMeta(tensor_of(pybind11::object(sources[i]).ptr()), 0);
   }
+  return former;
 }
 
 }  // namespace paddle_ngraph

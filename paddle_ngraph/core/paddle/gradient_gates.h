@@ -15,21 +15,29 @@ class GradNodeBase;
 
 namespace paddle_ngraph {
 
+// Keeps an autograd node alive.
+struct RetainedNode {
+  std::shared_ptr<egr::GradNodeBase> node;
+};
+
 // The autograd nodes of tensors, each of which is a view of a result of a graph. The nodes are not
 // retained: a node that has no tensor and no later node is destroyed.
 class GradientGates {
  public:
-  explicit GradientGates(const pybind11::list& views);
+  // views: the tensors. source: a result of the graph.
+  GradientGates(const pybind11::list& views, const pybind11::object& source);
 
   // The addresses of the nodes; 0 for a node that was destroyed.
   std::vector<uintptr_t> addresses() const;
 
   // From now on the gradient that reaches the node of view i goes on to tensor i of the list that
-  // `compute_sources` returns. Operators that `compute_sources` calls are not captured.
-  void redirect(const pybind11::function& compute_sources) const;
+  // `compute_sources` returns. Operators that `compute_sources` calls are not captured. Returns the
+  // node to which the gradients went before.
+  RetainedNode redirect(const pybind11::function& compute_sources);
 
  private:
   std::vector<std::weak_ptr<egr::GradNodeBase>> nodes_;
+  std::weak_ptr<egr::GradNodeBase> source_;
 };
 
 }  // namespace paddle_ngraph

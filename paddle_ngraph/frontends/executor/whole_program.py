@@ -143,7 +143,7 @@ def find(program: Program, scope: Scope) -> WholeProgram | None:
         ``None`` if the program computes or names other values than the operator's, or if a
         variable does not exist.
     """
-    whole = find_whole_program(program.global_block().ops, FETCH)
+    whole = find_whole_program(program.global_block(), FETCH)
     if whole is None or [target.column for target in whole.targets] != [*range(len(whole.targets))]:
         return None
     try:
@@ -166,7 +166,7 @@ def find_layer(
         ``None`` if the program computes other values than the operator's, or returns one of its
         inputs.
     """
-    whole = find_whole_program(program.global_block().ops, SHADOW_OUTPUT)
+    whole = find_whole_program(program.global_block(), SHADOW_OUTPUT)
     if whole is None:
         return None
     outputs = {target.name: target.output for target in whole.targets}

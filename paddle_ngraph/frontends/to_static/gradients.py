@@ -1,39 +1,44 @@
-"""Autograd of captured graphs: checks and saved forward state of their backward passes.
+"""Autograd of captured graphs: one node for each run of a graph, and its backward pass.
 
-To autograd a graph is one node. Conditions that only the backward pass can detect are errors there,
-for example that an in-place operation has written a tensor that the pass needs.
+The node's backward pass runs the backward program. Conditions that only this pass can detect are
+errors, for example that an in-place operation has written a tensor that the pass needs.
 
 The node has no second derivative, while the nodes of single operators have them. So before
 ``paddle.grad(create_graph=True)`` differentiates a graph, Paddle runs the graph's operators one by
 one, on the same inputs, and gradients of the graph's results go on to the results of these
-operators. Each result of a graph is a view, whose own autograd node can be redirected that way:
-later passes find the operators only, hooks and retained gradients of the results are unaffected,
-and the state of the graph is released.
+operators. Each result of a graph is a view, whose own autograd node, a gate, can be redirected that
+way: later passes find the operators only, hooks and retained gradients of the results are
+unaffected, and the state of the graph is released.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial, wraps
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, wraps
+from typing import Any
 from weakref import WeakSet
+
+import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.frontends.to_static import scope_pool
+from paddle_ngraph.frontends.to_static import hook as to_static_hook
+from paddle_ngraph.frontends.to_static.program_runs import TrainingPrograms
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
     NO_GRADIENT,
+    PyLayer,
     address_of_grad_node,
     grad_node_of,
+    has_gradients,
     next_grad_nodes,
     operators,
     outputs_of,
-    register_gradient_hook,
+    set_gradients,
 )
-from paddle_ngraph.paddle_private.protocols import Scope, StaticLayer, StaticPrograms
+from paddle_ngraph.paddle_private.protocols import StaticLayer, StaticPrograms
 from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
@@ -43,28 +48,31 @@ class _BackwardState(threading.local):
 
     Attributes:
         depth, seconds: The number of nested passes, and the total time of all passes so far.
-        retains: Whether another pass may follow on the current graphs.
+        retains: Whether another pass may follow on the nodes that the current pass reaches.
+        reached: For a pass on copies of the nodes (``paddle.grad``): the addresses of the nodes
+            that it reaches. ``None`` for a pass on the nodes themselves.
+        excluded: The tensors that get no gradient in the current pass (``no_grad_vars``).
+        ended_nodes: Nodes that have been replaced, while the pass may still use them.
         error: The error that was raised when Paddle reached a graph.
-        saved_states: The states saved for another pass.
-        latest: The guard of the graph that the pass reached last.
     """
 
     depth = 0
     seconds = 0.0
     retains = False
+    reached: set[int] | None = None
+    excluded: Sequence[Any] = ()
     error: BaseException | None = None
-    latest: _BackwardGuard | None = None
 
     def __init__(self) -> None:
-        self.saved_states: list[scope_pool.SavedState] = []
+        self.ended_nodes: list[_core.RetainedNode] = []
 
 
 _backward = _BackwardState()
 
-_UNCOMPILED_ADVICE = 'uncompiled (with enable(dynamic="training"): use enable(dynamic=True))'
 _NO_SECOND_PASS = (
-    "the saved tensors of a compiled function could not be retained for another backward pass "
-    f"(retain_graph=True): call it again, add the losses up, or leave it {_UNCOMPILED_ADVICE}"
+    "the saved tensors of a compiled function are released: an earlier backward pass has not "
+    "retained them (retain_graph=True), or an in-place operation has written an input before that "
+    "pass: clone it first"
 )
 _OVERWRITTEN = (
     "a saved tensor of a compiled function was written by an in-place operation after the "
@@ -77,16 +85,9 @@ _INPUT_OVERWRITTEN = (
 
 
 def install() -> None:
-    """Patches backward passes to record their options, and ``paddle.grad`` to make graphs eager."""
-    replaced.RUN_BACKWARD.replace(partial(_recording_options, is_retaining=_retains_graph))
-    replaced.RUN_PARTIAL_GRAD.replace(
-        # The graph can be differentiated again in any case, not only by an option.
-        lambda original: _expanding(_pinning(_recording_options(original, lambda *_: True)))
-    )
-
-
-def _retains_graph(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    return bool(kwargs.get("retain_graph") or any(args[2:3]))
+    """Patches backward passes to record their options, and ``paddle.grad`` to expand graphs."""
+    replaced.RUN_BACKWARD.replace(_recording_options)
+    replaced.RUN_PARTIAL_GRAD.replace(_expanding)
 
 
 def may_compile() -> bool:
@@ -102,62 +103,64 @@ def seconds() -> float:
     return _backward.seconds
 
 
-def _recording_options(
-    original: Callable[..., Any], is_retaining: Callable[[Sequence[Any], Mapping[str, Any]], bool]
-) -> Callable[..., Any]:
-    """Patches Paddle's function for backward passes, so that options of each pass are recorded.
-
-    Args:
-        is_retaining: Whether another pass on the graph may follow one with these arguments.
-    """
+def _recording_options(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Patches ``Tensor.backward``, so that its options are recorded."""
 
     @wraps(original)
     def run_backward(*args: Any, **kwargs: Any) -> Any:
-        with (
-            signals.deferred_signals(except_ctrl_c=True),
-            _backward_pass(is_retaining(args, kwargs)),
-        ):
+        retains = bool(kwargs.get("retain_graph") or any(args[2:3]))
+        with signals.deferred_signals(except_ctrl_c=True), _backward_pass(retains):
             return original(*args, **kwargs)
 
     return run_backward
 
 
-def _pinning(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Pins the saved state of graphs that ``paddle.grad`` does not reach, so that it is unchanged.
+_GRAD_ARGUMENTS = (
+    "outputs",
+    "inputs",
+    "grad_outputs",
+    "retain_graph",
+    "create_graph",
+    "only_inputs",
+    "allow_unused",
+    "no_grad_vars",
+)
 
-    In plain Paddle all graphs are unchanged, regardless of ``retain_graph``: ``paddle.grad`` works
-    on copies.
+
+def _expanding(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Patches ``paddle.grad``: it expands graphs between outputs and inputs if it creates a graph.
+
+    The pass is on copies of all nodes, so that the nodes are retained whatever its options.
     """
 
     @wraps(original)
     def run_partial_grad(*args: Any, **kwargs: Any) -> Any:
-        with _guards_lock:
-            guards = list(_guards)
-        pinned: list[_BackwardGuard] = []
-        try:
-            for guard in guards:
-                if guard.pin():
-                    pinned.append(guard)
+        given = dict(zip(_GRAD_ARGUMENTS, args)) | kwargs
+        with (
+            signals.deferred_signals(except_ctrl_c=True),
+            _backward_pass(True, set(), given.get("no_grad_vars") or ()),
+        ):
+            _core.flush_captures()
+            with _runs_lock:
+                runs = list(_runs)
+            if runs:
+                between, ends = _nodes_on_paths(given["outputs"], given["inputs"])
+                _backward.reached = between | ends
+                if given.get("create_graph"):
+                    _expand(runs, between)
             return original(*args, **kwargs)
-        finally:
-            for guard in pinned:
-                guard.unpin()
 
     return run_partial_grad
 
 
 @contextmanager
-def _backward_pass(retains: bool) -> Iterator[None]:
-    """Context of a backward pass: raises the error of a guard, not the one that wraps it."""
-    outer_state = (
-        _backward.retains,
-        _backward.saved_states,
-        _backward.error,
-        _backward.latest,
-    )
-    saved_states: list[scope_pool.SavedState] = []
-    _backward.retains = retains
-    _backward.saved_states, _backward.error, _backward.latest = saved_states, None, None
+def _backward_pass(
+    retains: bool, reached: set[int] | None = None, excluded: Sequence[Any] = ()
+) -> Iterator[None]:
+    """Context of a backward pass: raises the error of a graph, not the one that wraps it."""
+    outer_state = _backward.retains, _backward.reached, _backward.excluded, _backward.error
+    _backward.retains, _backward.reached = retains, reached
+    _backward.excluded, _backward.error = excluded, None
     _backward.depth += 1
     start = clock.now()
     try:
@@ -170,56 +173,19 @@ def _backward_pass(retains: bool) -> Iterator[None]:
         _backward.depth -= 1
         if _backward.depth == 0:
             _backward.seconds += clock.now() - start
-        if _backward.latest is not None:
-            _backward.latest.end()
-        (
-            _backward.retains,
-            _backward.saved_states,
-            _backward.error,
-            _backward.latest,
-        ) = outer_state
-        for state in saved_states:
-            state.claim()
+            _backward.ended_nodes.clear()
+        _backward.retains, _backward.reached, _backward.excluded, _backward.error = outer_state
 
 
-# -- second derivatives --------------------------------------------------------------------------
-
-_GRAD_ARGUMENTS = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph")
-
-
-def _expanding(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Expands the graphs between outputs and inputs to single operators before ``create_graph``."""
-
-    @wraps(original)
-    def run_partial_grad(*args: Any, **kwargs: Any) -> Any:
-        given = dict(zip(_GRAD_ARGUMENTS, args)) | kwargs
-        if given.get("create_graph"):
-            start = clock.now()
-            with signals.deferred_signals(except_ctrl_c=True):
-                _expand_graphs(given["outputs"], given["inputs"])
-            if _backward.depth == 0:
-                _backward.seconds += clock.now() - start
-        return original(*args, **kwargs)
-
-    return run_partial_grad
+def _expand(runs: Sequence[_GraphRun], between: set[int]) -> None:
+    """Expands the graphs of which a result is at one of these addresses of autograd nodes."""
+    by_address = {address: run for run in runs for address in run.gates.addresses() if address}
+    for run in {run for address, run in by_address.items() if address in between}:
+        run.expand()
 
 
-def _expand_graphs(outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
-    """Expands the graphs through which gradients of ``outputs`` reach ``inputs``."""
-    _core.flush_captures()
-    with _guards_lock:
-        guards = list(_guards)
-    by_address = {
-        address: guard for guard in guards for address in guard.gates.addresses() if address
-    }
-    if by_address:
-        reached = _nodes_between(outputs, inputs)
-        for guard in {guard for address, guard in by_address.items() if address in reached}:
-            guard.expand()
-
-
-def _nodes_between(outputs: Sequence[Any], inputs: Sequence[Any]) -> set[int]:
-    """Returns the addresses of the autograd nodes through which gradients reach ``inputs``."""
+def _nodes_on_paths(outputs: Sequence[Any], inputs: Sequence[Any]) -> tuple[set[int], set[int]]:
+    """Returns the addresses of autograd nodes that gradients pass, and of those where they end."""
     readers: dict[int, list[int]] = {}
     pending = [grad_node_of(each) for each in outputs]
     while pending:
@@ -230,20 +196,34 @@ def _nodes_between(outputs: Sequence[Any], inputs: Sequence[Any]) -> set[int]:
                 readers[address] = []
                 pending.append(next_node)
             readers[address].append(address_of_grad_node(node))
+    ends = {address_of_grad_node(node) for node in map(grad_node_of, inputs) if node is not None}
     between: set[int] = set()
-    ends = [address_of_grad_node(node) for node in map(grad_node_of, inputs) if node is not None]
-    while ends:
-        new = set(readers.get(ends.pop(), ())) - between
+    unread = list(ends)
+    while unread:
+        new = set(readers.get(unread.pop(), ())) - between
         between |= new
-        ends += new
-    return between
+        unread += new
+    return between, ends
 
 
 # -- graphs --------------------------------------------------------------------------------------
 
 
+@contextmanager
+def thawed(tensors: Sequence[Any]) -> Iterator[None]:
+    """Context in which tensors get gradients that were frozen (``stop_gradient``) since a run."""
+    frozen = [each for each in tensors if each.stop_gradient]
+    for each in frozen:
+        _core.set_stop_gradient(each, False)
+    try:
+        yield
+    finally:
+        for each in frozen:
+            _core.set_stop_gradient(each, True)
+
+
 def inputs_without(layer: StaticLayer) -> list[int]:
-    """The indices of inputs for which the backward program of a graph computes no gradient.
+    """Returns the indices of inputs for which the backward program of a graph has no gradient.
 
     Paddle fills in zeros after the program, which an optimizer treats as a gradient.
     """
@@ -252,21 +232,23 @@ def inputs_without(layer: StaticLayer) -> list[int]:
 
 
 class Gradients:
-    """The backward pass of a graph that was created for training.
+    """A graph that was created for training, and its gradients.
 
     Args:
         layer: The ``PartialProgramLayer`` of the graph.
         read, made: The indices of inputs and of outputs that Python's operators would read in their
             backward pass, in addition to those that the backward program reads.
         written: The indices of inputs that the graph writes, and whose contents it does not read.
-        recompute: Has Paddle compute the outputs from the inputs, operator by operator.
+        differentiable: The indices of the inputs that get gradients.
+        recompute: Has Paddle compute the results from the inputs, operator by operator.
 
     Attributes:
-        saved_names: The names of the values that a run saves for its backward pass.
+        differentiable, recompute: The arguments.
+        positions: For each result, the index of its value among the outputs of the programs.
         needed: The indices, among the inputs followed by the needed outputs, of the tensors that a
             backward pass reads.
         recomputed: The indices of the inputs that ``recompute`` reads.
-        recompute: The argument.
+        stopped: The indices of the outputs that get no gradient.
     """
 
     def __init__(
@@ -275,154 +257,163 @@ class Gradients:
         read: Sequence[int],
         made: Sequence[int],
         written: Sequence[int],
+        differentiable: Sequence[int],
         recompute: Callable[[Sequence[Any], Any], list[Any]],
     ) -> None:
+        self._layer = layer
         programs = layer.train_program
         names = programs.program_attr
-        positions: list[int] = list(outputs_of(layer).quick_index_map)
-        self.saved_names = list(programs.backward_program.global_block().kwargs())
+        values = outputs_of(layer)
+        self.positions: list[int] = list(values.quick_index_map)
+        self._shapes = [(list(each.shape), each.dtype) for each in values.var_list]
+        self.stopped = [at for at, each in enumerate(names["fo_values"]) if each.stop_gradient]
         read_names = _names_read_by_backward(programs)
-        input_names, output_names = names["fx_names"], [names["fo_names"][at] for at in positions]
+        inputs, outputs = names["fx_names"], names["fo_names"]
+        made_outputs = {self.positions[n] for n in made}
         self._outputs = [
-            n for n, name in enumerate(output_names) if name in read_names or n in made
+            n for n, name in enumerate(outputs) if name in read_names or n in made_outputs
         ]
-        self.needed = [n for n, name in enumerate(input_names) if name in read_names or n in read]
-        self.needed += range(len(input_names), len(input_names) + len(self._outputs))
-        self.recomputed = [at for at in range(len(input_names)) if at not in written]
+        self.needed = [n for n, name in enumerate(inputs) if name in read_names or n in read]
+        self.needed += range(len(inputs), len(inputs) + len(self._outputs))
+        self.recomputed = [at for at in range(len(inputs)) if at not in written]
+        self.differentiable = list(differentiable)
         self.recompute = recompute
 
-    def attach(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], scope: Scope, random_state: Any
-    ) -> Sequence[Any]:
-        """Registers a guard on the backward pass of a run.
+    def run(self, inputs: list[Any], random_state: Any) -> Sequence[Any]:
+        """Runs the graph.
 
         Args:
-            inputs, outputs: The tensors that the run read and returned.
-            scope: The scope of the run.
+            inputs: Its inputs.
             random_state: The state of the random generators before the run, for ``recompute``.
 
         Returns:
-            The outputs for the user: those that get a gradient are views, with nodes of their own.
+            The results; those that get a gradient are views, with autograd nodes of their own.
         """
-        positions = [at for at, each in enumerate(outputs) if not each.stop_gradient]
-        if not positions:
-            return outputs
-        # The outputs are detached, or there would be a cycle of references: an output references
-        # its graph, and the graph references the guard.
-        needed_outputs = [outputs[index].detach() for index in self._outputs]
-        returned = list(outputs)
-        for at in positions:
-            returned[at] = operators.reshape(outputs[at], outputs[at].shape)
-        gates = _core.GradientGates([returned[at] for at in positions])
-        run = _GraphRun(inputs, needed_outputs, scope, random_state, positions)
-        guard = _BackwardGuard(self, run, gates)
-        register_gradient_hook(outputs[positions[0]], _core.record_error_on(guard, _backward))
-        return returned
+        programs = to_static_hook.training_programs(self._layer)
+        run = _GraphRun(self, programs, inputs, random_state)
+        with signals.deferred_signals(except_ctrl_c=True):
+            outputs = run.attach(run.compute)
+        results = [outputs[at] for at in self.positions]
+        gated = [at for at, each in enumerate(results) if not each.stop_gradient]
+        for at in gated:
+            results[at] = operators.reshape(results[at], results[at].shape)
+        if gated:
+            source = outputs[self.positions[gated[0]]]
+            gates = _core.GradientGates([results[at] for at in gated], source)
+            run.set_gates(gated, gates)
+        return results
+
+    def placeholders(self) -> list[Any]:
+        """Returns tensors with the shapes and dtypes of the outputs."""
+        return [paddle.empty(shape, dtype) for shape, dtype in self._shapes]
+
+    def kept(self, outputs: Sequence[Any]) -> list[Any]:
+        """Returns the outputs that a backward pass reads, without references to the graph."""
+        return [outputs[at].detach() for at in self._outputs]
 
 
-class _GraphRun(NamedTuple):
-    """A forward run.
+class _GraphNode(PyLayer):  # type: ignore[misc]
+    """The autograd node of a run of a graph.
 
-    Attributes:
-        inputs: All inputs.
-        outputs: The outputs that a backward pass reads.
-        scope, random_state: See :meth:`Gradients.attach`.
-        positions: The indices of the outputs that get a gradient.
+    A node that has had its backward pass, other than on copies, must not be reachable any more:
+    Paddle 3.3.1 crashes when it runs or copies the node again.
     """
 
-    inputs: Sequence[Any]
-    outputs: Sequence[Any]
-    scope: Scope
-    random_state: Any
-    positions: Sequence[int]
+    @staticmethod
+    def forward(context: Any, run: _GraphRun, compute: Any, *inputs: Any) -> tuple[Any, ...]:
+        context.backward = _core.record_error_on(run.backward, _backward)
+        outputs = tuple(compute())
+        context.mark_non_differentiable(*(outputs[at] for at in run.graph.stopped))
+        return outputs
 
 
-_guards: WeakSet[_BackwardGuard] = WeakSet()
-_guards_lock = new_lock()
+class _EndNode(PyLayer):  # type: ignore[misc]
+    """The autograd node of a run whose saved tensors are released: the next pass raises."""
+
+    @staticmethod
+    def forward(context: Any, *inputs: Any) -> Any:
+        context.backward = _core.record_error_on(_raise_no_second_pass, _backward)
+        return _placeholder().detach()
 
 
-class _BackwardGuard:
-    """Checks the tensors that a backward pass needs when it reaches the graph, and saves the state.
+def _raise_no_second_pass(gradient: Any) -> None:
+    raise NgraphError(_NO_SECOND_PASS)
 
-    The state is saved if another pass may follow.
+
+@cache
+def _placeholder() -> Any:
+    return paddle.zeros([1])
+
+
+_runs: WeakSet[_GraphRun] = WeakSet()
+_runs_lock = new_lock()
+
+
+class _GraphRun:
+    """A run of a graph, and the saved forward state for its backward passes.
 
     Args:
         graph: The graph.
-        run: The forward run of the graph.
-        gates: The autograd nodes of the results that the user has.
+        programs: Its programs.
+        inputs: The inputs of the run.
+        random_state: The state of the random generators before the run.
 
     Attributes:
-        is_done: Whether a backward pass has reached the graph.
-        gates: The argument.
+        graph: The graph.
+        gates: The autograd nodes of the results that the user has.
     """
 
-    def __init__(self, graph: Gradients, run: _GraphRun, gates: _core.GradientGates) -> None:
-        self._graph = graph
-        self._run: _GraphRun | None = run
-        self.gates = gates
-        # Tensors of the user, and their versions after the forward run.
-        self._tensors = [*run.inputs, *run.outputs]
+    gates: _core.GradientGates
+
+    def __init__(
+        self, graph: Gradients, programs: TrainingPrograms, inputs: list[Any], random_state: Any
+    ) -> None:
+        self.graph, self._programs = graph, programs
+        self._inputs, self._random_state = inputs, random_state
+        self._gated: Sequence[int] = ()
+        # The tensors that the backward program reads; ``None`` once they are released.
+        self._saved: list[Any] | None = None
+        # Tensors of the user, and their versions after the run.
+        self._tensors: list[Any] = []
+        self._versions = ""
+
+    def attach(self, compute: Callable[[], list[Any]]) -> Sequence[Any]:
+        """Creates an autograd node of the run; returns its outputs, as ``compute`` returns them."""
+        outputs: Sequence[Any] = _GraphNode.apply(self, compute, *self._differentiable_inputs())
+        return outputs
+
+    def compute(self) -> list[Any]:
+        """Runs the forward program; returns the outputs."""
+        outputs, self._saved = self._programs.run_forward(self._inputs)
+        self._tensors = [*self._inputs, *self.graph.kept(outputs)]
         self._versions = _core.tensor_versions(self._tensors)
-        self._claim: scope_pool.Claim | None = scope_pool.Claim(run.scope)
-        self.is_done = False
-        self._saved: scope_pool.SavedState | None = None
-        self._pins: list[scope_pool.PinnedState] = []
-        with _guards_lock:
-            _guards.add(self)
+        return outputs
 
-    def __call__(self, gradient: Any) -> None:
-        if _backward.latest is not None:
-            _backward.latest.end()
-        if self._pins and not self.is_done:
-            self._pins[-1].restore()
-        reason = self._reason_against()
-        if reason is not None:
-            raise NgraphError(reason)
-        if self._saved is not None:
-            self._saved.restore()
-        elif _backward.retains and self._claim is not None:
-            # An error is ignored: a repeated backward pass raises one when it finds no saved state.
-            with signals.own_errors(), suppress(Exception):
-                self._saved = self._save(self._claim.scope)
-        self.is_done = True
-        _backward.latest = self
-        if _backward.retains and self._saved is not None:
-            self._saved.pin()
-            _backward.saved_states.append(self._saved)
+    def set_gates(self, gated: Sequence[int], gates: _core.GradientGates) -> None:
+        """Registers the autograd nodes of the results at the indices ``gated``."""
+        self._gated, self.gates = gated, gates
+        with _runs_lock:
+            _runs.add(self)
 
-    def end(self) -> None:
-        """Ends a backward pass's part in this graph: the pass reaches another graph, or is over."""
-        _backward.latest = None
-        claim = self._claim if self._saved is None else self._saved.latest_claim
-        has_run = claim is None or claim.is_over()
-        if self._saved is None:
-            # The graph is not done if an error was raised before the backward pass ran it: another
-            # pass may follow.
-            self.is_done = has_run
-        elif not has_run and self._saved not in _backward.saved_states:
-            _backward.saved_states.append(self._saved)
-        if has_run and not _backward.retains:
-            self._release()
+    def backward(self, *gradients: Any) -> tuple[Any, ...]:
+        """Runs the backward program; returns the gradients of the differentiable inputs.
 
-    def pin(self) -> bool:
-        """Pins the saved state; ``False`` if a backward pass has run the graph, or on an error."""
-        if self.is_done or self._claim is None or self._claim.is_over():
-            return False
-        # An error is ignored: a later backward pass that needs the saved state raises one.
-        with signals.own_errors(), suppress(Exception):
-            self._pins.append(scope_pool.PinnedState(self._claim.scope, self._graph.saved_names))
-            return True
-        return False
-
-    def unpin(self) -> None:
-        """Ends the latest pin of the graph's saved state.
-
-        Restores the state for a later backward pass, unless a pass has reached the graph meanwhile.
+        Raises:
+            NgraphError: A tensor that the program reads has been written since the forward run.
         """
-        pinned = self._pins.pop()
-        if not self.is_done:
-            pinned.restore()
-        pinned.unpin()
+        assert self._saved is not None
+        if self._is_written(self.graph.needed):
+            raise NgraphError(_OVERWRITTEN)
+        found = self._programs.run_backward(self._saved, gradients, _backward.retains)
+        requested = tuple(
+            found[at] if self._is_requested(self._inputs[at]) else None
+            for at in self.graph.differentiable
+        )
+        if _backward.reached is None:
+            # The pass still uses the current node, and may do so until its end.
+            node = self.gates.redirect(self._attach_again if self._may_repeat() else self._end)
+            _backward.ended_nodes.append(node)
+        return requested
 
     def expand(self) -> None:
         """Has gradients of the results go on to those of Paddle's operators, computed again.
@@ -430,32 +421,66 @@ class _BackwardGuard:
         Raises:
             NgraphError: A tensor that the operators read has been written since the forward run.
         """
-        run = self._run
-        if run is None:
+        if self._saved is None:
             return  # released by a pass that was to be the only one: Paddle raises an error
-        if self._is_written(self._graph.needed):
+        if self._is_written(self.graph.needed):
             raise NgraphError(_OVERWRITTEN)
-        if self._is_written(self._graph.recomputed):
+        if self._is_written(self.graph.recomputed):
             raise NgraphError(_INPUT_OVERWRITTEN)
+        inputs, random_state = self._inputs, self._random_state
 
         def compute_sources() -> list[Any]:
-            computed = self._graph.recompute(run.inputs, run.random_state)
-            return [computed[at] for at in run.positions]
+            computed = self.graph.recompute(inputs, random_state)
+            return [computed[at] for at in self._gated]
 
         self.gates.redirect(compute_sources)
         self._release()
 
+    def _may_repeat(self) -> bool:
+        """Whether another pass may follow the current one.
+
+        After an in-place operation, the gradients of an input that is a result of other operators
+        can no longer be reached.
+        """
+        is_reachable = not self._is_written(self.graph.differentiable) or all(
+            each.is_leaf for each in self._differentiable_inputs()
+        )
+        return _backward.retains and is_reachable
+
+    def _attach_again(self) -> list[Any]:
+        """Creates a new autograd node; returns tensors whose gradients go on to the node."""
+        with self._with_gradients():
+            outputs = self.attach(self.graph.placeholders)
+        return [outputs[self.graph.positions[at]] for at in self._gated]
+
+    def _end(self) -> list[Any]:
+        """Creates a node that raises; returns tensors whose gradients go on to the node."""
+        with self._with_gradients():
+            output = _EndNode.apply(*self._differentiable_inputs())
+        self._release()
+        return [output] * len(self._gated)
+
+    @contextmanager
+    def _with_gradients(self) -> Iterator[None]:
+        with (
+            _core.GradientMode(has_gradients, set_gradients, True),
+            thawed(self._differentiable_inputs()),
+        ):
+            yield
+
+    def _differentiable_inputs(self) -> list[Any]:
+        return [self._inputs[at] for at in self.graph.differentiable]
+
+    def _is_requested(self, source: Any) -> bool:
+        """Whether the current pass takes a gradient of an input: Paddle accepts no other one."""
+        if _backward.reached is None:
+            return True
+        if any(source is each for each in _backward.excluded):
+            return False
+        return address_of_grad_node(grad_node_of(source)) in _backward.reached
+
     def _release(self) -> None:
-        self._run = self._claim = self._saved = None
-        self._tensors = []
-
-    def _save(self, scope: Scope) -> scope_pool.SavedState:
-        return scope_pool.SavedState(scope, self._graph.saved_names, self._tensors)
-
-    def _reason_against(self) -> str | None:
-        if not self._is_filled():
-            return _NO_SECOND_PASS
-        return _OVERWRITTEN if self._is_written(self._graph.needed) else None
+        self._inputs, self._tensors, self._saved = [], [], None
 
     def _is_written(self, indices: Sequence[int]) -> bool:
         """Whether one of these tensors was written since the forward run."""
@@ -464,12 +489,6 @@ class _BackwardGuard:
             return False
         before, now = self._versions.split(), versions.split()
         return any(before[index] != now[index] for index in indices)
-
-    def _is_filled(self) -> bool:
-        """Whether the scope contains the saved forward state, or the state can be restored."""
-        if self._saved is not None:
-            return self._saved.claim()
-        return not self.is_done and (self._claim is None or not self._claim.is_over())
 
 
 def _names_read_by_backward(programs: StaticPrograms) -> set[str]:

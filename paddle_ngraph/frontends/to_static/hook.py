@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from random import Random
 from typing import Any
 from weakref import ref
 
@@ -28,6 +27,7 @@ from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.executor import interpreter, whole_program
 from paddle_ngraph.frontends.to_static import scope_pool
+from paddle_ngraph.frontends.to_static.program_runs import TrainingPrograms, random_program_id
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
     ASTStaticFunction,
@@ -85,10 +85,6 @@ _SWITCHES_ATTRIBUTE = "_ngraph_switches"
 # Context of runs that write none of their input tensors, so that weights count as unchanged.
 _READING = _core.ReadOnlyRun()
 
-# Generates random ids for programs. Paddle caches its interpreters permanently, by a linear sum of
-# the program's id and the address of the scope: ids 4 apart collide with scopes 1040 bytes apart,
-# and Paddle then runs the interpreter of another program.
-_random = Random(__name__)
 # The reason why the programs of a .pdmodel fall back. Paddle loads such files with
 # FLAGS_enable_pir_api=0 only; else paddle.jit.load finds none.
 _PROGRAM_DESC_REASON = (
@@ -266,6 +262,12 @@ def expect_shapes(layer: StaticLayer, calls: Sequence[Sequence[Sequence[int]]]) 
             programs.whole.expect_shapes(shapes)
 
 
+def training_programs(layer: StaticLayer) -> TrainingPrograms:
+    """The current programs of a ``PartialProgramLayer`` that trains, rewritten or Paddle's own."""
+    attributes, graph_options = prepare_attributes(layer, True)
+    return _switch(layer, attributes).training_programs(graph_options)
+
+
 def _latest_layer(target: Any) -> StaticLayer:
     """The ``PartialProgramLayer`` that the last call of a function or layer ran."""
     if isinstance(target, PirTranslatedLayer):
@@ -329,6 +331,7 @@ class _LayerSwitch:
         self._rewritten_size = 0
         self._is_rewritten = self._fallback_reason is not None
         self._programs: _Programs | None = None
+        self._native_programs: TrainingPrograms | None = None
         self._report: Report | None = None
 
     def programs_for(self, inputs: Sequence[Any]) -> _Programs | None:
@@ -350,6 +353,28 @@ class _LayerSwitch:
     def native_reason(self, inputs: Sequence[Any]) -> int:
         """The reason, for an event, why there are no rewritten programs for these inputs."""
         return _EMPTY_FEED if 0 in self._dynamic_sizes(inputs) else self._native_reason
+
+    def training_programs(self, graph_options: Any) -> TrainingPrograms:
+        """The programs, rewritten or Paddle's own, as functions of tensors.
+
+        Args:
+            graph_options: Paddle's options for CUDA graphs.
+        """
+        programs = self.programs_for([])
+        if programs is not None:
+            if programs.training_programs is None:
+                programs.training_programs = programs.make_training_programs(graph_options)
+            return programs.training_programs
+        if self._native_programs is None:
+            source = self._source.programs
+            self._native_programs = TrainingPrograms(
+                source.forward_program,
+                source.backward_program,
+                source.program_attr,
+                graph_options,
+                forward_contexts=[_RecordedRun(self)],
+            )
+        return self._native_programs
 
     def report(self) -> Report:
         """The report of the program pass on the forward and the backward program."""
@@ -397,6 +422,21 @@ class _LayerSwitch:
         self._is_rewritten = True
 
 
+class _RecordedRun:
+    """A context manager: records an event for a run of Paddle's own programs."""
+
+    def __init__(self, switch: _LayerSwitch) -> None:
+        self._switch = switch
+        self._start = ThreadLocal(0)
+
+    def __enter__(self) -> None:
+        self._start.value = _core.ticks()
+
+    def __exit__(self, *_: object) -> None:
+        switch = self._switch
+        _core.record_event(switch.native_reason([]), switch.program_id, self._start.value)
+
+
 def _largest(sizes: Sequence[int]) -> int:
     return max(sizes, default=SETTINGS.typical_dimension_size)
 
@@ -425,6 +465,9 @@ class _Programs:
         whole: The forward program, if it is one engine operator and no backward pass follows.
         stop_gradients: ``stop_gradient`` of each result; fixed when Paddle creates the program, and
             independent of the inputs.
+        make_training_programs: Creates ``training_programs``, given Paddle's options for CUDA
+            graphs.
+        training_programs: Both programs as functions of tensors, for captured graphs.
     """
 
     attributes: Any
@@ -436,6 +479,8 @@ class _Programs:
     denials: denylist.DenialWatcher
     whole: whole_program.WholeLayer | None
     stop_gradients: list[bool]
+    make_training_programs: Callable[[Any], TrainingPrograms]
+    training_programs: TrainingPrograms | None = None
 
     def run_whole(self, inputs: Sequence[Any], parameters: Sequence[Any]) -> list[Any] | None:
         """Runs the forward program without Paddle, if the program is one engine operator.
@@ -525,10 +570,17 @@ class _LayerPrograms:
             "forward_program": forward,
             "backward_program": backward,
             "is_test": not self.is_training,
-            "program_id": _random.getrandbits(63),
+            "program_id": random_program_id(),
             "in_sot_mode": self.in_sot_mode,
         }
         forward_nodes, backward_nodes = list(nodes_of(forward)), list(nodes_of(backward))
+        sequential_run = (
+            interpreter.SEQUENTIAL_RUN
+            if must_run_sequentially(forward_nodes, forward_report.drawing)
+            else nullcontext()
+        )
+        trace_run = nullcontext() if forward_report.ops_native else interpreter.TRACE_RUN
+        reading_run = nullcontext() if may_write else _READING
         graphs = [node.graph for node in (*forward_nodes, *backward_nodes) if node.is_engine]
         return _Programs(
             attributes=attribute_map(attributes),
@@ -540,17 +592,24 @@ class _LayerPrograms:
                 ],
                 forward_report.packed + backward_report.packed + packed,
             ),
-            sequential_run=interpreter.SEQUENTIAL_RUN
-            if must_run_sequentially(forward_nodes, forward_report.drawing)
-            else nullcontext(),
-            trace_run=nullcontext() if forward_report.ops_native else interpreter.TRACE_RUN,
-            reading_run=nullcontext() if may_write else _READING,
+            sequential_run=sequential_run,
+            trace_run=trace_run,
+            reading_run=reading_run,
             engines=[_core.NgraphEngine(graph) for graph in graphs],
             denials=denylist.DenialWatcher(graphs),
             whole=None
             if self.is_training or may_write or forward_report.drawing
             else self._whole(forward, names["fo_names"]),
             stop_gradients=[value.stop_gradient for value in names["fo_values"]],
+            make_training_programs=lambda graph_options: TrainingPrograms(
+                forward,
+                backward,
+                names,
+                graph_options,
+                (sequential_run, trace_run, reading_run),
+                () if backward_report.ops_native else (interpreter.TRACE_RUN,),
+                may_be_whole=not may_write and not forward_report.drawing,
+            ),
         )
 
     def _whole(self, forward: Program, output_names: list[str]) -> whole_program.WholeLayer | None:

@@ -1889,7 +1889,7 @@ def test_explain_reports_graphs_that_are_too_small():
 
 def test_graphs_that_train_are_bounded(monkeypatch):
     """Paddle keeps the threads of each forever."""
-    monkeypatch.setattr(SETTINGS, "max_training_scopes", 3)
+    monkeypatch.setattr(SETTINGS, "max_training_graphs", 3)
     native, layer = made(lambda: nn.Linear(4, 4)), made(lambda: nn.Linear(4, 4))
     compiled = paddle_ngraph.compile(layer)
     for size in range(1, 7):

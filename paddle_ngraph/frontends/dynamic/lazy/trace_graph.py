@@ -12,7 +12,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import paddle
@@ -38,7 +38,7 @@ from paddle_ngraph.frontends.dynamic.lazy.stages import (
     non_differentiable_reads,
     partition_stages,
 )
-from paddle_ngraph.frontends.to_static import gradients, scope_pool
+from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.frontends.to_static import hook as to_static_hook
 from paddle_ngraph.paddle_private.call_stacks import without_call_stacks
 from paddle_ngraph.paddle_private.names import (
@@ -49,7 +49,6 @@ from paddle_ngraph.paddle_private.names import (
     set_stop_gradient,
     set_training,
 )
-from paddle_ngraph.paddle_private.protocols import Scope
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock, signals
@@ -58,14 +57,13 @@ from paddle_ngraph.utils.thread_local import ThreadLocal
 
 # Callback that decides whether this thread may build a program of a number of operators now.
 _compile_budget: ThreadLocal[Callable[[int], bool] | None] = ThreadLocal(None)
-_NO_GRAPH, _SCOPES = int(_core.Reason.NO_GRAPH), int(_core.Reason.SCOPES)
+_NO_GRAPH = int(_core.Reason.NO_GRAPH)
 _OTHER_THREAD, _BUDGET = int(_core.Reason.OTHER_THREAD), int(_core.Reason.BUDGET)
 _SHARED_MEMORY, _SIGNAL = int(_core.Reason.SHARED_MEMORY), int(_core.Reason.SIGNAL)
 _build_lock = new_lock()
 # The tensors to which the parameters of a program are bound while this thread builds or runs it.
 _run_parameters: ThreadLocal[Sequence[Any]] = ThreadLocal(())
-_training_scope_ids = itertools.count(1)
-_loop_scope_ids = itertools.count(1)
+_training_graph_ids = itertools.count(1)
 
 
 def make_graph(
@@ -157,8 +155,6 @@ class TraceGraph:
         steps = self._steps(values) if self._is_built else self._build(values)
         if isinstance(steps, int):
             return steps
-        if not all(program.may_run() for _, program in steps if program is not None):
-            return _SCOPES
         with to_static_hook.switched_on():
             for stage, program in steps:
                 if isinstance(stage, TracedCall):
@@ -375,15 +371,15 @@ class TraceStage:
 
     def run(self, program: _TraceProgram, values: dict[int, Any]) -> None:
         """Runs the program of a stage, and adds the values that it computes to ``values``."""
-        random_state = paddle.get_rng_state("cpu") if self._samples and self.trains else None
         # Gradients are on exactly if they were on when the user's calls were captured.
         with gradients_enabled(self.trains):
             inputs = [self._input(values, value_id) for value_id in self._fed_inputs]
-            with _run_parameters.overridden(self._parameters_from(values)):
-                results = program.layer.sot_call(inputs)
-        if program.gradients is not None and (scope := scope_pool.latest()) is not None:
-            program.scopes[scope.raw_address()] = scope
-            results = program.gradients.attach(inputs, results, scope, random_state)
+            if program.gradients is not None:
+                random_state = paddle.get_rng_state("cpu") if self._samples else None
+                results = program.gradients.run(inputs, random_state)
+            else:
+                with _run_parameters.overridden(self._parameters_from(values)):
+                    results = program.layer.sot_call(inputs)
         values.update(zip(self._outputs, results))
 
     def _input(self, values: dict[int, Any], value_id: int) -> Any:
@@ -416,12 +412,10 @@ class TraceStage:
         return self._program
 
     def _build(self) -> _TraceProgram | None:
-        if self.trains and next(_training_scope_ids) > SETTINGS.max_training_scopes:
+        if self.trains and next(_training_graph_ids) > SETTINGS.max_training_graphs:
             raise NgraphError(
-                f"{SETTINGS.max_training_scopes} graphs are in training or wait for backward "
-                "passes, "
-                "for which Paddle keeps threads: use batches of fewer shapes, or call "
-                "backward() earlier"
+                f"{SETTINGS.max_training_graphs} graphs are in training, for which Paddle keeps "
+                "threads: use batches of fewer shapes"
             )
         if self._unfinished is None:
             self._unfinished = _in_static_mode(self._layer)
@@ -448,8 +442,13 @@ class TraceStage:
         positions = self._index_values()
         read = [at for at, value_id in enumerate(self._fed_inputs) if value_id in positions]
         computed = [at for at, value_id in enumerate(self._outputs) if value_id in positions]
+        differentiable = [
+            at
+            for at, value_id in enumerate(self._fed_inputs)
+            if value_id in self._differentiable_inputs
+        ]
         return gradients.Gradients(
-            layer, read, computed, self._written_positions(), self._recompute
+            layer, read, computed, self._written_positions(), differentiable, self._recompute
         )
 
     def _written_positions(self) -> list[int]:
@@ -470,23 +469,19 @@ class TraceStage:
         values = dict(zip(self._fed_inputs, inputs))
         for at in self._written_positions():
             values[self._fed_inputs[at]] = inputs[at].detach().clone()
-        frozen = [v for v in self._differentiable_inputs if values[v].stop_gradient]
+        differentiable = [values[value_id] for value_id in self._differentiable_inputs]
         current_state = paddle.get_rng_state("cpu")
         try:
             if random_state is not None:
                 paddle.set_rng_state(random_state, "cpu")
-            # Calls under mixed precision are not captured; nor was a parameter frozen at that time.
-            for value_id in frozen:
-                _core.set_stop_gradient(values[value_id], False)
-            with paddle.amp.auto_cast(enable=False):
+            # Calls under mixed precision are not captured.
+            with gradients.thawed(differentiable), paddle.amp.auto_cast(enable=False):
                 for call in self.calls:
                     if call.name == "stop_gradient":  # not of the tensor itself, which users have
                         bind(call.result, values[call.reads[0]].detach(), values)
                     else:
                         call_eagerly(call, values)
         finally:
-            for value_id in frozen:
-                _core.set_stop_gradient(values[value_id], True)
             paddle.set_rng_state(current_state, "cpu")
         return [values[value_id] for value_id in self._outputs]
 
@@ -574,21 +569,8 @@ class _TraceProgram:
 
     Attributes:
         layer: The ``PartialProgramLayer``.
-        gradients: Hooks of its backward pass, if there is one.
-        scopes: The scopes in which it has trained, by address.
+        gradients: The graph as an autograd node, if it trains.
     """
 
     layer: Any
     gradients: gradients.Gradients | None
-    scopes: dict[int, Scope] = field(default_factory=dict)
-
-    def may_run(self) -> bool:
-        """Returns whether a run can get a scope: one is free, or another one may be created."""
-        if not self.scopes or any(map(scope_pool.is_free, self.scopes.values())):
-            return True
-        if len(self.scopes) < SETTINGS.base_scopes_per_program:
-            return next(_training_scope_ids) <= SETTINGS.max_training_scopes
-        return (
-            len(self.scopes) < SETTINGS.max_scopes_per_program
-            and next(_loop_scope_ids) <= SETTINGS.max_loop_scopes
-        )
