@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import importlib
 import itertools
 import os
@@ -678,6 +679,116 @@ def builds_go_on() -> None:
     build.PASSES = home
 
 
+def limits_end_waits() -> None:
+    """A time limit ends the wait for a function; that run is native, a later one gets it."""
+    signal.signal(signal.SIGALRM, raise_limit)
+    main = threading.main_thread()
+    home = build.PASSES
+    for name, make in RUNNERS.items():
+        paddle_ngraph.disable()
+        run = make()
+        native = run()
+        paddle_ngraph.enable()
+        held: list[bool] = []
+        may_go_on = threading.Event()
+
+        def hold(
+            _: Any, held: list[bool] = held, gate: threading.Event = may_go_on, name: str = name
+        ) -> None:
+            if held:
+                return
+            held.append(True)
+            assert threading.current_thread() is not main
+            assert main.ident is not None
+            signal.pthread_kill(main.ident, signal.SIGALRM)
+            held[0] = gate.wait(60)
+
+        build.PASSES = (*home, build.BuildPass("hold", "", hold))
+        paddle_ngraph.clear_cache()
+        raised = 0
+        for _ in range(3):
+            try:
+                assert_close(run(), native)
+            except TimeLimit:
+                raised += 1
+                may_go_on.set()
+        assert held == [True], f"{name}: the run has waited for the build"
+        assert raised == 1, f"{name}: {raised}"
+        before = paddle_ngraph.stats()["engine_runs"]
+        for _ in range(2):
+            assert_close(run(), native)
+        assert paddle_ngraph.stats()["engine_runs"] > before, name
+        assert denylist.count() == 0
+        build.PASSES = home
+
+
+@contextmanager
+def interrupted_build(program: Program) -> Iterator[None]:
+    """Inside ``with``, the build of a function goes on that an interrupted run waited for."""
+    paddle_ngraph.clear_cache()
+    home = build.PASSES
+    has_begun, may_go_on = threading.Event(), threading.Event()
+
+    def hold(_: Any) -> None:
+        has_begun.set()
+        interrupt()
+        assert may_go_on.wait(60)
+
+    build.PASSES = (*home, build.BuildPass("hold", "", hold))
+    try:
+        program.run(x=floats(3, 6))
+        raise AssertionError("it was not interrupted")
+    except KeyboardInterrupt:
+        assert has_begun.is_set()
+    build.PASSES = home
+    try:
+        yield
+    finally:
+        may_go_on.set()
+
+
+def weights_after_interrupted_runs() -> None:
+    """The weights of an interrupted run are written, and freed, while they are read in place."""
+    program = Program(network)
+    program.run(False, x=floats(3, 6))
+    with interrupted_build(program):
+        pass
+    program.both(x=floats(3, 6))
+    assert paddle_ngraph.stats()["functions_with_weights_in_place"] == 1
+    # The weights are as they were in later runs, but were not when they were packed.
+    written = Program(network)
+    right = written.run(False, x=floats(3, 6))
+    before = weights_of(written)
+    with interrupted_build(written):
+        set_weights(written, {name: array * 0.5 + 0.1 for name, array in before.items()})
+    for thread in list(background_compile._awaited_threads):
+        thread.join()
+    set_weights(written, before)
+    for _ in range(20):  # weights that were written are constants again after 8 runs
+        assert_close(written.run(x=floats(3, 6)), right)
+    for _ in range(5):
+        dropped = Program(network)
+        dropped.run(False, x=floats(3, 6))
+        with interrupted_build(dropped):
+            del dropped
+            gc.collect()
+            others = [np.full(size, 7.0, np.float32) for size in range(1, 400)]
+        program.both(x=floats(3, 6))
+        del others
+    assert denylist.count() == 0
+
+
+def weights_of(program: Program) -> dict[str, np.ndarray]:
+    ops = program.main.global_block().ops
+    names = [op.attrs()["parameter_name"] for op in ops if op.name() == "builtin.parameter"]
+    return {name: np.array(program.scope.find_var(name).get_tensor()) for name in names}
+
+
+def set_weights(program: Program, arrays: dict[str, np.ndarray]) -> None:
+    for name, array in arrays.items():
+        program.scope.find_var(name).get_tensor().set(array, paddle.CPUPlace())
+
+
 # -- actions of handlers, and existing handlers ---------------------------------------------------
 
 
@@ -1120,6 +1231,7 @@ CASES: dict[str, Callable[[], None]] = {
         case.__name__: case
         for case in (
             *(timeouts, converters, exits, in_another_thread, during_a_build, builds_go_on),
+            *(limits_end_waits, weights_after_interrupted_runs),
             *(handlers_that_raise, others_settings, at_any_exchange, other_threads),
             *(where_autograd_calls, gradients_stay_on, failures_are_told_by_place),
             harmless_handlers_abandon_nothing,

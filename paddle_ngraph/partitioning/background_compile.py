@@ -311,13 +311,18 @@ def take(job: _core.CompileJob) -> bool:
     return _queue.submit(job)
 
 
-def wait_for_build(build: _core.AwaitedBuild) -> bool:
+def wait_for_build(build: _core.AwaitedBuild, text: str) -> bool | None:
     """Has a thread build the function that a run of the main thread needs, or waits for a build.
 
     Ctrl-C ends the wait, not the build. Called by the C++ engine.
 
+    Args:
+        text: The graph string, if the run may fall back when another signal arrives, whose handler
+            runs at the end of the run; else ``""``.
+
     Returns:
         ``False`` if the caller has to build the function itself: :meth:`begin` returns true once.
+        ``None`` if the run falls back.
     """
     is_in_main_thread = threading.current_thread() is threading.main_thread()
     if not is_in_main_thread and build.begin():
@@ -335,7 +340,9 @@ def wait_for_build(build: _core.AwaitedBuild) -> bool:
                 return False
             _awaited_threads.add(thread)
     while not build.wait(SETTINGS.interrupt_check_seconds):
-        pass  # a handler of Ctrl-C may raise here
+        # A handler of Ctrl-C may raise here.
+        if signals.is_pending() and text and may_leave(text):
+            return None
     return True
 
 

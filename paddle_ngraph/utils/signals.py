@@ -65,12 +65,16 @@ def abandonable(is_on: bool = True) -> Iterator[None]:
         yield
 
 
+# Whether a signal or an exception of another thread waits for the end of the section. Signals do
+# not count if the last call of their handler raised nothing: a timer would let no work end.
+is_pending = _core.DeferredSignals.is_pending
+
+
 def checkpoint() -> None:
     """Marks a point at which work may be abandoned, since everything unfinished is dropped then.
 
     Raises:
-        Abandoned: A signal or an exception waits for the end of the section. Signals do not count
-            if the last call of their handler raised nothing: a timer would let no work end.
+        Abandoned: :func:`is_pending`.
     """
-    if _is_abandonable.value and _core.DeferredSignals.is_pending():
+    if _is_abandonable.value and is_pending():
         raise Abandoned

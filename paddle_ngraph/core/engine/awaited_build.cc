@@ -5,15 +5,13 @@
 
 #include <unistd.h>
 
-#include "core/engine/function_store.h"
-
 namespace paddle_ngraph {
 
 AwaitedBuild::AwaitedBuild(std::shared_ptr<FunctionStore> functions, Signature key,
-                           std::shared_ptr<const Snapshot> snapshot, const Settings& settings)
+                           FunctionStore::FrozenInputs inputs, const Settings& settings)
     : functions_(std::move(functions)),
       key_(std::move(key)),
-      snapshot_(std::move(snapshot)),
+      inputs_(std::move(inputs)),
       settings_(settings),
       process_(getpid()) {}
 
@@ -33,7 +31,8 @@ void AwaitedBuild::build() {
   FunctionPtr function;
   std::exception_ptr error;
   try {
-    function = functions_->build_and_cache(key_, *snapshot_, settings_, nullptr);
+    function = functions_->build_and_cache(key_, *inputs_.snapshot, settings_, nullptr,
+                                           inputs_.variables.get());
   } catch (...) {
     error = std::current_exception();
   }

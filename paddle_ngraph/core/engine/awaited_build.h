@@ -9,22 +9,21 @@
 #include <sys/types.h>
 
 #include "core/engine/function_cache.h"
-#include "core/engine/snapshot.h"
+#include "core/engine/function_store.h"
 #include "core/ov/ov_function.h"
 
 namespace paddle_ngraph {
 
-class FunctionStore;
-
-// Ctrl-C ends the wait of the run at once. The build goes on, and a later run waits for the rest of
-// it, or finds its function in the cache. Thread-safe.
+// Ctrl-C ends the wait of the run at once, another signal too if the run may fall back to Paddle,
+// at whose end it is delivered then, as natively. The build goes on, and a later run waits for the
+// rest of it, or finds its function in the cache. Thread-safe.
 class AwaitedBuild {
  public:
   using FunctionPtr = std::shared_ptr<NgraphFunction>;
 
-  // `functions` shares the ownership of the engine. The snapshot has copies of all contents.
+  // `functions` shares the ownership of the engine.
   AwaitedBuild(std::shared_ptr<FunctionStore> functions, Signature key,
-               std::shared_ptr<const Snapshot> snapshot, const Settings& settings);
+               FunctionStore::FrozenInputs inputs, const Settings& settings);
   AwaitedBuild(const AwaitedBuild&) = delete;
   AwaitedBuild& operator=(const AwaitedBuild&) = delete;
 
@@ -43,7 +42,7 @@ class AwaitedBuild {
  private:
   const std::shared_ptr<FunctionStore> functions_;
   const Signature key_;
-  const std::shared_ptr<const Snapshot> snapshot_;
+  const FunctionStore::FrozenInputs inputs_;
   const Settings settings_;
   const pid_t process_;
 

@@ -122,6 +122,18 @@ bool WeightWatch::are_untouched_since(const Epoch& epoch,
   });
 }
 
+bool WeightWatch::are_untouched_since(const Epoch& epoch,
+                                      const std::vector<const phi::DenseTensor*>& variables,
+                                      const MemoryPin& pin) const {
+  if (Epoch::now().writes != epoch.writes) return false;
+  const auto& tensors = pin.tensors();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (was_exposed_since(variables[i], tensors[i], epoch)) return false;
+    if (is_writable_by_others(tensors[i], own_holders())) return false;
+  }
+  return true;
+}
+
 size_t WeightWatch::num_bytes(const std::vector<phi::DenseTensor*>& inputs) const {
   size_t total = 0;
   for (size_t i : inputs_) total += paddle_ngraph::num_bytes(*inputs[i]);

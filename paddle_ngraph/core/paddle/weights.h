@@ -43,6 +43,11 @@ class WeightWatch {
   // Whether nothing can have written the weights since `epoch`, nor can write them now undetected.
   bool are_untouched_since(const Epoch& epoch, const std::vector<phi::DenseTensor*>& inputs) const;
 
+  // The same for variables that may have been destroyed, whose memory is pinned.
+  bool are_untouched_since(const Epoch& epoch,
+                           const std::vector<const phi::DenseTensor*>& variables,
+                           const MemoryPin& pin) const;
+
   const std::vector<size_t>& inputs() const { return inputs_; }
 
   size_t num_bytes(const std::vector<phi::DenseTensor*>& inputs) const;

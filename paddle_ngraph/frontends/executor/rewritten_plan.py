@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -59,7 +59,9 @@ class RewrittenPlan:
         # Runs operators in the calling thread if the engine computes all of them: each uses several
         # threads itself, while Paddle would run the operators in parallel threads.
         runs_all = all(is_packed(node.type) for node in nodes if node.is_compute)
-        self._trace_run = interpreter.TRACE_RUN if runs_all or has_order else nullcontext()
+        self._later_trace_run = interpreter.TRACE_RUN if runs_all or has_order else nullcontext()
+        # The first run builds functions: signals end the wait for one in the main thread only.
+        self._trace_run: AbstractContextManager[Any] = interpreter.TRACE_RUN
         self._place, self._paddle_plan, self._scope = place, plan, scope
         self._programs = programs
         # The programs that were translated from ProgramDesc. If a variable is missing, Paddle runs
@@ -118,7 +120,9 @@ class RewrittenPlan:
             self._sequential_run,
             self._trace_run,
         ):
-            return self._interpreter.get().run(list(run.feed_names), run.is_profiled)
+            results = self._interpreter.get().run(list(run.feed_names), run.is_profiled)
+        self._trace_run = self._later_trace_run
+        return results
 
     def check_feeds(self, feed: Mapping[str, Any] | None = None) -> None:
         """Raises an error for feeds that a strategy added by an extension does not accept.

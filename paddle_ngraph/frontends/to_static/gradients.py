@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import wraps
 from typing import Any
 from weakref import WeakSet
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends.executor import interpreter
 from paddle_ngraph.frontends.to_static import scope_pool
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import NO_GRADIENT, outputs_of
@@ -91,6 +92,25 @@ def may_compile() -> bool:
     return not _has_differentiated_twice and _backward.depth == 0
 
 
+# Whether a program of gradients has been created since the last backward pass.
+_has_new_program = False
+
+
+def trace_next_pass() -> None:
+    """Has the operators of the next backward pass run in the thread that calls it.
+
+    The pass builds functions: signals end the wait for one in the main thread only.
+    """
+    global _has_new_program
+    _has_new_program = True
+
+
+def _trace_run() -> AbstractContextManager[Any]:
+    global _has_new_program
+    is_first, _has_new_program = _has_new_program, False
+    return interpreter.TRACE_RUN if is_first else nullcontext()
+
+
 def seconds() -> float:
     """The total duration, in seconds, of the backward passes of this thread so far."""
     return _backward.seconds
@@ -117,6 +137,7 @@ def _recording_options(
         with (
             signals.deferred_signals(except_ctrl_c=True),
             _backward_pass(creates_graph, retains or bool(requested)),
+            _trace_run(),
         ):
             return original(*args, **kwargs)
 

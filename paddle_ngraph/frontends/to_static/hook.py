@@ -27,7 +27,7 @@ from paddle_ngraph.conversion import denylist
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.executor import interpreter, whole_program
-from paddle_ngraph.frontends.to_static import scope_pool
+from paddle_ngraph.frontends.to_static import gradients, scope_pool
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
     ASTStaticFunction,
@@ -138,7 +138,9 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
                 if returned is not None:
                     return returned
             with programs.sequential_run, programs.trace_run, programs.reading_run:
-                return original(self, inputs, parameters, (programs.attributes, *others))
+                results = original(self, inputs, parameters, (programs.attributes, *others))
+            programs.trace_run = programs.later_trace_run
+            return results
 
     return call_run_impl_with_hook
 
@@ -398,6 +400,8 @@ class _Programs:
             id.
         report: The report of the pass on both programs.
         sequential_run, trace_run, reading_run: Context managers, in which the forward program runs.
+        later_trace_run: ``trace_run`` after the first run, which builds functions: signals end the
+            wait for one in the main thread only.
         engines: The engines of their subgraphs, retained.
         denials: Reports that a run has denylisted one of the subgraphs.
         whole: The forward program, if it is one engine operator and no backward pass follows.
@@ -409,6 +413,7 @@ class _Programs:
     report: Report
     sequential_run: AbstractContextManager[Any]
     trace_run: AbstractContextManager[Any]
+    later_trace_run: AbstractContextManager[Any]
     reading_run: AbstractContextManager[Any]
     engines: list[_core.NgraphEngine]
     denials: denylist.DenialWatcher
@@ -462,7 +467,7 @@ class _LayerPrograms:
         backward = _copy(self.programs.backward_program)
         signals.checkpoint()
         packed = packed_layers.apply_across(forward, backward)
-        gradients = {op.name() for op in backward.global_block().ops if _is_gradient(op)}
+        gradient_types = {op.name() for op in backward.global_block().ops if _is_gradient(op)}
         saved = _SavedValues(forward, backward)
         saved.copy_constants()
         signals.checkpoint()
@@ -480,7 +485,7 @@ class _LayerPrograms:
             forward,
             keep_weights=not self.is_training and not may_write,
             open_size=open_size,
-            gradients=gradients,
+            gradients=gradient_types,
             eager_weights=True,
             tries=False,
         )
@@ -506,6 +511,8 @@ class _LayerPrograms:
             "program_id": _random.getrandbits(63),
             "in_sot_mode": self.in_sot_mode,
         }
+        if self.is_training:
+            gradients.trace_next_pass()
         forward_nodes, backward_nodes = list(nodes_of(forward)), list(nodes_of(backward))
         graphs = [node.graph for node in (*forward_nodes, *backward_nodes) if node.is_engine]
         return _Programs(
@@ -521,7 +528,8 @@ class _LayerPrograms:
             sequential_run=interpreter.SEQUENTIAL_RUN
             if must_run_sequentially(forward_nodes, forward_report.drawing)
             else nullcontext(),
-            trace_run=nullcontext() if forward_report.ops_native else interpreter.TRACE_RUN,
+            trace_run=interpreter.TRACE_RUN,
+            later_trace_run=nullcontext() if forward_report.ops_native else interpreter.TRACE_RUN,
             reading_run=nullcontext() if may_write else _READING,
             engines=[_core.NgraphEngine(graph) for graph in graphs],
             denials=denylist.DenialWatcher(graphs),
