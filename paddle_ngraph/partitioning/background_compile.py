@@ -325,10 +325,11 @@ def wait_for_build(build: _core.AwaitedBuild, text: str) -> bool | None:
         ``None`` if the run falls back.
     """
     is_in_main_thread = threading.current_thread() is threading.main_thread()
-    if not is_in_main_thread and build.begin():
+    may_end = is_in_main_thread or signals.may_be_seen()
+    if not may_end and build.begin():
         return False
     with signals.deferred_signals():
-        if is_in_main_thread and build.begin():
+        if may_end and build.begin():
             # With the context of the run, such as the processor for which functions are built. The
             # thread is no daemon, because the exit of the process during a build would crash.
             thread = threading.Thread(
@@ -341,7 +342,8 @@ def wait_for_build(build: _core.AwaitedBuild, text: str) -> bool | None:
             _awaited_threads.add(thread)
     while not build.wait(SETTINGS.interrupt_check_seconds):
         # A handler of Ctrl-C may raise here.
-        if signals.is_pending() and text and may_leave(text):
+        has_arrived = signals.is_pending() or (not is_in_main_thread and signals.is_seen())
+        if has_arrived and text and may_leave(text):
             return None
     return True
 

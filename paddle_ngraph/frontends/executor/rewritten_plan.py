@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -59,9 +59,8 @@ class RewrittenPlan:
         # Runs operators in the calling thread if the engine computes all of them: each uses several
         # threads itself, while Paddle would run the operators in parallel threads.
         runs_all = all(is_packed(node.type) for node in nodes if node.is_compute)
-        self._later_trace_run = interpreter.TRACE_RUN if runs_all or has_order else nullcontext()
-        # The first run builds functions: signals end the wait for one in the main thread only.
-        self._trace_run: AbstractContextManager[Any] = interpreter.TRACE_RUN
+        self._trace_run = interpreter.TRACE_RUN if runs_all or has_order else nullcontext()
+        self._has_run = False
         self._place, self._paddle_plan, self._scope = place, plan, scope
         self._programs = programs
         # The programs that were translated from ProgramDesc. If a variable is missing, Paddle runs
@@ -114,15 +113,22 @@ class RewrittenPlan:
         return whole_program.Fetched(program.run())
 
     def _run_interpreter(self, run: Run) -> Any:
+        if self._has_run:
+            return self._interpret(run)
+        # The first run builds functions, perhaps in other threads.
+        with signals.seen_by_other_threads():
+            results = self._interpret(run)
+        self._has_run = True
+        return results
+
+    def _interpret(self, run: Run) -> Any:
         with (
             signals.deferred_signals(except_ctrl_c=True),
             interpreter.PIR_IN_EXECUTOR,
             self._sequential_run,
             self._trace_run,
         ):
-            results = self._interpreter.get().run(list(run.feed_names), run.is_profiled)
-        self._trace_run = self._later_trace_run
-        return results
+            return self._interpreter.get().run(list(run.feed_names), run.is_profiled)
 
     def check_feeds(self, feed: Mapping[str, Any] | None = None) -> None:
         """Raises an error for feeds that a strategy added by an extension does not accept.

@@ -19,7 +19,6 @@ from weakref import WeakSet
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.frontends.executor import interpreter
 from paddle_ngraph.frontends.to_static import scope_pool
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import NO_GRADIENT, outputs_of
@@ -96,19 +95,16 @@ def may_compile() -> bool:
 _has_new_program = False
 
 
-def trace_next_pass() -> None:
-    """Has the operators of the next backward pass run in the thread that calls it.
-
-    The pass builds functions: signals end the wait for one in the main thread only.
-    """
+def note_new_program() -> None:
+    """Records a program of gradients: the next backward pass may build its functions."""
     global _has_new_program
     _has_new_program = True
 
 
-def _trace_run() -> AbstractContextManager[Any]:
+def _seen_signals() -> AbstractContextManager[None]:
     global _has_new_program
     is_first, _has_new_program = _has_new_program, False
-    return interpreter.TRACE_RUN if is_first else nullcontext()
+    return signals.seen_by_other_threads() if is_first else nullcontext()
 
 
 def seconds() -> float:
@@ -137,7 +133,7 @@ def _recording_options(
         with (
             signals.deferred_signals(except_ctrl_c=True),
             _backward_pass(creates_graph, retains or bool(requested)),
-            _trace_run(),
+            _seen_signals(),
         ):
             return original(*args, **kwargs)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -137,10 +137,13 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
                     returned = None
                 if returned is not None:
                     return returned
-            with programs.sequential_run, programs.trace_run, programs.reading_run:
-                results = original(self, inputs, parameters, (programs.attributes, *others))
-            programs.trace_run = programs.later_trace_run
-            return results
+            with (
+                nullcontext() if programs.has_run else programs.first_run(),
+                programs.sequential_run,
+                programs.trace_run,
+                programs.reading_run,
+            ):
+                return original(self, inputs, parameters, (programs.attributes, *others))
 
     return call_run_impl_with_hook
 
@@ -400,11 +403,10 @@ class _Programs:
             id.
         report: The report of the pass on both programs.
         sequential_run, trace_run, reading_run: Context managers, in which the forward program runs.
-        later_trace_run: ``trace_run`` after the first run, which builds functions: signals end the
-            wait for one in the main thread only.
         engines: The engines of their subgraphs, retained.
         denials: Reports that a run has denylisted one of the subgraphs.
         whole: The forward program, if it is one engine operator and no backward pass follows.
+        has_run: Whether Paddle has run the forward program.
         stop_gradients: ``stop_gradient`` of each result; fixed when Paddle creates the program, and
             independent of the inputs.
     """
@@ -413,12 +415,19 @@ class _Programs:
     report: Report
     sequential_run: AbstractContextManager[Any]
     trace_run: AbstractContextManager[Any]
-    later_trace_run: AbstractContextManager[Any]
     reading_run: AbstractContextManager[Any]
     engines: list[_core.NgraphEngine]
     denials: denylist.DenialWatcher
     whole: whole_program.WholeLayer | None
     stop_gradients: list[bool]
+    has_run: bool = False
+
+    @contextmanager
+    def first_run(self) -> Iterator[None]:
+        """Context of the first run, which builds functions, perhaps in other threads."""
+        with signals.seen_by_other_threads():
+            yield
+        self.has_run = True
 
     def run_whole(self, inputs: Sequence[Any], parameters: Sequence[Any]) -> list[Any] | None:
         """Runs the forward program without Paddle, if the program is one engine operator.
@@ -512,7 +521,7 @@ class _LayerPrograms:
             "in_sot_mode": self.in_sot_mode,
         }
         if self.is_training:
-            gradients.trace_next_pass()
+            gradients.note_new_program()
         forward_nodes, backward_nodes = list(nodes_of(forward)), list(nodes_of(backward))
         graphs = [node.graph for node in (*forward_nodes, *backward_nodes) if node.is_engine]
         return _Programs(
@@ -528,8 +537,7 @@ class _LayerPrograms:
             sequential_run=interpreter.SEQUENTIAL_RUN
             if must_run_sequentially(forward_nodes, forward_report.drawing)
             else nullcontext(),
-            trace_run=interpreter.TRACE_RUN,
-            later_trace_run=nullcontext() if forward_report.ops_native else interpreter.TRACE_RUN,
+            trace_run=nullcontext() if forward_report.ops_native else interpreter.TRACE_RUN,
             reading_run=nullcontext() if may_write else _READING,
             engines=[_core.NgraphEngine(graph) for graph in graphs],
             denials=denylist.DenialWatcher(graphs),
