@@ -11,6 +11,7 @@ import _thread
 import asyncio
 import contextlib
 import ctypes
+import dis
 import faulthandler
 import gc
 import importlib
@@ -34,7 +35,7 @@ import paddle.nn.functional as F
 from paddle import inference
 
 import paddle_ngraph
-from paddle_ngraph import _core, flags
+from paddle_ngraph import _core, caches, flags
 from paddle_ngraph.conversion import build, denylist, registry
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.dynamic.lazy import calls as captured_calls
@@ -775,6 +776,13 @@ def weights_after_interrupted_runs() -> None:
             others = [np.full(size, 7.0, np.float32) for size in range(1, 400)]
         program.both(x=floats(3, 6))
         del others
+    # A build that an interrupted run has left caches nothing after the caches were cleared.
+    with interrupted_build(program):
+        paddle_ngraph.clear_cache()
+    for thread in list(background_compile._awaited_threads):
+        thread.join()
+    assert caches.sizes()["functions"] == 0
+    program.both(x=floats(3, 6))
     assert denylist.count() == 0
 
 
@@ -1205,16 +1213,49 @@ def where_autograd_calls() -> None:
 
 
 def gradients_stay_on() -> None:
-    """Ctrl-C at any point of sections without gradients: they are enabled again afterwards."""
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
-    generator = random.Random(0)
-    for _ in range(3000):
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.setitimer(signal.ITIMER_REAL, generator.uniform(1e-5, 1e-4))
-            while True:
-                with captured_calls.gradients_enabled(False):
-                    pass
-        assert paddle.is_grad_enabled()
+    """Ctrl-C at any point of sections without gradients, which are enabled again afterwards."""
+
+    def play() -> None:
+        for is_on in (False, True):
+            with captured_calls.gradients_enabled(is_on):
+                assert paddle.is_grad_enabled() == is_on
+
+    points = interrupt_each_point(play)
+    print(points)
+    assert points > 5
+
+
+def interrupt_each_point(play: Callable[[], None]) -> int:
+    """Calls a function again and again, with Ctrl-C at another point; returns their number.
+
+    The points are those at which Python runs handlers: after calls, and after jumps backwards.
+    Gradients are enabled after each call.
+    """
+    opcodes = {each.offset: each.opname for each in dis.get_instructions(play)}
+    for at in itertools.count(1):
+        passed, before = 0, ""
+
+        def trace(frame: Any, event: str, _: Any, at: int = at) -> Any:
+            nonlocal passed, before
+            frame.f_trace_opcodes = True
+            if event == "opcode" and frame.f_code is play.__code__:
+                passed += before.startswith(("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE"))
+                before = opcodes.get(frame.f_lasti, "")
+                if passed == at:
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+            return trace
+
+        try:
+            sys.settrace(trace)
+            play()
+            return at - 1
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        assert paddle.is_grad_enabled(), at
+    raise AssertionError
 
 
 CASES: dict[str, Callable[[], None]] = {

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion.denylist import subgraph_key
@@ -265,8 +265,8 @@ _native_runs: LRUCache[str, int] = process_cache(
     bound=1024,
 )
 _queue = _CompileQueue()
-# Threads that build functions for which runs wait, or have waited until Ctrl-C.
-_awaited_threads: WeakSet[threading.Thread] = WeakSet()
+# Builds for which runs wait, or have waited until a signal, by thread.
+_awaited_threads: WeakKeyDictionary[threading.Thread, _core.AwaitedBuild] = WeakKeyDictionary()
 
 atexit.register(_queue.join_threads)
 if hasattr(os, "register_at_fork"):
@@ -339,7 +339,7 @@ def wait_for_build(build: _core.AwaitedBuild, text: str) -> bool | None:
                 thread.start()
             except RuntimeError:  # the process is exiting
                 return False
-            _awaited_threads.add(thread)
+            _awaited_threads[thread] = build
     while not build.wait(SETTINGS.interrupt_check_seconds):
         # A handler of Ctrl-C may raise here.
         has_arrived = signals.is_pending() or (not is_in_main_thread and signals.is_seen())
@@ -378,3 +378,5 @@ def disable() -> None:
 def cancel() -> None:
     """Cancels all compile jobs, queued or being built."""
     _queue.cancel()
+    for build in list(_awaited_threads.values()):
+        build.cancel()

@@ -17,7 +17,7 @@ AwaitedBuild::AwaitedBuild(std::shared_ptr<FunctionStore> functions, Signature k
 
 bool AwaitedBuild::is_for(const Signature& key) const {
   // The mutex may be locked in a forked process, which lacks the thread that would unlock it.
-  if (process_ != getpid()) return false;
+  if (process_ != getpid() || !is_active_) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
   return !is_over_ && key_ == key;
 }
@@ -31,7 +31,7 @@ void AwaitedBuild::build() {
   FunctionPtr function;
   std::exception_ptr error;
   try {
-    function = functions_->build_and_cache(key_, *inputs_.snapshot, settings_, nullptr,
+    function = functions_->build_and_cache(key_, *inputs_.snapshot, settings_, &is_active_,
                                            inputs_.variables.get());
   } catch (...) {
     error = std::current_exception();

@@ -1,6 +1,7 @@
 // Build of a function in a thread of its own, for a run that waits for it.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <memory>
@@ -32,6 +33,8 @@ class AwaitedBuild {
 
   // Returns true to the first caller, which has to call build().
   bool begin();
+  // From now on the function is not cached, and later runs do not wait for it.
+  void cancel() { is_active_ = false; }
   // Builds the function and caches it. Throws nothing.
   void build();
   // Waits at most for a time. Returns whether the build is over.
@@ -45,6 +48,7 @@ class AwaitedBuild {
   const FunctionStore::FrozenInputs inputs_;
   const Settings settings_;
   const pid_t process_;
+  std::atomic<bool> is_active_{true};
 
   mutable std::mutex mutex_;
   std::condition_variable is_over_changed_;
