@@ -1109,31 +1109,31 @@ def failures_are_told_by_place() -> None:
 
 
 @contextmanager
-def counting_checkpoints(at: int, act: Callable[[], None]) -> Iterator[list[int]]:
-    """Calls ``act`` before a checkpoint of work that may be abandoned; records all of these."""
-    original = signals.checkpoint
+def counting_safe_points(at: int, act: Callable[[], None]) -> Iterator[list[int]]:
+    """Calls ``act`` before a safe point of work that may be abandoned; records all of these."""
+    original = signals.safe_point
     found: list[int] = []
 
-    def checkpoint() -> None:
+    def safe_point() -> None:
         if signals._is_abandonable.value:
             found.append(1)
             if len(found) == at:
                 act()
         original()
 
-    signals.checkpoint = checkpoint
+    signals.safe_point = safe_point
     try:
         yield found
     finally:
-        signals.checkpoint = original
+        signals.safe_point = original
 
 
 def programs_are_abandoned(names: list[str]) -> None:
-    """At a signal, no checkpoint is passed: its handler runs, and later calls make the program."""
+    """At a signal, no safe point is passed: its handler runs, and later calls make the program."""
     signal.signal(signal.SIGALRM, raise_limit)
     generator = random.Random(3)
     for name, (act, expected) in itertools.product(names, INTERRUPTIONS.values()):
-        with counting_checkpoints(0, lambda: None) as found:
+        with counting_safe_points(0, lambda: None) as found:
             paddle_ngraph.disable()
             run = RUNNERS[name]()
             native = run()
@@ -1147,13 +1147,13 @@ def programs_are_abandoned(names: list[str]) -> None:
             run()
             paddle_ngraph.enable()
             raised = 0
-            with counting_checkpoints(at, act) as found:
+            with counting_safe_points(at, act) as found:
                 for _ in range(3):
                     try:
                         assert_close(run(), native)
                     except expected:
                         raised += 1
-                        assert len(found) == at, f"{name}: {at} of {len(found)} checkpoints"
+                        assert len(found) == at, f"{name}: {at} of {len(found)} safe points"
             assert raised == 1, f"{name}, {at}: raised {raised} times"
             before = paddle_ngraph.stats()["engine_runs"]
             for _ in range(2):
@@ -1168,16 +1168,16 @@ def harmless_handlers_abandon_nothing() -> None:
     signal.signal(signal.SIGALRM, lambda number, _: came.append(number))
     run = dynamic(paddle_ngraph.compile, True)
     native = run()
-    original = signals.checkpoint
+    original = signals.safe_point
 
-    def checkpoint() -> None:
+    def safe_point() -> None:
         signal.raise_signal(signal.SIGALRM)
         original()
 
-    signals.checkpoint = checkpoint
+    signals.safe_point = safe_point
     for _ in range(2):
         assert_close(run(), native)
-    signals.checkpoint = original
+    signals.safe_point = original
     assert paddle_ngraph.stats()["engine_runs"] == 2 and len(came) == 2, came
 
 

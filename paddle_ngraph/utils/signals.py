@@ -60,7 +60,7 @@ _is_abandonable = ThreadLocal(False)
 
 @contextmanager
 def abandonable(is_on: bool = True) -> Iterator[None]:
-    """Inside ``with``, which is inside a section, :func:`checkpoint` may raise :class:`Abandoned`.
+    """Inside ``with``, which is inside a section, :func:`safe_point` may raise :class:`Abandoned`.
 
     The caller catches it, and runs natively this time: so a signal waits no longer than natively.
     """
@@ -73,7 +73,7 @@ def abandonable(is_on: bool = True) -> Iterator[None]:
 is_pending = _core.DeferredSignals.is_pending
 
 
-def checkpoint() -> None:
+def safe_point() -> None:
     """Marks a point at which work may be abandoned, since everything unfinished is dropped then.
 
     Raises:

@@ -245,7 +245,7 @@ def explain_programs(layer: StaticLayer, in_sot_mode: bool = False) -> Report:
         NgraphError: The programs fall back to Paddle.
     """
     attributes, *_ = prepare_attributes(layer, in_sot_mode)
-    signals.checkpoint()
+    signals.safe_point()
     return _switch(layer, attributes).report()
 
 
@@ -474,19 +474,19 @@ class _LayerPrograms:
         names = dict(self.programs.program_attr)
         forward = _copy(self.programs.forward_program)
         backward = _copy(self.programs.backward_program)
-        signals.checkpoint()
+        signals.safe_point()
         packed = packed_layers.apply_across(forward, backward)
         gradient_types = {op.name() for op in backward.global_block().ops if _is_gradient(op)}
         saved = _SavedValues(forward, backward)
         saved.copy_constants()
-        signals.checkpoint()
+        signals.safe_point()
         shapes = saved.replace_shape_only_uses(names["no_need_buffers_names"])
         if in_blocks:
             fixed_names = {*names["fo_names"], *names["no_need_buffers_names"]}
             in_blocks = blocked_layout.save_in_blocked_layout(forward, backward, fixed_names)
-        signals.checkpoint()
+        signals.safe_point()
         backward_report = program_pass.apply(backward, open_size=open_size, tries=False)
-        signals.checkpoint()
+        signals.safe_point()
         saved.restore_shape_only_uses(shapes)
         saved.drop_unread_outputs(keep=set(names["fo_names"]))
         may_write = any(node.may_overwrite_variables for node in nodes_of(forward))
