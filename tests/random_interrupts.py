@@ -28,8 +28,9 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -141,6 +142,15 @@ def collect(_: int) -> None:
     gc.callbacks.remove(callback)
 
 
+def dump(_: int) -> None:
+    """Has faulthandler's own thread, which has no GIL, read the frames of all threads."""
+    with open(os.devnull, "w") as file:
+        faulthandler.dump_traceback_later(0.001, file=file)
+        time.sleep(0.01)
+        faulthandler.cancel_dump_traceback_later()
+    faulthandler.dump_traceback_later(LIMIT, exit=True)
+
+
 def fork(_: int) -> None:
     """Forks in another thread; the child computes, and its exit status is checked later."""
     thread = threading.Thread(target=_fork)
@@ -183,15 +193,19 @@ KINDS: dict[str, Callable[[], Kind]] = {
     "weakref": lambda: Kind(call_back, None),
     "gc": lambda: Kind(collect, None),
     "fork": lambda: Kind(fork, None),
+    "faulthandler": lambda: Kind(dump, None),
 }
 # Types that interrupt any thread, not only the main one.
-OF_ANY_THREAD = ("SetAsyncExc, error", "SetAsyncExc", "finalizer", "weakref", "gc", "fork")
+OF_ANY_THREAD = (
+    *("SetAsyncExc, error", "SetAsyncExc", "finalizer", "weakref", "gc", "fork"),
+    "faulthandler",
+)
 # Names of frontends that run in dynamic mode begin with these words.
 DYNAMIC = ("compile", "to_static", "layer")
 # Plain layers, of which the package measures whether the engine is faster, and the argument of
 # ``enable``.
 HOOKED: dict[str, Any] = {"layer": True, "layer, training": "training"}
-SURROUNDINGS = ("main", "main", "main", "asyncio", "thread")
+SURROUNDINGS = ("main", "main", "main", "asyncio", "thread", "asyncio.run", "Jupyter")
 
 
 # -- moments --------------------------------------------------------------------------------------
@@ -261,6 +275,18 @@ def state() -> list[Any]:
 def outside() -> None:
     for _ in range(OUTSIDE):
         pass
+
+
+@contextmanager
+def cell_of_kernel() -> Iterator[None]:
+    """Handles Ctrl-C as Jupyter's kernel: by Python's handler in a cell, and not at all outside."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, before)
 
 
 class Trial:
@@ -370,16 +396,24 @@ class Trial:
             thread = threading.Thread(target=runs)
             thread.start()
             thread.join()
+        elif self.surroundings == "asyncio.run":
+            # Its own handler of Ctrl-C cancels the task, which ends at its next await.
+            self._attempt(lambda: asyncio.run(self._in_loop(runs, pauses=True)))
         else:
-            # Not asyncio.run, whose own handler of Ctrl-C cancels the task instead of raising.
             loop = asyncio.new_event_loop()
             try:
-                loop.run_until_complete(self._in_loop(runs))
+                loop.run_until_complete(self._in_loop(runs, pauses=False))
             finally:
                 loop.close()
 
-    async def _in_loop(self, runs: Callable[[], None]) -> None:
-        runs()
+    async def _in_loop(self, runs: Callable[[], None], pauses: bool) -> None:
+        if self.surroundings == "Jupyter":
+            with cell_of_kernel():
+                runs()
+        else:
+            runs()
+        if pauses:
+            await asyncio.sleep(0)
 
     def _runs(self, run: Callable[[], Any], event: int, delay: float) -> None:
         from tests.signal_cases import assert_close

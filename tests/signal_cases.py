@@ -11,7 +11,9 @@ import _thread
 import asyncio
 import contextlib
 import ctypes
+import dis
 import faulthandler
+import gc
 import importlib
 import itertools
 import os
@@ -33,7 +35,7 @@ import paddle.nn.functional as F
 from paddle import inference
 
 import paddle_ngraph
-from paddle_ngraph import _core, flags
+from paddle_ngraph import _core, caches, flags
 from paddle_ngraph.conversion import build, denylist, registry
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.dynamic.lazy import calls as captured_calls
@@ -678,6 +680,123 @@ def builds_go_on() -> None:
     build.PASSES = home
 
 
+def limits_end_waits() -> None:
+    """A time limit ends the wait for a function; that run is native, a later one gets it."""
+    signal.signal(signal.SIGALRM, raise_limit)
+    main = threading.main_thread()
+    home = build.PASSES
+    for name, make in RUNNERS.items():
+        paddle_ngraph.disable()
+        run = make()
+        native = run()
+        paddle_ngraph.enable()
+        held: list[bool] = []
+        may_go_on = threading.Event()
+
+        def hold(
+            _: Any, held: list[bool] = held, gate: threading.Event = may_go_on, name: str = name
+        ) -> None:
+            if held:
+                return
+            held.append(True)
+            assert threading.current_thread() is not main
+            assert main.ident is not None
+            signal.pthread_kill(main.ident, signal.SIGALRM)
+            held[0] = gate.wait(60)
+
+        build.PASSES = (*home, build.BuildPass("hold", "", hold))
+        paddle_ngraph.clear_cache()
+        raised = 0
+        for _ in range(3):
+            try:
+                assert_close(run(), native)
+            except TimeLimit:
+                raised += 1
+                may_go_on.set()
+        assert held == [True], f"{name}: the run has waited for the build"
+        assert raised == 1, f"{name}: {raised}"
+        before = paddle_ngraph.stats()["engine_runs"]
+        for _ in range(2):
+            assert_close(run(), native)
+        assert paddle_ngraph.stats()["engine_runs"] > before, name
+        assert denylist.count() == 0
+        build.PASSES = home
+
+
+@contextmanager
+def interrupted_build(program: Program) -> Iterator[None]:
+    """Inside ``with``, the build of a function goes on that an interrupted run waited for."""
+    paddle_ngraph.clear_cache()
+    home = build.PASSES
+    has_begun, may_go_on = threading.Event(), threading.Event()
+
+    def hold(_: Any) -> None:
+        has_begun.set()
+        interrupt()
+        assert may_go_on.wait(60)
+
+    build.PASSES = (*home, build.BuildPass("hold", "", hold))
+    try:
+        program.run(x=floats(3, 6))
+        raise AssertionError("it was not interrupted")
+    except KeyboardInterrupt:
+        assert has_begun.is_set()
+    build.PASSES = home
+    try:
+        yield
+    finally:
+        may_go_on.set()
+
+
+def weights_after_interrupted_runs() -> None:
+    """The weights of an interrupted run are written, and freed, while they are read in place."""
+    program = Program(network)
+    program.run(False, x=floats(3, 6))
+    with interrupted_build(program):
+        pass
+    program.both(x=floats(3, 6))
+    assert paddle_ngraph.stats()["functions_with_weights_in_place"] == 1
+    # The weights are as they were in later runs, but were not when they were packed.
+    written = Program(network)
+    right = written.run(False, x=floats(3, 6))
+    before = weights_of(written)
+    with interrupted_build(written):
+        set_weights(written, {name: array * 0.5 + 0.1 for name, array in before.items()})
+    for thread in list(background_compile._awaited_threads):
+        thread.join()
+    set_weights(written, before)
+    for _ in range(20):  # weights that were written are constants again after 8 runs
+        assert_close(written.run(x=floats(3, 6)), right)
+    for _ in range(5):
+        dropped = Program(network)
+        dropped.run(False, x=floats(3, 6))
+        with interrupted_build(dropped):
+            del dropped
+            gc.collect()
+            others = [np.full(size, 7.0, np.float32) for size in range(1, 400)]
+        program.both(x=floats(3, 6))
+        del others
+    # A build that an interrupted run has left caches nothing after the caches were cleared.
+    with interrupted_build(program):
+        paddle_ngraph.clear_cache()
+    for thread in list(background_compile._awaited_threads):
+        thread.join()
+    assert caches.sizes()["functions"] == 0
+    program.both(x=floats(3, 6))
+    assert denylist.count() == 0
+
+
+def weights_of(program: Program) -> dict[str, np.ndarray]:
+    ops = program.main.global_block().ops
+    names = [op.attrs()["parameter_name"] for op in ops if op.name() == "builtin.parameter"]
+    return {name: np.array(program.scope.find_var(name).get_tensor()) for name in names}
+
+
+def set_weights(program: Program, arrays: dict[str, np.ndarray]) -> None:
+    for name, array in arrays.items():
+        program.scope.find_var(name).get_tensor().set(array, paddle.CPUPlace())
+
+
 # -- actions of handlers, and existing handlers ---------------------------------------------------
 
 
@@ -691,11 +810,9 @@ def in_a_build(act: Callable[[], Any]) -> Iterator[Callable[[], None]]:
 
     def run() -> None:
         paddle_ngraph.clear_cache()
-        before = paddle_ngraph.stats()["engine_runs"]
         try:
             results = program.run(x=floats(2, 4))
         finally:
-            assert paddle_ngraph.stats()["engine_runs"] == before + 1, "the engine did not run"
             assert denylist.count() == 0
         assert_close(results, right)
 
@@ -703,6 +820,10 @@ def in_a_build(act: Callable[[], Any]) -> Iterator[Callable[[], None]]:
         yield run
     finally:
         build.PASSES = home
+    # A signal may have ended the wait for the build; a later run gets its function.
+    before = paddle_ngraph.stats()["engine_runs"]
+    assert_close(program.run(x=floats(2, 4)), right)
+    assert paddle_ngraph.stats()["engine_runs"] == before + 1, "the engine did not run"
 
 
 # Every category: Paddle's own DataLoader has a handler of SIGCHLD, profilers have those of timers.
@@ -988,31 +1109,31 @@ def failures_are_told_by_place() -> None:
 
 
 @contextmanager
-def counting_checkpoints(at: int, act: Callable[[], None]) -> Iterator[list[int]]:
-    """Calls ``act`` before a checkpoint of work that may be abandoned; records all of these."""
-    original = signals.checkpoint
+def counting_safe_points(at: int, act: Callable[[], None]) -> Iterator[list[int]]:
+    """Calls ``act`` before a safe point of work that may be abandoned; records all of these."""
+    original = signals.safe_point
     found: list[int] = []
 
-    def checkpoint() -> None:
+    def safe_point() -> None:
         if signals._is_abandonable.value:
             found.append(1)
             if len(found) == at:
                 act()
         original()
 
-    signals.checkpoint = checkpoint
+    signals.safe_point = safe_point
     try:
         yield found
     finally:
-        signals.checkpoint = original
+        signals.safe_point = original
 
 
 def programs_are_abandoned(names: list[str]) -> None:
-    """At a signal, no checkpoint is passed: its handler runs, and later calls make the program."""
+    """At a signal, no safe point is passed: its handler runs, and later calls make the program."""
     signal.signal(signal.SIGALRM, raise_limit)
     generator = random.Random(3)
     for name, (act, expected) in itertools.product(names, INTERRUPTIONS.values()):
-        with counting_checkpoints(0, lambda: None) as found:
+        with counting_safe_points(0, lambda: None) as found:
             paddle_ngraph.disable()
             run = RUNNERS[name]()
             native = run()
@@ -1026,13 +1147,13 @@ def programs_are_abandoned(names: list[str]) -> None:
             run()
             paddle_ngraph.enable()
             raised = 0
-            with counting_checkpoints(at, act) as found:
+            with counting_safe_points(at, act) as found:
                 for _ in range(3):
                     try:
                         assert_close(run(), native)
                     except expected:
                         raised += 1
-                        assert len(found) == at, f"{name}: {at} of {len(found)} checkpoints"
+                        assert len(found) == at, f"{name}: {at} of {len(found)} safe points"
             assert raised == 1, f"{name}, {at}: raised {raised} times"
             before = paddle_ngraph.stats()["engine_runs"]
             for _ in range(2):
@@ -1047,16 +1168,16 @@ def harmless_handlers_abandon_nothing() -> None:
     signal.signal(signal.SIGALRM, lambda number, _: came.append(number))
     run = dynamic(paddle_ngraph.compile, True)
     native = run()
-    original = signals.checkpoint
+    original = signals.safe_point
 
-    def checkpoint() -> None:
+    def safe_point() -> None:
         signal.raise_signal(signal.SIGALRM)
         original()
 
-    signals.checkpoint = checkpoint
+    signals.safe_point = safe_point
     for _ in range(2):
         assert_close(run(), native)
-    signals.checkpoint = original
+    signals.safe_point = original
     assert paddle_ngraph.stats()["engine_runs"] == 2 and len(came) == 2, came
 
 
@@ -1092,16 +1213,49 @@ def where_autograd_calls() -> None:
 
 
 def gradients_stay_on() -> None:
-    """Ctrl-C at any point of sections without gradients: they are enabled again afterwards."""
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
-    generator = random.Random(0)
-    for _ in range(3000):
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.setitimer(signal.ITIMER_REAL, generator.uniform(1e-5, 1e-4))
-            while True:
-                with captured_calls.gradients_enabled(False):
-                    pass
-        assert paddle.is_grad_enabled()
+    """Ctrl-C at any point of sections without gradients, which are enabled again afterwards."""
+
+    def play() -> None:
+        for is_on in (False, True):
+            with captured_calls.gradients_enabled(is_on):
+                assert paddle.is_grad_enabled() == is_on
+
+    points = interrupt_each_point(play)
+    print(points)
+    assert points > 5
+
+
+def interrupt_each_point(play: Callable[[], None]) -> int:
+    """Calls a function again and again, with Ctrl-C at another point; returns their number.
+
+    The points are those at which Python runs handlers: after calls, and after jumps backwards.
+    Gradients are enabled after each call.
+    """
+    opcodes = {each.offset: each.opname for each in dis.get_instructions(play)}
+    for at in itertools.count(1):
+        passed, before = 0, ""
+
+        def trace(frame: Any, event: str, _: Any, at: int = at) -> Any:
+            nonlocal passed, before
+            frame.f_trace_opcodes = True
+            if event == "opcode" and frame.f_code is play.__code__:
+                passed += before.startswith(("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE"))
+                before = opcodes.get(frame.f_lasti, "")
+                if passed == at:
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+            return trace
+
+        try:
+            sys.settrace(trace)
+            play()
+            return at - 1
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        assert paddle.is_grad_enabled(), at
+    raise AssertionError
 
 
 CASES: dict[str, Callable[[], None]] = {
@@ -1120,6 +1274,7 @@ CASES: dict[str, Callable[[], None]] = {
         case.__name__: case
         for case in (
             *(timeouts, converters, exits, in_another_thread, during_a_build, builds_go_on),
+            *(limits_end_waits, weights_after_interrupted_runs),
             *(handlers_that_raise, others_settings, at_any_exchange, other_threads),
             *(where_autograd_calls, gradients_stay_on, failures_are_told_by_place),
             harmless_handlers_abandon_nothing,

@@ -301,7 +301,7 @@ class NgraphBridge:
             ConversionError: Names the operator that could not be converted, and why.
         """
         while self._pending:
-            signals.checkpoint()
+            signals.safe_point()
             self._convert(self._pending.popleft())
 
     def _convert(self, op: Op) -> None:

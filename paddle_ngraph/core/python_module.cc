@@ -1180,6 +1180,7 @@ PYBIND11_MODULE(_core, module) {
   py::class_<AwaitedBuild, std::shared_ptr<AwaitedBuild>>(
       module, "AwaitedBuild", "A build in a thread, for a run that waits for it.")
       .def("begin", &AwaitedBuild::begin)
+      .def("cancel", &AwaitedBuild::cancel)
       .def("build", &AwaitedBuild::build, release)
       .def("wait", &AwaitedBuild::wait, release, py::arg("seconds"));
 

@@ -166,6 +166,11 @@ PATCHES = (
         InstallationPhase.DYNAMIC,
         "Paddle warns of each value whose device it reads while it builds gradients.",
     ),
+    PatchGroup(
+        (r.CREATE_GRADIENT,),
+        InstallationPhase.DYNAMIC,
+        "A program of gradients takes seconds: signals end its creation between two operators.",
+    ),
     # -- predictors -------------------------------------------------------------------------------
     PatchGroup(
         (

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion.registry import find_converter
@@ -249,8 +249,8 @@ _facts_by_graph: LRUCache[str, _GraphFacts] = process_cache(
     bound=32,
 )
 _queue = _CompileQueue()
-# Threads that build functions for which runs wait, or have waited until Ctrl-C.
-_awaited_threads: WeakSet[threading.Thread] = WeakSet()
+# Builds for which runs wait, or have waited until a signal, by thread.
+_awaited_threads: WeakKeyDictionary[threading.Thread, _core.AwaitedBuild] = WeakKeyDictionary()
 
 atexit.register(_queue.join_threads)
 if hasattr(os, "register_at_fork"):
@@ -295,19 +295,25 @@ def take(job: _core.CompileJob) -> bool:
     return _queue.submit(job)
 
 
-def wait_for_build(build: _core.AwaitedBuild) -> bool:
+def wait_for_build(build: _core.AwaitedBuild, text: str) -> bool | None:
     """Has a thread build the function that a run of the main thread needs, or waits for a build.
 
     Ctrl-C ends the wait, not the build. Called by the C++ engine.
 
+    Args:
+        text: The graph string, if the run may fall back when another signal arrives, whose handler
+            runs at the end of the run; else ``""``.
+
     Returns:
         ``False`` if the caller has to build the function itself: :meth:`begin` returns true once.
+        ``None`` if the run falls back.
     """
     is_in_main_thread = threading.current_thread() is threading.main_thread()
-    if not is_in_main_thread and build.begin():
+    may_end = is_in_main_thread or signals.may_be_seen()
+    if not may_end and build.begin():
         return False
     with signals.deferred_signals():
-        if is_in_main_thread and build.begin():
+        if may_end and build.begin():
             # With the context of the run, such as the processor for which functions are built. The
             # thread is no daemon, because the exit of the process during a build would crash.
             thread = threading.Thread(
@@ -317,9 +323,12 @@ def wait_for_build(build: _core.AwaitedBuild) -> bool:
                 thread.start()
             except RuntimeError:  # the process is exiting
                 return False
-            _awaited_threads.add(thread)
+            _awaited_threads[thread] = build
     while not build.wait(SETTINGS.interrupt_check_seconds):
-        pass  # a handler of Ctrl-C may raise here
+        # A handler of Ctrl-C may raise here.
+        has_arrived = signals.is_pending() or (not is_in_main_thread and signals.is_seen())
+        if has_arrived and text and may_leave(text):
+            return None
     return True
 
 
@@ -345,3 +354,5 @@ def disable() -> None:
 def cancel() -> None:
     """Cancels all compile jobs, queued or being built."""
     _queue.cancel()
+    for build in list(_awaited_threads.values()):
+        build.cancel()

@@ -49,7 +49,7 @@ def fixpoint(candidates: Candidates) -> Capability:
     to at least one more, and neither is undone.
     """
     while True:
-        signals.checkpoint()
+        signals.safe_point()
         integers = Integers(candidates)
         wide = integers.wide_operators()
         if checked := integers.operators_to_check():
@@ -100,7 +100,7 @@ class _Classifier:
         reasons: dict[OpNode, str] = {}
         constants = set()
         for node in self._view.nodes:
-            signals.checkpoint()
+            signals.safe_point()
             entry = find_converter(node.type)
             if entry is not None and self._is_constant(node):
                 described = describe(self._view, node, self._tensor_ids)

@@ -259,12 +259,12 @@ def _partition_block(
     capable = classify(BlockView(block, aliases))
     has_small_interval = False
     while True:
-        signals.checkpoint()
+        signals.safe_point()
         intervals, levels = partition(capable)
         subgraphs = [subgraph_of(capable, interval, settings) for interval in intervals]
         rejected: dict[OpNode, str] = {}
         for subgraph in subgraphs:
-            signals.checkpoint()
+            signals.safe_point()
             reason = cost_model.reason_against(subgraph.graph, settings.open_size)
             if reason is not None:
                 has_small_interval = True

@@ -14,6 +14,9 @@ OpenVINO, and may be treated as a failed build, whatever its type (core/common/d
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -57,7 +60,7 @@ _is_abandonable = ThreadLocal(False)
 
 @contextmanager
 def abandonable(is_on: bool = True) -> Iterator[None]:
-    """Inside ``with``, which is inside a section, :func:`checkpoint` may raise :class:`Abandoned`.
+    """Inside ``with``, which is inside a section, :func:`safe_point` may raise :class:`Abandoned`.
 
     The caller catches it, and runs natively this time: so a signal waits no longer than natively.
     """
@@ -65,12 +68,78 @@ def abandonable(is_on: bool = True) -> Iterator[None]:
         yield
 
 
-def checkpoint() -> None:
+# Whether a signal or an exception of another thread waits for the end of the section. Signals do
+# not count if the last call of their handler raised nothing: a timer would let no work end.
+is_pending = _core.DeferredSignals.is_pending
+
+
+def safe_point() -> None:
     """Marks a point at which work may be abandoned, since everything unfinished is dropped then.
 
     Raises:
-        Abandoned: A signal or an exception waits for the end of the section. Signals do not count
-            if the last call of their handler raised nothing: a timer would let no work end.
+        Abandoned: :func:`is_pending`.
     """
-    if _is_abandonable.value and _core.DeferredSignals.is_pending():
+    if _is_abandonable.value and is_pending():
         raise Abandoned
+
+
+# The readable end of a pipe with a byte for each signal, while the main thread is in
+# :func:`seen_by_other_threads`.
+_arrivals: list[int] = []
+
+
+@contextmanager
+def seen_by_other_threads() -> Iterator[None]:
+    """Lets :func:`is_seen` return in other threads whether a signal has arrived.
+
+    For a run in which Paddle has operators run in other threads, while the main thread waits for
+    them in Paddle. Without effect in other threads, and if Python sends a byte for each signal
+    elsewhere (``asyncio``).
+    """
+    ends: list[int] = []
+    try:
+        with deferred_signals():
+            ends += _begin_watching()
+        yield
+    finally:
+        with deferred_signals():
+            _end_watching(ends)
+
+
+def _begin_watching() -> list[int]:
+    """Has Python write a byte for each signal to a pipe; returns its ends, or nothing."""
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+    try:
+        before = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+        if before == -1:
+            _arrivals.append(readable)
+            return [readable, writable]
+        signal.set_wakeup_fd(before)
+    except ValueError:  # not in the main thread
+        pass
+    os.close(readable)
+    os.close(writable)
+    return []
+
+
+def _end_watching(ends: list[int]) -> None:
+    if not ends:
+        return
+    _arrivals.remove(ends[0])
+    after = signal.set_wakeup_fd(-1)
+    if after != ends[1]:  # set by other code meanwhile
+        signal.set_wakeup_fd(after)
+    for end in ends:
+        os.close(end)
+
+
+def may_be_seen() -> bool:
+    """Whether :func:`is_seen` notices signals."""
+    return bool(_arrivals)
+
+
+def is_seen() -> bool:
+    """Whether a signal has arrived in :func:`seen_by_other_threads`."""
+    watched = _arrivals[-1:]
+    return bool(watched and select.select(watched, (), (), 0)[0])

@@ -174,11 +174,49 @@ run()
 assert paddle_ngraph.stats()["engine_runs"] == 1
 """
 
+# Children of a process of which another thread reads the weights of a program, for seconds if they
+# are large, run that program; its function exists.
+_READING = """
+paddle.set_flags({"FLAGS_ngraph_background_compile": "0"})
+
+def large():
+    main, startup, scope = paddle.static.Program(), paddle.static.Program(), paddle.static.Scope()
+    with paddle.static.program_guard(main, startup):
+        x = paddle.static.data("x", [-1, 4096], "float32")
+        result = paddle.tanh(paddle.nn.Linear(4096, 8192)(x))
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    paddle.seed(1)
+    executor.run(startup, scope=scope)
+    feed = {"x": np.ones([1, 4096], "float32")}
+    return lambda: executor.run(main, feed=feed, fetch_list=[result], scope=scope)[0]
+
+def is_in_core(thread):
+    frame = sys._current_frames().get(thread.ident)
+    return frame is not None and frame.f_code.co_filename.endswith("whole_program.py")
+
+right = [large()() for _ in range(2)][0]  # the second function has copies of the weights
+
+def work():
+    assert np.allclose(run(), right, atol=1e-5)
+    assert paddle_ngraph.stats()["functions_built"] == 2
+
+for _ in range(3):
+    run = large()
+    thread = threading.Thread(target=run)
+    thread.start()
+    while thread.is_alive() and not is_in_core(thread):
+        thread.join(0.0005)
+    in_a_child(work)
+    thread.join()
+"""
+
 
 @pytest.mark.slow("starts a process")
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="there is no fork here")
 @pytest.mark.parametrize(
-    "script", [_LOCKED, _RUNNING, _SWITCHED], ids=["all_are_held", "others_run", "flags_are_used"]
+    "script",
+    [_LOCKED, _RUNNING, _SWITCHED, _READING],
+    ids=["all_are_held", "others_run", "flags_are_used", "weights_are_read"],
 )
 def test_a_child_does_not_deadlock(script: str) -> None:
     found = subprocess.run(

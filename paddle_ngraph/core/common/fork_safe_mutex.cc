@@ -1,5 +1,6 @@
 #include "core/common/fork_safe_mutex.h"
 
+#include <atomic>
 #include <memory>
 #include <new>
 #include <vector>
@@ -9,6 +10,8 @@
 namespace paddle_ngraph {
 
 namespace {
+
+std::atomic<int> num_forks{0};
 
 // Shared by the ForkBlockers that exist: a fork locks it exclusively, before the registered
 // mutexes.
@@ -51,6 +54,7 @@ void after_fork_in_parent() {
 // Replaces the shared mutex of forks by a new one instead of unlocking it: the C library identifies
 // the owner by its thread id, and the only thread of the child has another id than in the parent.
 void after_fork_in_child() {
+  ++num_forks;
   unlock_all();
   new (&fork_mutex()) std::shared_mutex;
 }
@@ -62,6 +66,12 @@ void register_fork_handlers() {
 }
 
 }  // namespace
+
+int fork_count() {
+  static const bool is_registered = (register_fork_handlers(), true);
+  static_cast<void>(is_registered);
+  return num_forks;
+}
 
 ForkSafeMutex::ForkSafeMutex() {
   register_fork_handlers();

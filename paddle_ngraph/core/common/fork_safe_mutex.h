@@ -18,6 +18,10 @@ class ForkSafeMutex : public std::mutex {
   ForkSafeMutex();
 };
 
+// Number of forks between the process that has loaded this library and this one. For objects whose
+// mutex is held for long: in a forked process they get another one.
+int fork_count();
+
 // Blocks forks during its lifetime: a fork waits until no instance is left. For code that takes
 // locks for which no fork waits otherwise, such as locks of libraries and of objects that are
 // destroyed. For short work only, which does not wait for the GIL, starts no parallel region and

@@ -5,21 +5,19 @@
 
 #include <unistd.h>
 
-#include "core/engine/function_store.h"
-
 namespace paddle_ngraph {
 
 AwaitedBuild::AwaitedBuild(std::shared_ptr<FunctionStore> functions, Signature key,
-                           std::shared_ptr<const Snapshot> snapshot, const Settings& settings)
+                           FunctionStore::FrozenInputs inputs, const Settings& settings)
     : functions_(std::move(functions)),
       key_(std::move(key)),
-      snapshot_(std::move(snapshot)),
+      inputs_(std::move(inputs)),
       settings_(settings),
       process_(getpid()) {}
 
 bool AwaitedBuild::is_for(const Signature& key) const {
   // The mutex may be locked in a forked process, which lacks the thread that would unlock it.
-  if (process_ != getpid()) return false;
+  if (process_ != getpid() || !is_active_) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
   return !is_over_ && key_ == key;
 }
@@ -33,7 +31,8 @@ void AwaitedBuild::build() {
   FunctionPtr function;
   std::exception_ptr error;
   try {
-    function = functions_->build_and_cache(key_, *snapshot_, settings_, nullptr);
+    function = functions_->build_and_cache(key_, *inputs_.snapshot, settings_, &is_active_,
+                                           inputs_.variables.get());
   } catch (...) {
     error = std::current_exception();
   }

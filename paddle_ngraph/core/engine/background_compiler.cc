@@ -12,7 +12,7 @@ namespace paddle_ngraph {
 
 MissingFunction BackgroundCompiler::missing_function() {
   const std::string& when = FLAGS_ngraph_background_compile;
-  if (when == "0") return MissingFunction::kWait;
+  if (when == "0") return MissingFunction::kWaitUntilSignal;
   if (when == "auto" || when == "1") return MissingFunction::kMayFallBack;
   throw InvalidInput(concat("FLAGS_ngraph_background_compile=", when, ": use auto, 1 or 0"));
 }

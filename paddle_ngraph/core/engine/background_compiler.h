@@ -13,9 +13,10 @@ namespace paddle_ngraph {
 
 class CompileJob;
 
-// For a run that finds no function: to wait for the build, or to be allowed to fall back while the
-// function is built in the background.
-enum class MissingFunction { kWait, kMayFallBack };
+// For a run that finds no function: to wait for the build; to wait until a signal arrives, and to
+// fall back then; or to be allowed to fall back while the function is built in the background, and
+// to do the former otherwise.
+enum class MissingFunction { kWait, kWaitUntilSignal, kMayFallBack };
 
 // Thread-safe. Python has one queue of jobs for all engines, and the thread that builds them
 // (partitioning/background_compile.py).

@@ -120,7 +120,7 @@ std::optional<FunctionStore::FrozenInputs> FunctionStore::freeze(Request* reques
   const bool constant_weights = request->has_constant_weights();
   std::optional<FrozenInputs> frozen(std::in_place);
   if (in_place != nullptr)
-    frozen->variables = std::make_unique<Variables>(inputs, *in_place, weights_);
+    frozen->variables = std::make_shared<Variables>(inputs, *in_place, weights_);
   frozen->snapshot =
       std::make_shared<const Snapshot>(snapshot(inputs, constant_weights, in_place != nullptr));
   // Weights are read in place only if no thread has written them, or given a variable other memory,
@@ -134,6 +134,30 @@ std::optional<FunctionStore::FrozenInputs> FunctionStore::freeze(Request* reques
   }
   frozen->key_has_changed = !(request->key == wanted);
   return frozen;
+}
+
+bool FunctionStore::Variables::are_untouched() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return are_untouched_now();
+}
+
+bool FunctionStore::Variables::are_untouched_now() const {
+  if (inputs_ != nullptr) return watch_.are_untouched_since(since_, *inputs_);
+  if (pin_ == nullptr) return were_untouched_;
+  return were_untouched_ && watch_.are_untouched_since(since_, tensors_, *pin_);
+}
+
+void FunctionStore::Variables::end_run() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  were_untouched_ = are_untouched_now();
+  inputs_ = nullptr;
+}
+
+void FunctionStore::Variables::unpin() {
+  std::unique_ptr<MemoryPin> pin;  // released after the lock: freeing may wait for the GIL
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (inputs_ == nullptr) were_untouched_ = are_untouched_now();
+  pin = std::move(pin_);
 }
 
 FunctionStore::FunctionPtr FunctionStore::load(const Request& request, const FrozenInputs& frozen) {
@@ -160,14 +184,12 @@ FunctionStore::FunctionPtr FunctionStore::build_and_cache(const Signature& key,
   const auto reason = is_active == nullptr ? Reason::kBuilt : Reason::kBuiltInBackground;
   BuiltFunction built = build(snapshot, key.weights.has_value(), settings, reason);
   const auto time = std::chrono::steady_clock::now() - start;
-  const auto is_valid = [&] {
-    return in_place == nullptr || weights_.are_untouched_since(in_place->since, in_place->inputs);
-  };
+  const auto is_valid = [&] { return in_place == nullptr || in_place->are_untouched(); };
   const std::chrono::milliseconds least(FLAGS_ngraph_cache_min_ms);
   if (!collection_.add(on_disk, built, is_valid) && on_disk && time >= least) {
     store_function(*on_disk, built, is_valid);
   }
-  if (in_place != nullptr) in_place->pin.reset();
+  if (in_place != nullptr) in_place->unpin();
   const size_t weight_bytes = key.weights.has_value() ? weights_.num_bytes(snapshot.inputs()) : 0;
   if (weight_bytes > kSmallWeightBytes || graph_.text().size() > kSmallGraphBytes) {
     trim_free_memory();
@@ -194,7 +216,7 @@ FunctionStore::FunctionPtr FunctionStore::add_to_cache(const Signature& key,
   }
   auto function = wrap(std::move(built));
   if (in_place != nullptr) {
-    function->use_weights_in_place(std::make_unique<WeightsInPlace>(weights_, in_place->inputs));
+    function->use_weights_in_place(std::make_unique<WeightsInPlace>(in_place->weights()));
     add(Quantity::kFunctionsWithWeightsInPlace);
   }
   return FunctionCache::instance().insert(key, std::move(function), bytes, std::move(symbolic),

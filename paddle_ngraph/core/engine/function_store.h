@@ -17,6 +17,7 @@
 #include "core/engine/ngraph_function.h"
 #include "core/engine/shape_statistics.h"
 #include "core/engine/snapshot.h"
+#include "core/engine/weights_in_place.h"
 #include "core/paddle/weights.h"
 
 namespace paddle_ngraph {
@@ -77,16 +78,37 @@ class FunctionStore {
   size_t num_constant_bytes(const Request& request) const;
 
   // The variables of a run whose weights a build reads in place: with the epoch since which nothing
-  // may write these weights, and a pin of their memory.
-  struct Variables {
+  // may write these weights, and a pin of their memory. The build may end after the run.
+  // Thread-safe.
+  class Variables {
+   public:
     Variables(const Inputs& inputs, const Epoch& since, const WeightWatch& weights)
-        : inputs(inputs), since(since) {
-      pin.emplace(weights.tensors(inputs));
-    }
+        : inputs_(&inputs),
+          since_(since),
+          watch_(weights),
+          weights_(weights, inputs),
+          tensors_(weights.tensors(inputs)),
+          pin_(std::make_unique<MemoryPin>(tensors_)) {}
 
-    const Inputs& inputs;
-    const Epoch since;
-    std::optional<MemoryPin> pin;
+    // Whether nothing can have written the weights; after the run, until unpin().
+    bool are_untouched() const;
+    // Ends the run: the variables may be destroyed from now on.
+    void end_run();
+    void unpin();
+    // The addresses of the weights.
+    const WeightsInPlace& weights() const { return weights_; }
+
+   private:
+    bool are_untouched_now() const;  // the caller holds the mutex
+
+    mutable std::mutex mutex_;
+    const Inputs* inputs_;        // guarded by the mutex; nullptr: the run is over
+    bool were_untouched_ = true;  // at the end of the run, or later; guarded by the mutex
+    const Epoch since_;
+    const WeightWatch& watch_;
+    const WeightsInPlace weights_;
+    const std::vector<const phi::DenseTensor*> tensors_;
+    std::unique_ptr<MemoryPin> pin_;  // guarded by the mutex
   };
 
   // The inputs of a build, which no thread can change undetected: copies, and weights in pinned
@@ -95,7 +117,7 @@ class FunctionStore {
     std::shared_ptr<const Snapshot> snapshot;
     // The variables whose weights the snapshot refers to; nullptr if the snapshot has copies of
     // them.
-    std::unique_ptr<Variables> variables;
+    std::shared_ptr<Variables> variables;
     bool key_has_changed = false;  // an input was written since the request
   };
 

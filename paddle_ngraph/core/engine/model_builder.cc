@@ -390,8 +390,12 @@ void wait_for_compile_jobs() {
   });
 }
 
-bool wait_for_build(const std::shared_ptr<AwaitedBuild>& build) {
-  return with_python([&] { return callback(PythonCallback::kWaitForBuild)(build).cast<bool>(); });
+BuildWait wait_for_build(const std::shared_ptr<AwaitedBuild>& build, const std::string& graph) {
+  return with_python([&] {
+    const py::object is_over = callback(PythonCallback::kWaitForBuild)(build, graph);
+    if (is_over.is_none()) return BuildWait::kInterrupted;
+    return is_over.cast<bool>() ? BuildWait::kOver : BuildWait::kCallerBuilds;
+  });
 }
 
 std::atomic<uint64_t>& denylist_version() {

@@ -80,7 +80,6 @@ void deny_graph(const std::string& graph, const NgraphError& error);
 // failed too.
 void clear_failure(const std::string& graph);
 
-class AwaitedBuild;
 class CompileJob;
 
 // Whether a run on these inputs that lacks its function should fall back to Paddle during the build
@@ -101,9 +100,15 @@ bool submit_compile_job(const std::shared_ptr<CompileJob>& job);
 // Blocks until every compile job is built or cancelled. Takes the GIL.
 void wait_for_compile_jobs();
 
+class AwaitedBuild;
+
+// The end of a run's wait for a function: the build is over; the caller has to call build(); or a
+// signal has arrived, and the run falls back.
+enum class BuildWait { kOver, kCallerBuilds, kInterrupted };
+
 // Has a thread build, and waits for it. Returns false if the caller has to build itself: in another
 // thread than the main one, which alone handles Ctrl-C, or while the process exits. Takes the GIL.
-bool wait_for_build(const std::shared_ptr<AwaitedBuild>& build);
+BuildWait wait_for_build(const std::shared_ptr<AwaitedBuild>& build, const std::string& graph);
 
 // Version of the denylist. Entries are valid while the version is unchanged; after a change of a
 // converter its operators are tried again.

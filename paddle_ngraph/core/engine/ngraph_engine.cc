@@ -213,7 +213,7 @@ NgraphEngine::Lookup NgraphEngine::find_or_build(const NgraphIO& io, const Setti
   if (missing == MissingFunction::kMayFallBack &&
       !CompileJob::has_capacity_for(functions_.num_constant_bytes(request))) {
     if (background_.should_compile(io.inputs)) return {};
-    missing = MissingFunction::kWait;
+    missing = MissingFunction::kWaitUntilSignal;
   }
   if (functions_.should_skip(request)) return {nullptr, /*is_skipped=*/true};
   return load_or_build(std::move(request), since, missing);
@@ -242,29 +242,43 @@ NgraphEngine::Lookup NgraphEngine::load_or_build(FunctionStore::Request request,
     if (compiles_in_background) {
       return {nullptr, /*is_skipped=*/false, create_job(request, frozen->snapshot)};
     }
-    // A build that reads weights in place ends with the run to which they belong.
-    auto function =
-        frozen->variables == nullptr
-            ? build_interruptibly(request, frozen->snapshot)
-            : functions_.build_and_cache(request.key, *frozen->snapshot, request.settings, nullptr,
-                                         frozen->variables.get());
-    if (function != nullptr && functions_.is_valid_for(*function, io)) {
-      return {std::move(function)};
+    auto function = build_interruptibly(request, *frozen, missing);
+    if (!function) return {};
+    if (*function != nullptr && functions_.is_valid_for(**function, io)) {
+      return {std::move(*function)};
     }
   }
 }
 
-std::shared_ptr<NgraphFunction> NgraphEngine::build_interruptibly(
-    const FunctionStore::Request& request, const std::shared_ptr<const Snapshot>& snapshot) {
+std::optional<std::shared_ptr<NgraphFunction>> NgraphEngine::build_interruptibly(
+    const FunctionStore::Request& request, const FunctionStore::FrozenInputs& frozen,
+    MissingFunction missing) {
+  // The build goes on without the variables of the run, if a signal ends it.
+  const auto end_run = [](FunctionStore::Variables* variables) { variables->end_run(); };
+  const std::unique_ptr<FunctionStore::Variables, decltype(end_run)> run(frozen.variables.get(),
+                                                                         end_run);
   auto build = awaited_build_.lock();
-  if (build == nullptr || !build->is_for(request.key)) {
+  const bool is_own = build == nullptr || !build->is_for(request.key);
+  if (is_own) {
     build = std::make_shared<AwaitedBuild>(
-        std::shared_ptr<FunctionStore>(shared_from_this(), &functions_), request.key, snapshot,
+        std::shared_ptr<FunctionStore>(shared_from_this(), &functions_), request.key, frozen,
         request.settings);
     awaited_build_ = build;
   }
-  if (!wait_for_build(build)) build->build();
-  return build->function();
+  const std::string may_leave = missing == MissingFunction::kWait ? "" : graph_.text();
+  switch (wait_for_build(build, may_leave)) {
+    case BuildWait::kInterrupted:
+      return std::nullopt;
+    case BuildWait::kCallerBuilds:
+      build->build();
+      break;
+    case BuildWait::kOver:
+      break;
+  }
+  auto function = build->function();
+  // Otherwise the weights were written, which the build of an earlier run has read in place.
+  if (function != nullptr || is_own) return function;
+  return build_interruptibly(request, frozen, missing);
 }
 
 std::shared_ptr<CompileJob> NgraphEngine::create_job(

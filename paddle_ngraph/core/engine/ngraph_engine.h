@@ -131,9 +131,11 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   std::shared_ptr<NgraphFunction> find(const NgraphIO& io, const Settings& settings);
   std::shared_ptr<CompileJob> create_job(const FunctionStore::Request& request,
                                          const std::shared_ptr<const Snapshot>& snapshot);
-  // Builds the requested function, and lets Ctrl-C end the wait for it.
-  std::shared_ptr<NgraphFunction> build_interruptibly(
-      const FunctionStore::Request& request, const std::shared_ptr<const Snapshot>& snapshot);
+  // Builds the requested function, and lets Ctrl-C end the wait for it. Returns nothing if another
+  // signal has ended it, and the run falls back.
+  std::optional<std::shared_ptr<NgraphFunction>> build_interruptibly(
+      const FunctionStore::Request& request, const FunctionStore::FrozenInputs& frozen,
+      MissingFunction missing);
   // Runs the fallback without a build; if Paddle cannot run the subgraph, the function is built.
   Reason run_fallback_without_compiling(const NgraphIO& io, const Settings& settings);
   // Runs the fallback while the function is built in the background, by `job` or another thread's.

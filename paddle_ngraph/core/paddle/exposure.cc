@@ -238,9 +238,8 @@ MemoryPin::MemoryPin(const std::vector<const phi::DenseTensor*>& tensors) {
   std::lock_guard<std::mutex> lock(table.mutex);
   table.is_any_pinned = true;
   for (const auto* tensor : tensors) {
-    if (tensor->Holder() == nullptr) continue;
-    memory_.push_back(tensor->Holder());
-    ++table.pinned[memory_.back().get()];
+    tensors_.push_back(*tensor);
+    if (tensor->Holder() != nullptr) ++table.pinned[tensor->Holder().get()];
   }
 }
 
@@ -250,8 +249,9 @@ MemoryPin::~MemoryPin() {
   // Until then the memory has one holder more than is counted as a pin, which is safer than one too
   // few.
   std::lock_guard<std::mutex> lock(table.mutex);
-  for (const auto& memory : memory_) {
-    const auto found = table.pinned.find(memory.get());
+  for (const auto& tensor : tensors_) {
+    if (tensor.Holder() == nullptr) continue;
+    const auto found = table.pinned.find(tensor.Holder().get());
     if (--found->second == 0) table.pinned.erase(found);
   }
   table.is_any_pinned = !table.pinned.empty();
@@ -331,6 +331,11 @@ Epoch Epoch::now() {
 }
 
 bool was_exposed_since(const phi::DenseTensor& tensor, const Epoch& epoch) {
+  return was_exposed_since(&tensor, tensor, epoch);
+}
+
+bool was_exposed_since(const phi::DenseTensor* variable, const phi::DenseTensor& tensor,
+                       const Epoch& epoch) {
   auto& table = ExposureTable::instance();
   std::lock_guard<std::mutex> lock(table.mutex);
   if (table.pruned_until > epoch.exposures) return true;
@@ -339,7 +344,7 @@ bool was_exposed_since(const phi::DenseTensor& tensor, const Epoch& epoch) {
     return found != table.records.end() &&
            (found->second.objects > 0 || found->second.ended > epoch.exposures);
   };
-  return was_exposed(&tensor) || was_exposed(memory_of(tensor));
+  return was_exposed(variable) || was_exposed(memory_of(tensor));
 }
 
 bool is_writable_by_others(const phi::DenseTensor& tensor, long own_holders) {

@@ -79,8 +79,11 @@ class MemoryPin {
   MemoryPin(const MemoryPin&) = delete;
   MemoryPin& operator=(const MemoryPin&) = delete;
 
+  // Tensors with the pinned memory, in the order of the constructor's.
+  const std::vector<phi::DenseTensor>& tensors() const { return tensors_; }
+
  private:
-  std::vector<std::shared_ptr<phi::Allocation>> memory_;
+  std::vector<phi::DenseTensor> tensors_;
 };
 
 // Number of references to the memory of a tensor, not counting pins.
@@ -97,6 +100,10 @@ struct Epoch {
 // Whether Python had an object of the tensor, or of another tensor with its memory, at any time
 // since `epoch`.
 bool was_exposed_since(const phi::DenseTensor& tensor, const Epoch& epoch);
+
+// The same for a variable that may have been destroyed, given another tensor with its memory.
+bool was_exposed_since(const phi::DenseTensor* variable, const phi::DenseTensor& tensor,
+                       const Epoch& epoch);
 
 // Whether memory may be written without a run, and without another exposure. `own_holders`: the
 // number of holders that the caller knows.

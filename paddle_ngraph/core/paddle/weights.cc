@@ -46,11 +46,27 @@ bool is_same(const std::weak_ptr<phi::Allocation>& before,
 
 }  // namespace
 
+WeightWatch::Table& WeightWatch::table() const {
+  Table* found = table_;
+  const int forks = fork_count();
+  if (found->forks == forks) return *found;
+  if (found->mutex.try_lock()) {  // no thread of the parent was reading weights
+    found->forks = forks;
+    found->mutex.unlock();
+    return *found;
+  }
+  // The former table is not freed. If another thread was first, `found` is that thread's.
+  auto renewed = std::make_unique<Table>();
+  if (table_.compare_exchange_strong(found, renewed.get())) found = renewed.release();
+  return *found;
+}
+
 std::optional<Digest> WeightWatch::fingerprint(const std::vector<phi::DenseTensor*>& inputs) {
   if (inputs_.empty()) return std::nullopt;
   // Read before the weights, so that a write during the reading counts as a later one.
   const Epoch now = Epoch::now();
-  std::lock_guard<std::mutex> lock(mutex_);
+  Table& known = table();
+  std::lock_guard<std::mutex> lock(known.mutex);
   Model* model = find(inputs);
   const bool is_cooling_down = model->cooldown_runs > 0;
   // Weights that programs may have written are not read until the cooldown is over: a program that
@@ -69,7 +85,7 @@ std::optional<Digest> WeightWatch::fingerprint(const std::vector<phi::DenseTenso
     if (is_cooling_down && --model->cooldown_runs > 0) return std::nullopt;
     return fingerprint_of(model, inputs);
   }
-  if (before && !is_cooling_down) outdated_ = before;
+  if (before && !is_cooling_down) known.outdated = before;
   const bool is_amortized = std::exchange(model->runs, 1) >= min_runs;
   if (is_amortized) model->changes = 0;
   if (!is_amortized && !is_cooling_down) ++model->changes;
@@ -90,11 +106,12 @@ Digest WeightWatch::fingerprint_now(const std::vector<phi::DenseTensor*>& inputs
   std::vector<Contents> contents;
   for (size_t i : inputs_) contents.push_back(hashed(*inputs[i]));
   {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& model : models_) {
+    Table& known = table();
+    std::lock_guard<std::mutex> lock(known.mutex);
+    for (const auto& model : known.models) {
       const bool same = std::equal(
           contents.begin(), contents.end(), model.weights.begin(),
-          [](const Contents& now, const Weight& known) { return now.equal(known.contents); });
+          [](const Contents& now, const Weight& weight) { return now.equal(weight.contents); });
       if (same && model.fingerprint) return *model.fingerprint;
     }
   }
@@ -104,8 +121,9 @@ Digest WeightWatch::fingerprint_now(const std::vector<phi::DenseTensor*>& inputs
 }
 
 std::optional<std::vector<Digest>> WeightWatch::digests_of(const Digest& fingerprint) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& model : models_) {
+  Table& known = table();
+  std::lock_guard<std::mutex> lock(known.mutex);
+  for (const auto& model : known.models) {
     if (model.fingerprint != fingerprint) continue;
     std::vector<Digest> digests;
     for (const auto& weight : model.weights) digests.push_back(*weight.contents.digest);
@@ -122,6 +140,18 @@ bool WeightWatch::are_untouched_since(const Epoch& epoch,
   });
 }
 
+bool WeightWatch::are_untouched_since(const Epoch& epoch,
+                                      const std::vector<const phi::DenseTensor*>& variables,
+                                      const MemoryPin& pin) const {
+  if (Epoch::now().writes != epoch.writes) return false;
+  const auto& tensors = pin.tensors();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (was_exposed_since(variables[i], tensors[i], epoch)) return false;
+    if (is_writable_by_others(tensors[i], own_holders())) return false;
+  }
+  return true;
+}
+
 size_t WeightWatch::num_bytes(const std::vector<phi::DenseTensor*>& inputs) const {
   size_t total = 0;
   for (size_t i : inputs_) total += paddle_ngraph::num_bytes(*inputs[i]);
@@ -136,26 +166,28 @@ std::vector<const phi::DenseTensor*> WeightWatch::tensors(
 }
 
 std::optional<Digest> WeightWatch::take_outdated() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return std::exchange(outdated_, std::nullopt);
+  Table& known = table();
+  std::lock_guard<std::mutex> lock(known.mutex);
+  return std::exchange(known.outdated, std::nullopt);
 }
 
 WeightWatch::Model* WeightWatch::find(const std::vector<phi::DenseTensor*>& inputs) {
-  for (auto& model : models_) {
+  auto& models = table().models;
+  for (auto& model : models) {
     const bool same =
         std::equal(inputs_.begin(), inputs_.end(), model.weights.begin(),
                    [&](size_t i, const Weight& known) { return is_of(known, *inputs[i]); });
     if (same) return &model;
   }
   Model model;
-  if (are_eager_) inherit_from_freed(&model);
-  if (models_.size() == kMaxModels) {
+  if (are_eager_) inherit_from_freed(&models, &model);
+  if (models.size() == kMaxModels) {
     // If there are too many models (one for each set of addresses of the weights), the new one
     // inherits the cooldown of the oldest: all may be states of one network whose memory is
     // replaced again and again, while another holder retains the former memory, and a function for
     // each would never be used again.
-    inherit(&model, models_.front());
-    models_.erase(models_.begin());
+    inherit(&model, models.front());
+    models.erase(models.begin());
   }
   for (size_t i : inputs_) {
     model.weights.emplace_back();
@@ -163,21 +195,21 @@ WeightWatch::Model* WeightWatch::find(const std::vector<phi::DenseTensor*>& inpu
     model.weights.back().holder = inputs[i]->Holder();
     model.weights.back().data = memory(*inputs[i]);
   }
-  models_.push_back(std::move(model));
-  return &models_.back();
+  models.push_back(std::move(model));
+  return &models.back();
 }
 
 // The new model inherits the cooldown of models with freed weights: an eager weight may be written
 // by replacing its memory, so these may be earlier states of the same model.
-void WeightWatch::inherit_from_freed(Model* model) {
+void WeightWatch::inherit_from_freed(std::vector<Model>* models, Model* model) {
   const auto has_freed_memory = [](const Model& known) {
     return std::any_of(known.weights.begin(), known.weights.end(),
                        [](const Weight& weight) { return weight.holder.expired(); });
   };
   const auto freed = std::stable_partition(
-      models_.begin(), models_.end(), [&](const auto& known) { return !has_freed_memory(known); });
-  for (auto it = freed; it != models_.end(); ++it) inherit(model, *it);
-  models_.erase(freed, models_.end());
+      models->begin(), models->end(), [&](const auto& known) { return !has_freed_memory(known); });
+  for (auto it = freed; it != models->end(); ++it) inherit(model, *it);
+  models->erase(freed, models->end());
 }
 
 void WeightWatch::inherit(Model* model, const Model& former) {
@@ -269,7 +301,7 @@ WeightWatch::Contents WeightWatch::read(size_t position, const Contents& before,
                                         const phi::DenseTensor& tensor) const {
   const Contents now = hashed(tensor);
   if (now.equal(before)) return before;
-  for (const auto& model : models_) {
+  for (const auto& model : table().models) {
     const Contents& known = model.weights[position].contents;
     if (now.equal(known)) return known;
   }

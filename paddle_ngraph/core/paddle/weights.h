@@ -2,6 +2,7 @@
 // as constants (packed for its kernels, constant-folded) for as long as they do not change.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,7 @@
 
 #include "core/common/blake3.h"
 #include "core/common/change_hash.h"
+#include "core/common/fork_safe_mutex.h"
 #include "core/paddle/exposure.h"
 
 namespace paddle_ngraph {
@@ -28,7 +30,12 @@ class WeightWatch {
   // has two holders in a run, the eager tensor of a layer and a Paddle variable. Such Paddle
   // variables are temporary, and operators of dynamic mode write the eager tensor.
   WeightWatch(std::vector<size_t> inputs, bool are_eager)
-      : inputs_(std::move(inputs)), are_eager_(are_eager) {}
+      : inputs_(std::move(inputs)),
+        are_eager_(are_eager),
+        table_(std::make_unique<Table>().release()) {}
+  ~WeightWatch() { std::unique_ptr<Table>(table_.load()).reset(); }
+  WeightWatch(const WeightWatch&) = delete;
+  WeightWatch& operator=(const WeightWatch&) = delete;
 
   // A cryptographic digest of the contents of the weights. Nothing if there are no
   // weights, or while they change too often for a function with constants to pay off.
@@ -42,6 +49,11 @@ class WeightWatch {
 
   // Whether nothing can have written the weights since `epoch`, nor can write them now undetected.
   bool are_untouched_since(const Epoch& epoch, const std::vector<phi::DenseTensor*>& inputs) const;
+
+  // The same for variables that may have been destroyed, whose memory is pinned.
+  bool are_untouched_since(const Epoch& epoch,
+                           const std::vector<const phi::DenseTensor*>& variables,
+                           const MemoryPin& pin) const;
 
   const std::vector<size_t>& inputs() const { return inputs_; }
 
@@ -92,8 +104,18 @@ class WeightWatch {
     int64_t cooldown_runs = 0;
   };
 
+  // The known models. In a forked process, another table replaces one whose mutex was locked, which
+  // takes as long as a read of all weights: the child lacks the thread that would unlock it.
+  struct Table {
+    std::atomic<int> forks{fork_count()};
+    std::mutex mutex;
+    std::vector<Model> models;
+    std::optional<Digest> outdated;
+  };
+
+  Table& table() const;
   Model* find(const std::vector<phi::DenseTensor*>& inputs);
-  void inherit_from_freed(Model* model);
+  static void inherit_from_freed(std::vector<Model>* models, Model* model);
   // Gives `model` the cooldown of `former`, of which it may be a changed version.
   static void inherit(Model* model, const Model& former);
   bool is_of(const Weight& known, const phi::DenseTensor& tensor) const;
@@ -114,9 +136,7 @@ class WeightWatch {
 
   std::vector<size_t> inputs_;
   bool are_eager_;
-  mutable std::mutex mutex_;
-  std::vector<Model> models_;
-  std::optional<Digest> outdated_;
+  mutable std::atomic<Table*> table_;
 };
 
 }  // namespace paddle_ngraph

@@ -62,6 +62,7 @@ class RewrittenPlan:
         # threads itself, while Paddle would run the operators in parallel threads.
         runs_all = all(is_packed(node.type) for node in nodes if node.is_compute)
         self._trace_run = interpreter.TRACE_RUN if runs_all or has_order else nullcontext()
+        self._has_run = False
         self._place, self._paddle_plan, self._scope = place, plan, scope
         self._programs = programs
         # The programs that were translated from ProgramDesc. If a variable is missing, Paddle runs
@@ -114,6 +115,15 @@ class RewrittenPlan:
         return whole_program.Fetched(program.run())
 
     def _run_interpreter(self, run: Run) -> Any:
+        if self._has_run:
+            return self._interpret(run)
+        # The first run builds functions, perhaps in other threads.
+        with signals.seen_by_other_threads():
+            results = self._interpret(run)
+        self._has_run = True
+        return results
+
+    def _interpret(self, run: Run) -> Any:
         with (
             signals.deferred_signals(except_ctrl_c=True),
             interpreter.PIR_IN_EXECUTOR,

@@ -109,7 +109,11 @@ def _recording_options(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def run_backward(*args: Any, **kwargs: Any) -> Any:
         retains = bool(kwargs.get("retain_graph") or any(args[2:3]))
-        with signals.deferred_signals(except_ctrl_c=True), _backward_pass(retains):
+        with (
+            signals.deferred_signals(except_ctrl_c=True),
+            _backward_pass(retains),
+            to_static_hook.first_backward_pass(),
+        ):
             return original(*args, **kwargs)
 
     return run_backward

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -141,7 +141,12 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
                     returned = None
                 if returned is not None:
                     return returned
-            with programs.sequential_run, programs.trace_run, programs.reading_run:
+            with (
+                nullcontext() if programs.has_run else programs.first_run(),
+                programs.sequential_run,
+                programs.trace_run,
+                programs.reading_run,
+            ):
                 return original(self, inputs, parameters, (programs.attributes, *others))
 
     return call_run_impl_with_hook
@@ -244,7 +249,7 @@ def explain_programs(layer: StaticLayer, in_sot_mode: bool = False) -> Report:
         NgraphError: The programs fall back to Paddle.
     """
     attributes, *_ = prepare_attributes(layer, in_sot_mode)
-    signals.checkpoint()
+    signals.safe_point()
     return _switch(layer, attributes).report()
 
 
@@ -300,6 +305,22 @@ def _switch(layer: StaticLayer, attributes: Any) -> _LayerSwitch:
             created = _LayerSwitch(layer, attributes, is_training, in_sot_mode)
         found = switches[id(attributes)] = created
     return found
+
+
+# Whether a program of gradients has been created since the last backward pass.
+_has_new_gradients = False
+
+
+def _note_new_gradients() -> None:
+    global _has_new_gradients
+    _has_new_gradients = True
+
+
+def first_backward_pass() -> AbstractContextManager[None]:
+    """Context of a backward pass, which may build functions of new programs in other threads."""
+    global _has_new_gradients
+    is_first, _has_new_gradients = _has_new_gradients, False
+    return signals.seen_by_other_threads() if is_first else nullcontext()
 
 
 class _LayerSwitch:
@@ -463,6 +484,7 @@ class _Programs:
         engines: The engines of their subgraphs, retained.
         denials: Reports that a run has denylisted one of the subgraphs.
         whole: The forward program, if it is one engine operator and no backward pass follows.
+        has_run: Whether Paddle has run the forward program.
         stop_gradients: ``stop_gradient`` of each result; fixed when Paddle creates the program, and
             independent of the inputs.
         make_training_programs: Creates ``training_programs``, given Paddle's options for CUDA
@@ -481,6 +503,14 @@ class _Programs:
     stop_gradients: list[bool]
     make_training_programs: Callable[[Any], TrainingPrograms]
     training_programs: TrainingPrograms | None = None
+    has_run: bool = False
+
+    @contextmanager
+    def first_run(self) -> Iterator[None]:
+        """Context of the first run, which builds functions, perhaps in other threads."""
+        with signals.seen_by_other_threads():
+            yield
+        self.has_run = True
 
     def run_whole(self, inputs: Sequence[Any], parameters: Sequence[Any]) -> list[Any] | None:
         """Runs the forward program without Paddle, if the program is one engine operator.
@@ -527,19 +557,19 @@ class _LayerPrograms:
         names = dict(self.programs.program_attr)
         forward = _copy(self.programs.forward_program)
         backward = _copy(self.programs.backward_program)
-        signals.checkpoint()
+        signals.safe_point()
         packed = packed_layers.apply_across(forward, backward)
-        gradients = {op.name() for op in backward.global_block().ops if _is_gradient(op)}
+        gradient_types = {op.name() for op in backward.global_block().ops if _is_gradient(op)}
         saved = _SavedValues(forward, backward)
         saved.copy_constants()
-        signals.checkpoint()
+        signals.safe_point()
         shapes = saved.replace_shape_only_uses(names["no_need_buffers_names"])
         if in_blocks:
             fixed_names = {*names["fo_names"], *names["no_need_buffers_names"]}
             in_blocks = blocked_layout.save_in_blocked_layout(forward, backward, fixed_names)
-        signals.checkpoint()
+        signals.safe_point()
         backward_report = program_pass.apply(backward, open_size=open_size, tries=False)
-        signals.checkpoint()
+        signals.safe_point()
         saved.restore_shape_only_uses(shapes)
         saved.drop_unread_outputs(keep=set(names["fo_names"]))
         may_write = any(node.may_overwrite_variables for node in nodes_of(forward))
@@ -547,7 +577,7 @@ class _LayerPrograms:
             forward,
             keep_weights=not self.is_training and not may_write,
             open_size=open_size,
-            gradients=gradients,
+            gradients=gradient_types,
             eager_weights=True,
             tries=False,
         )
@@ -573,6 +603,8 @@ class _LayerPrograms:
             "program_id": random_program_id(),
             "in_sot_mode": self.in_sot_mode,
         }
+        if self.is_training:
+            _note_new_gradients()
         forward_nodes, backward_nodes = list(nodes_of(forward)), list(nodes_of(backward))
         sequential_run = (
             interpreter.SEQUENTIAL_RUN

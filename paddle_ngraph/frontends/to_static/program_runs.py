@@ -27,6 +27,7 @@ from paddle_ngraph.paddle_private.names import (
 )
 from paddle_ngraph.paddle_private.protocols import Program, Scope, Value
 from paddle_ngraph.partitioning.analysis.block_view import SHADOW_OUTPUT, scope_name
+from paddle_ngraph.utils import signals
 
 # Generates random ids for programs. Paddle caches its interpreters permanently, by a linear sum of
 # the program's id and the address of the scope: ids 4 apart collide with scopes 1040 bytes apart,
@@ -79,12 +80,22 @@ class StatelessProgram:
             }
         )
         self._scopes: list[Scope] = []
+        self._has_run = False
 
     def __call__(self, inputs: list[Any]) -> Sequence[Any]:
         """Runs the program, while gradients are off; returns its outputs."""
         returned = self._run_whole(inputs)
         if returned is not None:
             return returned
+        if self._has_run:
+            return self._run_by_paddle(inputs)
+        # The first run builds functions, perhaps in other threads.
+        with signals.seen_by_other_threads():
+            outputs = self._run_by_paddle(inputs)
+        self._has_run = True
+        return outputs
+
+    def _run_by_paddle(self, inputs: list[Any]) -> Sequence[Any]:
         scope = scope_pool.claim(self._find_scope)
         try:
             for context in self._contexts:

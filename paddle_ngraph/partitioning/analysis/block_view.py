@@ -344,7 +344,7 @@ class BlockView:
         return vid
 
     def _node(self, op: Operation, index: int) -> OpNode:
-        signals.checkpoint()
+        signals.safe_point()
         node = OpNode(op=op, index=index, type=op.name(), device=device_of(op))
         node.reads = [self.known(value) for value in operands_of(op)]
         node.writes = [self.known(value) for value in op.results() if value.initialized()]

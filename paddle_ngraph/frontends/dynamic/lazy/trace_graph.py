@@ -498,7 +498,7 @@ class TraceStage:
         with paddle.static.program_guard(main, paddle.static.Program()):
             values = {value_id: self._placeholder(value_id) for value_id in self._inputs}
             for call in self.calls:
-                signals.checkpoint()
+                signals.safe_point()
                 self._append(call, values)
             outputs = [self._output(values[value_id], value_id) for value_id in self._outputs]
         inputs = [values[value_id] for value_id in self._fed_inputs]

@@ -38,7 +38,7 @@ def install() -> None:
     """Patches the functions that set global state or warn, for threads that build a graph."""
     replaced.SET_MODE.replace(_with_thread_local_mode)
     replaced.PLACE_OF_VALUE.replace(_without_place_warning)
-    replaced.CREATE_GRADIENT.replace(_with_checkpoint)
+    replaced.CREATE_GRADIENT.replace(_with_safe_point)
     patches: dict[PatchTarget, Callable[..., Any]] = {
         replaced.SET_PRECISION: _without_mixed_precision
     }
@@ -77,13 +77,13 @@ def _without_place_warning(original: property) -> property:
     return property(place, doc=original.__doc__)
 
 
-def _with_checkpoint(original: Callable[..., Any]) -> Callable[..., Any]:
+def _with_safe_point(original: Callable[..., Any]) -> Callable[..., Any]:
     """Patch of the function that creates the gradient of an operator: the program of gradients of
     2,400 operators takes Paddle two seconds."""
 
     @wraps(original)
     def call_vjp(*args: Any) -> Any:
-        signals.checkpoint()
+        signals.safe_point()
         return original(*args)
 
     return call_vjp
