@@ -788,6 +788,15 @@ PYBIND11_MODULE(_core, module) {
       .def("restore", &RandomState::restore)
       .def("__eq__",
            [](const RandomState& state, const RandomState& other) { return state == other; });
+  module.def("generator_changes_of_other_threads", &generator_changes_of_other_threads,
+             "Changes of the random generator by other threads so far; -1 while one lasts.");
+  struct ChangeScope {
+    std::optional<GeneratorChange> change;
+  };
+  py::class_<ChangeScope>(module, "GeneratorChange", "While this thread changes the generator.")
+      .def(py::init())
+      .def("__enter__", [](ChangeScope& scope) { scope.change.emplace(); })
+      .def("__exit__", [](ChangeScope& scope, const py::args&) { scope.change.reset(); });
   module.def("run_new_function", &run_new_function, py::arg("graph"), py::arg("tensors"),
              "Builds a function, and returns its outputs and new states for inputs and states.");
   module.def("guards_hold", &guards_hold, py::arg("words"), py::arg("sizes"));

@@ -54,6 +54,11 @@ def compiled_for(device: str) -> str:
     return device if is_accelerator(device) else CPU
 
 
+def is_gradient(op_type: str) -> bool:
+    """Returns whether operators of a type compute gradients."""
+    return op_type.rstrip("_").endswith("_grad")
+
+
 def device_of(text: str) -> str:
     """Returns :attr:`Graph.compiled_for` of a graph string, from its header."""
     return text.partition("\n")[0].rpartition(" ")[2]
@@ -271,8 +276,7 @@ class Graph:
     @property
     def trains(self) -> bool:
         """Whether the graph computes gradients, or another program does so for its results."""
-        types = {*(op.type for op in self.all_ops()), *self.gradients}
-        return any(type.rstrip("_").endswith("_grad") for type in types)
+        return any(map(is_gradient, (*(op.type for op in self.all_ops()), *self.gradients)))
 
     @property
     def compiled_for(self) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.errors import NgraphError, summarized
-from paddle_ngraph.ir.graph import Graph, Op
+from paddle_ngraph.ir.graph import Graph, Op, is_gradient
 from paddle_ngraph.paddle_private.protocols import Tensor
 from paddle_ngraph.partitioning.analysis.block_view import (
     CAPTURED,
@@ -117,12 +117,12 @@ class _Search:
             )
         with self._run.replaying():
             values = Evaluation(self._run.graph, widens=False).run(self._run.given)
-        ops, count = self._ops, len(self._ops)
-        end = _first(count, lambda n: self._is_wrong(ops[: n + 1], values)) + 1
-        start = end - 1 - _first(end - 1, lambda n: self._is_wrong(ops[end - 1 - n : end], values))
+        ops = self._ops
+        if not self._is_wrong(ops, values):
+            return self._locate_in_whole()
+        end = _first(len(ops), lambda n: self._is_wrong(ops[: n + 1], values)) + 1
+        start = end - 1 - _first(end, lambda n: self._is_wrong(ops[end - 1 - n : end], values))
         op, chosen = ops[end - 1], ops[start:end]
-        if not self._is_wrong(chosen, values):
-            chosen = ops[:end]
         narrow = self._narrow(chosen, values)
         if op.blocks and len(chosen) == 1 and (inner := _locate_inside(op, narrow, values)):
             return inner
@@ -132,6 +132,14 @@ class _Search:
             dots = "… → " if len(chosen) > 6 else ""
             text += f", only after the operators before it ({dots}{names}): a pass over the model"
         return Located(op, text, narrow)
+
+    def _locate_in_whole(self) -> Located:
+        """Finds the operator by a function of all operators, whose results are all outputs."""
+        graph = self._run.graph
+        whole = self._run.of(cut(graph, [op for op in graph.ops if op.type not in CONSTANTS]), {})
+        wrong = [*in_order(graph, rerun(whole)), self._wrong][0]
+        op = _producer(graph, wrong.tensor)
+        return Located(op, f"{_named(op)}, only in the whole subgraph", self._run)
 
     def _narrow(self, ops: Sequence[Op], values: Values) -> SubgraphRun:
         """The run of some operators; its results are those that the others read.
@@ -226,6 +234,10 @@ def cut(graph: Graph, ops: Sequence[Op], wanted: Set[int] | None = None) -> Grap
     return replace(
         graph,
         ops=chosen,
+        # Converters and passes depend on whether the graph trains.
+        gradients=sorted(
+            {*graph.gradients, *(op.type for op in graph.all_ops() if is_gradient(op.type))}
+        ),
         inputs=inputs,
         states=states,
         outputs=[

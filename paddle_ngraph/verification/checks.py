@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paddle_ngraph import _core
-from paddle_ngraph.errors import printable, summarized
+from paddle_ngraph.errors import NgraphError, printable, summarized
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.paddle_private.protocols import Tensor
 from paddle_ngraph.utils import signals
@@ -154,7 +154,9 @@ def collected() -> Iterator[Log]:
         _subjects.clear()
 
 
-def check_run(text: str, given: list[Tensor], found: list[Tensor], random: Any) -> None:
+def check_run(
+    text: str, given: list[Tensor], found: list[Tensor], random: Any, other_changes: int
+) -> None:
     """Compares a run of a function with Paddle's kernels. Called by the C++ engine.
 
     Args:
@@ -162,23 +164,27 @@ def check_run(text: str, given: list[Tensor], found: list[Tensor], random: Any) 
         given: Copies of inputs and states before the run.
         found: Copies of outputs and new states.
         random: The random generator before the run.
+        other_changes: Changes of the generator by other threads before the run, or -1.
     """
     with signals.own_errors():
         try:
             subject = _subjects.get_or_create(text, lambda: _Subject(Graph.from_string(text)))
-            _check(subject, SubgraphRun(subject.graph, given, random, text), found)
+            _check(subject, SubgraphRun(subject.graph, given, random, text), found, other_changes)
         except Exception as error:  # the user's run has succeeded, and goes on
             reason = printable(summarized(str(error))) or type(error).__name__
             with _lock:
                 log.unchecked[reason] = log.unchecked.get(reason, 0) + 1
 
 
-def _check(subject: _Subject, run: SubgraphRun, found: list[Tensor]) -> None:
+def _check(subject: _Subject, run: SubgraphRun, found: list[Tensor], other_changes: int) -> None:
     after = _core.RandomState()
     native, stream = run.natively()
     differences = compare(run, found, native, subject.tolerances)
     if run.is_stochastic and after != stream:
         differences.append(random_difference())
+    changes = _core.generator_changes_of_other_threads()
+    if differences and run.is_stochastic and (other_changes < 0 or changes != other_changes):
+        raise NgraphError("another thread has sampled from the same random generator")
     with _lock:
         log.checked += 1
         log.wrong += bool(differences)

@@ -14,7 +14,7 @@ import numpy as np
 import paddle
 
 from paddle_ngraph import _core
-from paddle_ngraph.conversion.registry import find_converter
+from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.conversion.tensor_arrays import APPEND
 from paddle_ngraph.ir.graph import BFLOAT16, FallbackForm, Graph, Op, TensorSpec
 from paddle_ngraph.paddle_private.names import (
@@ -96,6 +96,16 @@ def draws(op: Op) -> bool:
     return entry is not None and entry.draws(op)
 
 
+def workspaces(graph: Graph) -> set[int]:
+    """The tensors of a graph without contents, whose sizes mean nothing."""
+    found: set[int] = set()
+    for op in graph.ops:
+        entry = find_converter(op.type)
+        for name in entry.named(Role.WORKSPACE) if entry is not None else ():
+            found.update(spec.id for spec in op.outputs.get(name, ()) if spec is not None)
+    return found
+
+
 def rounds(op: Op) -> bool:
     """Whether results of an operator are rounded, unlike moved or selected elements."""
     entry = find_converter(op.type)
@@ -154,6 +164,7 @@ class _Step:
     inputs: list[TensorSpec]
     outputs: list[TensorSpec]
     copies: bool
+    is_widened: bool
 
 
 class Evaluation:
@@ -237,6 +248,18 @@ class Evaluation:
         self, graph: Graph, op: Op, values: Values, streams: Any, noise: Noise | None
     ) -> Values:
         step = self._steps.get(op.id) or self._steps.setdefault(op.id, self._step(graph, op))
+        try:
+            return self._run_step(op, step, values, streams, noise)
+        except Exception:
+            if not step.is_widened:
+                raise
+        # A kernel that is registered for float64, but rejects it.
+        step = self._steps[op.id] = self._step(graph, op, may_widen=False)
+        return self._run_step(op, step, values, streams, noise)
+
+    def _run_step(
+        self, op: Op, step: _Step, values: Values, streams: Any, noise: Noise | None
+    ) -> Values:
         if not step.outputs:
             return {}
         if draws(op):
@@ -269,16 +292,16 @@ class Evaluation:
             return tensor
         return tensor_of(noise.added(array_of(tensor)), "float64")
 
-    def _step(self, graph: Graph, op: Op) -> _Step:
+    def _step(self, graph: Graph, op: Op, may_widen: bool = True) -> _Step:
         later = self._later.get(id(graph)) or self._later.setdefault(id(graph), _read_later(graph))
         alone = alone_in(graph, op, later)
-        is_widened = self._widens and has_float64_kernel(op)
+        is_widened = self._widens and may_widen and has_float64_kernel(op)
         ops = [in_float64(each) if is_widened else each for each in alone.ops]
         inputs = [_in(ops, spec) for spec in alone.inputs]
         outputs = [_in(ops, spec) for spec in alone.outputs]
         single = replace(alone, ops=ops, inputs=inputs, outputs=outputs)
         program = FallbackProgram(single, [spec.dtype for spec in inputs])
-        return _Step(program, inputs, outputs, op.type.endswith("_"))
+        return _Step(program, inputs, outputs, op.type.endswith("_"), is_widened)
 
 
 def _run_on_array(op: Op, values: Values) -> Values:

@@ -16,7 +16,7 @@ from paddle_ngraph.conversion import model_inputs, registry
 from paddle_ngraph.partitioning import fallback
 from paddle_ngraph.verification import checks
 from tests.dynamic import dynamic_mode
-from tests.programs import Program, floats
+from tests.programs import Program, at_once, floats
 from tests.verification.planted import (
     Fault,
     dropped_update,
@@ -160,6 +160,27 @@ def test_samples_of_many_numbers() -> None:
     with verified():
         Program(build).run(x=floats(300, 700))
     assert (checks.log.checked, checks.log.wrong, checks.log.unchecked) == (1, 0, {})
+
+
+def test_threads_that_sample_at_once() -> None:
+    def build() -> Any:
+        return F.dropout(paddle.static.data("x", [-1, 500]) * 2.0, 0.3)
+
+    programs = [Program(build) for _ in range(3)]
+
+    def work(number: int) -> None:
+        for _ in range(8):
+            programs[number].run_as_is(x=floats(20, 500))
+
+    with paddle_ngraph.use_ngraph(), verified():
+        work(0)
+        assert (checks.log.checked, checks.log.unchecked) == (8, {})
+        at_once(work, 3)
+    assert checks.log.wrong == 0
+    assert checks.log.checked + sum(checks.log.unchecked.values()) == 32
+    assert set(checks.log.unchecked) <= {
+        "another thread has sampled from the same random generator"
+    }
 
 
 def test_the_first_of_several_wrong_results_is_named() -> None:

@@ -333,10 +333,11 @@ void run_fallback(const std::string& graph, const NgraphIO& io) {
 }
 
 void check_run(const std::string& graph, std::vector<phi::DenseTensor> given,
-               std::vector<phi::DenseTensor> found, const RandomState& random) {
+               std::vector<phi::DenseTensor> found, const RandomState& random,
+               int64_t other_changes) {
   with_python([&] {
     callback(PythonCallback::kCheckRun)(graph, owned_list(std::move(given)),
-                                        owned_list(std::move(found)), random);
+                                        owned_list(std::move(found)), random, other_changes);
     return true;
   });
 }

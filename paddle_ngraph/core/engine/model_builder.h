@@ -64,9 +64,11 @@ void run_fallback(const std::string& graph, const NgraphIO& io);
 
 // Compares a run of a function with Paddle's kernels: `given` holds copies of the inputs and states
 // before the run, `found` those of the outputs and states after it, `random` the generator before
-// it. Reports what differs; no error of the comparison is thrown. Takes the GIL.
+// it, `other_changes` its generator_changes_of_other_threads(). Reports what differs; no error of
+// the comparison is thrown. Takes the GIL.
 void check_run(const std::string& graph, std::vector<phi::DenseTensor> given,
-               std::vector<phi::DenseTensor> found, const RandomState& random);
+               std::vector<phi::DenseTensor> found, const RandomState& random,
+               int64_t other_changes);
 
 // Whether an operator of the subgraph creates an empty tensor from these inputs, as far as shapes
 // show.

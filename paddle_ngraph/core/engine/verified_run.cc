@@ -27,7 +27,7 @@ void VerifiedRun::check(const std::string& graph, const NgraphIO& io) {
   std::vector<phi::DenseTensor> found;
   append_copies(io.outputs, 0, &found);
   append_copies(io.inputs, io.inputs.size() - io.num_states, &found);
-  check_run(graph, std::move(given_), std::move(found), random_);
+  check_run(graph, std::move(given_), std::move(found), random_, other_changes_);
 }
 
 }  // namespace paddle_ngraph

@@ -1,6 +1,7 @@
 // A run of an engine whose results are compared with those of Paddle's kernels.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ class VerifiedRun {
 
  private:
   std::vector<phi::DenseTensor> given_;
+  // Counted before the generator is copied, so that no change in between is missed.
+  const int64_t other_changes_ = generator_changes_of_other_threads();
   RandomState random_;
 };
 

@@ -1,5 +1,6 @@
 #include "core/paddle/random.h"
 
+#include <atomic>
 #include <mutex>
 #include <sstream>
 
@@ -11,11 +12,37 @@
 
 namespace paddle_ngraph {
 
+namespace {
+
+// Changes of the generator that have begun, and those of them that have not ended: by all threads,
+// and by this one.
+std::atomic<int64_t> num_changes{0}, num_open_changes{0};
+thread_local int64_t num_own_changes = 0, num_own_open_changes = 0;
+
+}  // namespace
+
+GeneratorChange::GeneratorChange() {
+  ++num_open_changes;
+  ++num_own_open_changes;
+  ++num_changes;
+  ++num_own_changes;
+}
+
+GeneratorChange::~GeneratorChange() {
+  --num_open_changes;
+  --num_own_open_changes;
+}
+
+int64_t generator_changes_of_other_threads() {
+  return num_open_changes > num_own_open_changes ? -1 : num_changes - num_own_changes;
+}
+
 void sample(const std::vector<RandomSample>& samples, const std::vector<void*>& outputs) {
   if (samples.empty()) return;
   const ForkBlocker fork_blocker;
   static std::mutex mutex;
   std::lock_guard<std::mutex> lock(mutex);
+  const GeneratorChange change;
   const auto shared = phi::DefaultCPUGenerator()->GetCPUEngine();
   for (size_t i = 0; i < samples.size(); ++i) sample(samples[i], shared.get(), outputs[i]);
   inject_fault(Step::kDraw);

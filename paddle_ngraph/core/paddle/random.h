@@ -17,6 +17,19 @@ namespace paddle_ngraph {
 // but nothing is stored.
 void sample(const std::vector<RandomSample>& samples, const std::vector<void*>& outputs);
 
+// A period in which this thread changes the generator that paddle.seed sets: by sample(), or while
+// a verified run is repeated.
+class GeneratorChange {
+ public:
+  GeneratorChange();
+  ~GeneratorChange();
+  GeneratorChange(const GeneratorChange&) = delete;
+  GeneratorChange& operator=(const GeneratorChange&) = delete;
+};
+
+// Number of such periods that have begun in other threads than this one; -1 while one lasts.
+int64_t generator_changes_of_other_threads();
+
 // A copy of the generator that paddle.seed sets.
 class RandomState {
  public:
