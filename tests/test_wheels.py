@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -83,6 +84,22 @@ def test_a_source_distribution_does_not_depend_on_the_build(tmp_path):
     assert contents[0] == contents[1]
     with tarfile.open(tmp_path / "1.tar.gz") as made:
         assert made.getnames() == ["a", "b"] and made.extractfile("a").read() == b"x = 1\n"
+
+
+@pytest.mark.parametrize("with_kernels", [True, False])
+def test_a_project_can_be_made_of_a_read_only_package(tmp_path, monkeypatch, with_kernels):
+    template, made = tmp_path / "template", tmp_path / "made"
+    shutil.copytree(project._TEMPLATE, template)
+    folders = [path for path in [template, *template.rglob("*")] if path.is_dir()]
+    for folder in folders:
+        folder.chmod(0o555)
+    monkeypatch.setattr(project, "_TEMPLATE", template)
+    project._copy_sources(made, with_kernels)
+    assert (made / "CMakeLists.txt").is_file() and (made / "phi").is_dir() == with_kernels
+    assert (made / "ngraph_ops" / "core" / "ov" / "ov_function.cc").is_file()
+    assert all(path.stat().st_mode & 0o200 for path in made.rglob("*"))
+    for folder in folders:
+        folder.chmod(0o755)
 
 
 @pytest.mark.slow("installs Paddle and OpenVINO in an environment of its own")

@@ -236,14 +236,7 @@ def _write(
     target: str,
     seed: int,
 ) -> None:
-    # The folder ``phi``, with the code that calls Paddle's kernels, is only copied for programs
-    # with such calls.
-    apart = None if cpp_program.kernel_calls else shutil.ignore_patterns("phi")
-    shutil.copytree(_TEMPLATE, folder, dirs_exist_ok=True, ignore=apart)
-    for name in core_files():
-        destination = folder / "ngraph_ops" / name
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(_PACKAGE / name, destination)
+    _copy_sources(folder, bool(cpp_program.kernel_calls))
     model = folder / "model"
     described = _write_functions(model, cpp_program, variants)
     (model / "variables").mkdir()
@@ -274,6 +267,20 @@ def _write(
     if cpp_program.kernel_calls:
         (folder / toolchain.KERNELS).write_text(kernels_cc.source_of(cpp_program.kernel_calls))
         (folder / "kernels.h").write_text(kernels_cc.header_of(cpp_program.kernel_calls))
+
+
+def _copy_sources(folder: Path, with_kernels: bool) -> None:
+    """Copies the files that all projects share; not the permissions of an installed package.
+
+    The folder ``phi``, with the code that calls Paddle's kernels, is for programs with such calls.
+    """
+    shared = [path.relative_to(_TEMPLATE) for path in _TEMPLATE.rglob("*") if path.is_file()]
+    copies = {_TEMPLATE / name: folder / name for name in shared}
+    copies |= {_PACKAGE / name: folder / "ngraph_ops" / name for name in core_files()}
+    for source, destination in copies.items():
+        if with_kernels or destination.parent != folder / "phi":
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, destination)
 
 
 def core_files() -> list[str]:

@@ -216,6 +216,25 @@ def test_a_file_in_the_way_of_the_build_is_named(setup):
         setup.NinjaFile(Path("build", "core"))
 
 
+@pytest.mark.parametrize(
+    "machine",
+    [
+        ("darwin", "arm64", ""),
+        ("win32", "AMD64", ""),
+        ("linux", "aarch64", "glibc"),
+        ("linux", "x86_64", ""),  # musl
+    ],
+)
+def test_a_build_on_another_machine_is_one_sentence(setup, monkeypatch, machine):
+    system, processor, libc = machine
+    setup._check_machine()
+    monkeypatch.setattr(setup.sys, "platform", system)
+    monkeypatch.setattr(setup.platform, "machine", lambda: processor)
+    monkeypatch.setattr(setup.platform, "libc_ver", lambda: (libc, ""))
+    with pytest.raises(SystemExit, match=r"without it, `PURE=ON pip install \.`; .*natively\.$"):
+        setup._check_machine()
+
+
 def test_two_builds_of_a_tree_run_one_after_the_other(setup):
     folder = Path("build", "core")
 
