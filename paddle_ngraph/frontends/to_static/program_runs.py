@@ -63,8 +63,8 @@ class StatelessProgram:
         unused = ("fp", "fm", "bm", "bo", "bo_g", "bp", "bp_g", "bx", "bx_g", "no_need_buffers")
         self.is_whole = whole is not None
         self._whole = whole
-        none = nullcontext()
-        self._contexts = (*contexts, none, none, none)[:3]
+        none: AbstractContextManager[Any] = nullcontext()
+        self._contexts = [*contexts, none, none, none][:3]
         self._graph_options = graph_options
         self._attributes = attribute_map(
             {
