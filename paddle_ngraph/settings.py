@@ -63,8 +63,8 @@ class PolicySettings:
         max_calls_waited_for_layer: A layer that holds the trial slot and is not called loses it
             after this many calls of other layers.
 
-        max_training_graphs: Graphs of dynamic layers that train. For each Paddle retains twelve
-            threads and a megabyte, permanently.
+        max_training_graphs: Graphs of dynamic layers that train by Paddle's interpreters. For each
+            Paddle retains twelve threads and a megabyte, permanently.
         exclusive_retry_seconds: Seconds between attempts to get exclusive access to Paddle. An
             attempt blocks other threads for a twentieth of this time at most.
 

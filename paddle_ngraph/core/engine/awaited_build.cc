@@ -32,7 +32,7 @@ void AwaitedBuild::build() {
   std::exception_ptr error;
   try {
     function = functions_->build_and_cache(key_, *inputs_.snapshot, settings_, &is_active_,
-                                           inputs_.variables.get());
+                                           Reason::kBuilt, inputs_.variables.get());
   } catch (...) {
     error = std::current_exception();
   }

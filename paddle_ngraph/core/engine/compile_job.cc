@@ -39,7 +39,8 @@ CompileJob::~CompileJob() { free(); }
 
 void CompileJob::build() {
   try {
-    functions_->build_and_cache(key_, *snapshot_, settings_, &is_active_);
+    functions_->build_and_cache(key_, *snapshot_, settings_, &is_active_,
+                                Reason::kBuiltInBackground);
   } catch (const InvalidInput&) {
     // The input may be invalid for this key only: other keys can be built.
     record_failure(false);

@@ -178,10 +178,9 @@ FunctionStore::FunctionPtr FunctionStore::build_and_cache(const Signature& key,
                                                           const Snapshot& snapshot,
                                                           const Settings& settings,
                                                           const std::atomic<bool>* is_active,
-                                                          Variables* in_place) {
+                                                          Reason reason, Variables* in_place) {
   const auto on_disk = disk_key(key, settings);
   const auto start = std::chrono::steady_clock::now();
-  const auto reason = is_active == nullptr ? Reason::kBuilt : Reason::kBuiltInBackground;
   BuiltFunction built = build(snapshot, key.weights.has_value(), settings, reason);
   const auto time = std::chrono::steady_clock::now() - start;
   const auto is_valid = [&] { return in_place == nullptr || in_place->are_untouched(); };

@@ -136,10 +136,10 @@ class FunctionStore {
   // Builds a function and caches it. `in_place`: the variables whose weights the snapshot refers
   // to, if it has no copies; their memory is unpinned when the function is built. If they may have
   // been written during the build, nullptr is returned and nothing cached. `is_active`: see
-  // FunctionCache::insert().
+  // FunctionCache::insert(). `reason`: of the event that records the build.
   FunctionPtr build_and_cache(const Signature& key, const Snapshot& snapshot,
                               const Settings& settings, const std::atomic<bool>* is_active,
-                              Variables* in_place = nullptr);
+                              Reason reason, Variables* in_place = nullptr);
 
   // Builds a function for these inputs, and neither reads nor fills the function cache or the disk
   // cache.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import wraps
 from typing import Any
 from weakref import WeakSet
 
@@ -41,6 +41,7 @@ from paddle_ngraph.paddle_private.names import (
 from paddle_ngraph.paddle_private.protocols import StaticLayer, StaticPrograms
 from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.utils.once import once
 
 
 class _BackwardState(threading.local):
@@ -344,8 +345,9 @@ def _raise_no_second_pass(gradient: Any) -> None:
     raise NgraphError(_NO_SECOND_PASS)
 
 
-@cache
+@once
 def _placeholder() -> Any:
+    """The output of all end nodes."""
     return paddle.zeros([1])
 
 

@@ -9,7 +9,7 @@ repeated.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from random import Random
 from typing import Any
 
@@ -48,7 +48,7 @@ class StatelessProgram:
         input_names: The names of the variables that it reads.
         outputs: The variables that it returns, by name.
         graph_options: Paddle's options for CUDA graphs.
-        contexts: Context managers, in which the program runs.
+        contexts: At most three context managers, in which the program runs.
         whole: The program, if it is one engine operator.
     """
 
@@ -64,7 +64,8 @@ class StatelessProgram:
         unused = ("fp", "fm", "bm", "bo", "bo_g", "bp", "bp_g", "bx", "bx_g", "no_need_buffers")
         self.is_whole = whole is not None
         self._whole = whole
-        self._contexts = contexts
+        none: AbstractContextManager[Any] = nullcontext()
+        self._contexts = [*contexts, none, none, none][:3]
         self._graph_options = graph_options
         self._attributes = attribute_map(
             {
@@ -97,16 +98,12 @@ class StatelessProgram:
 
     def _run_by_paddle(self, inputs: list[Any]) -> Sequence[Any]:
         scope = scope_pool.claim(self._find_scope)
+        first, second, third = self._contexts
         try:
-            for context in self._contexts:
-                context.__enter__()
-            try:
+            with first, second, third:
                 outputs: Sequence[Any] = operators.run_program(
                     inputs, [], [scope], self._attributes, self._graph_options
                 )
-            finally:
-                for context in reversed(self._contexts):
-                    context.__exit__(None, None, None)
         except BaseException:
             set_reusable(scope, True)  # Paddle does so itself after other runs
             raise
@@ -194,6 +191,11 @@ class TrainingPrograms:
         # Operators of Paddle may overwrite values that only the graph has.
         own: set[str] = set() if self._backward.is_whole else set(new) - shapes_only
         self._overwritable = [at for at, name in enumerate(saved) if name in own]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether both programs run without an interpreter of Paddle."""
+        return self._forward.is_whole and self._backward.is_whole
 
     def run_forward(self, inputs: list[Any]) -> tuple[list[Any], list[Any]]:
         """Returns the outputs of the layer, and the values that :meth:`run_backward` takes.

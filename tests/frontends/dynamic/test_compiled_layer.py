@@ -1888,11 +1888,11 @@ def test_explain_reports_graphs_that_are_too_small():
 
 
 def test_graphs_that_train_are_bounded(monkeypatch):
-    """Paddle keeps the threads of each forever."""
+    """Paddle keeps the threads of their interpreters forever."""
     monkeypatch.setattr(SETTINGS, "max_training_graphs", 3)
-    native, layer = made(lambda: nn.Linear(4, 4)), made(lambda: nn.Linear(4, 4))
+    native, layer = (made(lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1D(4))) for _ in "ab")
     compiled = paddle_ngraph.compile(layer)
-    for size in range(1, 7):
+    for size in range(2, 8):
         for _ in range(3):
             for each in (native, compiled):
                 each(floats(size, 4)).square().mean().backward()

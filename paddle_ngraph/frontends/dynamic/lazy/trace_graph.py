@@ -412,11 +412,6 @@ class TraceStage:
         return self._program
 
     def _build(self) -> _TraceProgram | None:
-        if self.trains and next(_training_graph_ids) > SETTINGS.max_training_graphs:
-            raise NgraphError(
-                f"{SETTINGS.max_training_graphs} graphs are in training, for which Paddle keeps "
-                "threads: use batches of fewer shapes"
-            )
         if self._unfinished is None:
             self._unfinished = _in_static_mode(self._layer)
             set_training(self._unfinished, self.trains)
@@ -431,6 +426,12 @@ class TraceStage:
         )
         if not self.trains:
             return _TraceProgram(layer, None)
+        is_whole = to_static_hook.training_programs(layer).is_whole
+        if not is_whole and next(_training_graph_ids) > SETTINGS.max_training_graphs:
+            raise NgraphError(
+                f"{SETTINGS.max_training_graphs} graphs are in training, for which Paddle keeps "
+                "threads: use batches of fewer shapes"
+            )
         # Removes inputs to which operators of dynamic mode give no gradient, such as the target of
         # ``expand_as`` and the labels of losses.
         self._differentiable_inputs -= {
