@@ -58,6 +58,12 @@ class WarningCode(Enum):
         "The engine failed in a predictor, which Paddle runs from now on. Results are right.",
         "Report the message.",
     )
+    WRONG_RESULT = (
+        "NG204",
+        "`FLAGS_ngraph_verify` has found a result of the engine that rounding does not explain; "
+        "the message names the operator.",
+        "Save a reproducer, and report it: [debugging](debugging.md).",
+    )
     MODEL_CHANGED = (
         "NG301",
         "The files of a model have changed since its predictor was created, which can be neither "

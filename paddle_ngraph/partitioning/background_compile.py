@@ -30,7 +30,7 @@ from paddle_ngraph.partitioning import cost_model
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.clock import Clock
-from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.utils.fork_safe_locks import condition_of, new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
 
@@ -117,7 +117,7 @@ class _CompileQueue:
         # Acquired itself, not through the condition, whose ``__enter__`` is Python code: a signal
         # handler that raises there, after the acquisition, would leave the lock locked for good.
         self._lock = new_lock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = condition_of(self._lock)
         self._pending: deque[_core.CompileJob] = deque()
         self._building: _core.CompileJob | None = None
         self._thread: threading.Thread | None = None

@@ -23,6 +23,11 @@ def new_lock() -> Any:
     return lock
 
 
+def condition_of(lock: Any) -> threading.Condition:
+    """A condition with a lock of :func:`new_lock`; a fork copies no threads that wait for it."""
+    return threading.Condition(lock)
+
+
 def _reset_after_fork() -> None:
     for lock in _locks:
         # Acquired without waiting: the lock is free, or the forking thread has it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from paddle_ngraph.verification import reproducer
 from paddle_ngraph.verification.bisection import Located, in_order, locate, random_difference
 from paddle_ngraph.verification.comparison import Difference, SubgraphRun, compare
 from paddle_ngraph.verification.reproducer import Reproducer
+from paddle_ngraph.warning_codes import WarningCode, warn
 
 # Mismatches whose data is retained for a reproducer; later ones are only counted.
 MAX_MISMATCHES = 4
@@ -198,4 +198,4 @@ def _check(subject: _Subject, run: SubgraphRun, found: list[Tensor], other_chang
     with _lock:
         if is_retained:
             log.mismatches.append(mismatch)
-    warnings.warn(f"paddle_ngraph: {mismatch}", stacklevel=2)
+    warn(WarningCode.WRONG_RESULT, str(mismatch))

@@ -36,6 +36,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     dtype_name,
 )
 from paddle_ngraph.partitioning.fallback import FallbackProgram
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 from paddle_ngraph.utils.once import once
 from paddle_ngraph.verification.judgement import BFLOAT16 as BFLOAT16_ROUNDING
@@ -248,11 +249,12 @@ class Evaluation:
         self, graph: Graph, op: Op, values: Values, streams: Any, noise: Noise | None
     ) -> Values:
         step = self._steps.get(op.id) or self._steps.setdefault(op.id, self._step(graph, op))
-        try:
-            return self._run_step(op, step, values, streams, noise)
-        except Exception:
-            if not step.is_widened:
-                raise
+        with signals.own_errors():
+            try:
+                return self._run_step(op, step, values, streams, noise)
+            except Exception:
+                if not step.is_widened:
+                    raise
         # A kernel that is registered for float64, but rejects it.
         step = self._steps[op.id] = self._step(graph, op, may_widen=False)
         return self._run_step(op, step, values, streams, noise)

@@ -25,6 +25,8 @@ OTHER_CLOCKS = {
     "core/engine/ngraph_engine.cc": "times of fallback runs for background_compile.wants",
     "frontends/executor/calls_in_flight.py": "pauses of a thread that polls for the end of calls",
     "core/engine/function_store.cc": "the time of a build, for a flag",
+    "core/engine/events.cc": "times of events, which decide nothing",
+    "core/engine/events.h": "the same",
     "core/manylinux/glibc_2_28.cc": "a function of glibc in terms of an older one",
     "core/paddle/call_interception.cc": "the limit of a wait for other threads",
     "core/paddle/data_dependency_engine.cc": "how long a thread looks before it sleeps; a report",

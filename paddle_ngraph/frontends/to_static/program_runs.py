@@ -112,12 +112,13 @@ class StatelessProgram:
     def _run_whole(self, inputs: list[Any]) -> Sequence[Any] | None:
         if self._whole is None:
             return None
-        try:
-            return self._whole.run_on(inputs)
-        except Exception:
-            # Paddle runs the program again, and its error shows the location in the user's code,
-            # too.
-            return None
+        with signals.own_errors():
+            try:
+                return self._whole.run_on(inputs)
+            except Exception:
+                # Paddle runs the program again, and its error shows the location in the user's
+                # code, too.
+                return None
 
     def _find_scope(self) -> Scope:
         found = next((each for each in self._scopes if is_reusable(each)), None)
