@@ -152,6 +152,7 @@ in_dynamic_or_pir_mode: Callable[[], bool] = _read(
 convert_dtype: Callable[[Any], str] = _read("paddle.base.data_feeder", "convert_dtype", "(dtype)")
 # A function per operator, which computes in dynamic mode and adds to a program in static mode.
 operators: Any = resolve("paddle._C_ops")
+legacy_operators: Any = resolve("paddle._legacy_C_ops")
 # The tracer of this thread; ``None`` while the thread builds a program.
 dynamic_tracer: Callable[[], Any] = _read("paddle.base.framework", "_dygraph_tracer", "()")
 TRACER = "_dygraph_tracer_"  # the attribute in which Paddle stores the tracer

@@ -16,6 +16,7 @@ from typing import Any
 import paddle
 
 from paddle_ngraph import _core
+from paddle_ngraph.paddle_private.names import legacy_operators
 from paddle_ngraph.paddle_private.names import operators as _C_ops
 
 _UNLIMITED_TENSORS = 99
@@ -147,7 +148,10 @@ _LOOKUPS: dict[str, tuple[int, _core.ValueRule]] = {
     "take_along_axis": (2, _core.ValueRule(_ALONG, 1, 0, 2, 0, _FROM_END)),
 }
 _DIVISOR = _core.ValueRule(_core.ValueRuleKind.NONZERO_DIVISOR, 1)
+# Activations that `paddle.nn.BatchNorm(act=...)` calls, and that have the same names elsewhere.
+_LEGACY_ACTIVATIONS = ("relu", "sigmoid", "tanh")
 OPERATORS: dict[str, _core.DeferralRule] = {
+    **{f"legacy.{name}": _rule(max_tensors=1) for name in _LEGACY_ACTIVATIONS},
     **_rules(_POINTWISE + " " + _MATMULS_AND_CONVOLUTIONS + " " + _NORMALIZATION),
     **_rules(_SHAPE_DEPENDENT, max_tensors=1),
     **_rules("expand pad3d reshape tile", max_tensors=1, int_lists=(1,)),
@@ -262,6 +266,7 @@ _SET_ITEM = "_setitem_dygraph"
 _IN_PLACE_VARIANTS: dict[str, Callable[..., Any]] = {
     "stop_gradient": _with_stopped_gradient,
     _SET_ITEM: _copy_with_item,
+    **{f"legacy.{name}": getattr(legacy_operators, name) for name in _LEGACY_ACTIVATIONS},
 }
 
 
@@ -278,6 +283,11 @@ def program_function(name: str, is_method: bool) -> Callable[..., Any]:
 def _linear(x: Any, weight: Any, bias: Any) -> Any:
     product = _C_ops.matmul(x, weight, False, False)
     return product if bias is None else _C_ops.add(product, bias)
+
+
+def _activation(name: str) -> Callable[..., Any]:
+    function = getattr(_C_ops, name)
+    return lambda x, *_: function(x)  # without the attributes, which select a library of GPUs
 
 
 def _detach(x: Any) -> Any:
@@ -366,4 +376,5 @@ _PROGRAM_VARIANTS: dict[str, Callable[..., Any]] = {
     "_getitem_dygraph": _as_program_index,
     "_setitem_dygraph": _with_assigned_item,
     "_tensor_use_gpudnn": lambda x, _: x,
+    **{f"legacy.{name}": _activation(name) for name in _LEGACY_ACTIVATIONS},
 }

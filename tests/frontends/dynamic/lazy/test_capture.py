@@ -23,7 +23,7 @@ from paddle.utils import dlpack
 import paddle_ngraph
 from paddle_ngraph.frontends.dynamic.compiled_layer import Compiled
 from tests.dynamic import agree, floats, gradients, made, mlp
-from tests.frontends.dynamic.test_compiled_layer import both
+from tests.frontends.dynamic.test_compiled_layer import Warm, both
 
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
 
@@ -204,6 +204,28 @@ def test_later_writes_do_not_change_earlier_reads(function):
     with paddle.no_grad():
         both(repeated(function, floats(3, 4)), runs=0)
         both(repeated(lambda x: F.gelu(x) * 1.25 + x, floats(3, 4)))
+
+
+@pytest.mark.parametrize("trains", [True, False])
+@pytest.mark.parametrize("act", ["relu", "sigmoid", "tanh"])
+def test_former_activations_are_no_graph_breaks(act, trains):
+    """``nn.BatchNorm``, as in PaddleOCR's detectors, calls them by Paddle's former names."""
+
+    def build() -> Any:
+        return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm(4, act=act), nn.Linear(4, 3))
+
+    def scenario(compiled: Callable[[Any], Any]) -> list[Any]:
+        layer, found = made(build), []
+        if isinstance(compiled, Warm):
+            compiled(layer, full_graph=True)
+        for number in range(CALLS):
+            with paddle.set_grad_enabled(trains):
+                found.append(layer(floats(6, 4, seed=number)))
+            if trains:
+                found[-1].square().sum().backward()
+        return [*found, layer[1]._mean, *(each.grad for each in layer[0].parameters())]
+
+    both(scenario, runs=1)
 
 
 # -- running statistics, doubles and names --------------------------------------------------------
