@@ -415,6 +415,9 @@ class _GraphRun:
             found[at] if self._is_requested(self._inputs[at]) else None
             for at in self.graph.differentiable
         )
+        for each in requested:
+            if each is not None:  # as the gradients from operators
+                _core.set_stop_gradient(each, False)
         if _backward.reached is None:
             # The pass still uses the current node, and may do so until its end.
             node = self.gates.redirect(self._attach_again if self._may_repeat() else self._end)
