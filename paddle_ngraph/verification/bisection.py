@@ -109,12 +109,7 @@ class _Search:
 
     def locate(self) -> Located:
         if not rerun(self._run):
-            op = _producer(self._run.graph, self._wrong.tensor)
-            return Located(
-                op,
-                f"{_named(op)}; a function that is built anew is right: the compiled function is "
-                "outdated, or its memory was changed",
-            )
+            return self._outdated()
         with self._run.replaying():
             values = Evaluation(self._run.graph, widens=False).run(self._run.given)
         ops = self._ops
@@ -132,6 +127,19 @@ class _Search:
             dots = "… → " if len(chosen) > 6 else ""
             text += f", only after the operators before it ({dots}{names}): a pass over the model"
         return Located(op, text, narrow)
+
+    def _outdated(self) -> Located:
+        graph = self._run.graph
+        op = _producer(graph, self._wrong.tensor)
+        text = (
+            f"{_named(op)}; a function that is built anew is right: the compiled function is "
+            "outdated, or its memory was changed"
+        )
+        weights = {graph.inputs[index].id for index in graph.weights}
+        readers = [each.type for each in graph.ops if weights & {s.id for s in read_by(each)}]
+        if readers:
+            text += f"; weights are constants for {', '.join(dict.fromkeys(readers))}"
+        return Located(op, text)
 
     def _locate_in_whole(self) -> Located:
         """Finds the operator by a function of all operators, whose results are all outputs."""

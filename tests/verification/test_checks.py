@@ -16,6 +16,7 @@ from paddle_ngraph.conversion import model_inputs, registry
 from paddle_ngraph.partitioning import fallback
 from paddle_ngraph.verification import checks
 from tests.dynamic import dynamic_mode
+from tests.ops.test_quantization import dequantize_linear, quantize_linear
 from tests.programs import Program, at_once, floats
 from tests.verification.planted import (
     Fault,
@@ -233,6 +234,35 @@ def test_faults_in_loops_and_branches(build: Callable[[], Any], name: str) -> No
         Program(build).run(x=floats(3, 3))
 
 
+def test_program_desc_programs() -> None:
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 6])
+        loss = paddle.mean(F.relu(paddle.nn.Linear(6, 8)(x)))
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        return loss
+
+    with paddle.pir_utils.OldIrGuard():
+        with verified():
+            losses(build, (9, 6), steps=2)
+        assert (checks.log.checked, checks.log.wrong, checks.log.unchecked) == (2, 0, {})
+        message = "wrong at pd_op.relu_grad,"
+        with planted("pd_op.relu_grad", scaled), verified(), pytest.warns(match=message):
+            losses(build, (9, 6), steps=1)
+
+
+def test_int8_has_bounds_of_its_own() -> None:
+    def build() -> Any:
+        x = paddle.static.data("x", [8, 16])
+        quantized = dequantize_linear(quantize_linear(x, -1, [2.0])[0], -1, [2.0])
+        return F.softmax(paddle.matmul(quantized, quantized, transpose_y=True))
+
+    with verified():
+        Program(build).run(x=floats(8, 16))
+    assert (checks.log.checked, checks.log.wrong, checks.log.unchecked) == (1, 0, {})
+    with planted("pd_op.matmul", scaled), verified(), pytest.warns(UserWarning, match="matmul,"):
+        Program(build).run(x=floats(8, 16))
+
+
 def test_bfloat16_has_bounds_of_its_own() -> None:
     def build() -> Any:
         x = paddle.cast(paddle.static.data("x", [16, 16]), "bfloat16")
@@ -280,7 +310,14 @@ def _compile(network: Network, folder: Any) -> None:
         paddle.mean(compiled(paddle.to_tensor(floats(5, 6)))).backward()
 
 
-@pytest.mark.parametrize("use", [_predict, _load, _to_static, _compile])
+def _enable(network: Network, folder: Any) -> None:
+    paddle_ngraph.enable(dynamic=True)
+    with paddle.no_grad():
+        for _ in range(9):
+            network(paddle.to_tensor(floats(5, 6)))
+
+
+@pytest.mark.parametrize("use", [_predict, _load, _to_static, _compile, _enable])
 def test_frontends_of_dynamic_mode(use: Callable[[Network, Any], None], tmp_path: Any) -> None:
     with dynamic_mode(), paddle_ngraph.use_ngraph(), verified():
         use(Network(), tmp_path)

@@ -1,5 +1,6 @@
 #include "core/engine/verified_run.h"
 
+#include <exception>
 #include <utility>
 
 #include "core/engine/model_builder.h"
@@ -9,24 +10,32 @@ namespace paddle_ngraph {
 
 namespace {
 
-// The tensors are copied, not shared: a further holder of their memory would change how the engine
-// runs, which exchanges buffers and reads weights in place where it knows all holders.
-void append_copies(const std::vector<phi::DenseTensor*>& tensors, size_t first,
+// Copies tensors; returns whether memory sufficed. They are copied, not shared: a further holder of
+// their memory would change how the engine runs, which exchanges buffers and reads weights in place
+// where it knows all holders.
+bool append_copies(const std::vector<phi::DenseTensor*>& tensors, size_t first,
                    std::vector<phi::DenseTensor>* copies) {
-  for (size_t i = first; i < tensors.size(); ++i) {
-    const auto* tensor = tensors[i];
-    copies->push_back(tensor->initialized() ? copy_of(*tensor) : phi::DenseTensor());
+  try {
+    for (size_t i = first; i < tensors.size(); ++i) {
+      const auto* tensor = tensors[i];
+      copies->push_back(tensor->initialized() ? copy_of(*tensor) : phi::DenseTensor());
+    }
+    return true;
+  } catch (const std::exception&) {  // an error of an allocator, of which Paddle has its own types
+    return false;
   }
 }
 
 }  // namespace
 
-VerifiedRun::VerifiedRun(const NgraphIO& io) { append_copies(io.inputs, 0, &given_); }
+VerifiedRun::VerifiedRun(const NgraphIO& io) : is_copied_(append_copies(io.inputs, 0, &given_)) {}
 
 void VerifiedRun::check(const std::string& graph, const NgraphIO& io) {
   std::vector<phi::DenseTensor> found;
-  append_copies(io.outputs, 0, &found);
-  append_copies(io.inputs, io.inputs.size() - io.num_states, &found);
+  if (!is_copied_ || !append_copies(io.outputs, 0, &found) ||
+      !append_copies(io.inputs, io.inputs.size() - io.num_states, &found)) {
+    return;
+  }
   check_run(graph, std::move(given_), std::move(found), random_, other_changes_);
 }
 

@@ -12,7 +12,8 @@
 
 namespace paddle_ngraph {
 
-// Copies of the inputs, states and random generator of a run, from before the run.
+// Copies of the inputs, states and random generator of a run, from before the run. A run for whose
+// copies the memory does not suffice is not compared.
 class VerifiedRun {
  public:
   explicit VerifiedRun(const NgraphIO& io);
@@ -23,6 +24,7 @@ class VerifiedRun {
 
  private:
   std::vector<phi::DenseTensor> given_;
+  const bool is_copied_;
   // Counted before the generator is copied, so that no change in between is missed.
   const int64_t other_changes_ = generator_changes_of_other_threads();
   RandomState random_;
