@@ -499,7 +499,8 @@ def _flags_of(group: str, onednn: Path, optimization: str) -> list[str]:
 
 def _symbol_flags() -> list[str]:
     """Returns the flags for debug symbols, which name no folder of this machine."""
-    folders = {ROOT: ".", _openvino().parent: "site-packages", sys.base_prefix: "python"}
+    # oneDNN's headers are outside of site-packages.
+    folders = {ROOT: ".", Path(sys.prefix): "environment", Path(sys.base_prefix): "python"}
     return ["-g1", *(f"-fdebug-prefix-map={folder}={name}" for folder, name in folders.items())]
 
 

