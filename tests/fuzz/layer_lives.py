@@ -265,7 +265,7 @@ class Side:
             assert member is not None
             x = self._input(member, rows, seed + number, wants)
 
-            def call(x: Any = x, number: int = number) -> list[Any]:
+            def call(x: Any = x, number: int = number) -> tuple[list[Any], Any]:
                 paddle.seed(seed + number)
                 return self._called(member, x, loss, grad, amp, whole)
 
@@ -1099,7 +1099,9 @@ class _Thread(threading.Thread):
 
     def __init__(self, call: Callable[[], Any]) -> None:
         super().__init__()
-        self._call, self._result, self._error = call, None, None
+        self._call = call
+        self._result: Any = None
+        self._error: Exception | None = None
 
     def run(self) -> None:
         try:
