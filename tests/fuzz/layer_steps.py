@@ -30,7 +30,7 @@ Step = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class DrawnLife:
+class RandomLife:
     """The arguments of a life, and its steps."""
 
     pays: bool
@@ -42,14 +42,14 @@ class DrawnLife:
         return script(self.pays, self.watched, [call_of(*step) for step in self.steps])
 
     @staticmethod
-    def of_script(text: str) -> DrawnLife:
+    def of_script(text: str) -> RandomLife:
         """The life of :meth:`script`."""
         recorder = _Recorder()
         names = {"LayerLife": recorder.begin, "life": recorder}
         for line in text.splitlines():
             if line.startswith(("life = ", "life.do(")):
                 eval(line.removeprefix("life = "), names)
-        return DrawnLife(**recorder.options, steps=recorder.steps)
+        return RandomLife(**recorder.options, steps=recorder.steps)
 
 
 class _Recorder:
@@ -66,7 +66,7 @@ class _Recorder:
         self.steps.append((step, arguments))
 
 
-def lived(life: DrawnLife) -> tuple[LayerLife, int]:
+def lived(life: RandomLife) -> tuple[LayerLife, int]:
     """Takes the steps of a life; returns it, closed, and the number of engine runs.
 
     Raises:
@@ -81,7 +81,7 @@ def lived(life: DrawnLife) -> tuple[LayerLife, int]:
         taken.close()
 
 
-def drawn(seed: int, number: int) -> DrawnLife:
+def random_life(seed: int, number: int) -> RandomLife:
     """The life of this number."""
     draw = random.Random(f"{seed} {number}")
     steps = list(_beginning(draw))
@@ -91,7 +91,7 @@ def drawn(seed: int, number: int) -> DrawnLife:
         if name in _OF_NETWORK:
             arguments = {"net": draw.randrange(3), **arguments}
         steps.append((name, arguments))
-    return DrawnLife(draw.random() < 0.8, draw.random() < 0.6, steps)
+    return RandomLife(draw.random() < 0.8, draw.random() < 0.6, steps)
 
 
 def _beginning(draw: random.Random) -> list[Step]:
@@ -157,14 +157,13 @@ def _interrupted(draw: random.Random) -> dict[str, Any]:
 
 
 def _flag(draw: random.Random) -> dict[str, Any]:
-    name, values = draw.choice(
-        [
-            ("FLAGS_ngraph_num_threads", [1, 2]),
-            ("FLAGS_ngraph_cache_size", [1, 256]),
-            ("FLAGS_ngraph_background_compile", ["0", "auto"]),
-            ("FLAGS_ngraph_min_interval_us", [0, 60]),
-        ]
-    )
+    flags: list[tuple[str, list[Any]]] = [
+        ("FLAGS_ngraph_num_threads", [1, 2]),
+        ("FLAGS_ngraph_cache_size", [1, 256]),
+        ("FLAGS_ngraph_background_compile", ["0", "auto"]),
+        ("FLAGS_ngraph_min_interval_us", [0, 60]),
+    ]
+    name, values = draw.choice(flags)
     return {"name": name, "value": draw.choice(values)}
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from tests.fuzz.check import Mismatch
 from tests.fuzz.layer_lives import WRITERS, Engine, LayerLife, Side
-from tests.fuzz.layer_steps import DrawnLife, drawn, lived
+from tests.fuzz.layer_steps import RandomLife, lived, random_life
 from tests.fuzz.networks import PARTS, Network
 
-NUMBERS = 20
+NUMBERS = 12
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def _trained(life: LayerLife, how: str = "compile") -> None:
 def test_lives_of_layers_agree() -> None:
     served = 0
     for number in range(NUMBERS):
-        _, runs = lived(drawn(0, number))
+        _, runs = lived(random_life(0, number))
         served += runs > 0
     assert served >= NUMBERS * 3 // 4
 
@@ -55,7 +55,7 @@ def test_differences_of_the_engine_side_are_found(
     original = Engine.take
 
     def take(self: Engine, step: str, arguments: dict[str, Any]) -> Any:
-        found = original(self, step, arguments)
+        found: Any = original(self, step, arguments)
         if step != "step":
             return found
         member = self._members[0]
@@ -97,9 +97,9 @@ def test_a_lost_interruption_is_found(monkeypatch: pytest.MonkeyPatch, life: Lay
 
 
 def test_a_life_follows_from_its_number() -> None:
-    first, again, other = drawn(3, 4), drawn(3, 4), drawn(3, 5)
+    first, again, other = random_life(3, 4), random_life(3, 4), random_life(3, 5)
     assert first == again != other
-    assert DrawnLife.of_script(first.script()) == first
+    assert RandomLife.of_script(first.script()) == first
 
 
 @pytest.mark.parametrize("family", PARTS)

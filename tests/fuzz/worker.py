@@ -25,7 +25,7 @@ from hypothesis.stateful import run_state_machine_as_test
 import paddle_ngraph
 from tests.fuzz import functions, graphs
 from tests.fuzz.check import Mismatch, NativeFailure, Tally, check
-from tests.fuzz.layer_steps import DrawnLife, drawn, lived
+from tests.fuzz.layer_steps import RandomLife, lived, random_life
 from tests.fuzz.lives import Life, script, shrunk
 from tests.fuzz.machine import LifeMachine
 from tests.fuzz.programs import Program
@@ -191,15 +191,15 @@ class _Layers(_Share):
                 return
             if number == 2 * count:
                 raise Mismatch(f"the engine ran in {self.passed} of {number} lives")
-            self._live(drawn(first, number))
+            self._live(random_life(first, number))
 
-    def _live(self, drawn_life: DrawnLife) -> None:
-        self._last.write_text(drawn_life.script())
+    def _live(self, sampled: RandomLife) -> None:
+        self._last.write_text(sampled.script())
         faulthandler.dump_traceback_later(_HUNG_SECONDS, exit=True)
         try:
-            life, runs = lived(drawn_life)
+            life, runs = lived(sampled)
         except Exception as error:
-            self.smallest = drawn_life.script()
+            self.smallest = sampled.script()
             self._note(error)
             self.smallest = shrunk(self.smallest, partial(self._fails, type(error).__name__))
             raise
@@ -218,7 +218,7 @@ class _Layers(_Share):
             return False
         self._last.write_text(text)
         try:
-            lived(DrawnLife.of_script(text))
+            lived(RandomLife.of_script(text))
         except Exception as error:
             return type(error).__name__ == name
         return False
