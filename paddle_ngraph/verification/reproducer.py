@@ -150,7 +150,7 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None
         handle, name = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
         try:
             with open(handle, "wb") as file:
-                np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+                np.savez(file, **arrays)  # type: ignore[arg-type]
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(name, target)

@@ -128,7 +128,7 @@ def _with(file: Path, name: str, array: Any, **options: Any) -> None:
     with np.load(file) as found:
         arrays = dict(found)
     arrays[name] = array
-    np.savez(file, allow_pickle=True, **arrays)
+    np.savez(file, **arrays)
 
 
 CHANGES: dict[str, tuple[str, Any, str]] = {
