@@ -1071,7 +1071,7 @@ def while_programs_are_created(names: list[str]) -> None:
     assert met >= len(names) * len(INTERRUPTIONS)
 
 
-def failures_are_told_by_place() -> None:
+def failures_are_classified_by_place() -> None:
     """Work of which any error is a failure: what comes from outside is raised, and is none."""
     signal.signal(signal.SIGALRM, raise_limit)
     program = Program(chain)
@@ -1276,7 +1276,7 @@ CASES: dict[str, Callable[[], None]] = {
             *(timeouts, converters, exits, in_another_thread, during_a_build, builds_go_on),
             *(limits_end_waits, weights_after_interrupted_runs),
             *(handlers_that_raise, others_settings, at_any_exchange, other_threads),
-            *(where_autograd_calls, gradients_stay_on, failures_are_told_by_place),
+            *(where_autograd_calls, gradients_stay_on, failures_are_classified_by_place),
             harmless_handlers_abandon_nothing,
         )
     },

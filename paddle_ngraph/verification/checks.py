@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paddle_ngraph import _core
-from paddle_ngraph.errors import NgraphError, printable, summarized
+from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.paddle_private.protocols import Tensor
 from paddle_ngraph.utils import signals
@@ -171,9 +171,16 @@ def check_run(
             subject = _subjects.get_or_create(text, lambda: _Subject(Graph.from_string(text)))
             _check(subject, SubgraphRun(subject.graph, given, random, text), found, other_changes)
         except Exception as error:  # the user's run has succeeded, and goes on
-            reason = printable(summarized(str(error))) or type(error).__name__
+            reason = _reason(error)
             with _lock:
                 log.unchecked[reason] = log.unchecked.get(reason, 0) + 1
+
+
+def _reason(error: Exception) -> str:
+    """The message of an error, without the hint and the operator that Paddle adds."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    kept = [line for line in lines if line and not line.startswith(("[Hint", "[operator"))]
+    return printable(kept[-1])[:500] if kept else type(error).__name__
 
 
 def _check(subject: _Subject, run: SubgraphRun, found: list[Tensor], other_changes: int) -> None:

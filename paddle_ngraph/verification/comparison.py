@@ -245,12 +245,11 @@ def _judge(
     if tolerances is not None and relative <= 2 * tolerances.get(index, 0.0):
         return None
     exact = reference.exact(tensor)
-    if not is_as_exact(exact, engine, native):
-        wrong = where & ~is_nearer(exact, engine, native)
-        if wrong.any():
-            wrong = reference.unexplained(tensor, engine, wrong)
-        if wrong.any():
-            return _sentence(engine, native, exact, wrong)
+    wrong = where & ~is_nearer(exact, engine, native) & ~is_as_exact(exact, engine, native)
+    if wrong.any():
+        wrong = reference.unexplained(tensor, engine, wrong)
+    if wrong.any():
+        return _sentence(engine, native, exact, wrong)
     if tolerances is not None and relative <= MAX_TOLERANCE:
         tolerances[index] = max(relative, tolerances.get(index, 0.0))
     return None

@@ -150,7 +150,7 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None
         handle, name = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
         try:
             with open(handle, "wb") as file:
-                np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+                np.savez(file, **arrays)  # type: ignore[arg-type]
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(name, target)
@@ -316,7 +316,7 @@ def _input(arrays: _Arrays, index: int, spec: TensorSpec, random: np.random.Gene
         ends = arrays.read(f"range {index}", "float64").reshape(-1).tolist()
         if len(ends) != 2:
             raise _Unfit(f"the range of input {index} has {len(ends)} numbers")
-        return tensor_of(_drawn(random, shape, spec.dtype, *ends), spec.dtype)
+        return tensor_of(_random_values(random, shape, spec.dtype, *ends), spec.dtype)
     array = arrays.read(f"input {index}", NUMPY_DTYPES)
     is_bfloat16 = spec.dtype == BFLOAT16
     if array.dtype.name != ("uint16" if is_bfloat16 else spec.dtype) or not _fits(
@@ -331,7 +331,7 @@ def _input(arrays: _Arrays, index: int, spec: TensorSpec, random: np.random.Gene
     return tensor_of(array, spec.dtype)
 
 
-def _drawn(
+def _random_values(
     random: np.random.Generator, shape: Sequence[int], dtype: str, low: float, high: float
 ) -> np.ndarray:
     """Random elements of a dtype in a range."""

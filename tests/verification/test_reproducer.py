@@ -57,10 +57,10 @@ def test_shapes_only_holds_no_data(mismatch: Any, tmp_path: Path) -> None:
     found = reproducer.load(file)
     assert found.run.random != mismatch.run.random
     for ours, theirs in zip(found.run.given, mismatch.run.given):
-        drawn, real = np.array(ours), np.array(theirs)
-        assert (drawn.shape, drawn.dtype) == (real.shape, real.dtype)
-        assert drawn.min() >= real.min()
-        assert drawn.max() <= real.max()
+        replaced, real = np.array(ours), np.array(theirs)
+        assert (replaced.shape, replaced.dtype) == (real.shape, real.dtype)
+        assert replaced.min() >= real.min()
+        assert replaced.max() <= real.max()
     assert bisection.rerun(found.run)
 
 
@@ -128,7 +128,7 @@ def _with(file: Path, name: str, array: Any, **options: Any) -> None:
     with np.load(file) as found:
         arrays = dict(found)
     arrays[name] = array
-    np.savez(file, allow_pickle=True, **arrays)
+    np.savez(file, **arrays)
 
 
 CHANGES: dict[str, tuple[str, Any, str]] = {

@@ -24,7 +24,7 @@ class WeightsInPlace {
 
   // Records the addresses of the weights among `inputs`, for which a function was built.
   WeightsInPlace(const WeightWatch& watch, const Inputs& inputs);
-  // The same addresses, for another function.
+  // Copies the addresses, for another function.
   WeightsInPlace(const WeightsInPlace& other) : addresses_(other.addresses_) {}
   WeightsInPlace& operator=(const WeightsInPlace&) = delete;
 

@@ -101,7 +101,8 @@ struct Epoch {
 // since `epoch`.
 bool was_exposed_since(const phi::DenseTensor& tensor, const Epoch& epoch);
 
-// The same for a variable that may have been destroyed, given another tensor with its memory.
+// Whether a variable was exposed that may have been destroyed, given another tensor with its
+// memory.
 bool was_exposed_since(const phi::DenseTensor* variable, const phi::DenseTensor& tensor,
                        const Epoch& epoch);
 

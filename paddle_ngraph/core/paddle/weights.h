@@ -50,7 +50,7 @@ class WeightWatch {
   // Whether nothing can have written the weights since `epoch`, nor can write them now undetected.
   bool are_untouched_since(const Epoch& epoch, const std::vector<phi::DenseTensor*>& inputs) const;
 
-  // The same for variables that may have been destroyed, whose memory is pinned.
+  // Whether variables are untouched that may have been destroyed, and whose memory is pinned.
   bool are_untouched_since(const Epoch& epoch,
                            const std::vector<const phi::DenseTensor*>& variables,
                            const MemoryPin& pin) const;
