@@ -67,7 +67,9 @@ def verify_model(
             raise NgraphError(f"{name} is no input of the model; these are: {', '.join(sources)}")
     random = np.random.default_rng(seed)
     feed = {
-        name: arrays[name] if arrays and name in arrays else _random_values(random, value, shapes.get(name))
+        name: arrays[name]
+        if arrays and name in arrays
+        else _random_values(random, value, shapes.get(name))
         for name, value in sources.items()
     }
     fetches = paddle.static.pir_io.get_pir_feed_and_fetch(program)[1]
@@ -92,7 +94,9 @@ def verify_model(
     return log
 
 
-def _random_values(random: np.random.Generator, value: Any, shape: Sequence[int] | None) -> np.ndarray:
+def _random_values(
+    random: np.random.Generator, value: Any, shape: Sequence[int] | None
+) -> np.ndarray:
     sizes = [_OPEN_SIZE if size < 0 else size for size in (shape or value.shape)]
     dtype = convert_dtype(value.dtype)
     if dtype.startswith("float"):

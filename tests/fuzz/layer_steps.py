@@ -21,7 +21,7 @@ from tests.fuzz.networks import FAMILIES, PARTS
 
 # Whether lives differentiate twice. Layers that ``enable(dynamic="training")`` has compiled raise
 # an NgraphError then, and no layer of the process is compiled for training any more.
-SECOND_DERIVATIVES = False
+SECOND_DERIVATIVES = True
 
 _ROWS = (2, 2, 2, 3, 5, 1)
 _MOST_STEPS = 18
