@@ -271,7 +271,13 @@ class Evaluation:
         given = [self._fitted(values[spec.id], spec, noise, step.copies) for spec in step.inputs]
         results = [DenseTensor() for _ in step.outputs]
         step.program.run(given, [], results)
-        return {spec.id: self._result(tensor, noise) for spec, tensor in zip(step.outputs, results)}
+        unwritten = _unwritten(op)
+        return {
+            spec.id: values[unwritten[spec.id]]
+            if spec.id in unwritten
+            else self._result(tensor, noise)
+            for spec, tensor in zip(step.outputs, results)
+        }
 
     def _fitted(
         self, tensor: Tensor, spec: TensorSpec, noise: Noise | None, copies: bool
@@ -302,6 +308,19 @@ class Evaluation:
         single = replace(alone, ops=ops, inputs=inputs, outputs=outputs)
         program = FallbackProgram(single, [spec.dtype for spec in inputs])
         return _Step(program, inputs, outputs, op.type.endswith("_"), is_widened)
+
+
+def _unwritten(op: Op) -> dict[int, int]:
+    """The results in place that the operator leaves as they are, which Paddle declares as empty.
+
+    Returns the id of the operand for each.
+    """
+    return {
+        spec.id: op.input(name.removesuffix("_out")).id
+        for name, specs in (op.form.results if op.form else {}).items()
+        for spec in specs
+        if spec.shape == (0,) and name.endswith("_out") and op.has_input(name.removesuffix("_out"))
+    }
 
 
 def _run_on_array(op: Op, values: Values) -> Values:
