@@ -221,7 +221,7 @@ class Evaluation:
         for op in graph.ops:
             if op.blocks:
                 results = self._run_region(op, values, streams, noise)
-            elif any(spec.dtype.endswith(ARRAY_SUFFIX) for spec in specs_of(op)):
+            elif _is_on_array(op):
                 results = _run_on_array(op, values)
             else:
                 results = self._run_op(graph, op, values, streams, noise)
@@ -273,7 +273,13 @@ class Evaluation:
         given = [self._fitted(values[spec.id], spec, noise, step.copies) for spec in step.inputs]
         results = [DenseTensor() for _ in step.outputs]
         step.program.run(given, [], results)
-        return {spec.id: self._result(tensor, noise) for spec, tensor in zip(step.outputs, results)}
+        unwritten = _unwritten(op)
+        return {
+            spec.id: values[unwritten[spec.id]]
+            if spec.id in unwritten
+            else self._result(tensor, noise)
+            for spec, tensor in zip(step.outputs, results)
+        }
 
     def _fitted(
         self, tensor: Tensor, spec: TensorSpec, noise: Noise | None, copies: bool
@@ -306,6 +312,23 @@ class Evaluation:
         return _Step(program, inputs, outputs, op.type.endswith("_"), is_widened)
 
 
+def _unwritten(op: Op) -> dict[int, int]:
+    """The results in place that the operator leaves as they are, which Paddle declares as empty.
+
+    Returns the id of the operand for each.
+    """
+    return {
+        spec.id: op.input(name.removesuffix("_out")).id
+        for name, specs in (op.form.results if op.form else {}).items()
+        for spec in specs
+        if spec.shape == (0,) and name.endswith("_out") and op.has_input(name.removesuffix("_out"))
+    }
+
+
+def _is_on_array(op: Op) -> bool:
+    return not op.blocks and any(spec.dtype.endswith(ARRAY_SUFFIX) for spec in specs_of(op))
+
+
 def _run_on_array(op: Op, values: Values) -> Values:
     """The results of an operator on a TensorArray, which is a list here."""
     if op.type == "pd_op.create_array":
@@ -322,7 +345,10 @@ def _run_on_array(op: Op, values: Values) -> Values:
         joined = join([array_of(element) for element in array], op.attr("axis"))
         return {op.output("out").id: tensor_of(joined, dtype_name(dtype_of(array[0])))}
     index = op.input("i" if op.has_input("i") else "starts")
-    return {op.output("out").id: array[int(array_of(values[index.id]).reshape(-1)[0])]}
+    position = int(array_of(values[index.id]).reshape(-1)[0])
+    if position < 0:  # before the first element, Paddle reads the first one
+        position = max(position + len(array), 0)
+    return {op.output("out").id: array[position]}
 
 
 class Noise:
@@ -369,11 +395,12 @@ def alone_in(graph: Graph, op: Op, later: Set[int]) -> Graph:
 def _read_later(graph: Graph) -> set[int]:
     """The results that other operators read, or that are results of the graph.
 
-    Constants are part of the graph of each reader, except loops and branches.
+    Constants are part of the graph of each reader that has one.
     """
     constants = {s.id for op in graph.ops if op.type in CONSTANTS for s in results_of(op)}
     read = {spec.id for op in graph.ops for spec in read_by(op)} - constants
-    read |= {spec.id for op in graph.ops if op.blocks for spec in op.input_specs()}
+    without_graphs = (op for op in graph.ops if op.blocks or _is_on_array(op))
+    read |= {spec.id for op in without_graphs for spec in op.input_specs()}
     return read | {spec.id for spec in (*graph.outputs, *graph.state_outputs)}
 
 
