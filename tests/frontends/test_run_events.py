@@ -518,3 +518,17 @@ def test_programs_run_natively_in_8_threads():
     stats = paddle_ngraph.stats()
     assert stats["native"] == {"empty_feed": sum(each)} and stats["engine_runs"] == sum(each)
     assert_sums()
+
+
+def test_programs_that_differ_in_an_attribute_or_a_shape_have_separate_runs() -> None:
+    flags.set("ngraph_min_interval_us", 10**6)
+
+    def scaled(by: float, size: int) -> Program:
+        return Program(lambda: paddle.scale(paddle.static.data("x", [3, size], "float32"), by))
+
+    ran, *others = programs = [scaled(2.0, 4), scaled(3.0, 4), scaled(2.0, 5)]
+    ran.run(x=floats(3, 4))
+    reports = [str(paddle_ngraph.explain(program.main)) for program in programs]
+    assert ["Last runs: 1 native" in report for report in reports] == [True, False, False]
+    others[0].run(x=floats(3, 4))
+    assert "Last runs: 1 native" in str(paddle_ngraph.explain(others[0].main))
