@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from paddle_ngraph import _core, statistics
@@ -80,16 +80,11 @@ class History:
         self._events: dict[int, list[Event]] = {}
         for each in statistics.events():
             self._events.setdefault(each.subgraph, []).append(each)
-        for subgraph, text in _core.engine_graphs(
-            {each for each in self._events if each not in _keys}
-        ):
-            _keys.put(subgraph, subgraph_key(Graph.from_string(text)))
         # The ids of subgraphs by their keys. A key is that of several ids if programs request
         # different results of the subgraph.
         self._ids: dict[str, list[int]] = {}
-        for subgraph in self._events:
-            if (key := _keys.get(subgraph)) is not None:
-                self._ids.setdefault(key, []).append(subgraph)
+        for subgraph, key in _keys_of(self._events).items():
+            self._ids.setdefault(key, []).append(subgraph)
 
     def of_graph(self, graph: Graph | None) -> LastRuns:
         """The last runs of a subgraph, whatever results of it were requested."""
@@ -101,3 +96,13 @@ class History:
     def of_program(self, program: int) -> LastRuns:
         """The last runs of a program, layer or trace cache as a whole, by its id."""
         return LastRuns.of(self._events.get(program, []) if program else [])
+
+
+def _keys_of(ids: Iterable[int]) -> dict[int, str]:
+    """The keys of the subgraphs among these ids, by id; not of those whose engines are gone."""
+    cached = {each: _keys.get(each) for each in ids}
+    keys = {each: key for each, key in cached.items() if key is not None}
+    for subgraph, text in _core.engine_graphs(cached.keys() - keys.keys()):
+        keys[subgraph] = subgraph_key(Graph.from_string(text))
+        _keys.put(subgraph, keys[subgraph])
+    return keys

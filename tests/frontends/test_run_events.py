@@ -21,9 +21,10 @@ from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 from paddle_ngraph.frontends.predictor import hook as predictor_hook
 from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.frontends.to_static import hook as to_static_hook
-from paddle_ngraph.partitioning import program_pass
+from paddle_ngraph.partitioning import last_runs, program_pass
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import signals
+from paddle_ngraph.utils.lru_cache import LRUCache
 from tests.core.test_events import assert_sums
 from tests.dynamic import dynamic_mode
 from tests.frontends.predictor import test_hook as models
@@ -518,3 +519,32 @@ def test_programs_run_natively_in_8_threads():
     stats = paddle_ngraph.stats()
     assert stats["native"] == {"empty_feed": sum(each)} and stats["engine_runs"] == sum(each)
     assert_sums()
+
+
+def test_programs_that_differ_in_an_attribute_or_a_shape_have_separate_runs() -> None:
+    flags.set("ngraph_min_interval_us", 10**6)
+
+    def scaled(by: float, size: int) -> Program:
+        return Program(lambda: paddle.scale(paddle.static.data("x", [3, size], "float32"), by))
+
+    ran, *others = programs = [scaled(2.0, 4), scaled(3.0, 4), scaled(2.0, 5)]
+    ran.run(x=floats(3, 4))
+    reports = [str(paddle_ngraph.explain(program.main)) for program in programs]
+    assert ["Last runs: 1 native" in report for report in reports] == [True, False, False]
+    others[0].run(x=floats(3, 4))
+    assert "Last runs: 1 native" in str(paddle_ngraph.explain(others[0].main))
+
+
+def test_reports_know_more_subgraphs_than_the_cache_of_their_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(last_runs, "_keys", LRUCache(1))
+    programs = [
+        Program(lambda by=by: paddle.tanh(paddle.static.data("x", [3, 4], "float32")) * by)
+        for by in (2.0, 3.0, 4.0)
+    ]
+    for program in programs:
+        program.run(x=floats(3, 4))
+    for program in programs:
+        (interval,) = paddle_ngraph.explain(program.main).intervals
+        assert interval.last_runs.count("engine") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from paddle_ngraph import _core
@@ -29,16 +30,43 @@ def create(place: Any, plan: Plan, scope: Scope) -> Executor:
     return interpreter
 
 
-class SequentialPaddleRun:
+def order(is_sequential: bool, shares_memory: bool) -> AbstractContextManager[Any]:
+    """The context in which Paddle creates and runs the interpreter of a program.
+
+    Args:
+        is_sequential: Whether operators have to run in program order.
+        shares_memory: Whether Paddle's in-place pass would overwrite variables: see
+            :data:`WITHOUT_INPLACE_PASS`.
+    """
+    if not shares_memory:
+        return SEQUENTIAL_RUN if is_sequential else nullcontext()
+    return (
+        _BothOverrides(SEQUENTIAL_RUN, WITHOUT_INPLACE_PASS)
+        if is_sequential
+        else WITHOUT_INPLACE_PASS
+    )
+
+
+class _BothOverrides:
+    """Two overrides as one context."""
+
+    def __init__(self, first: _core.FlagOverride, second: _core.FlagOverride) -> None:
+        self._first, self._second = first, second
+
+    def __enter__(self) -> None:
+        self._first.__enter__()
+        self._second.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._second.__exit__(*error)
+        self._first.__exit__(*error)
+
+
+class SequentialPaddleRun(_BothOverrides):
     """A context in which Paddle runs the operators of programs one by one, in program order.
 
     The operators run in the calling thread: memory that one thread frees is slow to reach another.
     """
 
-    def __enter__(self) -> None:
-        SEQUENTIAL_RUN.__enter__()
-        TRACE_RUN.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        TRACE_RUN.__exit__(*error)
-        SEQUENTIAL_RUN.__exit__(*error)
+    def __init__(self) -> None:
+        super().__init__(SEQUENTIAL_RUN, TRACE_RUN)

@@ -24,6 +24,7 @@ from paddle_ngraph.paddle_private.names import PaddlePlan, is_initialized
 from paddle_ngraph.paddle_private.protocols import Executor, Plan, Program, Scope
 from paddle_ngraph.partitioning.analysis.block_view import (
     is_packed,
+    may_share_memory,
     must_run_sequentially,
     nodes_of,
 )
@@ -56,8 +57,8 @@ class RewrittenPlan:
         has_order = paddle_plans.is_sequential(plan)
         in_order = has_order or must_run_sequentially(nodes, num_stochastic)
         self._sequential_run = interpreter.SEQUENTIAL_RUN if in_order else nullcontext()
-        is_observed = any(node.is_observed for node in nodes)
-        self._creation = interpreter.WITHOUT_INPLACE_PASS if is_observed else nullcontext()
+        shares = may_share_memory(nodes)
+        self._creation = interpreter.WITHOUT_INPLACE_PASS if shares else nullcontext()
         # Runs operators in the calling thread if the engine computes all of them: each uses several
         # threads itself, while Paddle would run the operators in parallel threads.
         runs_all = all(is_packed(node.type) for node in nodes if node.is_compute)

@@ -69,6 +69,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     dtype_name,
     is_engine,
     is_overwritten,
+    may_share_memory,
     must_run_sequentially,
     nodes_of,
     scope_name,
@@ -143,7 +144,7 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
                     return returned
             with (
                 nullcontext() if programs.has_run else programs.first_run(),
-                programs.sequential_run,
+                programs.ordered_run,
                 programs.trace_run,
                 programs.reading_run,
             ):
@@ -480,7 +481,7 @@ class _Programs:
         attributes: The attributes of Paddle's ``run_program``: programs, names of values, program
             id.
         report: The report of the pass on both programs.
-        sequential_run, trace_run, reading_run: Context managers, in which the forward program runs.
+        ordered_run, trace_run, reading_run: Context managers, in which the forward program runs.
         engines: The engines of their subgraphs, retained.
         denials: Reports that a run has denylisted one of the subgraphs.
         whole: The forward program, if it is one engine operator and no backward pass follows.
@@ -494,7 +495,7 @@ class _Programs:
 
     attributes: Any
     report: Report
-    sequential_run: AbstractContextManager[Any]
+    ordered_run: AbstractContextManager[Any]
     trace_run: AbstractContextManager[Any]
     reading_run: AbstractContextManager[Any]
     engines: list[_core.NgraphEngine]
@@ -606,10 +607,9 @@ class _LayerPrograms:
         if self.is_training:
             _note_new_gradients()
         forward_nodes, backward_nodes = list(nodes_of(forward)), list(nodes_of(backward))
-        sequential_run = (
-            interpreter.SEQUENTIAL_RUN
-            if must_run_sequentially(forward_nodes, forward_report.drawing)
-            else nullcontext()
+        ordered_run = interpreter.order(
+            must_run_sequentially(forward_nodes, forward_report.drawing),
+            may_share_memory(forward_nodes),
         )
         trace_run = nullcontext() if forward_report.ops_native else interpreter.TRACE_RUN
         reading_run = nullcontext() if may_write else _READING
@@ -624,7 +624,7 @@ class _LayerPrograms:
                 ],
                 forward_report.packed + backward_report.packed + packed,
             ),
-            sequential_run=sequential_run,
+            ordered_run=ordered_run,
             trace_run=trace_run,
             reading_run=reading_run,
             engines=[_core.NgraphEngine(graph) for graph in graphs],
@@ -638,7 +638,7 @@ class _LayerPrograms:
                 backward,
                 names,
                 graph_options,
-                (sequential_run, trace_run, reading_run),
+                (ordered_run, trace_run, reading_run),
                 () if backward_report.ops_native else (interpreter.TRACE_RUN,),
                 may_be_whole=not may_write and not forward_report.drawing,
             ),

@@ -44,6 +44,9 @@ SHARING = frozenset(f"pd_op.{name}{end}" for name in _SHARING_NAMES.split() for 
 # Types of operators whose results share memory with each other, but with no operand: a copy.
 _COPYING_TO_SHARED = frozenset({"pd_op.coalesce_tensor", "pd_op.coalesce_tensor_"})
 
+# Types of operators whose result is another name of the memory of an operand, or a view of it.
+VIEWS = SHARING - _COPYING_TO_SHARED
+
 # The reason against operators that overwrite observed memory.
 OVERWRITES_SHARED = "it overwrites memory that another variable shares"
 
@@ -219,7 +222,7 @@ class _MemorySurvey:
             self._define(op, path)
             for operand, result in overwritten(op):
                 self._unite(value_id(operand), value_id(result))
-                for member in _members(operand):
+                for member in members_of(operand):
                     self._writes.append(_WriteAt(value_id(member), self._now, path))
 
     def _define(self, op: Operation, path: _Path) -> None:
@@ -237,7 +240,7 @@ class _MemorySurvey:
             self._unite(first, value_id(op.results()[0]))
 
     def _use(self, value: Value, time: float) -> None:
-        for member in _members(value):
+        for member in members_of(value):
             vid = value_id(member)
             if vid not in self._homes:  # a value from outside the program, by a keyword
                 self._homes[vid] = ()
@@ -249,7 +252,7 @@ class _MemorySurvey:
         results = [value for value in op.results() if value.initialized()]
         operands = operands_of(op)
         if op.name() == "builtin.split":
-            members = list(_members(operands[0]))
+            members = list(members_of(operands[0]))
             if len(members) == len(results):
                 for member, result in zip(members, results):
                     self._unite(value_id(member), value_id(result))
@@ -258,7 +261,7 @@ class _MemorySurvey:
         elif op.name() in _COPYING_TO_SHARED:
             self._share(*results)
         elif op.name() == "builtin.slice" or may_share(op):
-            read = [member for operand in operands for member in _members(operand)]
+            read = [member for operand in operands for member in members_of(operand)]
             for result in results:
                 similar = (
                     each for each in read if is_known(op.name()) or _is_similar(each, result)
@@ -322,17 +325,17 @@ def _is_similar(operand: Value, result: Value) -> bool:
     return operand.dtype == result.dtype and (first == second or is_same_size)
 
 
-def _members(value: Value) -> Iterator[Value]:
+def members_of(value: Value) -> Iterator[Value]:
     """The variables in a list as far as they are known; the variable itself if it is none."""
     if not (value.is_dense_tensor_type() or value.is_dense_tensor_array_type()):
         producer = value.get_defining_op()
         if producer is not None and producer.name() == "builtin.combine":
             for member in producer.operands_source():
-                yield from _members(member)
+                yield from members_of(member)
             return
         pairs = overwritten(producer) if producer is not None else ()
         for operand, result in pairs:
             if result.is_same(value):
-                yield from _members(operand)
+                yield from members_of(operand)
                 return
     yield value

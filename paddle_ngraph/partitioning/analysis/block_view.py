@@ -14,7 +14,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import BFLOAT16, FallbackForm, Graph, Op, TensorSpec
 from paddle_ngraph.paddle_private.names import operators
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
-from paddle_ngraph.partitioning.analysis.aliases import Aliases, may_share
+from paddle_ngraph.partitioning.analysis.aliases import VIEWS, Aliases, may_share, members_of
 from paddle_ngraph.partitioning.analysis.operator_kinds import (
     FEEDS,
     LISTS,
@@ -668,6 +668,29 @@ def must_run_sequentially(nodes: Collection[OpNode], drawing: int) -> bool:
     return any(
         node.writes_outer_variables or node.is_observed or COMMUNICATE in node.effects
         for node in nodes
+    )
+
+
+def may_share_memory(nodes: Collection[OpNode]) -> bool:
+    """Whether Paddle's in-place pass, which knows one name of a memory, would overwrite variables.
+
+    It lets the last reader of a variable overwrite memory that also has a view, or another name
+    by an operator in place, which is read later.
+    """
+    places = {node.op.id(): place for place, node in enumerate(nodes)}
+    return any(
+        node.is_observed or node.type in VIEWS or _leaves_two_names(node, places) for node in nodes
+    )
+
+
+def _leaves_two_names(node: OpNode, places: Mapping[int, int]) -> bool:
+    """Whether both an operand and the result that overwrites it are read after an operator."""
+    place = places[node.op.id()]
+    return any(
+        not result.use_empty()
+        and any(places.get(user.id(), -1) > place for user in member.all_used_ops())
+        for operand, result in overwritten(node.op)
+        for member in members_of(operand)
     )
 
 

@@ -22,6 +22,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     is_engine,
     mark_sequential,
 )
+from tests.dynamic import dynamic_mode
 from tests.ops.test_control_flow import while_loop
 from tests.programs import Program, floats
 from tests.zips import zip_equal
@@ -342,3 +343,43 @@ def test_coalesced_results_share_memory() -> None:
         return [before, written * 1.0, whole * 1.0]
 
     assert check(build)
+
+
+# -- Paddle's in-place pass, which knows one name of a memory --------------------------------------
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_the_memory_of_a_view_is_not_reused(view: str) -> None:
+    """The last reader of a variable would overwrite the memory that the view still has."""
+
+    def build() -> Any:
+        x = feed()
+        given()
+        variable = paddle.lgamma(paddle.exp(x) + 1.0)
+        other = VIEWS[view](variable)
+        last = paddle.digamma(variable)
+        return [last, paddle.lgamma(other), other * 1.0]
+
+    assert check(build)
+
+
+class Shares(paddle.nn.Layer):
+    """A layer that writes a variable, which has another name, before Paddle could reuse it."""
+
+    def forward(self, x: Any) -> Any:
+        variable = paddle.lgamma(paddle.exp(x) + 1.0)
+        other = ops.share_data(variable)
+        ops.add_(variable, x)
+        return paddle.lgamma(paddle.exp(variable)), other * 1.0
+
+
+def test_a_compiled_layer_does_not_reuse_shared_memory() -> None:
+    with dynamic_mode(), paddle.no_grad():
+        x = paddle.to_tensor(floats(*SHAPE, seed=3))
+        expected = [each.numpy() for each in Shares()(x)]
+        layer = paddle.jit.to_static(Shares(), full_graph=True)
+        with paddle_ngraph.use_ngraph():
+            found = [each.numpy() for each in layer(x)]
+        assert paddle_ngraph.stats()["engine_runs"] > 0, "the engine did not run"
+        for wanted, value in zip_equal(expected, found):
+            np.testing.assert_allclose(value, wanted, rtol=2e-5, atol=1e-5)
