@@ -255,6 +255,45 @@ def test_second_derivatives_among_the_steps_of_tuned_layers(build, monkeypatch):
         paddle_ngraph.disable()
 
 
+@pytest.mark.parametrize("inner", ["backward", "create_graph", "grad"])
+@pytest.mark.parametrize("outer", ["retains", "ends", "grad"])
+def test_hooks_differentiate_the_graph_that_the_pass_comes_to(inner, outer):
+    def scenario(compiled):
+        layer, results = compiled(made(Stages)), []
+        x = floats(3, 4)
+        x.stop_gradient = False
+        y = layer(x)
+        z = y * 2.0
+
+        def hook(gradient):
+            if results:
+                return
+            results.append(gradient.clone())
+            if inner == "backward":
+                y.square().sum().backward(retain_graph=True)
+            else:
+                is_created = inner == "create_graph"
+                results.extend(
+                    paddle.grad(y.square().sum(), x, create_graph=is_created, retain_graph=True)
+                )
+
+        z.register_hook(hook)
+        if outer == "grad":
+            if inner != "backward":
+                return [y]  # Paddle crashes: the state of paddle.grad is global
+            results.extend(paddle.grad(z.square().sum(), x, retain_graph=True))
+        else:
+            z.square().sum().backward(retain_graph=outer == "retains")
+        results.append(x.grad.clone())
+        if outer != "ends":
+            y.sum().backward(retain_graph=True)
+            results += [*paddle.grad(y.square().sum(), x, create_graph=True)]
+            (results[-1].square().sum() + y.sum()).backward()
+        return [*results, x.grad, found(layer)]
+
+    both(scenario, runs=2)
+
+
 def test_derivatives_inside_a_compiled_function():
     """A residual of a differential equation: the function differentiates what it has computed."""
 
