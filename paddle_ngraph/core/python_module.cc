@@ -1028,7 +1028,9 @@ PYBIND11_MODULE(_core, module) {
   py::class_<GradientGates>(module, "GradientGates")
       .def(py::init<const py::list&, const py::object&>(), py::arg("views"), py::arg("source"))
       .def("addresses", &GradientGates::addresses)
-      .def("redirect", &GradientGates::redirect, py::arg("compute_sources"));
+      .def("redirect", &GradientGates::redirect, py::arg("compute_sources"))
+      .def("restore", &GradientGates::restore, py::arg("former"), py::arg("tensors"),
+           py::arg("slots"));
   module.def("flush_captures", [] {
     Capture* capture = Capture::current();
     if (capture != nullptr && !capture->flush("Python")) throw py::error_already_set();

@@ -6,7 +6,9 @@ function.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
@@ -161,8 +163,8 @@ _Tracer: Callable[[], Any] = _read("paddle.base.dygraph.base", "Tracer")
 has_gradients: Callable[[], bool] = _read(_CORE, "_has_grad", "() -> bool")
 set_gradients: Callable[[bool], None] = _read(_CORE, "_set_has_grad", "(arg0) -> None")
 _GRAD_NODE = f"{_LIBRARY}:GradNodeBase"
-# The autograd node of a tensor, the nodes to which gradients go on from a node, and its address.
-grad_node_of = _attribute(f"{_LIBRARY}:eager.Tensor", "grad_fn")
+_leaking_grad_node_of = _attribute(f"{_LIBRARY}:eager.Tensor", "grad_fn")
+# The nodes to which gradients go on from an autograd node, and its address.
 next_grad_nodes = _attribute(_GRAD_NODE, "next_functions")
 address_of_grad_node: Callable[[Any], int] = _read(_GRAD_NODE, "node_ptr", "(self) -> int")
 # A decorator, under which a function builds programs instead of running operators.
@@ -440,6 +442,30 @@ def attributes_of(target: Any) -> dict[str, Any]:
     """Instance attributes; for a layer including its tables of parameters, sub-layers and hooks."""
     attributes: dict[str, Any] = getattr(target, "__dict__", {})
     return attributes
+
+
+_release_reference = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
+_has_leak: list[bool] = []
+
+
+def grad_node_of(tensor: Any) -> Any:
+    """Returns the autograd node of a tensor.
+
+    Paddle 3.3.1 never releases one of the references to the node, so that the graph, with all that
+    it saves, would stay in memory.
+    """
+    node = _leaking_grad_node_of(tensor)
+    if node is None:
+        return None
+    if not _has_leak:
+        before = sys.getrefcount(node)
+        _leaking_grad_node_of(tensor)
+        _has_leak.append(sys.getrefcount(node) > before)
+        if _has_leak[0]:
+            _release_reference(node)
+    if _has_leak[0]:
+        _release_reference(node)
+    return node
 
 
 def set_forward(layer: Any, forward: Callable[..., Any]) -> None:

@@ -136,9 +136,10 @@ PATCHES = (
         "Paddle keeps references into blocks of destroyed programs, and crashes on them.",
     ),
     PatchGroup(
-        (r.UNWRAP, r.UNWRAP_CALLED),
+        (r.UNWRAP, r.UNWRAP_CALLED, r.EXTRACT_ARGS),
         InstallationPhase.DYNAMIC,
-        "`to_static` has to see the original of a function that `compile()` has replaced.",
+        "`to_static` and `Model` have to see the original of a function that `compile()` has "
+        "replaced.",
     ),
     PatchGroup(
         (r.CALL_LAYER,),

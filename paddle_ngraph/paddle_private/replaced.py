@@ -64,6 +64,8 @@ UNWRAP, UNWRAP_CALLED = (
     PatchTarget(owner, "unwrap_decorators", "(func)")
     for owner in ("paddle.jit.api", "paddle.jit.dy2static.convert_call_func")
 )
+# Names the arguments of a ``forward`` function, with ``self``.
+(EXTRACT_ARGS,) = _targets("paddle.hapi.model", extract_args="(func)")
 # The functions that ``Tensor.backward`` and ``paddle.grad`` call.
 RUN_BACKWARD, RUN_PARTIAL_GRAD = _targets(
     f"{_LIBRARY}:eager", run_backward=None, run_partial_grad=None

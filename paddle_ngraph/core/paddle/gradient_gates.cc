@@ -12,8 +12,13 @@ class GradNodeBase {
   void SetGradOutMeta(const paddle::Tensor& input, size_t slot);
 };
 
+class AutogradMeta;
+
 class EagerUtils {
  public:
+  static AutogradMeta* autograd_meta(paddle::Tensor* tensor);
+  static void SetHistory(AutogradMeta* meta, const std::shared_ptr<GradNodeBase>& node);
+  static void SetOutRankWithSlot(AutogradMeta* meta, size_t slot);
   static std::shared_ptr<GradNodeBase> grad_node(const paddle::Tensor& tensor);
 };
 
@@ -46,6 +51,20 @@ RetainedNode GradientGates::redirect(const pybind11::function& compute_sources) 
     if (node) node->SetGradOutMeta(tensor_of(pybind11::object(sources[i]).ptr()), 0);
   }
   return former;
+}
+
+void GradientGates::restore(const RetainedNode& former, const pybind11::list& tensors,
+                            const std::vector<size_t>& slots) {
+  source_ = former.node;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const auto node = nodes_[i].lock();
+    if (!node) continue;
+    paddle::Tensor result = tensor_of(pybind11::object(tensors[i]).ptr());
+    auto* meta = egr::EagerUtils::autograd_meta(&result);
+    egr::EagerUtils::SetOutRankWithSlot(meta, slots[i]);
+    egr::EagerUtils::SetHistory(meta, former.node);
+    node->SetGradOutMeta(result, 0);
+  }
 }
 
 }  // namespace paddle_ngraph

@@ -35,6 +35,11 @@ class GradientGates {
   // node to which the gradients went before.
   RetainedNode redirect(const pybind11::function& compute_sources);
 
+  // Has the gradients go to `former` again: that of view i to the result `slots[i]` of the node.
+  // The tensors have the shapes and dtypes of the results; they become results of the node.
+  void restore(const RetainedNode& former, const pybind11::list& tensors,
+               const std::vector<size_t>& slots);
+
  private:
   std::vector<std::weak_ptr<egr::GradNodeBase>> nodes_;
   std::weak_ptr<egr::GradNodeBase> source_;

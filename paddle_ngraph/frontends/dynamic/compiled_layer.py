@@ -37,12 +37,9 @@ class Compiled:
         update_wrapper(self, function)
         self._function = function
         self._is_forward = _is_forward(function)
-        # For the ``forward`` of a layer, the signature includes ``self``: Paddle expects that when
-        # it inspects it.
-        named = function.__func__ if isinstance(function, MethodType) else function
         # A C function may have no signature: then the compiled object gets none either.
         with suppress(TypeError, ValueError):
-            self.__signature__ = signature(named if self._is_forward else function)
+            self.__signature__ = signature(function)
         self._full_graph = full_graph
         self._trace_cache = capture.TraceCache()
 
@@ -115,6 +112,17 @@ def _unwrapping(original: Callable[..., Any]) -> Callable[..., Any]:
     return unwrap_decorators
 
 
+def _naming_arguments(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Patch of Paddle's ``extract_args``: ``Model`` counts ``self``, as in a bound method."""
+
+    @wraps(original)
+    def extract_args(func: Any) -> Any:
+        return original(_original_of(func))
+
+    return extract_args
+
+
+replaced.EXTRACT_ARGS.replace(_naming_arguments)
 replaced.UNWRAP.replace(_unwrapping)
 replaced.UNWRAP_CALLED.replace(_unwrapping)
 

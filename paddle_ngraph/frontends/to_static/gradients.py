@@ -13,6 +13,7 @@ unaffected, and the state of the graph is released.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -55,9 +56,13 @@ class _BackwardState(threading.local):
         excluded: The tensors that get no gradient in the current pass (``no_grad_vars``).
         ended_nodes: Nodes that have been replaced, while the pass may still use them.
         error: The error that was raised when Paddle reached a graph.
+        num_passes_on_nodes: The number of nested passes on the nodes themselves.
+        first_new_run: The number of the first run after the start of the outermost of these.
     """
 
     depth = 0
+    num_passes_on_nodes = 0
+    first_new_run = 0
     seconds = 0.0
     retains = False
     reached: set[int] | None = None
@@ -112,6 +117,7 @@ def _recording_options(original: Callable[..., Any]) -> Callable[..., Any]:
         retains = bool(kwargs.get("retain_graph") or any(args[2:3]))
         with (
             signals.deferred_signals(except_ctrl_c=True),
+            _other_nodes(args[0] if args else kwargs["tensors"]),
             _backward_pass(retains),
             to_static_hook.first_backward_pass(),
         ):
@@ -148,12 +154,14 @@ def _expanding(original: Callable[..., Any]) -> Callable[..., Any]:
             _core.flush_captures()
             with _runs_lock:
                 runs = list(_runs)
+            former: list[tuple[_GraphRun, _core.RetainedNode]] = []
             if runs:
                 between, ends = _nodes_on_paths(given["outputs"], given["inputs"])
                 _backward.reached = between | ends
                 if given.get("create_graph"):
-                    _expand(runs, between)
-            return original(*args, **kwargs)
+                    former = _expand(runs, between)
+            with _restored(former):
+                return original(*args, **kwargs)
 
     return run_partial_grad
 
@@ -167,6 +175,10 @@ def _backward_pass(
     _backward.retains, _backward.reached = retains, reached
     _backward.excluded, _backward.error = excluded, None
     _backward.depth += 1
+    if reached is None:
+        if _backward.num_passes_on_nodes == 0:
+            _backward.first_new_run = next(_run_numbers)
+        _backward.num_passes_on_nodes += 1
     start = clock.now()
     try:
         yield
@@ -176,21 +188,66 @@ def _backward_pass(
         raise
     finally:
         _backward.depth -= 1
+        _backward.num_passes_on_nodes -= reached is None
         if _backward.depth == 0:
             _backward.seconds += clock.now() - start
             _backward.ended_nodes.clear()
         _backward.retains, _backward.reached, _backward.excluded, _backward.error = outer_state
 
 
-def _expand(runs: Sequence[_GraphRun], between: set[int]) -> None:
-    """Expands the graphs of which a result is at one of these addresses of autograd nodes."""
-    by_address = {address: run for run in runs for address in run.gates.addresses() if address}
-    for run in {run for address, run in by_address.items() if address in between}:
-        run.expand()
+def _expand(
+    runs: Sequence[_GraphRun], between: set[int]
+) -> list[tuple[_GraphRun, _core.RetainedNode]]:
+    """Expands the graphs of which a result is at one of these addresses of autograd nodes.
+
+    Returns:
+        Runs that an outer pass may still reach, and their nodes, to be restored.
+    """
+    former = []
+    for run in _runs_with_gates(runs, between):
+        is_outer = run.is_outer
+        node = run.expand(releases=not is_outer)
+        if is_outer and node is not None:
+            former.append((run, node))
+    return former
 
 
-def _nodes_on_paths(outputs: Sequence[Any], inputs: Sequence[Any]) -> tuple[set[int], set[int]]:
-    """Returns the addresses of autograd nodes that gradients pass, and of those where they end."""
+def _runs_with_gates(runs: Sequence[_GraphRun], addresses: set[int]) -> list[_GraphRun]:
+    return [run for run in runs if not addresses.isdisjoint(run.gates.addresses())]
+
+
+@contextmanager
+def _other_nodes(tensors: Sequence[Any]) -> Iterator[None]:
+    """Context of a pass in a hook: graphs that the outer pass may still reach get other nodes.
+
+    The outer pass has counted the nodes that it reaches, and each node can run once.
+    """
+    former: list[tuple[_GraphRun, _core.RetainedNode]] = []
+    if _backward.num_passes_on_nodes:
+        with _runs_lock:
+            outer_runs = [run for run in _runs if run.is_outer and run.is_attachable()]
+        if outer_runs:
+            _core.flush_captures()
+            reached = set(_readers_of_nodes(tensors))
+            reached.update(address_of_grad_node(grad_node_of(each)) for each in tensors)
+            runs = _runs_with_gates(outer_runs, reached)
+            former = [(run, run.attach_other_node()) for run in runs]
+    with _restored(former):
+        yield
+
+
+@contextmanager
+def _restored(former: Sequence[tuple[_GraphRun, _core.RetainedNode]]) -> Iterator[None]:
+    """Context at whose end the gradients of runs go to their former nodes again."""
+    try:
+        yield
+    finally:
+        for run, node in former:
+            run.restore(node)
+
+
+def _readers_of_nodes(outputs: Sequence[Any]) -> dict[int, list[int]]:
+    """Returns the addresses of the nodes from which gradients go on to each node, by address."""
     readers: dict[int, list[int]] = {}
     pending = [grad_node_of(each) for each in outputs]
     while pending:
@@ -201,6 +258,12 @@ def _nodes_on_paths(outputs: Sequence[Any], inputs: Sequence[Any]) -> tuple[set[
                 readers[address] = []
                 pending.append(next_node)
             readers[address].append(address_of_grad_node(node))
+    return readers
+
+
+def _nodes_on_paths(outputs: Sequence[Any], inputs: Sequence[Any]) -> tuple[set[int], set[int]]:
+    """Returns the addresses of autograd nodes that gradients pass, and of those where they end."""
+    readers = _readers_of_nodes(outputs)
     ends = {address_of_grad_node(node) for node in map(grad_node_of, inputs) if node is not None}
     between: set[int] = set()
     unread = list(ends)
@@ -353,6 +416,7 @@ def _placeholder() -> Any:
 
 _runs: WeakSet[_GraphRun] = WeakSet()
 _runs_lock = new_lock()
+_run_numbers = itertools.count()
 
 
 class _GraphRun:
@@ -376,6 +440,7 @@ class _GraphRun:
     ) -> None:
         self.graph, self._programs = graph, programs
         self._inputs, self._random_state = inputs, random_state
+        self._number = next(_run_numbers)
         self._gated: Sequence[int] = ()
         # The tensors that the backward program reads; ``None`` once they are released.
         self._saved: list[Any] | None = None
@@ -407,7 +472,8 @@ class _GraphRun:
         Raises:
             NgraphError: A tensor that the program reads has been written since the forward run.
         """
-        assert self._saved is not None
+        if self._saved is None:
+            raise NgraphError(_NO_SECOND_PASS)
         if self._is_written(self.graph.needed):
             raise NgraphError(_OVERWRITTEN)
         found = self._programs.run_backward(self._saved, gradients, _backward.retains)
@@ -419,19 +485,31 @@ class _GraphRun:
             if each is not None:  # as the gradients from operators
                 _core.set_stop_gradient(each, False)
         if _backward.reached is None:
+            repeats = _backward.retains and self.is_attachable()
             # The pass still uses the current node, and may do so until its end.
-            node = self.gates.redirect(self._attach_again if self._may_repeat() else self._end)
+            node = self.gates.redirect(self._attach_again if repeats else self._end)
             _backward.ended_nodes.append(node)
         return requested
 
-    def expand(self) -> None:
+    @property
+    def is_outer(self) -> bool:
+        """Whether a pass on the nodes themselves, in which Python runs, may still reach the run."""
+        return _backward.num_passes_on_nodes > 0 and self._number < _backward.first_new_run
+
+    def expand(self, releases: bool) -> _core.RetainedNode | None:
         """Has gradients of the results go on to those of Paddle's operators, computed again.
+
+        Args:
+            releases: Whether to release the state, which a pass on the former node needs.
+
+        Returns:
+            The former node.
 
         Raises:
             NgraphError: A tensor that the operators read has been written since the forward run.
         """
         if self._saved is None:
-            return  # released by a pass that was to be the only one: Paddle raises an error
+            return None  # released by a pass that was to be the only one: Paddle raises an error
         if self._is_written(self.graph.needed):
             raise NgraphError(_OVERWRITTEN)
         if self._is_written(self.graph.recomputed):
@@ -442,19 +520,40 @@ class _GraphRun:
             computed = self.graph.recompute(inputs, random_state)
             return [computed[at] for at in self._gated]
 
-        self.gates.redirect(compute_sources)
-        self._release()
+        former = self.gates.redirect(compute_sources)
+        if releases:
+            self._release()
+        return former
 
-    def _may_repeat(self) -> bool:
-        """Whether another pass may follow the current one.
+    def attach_other_node(self) -> _core.RetainedNode:
+        """Has gradients of the results go to a new node; returns the former one."""
+        return self.gates.redirect(self._attach_again)
+
+    def restore(self, former: _core.RetainedNode) -> None:
+        """Has gradients of the results go to a former node again."""
+        results: list[Any] = []
+
+        def make_results() -> list[Any]:
+            outputs = self.graph.placeholders()
+            results.extend(outputs[self.graph.positions[at]] for at in self._gated)
+            for each in results:
+                _core.set_stop_gradient(each, False)
+            return results
+
+        self.gates.redirect(make_results)
+        slots = [self.graph.positions[at] for at in self._gated]
+        self.gates.restore(former, results, slots)
+
+    def is_attachable(self) -> bool:
+        """Whether the run can get another node, for another pass.
 
         After an in-place operation, the gradients of an input that is a result of other operators
         can no longer be reached.
         """
-        is_reachable = not self._is_written(self.graph.differentiable) or all(
-            each.is_leaf for each in self._differentiable_inputs()
+        return self._saved is not None and (
+            not self._is_written(self.graph.differentiable)
+            or all(each.is_leaf for each in self._differentiable_inputs())
         )
-        return _backward.retains and is_reachable
 
     def _attach_again(self) -> list[Any]:
         """Creates a new autograd node; returns tensors whose gradients go on to the node."""

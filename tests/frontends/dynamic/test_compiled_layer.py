@@ -250,6 +250,29 @@ def test_functions():
     assert paddle_ngraph.compile(tall).__doc__ == tall.__doc__
 
 
+def test_compiled_layers_have_the_signature_of_a_bound_method(tmp_path):
+    """``recompute`` binds arguments by it, and ``Model`` names the inputs of a saved model."""
+
+    def scenario(compiled):
+        layer = compiled(made(mlp))
+        x = floats(3, 20)
+        x.stop_gradient = False
+        for reentrant in (True, False):
+            y = paddle.distributed.fleet.utils.recompute(layer, x, use_reentrant=reentrant)
+            y.sum().backward()
+        return [y, x.grad, gradients(layer)]
+
+    both(scenario, runs=4)
+    layer = made(mlp)
+    expected = inspect.signature(layer.forward)
+    assert inspect.signature(paddle_ngraph.compile(layer).forward) == expected
+    model = paddle.Model(layer)
+    model.prepare()
+    model.predict_batch([floats(3, 20).numpy()])
+    model.save(str(tmp_path / "model"), training=False)
+    agree(paddle.jit.load(str(tmp_path / "model"))(floats(3, 20)), layer(floats(3, 20)))
+
+
 def test_decorators():
     @paddle_ngraph.compile
     def plain(x: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import weakref
 from collections.abc import Callable
@@ -11,9 +12,11 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 from paddle import nn
+from paddle.autograd import PyLayer
 
 import paddle_ngraph
 from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
+from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.frontends.to_static import hook as to_static_hook
 from paddle_ngraph.settings import SETTINGS
 from tests.dynamic import agree, floats, made, values
@@ -252,6 +255,45 @@ def test_second_derivatives_among_the_steps_of_tuned_layers(build, monkeypatch):
         paddle_ngraph.disable()
 
 
+@pytest.mark.parametrize("inner", ["backward", "create_graph", "grad"])
+@pytest.mark.parametrize("outer", ["retains", "ends", "grad"])
+def test_hooks_differentiate_the_graph_that_the_pass_comes_to(inner, outer):
+    def scenario(compiled):
+        layer, results = compiled(made(Stages)), []
+        x = floats(3, 4)
+        x.stop_gradient = False
+        y = layer(x)
+        z = y * 2.0
+
+        def hook(gradient):
+            if results:
+                return
+            results.append(gradient.clone())
+            if inner == "backward":
+                y.square().sum().backward(retain_graph=True)
+            else:
+                is_created = inner == "create_graph"
+                results.extend(
+                    paddle.grad(y.square().sum(), x, create_graph=is_created, retain_graph=True)
+                )
+
+        z.register_hook(hook)
+        if outer == "grad":
+            if inner != "backward":
+                return [y]  # Paddle crashes: the state of paddle.grad is global
+            results.extend(paddle.grad(z.square().sum(), x, retain_graph=True))
+        else:
+            z.square().sum().backward(retain_graph=outer == "retains")
+        results.append(x.grad.clone())
+        if outer != "ends":
+            y.sum().backward(retain_graph=True)
+            results += [*paddle.grad(y.square().sum(), x, create_graph=True)]
+            (results[-1].square().sum() + y.sum()).backward()
+        return [*results, x.grad, found(layer)]
+
+    both(scenario, runs=2)
+
+
 def test_derivatives_inside_a_compiled_function():
     """A residual of a differential equation: the function differentiates what it has computed."""
 
@@ -307,6 +349,37 @@ def test_graphs_are_released_after_a_second_derivative():
             del y
         assert [each() is not None for each in alive] == [keeps_result, False]
     assert paddle_ngraph.stats()["engine_runs"] >= 3
+
+
+@pytest.mark.parametrize("create_graph", [True, False])
+def test_graphs_are_released_after_partial_gradients(create_graph):
+    """The search for the graphs between outputs and inputs leaves no reference to a node."""
+    layer, x = paddle_ngraph.compile(made(Plain)), floats(3, 4)
+    x.stop_gradient = False
+    warm(layer, x)
+    states: list[Any] = []
+
+    class Before(PyLayer):
+        @staticmethod
+        def forward(context: Any, x: Any) -> Any:
+            context.state = floats(1)
+            states.append(weakref.ref(context.state))
+            return x * 1.0
+
+        @staticmethod
+        def backward(context: Any, gradient: Any) -> Any:
+            return gradient * 1.0
+
+    runs = paddle_ngraph.stats()["engine_runs"]
+    for _ in range(3):
+        y = layer(Before.apply(x))
+        states += map(weakref.ref, gradients._runs)
+        paddle.grad(y.square().sum(), x, create_graph=create_graph)
+    del y
+    paddle.grad(x.sum(), x)  # until then Paddle has copies of the nodes of the pass before
+    gc.collect()
+    assert len(states) >= 6 and not any(each() is not None for each in states)
+    assert paddle_ngraph.stats()["engine_runs"] >= runs + 3
 
 
 def test_a_graph_that_was_not_retained_has_no_second_derivative():
