@@ -398,6 +398,35 @@ def test_a_forked_process_continues_the_counters():
     assert "lod_feed" not in paddle_ngraph.stats()["native"]
 
 
+def test_a_forked_process_takes_the_totals_of_threads_that_it_lacks():
+    hooks, barrier, stop = int(_core.Reason.HOOKS), threading.Barrier(41), threading.Event()
+
+    def record() -> None:
+        _core.record_event(hooks, 2, 0)
+        barrier.wait()
+        stop.wait()
+
+    threads = [threading.Thread(target=record) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    barrier.wait()
+    last = max(each.thread for each in paddle_ngraph.events())
+    gc.disable()  # Paddle's executors cannot end in the child
+    try:
+        child = os.fork()
+        if child == 0:
+            other = threading.Thread(target=_core.record_event, args=(hooks, 2, 0))
+            other.start()
+            other.join()
+            os._exit(0 if paddle_ngraph.events(1)[0].thread <= last else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        gc.enable()
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
 @pytest.mark.parametrize("arguments", [(), (0, 0), (len(statistics.REASONS), 0, 0), (-1, 0, 0)])
 def test_an_event_has_a_known_reason(arguments):
     with pytest.raises((TypeError, ValueError)):

@@ -189,7 +189,16 @@ class Ring {
 
 Ring ring;
 
-const int registered = pthread_atfork(nullptr, nullptr, [] { ring.free_slots(); });
+// A forked process has none of the other threads: their totals are free, and no slot is being
+// written.
+void reset_after_fork() {
+  ring.free_slots();
+  for (auto* each = all_totals.load(); each != nullptr; each = each->next) {
+    if (each != totals_of_thread) each->is_in_use = false;
+  }
+}
+
+const int registered = pthread_atfork(nullptr, nullptr, reset_after_fork);
 
 }  // namespace
 
