@@ -34,14 +34,14 @@ class _Apply(nn.Layer):
 
 
 class _Branch(nn.Layer):
-    """Branches on a value of its input."""
+    """Branches on an element of its input: sums of normalized values are rounding."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, h: Any) -> Any:
-        return self.first(h) if float(h[0].sum()) > 0 else F.tanh(self.second(h))
+        return self.first(h) if float(h.flatten()[0]) > 0 else F.tanh(self.second(h))
 
 
 class _Twice(nn.Layer):
