@@ -151,8 +151,8 @@ def collected() -> Iterator[Log]:
     with _lock:
         before, log = log, Log()
         found = log
-    _subjects.clear()
     try:
+        _subjects.clear()
         yield found
     finally:
         with _lock:
