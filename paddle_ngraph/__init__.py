@@ -121,6 +121,10 @@ def __getattr__(name: str) -> _Any:
     return getattr(_import_module(f"{__name__}.{_DEFERRED[name]}"), name)
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_DEFERRED, *_DEFERRED_PACKAGES})
+
+
 def _install_plan_strategy() -> None:
     _import_module("paddle_ngraph.plan.strategy").install()
 

@@ -496,7 +496,7 @@ def _replay(options: argparse.Namespace) -> int:
     found = reproducer.load(options.file, options.seed)
     _print(f"recorded with {found.versions}, FLAGS_ngraph_precision={found.precision}")
     with found.recorded_flags():
-        differences, engine = bisection.rerun_with_results(found.run)
+        differences, engine = bisection.replayed(found.run)
         _print("\n".join(f"{each.name}: {each.text}" for each in differences) or "right")
         if others := found.other_results(engine):
             _print(f"not as recorded, bit by bit: {', '.join(others)}")
@@ -515,7 +515,7 @@ def _bisect(options: argparse.Namespace) -> int:
 
     found = reproducer.load(options.file, options.seed)
     with found.recorded_flags():
-        differences = bisection.rerun(found.run)
+        differences, _ = bisection.replayed(found.run)
         if not differences:
             _print("right")
             return 0

@@ -19,10 +19,13 @@ from paddle_ngraph.frontends.to_static import hook as to_static_hook
 from paddle_ngraph.paddle_private.names import convert_dtype
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.utils import signals
+from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.verification import checks
 
 # Calls of a function that is compiled here: the first one runs by Paddle, the second compiles.
 _CALLS = 3
+# Flags and the log are those of the process: a second use would restore the values of the first.
+_one_at_a_time = new_lock()
 # The size that drawn inputs have in dynamic dimensions, unless shapes are given.
 _OPEN_SIZE = 2
 
@@ -109,8 +112,8 @@ def _random_values(
 def _verifying() -> Iterator[checks.Log]:
     """Verifies every run of the engine, of subgraphs of every size, and waits for functions."""
     values = {"use_ngraph": True, "ngraph_verify": 1, "ngraph_min_interval_us": 0}
-    before = {name: flags.get(name) for name in values}
-    with background_compile.compile_synchronously(), checks.collected() as log:
+    with _one_at_a_time, background_compile.compile_synchronously(), checks.collected() as log:
+        before = {name: flags.get(name) for name in values}
         try:
             for name, value in values.items():
                 flags.set(name, value)

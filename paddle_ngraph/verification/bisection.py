@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paddle_ngraph.conversion.registry import Role, find_converter
-from paddle_ngraph.errors import NgraphError, summarized
+from paddle_ngraph.errors import NgraphError, printable, summarized
 from paddle_ngraph.ir.graph import Graph, Op, is_gradient
 from paddle_ngraph.paddle_private.protocols import Tensor
 from paddle_ngraph.partitioning.analysis.block_view import (
@@ -63,6 +63,28 @@ def rerun_with_results(run: SubgraphRun) -> tuple[list[Difference], list[Tensor]
     if run.is_stochastic and stream != own_stream:
         found.append(random_difference())
     return found, engine
+
+
+def replayed(run: SubgraphRun) -> tuple[list[Difference], list[Tensor]]:
+    """As :func:`rerun_with_results`, of a run that others have recorded.
+
+    Raises:
+        NgraphError: The engine or Paddle cannot run it.
+    """
+    with signals.own_errors():
+        try:
+            return rerun_with_results(run)
+        except NgraphError:
+            raise
+        except Exception as error:  # of a kernel, whatever its type
+            raise NgraphError(f"Paddle cannot run the subgraph: {reason_of(error)}") from error
+
+
+def reason_of(error: Exception) -> str:
+    """The message of an error, without the hint and the operator that Paddle adds."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    kept = [line for line in lines if line and not line.startswith(("[Hint", "[operator"))]
+    return printable(kept[-1])[:500] if kept else type(error).__name__
 
 
 def random_difference() -> Difference:

@@ -16,7 +16,13 @@ from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 from paddle_ngraph.verification import reproducer
-from paddle_ngraph.verification.bisection import Located, in_order, locate, random_difference
+from paddle_ngraph.verification.bisection import (
+    Located,
+    in_order,
+    locate,
+    random_difference,
+    reason_of,
+)
 from paddle_ngraph.verification.comparison import Difference, SubgraphRun, compare
 from paddle_ngraph.verification.reproducer import Reproducer
 from paddle_ngraph.warning_codes import WarningCode, warn
@@ -145,8 +151,8 @@ def collected() -> Iterator[Log]:
     with _lock:
         before, log = log, Log()
         found = log
-    _subjects.clear()
     try:
+        _subjects.clear()
         yield found
     finally:
         with _lock:
@@ -171,16 +177,9 @@ def check_run(
             subject = _subjects.get_or_create(text, lambda: _Subject(Graph.from_string(text)))
             _check(subject, SubgraphRun(subject.graph, given, random, text), found, other_changes)
         except Exception as error:  # the user's run has succeeded, and goes on
-            reason = _reason(error)
+            reason = reason_of(error)
             with _lock:
                 log.unchecked[reason] = log.unchecked.get(reason, 0) + 1
-
-
-def _reason(error: Exception) -> str:
-    """The message of an error, without the hint and the operator that Paddle adds."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    kept = [line for line in lines if line and not line.startswith(("[Hint", "[operator"))]
-    return printable(kept[-1])[:500] if kept else type(error).__name__
 
 
 def _check(subject: _Subject, run: SubgraphRun, found: list[Tensor], other_changes: int) -> None:

@@ -117,8 +117,8 @@ class SubgraphRun:
             return
         with _core.GeneratorChange():
             now = _core.RandomState()
-            self.random.restore()
             try:
+                self.random.restore()
                 yield
             finally:
                 now.restore()

@@ -10,8 +10,10 @@ from __future__ import annotations
 import io
 import math
 import os
+import stat
 import struct
 import tempfile
+import tokenize
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,9 +26,14 @@ from numpy.lib import format as npy
 
 from paddle_ngraph import _core, flags, installation
 from paddle_ngraph.conversion import processor
-from paddle_ngraph.errors import NgraphError, printable
+from paddle_ngraph.conversion.registry import find_converter
+from paddle_ngraph.errors import NgraphError, printable, summarized
 from paddle_ngraph.ir.graph import BFLOAT16, Graph, TensorSpec
+from paddle_ngraph.paddle_private.names import dtype_of
 from paddle_ngraph.paddle_private.protocols import Tensor
+from paddle_ngraph.partitioning import fallback
+from paddle_ngraph.partitioning.analysis.block_view import dtype_name
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import DTYPES
 from paddle_ngraph.verification.comparison import SubgraphRun
 from paddle_ngraph.verification.evaluation import array_of, tensor_of
@@ -38,6 +45,9 @@ NUMPY_DTYPES = "bool int8 uint8 int16 uint16 int32 int64 float16 float32 float64
 MAX_BYTES = 1 << 28
 _MAX_HEADER_BYTES = 1 << 12
 _MAX_ARRAYS = 1 << 14
+# Bytes of the directory of an archive, which zipfile reads as a whole, with an object per entry.
+_MAX_DIRECTORY_BYTES = 1 << 22
+_END_OF_DIRECTORY = struct.Struct("<4s4H2LH")
 # Inputs of at most this many elements that are read by value are stored even without data: shapes
 # and axes, which the function depends on.
 _MAX_VALUE_ELEMENTS = 1024
@@ -147,6 +157,8 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None
         )
     target = Path(path)
     try:
+        if target.exists() and not target.is_file():  # os.replace would remove a device
+            raise NgraphError(f"{path} is no file to replace")
         handle, name = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
         try:
             with open(handle, "wb") as file:
@@ -176,6 +188,8 @@ def load(path: str | os.PathLike[str], seed: int = 0) -> Reproducer:
 
 def _reading(path: str | os.PathLike[str], read: Callable[[_Arrays], T]) -> T:
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a device has no end, a pipe waits
+            raise NgraphError(f"{path} is no regular file")
         with open(path, "rb") as file:
             return read(_Arrays(file))
     except OSError as error:
@@ -207,6 +221,7 @@ class _Unfit(Exception):
 _UNREADABLE = (
     *(_Unfit, zipfile.BadZipFile, struct.error, EOFError, ValueError, RuntimeError),
     *(OverflowError, MemoryError, KeyError, IndexError, SyntaxError, TypeError),
+    tokenize.TokenError,
 )
 
 
@@ -217,6 +232,7 @@ class _Arrays:
         size = os.fstat(file.fileno()).st_size
         if size > 2 * MAX_BYTES:
             raise _Unfit(f"it has more than {2 * MAX_BYTES >> 20} MB")
+        _require_small_directory(file, size)
         self._zip = zipfile.ZipFile(file)
         infos = self._zip.infolist()
         if len(infos) > _MAX_ARRAYS or sum(info.file_size for info in infos) > size:
@@ -259,6 +275,25 @@ class _Arrays:
         return self.read(name, "uint8").tobytes().decode()
 
 
+def _require_small_directory(file: Any, size: int) -> None:
+    """Checks the end of an archive, whose directory may list millions of arrays without data.
+
+    Files of at most 512 MB need none of the forms that zipfile also reads: a comment, or ZIP64.
+    """
+    length, locator = _END_OF_DIRECTORY.size, 20
+    file.seek(max(0, size - length - locator))
+    last = file.read(length + locator)
+    if len(last) < length:
+        raise _Unfit("it is truncated")
+    magic, *_, directory, start, comment = _END_OF_DIRECTORY.unpack(last[-length:])
+    is_plain = magic == b"PK\5\6" and not comment and not last.startswith(b"PK\6\7")
+    if not is_plain or start + directory + length != size:
+        raise _Unfit("its end is no directory of an archive")
+    if directory > _MAX_DIRECTORY_BYTES:
+        raise _Unfit("it lists too many arrays")
+    file.seek(0)
+
+
 def _reproducer(arrays: _Arrays, seed: int) -> Reproducer:
     found = arrays.read("format", "int64").reshape(-1).tolist()
     if found != [FORMAT]:
@@ -281,10 +316,27 @@ def _reproducer(arrays: _Arrays, seed: int) -> Reproducer:
         printable(name.removeprefix("result ")): arrays.read(name, NUMPY_DTYPES)
         for name in arrays.names("result ")
     }
+    _require_operators(graph, given)
     precision = arrays.text("precision")
     if precision not in ("f32", "bf16", "f16"):
         raise _Unfit("its precision is unknown")
     return Reproducer(SubgraphRun(graph, given, random, text), versions, precision, results)
+
+
+def _require_operators(graph: Graph, given: Sequence[Tensor]) -> None:
+    """Checks that the engine converts all operators, and that Paddle accepts their operands.
+
+    Paddle has other operators that write files and print, or take addresses, and kernels that rely
+    on the checks of shape inference.
+    """
+    for op in graph.all_ops():
+        if not op.blocks and find_converter(op.type) is None:
+            raise _Unfit(f"the engine has no converter for {printable(op.type)}")
+    with signals.own_errors():
+        try:
+            fallback.program_of(graph, [dtype_name(dtype_of(t)) for t in given], as_declared=False)
+        except Exception as error:
+            raise _Unfit(f"Paddle rejects its operators: {summarized(str(error))}") from error
 
 
 def _require_sizes(arrays: _Arrays, specs: Sequence[TensorSpec]) -> None:

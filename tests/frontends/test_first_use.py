@@ -15,6 +15,7 @@ from typing import Any
 import paddle
 import pytest
 
+import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.frontends.executor import calls_in_flight
 from paddle_ngraph.frontends.to_static import hook as to_static_hook
@@ -514,3 +515,7 @@ def is_blocked(thread: threading.Thread) -> bool:
     """Whether the thread has reached its last call."""
     frame = sys._current_frames()[thread.ident or 0]
     return frame.f_code.co_name == "call"
+
+
+def test_names_that_are_imported_later_are_listed() -> None:
+    assert set(paddle_ngraph.__all__) <= set(dir(paddle_ngraph))

@@ -6,7 +6,9 @@ import errno
 import io
 import os
 import random
+import struct
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ import pytest
 
 from paddle_ngraph import NgraphError
 from paddle_ngraph.__main__ import main
+from paddle_ngraph.ir.graph import FallbackForm, Op
 from paddle_ngraph.verification import bisection, checks, reproducer
+from paddle_ngraph.verification.comparison import SubgraphRun
 from tests.programs import Program, floats
 from tests.verification.planted import negated, planted
 from tests.verification.test_checks import losses, training, verified
@@ -212,3 +216,101 @@ def test_bfloat16_is_saved_bit_by_bit(tmp_path: Path) -> None:
     found.save(tmp_path / "bfloat16.npz")
     again = reproducer.load(tmp_path / "bfloat16.npz")
     assert np.array_equal(np.array(again.run.given[0]), np.array(found.run.given[0]))
+
+
+def _archive(directory: int) -> bytes:
+    """The directory of an archive with entries of no data, without the entries themselves."""
+    fields = (20, 3, 20, *(0,) * 8, 1, *(0,) * 6)
+    entries = (struct.pack("<4s4B4HL2L5H2L", b"PK\1\2", *fields) + b"a") * (directory // 47)
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0, 0, len(entries), 0, 0)
+    return entries + end
+
+
+def test_a_directory_of_millions_of_arrays_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "many.npz"
+    file.write_bytes(_archive(5 << 20))
+    monkeypatch.setattr(zipfile, "ZipFile", pytest.fail)
+    with pytest.raises(NgraphError, match="it lists too many arrays"):
+        reproducer.load(file)
+    # zipfile prefers a ZIP64 directory, of which the plain one says nothing.
+    contents = bytearray(_archive(47 * 3))
+    contents[-42:-38] = b"PK\6\7"
+    file.write_bytes(contents)
+    with pytest.raises(NgraphError, match="its end is no directory"):
+        reproducer.load(file)
+
+
+@pytest.mark.parametrize("header", ["{'descr': ('<f4', ", "((((", "'''", "-" * 3000, "\x1b[31m"])
+def test_a_header_that_is_no_header(tmp_path: Path, header: str) -> None:
+    file, text = tmp_path / "header.npz", header.encode() + b"\n"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("format.npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text)
+    with pytest.raises(NgraphError, match="or is damaged") as error:
+        reproducer.load(file)
+    assert "\x1b" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_only_regular_files_are_read_and_replaced(mismatch: Any, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / kind
+    path.mkdir() if kind == "folder" else os.mkfifo(path)
+    state = os.stat(path)
+    for use in (reproducer.load, mismatch.save):
+        with pytest.raises(NgraphError, match="is no "):
+            use(path)
+    assert os.stat(path).st_ino == state.st_ino
+
+
+def _with_operator(mismatch: Any, file: Path, type: str, **attrs: Any) -> None:
+    """Saves the run with an operator that reads its first input, and that nobody has checked."""
+    run = mismatch.run
+    graph, (source, *_) = run.graph, run.graph.inputs
+    result = replace(source, id=1 + max(spec.id for spec in graph.all_specs()))
+    form = FallbackForm(results={"out": (result,)})
+    name = "in" if type == "pd_op.print" else "x"
+    op = Op(type, 99, {name: (source,)}, {"out": (result,)}, attrs, form=form)
+    forged = replace(graph, ops=[*graph.ops, op], outputs=[*graph.outputs, result])
+    other = replace(mismatch, run=SubgraphRun(forged, run.given, run.random))
+    other.save(file)
+
+
+def test_operators_that_no_reproducer_has_do_not_run(
+    mismatch: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "print.npz"
+    flags = {f"print_tensor_{name}": True for name in ("name", "type", "shape", "layout", "lod")}
+    texts = {"message": "\x1b[31m", "print_phase": "FORWARD", "is_forward": True}
+    _with_operator(mismatch, file, "pd_op.print", first_n=-1, summarize=3, **flags, **texts)
+    assert main(["replay", str(file)]) == 2
+    captured = capfd.readouterr()
+    assert "no converter for pd_op.print" in captured.err
+    assert "\x1b" not in captured.out + captured.err
+
+
+def test_operators_that_paddle_rejects_do_not_run(mismatch: Any, tmp_path: Path) -> None:
+    _with_operator(mismatch, tmp_path / "wrong.npz", "pd_op.matmul")
+    with pytest.raises(NgraphError, match="Paddle rejects its operators"):
+        reproducer.load(tmp_path / "wrong.npz")
+
+
+@pytest.mark.parametrize("command", ["replay", "bisect"])
+def test_inputs_that_a_kernel_rejects_are_one_sentence(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build() -> Any:
+        rows = paddle.static.data("rows", [5], "int64")
+        table = paddle.static.data("table", [7, 3])
+        return paddle.nn.functional.gelu(paddle.gather(table, rows))
+
+    with planted("pd_op.gelu", negated), verified(), pytest.warns(UserWarning, match="gelu"):
+        Program(build).run(rows=np.arange(5), table=floats(7, 3))
+        file = tmp_path / "wrong.npz"
+        checks.log.mismatches[0].save(file)
+    graph = reproducer.load(file).run.graph
+    (index,) = [n for n, spec in enumerate(graph.inputs) if spec.dtype == "int64"]
+    _with(file, f"input {index}", np.full(5, 10**12))
+    assert main([command, str(file)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "Paddle cannot run the subgraph: OutOfRangeError" in line

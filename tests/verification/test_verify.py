@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,33 @@ def test_inputs_that_paddle_cannot_run(tmp_path: Path, capsys: pytest.CaptureFix
     assert "Paddle itself cannot run the model with these inputs" in capsys.readouterr().err
     assert main(["verify", path, "--shapes", "z=3"]) == 2
     assert "z is no input of the model; these are: x, y" in capsys.readouterr().err
+
+
+def test_uses_in_two_threads_leave_flags_as_they_were() -> None:
+    names = ("use_ngraph", "ngraph_verify", "ngraph_min_interval_us")
+    before = [flags.get(name) for name in names]
+    has_entered, has_ended = threading.Event(), threading.Event()
+    reports = []
+
+    def second(x: Any) -> Any:
+        has_entered.set()
+        has_ended.wait()
+        return x
+
+    def verify_second() -> None:
+        reports.append(paddle_ngraph.verify(second, floats(2)))
+
+    other = threading.Thread(target=verify_second)
+
+    def first(x: Any) -> Any:
+        if not other.ident:
+            other.start()
+            has_entered.wait(0.3)  # the other use begins now, unless it waits for the end of this
+        return x
+
+    with dynamic_mode():
+        paddle_ngraph.verify(first, floats(2))
+        has_ended.set()
+        other.join()
+    assert len(reports) == 1
+    assert [flags.get(name) for name in names] == before
