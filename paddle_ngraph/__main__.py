@@ -260,7 +260,7 @@ def _parser() -> argparse.ArgumentParser:
         help="any, avx2, avx512, or native: this processor (default: %(default)s)",
     )
     codegen.add_argument(
-        "--seed", type=int, default=0, help="of the random numbers (default: %(default)s)"
+        "--seed", type=_seed, default=0, help="of the random numbers (default: %(default)s)"
     )
     codegen.add_argument(
         "--wide-integers",
@@ -349,6 +349,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _seed(text: str) -> int:
+    """A seed of NumPy's generators, which negative numbers are not."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is no number of at least 0")
+    return int(text)
+
+
 def _add_verification(commands: Any) -> None:
     verify = commands.add_parser(
         "verify",
@@ -368,7 +375,7 @@ def _add_verification(commands: Any) -> None:
     verify.add_argument(
         "--inputs", metavar="FILE", help="an .npz file of the inputs by name (default: random)"
     )
-    verify.add_argument("--seed", type=int, default=0, help="for random inputs")
+    verify.add_argument("--seed", type=_seed, default=0, help="for random inputs")
     _add_reproducer(verify, "save a reproducer of the first wrong subgraph")
     verify.set_defaults(command=_verify)
 
@@ -376,7 +383,7 @@ def _add_verification(commands: Any) -> None:
         "replay", help="run the subgraph of a reproducer again", description=_replay.__doc__
     )
     replay.add_argument("file", help="the reproducer")
-    replay.add_argument("--seed", type=int, default=0, help="for a reproducer of shapes only")
+    replay.add_argument("--seed", type=_seed, default=0, help="for a reproducer of shapes only")
     replay.add_argument(
         "--save-intermediates",
         metavar="FILE",
@@ -390,7 +397,7 @@ def _add_verification(commands: Any) -> None:
         description=_bisect.__doc__,
     )
     bisect.add_argument("file", help="the reproducer")
-    bisect.add_argument("--seed", type=int, default=0, help="for a reproducer of shapes only")
+    bisect.add_argument("--seed", type=_seed, default=0, help="for a reproducer of shapes only")
     _add_reproducer(bisect, "save a reproducer of these operators only")
     bisect.set_defaults(command=_bisect)
 

@@ -21,6 +21,7 @@ from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.verification import checks
+from paddle_ngraph.verification.bisection import reason_of
 
 # Calls of a function that is compiled here: the first one runs by Paddle, the second compiles.
 _CALLS = 3
@@ -90,7 +91,7 @@ def verify_model(
             signals.raise_if_from_outside(error)
             raise NgraphError(
                 f"Paddle itself cannot run the model with these inputs "
-                f"({saved_model.last_line(error)}): give others by --shapes or --inputs"
+                f"({reason_of(error)}): give others by --shapes or --inputs"
             ) from error
     with _verifying() as log:
         run()

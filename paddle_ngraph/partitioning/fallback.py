@@ -79,12 +79,25 @@ def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
                 graph = Graph.from_string(text)
                 require_kernels(graph)
                 if _name(text) not in _recorded_graphs:
-                    program_of(graph, dtypes, as_declared=False)
+                    check_operators(graph, dtypes)
                 program = FallbackProgram(graph, dtypes)
             except Exception as error:
                 raise NgraphError(f"Paddle cannot run the interval either: {error}") from error
     program.run(inputs, states, outputs)
     _release(text, dtypes, program)
+
+
+def check_operators(graph: Graph, dtypes: Sequence[str | None]) -> None:
+    """Has Paddle check the operators of a graph from a file.
+
+    Shape inference reads attributes without a check of their kinds, and would crash. So operators
+    are constructed as declared first, which checks kinds and numbers of operands.
+
+    Raises:
+        Exception: Any error of Paddle.
+    """
+    program_of(graph, dtypes)
+    program_of(graph, dtypes, as_declared=False)
 
 
 def require_kernels(graph: Graph) -> None:

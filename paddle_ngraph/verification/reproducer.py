@@ -334,7 +334,7 @@ def _require_operators(graph: Graph, given: Sequence[Tensor]) -> None:
             raise _Unfit(f"the engine has no converter for {printable(op.type)}")
     with signals.own_errors():
         try:
-            fallback.program_of(graph, [dtype_name(dtype_of(t)) for t in given], as_declared=False)
+            fallback.check_operators(graph, [dtype_name(dtype_of(each)) for each in given])
         except Exception as error:
             raise _Unfit(f"Paddle rejects its operators: {summarized(str(error))}") from error
 

@@ -289,8 +289,19 @@ def test_operators_that_no_reproducer_has_do_not_run(
     assert "\x1b" not in captured.out + captured.err
 
 
-def test_operators_that_paddle_rejects_do_not_run(mismatch: Any, tmp_path: Path) -> None:
-    _with_operator(mismatch, tmp_path / "wrong.npz", "pd_op.matmul")
+@pytest.mark.parametrize(
+    ("type", "attrs"),
+    [
+        ("pd_op.matmul", {}),
+        ("pd_op.gelu", {"approximate": [[1], [2]]}),  # Paddle's shape inference reads a bool there
+        ("pd_op.gelu", {"approximate": "text"}),
+        ("pd_op.gelu", {}),
+    ],
+)
+def test_operators_that_paddle_rejects_do_not_run(
+    mismatch: Any, tmp_path: Path, type: str, attrs: dict[str, Any]
+) -> None:
+    _with_operator(mismatch, tmp_path / "wrong.npz", type, **attrs)
     with pytest.raises(NgraphError, match="Paddle rejects its operators"):
         reproducer.load(tmp_path / "wrong.npz")
 

@@ -118,7 +118,12 @@ def test_inputs_that_paddle_cannot_run(tmp_path: Path, capsys: pytest.CaptureFix
     path = saved(tmp_path)
     np.savez(tmp_path / "inputs.npz", x=INPUTS[0] + 7, y=INPUTS[1])
     assert main(["verify", path, "--inputs", str(tmp_path / "inputs.npz")]) == 2
-    assert "Paddle itself cannot run the model with these inputs" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "Paddle itself cannot run the model with these inputs" in message
+    assert "but got " in message  # Paddle's sentence, not the operator that it appends
+    with pytest.raises(SystemExit):
+        main(["verify", path, "--seed", "-1"])
+    assert "-1 is no number of at least 0" in capsys.readouterr().err
     assert main(["verify", path, "--shapes", "z=3"]) == 2
     assert "z is no input of the model; these are: x, y" in capsys.readouterr().err
 
