@@ -57,8 +57,8 @@ class Program:
 
     def run_as_is(self, **feed: np.ndarray) -> list[np.ndarray]:
         """Runs the program once, with the flag unchanged."""
-        with paddle.static.scope_guard(self.scope):
-            return self.executor.run(self.main, feed=feed, fetch_list=self.fetches)
+        # As an argument: `scope_guard` switches the scope of all threads.
+        return self.executor.run(self.main, feed=feed, fetch_list=self.fetches, scope=self.scope)
 
     def both(self, **feed: np.ndarray) -> list[np.ndarray]:
         """Runs by Paddle and by the engine; asserts that the engine ran and the results agree."""

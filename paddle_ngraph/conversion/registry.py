@@ -289,7 +289,11 @@ def all_converters() -> Mapping[str, Converter]:
 def foreign_types() -> set[str]:
     """The operators whose converters come from outside this package."""
     ours = __package__.partition(".")[0] + "."
-    return {t for t, entry in _converters.items() if not entry.function.__module__.startswith(ours)}
+    return {t for t, entry in _converters.items() if not _module_of(entry).startswith(ours)}
+
+
+def _module_of(entry: Converter) -> str:
+    return entry.function.__module__ or ""  # none for code that exec() runs
 
 
 _loaded = False
@@ -315,7 +319,7 @@ def load_converters() -> None:
 def _unload_partial_imports(package: str) -> None:
     """Drops converters of modules whose import was interrupted: a new import registers them."""
     for type, entry in list(_converters.items()):
-        module = entry.function.__module__
+        module = _module_of(entry)
         if module.startswith(package + ".") and module not in sys.modules:
             del _converters[type]
 

@@ -55,4 +55,8 @@ def _lines(program: Any) -> Iterator[str]:
 
 
 def _attributes(op: Operation) -> list[tuple[str, str]]:
-    return [(name, repr(each)) for name, each in sorted(op.attrs().items()) if name not in _IGNORED]
+    try:
+        attributes = op.attrs()
+    except NotImplementedError:  # complex numbers, which Paddle only prints
+        return [("printed", str(op))]
+    return [(name, repr(each)) for name, each in sorted(attributes.items()) if name not in _IGNORED]
