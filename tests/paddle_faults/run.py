@@ -13,7 +13,7 @@ from pathlib import Path
 import paddle  # noqa: F401 - before the forks
 
 FOLDER = Path(__file__).parent
-HELPERS = {"__init__", "endings", "run", "test_faults"}
+HELPERS = {"__init__", "endings", "run", "saved_program", "test_faults"}
 
 
 def names() -> list[str]:
