@@ -65,7 +65,7 @@ class StatelessProgram:
         self.is_whole = whole is not None
         self._whole = whole
         none: AbstractContextManager[Any] = nullcontext()
-        self._contexts = [*contexts, none, none, none][:3]
+        self._contexts = [*contexts, *[none] * (3 - len(contexts))]
         self._graph_options = graph_options
         self._attributes = attribute_map(
             {
