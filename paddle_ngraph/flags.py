@@ -73,6 +73,12 @@ def get(name: str) -> Any:
     return flag_values()[FLAGS[name].key]
 
 
+def values() -> tuple[Any, ...]:
+    """Returns the values of all flags, in the order of ``FLAGS``."""
+    table = flag_values()
+    return tuple(table[flag.key] for flag in FLAGS.values())
+
+
 def settings() -> PolicySettings:
     """Returns the ``PolicySettings`` of the process, with the current values of all flags."""
     return replace(SETTINGS, **{flag.setting: get(name) for name, flag in FLAGS.items()})

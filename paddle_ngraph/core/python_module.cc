@@ -760,6 +760,13 @@ PYBIND11_MODULE(_core, module) {
              py::arg("float32"),
              "The contents of a large float32 tensor of a predictor; None for other tensors.");
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
+  module.def(
+      "program_digest",
+      [](const pir::Program& program) {
+        const Digest digest = program_digest(program);
+        return py::bytes(reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size());
+      },
+      py::arg("program"), "Equal for programs of equal contents, in one process.");
   py::class_<ProgramState>(module, "ProgramState", "A program as it was.")
       .def(py::init<const pir::Program&>(), py::arg("program"))
       .def("matches", &ProgramState::matches, py::arg("program"),
