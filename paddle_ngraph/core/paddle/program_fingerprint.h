@@ -17,9 +17,9 @@ namespace paddle_ngraph {
 uint64_t program_fingerprint(const pir::Program& program);
 
 // A digest of the contents of a program: equal for programs with equal operators, attributes and
-// types, whose operands come from the corresponding operators; so for a copy, and for a program that
-// was loaded again. Valid in one process: types and attributes are identified by their addresses,
-// which Paddle's context never frees.
+// types, whose operands come from the corresponding operators; so for a copy, and for a program
+// that was loaded again. Valid in one process: types and attributes are identified by their
+// addresses, which Paddle's context never frees.
 Digest program_digest(const pir::Program& program);
 
 // A snapshot of a program, compared with the program before each run: its operators, and all inputs
