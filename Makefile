@@ -96,10 +96,10 @@ kills: $(VENV)/.built  ## Kill and stop ranks of a job at random, and compare it
 interruptions: $(VENV)/.built  ## Interrupt runs that create programs, in random ways (COUNT=, SEED=); repeats none that passed.
 	$(RUN) -m tests.random_interrupts --count $(COUNT) --seed $(SEED)
 
-models: $(VENV)/.built  ## Run whole models, natively and through nGraph; write docs/models.md.
-	$(RUN) -m tests.models --output docs/models.md
+models: $(VENV)/.built  ## Run whole models, natively and through nGraph; write docs/development/models.md.
+	$(RUN) -m tests.models --output docs/development/models.md
 
-style: $(VENV)/.built  ## Check style, types, names (docs/glossary.md) and the order of the stages.
+style: $(VENV)/.built  ## Check style, types, names (docs/reference/glossary.md) and the order of the stages.
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 	$(BIN)/python -m tools.words
 	@$(BIN)/clang-format --dry-run --Werror $(CPP)
@@ -114,11 +114,11 @@ bench: $(VENV)/.built  ## Measure inference, training and overhead against other
 packed: $(VENV)/.built  ## Measure the packed recurrent layers against Paddle's and PyTorch's.
 	$(RUN) benchmarks/mkl_packed.py
 
-docs: $(VENV)/.built  ## Write docs/operators.md, docs/caches.md, docs/patches.md and docs/warnings.md from the code.
-	$(RUN) -m paddle_ngraph operators > docs/operators.md
-	$(RUN) -m tools.caches > docs/caches.md
-	$(RUN) -m tools.patches > docs/patches.md
-	$(RUN) -m tools.warning_table > docs/warnings.md
+docs: $(VENV)/.built  ## Write the tables of docs/reference from the code.
+	$(RUN) -m paddle_ngraph operators > docs/reference/operators.md
+	$(RUN) -m tools.caches > docs/reference/caches.md
+	$(RUN) -m tools.patches > docs/reference/patches.md
+	$(RUN) -m tools.warning_table > docs/reference/warnings.md
 
 build-times:  ## Show what took the compiler longest.
 	@awk 'NR > 1 { printf "%6.1f s  %s\n", ($$2 - $$1) / 1000, $$4 }' build/core/.ninja_log | sort -rn | head -40
@@ -161,7 +161,7 @@ lock:  ## Pin what build.txt, develop.txt and wheels.txt need, for every Python;
 	$(LOCK) requirements/wheels.txt -o requirements/wheels_locked.txt
 
 .PHONY: wheel
-wheel:  ## Build the source distribution and a wheel for each Python found (OPTIONS="--python 3.11"); see docs/building.md.
+wheel:  ## Build the source distribution and a wheel for each Python found (OPTIONS="--python 3.11"); see docs/development/building.md.
 	$(PYTHON) -m tools.wheels $(OPTIONS)
 
 .PHONY: test-wheel
@@ -173,7 +173,7 @@ canary:  ## Try other releases, the newest by default (PADDLE=, OPENVINO=); writ
 	$(PYTHON) -m tools.canary $(PADDLE:%=--paddle %) $(OPENVINO:%=--openvino %) $(TESTS:%=--tests %)
 
 .PHONY: tiers coverage
-tiers: $(VENV)/.built  ## Measure which faults make test and make test-all find; write docs/testing.md (3 hours).
+tiers: $(VENV)/.built  ## Measure which faults make test and make test-all find; write docs/development/testing.md (3 hours).
 	$(RUN) -m tools.tiers $(OPTIONS)
 
 coverage: $(VENV)/.built  ## Show which lines of Python and C++ make test runs, with a build of its own.

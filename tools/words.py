@@ -1,8 +1,8 @@
 """``python -m tools.words``: checks names against the glossary. ``--count`` measures prose.
 
-Reports, in Python and C++, the identifiers and file names that docs/glossary.md retires, and
-docstrings that begin with a pronoun. Each line of the output names a location, the retired word and
-its replacement; the output of one run is an allow list for later ones (``--allow FILE``).
+Reports, in Python and C++, the identifiers and file names that docs/reference/glossary.md retires,
+and docstrings that begin with a pronoun. Each line of the output names a location, the retired word
+and its replacement; the output of one run is an allow list for later ones (``--allow FILE``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tools.renames.cpp_tokens import cpp_pieces
 from tools.renames.tokens import CPP, PYTHON
 
 ROOT = Path(__file__).resolve().parents[1]
-GLOSSARY = ROOT / "docs" / "glossary.md"
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 
 # `old`, or `old` → new, in the last column of a table of the glossary.
 RETIRED = re.compile(r"`([^`]+)`(?: → ([^,|]+))?")

@@ -270,7 +270,7 @@ def test_every_reason_of_subgraphs_is_tested():
 
 
 def test_the_page_lists_the_reasons():
-    page = (ROOT / "docs" / "using.md").read_text()
+    page = (ROOT / "docs" / "operations" / "what_ran.md").read_text()
     rows = [
         f"| `{each.name}` | {each.outcome} | {'subgraph' if each.is_of_subgraph else 'whole'} | "
         f"{each.sentence} |"
