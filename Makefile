@@ -119,12 +119,13 @@ docs: $(VENV)/.built  ## Write the tables of docs/reference from the code.
 	$(RUN) -m tools.caches > docs/reference/caches.md
 	$(RUN) -m tools.patches > docs/reference/patches.md
 	$(RUN) -m tools.warning_table > docs/reference/warnings.md
+	$(RUN) -m tools.reference
 
 build-times:  ## Show what took the compiler longest.
 	@awk 'NR > 1 { printf "%6.1f s  %s\n", ($$2 - $$1) / 1000, $$4 }' build/core/.ninja_log | sort -rn | head -40
 
 clean:  ## Remove the environment and everything built.
-	rm -rf $(VENV) $(VENV)-paddleocr build dist *.egg-info paddle_ngraph/_core.so paddle_ngraph/mkl_packed/_mkl.so \
+	rm -rf $(VENV) $(VENV)-paddleocr $(VENV)-site build dist *.egg-info paddle_ngraph/_core.so paddle_ngraph/mkl_packed/_mkl.so \
 		paddle_ngraph/_build_info.py
 
 # First what the core is compiled against, so that the build uses exactly that. An environment of
@@ -155,10 +156,22 @@ $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 LOCK = build/lock/bin/uv pip compile --universal --python-version 3.9 --generate-hashes --no-annotate \
 	--custom-compile-command 'make lock' --quiet $(OPTIONS)
 .PHONY: lock
-lock:  ## Pin what build.txt, develop.txt and wheels.txt need, for every Python; OPTIONS=--upgrade: newer releases.
+lock:  ## Pin what build.txt, develop.txt, wheels.txt and site.txt need, for every Python; OPTIONS=--upgrade: newer releases.
 	$(PYTHON) -m venv build/lock && build/lock/bin/python -m pip install --quiet uv==0.13.9
 	$(LOCK) requirements/build.txt requirements/develop.txt -o requirements/locked.txt
 	$(LOCK) requirements/wheels.txt -o requirements/wheels_locked.txt
+	$(subst --python-version 3.9,--python-version 3.11,$(LOCK)) requirements/site.txt -o requirements/site_locked.txt
+
+.PHONY: site
+site: $(VENV)-site/.installed  ## Build the documentation site into build/site; warnings and broken links are errors.
+	$(VENV)-site/bin/python -m sphinx --quiet --fail-on-warning --keep-going --nitpicky -d build/site_state docs build/site
+	$(PYTHON) -m tools.site_links build/site
+
+$(VENV)-site/.installed: requirements/site_locked.txt
+	@$(STEP) "Making the environment $(VENV)-site" $(PYTHON) -m venv --clear $(VENV)-site
+	@$(STEP) "Installing Sphinx" $(VENV)-site/bin/python -m pip --disable-pip-version-check install \
+		--require-hashes -r requirements/site_locked.txt
+	@touch $@
 
 .PHONY: wheel
 wheel:  ## Build the source distribution and a wheel for each Python found (OPTIONS="--python 3.11"); see docs/development/building.md.

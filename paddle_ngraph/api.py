@@ -206,7 +206,7 @@ def transpile(program: Any, fetch_list: Any = None) -> Any:
     are those of ``program``::
 
         program, [loss] = paddle_ngraph.transpile(main_program, fetch_list=[loss])
-        executor.run(program, feed=..., fetch_list=[loss])
+        executor.run(program, feed=feed, fetch_list=[loss])
 
     A subgraph runs as a whole, so an inference model saved from a transpiled training program would
     go on training: transpile the program without its optimizer for that. A program created from a
@@ -265,7 +265,7 @@ def optimize_memory(
     others. Its feeds are those of ``program``, and its results by Paddle are bitwise equal::
 
         program, [loss] = paddle_ngraph.optimize_memory(main_program, fetch_list=[loss])
-        executor.run(program, feed=..., fetch_list=[loss])
+        executor.run(program, feed=feed, fetch_list=[loss])
 
     Its operators run one by one, in their new order and in one thread, wherever paddle_ngraph is
     imported: with the engine off, and with the engine on.
@@ -358,7 +358,7 @@ def distribute(
         made = paddle_ngraph.distribute(main_program, 2, [loss])
         executor.run(startup_program)
         executor.run(made.startup)  # all ranks continue with the variables of rank 0
-        executor.run(made.program, feed=..., fetch_list=made.fetches)
+        executor.run(made.program, feed=feed, fetch_list=made.fetches)
 
     Args:
         program: A static program with an optimizer, PIR or ProgramDesc, which is not modified.
@@ -465,7 +465,7 @@ def execution_plan(
         plan = paddle_ngraph.execution_plan(program, ["CPU:0", "CPU:1"], [loss])
         plan.place("linear_0.*", "CPU:1")
         print(plan)  # operators, intervals, devices, copies
-        executor.run(plan.program, feed=..., fetch_list=plan.fetches)
+        executor.run(plan.program, feed=feed, fetch_list=plan.fetches)
 
     Rules in order of precedence: ``place()`` of the plan; :func:`device` while the program was
     built; the default devices. The planned program is an ordinary program, like a result of
@@ -542,7 +542,7 @@ def data_parallel(program: Any, places: int, fetch_list: Any = None) -> DataPara
     mean over its samples::
 
         made = paddle_ngraph.data_parallel(main_program, 2, [loss])
-        executor.run(made.program, feed=..., fetch_list=made.fetches)
+        executor.run(made.program, feed=feed, fetch_list=made.fetches)
 
     Feeds with a dynamic first dimension are split; all slices get the other feeds. Results with a
     dynamic first dimension are concatenated, others are means over the slices. Dropout samples
@@ -762,7 +762,7 @@ def verify(target: Any, inputs: Any, fetch_list: Sequence[Any] | None = None) ->
 
     Example::
 
-        report = paddle_ngraph.verify(program, {"x": x}, fetch_list=[loss])
+        report = paddle_ngraph.verify(program, feed, fetch_list=[loss])
         print(report)
         for mismatch in report.mismatches:
             print(mismatch.save("wrong.npz"))
