@@ -60,7 +60,7 @@ def test_a_docstring_becomes_markdown() -> None:
 
     known = {"enable": "enable"}.get
     assert docstrings.markdown(owner, known) == [
-        "Does it; see [`enable`](#enable), `x` and [guides/scaling.md](../guides/scaling.md):",
+        "Does it; see [`enable`](#enable), `x` and [scaling](../guides/scaling.md):",
         "```python given program\nrun(x)\n```",
         "Then more.",
         "- `a, b`: Of two lines, of `c`.\n- `*d`: Others.",

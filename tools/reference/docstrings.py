@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 _SECTION = re.compile(r"(Args|Returns|Raises|Attributes|Example):(:?)$")
 _ROLE = re.compile(r":\w+:`~?([\w.]+)`")
 _ENTRY = re.compile(r"(\*{0,2}\w[\w.]*(?:, \*{0,2}\w+)*): (.*)", re.DOTALL)
-_PAGE = re.compile(r"\bdocs/(\w+/\w+\.md)")
+_PAGE = re.compile(r"\bdocs/(\w+)/(\w+)\.md")
 # Examples that need other processes; all others run in a process with a program.
 _NEEDS_RANKS = re.compile(r"distributed\.|_ngraph\.distribute\(")
 
@@ -47,7 +47,7 @@ def inline(text: str, known: Callable[[str], str | None]) -> str:
         name = f"`{found[1]}`"
         return f"[{name}](#{anchor})" if anchor else name
 
-    text = _PAGE.sub(r"[\1](../\1)", text)
+    text = _PAGE.sub(lambda page: f"[{page[2].replace('_', ' ')}](../{page[1]}/{page[2]}.md)", text)
     return re.sub(r"``([^`]+)``", r"`\1`", _ROLE.sub(link, text))
 
 
