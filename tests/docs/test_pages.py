@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import flags
-from tests.docs.blocks import ROOT
+from paddle_ngraph import __main__, flags
+from tests.docs.blocks import ROOT, pages
 from tools import site_links
 from tools.reference import docstrings
 from tools.reference.pages import FLAG_DETAILS, PAGES, TOPICS
@@ -110,3 +110,46 @@ def test_a_broken_link_of_the_site_is_found(tmp_path: Path) -> None:
         "b.html: a.png",
         "b.html: c.html",
     ]
+
+
+def inline_codes() -> list[tuple[str, str]]:
+    """The page and the text of each inline code; lines of one paragraph are joined."""
+    found = []
+    for page in pages():
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        codes = re.findall(r"`([^`]+)`", text)
+        found += [(page.relative_to(ROOT).as_posix(), " ".join(code.split())) for code in codes]
+    return found
+
+
+def test_inline_commands_name_existing_commands_and_options() -> None:
+    (commands,) = __main__._parser()._subparsers._group_actions
+    makefile = (ROOT / "Makefile").read_text()
+    wrong = []
+    for page, code in inline_codes():
+        words = code.split()
+        if words[:3] == ["python", "-m", "paddle_ngraph"] and words[3:4] not in ([], ["COMMAND"]):
+            command = commands.choices.get(words[3])
+            options = {word.partition("=")[0] for word in words if word.startswith("--")}
+            is_known = command and options <= command._option_string_actions.keys()
+            wrong += [] if is_known else [f"{page}: {code}"]
+        if words[:1] == ["make"] and re.fullmatch(r"[a-z-]+", words[1] if words[1:] else ""):
+            is_target = re.search(rf"^(.* )?{words[1]}( .*)?:", makefile, re.MULTILINE)
+            wrong += [] if is_target else [f"{page}: {code}"]
+    assert not wrong
+
+
+def test_inline_code_names_existing_flags_and_functions() -> None:
+    known = {flag.key for flag in flags.FLAGS.values()}
+    wrong = []
+    for page, code in inline_codes():
+        if page == "docs/reference/glossary.md":
+            continue  # retired names
+        named = set(re.findall(r"FLAGS_(?:use_ngraph|ngraph_\w*[a-z]|\w*mkl_packed\w*)\b", code))
+        wrong += [f"{page}: {name}" for name in named - known]
+        for path in re.findall(r"\bpaddle_ngraph((?:\.\w+)+)\(", code):
+            owner: object = paddle_ngraph
+            for name in path[1:].split("."):
+                owner = getattr(owner, name, None)
+            wrong += [f"{page}: paddle_ngraph{path}"] if owner is None else []
+    assert not wrong
