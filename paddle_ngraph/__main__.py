@@ -276,7 +276,7 @@ def _parser() -> argparse.ArgumentParser:
         help="predict steps of data parallelism on more ranks than this machine has",
         description=_simulate.__doc__,
         epilog="example: python -m paddle_ngraph simulate benchmarks/results/ranks_mlp.json "
-        "--ranks 16 64 256 --network-gbit 25 --svg steps.svg. docs/scaling.md describes "
+        "--ranks 16 64 256 --network-gbit 25 --svg steps.svg. docs/guides/scaling.md describes "
         "profiles, and how to measure one",
     )
     simulate.add_argument("profile", type=Path, help="a JSON file with the measurements")

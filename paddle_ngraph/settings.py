@@ -1,7 +1,7 @@
 """Policy: the numbers by which the package decides what to build, when, and how much to keep.
 
 Limits that follow from an algorithm, a data type or a kernel stay in their modules, and so do the
-bounds of caches (docs/caches.md) and the policy of packages that are built on the core.
+bounds of caches (docs/reference/caches.md) and the policy of packages that are built on the core.
 """
 
 from __future__ import annotations

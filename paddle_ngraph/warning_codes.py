@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class WarningCode(Enum):
-    """A condition that the package warns of; docs/warnings.md is written from this table.
+    """A condition that the package warns of; docs/reference/warnings.md is written from this table.
 
     Attributes:
         code: Appears in brackets at the end of the message, and stays the same in later releases.
@@ -29,7 +29,7 @@ class WarningCode(Enum):
     UNCHECKED = (
         "NG102",
         "`PADDLE_NGRAPH_UNCHECKED=1` loads the core into a Paddle that lacks private names, for "
-        "[porting](porting.md). Results may be wrong.",
+        "[porting](../development/porting.md). Results may be wrong.",
         "Unset the variable.",
     )
     MOVED = (
@@ -41,7 +41,8 @@ class WarningCode(Enum):
         "NG104",
         "The package was installed without a core, which exists for Linux with glibc 2.28 or later "
         "on x86-64 and CPython 3.9 to 3.13. Paddle runs all programs.",
-        "Run the program on such a machine; [porting.md](porting.md) has the needs of another one.",
+        "Run the program on such a machine; [porting](../development/porting.md#other-machines) "
+        "has the needs of another one.",
     )
     DENIED = (
         "NG201",
@@ -62,7 +63,7 @@ class WarningCode(Enum):
         "NG204",
         "`FLAGS_ngraph_verify` has found a result of the engine that rounding does not explain; "
         "the message names the operator.",
-        "Save a reproducer, and report it: [debugging](debugging.md).",
+        "Save a reproducer, and report it: [debugging](../operations/debugging.md).",
     )
     MODEL_CHANGED = (
         "NG301",

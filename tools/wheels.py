@@ -1,4 +1,4 @@
-"""``python -m tools.wheels``: builds the wheels and the source distribution (docs/building.md).
+"""``python -m tools.wheels``: builds the wheels and the source distribution.
 
 For each CPython of ``PYTHONS`` that is found, a wheel with the core, tagged manylinux_2_28; and a
 wheel without a core for all other machines. The files are in ``dist``, debug symbols in

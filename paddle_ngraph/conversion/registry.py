@@ -79,7 +79,7 @@ class Limit:
 
 
 class Role(Enum):
-    """The use of an input or output by a converter; see docs/adding_an_operator.md."""
+    """The use of an input or output by a converter; see docs/development/adding_an_operator.md."""
 
     # Roles that an input of an operator may have.
     DATA = "computed with: of one of the converter's dtypes"

@@ -1126,7 +1126,7 @@ PYBIND11_MODULE(_core, module) {
       },
       py::arg("path"), py::arg("parts"), "The digests of parts (offset, size) of a file.");
   module.def("clear_cache", &clear_cache, "Releases the memory that is retained between runs.");
-  module.def("caches", &declared_caches, "The caches of the core: docs/caches.md.");
+  module.def("caches", &declared_caches, "The caches of the core: docs/reference/caches.md.");
   module.def("table_sizes", &table_sizes, "The sizes of the caches, by name.");
 
   auto packed = module.def_submodule("mkl_packed", "Packed recurrent layers.");

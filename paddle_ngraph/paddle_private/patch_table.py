@@ -1,7 +1,7 @@
 """The table of all patches of Paddle: targets, when they are installed, and why each is needed.
 
-docs/patches.md is written from it. The patches are defined by the hooks of the frontends; a test
-compares the table with the names that are patched in a new process.
+docs/reference/patches.md is written from it. The patches are defined by the hooks of the frontends;
+a test compares the table with the names that are patched in a new process.
 """
 
 from __future__ import annotations

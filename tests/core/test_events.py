@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -267,16 +266,6 @@ def test_every_reason_of_subgraphs_is_tested():
     known = {each.name for each in statistics.REASONS if each.is_of_subgraph}
     functions = {each.name for each in statistics.REASONS if each.outcome == "function"}
     assert known == OF_SUBGRAPHS.keys() | functions
-
-
-def test_the_page_lists_the_reasons():
-    page = (ROOT / "docs" / "using.md").read_text()
-    rows = [
-        f"| `{each.name}` | {each.outcome} | {'subgraph' if each.is_of_subgraph else 'whole'} | "
-        f"{each.sentence} |"
-        for each in statistics.REASONS
-    ]
-    assert re.findall(r"^\| `\w+` \| (?:engine|native|raised|function) .*", page, re.M) == rows
 
 
 # -- sums ------------------------------------------------------------------------------------------
