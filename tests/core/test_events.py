@@ -7,9 +7,12 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
+import tempfile
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -240,6 +243,31 @@ def engine_raised(n: int, _: Any) -> None:
             relu.run(relu.build_ng_io([floats(3, 4)]))
 
 
+def built(n: int, _: Any) -> None:
+    for _ in range(n):
+        runs_of_chain(1)
+        paddle_ngraph.clear_cache()
+
+
+def built_in_background(n: int, _: Any) -> None:
+    flags.set("ngraph_background_compile", "1")
+    for _ in range(n):
+        runs_of_chain(1)
+        assert paddle_ngraph.wait_for_compiles(120)
+        paddle_ngraph.clear_cache()
+
+
+def loaded(n: int, _: Any) -> None:
+    """Each process finds the function of the first one on disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        flags.set("ngraph_cache_dir", folder)
+        flags.set("ngraph_cache_min_ms", 0)
+        for _ in range(n + 1):
+            runs_of_chain(1)
+            paddle_ngraph.clear_cache()
+    assert paddle_ngraph.stats()["functions_built"] == 1
+
+
 OF_SUBGRAPHS: dict[str, Callable[[int, Any], None]] = {
     **{
         provoke.__name__: provoke
@@ -247,6 +275,7 @@ OF_SUBGRAPHS: dict[str, Callable[[int, Any], None]] = {
             *(engine, compiling, rare_shape, denied, nan_check, empty, overflow, check),
             *(out_of_memory, not_built, run_failed, interrupted, strict, partial_write),
             *(out_of_bounds, paddle_raised, engine_raised),
+            *(built, built_in_background, loaded),
         )
     },
     "input": data,
@@ -265,8 +294,39 @@ def test_a_reason_is_counted_as_often_as_it_occurs(reason, seed, monkeypatch):
 
 def test_every_reason_of_subgraphs_is_tested():
     known = {each.name for each in statistics.REASONS if each.is_of_subgraph}
-    functions = {each.name for each in statistics.REASONS if each.outcome == "function"}
-    assert known == OF_SUBGRAPHS.keys() | functions
+    assert known == OF_SUBGRAPHS.keys() | {"forked"}
+
+
+def test_a_process_that_was_forked_during_a_run_falls_back():
+    """A run of another thread holds locks that nobody releases in the child."""
+    program, other = runs_of_chain(1), Program(chain)
+    expected = program.run(engine=False, x=floats(3, 4))[0]
+
+    def child_falls_back() -> bool:
+        paddle_ngraph.reset_stats()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = [program.run(x=floats(3, 4))[0] for _ in range(3)]
+        native = paddle_ngraph.stats()["native"]
+        is_right = all(np.allclose(each, expected, atol=1e-6) for each in found)
+        return is_right and native == {"forked": 3} and "[NG205]" in str(caught[0].message)
+
+    _core.fail_at("run", blocks=True)
+    thread = threading.Thread(target=other.run, kwargs={"x": floats(3, 4)})
+    thread.start()
+    gc.disable()  # Paddle's executors cannot end in the child
+    try:
+        while _core.num_blocked_threads() == 0:
+            time.sleep(0.01)
+        if (child := os.fork()) == 0:
+            signal.alarm(120)
+            os._exit(0 if child_falls_back() else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        gc.enable()
+        _core.fail_at("")
+        thread.join()
+    program.both(x=floats(3, 4))
 
 
 def test_the_page_lists_the_reasons():
