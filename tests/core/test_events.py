@@ -26,7 +26,7 @@ import paddle_ngraph
 from paddle_ngraph import NgraphEngine, _core, flags, statistics
 from paddle_ngraph.conversion import build
 from paddle_ngraph.conversion.integer_checks import IntegerChecks
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import ErrorCode, NgraphError
 from tests.core.test_engine import relu_graph, sgd_graph
 from tests.programs import Program, at_once, chain, floats, strict_runs
 
@@ -212,8 +212,10 @@ def partial_write(n: int, _: Any) -> None:
     step = NgraphEngine(sgd_graph())
     for _ in range(n):
         io = step.build_ng_io([np.array(0.5, "float32"), floats(10), floats(10)])
-        with pytest.raises(NgraphError, match="writing states"):
+        with pytest.raises(NgraphError, match="writing states") as failure:
             step.run(io)
+        # Those of the error while states were written.
+        assert (failure.value.code, failure.value.op_id) == (ErrorCode.INT32_OVERFLOW, 0)
 
 
 def out_of_bounds(n: int, _: Any) -> None:
