@@ -65,6 +65,12 @@ class WarningCode(Enum):
         "the message names the operator.",
         "Save a reproducer, and report it: [debugging](../operations/debugging.md).",
     )
+    FORKED = (
+        "NG205",
+        "The process was forked while another thread built or ran a function. OpenVINO's locks may "
+        "be held forever in this process, so Paddle runs all subgraphs here. Results are right.",
+        "Fork before the first run, or start processes by spawn.",
+    )
     MODEL_CHANGED = (
         "NG301",
         "The files of a model have changed since its predictor was created, which can be neither "

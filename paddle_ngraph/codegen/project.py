@@ -42,6 +42,7 @@ _CORE = (
     "core/common/affinity.cc",
     "core/common/caches.cc",
     "core/common/fork_safe_mutex.cc",
+    "core/common/openvino_use.cc",
     "core/common/tbb_fork_state.cc",
     "core/common/random_numbers.cc",
     "core/engine/size_guards.cc",
@@ -197,20 +198,24 @@ def _checked(given: Shapes, declared: Mapping[str, Sequence[int]]) -> Shapes:
 @contextmanager
 def _staging_folder(target: Path, force: bool) -> Iterator[Path]:
     """A folder next to the target, which replaces the target once all files are written."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=".", suffix=".unfinished", dir=target.parent))
-    except OSError as error:
-        raise NgraphError(f"{error.filename or target}: {error.strerror}") from error
-    try:
-        yield folder
-        folder.chmod(0o755)
-        _check_directory(target, force)
-        _replace(target, folder)
-    except OSError as error:
-        raise NgraphError(f"{error.filename or target}: {error.strerror}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with signals.recognized_signals():
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix=".", suffix=".unfinished", dir=target.parent))
+        except OSError as error:
+            signals.raise_if_from_outside(error)
+            raise NgraphError(f"{error.filename or target}: {error.strerror}") from error
+        try:
+            yield folder
+            folder.chmod(0o755)
+            _check_directory(target, force)
+            _replace(target, folder)
+        except OSError as error:
+            signals.raise_if_from_outside(error)
+            raise NgraphError(f"{error.filename or target}: {error.strerror}") from error
+        finally:
+            with signals.own_errors():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _replace(target: Path, folder: Path) -> None:
@@ -225,7 +230,8 @@ def _replace(target: Path, folder: Path) -> None:
     except OSError:
         replaced.rename(target)
         raise
-    shutil.rmtree(replaced, ignore_errors=True)
+    with signals.own_errors():
+        shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _write(

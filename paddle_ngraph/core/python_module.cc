@@ -26,6 +26,7 @@
 #include "core/common/error.h"
 #include "core/common/fault_injection.h"
 #include "core/common/memory_pool.h"
+#include "core/common/openvino_use.h"
 #include "core/common/python_callbacks.h"
 #include "core/common/threads.h"
 #include "core/engine/awaited_build.h"
@@ -887,6 +888,10 @@ PYBIND11_MODULE(_core, module) {
       "reset_denylist", [] { ++denylist_version(); },
       "Clears the failures of all graphs: a converter has changed.");
   module.def("mark_weights_written", &mark_weights_written);
+  module.def("num_weight_writers", &num_weight_writers,
+             "The number of runs, and of objects, that may be writing weights now.");
+  module.def("is_openvino_lost", &is_openvino_lost,
+             "Whether the process was forked while another thread used OpenVINO.");
   module.def("live_objects", &live_objects, py::arg("type"),
              "The objects of a class of Paddle's core that Python has.");
   module.def("record_exposure", &record_exposure, py::arg("tensor"),

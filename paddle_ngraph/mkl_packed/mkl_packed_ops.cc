@@ -272,7 +272,9 @@ Tensor given_or_zeros(const Tensor& grad, const Tensor& like) {
 }
 
 Tensors run_backward(const Inputs& inputs, const Attributes& attributes, const GemmProvider& gemm) {
-  require(!attributes.is_test, "there is no gradient of a run in evaluation mode (is_test)");
+  // A RuntimeError in Python, as natively.
+  if (attributes.is_test)
+    throw NgraphError("there is no gradient of a run in evaluation mode (is_test)");
   const Tensors tensors = inputs.list(0);
   if (tensors.empty()) {
     throw NgraphError(

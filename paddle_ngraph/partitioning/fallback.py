@@ -46,6 +46,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 from paddle_ngraph.utils.once import once
+from paddle_ngraph.warning_codes import WarningCode, warn
 
 Tensors = Sequence[Tensor]
 
@@ -71,6 +72,8 @@ def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
         NgraphError: No program can be built from the graph.
         Exception: Any error of Paddle's operators.
     """
+    if _core.is_openvino_lost():
+        _warn_of_fork()
     dtypes = tuple(map(_dtype, [*inputs, *states]))
     program = _acquire(text, dtypes)
     if program is None:
@@ -85,6 +88,12 @@ def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
                 raise NgraphError(f"Paddle cannot run the interval either: {error}") from error
     program.run(inputs, states, outputs)
     _release(text, dtypes, program)
+
+
+@once
+def _warn_of_fork() -> None:
+    message = "paddle_ngraph: Paddle runs all subgraphs in this process, which was forked"
+    warn(WarningCode.FORKED, f"{message} while another thread built or ran a function")
 
 
 def check_operators(graph: Graph, dtypes: Sequence[str | None]) -> None:

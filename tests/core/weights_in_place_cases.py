@@ -36,7 +36,7 @@ shift = 0.0
 def no_writers() -> None:
     """Trainers and handles of tests before, which may write weights, end with the collection."""
     gc.collect()
-    assert not weight_writes._writers
+    assert _core.num_weight_writers() == 0
 
 
 @pytest.fixture(autouse=True)

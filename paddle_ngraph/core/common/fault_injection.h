@@ -39,8 +39,8 @@ struct Fault {
 };
 
 // Throws if the step is set to fail: InvalidInput for kData, which makes every run fall back to
-// Paddle, std::bad_alloc for kAllocate and kBind, NgraphError for others. Blocks while the step is
-// set to block.
+// Paddle, std::bad_alloc for kAllocate and kBind, NgraphError for others: for kWrite, with a code
+// and an operator. Blocks while the step is set to block.
 inline void inject_fault(Step step) {
   Fault& fault = Fault::instance();
   if (fault.step.load(std::memory_order_relaxed) != step) return;
@@ -52,7 +52,8 @@ inline void inject_fault(Step step) {
   }
   if (step == Step::kAllocate || step == Step::kBind) throw std::bad_alloc();
   if (step == Step::kData) throw InvalidInput("a fault was injected");
-  throw NgraphError("a fault was injected");
+  const auto code = step == Step::kWrite ? ErrorCode::kInt32Overflow : ErrorCode::kGeneral;
+  throw NgraphError("a fault was injected", code, step == Step::kWrite ? 0 : kNoOperator);
 }
 
 // Sets the step of this name to fail, or to block; an empty name sets none. Throws NgraphError for

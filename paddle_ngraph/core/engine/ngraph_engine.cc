@@ -14,6 +14,7 @@
 
 #include "core/common/error.h"
 #include "core/common/fault_injection.h"
+#include "core/common/openvino_use.h"
 #include "core/engine/awaited_build.h"
 #include "core/engine/compile_job.h"
 #include "core/engine/engine_settings.h"
@@ -326,6 +327,10 @@ Reason NgraphEngine::run(const NgraphIO& io, MissingFunction missing) {
     fallback_.run(io);
     return Reason::kDenied;
   }
+  if (is_openvino_lost()) {
+    fallback_.run(io);
+    return Reason::kForked;
+  }
   // Paddle's kernels run, since its check for NaN names the operator that computes one.
   if (FLAGS_check_nan_inf) {
     try {
@@ -406,6 +411,8 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
   // detected.
   const Epoch since = Epoch::now();
   const auto has_run = [&](const NgraphFunction& function) {
+    // Begins here, since the function's weights and spare tensors have locks, too.
+    const OpenVinoUse use;
     WeightsInPlace::Run reading(function, functions_.weights(), io.inputs, since);
     if (!reading.has_started()) return false;
     function.run(io);

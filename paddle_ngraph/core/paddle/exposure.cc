@@ -265,6 +265,8 @@ long holder_count(const phi::DenseTensor& tensor) {
   return tensor.Holder().use_count() - (found == table.pinned.end() ? 0 : found->second);
 }
 
+int num_weight_writers() { return ExposureTable::instance().writers; }
+
 void mark_weights_written() { ++ExposureTable::instance().writes; }
 
 namespace {

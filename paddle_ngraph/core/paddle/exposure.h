@@ -34,6 +34,9 @@ class ProgramRun {
   const bool may_write_;
 };
 
+// Number of runs and scopes that may be writing weights now.
+int num_weight_writers();
+
 // Reports that any weights of the process may have been written, so that fingerprints are checked
 // again.
 void mark_weights_written();

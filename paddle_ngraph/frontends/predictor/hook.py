@@ -412,10 +412,11 @@ class _Model:
         Without the file of the program, any of them may be one.
         """
         if self._returned is None:
-            try:
-                self._returned = self._saved.parameters_among(results)
-            except OSError:
-                self._returned = frozenset(results)
+            with signals.own_errors():
+                try:
+                    self._returned = self._saved.parameters_among(results)
+                except OSError:
+                    self._returned = frozenset(results)
         return self._returned
 
     @property

@@ -341,7 +341,8 @@ def _remove(path: str, descriptors: list[int], process_id: int) -> None:
         os.close(descriptor)
     # A forked process leaves the folder alone, which belongs to its parent.
     if os.getpid() == process_id:
-        shutil.rmtree(path, ignore_errors=True)
+        with signals.own_errors():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _read(path: str) -> bytes:
@@ -439,10 +440,12 @@ def use_functions_folder(program: str, parameters: str | None = None) -> None:
     if not folder.is_dir():
         return
     found = parameters or str(Path(program).absolute().with_suffix(PARAMETERS))
-    try:
-        identity, owner = identity_of(program, found), os.stat(program).st_uid
-    except (NgraphError, OSError):  # reported when Paddle opens the file
-        return
+    with signals.recognized_signals():
+        try:
+            identity, owner = identity_of(program, found), os.stat(program).st_uid
+        except (NgraphError, OSError) as error:  # reported when Paddle opens the file
+            signals.raise_if_from_outside(error)
+            return
     _core.add_model_folder(str(folder), owner, *identity)
 
 
