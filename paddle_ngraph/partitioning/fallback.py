@@ -111,9 +111,14 @@ def require_kernels(graph: Graph) -> None:
     not allocated.
     """
     for op in graph.all_ops():
-        name = op.type.removeprefix("pd_op.").removesuffix("_")
-        if op.has_bfloat16() and not op.blocks and name not in _bfloat16_kernels():
+        if lacks_kernel(op):
             raise NgraphError(f"Paddle has no kernel of its own for {op.type} in bfloat16")
+
+
+def lacks_kernel(op: Op) -> bool:
+    """Whether an operator in bfloat16 has no usable CPU kernel; see :func:`require_kernels`."""
+    name = op.type.removeprefix("pd_op.").removesuffix("_")
+    return op.has_bfloat16() and not op.blocks and name not in _bfloat16_kernels()
 
 
 @once

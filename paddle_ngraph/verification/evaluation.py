@@ -6,6 +6,7 @@ them. Loops and branches are evaluated here, so that noise reaches the operators
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,7 +37,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     WHILE,
     dtype_name,
 )
-from paddle_ngraph.partitioning.fallback import FallbackProgram
+from paddle_ngraph.partitioning.fallback import FallbackProgram, lacks_kernel
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 from paddle_ngraph.utils.once import once
@@ -170,46 +171,94 @@ class _Step:
     is_widened: bool
 
 
-class WideProgram:
-    """A graph as one program in float64, for its results only: faster than :class:`Evaluation`.
+class ReferenceProgram:
+    """A graph as one program, for its results only: faster than :class:`Evaluation`.
 
     Args:
         graph: The graph.
+        is_noisy: Whether the program is in float32, and multiplies the results of operators that
+            round by a number near 1; otherwise it is in float64.
 
     Raises:
         NgraphError: An operator has no kernel for float64, or operators in a body.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, is_noisy: bool = False) -> None:
         for op in graph.ops:
-            if op.blocks or _is_on_array(op) or _unwritten(op) or not has_float64_kernel(op):
-                raise NgraphError(f"{op.type} has no program in float64")
+            has_kernel = is_noisy or has_float64_kernel(op)
+            if op.blocks or _is_on_array(op) or _unwritten(op) or not has_kernel:
+                raise NgraphError(f"{op.type} has no such program")
         self._states = len(graph.states)
-        ops = [in_float64(op) for op in graph.ops]
-        sides = (graph.inputs, graph.states, graph.outputs, graph.state_outputs)
+        ops = graph.ops if is_noisy else [in_float64(op) for op in graph.ops]
         declared = _declared(ops)
+        sides = (graph.inputs, graph.states, graph.outputs, graph.state_outputs)
         inputs, states, outputs, news = (
             [declared.get(spec.id, spec) for spec in side] for side in sides
         )
+        self._results = [spec.id for spec in (*outputs, *news)]
+        self._dtypes = [spec.dtype for spec in (*inputs, *states)]
+        self._factors: list[TensorSpec] = []
+        if is_noisy:
+            ops, self._factors, outputs = _with_noise(ops, outputs)
+        inputs = [*self._factors, *inputs]
         wide = replace(
             graph, ops=ops, inputs=inputs, states=states, outputs=outputs, state_outputs=news
         )
-        self._results = [spec.id for spec in (*outputs, *news)]
-        self._dtypes = [spec.dtype for spec in (*inputs, *states)]
-        self._program = FallbackProgram(wide, self._dtypes)
+        self._program = FallbackProgram(wide, [spec.dtype for spec in (*inputs, *states)])
 
-    def run(self, given: Sequence[Tensor]) -> Values:
+    def run(self, given: Sequence[Tensor], noise: Noise | None = None) -> Values:
         """The results of the graph, by tensor id; see :meth:`Evaluation.run`."""
         wide = [
             tensor_of(array_of(tensor), dtype)
-            if index >= len(given) - self._states or dtype != dtype_name(dtype_of(tensor))
-            else tensor
+            if dtype != dtype_name(dtype_of(tensor))
+            else (
+                tensor if index < len(given) - self._states else copy_of(tensor, paddle.CPUPlace())
+            )
             for index, (tensor, dtype) in enumerate(zip(given, self._dtypes))
         ]
         count = len(wide) - self._states
         outputs = [DenseTensor() for _ in range(len(self._results) - self._states)]
-        self._program.run(wide[:count], wide[count:], outputs)
+        one = np.array(1.0)
+        factors = [
+            tensor_of(one if noise is None else noise.added(one), "float32") for _ in self._factors
+        ]
+        self._program.run([*factors, *wide[:count]], wide[count:], outputs)
         return dict(zip(self._results, [*outputs, *wide[count:]]))
+
+
+def _with_noise(
+    ops: Sequence[Op], outputs: Sequence[TensorSpec]
+) -> tuple[list[Op], list[TensorSpec], list[TensorSpec]]:
+    """Operators with noise; also the factors that they read, and the new tensors of ``outputs``."""
+    number = itertools.count(1 + max((spec.id for op in ops for spec in specs_of(op)), default=0))
+    noisy: list[Op] = []
+    factors: list[TensorSpec] = []
+    renamed: dict[int, TensorSpec] = {}
+
+    for op in ops:
+        noisy.append(_reading(op, renamed))
+        if op.type.endswith("_") or not rounds(op):
+            continue
+        for spec in results_of(op):
+            if spec.dtype != "float32":
+                continue
+            factors.append(TensorSpec(next(number), "float32", ()))
+            product = renamed[spec.id] = replace(spec, id=next(number))
+            named: dict[str, tuple[TensorSpec, ...]] = {"out": (product,)}
+            operands = {"x": (spec,), "y": (factors[-1],)}
+            form = FallbackForm(results=named)
+            noisy.append(Op("pd_op.multiply", 0, operands, dict(named), form=form))
+    return noisy, factors, [renamed.get(spec.id, spec) for spec in outputs]
+
+
+def _reading(op: Op, renamed: Mapping[int, TensorSpec]) -> Op:
+    """The operator with other operands."""
+
+    def changed(side: Mapping[str, tuple[TensorSpec, ...]]) -> dict[str, tuple[TensorSpec, ...]]:
+        return {n: tuple(renamed.get(spec.id, spec) for spec in found) for n, found in side.items()}
+
+    form = op.form and replace(op.form, unused=changed(op.form.unused))
+    return replace(op, inputs=changed(op.inputs), form=form)
 
 
 class Evaluation:
@@ -217,7 +266,8 @@ class Evaluation:
 
     Args:
         graph: The graph.
-        widens: Whether in float64; operators without a kernel for it run as declared.
+        widens: Whether in float64; operators without a kernel for it run as declared. Otherwise
+            only operators run in float64 that have no kernel for bfloat16.
     """
 
     def __init__(self, graph: Graph, widens: bool) -> None:
@@ -319,6 +369,12 @@ class Evaluation:
             self._own_errors[op.id] = self._own_error(graph, op, step, values)
         results, unwritten = self._results(step, values, noise), _unwritten(op)
         operands = [values[spec.id] for spec in step.inputs]
+        if step.is_widened and not self._widens:
+            declared = {spec.id: spec.dtype for spec in results_of(op)}
+            results = [
+                tensor_of(array_of(tensor), declared[spec.id])
+                for spec, tensor in zip(step.outputs, results)
+            ]
         return {
             spec.id: values[unwritten[spec.id]]
             if spec.id in unwritten
@@ -378,7 +434,8 @@ class Evaluation:
         if around is None:
             around = self._around[id(graph)] = _read_later(graph), _constants(graph)
         alone = alone_in(op, *around)
-        is_widened = self._widens and may_widen and has_float64_kernel(op)
+        widens = self._widens or lacks_kernel(op)
+        is_widened = widens and may_widen and has_float64_kernel(op)
         ops = [in_float64(each) if is_widened else each for each in alone.ops]
         declared = _declared(ops)
         inputs = [declared.get(spec.id, spec) for spec in alone.inputs]
@@ -431,11 +488,16 @@ class Noise:
     """Random rounding errors of a relative size, for all elements of a tensor or for none.
 
     A rounding may preserve a tie in one run and break it in the next.
+
+    Args:
+        size: The largest error.
+        number: The number of the sample, which is the seed.
     """
 
-    def __init__(self, size: float, seed: int) -> None:
+    def __init__(self, size: float, number: int) -> None:
+        self.number = number
         self._size = size
-        self._random = np.random.default_rng(seed)
+        self._random = np.random.default_rng(number)
 
     def added(self, array: np.ndarray, absolute: np.ndarray | float = 0.0) -> np.ndarray:
         """The array with new errors.

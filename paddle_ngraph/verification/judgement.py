@@ -115,12 +115,25 @@ def usual_error(exact: np.ndarray, native: np.ndarray) -> float:
         exact: The exact result, of floats.
         native: The result of Paddle.
     """
+    errors, largest = _sampled_errors(exact, native)
+    usual = float(np.quantile(errors, 0.99)) if errors.size else 0.0
+    return usual if usual <= 1e-3 * largest else 0.0
+
+
+def median_error(exact: np.ndarray, native: np.ndarray) -> float:
+    """The error that half of the elements of a result of Paddle's exceed."""
+    if exact.dtype.kind != "f" or not exact.size:
+        return 0.0
+    return float(np.median(_sampled_errors(exact, native)[0]))
+
+
+def _sampled_errors(exact: np.ndarray, native: np.ndarray) -> tuple[np.ndarray, float]:
+    """The errors of some elements, and the largest of these elements."""
     step = max(1, exact.size // _SAMPLED_ELEMENTS) | 1  # odd: it meets all columns of a matrix
     sampled, theirs = exact.reshape(-1)[::step], native.reshape(-1)[::step]
     with np.errstate(invalid="ignore"):  # infinities and NaN are left to Spread
         errors = np.nan_to_num(np.abs(theirs.astype("float64") - sampled), posinf=0.0)
-        usual = float(np.quantile(errors, 0.99)) if errors.size else 0.0
-        return usual if usual <= 1e-3 * float(np.abs(sampled).max(initial=0.0)) else 0.0
+        return errors, float(np.abs(sampled).max(initial=0.0))
 
 
 def is_as_exact(
