@@ -234,20 +234,21 @@ def _with_noise(
     noisy: list[Op] = []
     factors: list[TensorSpec] = []
     renamed: dict[int, TensorSpec] = {}
-
+    read = {spec.id for op in ops for spec in read_by(op)} | {spec.id for spec in outputs}
     for op in ops:
         noisy.append(_reading(op, renamed))
         if op.type.endswith("_") or not rounds(op):
             continue
         for spec in results_of(op):
-            if spec.dtype != "float32":
+            if spec.dtype != "float32" or spec.id not in read:
                 continue
             factors.append(TensorSpec(next(number), "float32", ()))
             product = renamed[spec.id] = replace(spec, id=next(number))
             named: dict[str, tuple[TensorSpec, ...]] = {"out": (product,)}
-            operands = {"x": (spec,), "y": (factors[-1],)}
+            operands: dict[str, tuple[TensorSpec, ...]] = {"x": (spec,), "y": (factors[-1],)}
             form = FallbackForm(results=named)
-            noisy.append(Op("pd_op.multiply", 0, operands, dict(named), form=form))
+            results: dict[str, tuple[TensorSpec | None, ...]] = {"out": (product,)}
+            noisy.append(Op("pd_op.multiply", 0, operands, results, form=form))
     return noisy, factors, [renamed.get(spec.id, spec) for spec in outputs]
 
 
