@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import runpy
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,10 +30,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command of the command line, and returns the exit status."""
     options = _parser().parse_args(arguments)
     try:
+        # Not where Python code calls this: the process may have threads, which no child has.
+        if arguments is None and "runs_in_child" in options:
+            return _in_child(options)
         return int(options.command(options) or 0)
     except NgraphError as error:
         print(f"paddle_ngraph: {error}", file=sys.stderr)
         return 2
+
+
+def _in_child(options: argparse.Namespace) -> int:
+    """Runs a command on a file of others in a child process, which a kernel may crash.
+
+    Raises:
+        NgraphError: A signal has ended the child.
+    """
+    child = multiprocessing.get_context("fork").Process(target=_exit, args=(options,))
+    child.start()
+    child.join()
+    status = child.exitcode or 0
+    if status < 0:
+        name = signal.Signals(-status).name
+        raise NgraphError(f"a kernel that runs {options.file} has ended its process by {name}")
+    return status
+
+
+def _exit(options: argparse.Namespace) -> None:
+    try:
+        sys.exit(options.command(options))
+    except NgraphError as error:
+        print(f"paddle_ngraph: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def _print(value: object) -> None:
@@ -376,33 +405,36 @@ def _add_verification(commands: Any) -> None:
         "--inputs", metavar="FILE", help="an .npz file of the inputs by name (default: random)"
     )
     verify.add_argument("--seed", type=_seed, default=0, help="for random inputs")
-    _add_reproducer(verify, "save a reproducer of the first wrong subgraph")
+    _add_reproducer_to_save(verify, "save a reproducer of the first wrong subgraph")
     verify.set_defaults(command=_verify)
 
     replay = commands.add_parser(
         "replay", help="run the subgraph of a reproducer again", description=_replay.__doc__
     )
-    replay.add_argument("file", help="the reproducer")
-    replay.add_argument("--seed", type=_seed, default=0, help="for a reproducer of shapes only")
+    _add_reproducer_to_read(replay)
     replay.add_argument(
         "--save-intermediates",
         metavar="FILE",
         help="an .npz file of all results: by the engine, by Paddle and in float64",
     )
-    replay.set_defaults(command=_replay)
+    replay.set_defaults(command=_replay, runs_in_child=True)
 
     bisect = commands.add_parser(
         "bisect",
         help="find the operator by which a reproducer becomes wrong",
         description=_bisect.__doc__,
     )
-    bisect.add_argument("file", help="the reproducer")
-    bisect.add_argument("--seed", type=_seed, default=0, help="for a reproducer of shapes only")
-    _add_reproducer(bisect, "save a reproducer of these operators only")
-    bisect.set_defaults(command=_bisect)
+    _add_reproducer_to_read(bisect)
+    _add_reproducer_to_save(bisect, "save a reproducer of these operators only")
+    bisect.set_defaults(command=_bisect, runs_in_child=True)
 
 
-def _add_reproducer(parser: argparse.ArgumentParser, meaning: str) -> None:
+def _add_reproducer_to_read(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="the reproducer")
+    parser.add_argument("--seed", type=_seed, default=0, help="for a reproducer of shapes only")
+
+
+def _add_reproducer_to_save(parser: argparse.ArgumentParser, meaning: str) -> None:
     parser.add_argument("--save", metavar="FILE", help=meaning)
     parser.add_argument(
         "--shapes-only",

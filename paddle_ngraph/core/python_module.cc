@@ -805,6 +805,12 @@ PYBIND11_MODULE(_core, module) {
       .def(py::init())
       .def("__enter__", [](ChangeScope& scope) { scope.change.emplace(); })
       .def("__exit__", [](ChangeScope& scope, const py::args&) { scope.change.reset(); });
+  module.def(
+      "digest_of",
+      [](const phi::DenseTensor& tensor) {
+        return digest_of(memory(tensor), num_bytes(tensor)).hex();
+      },
+      py::arg("tensor"), "The digest of the contents of a tensor, as WeightWatch computes it.");
   module.def("run_new_function", &run_new_function, py::arg("graph"), py::arg("tensors"),
              "Builds a function, and returns its outputs and new states for inputs and states.");
   module.def("guards_hold", &guards_hold, py::arg("words"), py::arg("sizes"));

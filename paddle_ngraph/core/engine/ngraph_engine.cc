@@ -21,7 +21,6 @@
 #include "core/engine/engines.h"
 #include "core/engine/events.h"
 #include "core/engine/partial_write.h"
-#include "core/engine/verified_run.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/interruption.h"
 #include "core/paddle/ngraph_engine_op.h"
@@ -291,15 +290,14 @@ std::shared_ptr<CompileJob> NgraphEngine::create_job(
 
 void NgraphEngine::run(const NgraphIO& io) {
   const MissingFunction missing = BackgroundCompiler::missing_function();
-  if (FLAGS_ngraph_verify > 0 && runs_to_verify_++ % FLAGS_ngraph_verify == 0) {
-    return run_verified(io, missing);
-  }
+  if (verified_runs_.next()) return run_verified(io, missing);
   run_recorded(io, missing);
 }
 
 void NgraphEngine::run_verified(const NgraphIO& io, MissingFunction missing) {
   VerifiedRun verified(io);
-  if (run_recorded(io, missing) == Reason::kEngine) verified.check(graph_.text(), io);
+  if (run_recorded(io, missing) != Reason::kEngine) return;
+  verified.check(graph_.text(), io, functions_.weights().last_digests(io.inputs));
 }
 
 Reason NgraphEngine::run_recorded(const NgraphIO& io, MissingFunction missing) {
