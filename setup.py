@@ -87,6 +87,7 @@ class BuildPython(build_py):
             f"WITH_MKL = {WITH_MKL}\n"
             f'PADDLE_VERSION = "{_version("paddlepaddle", "paddlepaddle-gpu")}"\n'
             f'OPENVINO_VERSION = "{_version("openvino")}"\n'
+            f'TARGET = "{_target()}"\n'
         )
 
 
@@ -580,6 +581,13 @@ def _version(*names: str) -> str:
         except metadata.PackageNotFoundError:
             continue
     return "nothing"
+
+
+def _target() -> str:
+    """Returns the interpreter and the machine, as ``paddle_ngraph.installation`` describes them."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    implementation = platform.python_implementation()
+    return f"{implementation} {python} on {platform.system()} {platform.machine()}"
 
 
 def _requirements() -> list[str]:

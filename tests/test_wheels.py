@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from paddle_ngraph import installation
 from paddle_ngraph.codegen import project
 from tools import wheels
 
@@ -50,6 +51,8 @@ def test_a_wheel_has_no_sources_but_those_of_generated_projects(tmp_path):
     cpp = {name for name in files if name.endswith((".cc", ".h"))}
     copied = {name for name in cpp if not name.startswith("codegen/project/")}
     assert copied == set(project.core_files())
+    built = (package / "_build_info.py").read_text()
+    assert f'TARGET = "{installation._target()}"\n' in built
 
 
 def test_both_ways_to_build_wheels_exclude_the_same_libraries():
