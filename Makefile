@@ -176,6 +176,10 @@ test-wheels:  ## The same for every wheel in dist, each with its Python.
 canary:  ## Try other releases, the newest by default (PADDLE=, OPENVINO=); write build/canary/*.md.
 	$(PYTHON) -m tools.canary $(PADDLE:%=--paddle %) $(OPENVINO:%=--openvino %) $(TESTS:%=--tests %)
 
+.PHONY: compatibility
+compatibility:  ## Install, build and check 12 pairs of Paddle and OpenVINO; write docs/compatibility.md (an hour; continues).
+	$(PYTHON) -m tools.compatibility $(OPTIONS)
+
 .PHONY: tiers coverage
 tiers: $(VENV)/.built  ## Measure which faults make test and make test-all find; write docs/testing.md (3 hours).
 	$(RUN) -m tools.tiers $(OPTIONS)
