@@ -87,7 +87,7 @@ class BuildPython(build_py):
             f"WITH_MKL = {WITH_MKL}\n"
             f'PADDLE_VERSION = "{_version("paddlepaddle", "paddlepaddle-gpu")}"\n'
             f'OPENVINO_VERSION = "{_version("openvino")}"\n'
-            f'TARGET = "{_target()}"\n'
+            f'TARGET = "{"any" if PURE else _target()}"\n'
         )
 
 
