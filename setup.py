@@ -76,6 +76,8 @@ class BuildPython(build_py):
     """Writes the versions that the package is compiled against to ``_build_info.py``."""
 
     def run(self) -> None:
+        if WITH_NGRAPH:
+            _check_machine()
         super().run()
         target = ROOT if self.editable_mode else Path(self.build_lib)
         info = target / "paddle_ngraph" / "_build_info.py"
