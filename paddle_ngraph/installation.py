@@ -34,7 +34,7 @@ def why_unavailable() -> str | None:
             f"{platform.python_implementation()} {platform.python_version()}."
         )
     core = "paddle_ngraph._core"
-    if not Path(__file__).is_file() and find_spec(core) is None:
+    if not Path(__file__).parent.is_dir():  # frozen applications have a folder with the core
         return (
             f"paddle-ngraph is inside the archive {_archive()}, from which its compiled core "
             "cannot be loaded: install the package beside the application, or unpack the archive."

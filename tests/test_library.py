@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import types
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,7 @@ def test_programs_run_natively_with_one_warning_where_there_is_no_core():
     assert found.stdout.count("\n") == 1
 
 
-@pytest.mark.parametrize("missing", ["libs/libopenvino_intel_cpu_plugin.so", "_pyopenvino*"])
+@pytest.mark.parametrize("missing", installation._openvino_files()[1:4])
 def test_an_openvino_that_is_installed_in_part(monkeypatch, build_info, tmp_path, missing):
     complete = Path(installation.find_spec("openvino").origin).parent
     for pattern in installation._openvino_files():
@@ -148,6 +149,29 @@ def test_an_openvino_that_is_installed_in_part(monkeypatch, build_info, tmp_path
     sentence = f"installed in part, without openvino/{missing}: `pip install --force-reinstall"
     with unavailable(re.escape(sentence)):
         paddle_ngraph.enable()
+
+
+IN_AN_ARCHIVE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import paddle, paddle_ngraph
+
+assert paddle_ngraph.__file__.startswith(sys.argv[1])
+paddle_ngraph.enable()
+print(paddle_ngraph.is_enabled(), float(paddle.ones([2]).sum()))
+"""
+
+
+def test_an_application_in_an_archive_runs_natively(tmp_path):
+    package, archive = Path(paddle_ngraph.__file__).parent, tmp_path / "app.pyz"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in package.rglob("*.py"):
+            file.write(path, path.relative_to(package.parent))
+    command = [sys.executable, "-c", IN_AN_ARCHIVE, str(archive)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False", "2.0"]
+    assert f"is inside the archive {archive}, from which" in found.stderr
+    assert found.stderr.count("[NG101]") == 1
 
 
 def test_a_core_that_cannot_be_loaded_is_one_sentence(monkeypatch, build_info):
