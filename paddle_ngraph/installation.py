@@ -112,7 +112,7 @@ def _why_not_loadable() -> str | None:
     spec = find_spec("openvino")
     folder = None if spec is None or spec.origin is None else Path(spec.origin).parent
     for pattern in _openvino_files():
-        if folder is None or not any(folder.glob(pattern)):
+        if folder is None or not (pattern == "__init__.py" or any(folder.glob(pattern))):
             return f"openvino is installed in part, without openvino/{pattern}: {remedy}."
     assert folder is not None
     try:
@@ -137,7 +137,23 @@ def _installed_version(package: str) -> str | None:
             return metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return None
+    return _version_in(package)
+
+
+# Modules that name the version of a package, and its name there.
+_VERSIONS = {
+    "paddlepaddle": ("paddle.version", "full_version"),
+    "openvino": ("openvino", "__version__"),
+}
+
+
+def _version_in(package: str) -> str | None:
+    """Returns the version that a package names itself: frozen applications have no metadata."""
+    module, name = _VERSIONS[package]
+    try:
+        return str(getattr(import_module(module), name)).partition("-")[0]
+    except (ImportError, OSError, AttributeError):
+        return None
 
 
 def require() -> None:
