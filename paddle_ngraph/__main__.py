@@ -721,7 +721,8 @@ def _convert(
     try:
         return saving.convert(model, str(prefix.absolute()), shapes, prepare=prepare)
     except OSError as error:
-        raise NgraphError(f"{error.filename or prefix}: {error.strerror}") from error
+        file = error.filename2 or error.filename or prefix  # of a copy, its target
+        raise NgraphError(f"{file}: {error.strerror}") from error
 
 
 def _shapes(arguments: Sequence[str]) -> dict[str, list[int]]:

@@ -110,7 +110,9 @@ class Stranger:
         """Runs a program of the environment as somebody else; returns its output."""
         programs = self._environment / "bin"
         home = str(self.work / "home")
-        environment = {"PATH": str(programs), "HOME": home, "GLOG_minloglevel": "2"}
+        # The copy of the interpreter names the folder of its library before it was copied.
+        libraries = {"LD_LIBRARY_PATH": str(self._python / "lib")}
+        environment = {"PATH": str(programs), "HOME": home, "GLOG_minloglevel": "2", **libraries}
         command = [*_as_other_user(), str(programs / program), *arguments]
         found = subprocess.run(
             command, env=environment, cwd=self.work, text=True, stdout=subprocess.PIPE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 import re
@@ -19,6 +20,7 @@ import paddle_ngraph
 from paddle_ngraph import NgraphError, flags
 from paddle_ngraph.__main__ import main
 from paddle_ngraph.errors import ErrorCode, printable
+from paddle_ngraph.frontends.saved_models import saving
 from tests.frontends.executor.test_hook import save_model
 
 PROFILE = Path(__file__).parent / "simulation" / "profile.json"
@@ -183,6 +185,15 @@ def test_commands_print_json_for_programs(tmp_path, capsys):
     simulated = answer("simulate", str(PROFILE), "--ranks", "2", "8")
     assert [row["ranks"] for row in simulated["predicted"]] == [2, 8]
     assert simulated["predicted"][0]["ms"]["ring"] > 0 and simulated["measured"]
+
+
+def test_a_full_disk_is_named_by_the_file_that_does_not_fit(tmp_path, capsys, monkeypatch):
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "source", None, "target")
+
+    monkeypatch.setattr(saving, "convert", full)
+    assert main(["save", save_model(tmp_path), str(tmp_path / "saved")]) == 2
+    assert capsys.readouterr().err == "paddle_ngraph: target: No space left on device\n"
 
 
 def test_run_writes_its_counters_as_json(tmp_path):
