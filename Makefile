@@ -181,9 +181,17 @@ wheel:  ## Build the source distribution and a wheel for each Python found (OPTI
 test-wheel:  ## Install the wheel for PYTHON as a stranger would, and run the demo and each frontend.
 	$(PYTHON) -m tests.stranger dist/paddle_ngraph-*-cp$$($(PYTHON) -c 'import sys; print(*sys.version_info[:2], sep="")')-*.whl
 
+.PHONY: test-wheels
+test-wheels:  ## The same for every wheel in dist, each with its Python.
+	$(PYTHON) -m tests.stranger dist/paddle_ngraph-*.whl
+
 .PHONY: canary
 canary:  ## Try other releases, the newest by default (PADDLE=, OPENVINO=); write build/canary/*.md.
 	$(PYTHON) -m tools.canary $(PADDLE:%=--paddle %) $(OPENVINO:%=--openvino %) $(TESTS:%=--tests %)
+
+.PHONY: compatibility
+compatibility:  ## Install, build and check 12 pairs of Paddle and OpenVINO; write docs/reference/compatibility.md (an hour; continues).
+	$(PYTHON) -m tools.compatibility $(OPTIONS)
 
 .PHONY: tiers coverage
 tiers: $(VENV)/.built  ## Measure which faults make test and make test-all find; write docs/development/testing.md (3 hours).

@@ -17,9 +17,9 @@ from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.version import __version__
 
 if TYPE_CHECKING:
-    from paddle_ngraph.transpiler.distribution_transpiler import (
-        DistributionOptions,
-    )
+    from paddle_ngraph.partitioning.report import Report
+    from paddle_ngraph.transpiler.distribution_transpiler import DistributionOptions
+    from paddle_ngraph.transpiler.memory_transpiler import Limits, MemoryReport
     from paddle_ngraph.verification.reproducer import Reproducer
 
 
@@ -187,6 +187,7 @@ def _parser() -> argparse.ArgumentParser:
         help="compile functions for these shapes, one shape for each input of the model, and store "
         "them beside the new model (OUTPUT.ngraph). May be repeated for other shapes",
     )
+    _add_json(save)
     save.set_defaults(command=_save)
 
     transpile = commands.add_parser(
@@ -254,6 +255,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="with --ranks: average a bucket while the backward pass computes the next one",
     )
+    _add_json(transpile)
     transpile.set_defaults(command=_transpile)
 
     codegen = commands.add_parser(
@@ -352,6 +354,7 @@ def _parser() -> argparse.ArgumentParser:
         help="the mean time between failures of one rank (default: %(default)g)",
     )
     simulate.add_argument("--svg", type=Path, metavar="FILE", help="draw a picture, too")
+    _add_json(simulate)
     simulate.set_defaults(command=_simulate)
 
     operators = commands.add_parser(
@@ -574,12 +577,23 @@ def _save(options: argparse.Namespace) -> int:
     from paddle_ngraph.frontends.saved_models import saved_model
 
     program, prefix = _model_and_prefix(options)
-    _convert(program, prefix, [_shapes(given) for given in options.shapes])
+    report = _convert(program, prefix, [_shapes(given) for given in options.shapes])
     functions = list(
         saved_model.functions_folder(f"{prefix}.json").glob(saved_model.FUNCTIONS_GLOB)
     )
-    _print(f"saved as {prefix}.json, with {len(functions)} compiled functions")
+    if options.json:
+        _print_json({**_saved(prefix, report), "functions": len(functions)})
+    else:
+        _print(report)
+        _print(f"saved as {prefix}.json, with {len(functions)} compiled functions")
     return 0
+
+
+def _saved(prefix: Path, report: Report) -> dict[str, Any]:
+    """Returns the files of a model and the report on its program, for ``--json``."""
+    files = [f"{prefix}{ending}" for ending in (".json", ".pdiparams")]
+    written = [file for file in files if Path(file).is_file()]  # some models have no parameters
+    return {"files": written, "report": report.as_dict()}
 
 
 def _transpile(options: argparse.Namespace) -> int:
@@ -592,14 +606,21 @@ def _transpile(options: argparse.Namespace) -> int:
     library.load()
     from paddle_ngraph.frontends.saved_models import saved_model
 
-    prepare, distributes = _memory_transpiler(options), _distribution_options(options)
+    limits, distributes = _memory_limits(options), _distribution_options(options)
     program, prefix = _model_and_prefix(options)
     if distributes is not None:
-        if prepare is not None:
+        if limits is not None:
             raise NgraphError("--ranks and --optimize-memory: give one of them")
         return _distribute(program, prefix, distributes, options)
     _reject_existing(saved_model.files_at(prefix), options.force)
-    _convert(program, prefix, prepare=prepare)
+    memory: list[MemoryReport] = []
+    report = _convert(program, prefix, prepare=_memory_transpiler(limits, memory.append))
+    if options.json:
+        peaks = [{"before": each.before, "after": each.after} for each in memory]
+        _print_json({**_saved(prefix, report), "peak_bytes": peaks[0] if peaks else None})
+        return 0
+    for each in [*memory, report]:
+        _print(each)
     _print(f"saved as {prefix}.json")
     return 0
 
@@ -635,6 +656,9 @@ def _distribute(
         distributing.save(files)
     except OSError as error:
         raise NgraphError(f"{error.filename or prefix}: {error.strerror}") from error
+    if options.json:
+        _print_json({"files": list(map(str, files))})
+        return 0
     for file in files:
         _print(f"saved {file}")
     return 0
@@ -646,8 +670,8 @@ def _reject_existing(files: Sequence[Path], is_forced: bool) -> None:
             raise NgraphError(f"{path} is there already: give --force to replace it")
 
 
-def _memory_transpiler(options: argparse.Namespace) -> Callable[[Any], None] | None:
-    """Returns the transpiler for ``--optimize-memory``, which prints a report, or ``None``."""
+def _memory_limits(options: argparse.Namespace) -> Limits | None:
+    """Returns the limits for ``--optimize-memory``, or ``None`` if the option is not given."""
     from paddle_ngraph.transpiler import memory_transpiler
 
     names = ("recompute", "open_size", "shapes")
@@ -659,7 +683,18 @@ def _memory_transpiler(options: argparse.Namespace) -> Callable[[Any], None] | N
     shapes = _shapes(given.pop("shapes", ()))
     limits = memory_transpiler.Limits(**given, input_shapes=shapes)
     limits.check()
-    return lambda program: _print(memory_transpiler.rewrite(program, limits))
+    return limits
+
+
+def _memory_transpiler(
+    limits: Limits | None, report: Callable[[MemoryReport], None]
+) -> Callable[[Any], None] | None:
+    """Returns the transpiler for ``--optimize-memory``, which reports its changes, or ``None``."""
+    from paddle_ngraph.transpiler import memory_transpiler
+
+    if limits is None:
+        return None
+    return lambda program: report(memory_transpiler.rewrite(program, limits))
 
 
 def _codegen(options: argparse.Namespace) -> int:
@@ -710,15 +745,16 @@ def _convert(
     prefix: Path,
     shapes: Sequence[dict[str, list[int]]] = (),
     prepare: Callable[[Any], None] | None = None,
-) -> None:
-    """Saves a model with engine operators, and prints the report of the program pass."""
+) -> Report:
+    """Saves a model with engine operators, and returns the report of the program pass."""
     from paddle_ngraph.frontends.saved_models import saved_model, saving
 
     model = saved_model.SavedModel.at(program)
     try:
-        _print(saving.convert(model, str(prefix.absolute()), shapes, prepare=prepare))
+        return saving.convert(model, str(prefix.absolute()), shapes, prepare=prepare)
     except OSError as error:
-        raise NgraphError(f"{error.filename or prefix}: {error.strerror}") from error
+        file = error.filename2 or error.filename or prefix  # of a copy, its target
+        raise NgraphError(f"{file}: {error.strerror}") from error
 
 
 def _shapes(arguments: Sequence[str]) -> dict[str, list[int]]:
@@ -766,12 +802,17 @@ def _simulate(options: argparse.Namespace) -> int:
     )
     known = prediction.checked(measured)
     rows = prediction.predicted(measured, scenario)
-    _print(f"{measured.name}, {measured.samples} samples a rank; {measured.processor}")
-    if known:
-        _print(f"\nOne machine of {measured.cores} cores:\n\n{prediction.checked_table(known)}")
     per_machine = scenario.cluster(measured, rows[0].ranks).per_machine
-    _print(f"\nMachines like it, with {per_machine} ranks each:\n")
-    _print(prediction.predicted_table(rows))
+    if options.json:
+        found = prediction.as_dict(measured, known, rows)
+        _print_json({**found, "ranks_per_machine": per_machine})
+    else:
+        _print(f"{measured.name}, {measured.samples} samples a rank; {measured.processor}")
+        if known:
+            table = prediction.checked_table(known)
+            _print(f"\nOne machine of {measured.cores} cores:\n\n{table}")
+        _print(f"\nMachines like it, with {per_machine} ranks each:\n")
+        _print(prediction.predicted_table(rows))
     if options.svg is not None:
         _write(options.svg, picture(measured, known, rows), "--svg")
     return 0

@@ -41,12 +41,12 @@ def enable(dynamic: bool | Literal["training"] = False) -> None:
             ``paddle.no_grad``), if that is faster: an outermost layer, together with the layers
             that it calls. Its first calls are timed to find out. ``"training"``: for training, too.
 
-    Where the package was installed without a core, since there is none for the machine, all
-    programs run natively, with one warning.
+    Where the engine is unavailable, since there is none for the machine, or it was compiled against
+    another release of Paddle or OpenVINO, all programs run natively, with one warning that names
+    the reason and the remedy.
 
     Raises:
-        NgraphError: ``dynamic`` has another value; or the engine is missing or was compiled against
-            another release of Paddle or OpenVINO: the message names the remedy.
+        NgraphError: ``dynamic`` has another value.
     """
     if dynamic not in (False, True, "training"):
         raise NgraphError(f'dynamic is False, True or "training", not {dynamic!r}')
@@ -130,7 +130,7 @@ def compile(target: Any = None, *, full_graph: bool = False) -> Any:
         The layer, or a function that is called as ``target``.
 
     Raises:
-        NgraphError: The engine is missing, or ``target`` is no layer or function.
+        NgraphError: ``target`` is no layer or function.
     """
     if target is None:
         return lambda target: compile(target, full_graph=full_graph)
@@ -797,17 +797,18 @@ def verified_runs() -> Log:
 
 
 def _runs_natively() -> bool:
-    """Returns whether the package was installed without a core, and warns of it once."""
-    if not installation.is_pure():
+    """Returns whether the engine is unavailable, and warns of it once."""
+    if installation.why_unavailable() is None:
         return False
-    _warn_without_core()
+    warn_unavailable()
     return True
 
 
 @once
-def _warn_without_core() -> None:
-    reason = f"Paddle runs all programs: {installation.why_unavailable()}"
-    warn(WarningCode.NO_CORE, reason, stacklevel=4)
+def warn_unavailable() -> None:
+    """Warns that Paddle runs all programs, with the reason, once per process."""
+    code = WarningCode.NO_CORE if installation.is_pure() else WarningCode.UNAVAILABLE
+    warn(code, f"Paddle runs all programs: {installation.why_unavailable()}", stacklevel=4)
 
 
 def _switch(on: bool) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import re
+import sys
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,12 +34,23 @@ def why_unavailable() -> str | None:
             f"{platform.python_implementation()} {platform.python_version()}."
         )
     core = "paddle_ngraph._core"
+    if not Path(__file__).parent.is_dir():  # frozen applications have a folder with the core
+        return (
+            f"paddle-ngraph is inside the archive {_archive()}, from which its compiled core "
+            "cannot be loaded: install the package beside the application, or unpack the archive."
+        )
     if _build_info is None or (_build_info.WITH_NGRAPH and find_spec(core) is None):
         return "paddle-ngraph was not built: run `pip install .` in its source tree."
     if not _build_info.WITH_NGRAPH:
         return (
             "paddle-ngraph was built with WITH_NGRAPH=OFF, without the engine operator: "
             "build it again with `WITH_NGRAPH=ON pip install .`."
+        )
+    target = getattr(_build_info, "TARGET", _target())
+    if target != _target():
+        return (
+            f"paddle-ngraph was compiled for {target}, but this is {_target()}: install its wheel "
+            "for this one, `pip install --force-reinstall --no-deps paddle-ngraph`."
         )
     for package, built in (
         ("paddlepaddle", _build_info.PADDLE_VERSION),
@@ -65,14 +78,28 @@ def why_unavailable() -> str | None:
     return _why_not_loadable()
 
 
-# Files of OpenVINO that the first use needs; without a check, it would find out in the middle.
-_OPENVINO_FILES = (
-    "__init__.py",
-    "_pyopenvino*",
-    "libs/libopenvino.so.*",
-    "libs/libopenvino_intel_cpu_plugin.so",
-    "libs/libtbb.so.*",
-)
+def _target() -> str:
+    """Returns the interpreter and the machine; setup.py stores those that the core is for."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    implementation = platform.python_implementation()
+    return f"{implementation} {python} on {platform.system()} {platform.machine()}"
+
+
+def _archive() -> Path:
+    """Returns the archive that holds this file, which has no folder in the file system."""
+    return next(folder for folder in Path(__file__).parents if folder.exists())
+
+
+def _openvino_files() -> tuple[str, ...]:
+    """Returns files of OpenVINO that the first use needs, which would fail in the middle."""
+    year, *others = re.findall(r"\d+", _build_info.OPENVINO_VERSION)[:3]
+    return (
+        "__init__.py",
+        "_pyopenvino*",
+        f"libs/libopenvino.so.{year[-2:]}{''.join(others)}",  # not that of another release
+        "libs/libopenvino_intel_cpu_plugin.so",
+        "libs/libtbb.so.*",
+    )
 
 
 def _why_not_loadable() -> str | None:
@@ -84,13 +111,14 @@ def _why_not_loadable() -> str | None:
     remedy = f"`pip install --force-reinstall openvino=={_build_info.OPENVINO_VERSION}`"
     spec = find_spec("openvino")
     folder = None if spec is None or spec.origin is None else Path(spec.origin).parent
-    for pattern in _OPENVINO_FILES:
-        if folder is None or not any(folder.glob(pattern)):
+    for pattern in _openvino_files():
+        if folder is None or not (pattern == "__init__.py" or any(folder.glob(pattern))):
             return f"openvino is installed in part, without openvino/{pattern}: {remedy}."
     assert folder is not None
     try:
-        for library in sorted(folder.glob("libs/libopenvino.so.*")):
-            ctypes.CDLL(str(library))
+        for pattern in _openvino_files():
+            if "libopenvino.so" in pattern:
+                ctypes.CDLL(str(folder / pattern))
         import_module("paddle_ngraph._core")
     except (ImportError, OSError) as error:
         return f"the compiled core cannot be loaded, {error}: {remedy}, or {_REBUILD}."
@@ -109,7 +137,23 @@ def _installed_version(package: str) -> str | None:
             return metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return None
+    return _version_in(package)
+
+
+# Modules that name the version of a package, and its name there.
+_VERSIONS = {
+    "paddlepaddle": ("paddle.version", "full_version"),
+    "openvino": ("openvino", "__version__"),
+}
+
+
+def _version_in(package: str) -> str | None:
+    """Returns the version that a package names itself: frozen applications have no metadata."""
+    module, name = _VERSIONS[package]
+    try:
+        return str(getattr(import_module(module), name)).partition("-")[0]
+    except (ImportError, OSError, AttributeError):
+        return None
 
 
 def require() -> None:

@@ -22,9 +22,8 @@ class WarningCode(Enum):
 
     UNAVAILABLE = (
         "NG101",
-        "The environment variable `FLAGS_use_ngraph` has no effect, since the engine is "
-        "unavailable; the message has the reason. Paddle runs all programs.",
-        "Follow the message, or unset the variable.",
+        "The engine is unavailable; the message has the reason. Paddle runs all programs.",
+        "Follow the message.",
     )
     UNCHECKED = (
         "NG102",

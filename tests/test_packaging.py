@@ -26,6 +26,17 @@ def test_the_build_requirements_agree():
     assert build and build == pins((ROOT / "pyproject.toml").read_text())
 
 
+@pytest.mark.parametrize(
+    ("system", "machine"), [("linux", "aarch64"), ("darwin", "arm64"), ("win32", "AMD64")]
+)
+def test_a_build_without_a_core_needs_neither_paddle_nor_openvino(system, machine):
+    text = (ROOT / "pyproject.toml").read_text().partition("requires = [")[2].partition("]")[0]
+    there = {"sys_platform": system, "platform_machine": machine}
+    found = [Requirement(each) for each in re.findall(r'"(.+)"', text)]
+    needed = [each.name for each in found if each.marker is None or each.marker.evaluate(there)]
+    assert needed == ["setuptools", "wheel", "pip"]
+
+
 def requirements(name: str) -> list[tuple[Requirement, int]]:
     """The requirements of a file, each with the number of its digests."""
     lines = (ROOT / "requirements" / name).read_text().replace("\\\n", "").splitlines()

@@ -194,7 +194,8 @@ class Builder:
         self._run([interpreter, "-m", "venv", "--clear", str(folder)])
         requirements = folder / "requirements.txt"
         requirements.write_text(text)
-        options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
+        options = ["--quiet", "--disable-pip-version-check", "--no-compile"]
+        options += ["--no-deps", "--require-hashes"]
         self._run([str(python), "-m", "pip", "install", *options, "-r", str(requirements)])
         record.write_text(text)
         return python
