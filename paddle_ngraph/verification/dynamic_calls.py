@@ -33,7 +33,7 @@ def check_call(name: str, given: tuple[Any, ...], result: Any) -> None:
 
     def compared() -> None:
         subject = checks.subjects.get_or_create(f"call of {name}", checks.Subject)
-        call = _Call(name, given)
+        call = _RepeatedCall(name, given)
         native, found = call.results(), _arrays(_listed(result))
         reference = Reference(call.exact_results, FLOAT32)
         pairs = [(number, _dense(found[number]), _dense(native[number])) for number in native]
@@ -52,7 +52,7 @@ def check_call(name: str, given: tuple[Any, ...], result: Any) -> None:
     checks.check(compared)
 
 
-class _Call:
+class _RepeatedCall:
     """A call that Paddle repeats, in float32 or in float64."""
 
     def __init__(self, name: str, given: tuple[Any, ...]) -> None:

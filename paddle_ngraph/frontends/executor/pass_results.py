@@ -86,7 +86,7 @@ class RewrittenPrograms:
         return {job_type: program.clone() for job_type, program in self._programs.items()}
 
 
-class Conversion(NamedTuple):
+class CountedOperators(NamedTuple):
     """The operators of a program that the pass converted, and that fall back, for the counters."""
 
     ops_converted: int
@@ -112,7 +112,7 @@ class PassResult:
     size: int
     may_write: bool
     is_translated: bool
-    conversions: Sequence[Conversion]
+    conversions: Sequence[CountedOperators]
 
     def is_outgrown_by(self, size: int) -> bool:
         """Whether feeds have grown so much that subgraphs left to Paddle may pay off."""
@@ -126,9 +126,9 @@ class PassResult:
             fallback.record_graph(graph)
 
 
-def conversions_of(reports: Sequence[Report]) -> list[Conversion]:
+def conversions_of(reports: Sequence[Report]) -> list[CountedOperators]:
     """The counted part of reports."""
-    return [Conversion(report.ops_converted, list(report.native)) for report in reports]
+    return [CountedOperators(report.ops_converted, list(report.native)) for report in reports]
 
 
 def key_of(plan: Plan) -> Hashable | None:
