@@ -86,7 +86,7 @@ struct FlagUse {
 };
 
 struct ProgramRunScope {
-  bool may_write;
+  bool may_write, is_of_thread;
   std::unique_ptr<ProgramRun> run;
 };
 
@@ -1086,11 +1086,14 @@ PYBIND11_MODULE(_core, module) {
       .def("__exit__",
            [](const ReadOnlyRun&, const py::args&) { set_next_program_read_only(false); });
   py::class_<ProgramRunScope>(module, "ProgramRun", "Inside `with`, a run of a program.")
-      .def(py::init([](bool may_write) { return ProgramRunScope{may_write, nullptr}; }),
-           py::arg("may_write"))
-      .def(
-          "__enter__",
-          [](ProgramRunScope& scope) { scope.run = std::make_unique<ProgramRun>(scope.may_write); })
+      .def(py::init([](bool may_write, bool is_of_thread) {
+             return ProgramRunScope{may_write, is_of_thread, nullptr};
+           }),
+           py::arg("may_write"), py::arg("is_of_thread") = true)
+      .def("__enter__",
+           [](ProgramRunScope& scope) {
+             scope.run = std::make_unique<ProgramRun>(scope.may_write, scope.is_of_thread);
+           })
       .def("__exit__", [](ProgramRunScope& scope, const py::args&) { scope.run.reset(); });
   module.def(
       "digest",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from paddle_ngraph.verification import reproducer
 
 PACKAGE = Path(__file__).parents[2] / "paddle_ngraph"
 # A time limit of the user mostly raises TimeoutError, which is an OSError.
@@ -114,3 +118,17 @@ def test_handlers_of_all_exceptions_are_inside_sections() -> None:
 )
 def test_the_check_finds_faults(code: str, number: int) -> None:
     assert len(list(faults_in(ast.parse(code)))) == number
+
+
+def test_a_time_limit_of_the_user_is_no_error_of_a_file(tmp_path: Path) -> None:
+    def limit(*_: object) -> None:
+        raise TimeoutError("the user's")
+
+    path = tmp_path / "arrays.npz"
+    np.savez(path, array=np.zeros(3))
+    before = signal.signal(signal.SIGALRM, limit)
+    try:
+        with pytest.raises(TimeoutError, match="the user's"):
+            reproducer._reading(path, lambda _: signal.raise_signal(signal.SIGALRM))
+    finally:
+        signal.signal(signal.SIGALRM, before)
