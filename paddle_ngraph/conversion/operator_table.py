@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
@@ -82,7 +83,7 @@ def _short(type: str) -> str:
 
 
 def _stem(type: str) -> str:
-    return type.rstrip("_").removesuffix("_grad").rstrip("_")
+    return re.sub(r"((_double|_triple|_grad)?_grad)?_*$", "", type)
 
 
 def _columns(entry: Converter) -> str:

@@ -14,6 +14,11 @@ from paddle_ngraph.conversion.registry import FLOAT, INT32, Limit, Role, convert
 from paddle_ngraph.conversion.size_rules import broadcast_shapes
 from paddle_ngraph.conversion.symbolic_sizes import is_always_at_least
 from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.ops.higher_gradients import (
+    Bilinear,
+    set_double_gradient,
+    set_triple_gradient,
+)
 from paddle_ngraph.ops.nodes import reduce_to, reshaped
 
 
@@ -46,6 +51,36 @@ def bmm(bridge: NgraphBridge, op: Op) -> None:
 def bmm_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradient of :func:`bmm`: see :func:`matmul_grad` (Paddle ``bmm_grad``)."""
     _set_gradients(bridge, op, _matmul_of(bridge, op, "x", "y"), ("x", "y"))
+
+
+@converter("pd_op.matmul_double_grad")
+def matmul_double_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradients of ``x``, ``y`` and ``grad_out`` (Paddle ``matmul_double_grad``).
+
+    Not transposed: ``x_grad = grad_out grad_y_grad^T``, ``y_grad = grad_x_grad^T grad_out`` and
+    ``grad_out_grad = grad_x_grad y + x grad_y_grad``.
+    """
+    set_double_gradient(bridge, op, _bilinear(bridge, op))
+
+
+@converter("pd_op.matmul_triple_grad")
+def matmul_triple_grad(bridge: NgraphBridge, op: Op) -> None:
+    """The gradients of :func:`matmul_double_grad` (Paddle ``matmul_triple_grad``)."""
+    set_triple_gradient(bridge, op, _bilinear(bridge, op))
+
+
+def _bilinear(bridge: NgraphBridge, op: Op) -> Bilinear:
+    """A matmul with the attributes of ``op``, and its gradients."""
+
+    def matmul(x: NodeInput, y: NodeInput) -> _Matmul:
+        transposes = op.attr("transpose_x", False), op.attr("transpose_y", False)
+        return _Matmul(bridge, x, y, *transposes)
+
+    return Bilinear(
+        value=lambda x, y: matmul(x, y).value(),
+        x_gradient=lambda x, y, grad: matmul(x, y).x_gradient(grad),
+        y_gradient=lambda x, y, grad: matmul(x, y).y_gradient(grad),
+    )
 
 
 @converter("pd_op.mv")
