@@ -11,7 +11,7 @@ from openvino.utils.types import NodeInput
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import FLOAT, INT32, Limit, Role, converter
-from paddle_ngraph.conversion.size_rules import broadcast_shapes
+from paddle_ngraph.conversion.size_rules import broadcast_shapes, is_same_shape
 from paddle_ngraph.conversion.symbolic_sizes import is_always_at_least
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.higher_gradients import (
@@ -409,8 +409,11 @@ class _Matmul:
     def y_gradient(self, out_grad: NodeInput) -> Any:
         """The gradient of y from ``out_grad``, the gradient of the matmul."""
         gradient = self._gradient_matrices(out_grad)
-        if self._transpose_y:
+        if self._transpose_y or is_same_shape([self._columns], [1]):
+            # Of a single column it is the transposed result: the plugin would transpose all of x.
             found = opset15.matmul(gradient, self._x, True, self._transpose_x)
+            if not self._transpose_y:
+                found = reshaped(self._bridge, found, [*self._bridge.shape(found)[:-2], -1, 1])
         else:
             found = opset15.matmul(self._x, gradient, not self._transpose_x, False)
         return self._summed(found, self._y, self._y_shape)

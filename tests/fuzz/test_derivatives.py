@@ -19,6 +19,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.verification import checks
+from tests.dynamic import dynamic_mode
 
 Step = Callable[["Network", Any], Any]
 NETWORKS = 3
@@ -35,12 +36,14 @@ class Network:
         order: The order of the derivatives by the points: 1 or 2.
         feeds: The points, and the parameters so far.
         variables: The variables of the program, by the names of the feeds.
+        given: The variables of a layer, in place of feeds.
     """
 
     seed: int
     order: int
     feeds: dict[str, np.ndarray] = field(default_factory=dict)
     variables: dict[str, Any] = field(default_factory=dict)
+    given: dict[str, Any] | None = None
 
     def start(self, dtype: str, is_open: bool) -> Any:
         """Begins a program of floats of ``dtype``; returns the points."""
@@ -52,6 +55,9 @@ class Network:
     def variable(self, name: str, shape: tuple[int, ...], is_open: bool = False) -> Any:
         """A feed of this shape."""
         numbers = self.random.normal(0.0, 0.6, shape).astype("float32")
+        if self.given is not None:
+            self.variables[name] = self.given[name]
+            return self.given[name]
         self.feeds.setdefault(name, numbers)
         declared = [-1, *shape[1:]] if is_open else list(shape)
         made = paddle.static.data(name, declared, self._dtype)
@@ -202,3 +208,54 @@ def test_derivatives_of_networks(seed: int, order: int, verifies: None) -> None:
             assert log.checked == 1 and log.is_right, str(log)
             assert stats["engine_runs"] == 1 and stats["native_runs"] == 0
             _assert_near(native, engine, exact.run(False, rows))
+
+
+class Residual(paddle.nn.Layer):  # type: ignore[misc]
+    """A layer of dynamic mode that returns the loss of a network."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self._network = network
+        self.given = {}
+        for name, array in network.feeds.items():
+            made = paddle.create_parameter(list(array.shape), "float32")
+            made.set_value(array)
+            self.given[name] = made
+            self.add_parameter(name, made)
+
+    def forward(self, scale: Any) -> Any:
+        """The loss at points that ``scale`` multiplies."""
+        return scale * self.loss()
+
+    @paddle.jit.not_to_static  # type: ignore[misc]
+    def loss(self) -> Any:
+        """The loss; a method that ``to_static`` does not translate, but traces."""
+        self._network.given = {name: paddle.assign(made) for name, made in self.given.items()}
+        points = self._network.start("float32", False)
+        return _loss(_derivatives(self._network, points, _dynamic_gradient))
+
+
+def _dynamic_gradient(y: Any, x: Any) -> Any:
+    return paddle.grad([y], [x], create_graph=True)[0]
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_derivatives_in_to_static(seed: int, order: int) -> None:
+    network = Network(seed, order)
+    Program(network, "float32", False)
+    with dynamic_mode():
+        layer = Residual(network)
+        traced = paddle.jit.to_static(layer, full_graph=True)
+        results = []
+        for engine in (False, True):
+            paddle_ngraph.reset_stats()
+            with paddle_ngraph.use_ngraph(engine):
+                loss = traced(paddle.to_tensor(1.0))
+                loss.backward()
+            stats = paddle_ngraph.stats()
+            results.append([loss.numpy(), *(p.grad.numpy() for p in layer.parameters())])
+            layer.clear_gradients()
+        assert stats["engine_runs"] == 2 and not stats["native_by_type"], stats
+    for theirs, ours in zip(*results):
+        np.testing.assert_allclose(ours, theirs, 1e-3, 1e-4 * float(np.abs(theirs).max()))

@@ -281,3 +281,17 @@ def test_nan_and_infinity(name, values):
     order = 3 if is_thrice else 2
     inputs = {"x": np.array(values, "float32")}
     check_derivatives(function, inputs, [f"{name}_double_grad"], order)
+
+
+@merged
+def test_bfloat16():
+    """Products alone have kernels for it on Paddle's CPU."""
+
+    def build(x, first, second):
+        numbers = [paddle.cast(each, "bfloat16") for each in (x, first, second)]
+        (x_grad,) = paddle.static.gradients([numbers[0] * numbers[0]], numbers[:1], numbers[1:2])
+        found = paddle.static.gradients([x_grad], numbers[:2], numbers[2:])
+        return [paddle.cast(each, "float32") for each in found]
+
+    inputs = {name: normal((3, 5), seed) for seed, name in enumerate(("x", "first", "second"))}
+    check(build, inputs, ["multiply_double_grad"], gradients=False)
