@@ -41,9 +41,23 @@ Scaled = Callable[[Op, Any, Any], Any]
 # -- terms, of which any may be zero ---------------------------------------------------------------
 
 
-def operands(bridge: NgraphBridge, op: Op) -> list[Term]:
-    """The inputs of ``op`` in Paddle's order; zero for those that are absent."""
-    return [bridge.get_input_node(op, name) if op.has_input(name) else None for name in op.inputs]
+def operands(bridge: NgraphBridge, op: Op, kept: int) -> list[Term]:
+    """The inputs of ``op`` in Paddle's order; zero for those that are absent.
+
+    From the index ``kept`` on, also for constants of zeros: Paddle fills in such gradients, and
+    multiplies matrices by them. An infinite number times such a zero is zero, not NaN.
+    """
+    nodes = [bridge.get_input_node(op, name) if op.has_input(name) else None for name in op.inputs]
+    return [*nodes[:kept], *(None if _is_zero(node) else node for node in nodes[kept:])]
+
+
+def _is_zero(node: Term) -> bool:
+    if node is None:
+        return True
+    producer = node.get_node()
+    if producer.get_type_name() == "Broadcast":
+        producer = producer.input_value(0).get_node()
+    return producer.get_type_name() == "Constant" and not producer.get_data().any()
 
 
 def applied(function: Callable[..., Any], *arguments: Term) -> Term:
@@ -115,7 +129,7 @@ def register_slopes(
     @wraps(slope)
     def double(bridge: NgraphBridge, op: Op) -> None:
         """``s_grad = slope'(s) * out_grad * change``, ``out_grad_grad = slope(s) * change``."""
-        source, *given, change = operands(bridge, op)
+        source, *given, change = operands(bridge, op, len(op.inputs) - 1)
         made: list[Make] = [lambda: _scaled(slope, op, source, change)]
         if second is not None:
             made.insert(0, lambda: _scaled(second, op, source, given[-1], change))
@@ -125,7 +139,7 @@ def register_slopes(
     @wraps(slope)
     def triple(bridge: NgraphBridge, op: Op) -> None:
         """The gradients of both results of ``double``."""
-        source, grad, change, of_source, of_change = operands(bridge, op)
+        source, grad, change, of_source, of_change = operands(bridge, op, 2)
         made: list[Make] = [
             lambda: total(
                 _scaled(third, op, source, grad, change, of_source),
@@ -208,14 +222,14 @@ class Bilinear:
 
 def set_double_gradient(bridge: NgraphBridge, op: Op, function: Bilinear) -> None:
     """Sets the results of the double gradient of a bilinear function."""
-    given = operands(bridge, op)
+    given = operands(bridge, op, 3)
     for output, make, like in zip(op.outputs, function.double_gradient(*given), given):
         set_term(bridge, op, output, make, like)
 
 
 def set_triple_gradient(bridge: NgraphBridge, op: Op, function: Bilinear) -> None:
     """Sets the results of the triple gradient of a bilinear function."""
-    x, y, grad, *_ = given = operands(bridge, op)
+    x, y, grad, *_ = given = operands(bridge, op, 3)
     likes = (x, y, grad, x, y)
     for output, make, like in zip(op.outputs, function.triple_gradient(*given), likes):
         set_term(bridge, op, output, make, like)
