@@ -18,6 +18,7 @@ import paddle.nn.functional as F
 import pytest
 
 import paddle_ngraph
+from paddle_ngraph.ops import higher_gradients
 from paddle_ngraph.verification import checks
 from tests.dynamic import dynamic_mode
 
@@ -240,8 +241,20 @@ def _dynamic_gradient(y: Any, x: Any) -> Any:
 
 
 @pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(8))
 def test_derivatives_in_to_static(seed: int, order: int) -> None:
+    _check_in_to_static(seed, order)
+
+
+def test_loops_that_depend_on_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plugin would fuse such loops of this network: the core compiles it again without."""
+    monkeypatch.setattr(higher_gradients, "_is_zero", lambda node: node is None)
+    paddle_ngraph.clear_cache()
+    _check_in_to_static(seed=3, order=2)
+    paddle_ngraph.clear_cache()
+
+
+def _check_in_to_static(seed: int, order: int) -> None:
     network = Network(seed, order)
     Program(network, "float32", False)
     with dynamic_mode():
@@ -258,4 +271,4 @@ def test_derivatives_in_to_static(seed: int, order: int) -> None:
             layer.clear_gradients()
         assert stats["engine_runs"] == 2 and not stats["native_by_type"], stats
     for theirs, ours in zip(*results):
-        np.testing.assert_allclose(ours, theirs, 1e-3, 1e-4 * float(np.abs(theirs).max()))
+        np.testing.assert_allclose(ours, theirs, 1e-3, 1e-6 + 1e-4 * float(np.abs(theirs).max()))
