@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from paddle_ngraph.conversion.registry import ABSENT, Converter, Role, all_converters
+from paddle_ngraph.ir.graph import function_type
 
 _HEADER = """\
 # Operators
@@ -72,17 +73,13 @@ def _rows(entries: Iterable[Converter]) -> Iterator[tuple[str, str]]:
     """(operators, description): variants of an operator with equal descriptions share a row."""
     rows: dict[tuple[str, str], list[str]] = {}
     for entry in entries:
-        rows.setdefault((_stem(entry.type), _columns(entry)), []).append(entry.type)
+        rows.setdefault((function_type(entry.type), _columns(entry)), []).append(entry.type)
     for (_, columns), types in rows.items():
         yield ", ".join(f"`{_short(type)}`" for type in types), columns
 
 
 def _short(type: str) -> str:
     return type.removeprefix("pd_op.")
-
-
-def _stem(type: str) -> str:
-    return type.rstrip("_").removesuffix("_grad").rstrip("_")
 
 
 def _columns(entry: Converter) -> str:

@@ -18,7 +18,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.conversion.tensor_arrays import APPEND
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.ir.graph import BFLOAT16, FallbackForm, Graph, Op, TensorSpec
+from paddle_ngraph.ir.graph import BFLOAT16, FallbackForm, Graph, Op, TensorSpec, function_type
 from paddle_ngraph.paddle_private.names import (
     DenseTensor,
     copy_of,
@@ -113,7 +113,7 @@ def workspaces(graph: Graph) -> set[int]:
 def rounds(op: Op) -> bool:
     """Whether results of an operator are rounded, unlike moved or selected elements."""
     entry = find_converter(op.type)
-    base = op.type.removesuffix("_").removesuffix("_grad")
+    base = function_type(op.type)
     moves = entry is not None and entry.moves
     # Maximum pooling; its gradient compares elements with the maximum.
     selects = base in _EXACT or op.attr("pooling_type") == "max"
