@@ -293,6 +293,10 @@ def _has_elements(op: Op) -> bool:
     return not any(0 in spec.shape for spec in op.input_specs())
 
 
+def _is_static(op: Op) -> bool:
+    return not any(-1 in spec.shape[1:] for spec in op.input_specs())
+
+
 CONVERTER = Converter(
     type="a kernel of Paddle",
     function=_call,
@@ -303,6 +307,8 @@ CONVERTER = Converter(
         Limit("no converter", lambda op: may_call(op.type)),
         Limit("no converter, and an attribute may name a file", _names_modes_only),
         Limit("no converter, and an input is empty", _has_elements),
+        # The node makes the sizes static that its kernel reads.
+        Limit("no converter, and a size other than the batch is dynamic", _is_static),
     ),
     draws=lambda op: False,
     moves=False,

@@ -287,6 +287,20 @@ def test_readers_of_sizes_that_depend_on_data_are_in_the_next_subgraph():
         np.testing.assert_array_equal(natively[1], found[1])
 
 
+def test_each_batch_size_has_a_function():
+    def build() -> Any:
+        x = paddle.nn.functional.relu(paddle.static.data("x", [-1, 4, 6, 6], "float32"))
+        return operators.shuffle_channel(x, 2) + 1.0
+
+    program = Program(build)
+    assert calls_in(program) == ["shuffle_channel"]
+    before = quantity("functions_built")
+    for batch in (1, 2, 3, 4, 5, 6, 2):
+        feed = {"x": floats(batch, 4, 6, 6)}
+        assert_same(program.run(False, **feed), program.run(**feed))
+    assert quantity("functions_built") == before + 6
+
+
 def test_errors_of_a_kernel_are_those_of_paddle():
     build, feed = OPERATORS["segment_pool"]
     program = single(build, feed)
@@ -323,6 +337,15 @@ def test_a_kernel_that_fails_in_functions_only_runs_natively_in_the_end():
         report = program_pass.dry_run(program.main)
     assert [op.type for op in report.native] == ["pd_op.viterbi_decode"]
     assert "another dtype" in report.native[0].reason
+
+
+def test_other_dynamic_sizes_fall_back():
+    def build() -> Any:
+        x = paddle.nn.functional.relu(paddle.static.data("x", [1, 4, -1, 6], "float32"))
+        return operators.shuffle_channel(x, 2) + 1.0
+
+    report = program_pass.dry_run(Program(build).main)
+    assert [op.type for op in report.native] == ["pd_op.shuffle_channel"]
 
 
 @pytest.mark.parametrize(
