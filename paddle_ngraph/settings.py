@@ -30,6 +30,7 @@ class PolicySettings:
         strict: Whether a subgraph that the engine cannot run is an error.
         verify: One run of the engine in this many, of each subgraph, is compared with Paddle's
             kernels; 0: none.
+        kernel_calls: Whether functions call Paddle's kernels, for operators without a converter.
         use_mkl_packed: Whether recurrent layers of programs run with packed weights.
         mkl_packed_provider: ``auto``, ``mkl`` or ``onednn``: the library of packed matmuls.
 
@@ -133,6 +134,7 @@ class PolicySettings:
     background_compile: str = "auto"
     strict: bool = False
     verify: int = 0
+    kernel_calls: bool = False
     use_mkl_packed: bool = True
     mkl_packed_provider: str = "auto"
 

@@ -20,7 +20,7 @@ import paddle
 from paddle_ngraph.codegen import functions, kernels_cc, main_cc, statements, toolchain
 from paddle_ngraph.codegen.functions import Constants, Shapes, Variant
 from paddle_ngraph.codegen.statements import CppProgram, CppVariable
-from paddle_ngraph.conversion import processor
+from paddle_ngraph.conversion import kernel_calls, processor
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.paddle_private.protocols import Program, Scope
@@ -75,8 +75,9 @@ def generate(
     given = ngraph_transpiler.static_program(program, "generate_native")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
     integer_checks = integer_ranges.without_overflow_checks() if wide_integers else nullcontext()
-    # Recurrent layers stay Paddle's operators: packed operators would need Paddle in each run.
-    with packed_layers.disabled(), integer_checks:
+    # Recurrent layers stay Paddle's operators: packed operators would need Paddle in each run. So
+    # would kernel calls; the project calls these kernels itself.
+    with packed_layers.disabled(), kernel_calls.disabled(), integer_checks:
         report = ngraph_transpiler.rewrite(copy, open_size=None)
     values = ngraph_transpiler.remove_fetches(copy, fetching)
     scheduled = program.lr_name if getattr(program, "lr_scheduler", None) is not None else ""

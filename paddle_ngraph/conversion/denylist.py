@@ -150,7 +150,9 @@ def refuse_graph(graph: str, message: str, code: int, op_id: int) -> None:
     """
     error = _provisional_failures.pop(_graph_key(graph))
     if error is None and code == ErrorCode.INT32_OVERFLOW:
-        error = _overflow_error(graph, op_id)
+        error = _operator_error(graph, op_id, SENTENCES["frequent_int32_overflow"], code)
+    if error is None and code == ErrorCode.KERNEL_FAILED:
+        error = _operator_error(graph, op_id, summarized(message), code)
     if error is None:
         error = NgraphError(f"nGraph could not compile its interval: {summarized(message)}")
     deny(graph, error)
@@ -164,14 +166,13 @@ def refuse_graph(graph: str, message: str, code: int, op_id: int) -> None:
         warn(WarningCode.DENIED, f"paddle_ngraph: Paddle runs {denial}")
 
 
-def _overflow_error(graph: str, op_id: int) -> ConversionError | None:
-    """The error of the operator whose integers overflowed int32 in many runs."""
+def _operator_error(graph: str, op_id: int, reason: str, code: int) -> ConversionError | None:
+    """The error of an operator that has failed in many runs."""
     parsed = Graph.from_string(graph)
     ops = list(parsed.all_ops())
     if not 0 <= op_id < len(ops):
         return None
-    reason = SENTENCES["frequent_int32_overflow"]
-    return ConversionError(ops[op_id], reason, parsed.compiled_for, ErrorCode.INT32_OVERFLOW)
+    return ConversionError(ops[op_id], reason, parsed.compiled_for, ErrorCode(code))
 
 
 class DenialWatcher:

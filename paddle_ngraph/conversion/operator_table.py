@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
+from paddle_ngraph.conversion.kernel_calls import DATA_DEPENDENT, DTYPES, EXCLUDED
 from paddle_ngraph.conversion.registry import ABSENT, Converter, Role, all_converters
 from paddle_ngraph.ir.graph import function_type
 
@@ -44,7 +45,23 @@ def markdown() -> str:
         lines.append("")
     lines += ["## Without a converter", "", "| operator | why |", "| --- | --- |"]
     lines += [f"| `{_short(type)}` | {why} |" for type, why in sorted(ABSENT.items())]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", *_kernel_calls(), ""])
+
+
+def _kernel_calls() -> list[str]:
+    return [
+        "## Kernel calls",
+        "",
+        "With `FLAGS_ngraph_kernel_calls`, functions call Paddle's CPU kernels of other operators",
+        f"whose tensors are {', '.join(sorted(DTYPES))}: nothing is split, and its time is native.",
+        "[Kernel calls](../how_it_works/kernel_calls.md) has the limits. Results whose size depends on data",
+        f"are results of the function: those of {_named(DATA_DEPENDENT)}.",
+        f"No function calls {_named(EXCLUDED)}.",
+    ]
+
+
+def _named(types: Iterable[str]) -> str:
+    return ", ".join(f"`{_short(type)}`" for type in sorted(types))
 
 
 def as_dict() -> dict[str, Any]:

@@ -58,6 +58,7 @@
 #include "core/paddle/operator_serialization.h"
 #include "core/paddle/optimizer_calls.h"
 #include "core/paddle/owned_scope.h"
+#include "core/paddle/phi_kernel.h"
 #include "core/paddle/program_editor.h"
 #include "core/paddle/program_fingerprint.h"
 #include "core/paddle/python_lists.h"
@@ -662,7 +663,8 @@ void set_python_error(const py::handle& type, const NgraphError& error) {
 std::map<std::string, int> error_codes() {
   return {{"GENERAL", static_cast<int>(ErrorCode::kGeneral)},
           {"INT32_OVERFLOW", static_cast<int>(ErrorCode::kInt32Overflow)},
-          {"OUT_OF_BOUNDS", static_cast<int>(ErrorCode::kOutOfBounds)}};
+          {"OUT_OF_BOUNDS", static_cast<int>(ErrorCode::kOutOfBounds)},
+          {"KERNEL_FAILED", static_cast<int>(ErrorCode::kKernelFailed)}};
 }
 
 // The error that an operator threw, if the message of an exception of OpenVINO's bindings contains
@@ -690,6 +692,7 @@ std::map<std::string, size_t> table_sizes() {
 PYBIND11_MODULE(_core, module) {
   using namespace paddle_ngraph;  // NOLINT
   DeferredSignals::initialize();
+  set_paddle_kernels(&make_phi_kernel);
   py::module_::import("os").attr("register_at_fork")(
       py::arg("after_in_child") = py::cpp_function(&DeferredSignals::restore_after_fork));
   py::register_exception_translator([](std::exception_ptr pointer) {

@@ -231,6 +231,7 @@ class _BlockPartition(NamedTuple):
                 device=interval.device,
                 indices=[node.index for node in interval.nodes],
                 graph=subgraph.graph,
+                kernel_calls=[n.type for n in interval.nodes if capable.is_kernel_call(n)],
             )
             for subgraph, interval in ((subgraph, subgraph.interval) for subgraph in self.subgraphs)
         ]

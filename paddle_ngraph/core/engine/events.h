@@ -153,13 +153,17 @@ enum class Quantity : uint8_t {
   kClippingLoops,
   kGradientsHeld,
   kRestsSharedOut,
+  kKernelCalls,
+  kKernelCallNs,
+  kKernelResultsCopied,
 };
 
 // Their names in stats(), in the order of the enumeration.
-inline constexpr std::array<const char*, 8> kQuantities = {
+inline constexpr std::array<const char*, 11> kQuantities = {
     {"functions_reused", "functions_with_weights", "functions_with_weights_in_place",
-     "steps_in_place", "optimizer_steps", "clipping_loops", "gradients_held", "rests_shared_out"}};
-static_assert(kQuantities.size() == static_cast<size_t>(Quantity::kRestsSharedOut) + 1);
+     "steps_in_place", "optimizer_steps", "clipping_loops", "gradients_held", "rests_shared_out",
+     "kernel_calls", "kernel_call_ns", "kernel_results_copied"}};
+static_assert(kQuantities.size() == static_cast<size_t>(Quantity::kKernelResultsCopied) + 1);
 
 struct Event {
   uint64_t number;    // of the event in the process, from 0
