@@ -33,6 +33,7 @@ from paddle_ngraph.partitioning.analysis.empty_tensors import always_empty
 from paddle_ngraph.partitioning.analysis.integer_ranges import Integers
 from paddle_ngraph.partitioning.analysis.operator_kinds import YIELD
 from paddle_ngraph.partitioning.analysis.placement import NATIVE
+from paddle_ngraph.partitioning.legacy_operators import reason_of
 from paddle_ngraph.partitioning.subgraph import graph_of
 from paddle_ngraph.utils import signals
 
@@ -110,7 +111,7 @@ class _Classifier:
             elif not node.is_compute:
                 continue
             elif entry is None:
-                described = ABSENT.get(node.type, "no converter")
+                described = reason_of(node.op) or ABSENT.get(node.type, "no converter")
             else:
                 described = self._described(node, entry)
             if isinstance(described, str):

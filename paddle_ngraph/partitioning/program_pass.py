@@ -18,6 +18,7 @@ from paddle_ngraph.partitioning import (
     cost_model,
     dequantization,
     einsum_operands,
+    legacy_operators,
     packed_layers,
     rules,
 )
@@ -238,7 +239,11 @@ class _BlockPartition(NamedTuple):
         return BlockReport(
             intervals=intervals,
             native=[
-                NativeOp(node.index, node.type, capable.reasons.get(node, "no converter"))
+                NativeOp(
+                    node.index,
+                    legacy_operators.shown_type(node.op),
+                    capable.reasons.get(node, "no converter"),
+                )
                 for node in nodes
                 if node.is_compute and not capable.can_convert(node) and not is_packed(node.type)
             ],

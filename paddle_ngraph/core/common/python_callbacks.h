@@ -17,6 +17,7 @@ enum class PythonCallback {
   kDisableDynamicShapes,
   kBuildModel,
   kRunFallback,
+  kRunLegacyOperator,
   kCheckRun,
   kCreatesEmptyTensor,
   kDenyGraph,
@@ -34,13 +35,14 @@ enum class PythonCallback {
 
 // Module and name of each Python function that the core calls, in the order of the enumeration
 // PythonCallback.
-inline constexpr std::array<std::pair<const char*, const char*>, 19> kPythonCallbacks = {{
+inline constexpr std::array<std::pair<const char*, const char*>, 20> kPythonCallbacks = {{
     {"paddle_ngraph.ir.graph", "verify"},
     {"paddle_ngraph.conversion.disk_cache", "build_environment"},
     {"paddle_ngraph.conversion.dynamic_shapes", "remember"},
     {"paddle_ngraph.conversion.dynamic_shapes", "give_up"},
     {"paddle_ngraph.conversion.build", "build_model"},
     {"paddle_ngraph.partitioning.fallback", "run"},
+    {"paddle_ngraph.partitioning.legacy_operators", "run"},
     {"paddle_ngraph.verification.checks", "check_run"},
     {"paddle_ngraph.partitioning.fallback", "makes_empty"},
     {"paddle_ngraph.conversion.denylist", "refuse_graph"},

@@ -62,6 +62,11 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
 // NgraphError, before anything has run, if the graph lacks the data for a fallback. Takes the GIL.
 void run_fallback(const std::string& graph, const NgraphIO& io);
 
+// Runs an operator of a ProgramDesc program, whose description `text` is, by Paddle's
+// implementation for ProgramDesc. Errors are thrown as Paddle's own exception. Takes the GIL.
+void run_legacy_operator(const std::string& text, const std::vector<phi::DenseTensor*>& inputs,
+                         const std::vector<phi::DenseTensor*>& outputs);
+
 // Compares a run of a function with Paddle's kernels: `given` holds copies of the inputs and states
 // before the run, `found` those of the outputs and states after it, `random` the generator before
 // it, `other_changes` its generator_changes_of_other_threads(). Reports what differs; no error of
