@@ -318,7 +318,7 @@ def explain(config: Config) -> Report:
         program = saved.as_pir(feeds_lod=False)
     except NgraphError as error:
         return _report_on_unusable(saved, printable(str(error)))
-    report = program_pass.dry_run(program)
+    report = program_pass.dry_run(program, folds_constants=True)
     reason = why_native(config)
     if reason is None:
         obstacle = reason_against_engine(

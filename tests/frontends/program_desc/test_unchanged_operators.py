@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
-from paddle import static
+from paddle import inference, static
 from paddle.base.layer_helper import LayerHelper
 from paddle.static.nn.control_flow import ConditionalBlock
 
@@ -122,6 +124,9 @@ def test_the_rest_of_the_program_runs_in_the_engine(name):
     assert paddle_ngraph.stats()["engine_runs"] > 0
     if name == "multiclass_nms":
         assert results[1][0].lod() and results[1][1].lod()
+        for is_on in (False, True):
+            with pytest.raises(RuntimeError, match="hold LoD information"):
+                (engine if is_on else native).run(is_on, **feed)
 
 
 def _run(program: Program, is_on: bool, feed: dict[str, Any]) -> list[Any]:
@@ -129,3 +134,88 @@ def _run(program: Program, is_on: bool, feed: dict[str, Any]) -> list[Any]:
         return program.executor.run(
             program.main, feed=dict(feed), fetch_list=program.fetches, return_numpy=False
         )
+
+
+# -- predictors ------------------------------------------------------------------------------------
+
+
+def sequences() -> list[Any]:
+    """An output that has the LoD of its input, in a program that reads no LoD."""
+    return [features(8) * 2.0]
+
+
+def segmentation() -> list[Any]:
+    """An attribute that has another name in PIR, off its default."""
+    (out,) = append("leaky_relu", {"X": features(8)}, {"Out": "float32"}, alpha=0.3)
+    return [out]
+
+
+def anchors() -> list[Any]:
+    """Constants that operators without a converter read: Paddle's predictors compute them once."""
+    found, x = [], features(8, 8)
+    for step in (1.0, 2.0, 3.0):
+        rows = [paddle.full([8], 1.0) * step + shift for shift in (0.5, 1.5)]
+        found += [x + grid for grid in paddle.meshgrid(*rows)]
+    return found
+
+
+def saved(tmp_path: Path, build: Any) -> tuple[str, str]:
+    program = Program(build)
+    _run(program, False, {"x": floats(3, 16)})  # initializes all that outlives a run
+    with static.scope_guard(program.scope):
+        x = program.main.global_block().var("x")
+        fetches = [program.main.global_block().var(each.name) for each in program.fetches]
+        static.save_inference_model(
+            str(tmp_path / "model"), [x], fetches, program.executor, program=program.main
+        )
+    return str(tmp_path / "model.pdmodel"), str(tmp_path / "model.pdiparams")
+
+
+def config_of(files: tuple[str, str]) -> Any:
+    config = inference.Config(*files)
+    config.disable_onednn()
+    return config
+
+
+def predicted(files: tuple[str, str], is_on: bool, runs: list[tuple[np.ndarray, Any]]) -> list[Any]:
+    """The results, with their LoD, of a predictor for inputs with a LoD."""
+    found, config = [], config_of(files)
+    with paddle_ngraph.use_ngraph(is_on):
+        predictor = inference.create_predictor(config)
+        for x, lod in runs:
+            handle = predictor.get_input_handle("x")
+            handle.copy_from_cpu(x)
+            handle.set_lod(lod)
+            predictor.run()
+            handles = map(predictor.get_output_handle, predictor.get_output_names())
+            found.append([(each.copy_to_cpu(), each.lod()) for each in handles])
+    return found
+
+
+@pytest.mark.usefixtures("small_intervals_pay")
+@pytest.mark.parametrize(
+    "build", [detector, partial(detector, "multiclass_nms3"), sequences, segmentation, anchors]
+)
+def test_predictors_of_old_files(tmp_path, build):
+    files = saved(tmp_path, build)
+    lods: list[Any] = [[], [[0, 1, 3]], []]
+    runs = [(floats(3, 16, seed=seed), lod) for seed, lod in enumerate(lods)]
+    expected, found = (predicted(files, is_on, runs) for is_on in (False, True))
+    for results in zip(expected, found):
+        for (value, lod), (other, other_lod) in zip(*results):
+            np.testing.assert_allclose(other, value, rtol=1e-5, atol=1e-6)
+            assert other_lod == lod
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+    report = paddle_ngraph.explain(config_of(files))
+    assert report.why_native is None and report.intervals
+
+
+def test_explain_reports_models_that_cannot_be_translated(tmp_path):
+    def with_a_kept_member() -> list[Any]:
+        first, second = paddle.split(features(8), 2, axis=1)
+        first.persistable = True
+        return [paddle.scale(second, 2.0)]
+
+    report = paddle_ngraph.explain(config_of(saved(tmp_path, with_a_kept_member)))
+    assert "cannot run its translation" in str(report)
+    assert {op.type for op in report.native} >= {"split", "scale"}
