@@ -54,6 +54,7 @@
 #include "core/paddle/handles.h"
 #include "core/paddle/interruption.h"
 #include "core/paddle/kernel_call.h"
+#include "core/paddle/legacy_names.h"
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/operator_serialization.h"
 #include "core/paddle/optimizer_calls.h"
@@ -747,6 +748,9 @@ PYBIND11_MODULE(_core, module) {
              py::arg("initial_values"));
   module.def("append_if", &append_if, py::arg("block"), py::arg("condition"), py::arg("types"));
   module.def("append_yield", &append_yield, py::arg("block"), py::arg("values"));
+  module.def(
+      "legacy_attribute_name", &legacy_attribute_name, py::arg("type"), py::arg("name"),
+      "The name of an attribute of a PIR operator in the ProgramDesc operator of this type.");
   module.def("kernel_call", &kernel_call, py::arg("program"), py::arg("name"));
   module.def("append_variable", &append_variable, py::arg("block"), py::arg("name"),
              py::arg("type"), py::arg("before") = nullptr);

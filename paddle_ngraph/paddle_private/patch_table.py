@@ -216,6 +216,11 @@ PATCHES = (
         "A handle of a parameter can write it, so weights are no constants while it lives.",
     ),
     PatchGroup(
+        (r.SET_LOD,),
+        InstallationPhase.CONFIGURATION,
+        "Runs with a LoD in an input are Paddle's: engine operators do not pass a LoD on.",
+    ),
+    PatchGroup(
         (r.COPY_RESULT,),
         InstallationPhase.FIRST_USE,
         "Large results are copied to pooled memory, without page faults.",

@@ -34,6 +34,7 @@ from paddle_ngraph.partitioning.analysis.integer_ranges import Integers
 from paddle_ngraph.partitioning.analysis.operator_kinds import YIELD
 from paddle_ngraph.partitioning.analysis.placement import NATIVE
 from paddle_ngraph.partitioning.analysis.unsized import unsized
+from paddle_ngraph.partitioning.legacy_operators import reason_of
 from paddle_ngraph.partitioning.subgraph import graph_of
 from paddle_ngraph.utils import signals
 
@@ -135,7 +136,7 @@ class _Classifier:
 
     def _kernel_call(self, node: OpNode) -> tuple[Op | str, Converter | None]:
         """An operator without a converter as a kernel call, or the reason for its fallback."""
-        absent = ABSENT.get(node.type, "no converter")
+        absent = reason_of(node.op) or ABSENT.get(node.type, "no converter")
         if not self._calls_kernels or not kernel_calls.may_call(node.type) or node.effects:
             return absent, None
         described = self._described(node, kernel_calls.CONVERTER)

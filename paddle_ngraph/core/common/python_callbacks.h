@@ -17,6 +17,7 @@ enum class PythonCallback {
   kDisableDynamicShapes,
   kBuildModel,
   kRunFallback,
+  kRunLegacyOperator,
   kCheckRun,
   kSkipCheck,
   kCheckLayer,
@@ -37,13 +38,14 @@ enum class PythonCallback {
 
 // Module and name of each Python function that the core calls, in the order of the enumeration
 // PythonCallback.
-inline constexpr std::array<std::pair<const char*, const char*>, 22> kPythonCallbacks = {{
+inline constexpr std::array<std::pair<const char*, const char*>, 23> kPythonCallbacks = {{
     {"paddle_ngraph.ir.graph", "verify"},
     {"paddle_ngraph.conversion.disk_cache", "build_environment"},
     {"paddle_ngraph.conversion.dynamic_shapes", "remember"},
     {"paddle_ngraph.conversion.dynamic_shapes", "give_up"},
     {"paddle_ngraph.conversion.build", "build_model"},
     {"paddle_ngraph.partitioning.fallback", "run"},
+    {"paddle_ngraph.partitioning.legacy_operators", "run"},
     {"paddle_ngraph.verification.checks", "check_run"},
     {"paddle_ngraph.verification.checks", "skip"},
     {"paddle_ngraph.verification.packed_layers", "check_layer"},

@@ -332,6 +332,17 @@ void run_fallback(const std::string& graph, const NgraphIO& io) {
   }
 }
 
+void run_legacy_operator(const std::string& text, const std::vector<phi::DenseTensor*>& inputs,
+                         const std::vector<phi::DenseTensor*>& outputs) {
+  py::gil_scoped_acquire gil;
+  py::list given, found;
+  for (auto* tensor : inputs) given.append(reference_to(tensor));
+  for (auto* tensor : outputs) found.append(reference_to(tensor));
+  const auto run = [&] { callback(PythonCallback::kRunLegacyOperator)(text, given, found); };
+  with_deferred_signals(DeferredSignals::Mode::kDeferred, run,
+                        [](const py::error_already_set& error) { throw paddle_error(error); });
+}
+
 void check_run(const std::string& graph, std::vector<phi::DenseTensor> given,
                std::vector<phi::DenseTensor> found, const GeneratorBefore& random,
                const std::vector<Digest>& weights) {

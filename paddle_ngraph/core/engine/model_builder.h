@@ -66,6 +66,11 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
 // NgraphError, before anything has run, if the graph lacks the data for a fallback. Takes the GIL.
 void run_fallback(const std::string& graph, const NgraphIO& io);
 
+// Runs an operator of a ProgramDesc program, whose description `text` is, by Paddle's
+// implementation for ProgramDesc. Errors are thrown as Paddle's own exception. Takes the GIL.
+void run_legacy_operator(const std::string& text, const std::vector<phi::DenseTensor*>& inputs,
+                         const std::vector<phi::DenseTensor*>& outputs);
+
 // The random generator before a verified run.
 struct GeneratorBefore {
   // Counted before the generator is copied, so that no change in between is missed.

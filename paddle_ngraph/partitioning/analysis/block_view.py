@@ -31,6 +31,7 @@ from paddle_ngraph.partitioning.analysis.operator_kinds import (
     dtype_name,
     is_engine,
     is_known,
+    is_legacy_operator,
     is_packed,
     operands_of,
     overwritten,
@@ -534,6 +535,8 @@ def ordering_effects(op: Operation) -> frozenset[str]:
         return frozenset({ACT}).union(*inner)
     if is_engine(name):
         return frozenset({DRAW})
+    if is_legacy_operator(name):
+        return frozenset()
     if is_packed(name):
         return (
             frozenset({DRAW})
