@@ -352,7 +352,7 @@ def distribute(
     All ranks run the same program, each on its slice of a batch. Gradients are averaged over the
     ranks as soon as they are computed, in flat buckets; clipping, decay and updates follow. So
     updates are those of one process for the whole batch, if the loss is a mean over its samples.
-    See docs/guides/distributed.md, also for batch normalization and dropout::
+    See docs/guides/distribution_transpiler.md, also for batch normalization and dropout::
 
         distributed.init()
         made = paddle_ngraph.distribute(main_program, 2, [loss])
@@ -393,7 +393,8 @@ def distribute_to_server(program: Any, fetch_list: Any = None) -> ServerForm:
 
     Trainers compute gradients; the server clips and adds them to the parameters, and stores the
     states of the optimizer. Of the weight of an ``Embedding(sparse=True)``, a table, trainers get
-    the rows that their batch looks up, and only these are updated. See docs/guides/distributed.md.
+    the rows that their batch looks up, and only these are updated: see
+    docs/guides/parameter_server.md.
 
     Args:
         program: A static program with an optimizer, PIR or ProgramDesc, which is not modified.
@@ -425,7 +426,7 @@ def pipeline(
     """Cuts a training program into stages for several processes, each with its own parameters.
 
     A batch passes through the stages in micro-batches, whose gradients are summed: an update is
-    that of the whole batch, if the loss is a mean over its samples. See docs/guides/distributed.md.
+    that of the whole batch, if the loss is a mean over its samples. See docs/guides/pipelines.md.
 
     Args:
         program: A static program with an optimizer, PIR or ProgramDesc, which is not modified.
@@ -546,7 +547,7 @@ def data_parallel(program: Any, places: int, fetch_list: Any = None) -> DataPara
 
     Feeds with a dynamic first dimension are split; all slices get the other feeds. Results with a
     dynamic first dimension are concatenated, others are means over the slices. Dropout samples
-    differ from those of the whole batch. See docs/guides/execution_plan.md.
+    differ from those of the whole batch. See docs/guides/data_parallel.md.
 
     Args:
         program: A static program, PIR or ProgramDesc, which is not modified; for inference, or with
