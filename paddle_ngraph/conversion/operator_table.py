@@ -54,8 +54,8 @@ def _kernel_calls() -> list[str]:
         "",
         "With `FLAGS_ngraph_kernel_calls`, functions call Paddle's CPU kernels of other operators",
         f"whose tensors are {', '.join(sorted(DTYPES))}: nothing is split, and its time is native.",
-        "[Kernel calls](../how_it_works/kernel_calls.md) has the limits. Results whose size depends on data",
-        f"are results of the function: those of {_named(DATA_DEPENDENT)}.",
+        "[Kernel calls](../how_it_works/kernel_calls.md) has the limits. Results whose size",
+        f"depends on data are results of the function: those of {_named(DATA_DEPENDENT)}.",
         f"No function calls {_named(EXCLUDED)}.",
     ]
 

@@ -363,7 +363,8 @@ def by_set_value(layer: Any) -> None:
 def test_a_second_derivative_is_that_of_the_weights_at_its_time(write):
     """Paddle multiplies activations of the former weights by the present ones.
 
-    A graph does not have the activations, so they are computed again, see docs/how_it_works/compiled_gradients.md.
+    A graph does not have the activations, so they are computed again: see
+    docs/how_it_works/compiled_gradients.md.
     """
     found: dict[bool, list[Any]] = {}
     for is_compiled, layer in enumerate(plain_and_compiled()):
