@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 import threading
 import traceback
 from collections import Counter
@@ -162,8 +163,15 @@ def kinds(nothing_cached: None, monkeypatch: pytest.MonkeyPatch) -> Counter[str]
     return counts
 
 
-def _freeze_objects() -> None:
-    """Excludes all present objects from garbage collection."""
+def freeze_objects() -> None:
+    """Excludes all present objects from garbage collection.
+
+    Except those of a failed test, which pytest keeps until the next call: as part of a cycle, they
+    would live until the end of the process, and a writer of weights among them would forbid
+    functions to read weights in place.
+    """
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        vars(sys).pop(name, None)
     gc.collect()
     gc.freeze()
 
@@ -176,10 +184,10 @@ def little_of_other_files() -> None:
     tests of models collect garbage again and again.
     """
     paddle_ngraph.clear_cache()
-    _freeze_objects()
+    freeze_objects()
 
 
 @pytest.fixture
 def little_to_collect() -> None:
     """Limits collections to new objects, since Paddle's SOT collects garbage for each graph."""
-    _freeze_objects()
+    freeze_objects()
