@@ -87,13 +87,16 @@ class Conversion(Protocol):
     @property
     def native(self) -> Sequence[Operator]: ...
 
+    @property
+    def kernel_calls(self) -> list[str]: ...
+
 
 def count(report: Conversion) -> None:
     """Adds the operators of one program that the program pass converted, and that fall back."""
     global _converted
     with _lock:
         _converted += report.ops_converted
-        _native_by_type.update(op.type for op in report.native)
+        _native_by_type.update([*(op.type for op in report.native), *report.kernel_calls])
 
 
 def stats() -> dict[str, Any]:

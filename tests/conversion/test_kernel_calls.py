@@ -271,6 +271,28 @@ def test_splits_nothing():
     assert "4 of 5 compute ops" in report
 
 
+def test_training_with_gradients_by_kernels():
+    def build() -> Any:
+        x = paddle.static.data("x", [2, 4, 16, 16], "float32")
+        rois = paddle.static.data("rois", [5, 4], "float32")
+        count = paddle.static.data("count", [2], "int32")
+        y = paddle.nn.Conv2D(4, 8, 3, padding=1)(x)
+        y = operators.roi_align(y, rois, count, 3, 3, 0.25, 2, True)
+        y = operators.kthvalue(paddle.nn.Linear(72, 4)(paddle.flatten(y, 1)), 2, -1, False)[0]
+        loss = (y * y).mean()
+        paddle.optimizer.Adam(0.01).minimize(loss)
+        return loss
+
+    _, feed = OPERATORS["roi_align"]
+    natively, program = Program(build), Program(build)
+    assert len(calls_in(program)) == 4
+    before = quantity("kernel_calls"), quantity("native_runs")
+    for _ in range(5):
+        (expected,), (found,) = natively.run(False, **feed), program.run(**feed)
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert (quantity("kernel_calls"), quantity("native_runs")) == (before[0] + 20, before[1])
+
+
 def test_readers_of_sizes_that_depend_on_data_are_in_the_next_subgraph():
     def build() -> Any:
         found, _, number = head()
