@@ -188,49 +188,64 @@ class ReferenceProgram:
             has_kernel = is_noisy or has_float64_kernel(op)
             if op.blocks or _is_on_array(op) or _unwritten(op) or not has_kernel:
                 raise NgraphError(f"{op.type} has no such program")
-        self._states = len(graph.states)
-        ops = graph.ops if is_noisy else [in_float64(op) for op in graph.ops]
-        declared = _declared(ops)
-        sides = (graph.inputs, graph.states, graph.outputs, graph.state_outputs)
-        inputs, states, outputs, news = (
-            [declared.get(spec.id, spec) for spec in side] for side in sides
+        ops = list(graph.ops) if is_noisy else [in_float64(op) for op in graph.ops]
+        declared, given = _declared(ops), [*graph.inputs, *graph.states]
+        outputs = [declared.get(s.id, s) for s in (*graph.outputs, *graph.state_outputs)]
+        self._results = [spec.id for spec in outputs]
+        self._is_copied = [index >= len(graph.inputs) for index in range(len(given))]
+        number = itertools.count(
+            1 + max((spec.id for op in ops for spec in specs_of(op)), default=0)
         )
-        self._results = [spec.id for spec in (*outputs, *news)]
-        self._dtypes = [spec.dtype for spec in (*inputs, *states)]
         self._factors: list[TensorSpec] = []
         if is_noisy:
-            ops, self._factors, outputs = _with_noise(ops, outputs)
-        inputs = [*self._factors, *inputs]
-        wide = replace(
-            graph, ops=ops, inputs=inputs, states=states, outputs=outputs, state_outputs=news
+            ops, self._factors, outputs = _with_noise(ops, outputs, number)
+        self._given, casts = [], []
+        for spec in given:
+            wide = declared.get(spec.id, spec)
+            source = spec if wide.dtype == spec.dtype else replace(spec, id=next(number))
+            self._given.append(source)
+            if source is not spec:
+                casts.append(_op("pd_op.cast", {"x": (source,)}, wide, dtype=wide.dtype))
+        reference = replace(
+            graph,
+            ops=[*casts, *ops],
+            inputs=[*self._factors, *self._given],
+            states=[],
+            outputs=outputs,
+            state_outputs=[],
         )
-        self._program = FallbackProgram(wide, [spec.dtype for spec in (*inputs, *states)])
+        self._program = FallbackProgram(reference, [spec.dtype for spec in reference.inputs])
 
     def run(self, given: Sequence[Tensor], noise: Noise | None = None) -> Values:
         """The results of the graph, by tensor id; see :meth:`Evaluation.run`."""
-        wide = [
-            tensor_of(array_of(tensor), dtype)
-            if dtype != dtype_name(dtype_of(tensor))
-            else (
-                tensor if index < len(given) - self._states else copy_of(tensor, paddle.CPUPlace())
-            )
-            for index, (tensor, dtype) in enumerate(zip(given, self._dtypes))
-        ]
-        count = len(wide) - self._states
-        outputs = [DenseTensor() for _ in range(len(self._results) - self._states)]
+        inputs = []
+        for tensor, spec, is_copied in zip(given, self._given, self._is_copied):
+            if spec.dtype != dtype_name(dtype_of(tensor)):
+                tensor = tensor_of(array_of(tensor), spec.dtype)
+            elif is_copied:  # operators in place may write it
+                tensor = copy_of(tensor, paddle.CPUPlace())
+            inputs.append(tensor)
         one = np.array(1.0)
         factors = [
             tensor_of(one if noise is None else noise.added(one), "float32") for _ in self._factors
         ]
-        self._program.run([*factors, *wide[:count]], wide[count:], outputs)
-        return dict(zip(self._results, [*outputs, *wide[count:]]))
+        outputs = [DenseTensor() for _ in self._results]
+        self._program.run([*factors, *inputs], [], outputs)
+        return dict(zip(self._results, outputs))
+
+
+def _op(
+    type: str, operands: Mapping[str, tuple[TensorSpec, ...]], out: TensorSpec, **attrs: str
+) -> Op:
+    """An operator with one result, and dtypes as attributes."""
+    form = FallbackForm(dict.fromkeys(attrs, "dtype"), results={"out": (out,)})
+    return Op(type, 0, dict(operands), {"out": (out,)}, dict(attrs), form=form)
 
 
 def _with_noise(
-    ops: Sequence[Op], outputs: Sequence[TensorSpec]
+    ops: Sequence[Op], outputs: Sequence[TensorSpec], number: Iterator[int]
 ) -> tuple[list[Op], list[TensorSpec], list[TensorSpec]]:
     """Operators with noise; also the factors that they read, and the new tensors of ``outputs``."""
-    number = itertools.count(1 + max((spec.id for op in ops for spec in specs_of(op)), default=0))
     noisy: list[Op] = []
     factors: list[TensorSpec] = []
     renamed: dict[int, TensorSpec] = {}
@@ -243,12 +258,9 @@ def _with_noise(
             if spec.dtype != "float32" or spec.id not in read:
                 continue
             factors.append(TensorSpec(next(number), "float32", ()))
-            product = renamed[spec.id] = replace(spec, id=next(number))
-            named: dict[str, tuple[TensorSpec, ...]] = {"out": (product,)}
-            operands: dict[str, tuple[TensorSpec, ...]] = {"x": (spec,), "y": (factors[-1],)}
-            form = FallbackForm(results=named)
-            results: dict[str, tuple[TensorSpec | None, ...]] = {"out": (product,)}
-            noisy.append(Op("pd_op.multiply", 0, operands, results, form=form))
+            renamed[spec.id] = replace(spec, id=next(number))
+            operands = {"x": (spec,), "y": (factors[-1],)}
+            noisy.append(_op("pd_op.multiply", operands, renamed[spec.id]))
     return noisy, factors, [renamed.get(spec.id, spec) for spec in outputs]
 
 
@@ -510,7 +522,10 @@ class Noise:
         if self._random.random() < 0.5:
             return array
         errors = self._random.uniform(-self._size, self._size, array.shape)
-        return array * (1 + errors) + self._random.uniform(-1.0, 1.0, array.shape) * absolute
+        changed = array * (1 + errors) + self._random.uniform(-1.0, 1.0, array.shape) * absolute
+        # A difference that cancels up to rounding may be exactly zero.
+        vanishes = (np.abs(array) <= 2 * absolute) & (self._random.random(array.shape) < 0.8)
+        return np.asarray(np.where(vanishes, 0.0, changed))
 
 
 def _size(result: np.ndarray, operands: Iterable[Tensor]) -> np.ndarray:

@@ -222,9 +222,12 @@ class Built:
             "np": np,
             "REAL": self._real,
             "noise": _noise,
+            "shrunk": _shrunk,
             "ClipGradByNorm": _ClipGradByNorm,
         }
         code = self._program.body(noisy, open_dims, self._rows)
+        if noisy:
+            code = code.replace("F.tanhshrink(", "shrunk(")
         if self._real == "float64":
             code = code.replace("paddle.nn.ClipGradByNorm", "ClipGradByNorm")
         before: Any = paddle.get_default_dtype()
@@ -322,6 +325,12 @@ def _noise(value: Any) -> Any:
     # A rounding may preserve a tie in one run and break it in the next.
     happens = paddle.uniform([], "float64", 0.0, 1.0) < 0.5
     return value * (1 + error * paddle.cast(happens, "float64"))
+
+
+def _shrunk(value: Any) -> Any:
+    """``F.tanhshrink``, whose difference cancels: a rounding decides its sign, or makes it 0."""
+    pair = [paddle.cast(each, "float32") for each in (value, _noise(paddle.tanh(value)))]
+    return paddle.cast(pair[0] - pair[1], value.dtype)
 
 
 def _differences(native: np.ndarray, engine: np.ndarray) -> np.ndarray:

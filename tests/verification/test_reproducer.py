@@ -22,6 +22,7 @@ import pytest
 from paddle_ngraph import NgraphError
 from paddle_ngraph.__main__ import main
 from paddle_ngraph.ir.graph import FallbackForm, Op
+from paddle_ngraph.partitioning import fallback
 from paddle_ngraph.verification import bisection, checks, reproducer
 from paddle_ngraph.verification.comparison import SubgraphRun
 from tests.programs import Program, floats
@@ -290,7 +291,7 @@ def test_the_command_line_in_a_process_of_its_own(mismatch: Any, tmp_path: Path)
     assert "No such file" in done.stderr
 
 
-def _with_operator(mismatch: Any, file: Path, type: str, **attrs: Any) -> None:
+def _with_operator(mismatch: Any, file: Path, type: str, **attrs: Any) -> SubgraphRun:
     """Saves the run with an operator that reads its first input, and that nobody has checked."""
     run = mismatch.run
     graph, (source, *_) = run.graph, run.graph.inputs
@@ -299,8 +300,9 @@ def _with_operator(mismatch: Any, file: Path, type: str, **attrs: Any) -> None:
     name = "in" if type == "pd_op.print" else "x"
     op = Op(type, 99, {name: (source,)}, {"out": (result,)}, attrs, form=form)
     forged = replace(graph, ops=[*graph.ops, op], outputs=[*graph.outputs, result])
-    other = replace(mismatch, run=SubgraphRun(forged, run.given, run.random))
-    other.save(file)
+    other = SubgraphRun(forged, run.given, run.random)
+    replace(mismatch, run=other).save(file)
+    return other
 
 
 def test_operators_that_no_reproducer_has_do_not_run(
@@ -328,7 +330,8 @@ def test_operators_that_no_reproducer_has_do_not_run(
 def test_operators_that_paddle_rejects_do_not_run(
     mismatch: Any, tmp_path: Path, type: str, attrs: dict[str, Any]
 ) -> None:
-    _with_operator(mismatch, tmp_path / "wrong.npz", type, **attrs)
+    run = _with_operator(mismatch, tmp_path / "wrong.npz", type, **attrs)
+    assert not fallback.makes_empty(run.text, run.given)  # without a crash
     with pytest.raises(NgraphError, match="Paddle rejects its operators"):
         reproducer.load(tmp_path / "wrong.npz")
 
