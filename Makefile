@@ -114,10 +114,11 @@ bench: $(VENV)/.built  ## Measure inference, training and overhead against other
 packed: $(VENV)/.built  ## Measure the packed recurrent layers against Paddle's and PyTorch's.
 	$(RUN) benchmarks/mkl_packed.py
 
-docs: $(VENV)/.built  ## Write docs/operators.md, docs/caches.md, docs/patches.md and docs/warnings.md from the code.
+docs: $(VENV)/.built  ## Write docs/operators.md, caches.md, patches.md, program_desc.md and warnings.md from the code.
 	$(RUN) -m paddle_ngraph operators > docs/operators.md
 	$(RUN) -m tools.caches > docs/caches.md
 	$(RUN) -m tools.patches > docs/patches.md
+	$(RUN) -m tools.legacy_operators > docs/program_desc.md
 	$(RUN) -m tools.warning_table > docs/warnings.md
 
 build-times:  ## Show what took the compiler longest.
