@@ -129,6 +129,10 @@ _ALIASES: dict[str, tuple[str, ...]] = {
 }
 
 
+# Operators that align operands as elementwise ones do.
+_COMPARING = frozenset(
+    {"equal", "grad_add", "greater_equal", "greater_than", "less_equal", "less_than", "not_equal"}
+)
 # Reductions whose kernels ignore `reduce_all`.
 _OWN_AXES = frozenset({"reduce_amax", "reduce_amin"})
 
@@ -591,7 +595,15 @@ class _TranslatedOperator:
     def is_broadcast_axis(self, axis: int) -> bool:
         """Whether ``axis`` of an elementwise operator aligns the last axes, as the default does."""
         x, y = (_shape(self._block, self._op, slot) for slot in "XY")
-        return self._op.type().startswith("elementwise_") and axis in (-1, len(x) - len(y))
+        is_elementwise = self._op.type().startswith("elementwise_") or self._op.type() in _COMPARING
+        return is_elementwise and axis in (-1, len(x) - len(y))
+
+    def is_triangle(self, is_lower: bool) -> bool:
+        """Whether the PIR operator is that of the lower or upper triangle."""
+        name = "pd_op.tril" if is_lower else "pd_op.triu"
+        return self._op.type().startswith("tril_triu") and any(
+            op.name().startswith(name) for op in self._ops
+        )
 
     def is_full_reduction(self, is_everything: bool) -> bool:
         """Whether ``reduce_all`` agrees with the axes, of which an empty list means all axes."""
@@ -620,6 +632,7 @@ _ACCEPTED: dict[str, _Rule] = {
     "axis": _TranslatedOperator.is_broadcast_axis,
     "dim": _TranslatedOperator.ignores_axes,
     "dtype": _TranslatedOperator.is_dtype_of_values,
+    "lower": _TranslatedOperator.is_triangle,
     "reduce_all": _TranslatedOperator.is_full_reduction,
 }
 
