@@ -117,6 +117,7 @@ packed: $(VENV)/.built  ## Measure the packed recurrent layers against Paddle's 
 docs: $(VENV)/.built  ## Write the tables of docs/reference from the code.
 	$(RUN) -m paddle_ngraph operators > docs/reference/operators.md
 	$(RUN) -m tools.caches > docs/reference/caches.md
+	$(RUN) -m tools.legacy_operators > docs/reference/program_desc.md
 	$(RUN) -m tools.patches > docs/reference/patches.md
 	$(RUN) -m tools.warning_table > docs/reference/warnings.md
 	$(RUN) -m tools.reference

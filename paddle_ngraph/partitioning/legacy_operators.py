@@ -86,7 +86,7 @@ def described(op: LegacyOperator) -> tuple[str, list[str], list[str]]:
     return " ".join([encoded, *(names[name] for name in outputs)]), inputs, outputs
 
 
-def run(text: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+def run(text: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> None:
     """Runs a ProgramDesc operator. Called by the C++ core.
 
     Args:
@@ -123,10 +123,12 @@ class _Kernel:
         self._outputs = [self._tensors[name] for name in outputs]
         self._overwritten = {name for name in outputs if name.startswith(_INPUT)}
 
-    def run(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+    def run(self, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> None:
         """Runs the operator on ``inputs``; the results are in new memory."""
         try:
             for index, theirs in enumerate(inputs):
+                if theirs is None:  # the only element of the list of an operator without inputs
+                    continue
                 name = f"{_INPUT}{index}"
                 _core.share_tensor(self._tensors[name], theirs)
                 if name in self._overwritten and is_initialized(theirs):

@@ -23,14 +23,12 @@ PRODUCERS = frozenset(
         "filter_by_instag",
         "generate_proposal_labels",
         "generate_proposals",
-        "generate_proposals_v2",
         "im2sequence",
         "locality_aware_nms",
         "multiclass_nms",
         "multiclass_nms2",
         "retinanet_detection_output",
         "rpn_target_assign",
-        "tdm_sampler",
     }
 )
 _PRODUCER_PREFIXES = ("sequence_", "lod_reset", "lod_append")

@@ -94,7 +94,7 @@ _MAY_OVERWRITE_INPUTS = IN_PLACE | frozenset(
     }
 )
 # Attributes of operators that have no effect on the results.
-_IRRELEVANT_ATTRIBUTES = frozenset(
+IRRELEVANT_ATTRIBUTES = frozenset(
     {
         "ALGO",
         "exhaustive_search",
@@ -129,6 +129,14 @@ _ALIASES: dict[str, tuple[str, ...]] = {
 }
 
 
+# Operators that align operands as elementwise ones do.
+_COMPARING = frozenset(
+    {"equal", "grad_add", "greater_equal", "greater_than", "less_equal", "less_than", "not_equal"}
+)
+# Reductions whose kernels ignore `reduce_all`.
+_OWN_AXES = frozenset({"reduce_amax", "reduce_amin"})
+
+
 # -- rewrites before the translation ------------------------------------------------------------
 
 
@@ -136,7 +144,7 @@ def rewrite_for_translation(description: LegacyProgramDesc) -> None:
     """Rewrites, in place, operators of which the translation is known to lose information."""
     for block in blocks(description):
         for op in list(operators(block)):
-            if op.type().startswith("reduce_") and op.has_attr("reduce_all"):
+            if op.type().startswith("reduce_") and op.type() not in _OWN_AXES:
                 _list_axes(block, op)
             elif op.type() in ("mul", "mul_grad"):
                 _rewrite_mul(block, op)
@@ -153,7 +161,7 @@ def rewrite_for_translation(description: LegacyProgramDesc) -> None:
 def _list_axes(block: LegacyBlock, op: LegacyOperator) -> None:
     """Sets the axes of a reduction over all axes: a translation loses ``reduce_all``."""
     shape = _shape(block, op, "X")
-    if op.attr("reduce_all") and shape:
+    if op.has_attr("reduce_all") and op.attr("reduce_all") and shape:
         set_attribute(op, "dim", list(range(len(shape))))
 
 
@@ -431,7 +439,7 @@ def _signature(block: LegacyBlock, op: LegacyOperator) -> tuple[Any, ...]:
         for side in ("input", "output")
         for slot in getattr(op, f"{side}_names")()
     ]
-    attributes = [(n, repr(op.attr(n))) for n in op.attr_names() if n not in _IRRELEVANT_ATTRIBUTES]
+    attributes = [(n, repr(op.attr(n))) for n in op.attr_names() if n not in IRRELEVANT_ATTRIBUTES]
     return op.type(), tuple(slots), tuple(sorted(attributes))
 
 
@@ -540,7 +548,7 @@ class _TranslatedOperator:
     def _check_attributes(self) -> None:
         pir_values = self._pir_values()
         for name in self._op.attr_names():
-            if name in _IRRELEVANT_ATTRIBUTES or self._is_tensor_input(name):
+            if name in IRRELEVANT_ATTRIBUTES or self._is_tensor_input(name):
                 continue
             value = self._op.attr(name)
             names = (name, *_ALIASES.get(name, ()))
@@ -587,7 +595,15 @@ class _TranslatedOperator:
     def is_broadcast_axis(self, axis: int) -> bool:
         """Whether ``axis`` of an elementwise operator aligns the last axes, as the default does."""
         x, y = (_shape(self._block, self._op, slot) for slot in "XY")
-        return self._op.type().startswith("elementwise_") and axis in (-1, len(x) - len(y))
+        is_elementwise = self._op.type().startswith("elementwise_") or self._op.type() in _COMPARING
+        return is_elementwise and axis in (-1, len(x) - len(y))
+
+    def is_triangle(self, is_lower: bool) -> bool:
+        """Whether the PIR operator is that of the lower or upper triangle."""
+        name = "pd_op.tril" if is_lower else "pd_op.triu"
+        return self._op.type().startswith("tril_triu") and any(
+            op.name().startswith(name) for op in self._ops
+        )
 
     def is_full_reduction(self, is_everything: bool) -> bool:
         """Whether ``reduce_all`` agrees with the axes, of which an empty list means all axes."""
@@ -616,6 +632,7 @@ _ACCEPTED: dict[str, _Rule] = {
     "axis": _TranslatedOperator.is_broadcast_axis,
     "dim": _TranslatedOperator.ignores_axes,
     "dtype": _TranslatedOperator.is_dtype_of_values,
+    "lower": _TranslatedOperator.is_triangle,
     "reduce_all": _TranslatedOperator.is_full_reduction,
 }
 

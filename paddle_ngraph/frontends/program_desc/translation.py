@@ -246,7 +246,8 @@ def _restore_shapes(
         name: op.input("X")[0]
         for block in blocks(description)
         for op in operators(block)
-        for name in (op.output("XShape") if "XShape" in op.output_names() else ())
+        if "XShape" in op.output_names() and "X" in op.input_names()
+        for name in op.output("XShape")
     }
     written = {name for block in blocks(description) for name in _written_by(block)}
     for block in blocks_outermost_first(program):

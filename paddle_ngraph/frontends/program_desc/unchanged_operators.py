@@ -27,16 +27,17 @@ from paddle_ngraph.paddle_private.protocols import (
     Value,
 )
 from paddle_ngraph.partitioning import legacy_operators
-from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first
+from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first, is_random
 
 # The type of placeholders, of which inputs and outputs are lists; the first input is the mark.
 PLACEHOLDER = "broadcast_tensors"
 _MARK = "@legacy_operator@"
 # The slot of the variables that operators in the block of a loop or branch read.
 _READ_SLOTS = {"while": "X", "conditional_block": "Input"}
-# Attributes of operators that sample, send or write elsewhere: their runs may not be merged,
-# dropped or reordered, as Paddle's passes do with custom operators.
-_EFFECTS = frozenset({"ring_id", "seed", "file_path", "endpoints", "epmap"})
+# Attributes by which operators that communicate, or read a file, are recognized.
+_OUTSIDE = ("ring_id", "file_path")
+# Attributes of operators that communicate if the attribute is set.
+_REMOTE = ("endpoints", "epmap")
 
 
 @dataclass(frozen=True)
@@ -194,8 +195,20 @@ def _members(reader: Operation) -> list[tuple[int, Value]]:
 
 
 def _is_callable(block: LegacyBlock, op: LegacyOperator, names: list[str]) -> bool:
-    """Whether an operator only computes dense tensors from dense tensors."""
-    if op.has_attr("sub_block") or any(map(op.has_attr, _EFFECTS)):
+    """Whether an operator only computes dense tensors from dense tensors.
+
+    Paddle's passes may merge, drop or reorder custom operators, so it must not sample or
+    communicate.
+    """
+    if op.has_attr("sub_block") or any(map(op.has_attr, _OUTSIDE)) or _samples(op):
+        return False
+    if any(op.has_attr(name) and op.attr(name) for name in _REMOTE):
         return False
     variables = [block.find_var_recursive(name.encode()) for name in names]
     return all(v is not None and v.type() == VarType.DENSE_TENSOR for v in variables)
+
+
+def _samples(op: LegacyOperator) -> bool:
+    """Whether an operator may draw random numbers."""
+    has_seed = op.has_attr("seed") or is_random(f"pd_op.{op.type()}")
+    return has_seed and not (op.has_attr("is_test") and op.attr("is_test"))

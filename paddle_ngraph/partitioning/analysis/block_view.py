@@ -547,11 +547,16 @@ def ordering_effects(op: Operation) -> frozenset[str]:
         return frozenset({ACT, DRAW})
     if name in _SIDE_EFFECTS or name.startswith("cf."):
         return frozenset({ACT})
-    if name.removesuffix("_") not in _RANDOM or op.attrs().get("is_test", False):
+    if not is_random(name) or op.attrs().get("is_test", False):
         return frozenset()
     if name == "pd_op.rnn" and not _has_dropout(op.attrs()):
         return frozenset()
     return frozenset({DRAW})
+
+
+def is_random(type: str) -> bool:
+    """Whether operators of this type draw random numbers."""
+    return type.removesuffix("_") in _RANDOM
 
 
 def _has_dropout(attributes: Mapping[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from paddle.base.layer_helper import LayerHelper
 from paddle.static.nn.control_flow import ConditionalBlock
 
 import paddle_ngraph
+from paddle_ngraph.paddle_private.names import VarType
 from tests.programs import Program, floats
 
 
@@ -60,7 +61,9 @@ def branch() -> list[Any]:
     total = append("reduce_sum", {"X": x}, {"Out": "float32"}, dim=[0, 1], keep_dim=True)[0]
     total = paddle.reshape(total, [1])
     zero = paddle.full([1], 0.0)
-    (flag,) = append("less_than", {"X": zero, "Y": total}, {"Out": "bool"}, axis=0)
+    (less,) = append("less_than", {"X": zero, "Y": total}, {"Out": "bool"}, axis=-1)
+    attributes = {"dim": [0], "keep_dim": True, "out_dtype": int(VarType.BOOL)}
+    (flag,) = append("reduce_any", {"X": less}, {"Out": "bool"}, **attributes)
     with ConditionalBlock([flag], is_scalar_condition=True).block():
         paddle.assign(kept * 2.0 + total, output=kept)
     return [x * 3.0, kept + 1.0]
@@ -101,7 +104,7 @@ def many_outputs() -> list[Any]:
 
 PROGRAMS = {
     "multiclass_nms": (detector, "multiclass_nms"),
-    "branch": (branch, "less_than"),
+    "branch": (branch, "reduce_any"),
     "loop": (loop, "hard_swish"),
     "overlap": (overlap, "matmul_v2"),
     "many outputs": (many_outputs, "split"),

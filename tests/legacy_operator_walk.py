@@ -1,0 +1,466 @@
+"""All operators of ProgramDesc, each with every attribute off its default, against Paddle.
+
+``python -m tests.legacy_operator_walk`` walks all of them and writes legacy_operators.json, from
+which `make docs` writes docs/reference/program_desc.md. An operator runs in a program of its own, on inputs
+that are drawn until Paddle accepts them; legacy_operator_inputs.json has inputs for operators that
+accept few. Each operator has a process of its own, since some kernels crash on wrong inputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import paddle
+from paddle.base import core
+from paddle.base.proto import framework_pb2
+
+from paddle_ngraph.frontends.program_desc import old_operators, translation
+from paddle_ngraph.frontends.program_desc.single_assignment import IN_PLACE, NotTranslatable
+from paddle_ngraph.paddle_private.names import (
+    OperatorBase,
+    PaddleJob,
+    PaddlePlan,
+    ProgramDesc,
+    StandaloneExecutor,
+    VarType,
+    new_scope,
+    values_of,
+)
+from paddle_ngraph.partitioning import fallback
+from paddle_ngraph.partitioning.analysis.operator_kinds import is_legacy_operator
+
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "legacy_operators.json"
+_SECONDS, _CRASHES = 30, 4
+_CPU = paddle.CPUPlace()
+_TYPES = {
+    "float32": VarType.FP32,
+    "float64": VarType.FP64,
+    "int32": VarType.INT32,
+    "int64": VarType.INT64,
+    "bool": VarType.BOOL,
+}
+_SHAPES = [[2, 3], [2, 4, 3], [2, 4, 6, 6], [4], [1], [2, 1], [4, 4], [2, 4, 4, 6, 6], [], [6, 4]]
+_FIRST = [
+    [[2, 3], "float32"],
+    [[2, 4, 6, 6], "float32"],
+    [[2, 3], "int64"],
+    [[2, 3], "int32"],
+    [[2, 3], "bool"],
+    [[4, 4], "float32"],
+    [[2, 4, 6], "float32"],
+    [[4], "float32"],
+    [[1], "float32"],
+    [[2, 3], "float64"],
+    [[2, 4, 6, 6, 6], "float32"],
+]
+# The key of how an operator uses LoD, among those of its attributes.
+LOD = "@LOD"
+# Operators that this walk cannot compare: their results are random, memory that they do not write
+# or that they share, or depend on other operators.
+UNDEFINED = frozenset(
+    {
+        "affine_channel",
+        "dequantize_linear",
+        "dpsgd",
+        "empty",
+        "gather_tree",
+        "lars_momentum",
+        "quantize_linear",
+        "seed",
+        "self_dp_attention",
+        "share_buffer",
+        "shuffle_channel",
+    }
+)
+_UNDEFINED_WITH = {
+    ("reduce_amax", "reduce_all"): "Paddle writes a part of the result",
+    ("reduce_amin", "reduce_all"): "Paddle writes a part of the result",
+    ("split", "num"): "it has another number of outputs",
+}
+# Outputs that a program never fetches: PIR lacks them, or does not write them.
+_NOT_FETCHED = frozenset({"InnerCache", "MeanGradOut", "XShape"})
+# Operators that read or write files, or start processes of their own.
+OUTSIDE = frozenset({"load", "load_combine", "read_file", "save", "save_combine", "decode_jpeg"})
+_KINDS = framework_pb2.AttrType
+_STRINGS = [
+    ["NCHW", "NHWC"],
+    ["NCDHW", "NDHWC"],
+    ["EXPLICIT", "SAME", "VALID"],
+    ["upscale_in_train", "downgrade_in_infer"],
+    ["none", "mean", "sum"],
+    ["constant", "reflect", "replicate", "edge", "circular"],
+    ["max", "avg", "SUM", "AVERAGE", "MAX"],
+    ["bilinear", "nearest"],
+    ["zeros", "border"],
+    ["LSTM", "GRU"],
+    ["tanh", "sigmoid", "relu", "identity"],
+    ["encode_center_size", "decode_center_size"],
+    ["all", "channel", "element"],
+]
+
+Inputs = dict[str, list[Any]]
+Tensors = dict[str, tuple[Any, list[list[int]]]]
+
+
+def prototypes() -> dict[str, Any]:
+    """Paddle's descriptions of its ProgramDesc operators, by type."""
+    found = map(framework_pb2.OpProto.FromString, core.get_all_op_protos())
+    return {
+        each.type: each for each in found if not each.type.startswith(("ngraph_", "mkl_packed_"))
+    }
+
+
+class Case(NamedTuple):
+    """An operator in a program of its own.
+
+    Attributes:
+        program: The program.
+        op: The operator.
+        tensors: The contents of its inputs, by name.
+        outputs: The names of the outputs that are compared.
+    """
+
+    program: Any
+    op: Any
+    tensors: Tensors
+    outputs: list[str]
+
+
+def case(proto: Any, inputs: Inputs, attributes: dict[str, Any]) -> Case:
+    """Builds the program of an operator; raises any error of Paddle."""
+    program = ProgramDesc()
+    block = program.block(0)
+    op = block.append_op()
+    op.set_type(proto.type)
+    draw = np.random.RandomState(zlib.crc32(proto.type.encode()))
+    tensors: Tensors = {}
+    for slot, specs in inputs.items():
+        names = [f"{slot}_{index}" for index in range(len(specs))]
+        for name, (shape, dtype) in zip(names, specs):
+            _declare(block, name, _TYPES[dtype], shape)
+            tensors[name] = _sampled(draw, shape, dtype), []
+        op.set_input(slot, names)
+    for absent in {slot.name for slot in proto.inputs} - inputs.keys():
+        op.set_input(absent, [])
+    outputs = []
+    for output in proto.outputs:
+        source = output.name.removesuffix("Out")
+        is_lost = output.name.startswith("MasterParam") or (
+            proto.type in IN_PLACE and source != output.name and source not in inputs
+        )
+        if output.dispensable and is_lost:
+            op.set_output(output.name, [])
+            continue
+        if proto.type in IN_PLACE and source != output.name and source in inputs:
+            names = op.input(source)
+        else:
+            names = [f"{output.name}_{i}_out" for i in range(_count(proto, output, inputs))]
+            for name in names:
+                _declare(block, name, VarType.FP32, None)
+        op.set_output(output.name, names)
+        if not (output.intermediate or output.extra or output.name in _NOT_FETCHED):
+            outputs += names
+    setters = _setters(op)
+    kinds = {attribute.name: attribute.type for attribute in proto.attrs}
+    for name, value in attributes.items():
+        setters.get(kinds.get(name), op._set_attr)(name, value)
+    op.check_attrs()
+    op.infer_var_type(block)
+    op.infer_shape(block)
+    for name in tensors:
+        block.find_var(name.encode()).set_persistable(True)
+    return Case(program, op, tensors, outputs)
+
+
+def _declare(block: Any, name: str, dtype: Any, shape: list[int] | None) -> None:
+    variable = block.var(name.encode())
+    variable.set_type(VarType.DENSE_TENSOR)
+    variable.set_dtype(dtype)
+    if shape is not None:
+        variable.set_shape(shape)
+
+
+def _count(proto: Any, output: Any, inputs: Inputs) -> int:
+    if not output.duplicable:
+        return 1
+    if proto.type in ("split", "unstack", "unbind"):
+        return 2
+    return 3 if proto.type == "distribute_fpn_proposals" else len(next(iter(inputs.values()), "."))
+
+
+def _sampled(draw: Any, shape: list[int], dtype: str) -> np.ndarray:
+    if dtype.startswith("float"):
+        return np.asarray(draw.uniform(0.1, 0.9, shape)).astype(dtype)
+    return np.asarray(draw.randint(0, 2, shape)).astype(dtype)
+
+
+def _setters(op: Any) -> dict[int, Callable[[str, Any], None]]:
+    return {
+        _KINDS.Value("INT"): op._set_int32_attr,
+        _KINDS.Value("LONG"): op._set_int64_attr,
+        _KINDS.Value("FLOAT"): op._set_float32_attr,
+        _KINDS.Value("FLOAT64"): op._set_float64_attr,
+        _KINDS.Value("STRING"): op._set_str_attr,
+        _KINDS.Value("BOOLEAN"): op._set_bool_attr,
+        _KINDS.Value("INTS"): op._set_int32s_attr,
+        _KINDS.Value("LONGS"): op._set_int64s_attr,
+        _KINDS.Value("FLOATS"): op._set_float32s_attr,
+        _KINDS.Value("FLOAT64S"): op._set_float64s_attr,
+        _KINDS.Value("BOOLEANS"): op._set_bools_attr,
+        _KINDS.Value("STRINGS"): op._set_strs_attr,
+    }
+
+
+def off_default(name: str, kind: int, default: Any) -> list[Any]:
+    """Values of an attribute other than its default, of which Paddle may accept some."""
+    label = _KINDS.Name(kind)
+    if label == "BOOLEAN":
+        found: list[Any] = [not default]
+    elif label in ("INT", "LONG") and "dtype" in name:
+        found = [int(VarType.FP64), int(VarType.INT32), int(VarType.INT64)]
+    elif label in ("INT", "LONG"):
+        found = [(default or 0) + 1, (default or 0) - 1, 2, 1, 0, 3]
+    elif label in ("FLOAT", "FLOAT64"):
+        found = [(default or 0.0) * 0.5 + 0.25, 0.3, 2.0]
+    elif label == "STRING":
+        found = [value for row in _STRINGS if default in row for value in row]
+        found = found or ["0.5", "none", "sum", "relu"]
+    elif label in ("INTS", "LONGS"):
+        near = [[x + 1 for x in default], [2] * len(default)] if default else []
+        found = [*near, [0], [1], [0, 1], [2, 2], [1, 1, 1, 1]]
+    elif label in ("FLOATS", "FLOAT64S"):
+        found = [[x * 0.5 + 0.25 for x in default]] if default else [[0.5], [0.5, 0.5]]
+    else:
+        found = {"BOOLEANS": [[True]], "STRINGS": [["a"]], "SCALAR": [0.3]}.get(label, [])
+    return [value for value in found if value != default]
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+def run_natively(each: Case) -> Tensors:
+    """The results of the ProgramDesc operator; raises any error of Paddle."""
+    scope = _filled(each)
+    for name in each.op.output_arg_names():
+        scope.var(name).get_tensor()
+    paddle.seed(7)
+    OperatorBase.create(each.op.serialize_to_string()).run(scope, _CPU)
+    return {name: _contents(scope.find_var(name).get_tensor()) for name in each.outputs}
+
+
+def run_translated(each: Case, program: Any) -> Tensors:
+    """The results of its translation, by Paddle's interpreter."""
+    scope = _filled(each)
+    with fallback._PIR_IN_EXECUTOR, fallback._WITHOUT_INPLACE_PASS:
+        plan = PaddlePlan([PaddleJob("default")], {"default": program})
+        executor = StandaloneExecutor(_CPU, plan, scope)
+    paddle.seed(7)
+    with fallback._PIR_IN_EXECUTOR, fallback._TRACE_RUN:
+        return dict(zip(each.outputs, map(_contents, values_of(executor.run([], False)))))
+
+
+def _filled(each: Case) -> Any:
+    scope = new_scope()
+    for name, (contents, levels) in each.tensors.items():
+        tensor = scope.var(name).get_tensor()
+        tensor.set(contents, _CPU)
+        if levels:
+            tensor.set_lod(levels)
+    return scope
+
+
+def _contents(tensor: Any) -> tuple[Any, list[list[int]]]:
+    return (np.array(tensor).copy() if tensor._is_initialized() else None), tensor.lod()
+
+
+def differs(expected: Tensors, found: Tensors) -> list[str]:
+    """The names of results that are not equal, or have another LoD."""
+    return [
+        name
+        for name, (contents, levels) in found.items()
+        if levels != expected[name][1] or not _are_equal(expected[name][0], contents)
+    ]
+
+
+def _are_equal(a: Any, b: Any) -> bool:
+    if a is None or b is None:
+        return a is None  # results that Paddle does not write are not compared
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.dtype.kind != "f":
+        return np.array_equal(a, b)
+    return np.allclose(a, b, 1e-5, 1e-6, equal_nan=True)
+
+
+def verdict(each: Case, expected: Tensors) -> str:
+    """``translated``, ``as it is: REASON``, ``refused: REASON``, or ``DIFFERENT: NAMES``."""
+    try:
+        program, _ = translation.translate_fetching(each.program, each.outputs)
+    except NotTranslatable as reason:
+        return f"refused: {reason}"
+    (kept,) = [op for op in program.global_block().ops if is_legacy_operator(op.name())] or [None]
+    try:
+        found = run_translated(each, program)
+    except Exception as error:
+        return f"DIFFERENT: {_last_line(error)}"
+    if names := differs(expected, found):
+        return f"DIFFERENT: {', '.join(names)}"
+    return "translated" if kept is None else f"as it is: {kept.attrs()['reason']}"
+
+
+def _last_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [repr(error)])[-1][:100]
+
+
+# -- the walk --------------------------------------------------------------------------------------
+
+
+def candidates(proto: Any) -> Iterator[tuple[Inputs, dict[str, Any]]]:
+    """Inputs and attributes that the operator may accept, the likeliest first."""
+    known = json.loads((FOLDER / "legacy_operator_inputs.json").read_text()).get(proto.type)
+    if known is not None:
+        yield known["inputs"], known["attributes"]
+    slots = [slot for slot in proto.inputs if not slot.dispensable]
+    for spec in _FIRST:
+        yield {slot.name: [spec] * (1 + slot.duplicable) for slot in slots}, {}
+    draw = random.Random(zlib.crc32(proto.type.encode()))
+    for _ in range(50):
+        dtypes = [*["float32"] * 5, "int64", "int64", "int32", "bool"]
+        yield {slot.name: [[draw.choice(_SHAPES), draw.choice(dtypes)]] for slot in slots}, {}
+
+
+def accepted(proto: Any) -> tuple[Inputs, dict[str, Any]] | None:
+    """The first candidate that Paddle runs twice with the same results."""
+    for inputs, attributes in candidates(proto):
+        try:
+            each = case(proto, inputs, attributes)
+            if not differs(run_natively(each), run_natively(each)):
+                return inputs, attributes
+        except Exception:
+            continue
+    return None
+
+
+def walk(proto: Any, skipped: Sequence[str], record: Callable[[str, str], None]) -> None:
+    """Records the verdict on an operator (``""``), and on each attribute off its default.
+
+    Under ``LOD``, how it uses a LoD.
+    """
+    found = accepted(proto)
+    if found is None:
+        record("", "not run: Paddle runs it on no drawn input")
+        return
+    inputs, attributes = found
+    defaults = case(proto, inputs, attributes)
+    for name in ["", *_attributes(proto)]:
+        if name in skipped:
+            continue
+        record(name, "not run: it crashes")
+        record(name, _verdict_on(proto, inputs, attributes, name, defaults))
+    if LOD not in skipped:
+        record(LOD, "not run: it crashes")
+        record(LOD, _use_of_lod(case(proto, inputs, attributes)))
+
+
+def _use_of_lod(each: Case) -> str:
+    """Whether an operator writes a LoD: ``from none``, ``from inputs`` or ``never``."""
+    if any(levels for _, levels in run_natively(each).values()):
+        return "from none"
+    for name, (contents, _) in each.tensors.items():
+        if contents.ndim == 0 or len(contents) < 2:
+            continue
+        given = {**each.tensors, name: (contents, [[0, 1, len(contents)]])}
+        try:
+            found = run_natively(each._replace(tensors=given))
+        except Exception:
+            continue
+        if any(levels for _, levels in found.values()):
+            return "from inputs"
+    return "never"
+
+
+def _attributes(proto: Any) -> list[str]:
+    ignored = old_operators.IRRELEVANT_ATTRIBUTES
+    return [each.name for each in proto.attrs if each.name not in ignored and not each.generated]
+
+
+def _verdict_on(
+    proto: Any, inputs: Inputs, attributes: dict[str, Any], name: str, defaults: Case
+) -> str:
+    kinds = {each.name: each.type for each in proto.attrs}
+    values: list[Any] = [None]
+    if (proto.type, name) in _UNDEFINED_WITH:
+        return f"not run: {_UNDEFINED_WITH[proto.type, name]}"
+    if name:
+        default = defaults.op.attr(name) if defaults.op.has_attr(name) else None
+        values = off_default(name, kinds[name], default)
+    for value in values:
+        try:
+            each = case(proto, inputs, {**attributes, name: value} if name else attributes)
+            expected = run_natively(each)
+        except Exception:
+            continue
+        return verdict(each, expected)
+    return "not run: no drawn value is accepted"
+
+
+def walk_apart(proto: Any) -> dict[str, str]:
+    """:func:`walk` in processes of its own: a crash skips an attribute."""
+    found: dict[str, str] = {}
+    for _ in range(_CRASHES):
+        reading, writing = os.pipe()
+        if (child := os.fork()) == 0:
+            _walk_in_child(proto, [*found], writing)
+        os.close(writing)
+        with os.fdopen(reading) as lines:
+            found.update(json.loads(line) for line in lines)
+        if os.waitpid(child, 0)[1] == 0:
+            break
+        found = found or {"": "not run: it crashes"}
+    return found
+
+
+def _walk_in_child(proto: Any, skipped: list[str], writing: int) -> None:
+    signal.alarm(_SECONDS)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        walk(
+            proto,
+            skipped,
+            lambda name, text: (
+                os.write(writing, (json.dumps([name, text]) + "\n").encode()) and None
+            ),
+        )
+    os._exit(0)
+
+
+def main(arguments: list[str]) -> None:
+    """Walks all operators, and writes the verdicts."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    parser.add_argument("types", nargs="*")
+    options = parser.parse_args(arguments)
+    verdicts = {
+        type: walk_apart(proto)
+        for type, proto in sorted(prototypes().items())
+        if type not in OUTSIDE and (not options.types or type in options.types)
+    }
+    rows = [f"  {json.dumps(type)}: {json.dumps(row)}" for type, row in verdicts.items()]
+    options.output.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,91 @@
+"""``python -m tools.legacy_operators``: writes docs/reference/program_desc.md, of ProgramDesc operators."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+_RESULTS = Path(__file__).parents[1] / "tests" / "legacy_operators.json"
+_LOD = "@LOD"
+_KEPT, _REFUSED, _NOT_RUN = "as it is: ", "refused: ", "not run: "
+
+_INTRODUCTION = """# Operators of ProgramDesc programs
+
+Written by `make docs` from `tests/legacy_operators.json`, which `python -m
+tests.legacy_operator_walk` writes: it runs every operator of ProgramDesc in a program of its own,
+once with default attributes and once with each attribute off its default, and compares results
+and LoD with Paddle's.
+
+A ProgramDesc program (`.pdmodel`, `FLAGS_enable_pir_api=0`) is [translated to
+PIR](../how_it_works/executor.md#programdesc-programs). An operator that the translation would change *stays as it
+is*: Paddle runs it, and the program around it runs through nGraph. The program falls back as a
+whole, with the reason in `explain`, only
+
+- where such an operator samples, communicates, reads files, has a block of its own (`py_func`,
+  `recurrent`), or reads or writes other variables than dense tensors (a TensorArray, rows of a
+  sparse gradient);
+- where a member of a list outlives the run, TensorArrays are summed, or a `conditional_block`
+  asks whether a tensor is empty.
+
+A run that feeds a LoD falls back, too.
+
+"""
+
+
+def markdown() -> str:
+    """The page."""
+    known: dict[str, dict[str, str]] = json.loads(_RESULTS.read_text())
+    found = {type: {n: v for n, v in row.items() if n != _LOD} for type, row in known.items()}
+    whole = {type: row.get("", "") for type, row in found.items()}
+    kept = {t: text.removeprefix(_KEPT) for t, text in whole.items() if text.startswith(_KEPT)}
+    refused = {t: text.removeprefix(_REFUSED) for t, text in whole.items() if _is_refused(text)}
+    not_run = [type for type, text in whole.items() if text.startswith(_NOT_RUN)]
+    tried = [text for row in found.values() for name, text in row.items() if name]
+    tried = [text for text in tried if not text.startswith(_NOT_RUN)]
+    translated = sum(text == "translated" for text in whole.values())
+    lines = [
+        f"{len(whole)} operators: {translated} are translated, {len(kept)} stay as they are, "
+        f"{len(refused)} have the program fall back, and {len(not_run)} are not judged, since "
+        "Paddle runs them on no input that was drawn. Of "
+        f"{len(tried)} attributes off their defaults, "
+        f"{sum(text == 'translated' for text in tried)} are translated.",
+        "",
+        "## Operators that stay as they are",
+        "",
+        "| operator | reason |",
+        "| --- | --- |",
+        *(f"| `{type}` | {reason} |" for type, reason in kept.items()),
+        "",
+        "## Operators that stay as they are with some attributes",
+        "",
+        "| operator | attributes off their defaults |",
+        "| --- | --- |",
+        *_attribute_rows({t: row for t, row in found.items() if whole[t] == "translated"}),
+        "",
+        "## Operators with which a program falls back",
+        "",
+        "| operator | reason |",
+        "| --- | --- |",
+        *(f"| `{type}` | {reason} |" for type, reason in refused.items()),
+        "",
+        "## Operators that are not judged",
+        "",
+        ", ".join(f"`{type}`" for type in not_run) + ".",
+    ]
+    return _INTRODUCTION + "\n".join(lines) + "\n"
+
+
+def _is_refused(text: str) -> bool:
+    return text.startswith(_REFUSED)
+
+
+def _attribute_rows(found: dict[str, dict[str, str]]) -> Iterator[str]:
+    for type, row in found.items():
+        names = [n for n, text in row.items() if n and text.startswith((_KEPT, _REFUSED))]
+        if names:
+            yield f"| `{type}` | {', '.join(f'`{name}`' for name in names)} |"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")
