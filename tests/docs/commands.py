@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import runpy
 import shlex
@@ -82,7 +83,9 @@ def run(command: Command) -> None:
             except SystemExit as ended:
                 assert not ended.code, command
         elif command.words[0] == "make":
-            done = subprocess.run(["make", "-n", *command.words[1:]], cwd=ROOT, capture_output=True)
+            own = {name: text for name, text in os.environ.items() if not name.startswith("MAKE")}
+            line = ["make", "-n", *command.words[1:]]
+            done = subprocess.run(line, cwd=ROOT, env=own, capture_output=True)
             assert done.returncode == 0, done.stderr
         else:
             raise AssertionError(f"{command.words}: give the block a mark: tests/docs/blocks.py")

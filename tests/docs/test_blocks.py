@@ -27,7 +27,8 @@ COMMANDS = ("python ", ".venv/", "make ", "pip ", "FLAGS_", "cmake ", "git ", "$
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files that commands name."""
     folder = tmp_path_factory.mktemp("docs")
-    given.write_files(folder)
+    with paddle.static.scope_guard(paddle.static.Scope()):
+        given.write_files(folder)
     return folder
 
 
@@ -55,6 +56,13 @@ def run_python(block: blocks.Block, namespace: dict[str, Any]) -> None:
 
 def run_page(page: list[blocks.Block]) -> None:
     """Runs the blocks of a page, as a reader would who copies them one after another."""
+    main_program, startup_program = paddle.static.Program(), paddle.static.Program()
+    guard = paddle.static.program_guard(main_program, startup_program)
+    with paddle.static.scope_guard(paddle.static.Scope()), guard:
+        _run_in_order(page)
+
+
+def _run_in_order(page: list[blocks.Block]) -> None:
     paddle.disable_static()
     namespace: dict[str, Any] = {"__name__": "page", "paddle": paddle}
     namespace["paddle_ngraph"] = paddle_ngraph

@@ -21,7 +21,7 @@ def test_the_planted_fault_of_the_page(
 ) -> None:
     text = PAGE.read_text()
     (script,) = re.findall("```python\n(.*?)```", text, re.DOTALL)
-    (expected,) = re.findall("The script prints\n\n   ```\n   (.*)\n   (.*) ...\n", text)
+    (expected,) = re.findall("The script prints\n\n   ```text\n   (.*)\n   (.*) ...\n", text)
     monkeypatch.chdir(tmp_path)
     paddle_ngraph.clear_cache()
     registry.find_converter("pd_op.gelu")  # loads all converters
