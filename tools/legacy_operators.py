@@ -1,4 +1,4 @@
-"""``python -m tools.legacy_operators``: writes docs/reference/program_desc.md, of ProgramDesc operators."""
+"""``python -m tools.legacy_operators``: writes docs/reference/program_desc.md."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ once with default attributes and once with each attribute off its default, and c
 and LoD with Paddle's.
 
 A ProgramDesc program (`.pdmodel`, `FLAGS_enable_pir_api=0`) is [translated to
-PIR](../how_it_works/executor.md#programdesc-programs). An operator that the translation would change *stays as it
-is*: Paddle runs it, and the program around it runs through nGraph. The program falls back as a
-whole, with the reason in `explain`, only
+PIR](../how_it_works/executor.md#programdesc-programs). An operator that the translation would
+change *stays as it is*: Paddle runs it, and the program around it runs through nGraph. The program
+falls back as a whole, with the reason in `explain`, only
 
 - where such an operator samples, communicates, reads files, has a block of its own (`py_func`,
   `recurrent`), or reads or writes other variables than dense tensors (a TensorArray, rows of a

@@ -1,4 +1,4 @@
-"""docs/program_desc.md is current, and judges every operator of ProgramDesc."""
+"""docs/reference/program_desc.md is current, and judges every operator of ProgramDesc."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_is_current():
-    page = (ROOT / "docs" / "program_desc.md").read_text()
+    page = (ROOT / "docs" / "reference" / "program_desc.md").read_text()
     assert page == legacy_operators.markdown(), (
-        "docs/program_desc.md is out of date: run `make docs`"
+        "docs/reference/program_desc.md is out of date: run `make docs`"
     )
 
 

@@ -91,6 +91,7 @@ class CountedOperators(NamedTuple):
 
     ops_converted: int
     native: list[NativeOp]
+    kernel_calls: list[str]
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,10 @@ class PassResult:
 
 def conversions_of(reports: Sequence[Report]) -> list[CountedOperators]:
     """The counted part of reports."""
-    return [CountedOperators(report.ops_converted, list(report.native)) for report in reports]
+    return [
+        CountedOperators(each.ops_converted, list(each.native), each.kernel_calls)
+        for each in reports
+    ]
 
 
 def key_of(plan: Plan) -> Hashable | None:
