@@ -3,7 +3,8 @@
 ``python -m tests.legacy_operator_walk`` walks all of them and writes legacy_operators.json, from
 which `make docs` writes a page of docs/reference. An operator runs in a program of its own, on
 inputs that are drawn until Paddle accepts them; legacy_operator_inputs.json has inputs for
-operators that accept few. Each operator has a process of its own, since some kernels crash on wrong inputs.
+operators that accept few. Each operator has a process of its own, since some kernels crash on wrong
+inputs.
 """
 
 from __future__ import annotations
