@@ -660,8 +660,13 @@ def test_separate_parameters_are_refused_before_anything_is_written(tmp_path):
 
 def test_untranslatable_programs_are_saved_as_paddle_does(tmp_path):
     def build():
-        x = paddle.static.data("x", [-1, 6], "float32", lod_level=1)
-        return [x], [paddle.static.nn.fc(x, 3)]
+        x = paddle.static.data("x", [-1, 6], "float32")
+        hidden = paddle.static.nn.fc(x, 3)
+        block = paddle.static.default_main_program().global_block()
+        out = block.create_var(dtype="float32", shape=[-1, 3])
+        # The operator samples, and its translation writes over the operand.
+        block.append_op(type="exponential", inputs={"X": hidden}, outputs={"Out": out})
+        return [x], [out]
 
     with pytest.raises(paddle_ngraph.NgraphError, match="cannot run"):
         Built(build, "old").save(tmp_path / "model")
