@@ -78,8 +78,7 @@ def apply(
         A report of converted subgraphs, and of fallbacks with their reasons.
     """
     first_use.begin()
-    if (programs := _rewritten.get()) is not None:
-        programs.append(program)
+    collect(program)
     packed = canonicalize(program)
     settings = SubgraphSettings(
         keep_weights, open_size, sorted(gradients), eager_weights, threads, tries, folds_constants
@@ -191,7 +190,7 @@ def runs_by_name(threads: int = 0) -> Iterator[list[RunByName]]:
 def rewritten_programs() -> AbstractContextManager[list[Any]]:
     """Collects, for tests and tools, the programs that the pass rewrites inside the ``with`` block.
 
-    Only programs that this thread rewrites.
+    Only programs that this thread rewrites, or finds rewritten.
     """
     return _collected(_rewritten)
 

@@ -13,7 +13,7 @@ import numpy as np
 import paddle
 
 from paddle_ngraph.ir.graph import Op
-from paddle_ngraph.paddle_private.names import operators
+from paddle_ngraph.paddle_private.names import is_initialized, operators
 from paddle_ngraph.paddle_private.protocols import Tensor
 from paddle_ngraph.verification import checks
 from paddle_ngraph.verification.bisection import Located
@@ -83,7 +83,7 @@ def _arrays(values: Iterable[Any]) -> dict[int, np.ndarray]:
     return {
         number: value.numpy()
         for number, value in enumerate(values)
-        if isinstance(value, paddle.Tensor) and value._is_initialized()
+        if isinstance(value, paddle.Tensor) and is_initialized(value)
     }
 
 

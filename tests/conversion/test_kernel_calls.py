@@ -81,7 +81,8 @@ def maps(count: int, equal: bool = False) -> dict[str, np.ndarray]:
 
 
 def assert_same(expected: Sequence[np.ndarray], found: Sequence[np.ndarray]) -> None:
-    for one, other in zip(expected, found, strict=True):
+    assert len(expected) == len(found)
+    for one, other in zip(expected, found):
         assert (one.shape, one.dtype) == (other.shape, other.dtype)
         np.testing.assert_array_equal(one, other)
 

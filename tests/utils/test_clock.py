@@ -29,6 +29,7 @@ OTHER_CLOCKS = {
     "core/engine/events.h": "the same",
     "core/manylinux/glibc_2_28.cc": "a function of glibc in terms of an older one",
     "core/paddle/call_interception.cc": "the limit of a wait for other threads",
+    "core/paddle/phi_kernel.cc": "a counter",
     "core/paddle/data_dependency_engine.cc": "how long a thread looks before it sleeps; a report",
     "mkl_packed/stragglers.cc": "threads that wait for a core; results are the same alone",
     "mkl_packed/stragglers.h": "the same",

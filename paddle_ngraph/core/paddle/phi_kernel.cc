@@ -51,15 +51,15 @@ struct Result {
   DataType dtype;
 };
 
-struct Arguments {
+struct KernelArguments {
   std::vector<size_t> operands;  // those that are read as tensors, by index
   std::vector<phi::Attribute> attributes;
 };
 
 // The words of a description.
-class Words {
+class DescriptionReader {
  public:
-  explicit Words(const char* text) : next_(text) {}
+  explicit DescriptionReader(const char* text) : next_(text) {}
 
   std::string word() {
     const char* const begin = next_;
@@ -99,7 +99,7 @@ class Words {
   const char* next_;
 };
 
-phi::Scalar scalar_of(Words* words) {
+phi::Scalar scalar_of(DescriptionReader* words) {
   const auto dtype = words->dtype();
   switch (dtype) {
     case DataType::BOOL:
@@ -115,7 +115,7 @@ phi::Scalar scalar_of(Words* words) {
   }
 }
 
-phi::Attribute attribute_of(Words* words) {
+phi::Attribute attribute_of(DescriptionReader* words) {
   const auto type = words->word();
   const auto int32 = [&] { return static_cast<int>(words->integer()); };
   const auto int64 = [&] { return words->integer(); };
@@ -140,8 +140,8 @@ phi::Attribute attribute_of(Words* words) {
   throw NgraphError(concat("an attribute of a kernel has the type ", type));
 }
 
-Arguments arguments_of(Words* words) {
-  Arguments found;
+KernelArguments arguments_of(DescriptionReader* words) {
+  KernelArguments found;
   found.operands = words->list([&] { return words->size(); });
   const size_t count = words->size();
   for (size_t i = 0; i < count; ++i) found.attributes.push_back(attribute_of(words));
@@ -149,9 +149,9 @@ Arguments arguments_of(Words* words) {
 }
 
 // Memory of the function, which it keeps as long as the kernel runs.
-class View final : public phi::Allocation {
+class BorrowedAllocation final : public phi::Allocation {
  public:
-  View() : Allocation(nullptr, 0, phi::CPUPlace()) {}
+  BorrowedAllocation() : Allocation(nullptr, 0, phi::CPUPlace()) {}
 
   void set(void* data, size_t bytes) {
     ptr_ = data;
@@ -166,14 +166,14 @@ struct Call {
         results(num_results),
         memory(num_inputs + num_results),
         wide(num_inputs) {
-    for (auto& each : memory) each = std::make_shared<View>();
+    for (auto& each : memory) each = std::make_shared<BorrowedAllocation>();
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
   std::vector<DenseTensor> inputs, results;
-  std::vector<std::shared_ptr<View>> memory;  // of inputs, then of results
-  std::vector<std::vector<int64_t>> wide;     // copies of inputs in 64 bits
+  std::vector<std::shared_ptr<BorrowedAllocation>> memory;  // of inputs, then of results
+  std::vector<std::vector<int64_t>> wide;                   // copies of inputs in 64 bits
   phi::InferMetaContext meta{phi::MetaConfig(/*is_runtime=*/true, false)};
   phi::KernelContext kernel;
 };
@@ -205,10 +205,10 @@ void append(const Slot& slot, DenseTensor* first, const One& one, const Many& ma
   }
 }
 
-class PhiKernel final : public PaddleKernel {
+class CallableKernel final : public PaddleKernel {
  public:
-  explicit PhiKernel(const char* description) {
-    Words words(description);
+  explicit CallableKernel(const char* description) {
+    DescriptionReader words(description);
     operator_ = words.word();
     name_ = words.word();
     const auto dtype = words.dtype();
@@ -244,7 +244,7 @@ class PhiKernel final : public PaddleKernel {
     }
   }
 
-  ~PhiKernel() override {
+  ~CallableKernel() override {
     for (auto& idle : idle_) std::unique_ptr<Call>(idle.load()).reset();
   }
 
@@ -489,7 +489,7 @@ class PhiKernel final : public PaddleKernel {
   std::vector<DataType> dtypes_;  // of the tensors of all operands
   // For each operand, and each result, the index of its first tensor; then the number of tensors.
   std::vector<size_t> first_input_, first_result_;
-  Arguments meta_arguments_, kernel_arguments_;
+  KernelArguments meta_arguments_, kernel_arguments_;
   // The tensors of calls that no run uses. Atomics, since a fork would copy a locked mutex.
   mutable std::array<std::atomic<Call*>, 16> idle_{};
 };
@@ -497,7 +497,7 @@ class PhiKernel final : public PaddleKernel {
 }  // namespace
 
 std::unique_ptr<PaddleKernel> make_phi_kernel(const char* description) {
-  return std::make_unique<PhiKernel>(description);
+  return std::make_unique<CallableKernel>(description);
 }
 
 }  // namespace paddle_ngraph

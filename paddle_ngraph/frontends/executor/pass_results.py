@@ -15,7 +15,7 @@ from paddle_ngraph import _core, flags, statistics
 from paddle_ngraph.conversion import denylist, registry
 from paddle_ngraph.frontends.executor import paddle_plans, scope_tracking
 from paddle_ngraph.paddle_private.protocols import Plan, Program
-from paddle_ngraph.partitioning import fallback
+from paddle_ngraph.partitioning import fallback, program_pass
 from paddle_ngraph.partitioning.analysis.block_view import (
     FETCH,
     is_packed,
@@ -81,6 +81,13 @@ class RewrittenPrograms:
         (program,) = self._programs.values()
         return find_whole_program(program.global_block(), FETCH)
 
+    def record(self) -> None:
+        """Records programs and graphs as a pass does."""
+        for program in self._programs.values():
+            program_pass.collect(program)
+        for graph in self.graphs:
+            fallback.record_graph(graph)
+
     def copies(self) -> dict[str, Program]:
         """Copies for an executor of Paddle, which may change its programs."""
         return {job_type: program.clone() for job_type, program in self._programs.items()}
@@ -123,8 +130,8 @@ class PassResult:
         """Counts the conversions as a pass does, and records the graphs for the fallback."""
         for conversion in self.conversions:
             statistics.count(conversion)
-        for graph in self.rewritten.graphs if self.rewritten else ():
-            fallback.record_graph(graph)
+        if self.rewritten is not None:
+            self.rewritten.record()
 
 
 def conversions_of(reports: Sequence[Report]) -> list[CountedOperators]:
