@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from paddle_ngraph import installation, library
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.utils.once import once
-from paddle_ngraph.warning_codes import WarningCode, warn
+from paddle_ngraph.warning_codes import warn
 
 if TYPE_CHECKING:
     from paddle_ngraph.frontends.saved_models.saving import Inputs
@@ -41,12 +41,12 @@ def enable(dynamic: bool | Literal["training"] = False) -> None:
             ``paddle.no_grad``), if that is faster: an outermost layer, together with the layers
             that it calls. Its first calls are timed to find out. ``"training"``: for training, too.
 
-    Where the package was installed without a core, since there is none for the machine, all
-    programs run natively, with one warning.
+    Where the package has no core for the machine, or for the installed Paddle, all programs run
+    natively, with one warning.
 
     Raises:
         NgraphError: ``dynamic`` has another value; or the engine is missing or was compiled against
-            another release of Paddle or OpenVINO: the message names the remedy.
+            another release of OpenVINO: the message names the remedy.
     """
     if dynamic not in (False, True, "training"):
         raise NgraphError(f'dynamic is False, True or "training", not {dynamic!r}')
@@ -797,8 +797,9 @@ def verified_runs() -> Log:
 
 
 def _runs_natively() -> bool:
-    """Returns whether the package was installed without a core, and warns of it once."""
-    if not installation.is_pure():
+    """Returns whether there is no core for this machine or Paddle, and warns of it once."""
+    obstacle = installation.obstacle()
+    if obstacle is None or obstacle.warning is None:
         return False
     _warn_without_core()
     return True
@@ -806,8 +807,9 @@ def _runs_natively() -> bool:
 
 @once
 def _warn_without_core() -> None:
-    reason = f"Paddle runs all programs: {installation.why_unavailable()}"
-    warn(WarningCode.NO_CORE, reason, stacklevel=4)
+    obstacle = installation.obstacle()
+    if obstacle is not None and obstacle.warning is not None:
+        warn(obstacle.warning, f"Paddle runs all programs: {obstacle.reason}", stacklevel=4)
 
 
 def _switch(on: bool) -> None:

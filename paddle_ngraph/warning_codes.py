@@ -43,6 +43,19 @@ class WarningCode(Enum):
         "on x86-64 and CPython 3.9 to 3.13. Paddle runs all programs.",
         "Run the program on such a machine; [porting.md](porting.md) has the needs of another one.",
     )
+    UNFIT_PADDLE = (
+        "NG105",
+        "The package has no compiled core for the installed Paddle, or that lacks private names "
+        "which the engine needs. Paddle runs all programs.",
+        "Install the release in the message.",
+    )
+    UNTESTED_PADDLE = (
+        "NG106",
+        "The installed Paddle is another patch release than the one that the core was compiled "
+        "against and tested with. It has all private names that the engine needs, so the engine "
+        "runs.",
+        "Install the release in the message, or compare results once: [debugging](debugging.md).",
+    )
     DENIED = (
         "NG201",
         "A subgraph failed in OpenVINO, so Paddle runs it from now on. Results are right.",

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -75,7 +76,7 @@ def load(
     """Describes the mistakes in the package's reaction to the fault; ``None``: none."""
     import paddle_ngraph
 
-    installation.why_unavailable.cache_clear()
+    installation.obstacle.cache_clear()
     place = owners[owner]
     if signature == "attribute":
         rename_in_methods(place, name)
@@ -85,11 +86,13 @@ def load(
     else:
         setattr(place, name, lambda *surprises: None)
     before = contents(owners.values())
-    try:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
         paddle_ngraph.enable()
-        return "enable() went through"
-    except paddle_ngraph.NgraphError as error:
-        message = str(error)
+        paddle_ngraph.enable()
+    if [str(each.message)[-7:] for each in found] != ["[NG105]"]:
+        return f"it warns: {[str(each.message) for each in found]}"
+    message = str(found[0].message)[:-8]
     if contents(owners.values()) != before:
         return "something was replaced"
     if "paddle_ngraph._core" in sys.modules:

@@ -1,0 +1,71 @@
+"""Releases of Paddle: the lines that the package supports, and their differences.
+
+A line is a minor release with its patch releases, such as 3.3.x. A core is compiled for each.
+This module imports nothing of Paddle, and setup.py executes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import metadata
+from types import MappingProxyType
+from typing import NamedTuple
+
+
+class Line(NamedTuple):
+    """A line of Paddle's releases. The defaults are those of the newest line.
+
+    Attributes:
+        number: The number of the minor release.
+        tested: The release that the core is compiled against, and tested with.
+        traces: The module with the parameters of the functions that Paddle traces.
+        dlpack: The methods of ``DenseTensor`` that share its memory as DLPack, and their
+            signatures.
+    """
+
+    number: str
+    tested: str
+    traces: str = "paddle.jit.dy2static.parameter_recorder"
+    dlpack: Mapping[str, str] = MappingProxyType(
+        {
+            "_to_dlpack": "(self, dl_device=..., copy=...) -> capsule",
+            "_to_dlpack_versioned": "(self, dl_device=..., copy=...) -> capsule",
+        }
+    )
+
+
+# The newest comes first: a release of no line is checked by its data (docs/porting.md).
+LINES = (
+    Line(number="3.3", tested="3.3.1"),
+    Line(
+        number="3.2",
+        tested="3.2.2",
+        traces="paddle.jit.pir_dy2static.parameter_recorder",
+        dlpack=MappingProxyType({"_to_dlpack": "(self) -> capsule"}),
+    ),
+)
+
+
+def installed() -> str | None:
+    """The release of the installed Paddle; ``None`` if there is none."""
+    for name in ("paddlepaddle", "paddlepaddle-gpu"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def number_of(release: str) -> str:
+    """The number of the line that a release belongs to: ``3.3`` for ``3.3.1``."""
+    return ".".join(release.split(".")[:2])
+
+
+def line_of(release: str | None) -> Line:
+    """The line of a release."""
+    number = number_of(release or "")
+    return next((line for line in LINES if line.number == number), LINES[0])
+
+
+# The line of the installed Paddle.
+CURRENT = line_of(installed())
