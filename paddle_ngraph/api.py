@@ -798,8 +798,8 @@ def verified_runs() -> Log:
 
 def _runs_natively() -> bool:
     """Returns whether there is no core for this machine or Paddle, and warns of it once."""
-    obstacle = installation.obstacle()
-    if obstacle is None or obstacle.warning is None:
+    found = installation.unavailability()
+    if found is None or found.warning is None:
         return False
     _warn_without_core()
     return True
@@ -807,9 +807,9 @@ def _runs_natively() -> bool:
 
 @once
 def _warn_without_core() -> None:
-    obstacle = installation.obstacle()
-    if obstacle is not None and obstacle.warning is not None:
-        warn(obstacle.warning, f"Paddle runs all programs: {obstacle.reason}", stacklevel=4)
+    found = installation.unavailability()
+    if found is not None and found.warning is not None:
+        warn(found.warning, f"Paddle runs all programs: {found.reason}", stacklevel=4)
 
 
 def _switch(on: bool) -> None:

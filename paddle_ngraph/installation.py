@@ -28,7 +28,7 @@ _REINSTALL = "pip install --force-reinstall"
 _REBUILD = "run `pip install --no-build-isolation --force-reinstall --no-deps .` in its source tree"
 
 
-class Obstacle(NamedTuple):
+class Unavailability(NamedTuple):
     """A condition under which the engine cannot be used.
 
     Attributes:
@@ -43,24 +43,26 @@ class Obstacle(NamedTuple):
 
 def why_unavailable() -> str | None:
     """Returns the reason why the engine cannot be used, with the remedy; ``None`` if it can."""
-    found = obstacle()
+    found = unavailability()
     return None if found is None else found.reason
 
 
 @once
-def obstacle() -> Obstacle | None:
-    """Loads the compiled core, and returns the obstacle if there is one."""
+def unavailability() -> Unavailability | None:
+    """Loads the compiled core; returns why the engine cannot be used, or ``None`` if it can."""
     if is_pure():
         reason = (
             "paddle-ngraph has a core for Linux with glibc 2.28 on x86-64 and CPython 3.9 to 3.13, "
             f"not for this machine: {platform.system()} on {platform.machine()}, "
             f"{platform.python_implementation()} {platform.python_version()}."
         )
-        return Obstacle(reason, WarningCode.NO_CORE)
+        return Unavailability(reason, WarningCode.NO_CORE)
     if _build_info is None or (_build_info.WITH_NGRAPH and not _cores()):
-        return Obstacle("paddle-ngraph was not built: run `pip install .` in its source tree.")
+        return Unavailability(
+            "paddle-ngraph was not built: run `pip install .` in its source tree."
+        )
     if not _build_info.WITH_NGRAPH:
-        return Obstacle(
+        return Unavailability(
             "paddle-ngraph was built with WITH_NGRAPH=OFF, without the engine operator: "
             "build it again with `WITH_NGRAPH=ON pip install .`."
         )
@@ -71,7 +73,7 @@ def obstacle() -> Obstacle | None:
     openvino = _installed_version("openvino")
     if openvino != _build_info.OPENVINO_VERSION:
         needed = f"openvino=={_build_info.OPENVINO_VERSION}"
-        return Obstacle(
+        return Unavailability(
             f"paddle-ngraph was compiled against openvino {_build_info.OPENVINO_VERSION}, but "
             f"{openvino or 'none'} is installed: `pip install {needed}`, or {_REBUILD}."
         )
@@ -80,13 +82,13 @@ def obstacle() -> Obstacle | None:
     unfit = check.why_unfit()
     if unfit is not None and not is_unchecked():
         remedy = f"`{_REINSTALL} paddlepaddle=={built}`"
-        return Obstacle(
+        return Unavailability(
             f"paddle-ngraph does not support Paddle {release}: {unfit}; {remedy}, which it was "
             "compiled against.",
             WarningCode.UNFIT_PADDLE,
         )
     if (failure := _why_not_loadable(_cores()[built], built)) is not None:
-        return Obstacle(failure)
+        return Unavailability(failure)
     if unfit is not None:
         warn(WarningCode.UNCHECKED, f"{_UNCHECKED}: {unfit}; results may be wrong")
     elif release != built:
@@ -116,15 +118,15 @@ def _order(release: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", release)]
 
 
-def _no_core_for(release: str | None) -> Obstacle:
+def _no_core_for(release: str | None) -> Unavailability:
     built = sorted(_cores(), key=_order)
     remedy = f"`pip install paddlepaddle=={built[-1]}`"
     if release is None:
-        return Obstacle(f"paddle-ngraph needs PaddlePaddle, and none is installed: {remedy}.")
+        return Unavailability(f"paddle-ngraph needs PaddlePaddle, and none is installed: {remedy}.")
     if releases.number_of(release) in [line.number for line in releases.LINES]:
         remedy += f", or {_REBUILD}"
     lines = " and ".join(dict.fromkeys(f"{releases.number_of(each)}.x" for each in built))
-    return Obstacle(
+    return Unavailability(
         f"paddle-ngraph has a compiled core for PaddlePaddle {lines}, not for {release}, which is "
         f"installed: {remedy}.",
         WarningCode.UNFIT_PADDLE,

@@ -23,11 +23,11 @@ def build_info(monkeypatch):
         OPENVINO_VERSION=installation._installed_version("openvino"),
     )
     monkeypatch.setattr(installation, "_build_info", info)
-    installation.obstacle.cache_clear()
+    installation.unavailability.cache_clear()
     library.load.cache_clear()
     yield info
     monkeypatch.undo()
-    installation.obstacle.cache_clear()
+    installation.unavailability.cache_clear()
     library.load.cache_clear()
 
 
@@ -84,7 +84,7 @@ def test_a_build_without_the_engine_names_the_remedy(build_info):
 
 def test_a_source_tree_that_was_never_built(monkeypatch, build_info):
     monkeypatch.setattr(installation, "_build_info", None)
-    installation.obstacle.cache_clear()
+    installation.unavailability.cache_clear()
     with pytest.raises(paddle_ngraph.NgraphError, match="pip install"):
         paddle_ngraph.stats()
 

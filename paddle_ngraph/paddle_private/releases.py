@@ -21,6 +21,9 @@ class Line(NamedTuple):
         traces: The module with the parameters of the functions that Paddle traces.
         dlpack: The methods of ``DenseTensor`` that share its memory as DLPack, and their
             signatures.
+        centred: Interpolations that read the input's centre for an output of one element, if they
+            go by centres at all; others read its corner.
+        wide_linspace: Whether ``linspace`` computes in float64, and rounds in the end.
     """
 
     number: str
@@ -32,6 +35,12 @@ class Line(NamedTuple):
             "_to_dlpack_versioned": "(self, dl_device=..., copy=...) -> capsule",
         }
     )
+    centred: tuple[str, ...] = (
+        "pd_op.linear_interp",
+        "pd_op.trilinear_interp",
+        "pd_op.trilinear_interp_grad",
+    )
+    wide_linspace: bool = False
 
 
 # The newest comes first: a release of no line is checked by its data (docs/porting.md).
@@ -42,6 +51,8 @@ LINES = (
         tested="3.2.2",
         traces="paddle.jit.pir_dy2static.parameter_recorder",
         dlpack=MappingProxyType({"_to_dlpack": "(self) -> capsule"}),
+        centred=(),
+        wide_linspace=True,
     ),
 )
 
