@@ -24,6 +24,9 @@ class Line(NamedTuple):
         centred: Interpolations that read the input's centre for an output of one element, if they
             go by centres at all; others read its corner.
         wide_linspace: Whether ``linspace`` computes in float64, and rounds in the end.
+        short_indices: Whether ``take_along_axis`` is right where ``indices`` are smaller than
+            ``arr`` along another axis.
+        fused_rms_norm: The operator that adds a residual and a bias, and normalizes the sum.
     """
 
     number: str
@@ -41,6 +44,8 @@ class Line(NamedTuple):
         "pd_op.trilinear_interp_grad",
     )
     wide_linspace: bool = False
+    short_indices: bool = True
+    fused_rms_norm: str = "pd_op.fused_rms_norm_quant"
 
 
 # The newest comes first: a release of no line is checked by its data (docs/porting.md).
@@ -53,6 +58,8 @@ LINES = (
         dlpack=MappingProxyType({"_to_dlpack": "(self) -> capsule"}),
         centred=(),
         wide_linspace=True,
+        short_indices=False,
+        fused_rms_norm="pd_op.rms_norm",
     ),
 )
 
