@@ -96,10 +96,10 @@ kills: $(VENV)/.built  ## Kill and stop ranks of a job at random, and compare it
 interruptions: $(VENV)/.built  ## Interrupt runs that create programs, in random ways (COUNT=, SEED=); repeats none that passed.
 	$(RUN) -m tests.random_interrupts --count $(COUNT) --seed $(SEED)
 
-models: $(VENV)/.built  ## Run whole models, natively and through nGraph; write docs/models.md.
-	$(RUN) -m tests.models --output docs/models.md
+models: $(VENV)/.built  ## Run whole models, natively and through nGraph; write docs/development/models.md.
+	$(RUN) -m tests.models --output docs/development/models.md
 
-style: $(VENV)/.built  ## Check style, types, names (docs/glossary.md) and the order of the stages.
+style: $(VENV)/.built  ## Check style, types, names (docs/reference/glossary.md) and the order of the stages.
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 	$(BIN)/python -m tools.words
 	@$(BIN)/clang-format --dry-run --Werror $(CPP)
@@ -114,17 +114,18 @@ bench: $(VENV)/.built  ## Measure inference, training and overhead against other
 packed: $(VENV)/.built  ## Measure the packed recurrent layers against Paddle's and PyTorch's.
 	$(RUN) benchmarks/mkl_packed.py
 
-docs: $(VENV)/.built  ## Write docs/operators.md, docs/caches.md, docs/patches.md and docs/warnings.md from the code.
-	$(RUN) -m paddle_ngraph operators > docs/operators.md
-	$(RUN) -m tools.caches > docs/caches.md
-	$(RUN) -m tools.patches > docs/patches.md
-	$(RUN) -m tools.warning_table > docs/warnings.md
+docs: $(VENV)/.built  ## Write the tables of docs/reference from the code.
+	$(RUN) -m paddle_ngraph operators > docs/reference/operators.md
+	$(RUN) -m tools.caches > docs/reference/caches.md
+	$(RUN) -m tools.patches > docs/reference/patches.md
+	$(RUN) -m tools.warning_table > docs/reference/warnings.md
+	$(RUN) -m tools.reference
 
 build-times:  ## Show what took the compiler longest.
 	@awk 'NR > 1 { printf "%6.1f s  %s\n", ($$2 - $$1) / 1000, $$4 }' build/core/.ninja_log | sort -rn | head -40
 
 clean:  ## Remove the environment and everything built.
-	rm -rf $(VENV) $(VENV)-paddleocr build dist *.egg-info paddle_ngraph/_core*.so paddle_ngraph/mkl_packed/_mkl.so \
+	rm -rf $(VENV) $(VENV)-paddleocr $(VENV)-site build dist *.egg-info paddle_ngraph/_core*.so paddle_ngraph/mkl_packed/_mkl.so \
 		paddle_ngraph/_build_info.py
 
 # First what the core is compiled against, so that the build uses exactly that. An environment of
@@ -155,26 +156,46 @@ $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 LOCK = build/lock/bin/uv pip compile --universal --python-version 3.9 --generate-hashes --no-annotate \
 	--custom-compile-command 'make lock' --quiet $(OPTIONS)
 .PHONY: lock
-lock:  ## Pin what build.txt, develop.txt, wheels.txt and older_paddle.txt need, for every Python; OPTIONS=--upgrade: newer releases.
+lock:  ## Pin what build.txt, develop.txt, wheels.txt, older_paddle.txt and site.txt need, for every Python; OPTIONS=--upgrade: newer releases.
 	$(PYTHON) -m venv build/lock && build/lock/bin/python -m pip install --quiet uv==0.13.9
 	$(LOCK) requirements/build.txt requirements/develop.txt -o requirements/locked.txt
 	$(LOCK) requirements/wheels.txt -o requirements/wheels_locked.txt
 	$(LOCK) --no-deps requirements/older_paddle.txt -o requirements/older_paddle_locked.txt
+	$(subst --python-version 3.9,--python-version 3.11,$(LOCK)) requirements/site.txt -o requirements/site_locked.txt
+
+.PHONY: site
+site: $(VENV)-site/.installed  ## Build the documentation site into build/site; warnings and broken links are errors.
+	$(VENV)-site/bin/python -m sphinx --quiet --fail-on-warning --keep-going --nitpicky -d build/site_state docs build/site
+	$(PYTHON) -m tools.site_links build/site
+
+$(VENV)-site/.installed: requirements/site_locked.txt
+	@$(STEP) "Making the environment $(VENV)-site" $(PYTHON) -m venv --clear $(VENV)-site
+	@$(STEP) "Installing Sphinx" $(VENV)-site/bin/python -m pip --disable-pip-version-check install \
+		--require-hashes -r requirements/site_locked.txt
+	@touch $@
 
 .PHONY: wheel
-wheel:  ## Build the source distribution and a wheel for each Python found (OPTIONS="--python 3.11"); see docs/building.md.
+wheel:  ## Build the source distribution and a wheel for each Python found (OPTIONS="--python 3.11"); see docs/development/building.md.
 	$(PYTHON) -m tools.wheels $(OPTIONS)
 
 .PHONY: test-wheel
 test-wheel:  ## Install the wheel for PYTHON as a stranger would, and run the demo and each frontend.
 	$(PYTHON) -m tests.stranger dist/paddle_ngraph-*-cp$$($(PYTHON) -c 'import sys; print(*sys.version_info[:2], sep="")')-*.whl
 
+.PHONY: test-wheels
+test-wheels:  ## The same for every wheel in dist, each with its Python.
+	$(PYTHON) -m tests.stranger dist/paddle_ngraph-*.whl
+
 .PHONY: canary
 canary:  ## Try other releases, the newest by default (PADDLE=, OPENVINO=); write build/canary/*.md.
 	$(PYTHON) -m tools.canary $(PADDLE:%=--paddle %) $(OPENVINO:%=--openvino %) $(TESTS:%=--tests %)
 
+.PHONY: compatibility
+compatibility:  ## Install, build and check 12 pairs of Paddle and OpenVINO; write docs/reference/compatibility.md (an hour; continues).
+	$(PYTHON) -m tools.compatibility $(OPTIONS)
+
 .PHONY: tiers coverage
-tiers: $(VENV)/.built  ## Measure which faults make test and make test-all find; write docs/testing.md (3 hours).
+tiers: $(VENV)/.built  ## Measure which faults make test and make test-all find; write docs/development/testing.md (3 hours).
 	$(RUN) -m tools.tiers $(OPTIONS)
 
 coverage: $(VENV)/.built  ## Show which lines of Python and C++ make test runs, with a build of its own.

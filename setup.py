@@ -78,6 +78,8 @@ class BuildPython(build_py):
     """Writes the versions that the package is compiled against to ``_build_info.py``."""
 
     def run(self) -> None:
+        if WITH_NGRAPH:
+            _check_machine()
         super().run()
         target = ROOT if self.editable_mode else Path(self.build_lib)
         info = target / "paddle_ngraph" / "_build_info.py"
@@ -88,6 +90,7 @@ class BuildPython(build_py):
             f"PURE = {PURE}\n"
             f"WITH_MKL = {WITH_MKL}\n"
             f'OPENVINO_VERSION = "{_version("openvino")}"\n'
+            f'TARGET = "{"any" if PURE else _target()}"\n'
         )
 
 
@@ -594,6 +597,13 @@ def _version(*names: str) -> str:
         except metadata.PackageNotFoundError:
             continue
     return "nothing"
+
+
+def _target() -> str:
+    """Returns the interpreter and the machine, as ``paddle_ngraph.installation`` describes them."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    implementation = platform.python_implementation()
+    return f"{implementation} {python} on {platform.system()} {platform.machine()}"
 
 
 def _requirements() -> list[str]:

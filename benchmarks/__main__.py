@@ -17,6 +17,7 @@
   intervals    networks split into several subgraphs, against Paddle's oneDNN
   serving      clones of a predictor in threads, and processes, under load
   to_static    layers by compile() and paddle.jit.to_static, models by paddle.jit.load
+  pinn         a network trained on a differential equation, with third derivatives
   optimizers   optimizer updates in dynamic mode
   plan         independent subgraphs on core groups
   ranks        steps of 1, 2 and 4 processes, and the simulator's predictions of more
@@ -48,6 +49,7 @@ from benchmarks import (
     optimizers,
     overhead,
     paddleocr_pages,
+    pinn,
     plan,
     precision,
     ranks,
@@ -79,6 +81,7 @@ TOPICS: dict[str, Callable] = {
     "intervals": intervals.measure,
     "serving": serving.measure,
     "to_static": to_static.measure,
+    "pinn": pinn.measure,
     "optimizers": optimizers.measure,
     "plan": plan.measure,
     "ranks": ranks.measure,

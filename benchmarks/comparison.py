@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields
@@ -31,6 +32,17 @@ class Pace:
 
     rounds: int = 3
     seconds: float = 0.5
+
+
+def milliseconds(run: Callable[[], Any], seconds: float) -> list[float]:
+    """Calls ``run`` for ``seconds``, at least three times; returns the time of each call."""
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < 3 or time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        times.append(1e3 * (time.perf_counter() - start))
+    return times
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 Jobs of 1, 2 and 4 ranks measure the data of a profile of ``paddle_ngraph.simulation``. Each profile
 is written, its predicted steps are compared with the measured ones, and tables and figures are
-added to ``docs/scaling.md``.
+added to ``docs/guides/scaling.md``.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ RANKS = (1, 2, 4)
 MODELS = ("mlp", "transformer")
 ROUNDS = 2
 SECONDS = 10.0
-PAGE = ROOT / "docs" / "scaling.md"
+PAGE = ROOT / "docs" / "guides" / "scaling.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 ABOUT = """\
 Milliseconds of a training step on the ranks of one machine, each with a batch of its own, beside
 what `python -m paddle_ngraph simulate` predicts from measured intervals and all-reduces. What it
-predicts for more ranks is in [docs/scaling.md](../../docs/scaling.md)."""
+predicts for more ranks is in [docs/guides/scaling.md](../../docs/guides/scaling.md)."""
 
 Found = Mapping[str, Any]
 
 
 def measure(options: Namespace) -> None:
-    """Measures the jobs; writes ``ranks.md`` and ``.json``, the profiles, ``docs/scaling.md``."""
+    """Measures the jobs; writes ``ranks.md``, ``.json``, profiles, ``docs/guides/scaling.md``."""
     seconds, rounds = (1.0, 1) if options.quick else (SECONDS, ROUNDS)
     models = [name for name in MODELS if not options.models or name in options.models]
     cores = len(os.sched_getaffinity(0))

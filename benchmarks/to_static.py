@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from abc import ABC, abstractmethod
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ from paddle import nn
 
 import paddle_ngraph
 from benchmarks import report
-from benchmarks.comparison import Pace
+from benchmarks.comparison import Pace, milliseconds
 from benchmarks.options import Progress
 from benchmarks.worker import PeerError, Worker
 from benchmarks.works import Array
@@ -160,13 +159,7 @@ class Variant(ABC):
 
     def measure(self, seconds: float) -> list[float]:
         """Runs for ``seconds``, at least three steps; returns the milliseconds of each."""
-        times: list[float] = []
-        end = time.perf_counter() + seconds
-        while len(times) < 3 or time.perf_counter() < end:
-            start = time.perf_counter()
-            self.run()
-            times.append(1e3 * (time.perf_counter() - start))
-        return times
+        return milliseconds(self.run, seconds)
 
 
 def _batch(shape: tuple[int, ...]) -> tuple[Array, Array]:
@@ -361,12 +354,12 @@ def measure(options: Namespace) -> None:
                 PROGRAM: ProgramTraining
             }
             row = Row(name, net.describe(net.shape[0]), net.tolerance)
-            _alternate(row, {w: (m, name, w, options.quick) for w, m in makers.items()}, pace)
+            alternate(row, {w: (m, name, w, options.quick) for w, m in makers.items()}, pace)
             progress.done(f"{name}: {row.ratio(DYNAMIC, ENGINE):.2f}x")
             rows.append(row)
             progress.say(f"{name} in evaluation")
             row = Row(name, net.describe(1))
-            _alternate(
+            alternate(
                 row, {w: (LayerInference, name, w, options.quick) for w in LAYER_VARIANTS}, pace
             )
             progress.done(f"{name}: {row.ratio(DYNAMIC, COMPILED):.2f}x")
@@ -384,13 +377,11 @@ def _inference(shape: tuple[int, ...], pace: Pace) -> Row:
         with Worker({}) as worker:
             worker.call(save_mobilenet, prefix, shape)
         variants = (LOADED, LOADED_BY_ENGINE, PREDICTOR, EXECUTOR)
-        _alternate(
-            row, {variant: (Inference, prefix, variant, shape) for variant in variants}, pace
-        )
+        alternate(row, {variant: (Inference, prefix, variant, shape) for variant in variants}, pace)
     return row
 
 
-def _alternate(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None:
+def alternate(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None:
     """Fills a row; the first variant is plain Paddle, whose results are the reference."""
     with ExitStack() as stack:
         workers = {variant: stack.enter_context(Worker({})) for variant in starts}

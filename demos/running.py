@@ -9,6 +9,7 @@ import contextlib
 import statistics
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,9 +38,11 @@ def load_engine() -> ModuleType:
     try:
         import paddle_ngraph
 
-        with paddle_ngraph.use_ngraph(True):
-            pass
-    except (ImportError, RuntimeError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", paddle_ngraph.NgraphWarning)
+            with paddle_ngraph.use_ngraph(True):
+                pass
+    except (ImportError, RuntimeError, UserWarning) as error:
         raise DemoError(
             f"the engine is not there ({error}): install paddle_ngraph as README.md says, or run "
             "Paddle alone with --engine native"

@@ -16,7 +16,6 @@ from typing import Any as _Any
 from paddle_ngraph import installation as _installation
 from paddle_ngraph import library as _library
 from paddle_ngraph import moved as _moved
-from paddle_ngraph import warning_codes as _warning_codes
 from paddle_ngraph.api import (
     automatic_plan,
     cache_info,
@@ -46,7 +45,11 @@ from paddle_ngraph.api import (
     verify,
     wait_for_compiles,
 )
+from paddle_ngraph.api import (
+    warn_unavailable as _warn_unavailable,
+)
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_private import absent_flags as _absent_flags
 from paddle_ngraph.version import __version__
 from paddle_ngraph.warning_codes import NgraphWarning
 
@@ -131,11 +134,11 @@ def _install_plan_strategy() -> None:
 
 _moved.install()
 
-if (_reason := _installation.why_unavailable()) is None:
+if _installation.why_unavailable() is None:
     globals()["_core"] = _import_module("paddle_ngraph._core")  # as if its file had this name
     _library.load()
     _import_module("paddle_ngraph.utils.first_use").register(_install_plan_strategy)
-elif _installation.is_requested_by_environment():
-    _warning_codes.warn(
-        _warning_codes.WarningCode.UNAVAILABLE, f"FLAGS_use_ngraph has no effect: {_reason}"
-    )
+else:
+    _absent_flags.install(_warn_unavailable)
+    if _installation.is_requested_by_environment():
+        _warn_unavailable()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import runpy
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,9 +17,9 @@ from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.version import __version__
 
 if TYPE_CHECKING:
-    from paddle_ngraph.transpiler.distribution_transpiler import (
-        DistributionOptions,
-    )
+    from paddle_ngraph.partitioning.report import Report
+    from paddle_ngraph.transpiler.distribution_transpiler import DistributionOptions
+    from paddle_ngraph.transpiler.memory_transpiler import Limits, MemoryReport
     from paddle_ngraph.verification.reproducer import Reproducer
 
 
@@ -28,10 +30,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command of the command line, and returns the exit status."""
     options = _parser().parse_args(arguments)
     try:
+        # Not where Python code calls this: the process may have threads, which no child has.
+        if arguments is None and "runs_in_child" in options:
+            return _in_child(options)
         return int(options.command(options) or 0)
     except NgraphError as error:
         print(f"paddle_ngraph: {error}", file=sys.stderr)
         return 2
+
+
+def _in_child(options: argparse.Namespace) -> int:
+    """Runs a command on a file of others in a child process, which a kernel may crash.
+
+    Raises:
+        NgraphError: A signal has ended the child.
+    """
+    child = multiprocessing.get_context("fork").Process(target=_exit, args=(options,))
+    child.start()
+    child.join()
+    status = child.exitcode or 0
+    if status < 0:
+        name = signal.Signals(-status).name
+        raise NgraphError(f"a kernel that runs {options.file} has ended its process by {name}")
+    return status
+
+
+def _exit(options: argparse.Namespace) -> None:
+    try:
+        sys.exit(options.command(options))
+    except NgraphError as error:
+        print(f"paddle_ngraph: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def _print(value: object) -> None:
@@ -158,6 +187,7 @@ def _parser() -> argparse.ArgumentParser:
         help="compile functions for these shapes, one shape for each input of the model, and store "
         "them beside the new model (OUTPUT.ngraph). May be repeated for other shapes",
     )
+    _add_json(save)
     save.set_defaults(command=_save)
 
     transpile = commands.add_parser(
@@ -225,6 +255,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="with --ranks: average a bucket while the backward pass computes the next one",
     )
+    _add_json(transpile)
     transpile.set_defaults(command=_transpile)
 
     codegen = commands.add_parser(
@@ -276,7 +307,7 @@ def _parser() -> argparse.ArgumentParser:
         help="predict steps of data parallelism on more ranks than this machine has",
         description=_simulate.__doc__,
         epilog="example: python -m paddle_ngraph simulate benchmarks/results/ranks_mlp.json "
-        "--ranks 16 64 256 --network-gbit 25 --svg steps.svg. docs/scaling.md describes "
+        "--ranks 16 64 256 --network-gbit 25 --svg steps.svg. docs/guides/scaling.md describes "
         "profiles, and how to measure one",
     )
     simulate.add_argument("profile", type=Path, help="a JSON file with the measurements")
@@ -323,6 +354,7 @@ def _parser() -> argparse.ArgumentParser:
         help="the mean time between failures of one rank (default: %(default)g)",
     )
     simulate.add_argument("--svg", type=Path, metavar="FILE", help="draw a picture, too")
+    _add_json(simulate)
     simulate.set_defaults(command=_simulate)
 
     operators = commands.add_parser(
@@ -376,33 +408,36 @@ def _add_verification(commands: Any) -> None:
         "--inputs", metavar="FILE", help="an .npz file of the inputs by name (default: random)"
     )
     verify.add_argument("--seed", type=_seed, default=0, help="for random inputs")
-    _add_reproducer(verify, "save a reproducer of the first wrong subgraph")
+    _add_reproducer_to_save(verify, "save a reproducer of the first wrong subgraph")
     verify.set_defaults(command=_verify)
 
     replay = commands.add_parser(
         "replay", help="run the subgraph of a reproducer again", description=_replay.__doc__
     )
-    replay.add_argument("file", help="the reproducer")
-    replay.add_argument("--seed", type=_seed, default=0, help="for a reproducer of shapes only")
+    _add_reproducer_to_read(replay)
     replay.add_argument(
         "--save-intermediates",
         metavar="FILE",
         help="an .npz file of all results: by the engine, by Paddle and in float64",
     )
-    replay.set_defaults(command=_replay)
+    replay.set_defaults(command=_replay, runs_in_child=True)
 
     bisect = commands.add_parser(
         "bisect",
         help="find the operator by which a reproducer becomes wrong",
         description=_bisect.__doc__,
     )
-    bisect.add_argument("file", help="the reproducer")
-    bisect.add_argument("--seed", type=_seed, default=0, help="for a reproducer of shapes only")
-    _add_reproducer(bisect, "save a reproducer of these operators only")
-    bisect.set_defaults(command=_bisect)
+    _add_reproducer_to_read(bisect)
+    _add_reproducer_to_save(bisect, "save a reproducer of these operators only")
+    bisect.set_defaults(command=_bisect, runs_in_child=True)
 
 
-def _add_reproducer(parser: argparse.ArgumentParser, meaning: str) -> None:
+def _add_reproducer_to_read(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="the reproducer")
+    parser.add_argument("--seed", type=_seed, default=0, help="for a reproducer of shapes only")
+
+
+def _add_reproducer_to_save(parser: argparse.ArgumentParser, meaning: str) -> None:
     parser.add_argument("--save", metavar="FILE", help=meaning)
     parser.add_argument(
         "--shapes-only",
@@ -542,12 +577,23 @@ def _save(options: argparse.Namespace) -> int:
     from paddle_ngraph.frontends.saved_models import saved_model
 
     program, prefix = _model_and_prefix(options)
-    _convert(program, prefix, [_shapes(given) for given in options.shapes])
+    report = _convert(program, prefix, [_shapes(given) for given in options.shapes])
     functions = list(
         saved_model.functions_folder(f"{prefix}.json").glob(saved_model.FUNCTIONS_GLOB)
     )
-    _print(f"saved as {prefix}.json, with {len(functions)} compiled functions")
+    if options.json:
+        _print_json({**_saved(prefix, report), "functions": len(functions)})
+    else:
+        _print(report)
+        _print(f"saved as {prefix}.json, with {len(functions)} compiled functions")
     return 0
+
+
+def _saved(prefix: Path, report: Report) -> dict[str, Any]:
+    """Returns the files of a model and the report on its program, for ``--json``."""
+    files = [f"{prefix}{ending}" for ending in (".json", ".pdiparams")]
+    written = [file for file in files if Path(file).is_file()]  # some models have no parameters
+    return {"files": written, "report": report.as_dict()}
 
 
 def _transpile(options: argparse.Namespace) -> int:
@@ -560,14 +606,21 @@ def _transpile(options: argparse.Namespace) -> int:
     library.load()
     from paddle_ngraph.frontends.saved_models import saved_model
 
-    prepare, distributes = _memory_transpiler(options), _distribution_options(options)
+    limits, distributes = _memory_limits(options), _distribution_options(options)
     program, prefix = _model_and_prefix(options)
     if distributes is not None:
-        if prepare is not None:
+        if limits is not None:
             raise NgraphError("--ranks and --optimize-memory: give one of them")
         return _distribute(program, prefix, distributes, options)
     _reject_existing(saved_model.files_at(prefix), options.force)
-    _convert(program, prefix, prepare=prepare)
+    memory: list[MemoryReport] = []
+    report = _convert(program, prefix, prepare=_memory_transpiler(limits, memory.append))
+    if options.json:
+        peaks = [{"before": each.before, "after": each.after} for each in memory]
+        _print_json({**_saved(prefix, report), "peak_bytes": peaks[0] if peaks else None})
+        return 0
+    for each in [*memory, report]:
+        _print(each)
     _print(f"saved as {prefix}.json")
     return 0
 
@@ -603,6 +656,9 @@ def _distribute(
         distributing.save(files)
     except OSError as error:
         raise NgraphError(f"{error.filename or prefix}: {error.strerror}") from error
+    if options.json:
+        _print_json({"files": list(map(str, files))})
+        return 0
     for file in files:
         _print(f"saved {file}")
     return 0
@@ -614,8 +670,8 @@ def _reject_existing(files: Sequence[Path], is_forced: bool) -> None:
             raise NgraphError(f"{path} is there already: give --force to replace it")
 
 
-def _memory_transpiler(options: argparse.Namespace) -> Callable[[Any], None] | None:
-    """Returns the transpiler for ``--optimize-memory``, which prints a report, or ``None``."""
+def _memory_limits(options: argparse.Namespace) -> Limits | None:
+    """Returns the limits for ``--optimize-memory``, or ``None`` if the option is not given."""
     from paddle_ngraph.transpiler import memory_transpiler
 
     names = ("recompute", "open_size", "shapes")
@@ -627,7 +683,18 @@ def _memory_transpiler(options: argparse.Namespace) -> Callable[[Any], None] | N
     shapes = _shapes(given.pop("shapes", ()))
     limits = memory_transpiler.Limits(**given, input_shapes=shapes)
     limits.check()
-    return lambda program: _print(memory_transpiler.rewrite(program, limits))
+    return limits
+
+
+def _memory_transpiler(
+    limits: Limits | None, report: Callable[[MemoryReport], None]
+) -> Callable[[Any], None] | None:
+    """Returns the transpiler for ``--optimize-memory``, which reports its changes, or ``None``."""
+    from paddle_ngraph.transpiler import memory_transpiler
+
+    if limits is None:
+        return None
+    return lambda program: report(memory_transpiler.rewrite(program, limits))
 
 
 def _codegen(options: argparse.Namespace) -> int:
@@ -678,15 +745,16 @@ def _convert(
     prefix: Path,
     shapes: Sequence[dict[str, list[int]]] = (),
     prepare: Callable[[Any], None] | None = None,
-) -> None:
-    """Saves a model with engine operators, and prints the report of the program pass."""
+) -> Report:
+    """Saves a model with engine operators, and returns the report of the program pass."""
     from paddle_ngraph.frontends.saved_models import saved_model, saving
 
     model = saved_model.SavedModel.at(program)
     try:
-        _print(saving.convert(model, str(prefix.absolute()), shapes, prepare=prepare))
+        return saving.convert(model, str(prefix.absolute()), shapes, prepare=prepare)
     except OSError as error:
-        raise NgraphError(f"{error.filename or prefix}: {error.strerror}") from error
+        file = error.filename2 or error.filename or prefix  # of a copy, its target
+        raise NgraphError(f"{file}: {error.strerror}") from error
 
 
 def _shapes(arguments: Sequence[str]) -> dict[str, list[int]]:
@@ -734,12 +802,17 @@ def _simulate(options: argparse.Namespace) -> int:
     )
     known = prediction.checked(measured)
     rows = prediction.predicted(measured, scenario)
-    _print(f"{measured.name}, {measured.samples} samples a rank; {measured.processor}")
-    if known:
-        _print(f"\nOne machine of {measured.cores} cores:\n\n{prediction.checked_table(known)}")
     per_machine = scenario.cluster(measured, rows[0].ranks).per_machine
-    _print(f"\nMachines like it, with {per_machine} ranks each:\n")
-    _print(prediction.predicted_table(rows))
+    if options.json:
+        found = prediction.as_dict(measured, known, rows)
+        _print_json({**found, "ranks_per_machine": per_machine})
+    else:
+        _print(f"{measured.name}, {measured.samples} samples a rank; {measured.processor}")
+        if known:
+            table = prediction.checked_table(known)
+            _print(f"\nOne machine of {measured.cores} cores:\n\n{table}")
+        _print(f"\nMachines like it, with {per_machine} ranks each:\n")
+        _print(prediction.predicted_table(rows))
     if options.svg is not None:
         _write(options.svg, picture(measured, known, rows), "--svg")
     return 0

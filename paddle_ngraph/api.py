@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from paddle_ngraph import installation, library
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.utils.once import once
-from paddle_ngraph.warning_codes import warn
+from paddle_ngraph.warning_codes import WarningCode, warn
 
 if TYPE_CHECKING:
     from paddle_ngraph.frontends.saved_models.saving import Inputs
@@ -41,12 +41,12 @@ def enable(dynamic: bool | Literal["training"] = False) -> None:
             ``paddle.no_grad``), if that is faster: an outermost layer, together with the layers
             that it calls. Its first calls are timed to find out. ``"training"``: for training, too.
 
-    Where the package has no core for the machine, or for the installed Paddle, all programs run
-    natively, with one warning.
+    Where the engine is unavailable, since there is none for the machine or the installed Paddle, or
+    it was compiled against another release of OpenVINO, all programs run natively, with one warning
+    that names the reason and the remedy.
 
     Raises:
-        NgraphError: ``dynamic`` has another value; or the engine is missing or was compiled against
-            another release of OpenVINO: the message names the remedy.
+        NgraphError: ``dynamic`` has another value.
     """
     if dynamic not in (False, True, "training"):
         raise NgraphError(f'dynamic is False, True or "training", not {dynamic!r}')
@@ -130,7 +130,7 @@ def compile(target: Any = None, *, full_graph: bool = False) -> Any:
         The layer, or a function that is called as ``target``.
 
     Raises:
-        NgraphError: The engine is missing, or ``target`` is no layer or function.
+        NgraphError: ``target`` is no layer or function.
     """
     if target is None:
         return lambda target: compile(target, full_graph=full_graph)
@@ -206,7 +206,7 @@ def transpile(program: Any, fetch_list: Any = None) -> Any:
     are those of ``program``::
 
         program, [loss] = paddle_ngraph.transpile(main_program, fetch_list=[loss])
-        executor.run(program, feed=..., fetch_list=[loss])
+        executor.run(program, feed=feed, fetch_list=[loss])
 
     A subgraph runs as a whole, so an inference model saved from a transpiled training program would
     go on training: transpile the program without its optimizer for that. A program created from a
@@ -265,7 +265,7 @@ def optimize_memory(
     others. Its feeds are those of ``program``, and its results by Paddle are bitwise equal::
 
         program, [loss] = paddle_ngraph.optimize_memory(main_program, fetch_list=[loss])
-        executor.run(program, feed=..., fetch_list=[loss])
+        executor.run(program, feed=feed, fetch_list=[loss])
 
     Its operators run one by one, in their new order and in one thread, wherever paddle_ngraph is
     imported: with the engine off, and with the engine on.
@@ -352,13 +352,13 @@ def distribute(
     All ranks run the same program, each on its slice of a batch. Gradients are averaged over the
     ranks as soon as they are computed, in flat buckets; clipping, decay and updates follow. So
     updates are those of one process for the whole batch, if the loss is a mean over its samples.
-    See docs/distributed.md, also for batch normalization and dropout::
+    See docs/guides/distribution_transpiler.md, also for batch normalization and dropout::
 
         distributed.init()
         made = paddle_ngraph.distribute(main_program, 2, [loss])
         executor.run(startup_program)
         executor.run(made.startup)  # all ranks continue with the variables of rank 0
-        executor.run(made.program, feed=..., fetch_list=made.fetches)
+        executor.run(made.program, feed=feed, fetch_list=made.fetches)
 
     Args:
         program: A static program with an optimizer, PIR or ProgramDesc, which is not modified.
@@ -393,7 +393,8 @@ def distribute_to_server(program: Any, fetch_list: Any = None) -> ServerForm:
 
     Trainers compute gradients; the server clips and adds them to the parameters, and stores the
     states of the optimizer. Of the weight of an ``Embedding(sparse=True)``, a table, trainers get
-    the rows that their batch looks up, and only these are updated. See docs/distributed.md.
+    the rows that their batch looks up, and only these are updated: see
+    docs/guides/parameter_server.md.
 
     Args:
         program: A static program with an optimizer, PIR or ProgramDesc, which is not modified.
@@ -425,7 +426,7 @@ def pipeline(
     """Cuts a training program into stages for several processes, each with its own parameters.
 
     A batch passes through the stages in micro-batches, whose gradients are summed: an update is
-    that of the whole batch, if the loss is a mean over its samples. See docs/distributed.md.
+    that of the whole batch, if the loss is a mean over its samples. See docs/guides/pipelines.md.
 
     Args:
         program: A static program with an optimizer, PIR or ProgramDesc, which is not modified.
@@ -465,12 +466,12 @@ def execution_plan(
         plan = paddle_ngraph.execution_plan(program, ["CPU:0", "CPU:1"], [loss])
         plan.place("linear_0.*", "CPU:1")
         print(plan)  # operators, intervals, devices, copies
-        executor.run(plan.program, feed=..., fetch_list=plan.fetches)
+        executor.run(plan.program, feed=feed, fetch_list=plan.fetches)
 
     Rules in order of precedence: ``place()`` of the plan; :func:`device` while the program was
     built; the default devices. The planned program is an ordinary program, like a result of
     :func:`transpile`; every convertible operator is in a subgraph, however small. See
-    docs/execution_plan.md.
+    docs/guides/execution_plan.md.
 
     Args:
         program: A static program, PIR or ProgramDesc, which is not modified.
@@ -542,11 +543,11 @@ def data_parallel(program: Any, places: int, fetch_list: Any = None) -> DataPara
     mean over its samples::
 
         made = paddle_ngraph.data_parallel(main_program, 2, [loss])
-        executor.run(made.program, feed=..., fetch_list=made.fetches)
+        executor.run(made.program, feed=feed, fetch_list=made.fetches)
 
     Feeds with a dynamic first dimension are split; all slices get the other feeds. Results with a
     dynamic first dimension are concatenated, others are means over the slices. Dropout samples
-    differ from those of the whole batch. See docs/execution_plan.md.
+    differ from those of the whole batch. See docs/guides/data_parallel.md.
 
     Args:
         program: A static program, PIR or ProgramDesc, which is not modified; for inference, or with
@@ -762,7 +763,7 @@ def verify(target: Any, inputs: Any, fetch_list: Sequence[Any] | None = None) ->
 
     Example::
 
-        report = paddle_ngraph.verify(program, {"x": x}, fetch_list=[loss])
+        report = paddle_ngraph.verify(program, feed, fetch_list=[loss])
         print(report)
         for mismatch in report.mismatches:
             print(mismatch.save("wrong.npz"))
@@ -797,19 +798,18 @@ def verified_runs() -> Log:
 
 
 def _runs_natively() -> bool:
-    """Returns whether there is no core for this machine or Paddle, and warns of it once."""
-    found = installation.unavailability()
-    if found is None or found.warning is None:
+    """Returns whether the engine is unavailable, and warns of it once."""
+    if installation.why_unavailable() is None:
         return False
-    _warn_without_core()
+    warn_unavailable()
     return True
 
 
 @once
-def _warn_without_core() -> None:
-    found = installation.unavailability()
-    if found is not None and found.warning is not None:
-        warn(found.warning, f"Paddle runs all programs: {found.reason}", stacklevel=4)
+def warn_unavailable() -> None:
+    """Warns that Paddle runs all programs, with the reason, once per process."""
+    code = WarningCode.NO_CORE if installation.is_pure() else WarningCode.UNAVAILABLE
+    warn(code, f"Paddle runs all programs: {installation.why_unavailable()}", stacklevel=4)
 
 
 def _switch(on: bool) -> None:

@@ -1,4 +1,4 @@
-"""Sizes of the caches of the process, and their release; docs/caches.md lists all caches."""
+"""Sizes of the caches of the process, and their release; docs/reference/caches.md lists all."""
 
 from __future__ import annotations
 

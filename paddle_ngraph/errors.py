@@ -14,11 +14,13 @@ class ErrorCode(IntEnum):
     Attributes:
         INT32_OVERFLOW: Integers overflow int32 in this run; those of other runs may not.
         OUT_OF_BOUNDS: An index with which Paddle's own kernel would access memory out of bounds.
+        KERNEL_FAILED: A kernel of Paddle has failed in a function; in Paddle's executor it may not.
     """
 
     GENERAL = 0
     INT32_OVERFLOW = 1
     OUT_OF_BOUNDS = 2
+    KERNEL_FAILED = 3
 
 
 NO_OPERATOR = -1

@@ -73,6 +73,12 @@ def get(name: str) -> Any:
     return flag_values()[FLAGS[name].key]
 
 
+def values() -> tuple[Any, ...]:
+    """Returns the values of all flags, in the order of ``FLAGS``."""
+    table = flag_values()
+    return tuple(table[flag.key] for flag in FLAGS.values())
+
+
 def settings() -> PolicySettings:
     """Returns the ``PolicySettings`` of the process, with the current values of all flags."""
     return replace(SETTINGS, **{flag.setting: get(name) for name, flag in FLAGS.items()})
@@ -93,9 +99,18 @@ def _beginning_first_use(original: Callable[..., None]) -> Callable[..., None]:
     def __setitem__(self: Any, name: str, value: Any) -> None:
         if name == FLAGS["use_ngraph"].key and value:
             first_use.begin()
+        if name == FLAGS["ngraph_verify"].key:
+            _require_interval(name, value)
         original(self, name, value)
 
     return __setitem__
+
+
+def _require_interval(key: str, value: Any) -> None:
+    """Raises NgraphError unless a value of a flag means one run in so many, or none."""
+    text = str(int(value) if isinstance(value, bool) else value).strip()
+    if not text.isdecimal() or int(text) >= 2**31:
+        raise NgraphError(f"{key}={value!r}: use 0 for no run, or N for one run in N")
 
 
 def read_environment() -> None:

@@ -11,7 +11,6 @@ from importlib import metadata
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import NamedTuple
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private import releases
@@ -28,52 +27,41 @@ _REINSTALL = "pip install --force-reinstall"
 _REBUILD = "run `pip install --no-build-isolation --force-reinstall --no-deps .` in its source tree"
 
 
-class Unavailability(NamedTuple):
-    """A condition under which the engine cannot be used.
-
-    Attributes:
-        reason: One sentence, with the remedy.
-        warning: The warning with which Paddle runs programs for which the engine is switched on;
-            ``None`` if switching it on is an error.
-    """
-
-    reason: str
-    warning: WarningCode | None = None
-
-
+@once
 def why_unavailable() -> str | None:
     """Returns the reason why the engine cannot be used, with the remedy; ``None`` if it can."""
-    found = unavailability()
-    return None if found is None else found.reason
-
-
-@once
-def unavailability() -> Unavailability | None:
-    """Loads the compiled core; returns why the engine cannot be used, or ``None`` if it can."""
     if is_pure():
-        reason = (
+        return (
             "paddle-ngraph has a core for Linux with glibc 2.28 on x86-64 and CPython 3.9 to 3.13, "
             f"not for this machine: {platform.system()} on {platform.machine()}, "
             f"{platform.python_implementation()} {platform.python_version()}."
         )
-        return Unavailability(reason, WarningCode.NO_CORE)
-    if _build_info is None or (_build_info.WITH_NGRAPH and not _cores()):
-        return Unavailability(
-            "paddle-ngraph was not built: run `pip install .` in its source tree."
+    if not Path(__file__).parent.is_dir():  # frozen applications have a folder with the core
+        return (
+            f"paddle-ngraph is inside the archive {_archive()}, from which its compiled core "
+            "cannot be loaded: install the package beside the application, or unpack the archive."
         )
+    if _build_info is None or (_build_info.WITH_NGRAPH and not _cores()):
+        return "paddle-ngraph was not built: run `pip install .` in its source tree."
     if not _build_info.WITH_NGRAPH:
-        return Unavailability(
+        return (
             "paddle-ngraph was built with WITH_NGRAPH=OFF, without the engine operator: "
             "build it again with `WITH_NGRAPH=ON pip install .`."
+        )
+    target = getattr(_build_info, "TARGET", _target())
+    if target != _target():
+        return (
+            f"paddle-ngraph was compiled for {target}, but this is {_target()}: install its wheel "
+            "for this one, `pip install --force-reinstall --no-deps paddle-ngraph`."
         )
     release = releases.installed()
     built = _built_release(release)
     if built is None:
-        return _no_core_for(release)
-    openvino = _installed_version("openvino")
+        return _why_no_core_fits(release)
+    openvino = _openvino_version()
     if openvino != _build_info.OPENVINO_VERSION:
         needed = f"openvino=={_build_info.OPENVINO_VERSION}"
-        return Unavailability(
+        return (
             f"paddle-ngraph was compiled against openvino {_build_info.OPENVINO_VERSION}, but "
             f"{openvino or 'none'} is installed: `pip install {needed}`, or {_REBUILD}."
         )
@@ -81,20 +69,17 @@ def unavailability() -> Unavailability | None:
 
     unfit = check.why_unfit()
     if unfit is not None and not is_unchecked():
-        remedy = f"`{_REINSTALL} paddlepaddle=={built}`"
-        return Unavailability(
-            f"paddle-ngraph does not support Paddle {release}: {unfit}; {remedy}, which it was "
-            "compiled against.",
-            WarningCode.UNFIT_PADDLE,
+        return (
+            f"paddle-ngraph does not support Paddle {release}: {unfit}; "
+            f"`{_REINSTALL} paddlepaddle=={built}`, which it was compiled against."
         )
-    if (failure := _why_not_loadable(_cores()[built], built)) is not None:
-        return Unavailability(failure)
-    if unfit is not None:
+    failure = _why_not_loadable(built)
+    if failure is None and unfit is not None:
         warn(WarningCode.UNCHECKED, f"{_UNCHECKED}: {unfit}; results may be wrong")
-    elif release != built:
+    elif failure is None and release != built:
         text = f"paddle-ngraph was compiled against Paddle {built}, and not tested with {release}"
         warn(WarningCode.UNTESTED_PADDLE, text)
-    return None
+    return failure
 
 
 _CORE_FILE = re.compile(r"_core\.(\d+(?:\.\w*\d\w*)*)\.so")
@@ -118,33 +103,46 @@ def _order(release: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", release)]
 
 
-def _no_core_for(release: str | None) -> Unavailability:
+def _why_no_core_fits(release: str | None) -> str:
     built = sorted(_cores(), key=_order)
     remedy = f"`pip install paddlepaddle=={built[-1]}`"
     if release is None:
-        return Unavailability(f"paddle-ngraph needs PaddlePaddle, and none is installed: {remedy}.")
+        return f"paddle-ngraph needs PaddlePaddle, and none is installed: {remedy}."
     if releases.number_of(release) in [line.number for line in releases.LINES]:
         remedy += f", or {_REBUILD}"
     lines = " and ".join(dict.fromkeys(f"{releases.number_of(each)}.x" for each in built))
-    return Unavailability(
+    return (
         f"paddle-ngraph has a compiled core for PaddlePaddle {lines}, not for {release}, which is "
-        f"installed: {remedy}.",
-        WarningCode.UNFIT_PADDLE,
+        f"installed: {remedy}."
     )
 
 
-# Files of OpenVINO that the first use needs; without a check, it would find out in the middle.
-_OPENVINO_FILES = (
-    "__init__.py",
-    "_pyopenvino*",
-    "libs/libopenvino.so.*",
-    "libs/libopenvino_intel_cpu_plugin.so",
-    "libs/libtbb.so.*",
-)
+def _target() -> str:
+    """Returns the interpreter and the machine; setup.py stores those that the core is for."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    implementation = platform.python_implementation()
+    return f"{implementation} {python} on {platform.system()} {platform.machine()}"
 
 
-def _why_not_loadable(core: Path, paddle: str) -> str | None:
-    """Loads a compiled core, and returns the reason if that fails.
+def _archive() -> Path:
+    """Returns the archive that holds this file, which has no folder in the file system."""
+    return next(folder for folder in Path(__file__).parents if folder.exists())
+
+
+def _openvino_files() -> tuple[str, ...]:
+    """Returns files of OpenVINO that the first use needs, which would fail in the middle."""
+    year, *others = re.findall(r"\d+", _build_info.OPENVINO_VERSION)[:3]
+    return (
+        "__init__.py",
+        "_pyopenvino*",
+        f"libs/libopenvino.so.{year[-2:]}{''.join(others)}",  # not that of another release
+        "libs/libopenvino_intel_cpu_plugin.so",
+        "libs/libtbb.so.*",
+    )
+
+
+def _why_not_loadable(paddle: str) -> str | None:
+    """Loads the core for a release of Paddle, and returns the reason if that fails.
 
     libpaddle.so exports symbols of the older OpenVINO that it was built with. If libopenvino.so is
     loaded alone, before the core, which links both, it binds only to its own symbols.
@@ -152,15 +150,16 @@ def _why_not_loadable(core: Path, paddle: str) -> str | None:
     openvino = f"openvino=={_build_info.OPENVINO_VERSION}"
     spec = find_spec("openvino")
     folder = None if spec is None or spec.origin is None else Path(spec.origin).parent
-    for pattern in _OPENVINO_FILES:
-        if folder is None or not any(folder.glob(pattern)):
+    for pattern in _openvino_files():
+        if folder is None or not (pattern == "__init__.py" or any(folder.glob(pattern))):
             remedy = f"`{_REINSTALL} {openvino}`"
             return f"openvino is installed in part, without openvino/{pattern}: {remedy}."
     assert folder is not None
     try:
-        for library in sorted(folder.glob("libs/libopenvino.so.*")):
-            ctypes.CDLL(str(library))
-        _load(core)
+        for pattern in _openvino_files():
+            if "libopenvino.so" in pattern:
+                ctypes.CDLL(str(folder / pattern))
+        _load(_cores()[paddle])
     except (ImportError, OSError) as error:
         remedy = f"`{_REINSTALL} paddlepaddle=={paddle} {openvino}`"
         return f"the compiled core cannot be loaded, {error}: {remedy}, or {_REBUILD}."
@@ -190,11 +189,11 @@ def is_pure() -> bool:
     return bool(getattr(_build_info, "PURE", False))
 
 
-def _installed_version(package: str) -> str | None:
+def _openvino_version() -> str | None:
     try:
-        return metadata.version(package)
+        return metadata.version("openvino")
     except metadata.PackageNotFoundError:
-        return None
+        return releases.version_in("openvino", "__version__")
 
 
 def require() -> None:
@@ -231,7 +230,4 @@ def packages() -> list[tuple[str, str | None, str | None]]:
     release = releases.installed()
     built = _built_release(release) or max(_cores(), default=None, key=_order)
     openvino = getattr(_build_info, "OPENVINO_VERSION", None)
-    return [
-        ("paddlepaddle", release, built),
-        ("openvino", _installed_version("openvino"), openvino),
-    ]
+    return [("paddlepaddle", release, built), ("openvino", _openvino_version(), openvino)]

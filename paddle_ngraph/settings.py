@@ -1,7 +1,7 @@
 """Policy: the numbers by which the package decides what to build, when, and how much to keep.
 
 Limits that follow from an algorithm, a data type or a kernel stay in their modules, and so do the
-bounds of caches (docs/caches.md) and the policy of packages that are built on the core.
+bounds of caches (docs/reference/caches.md) and the policy of packages that are built on the core.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class PolicySettings:
         strict: Whether a subgraph that the engine cannot run is an error.
         verify: One run of the engine in this many, of each subgraph, is compared with Paddle's
             kernels; 0: none.
+        kernel_calls: Whether functions call Paddle's kernels, for operators without a converter.
         use_mkl_packed: Whether recurrent layers of programs run with packed weights.
         mkl_packed_provider: ``auto``, ``mkl`` or ``onednn``: the library of packed matmuls.
 
@@ -133,6 +134,7 @@ class PolicySettings:
     background_compile: str = "auto"
     strict: bool = False
     verify: int = 0
+    kernel_calls: bool = False
     use_mkl_packed: bool = True
     mkl_packed_provider: str = "auto"
 

@@ -121,6 +121,9 @@ def stats() -> dict[str, Any]:
         on all threads, too;
         ``gradients_held``: number of gradients that these read in the memory of a function (pinned
         gradients);
+        ``kernel_calls``, ``kernel_call_ns``: calls of Paddle's kernels inside functions, and their
+        time, which is native; ``kernel_results_copied``: results of these that were not written to
+        the function's memory: 64-bit integers, and those whose size depends on data;
         ``rests_shared_out``: runs in which all threads shared the leftover chunks of a batch;
         ``ops_converted`` and ``ops_native``: compute operators of the programs rewritten;
         ``native_by_type``: the latter by operator type.

@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class WarningCode(Enum):
-    """A condition that the package warns of; docs/warnings.md is written from this table.
+    """A condition that the package warns of; docs/reference/warnings.md is written from this table.
 
     Attributes:
         code: Appears in brackets at the end of the message, and stays the same in later releases.
@@ -22,14 +22,13 @@ class WarningCode(Enum):
 
     UNAVAILABLE = (
         "NG101",
-        "The environment variable `FLAGS_use_ngraph` has no effect, since the engine is "
-        "unavailable; the message has the reason. Paddle runs all programs.",
-        "Follow the message, or unset the variable.",
+        "The engine is unavailable; the message has the reason. Paddle runs all programs.",
+        "Follow the message.",
     )
     UNCHECKED = (
         "NG102",
         "`PADDLE_NGRAPH_UNCHECKED=1` loads the core into a Paddle that lacks private names, for "
-        "[porting](porting.md). Results may be wrong.",
+        "[porting](../development/porting.md). Results may be wrong.",
         "Unset the variable.",
     )
     MOVED = (
@@ -41,20 +40,16 @@ class WarningCode(Enum):
         "NG104",
         "The package was installed without a core, which exists for Linux with glibc 2.28 or later "
         "on x86-64 and CPython 3.9 to 3.13. Paddle runs all programs.",
-        "Run the program on such a machine; [porting.md](porting.md) has the needs of another one.",
-    )
-    UNFIT_PADDLE = (
-        "NG105",
-        "The package has no compiled core for the installed Paddle, or that lacks private names "
-        "which the engine needs. Paddle runs all programs.",
-        "Install the release in the message.",
+        "Run the program on such a machine; [porting](../development/porting.md#other-machines) "
+        "has the needs of another one.",
     )
     UNTESTED_PADDLE = (
-        "NG106",
+        "NG105",
         "The installed Paddle is another patch release than the one that the core was compiled "
         "against and tested with. It has all private names that the engine needs, so the engine "
         "runs.",
-        "Install the release in the message, or compare results once: [debugging](debugging.md).",
+        "Install the release in the message, or compare results once: "
+        "[debugging](../operations/debugging.md).",
     )
     DENIED = (
         "NG201",
@@ -75,7 +70,13 @@ class WarningCode(Enum):
         "NG204",
         "`FLAGS_ngraph_verify` has found a result of the engine that rounding does not explain; "
         "the message names the operator.",
-        "Save a reproducer, and report it: [debugging](debugging.md).",
+        "Save a reproducer, and report it: [debugging](../operations/debugging.md).",
+    )
+    FORKED = (
+        "NG205",
+        "The process was forked while another thread built or ran a function. OpenVINO's locks may "
+        "be held forever in this process, so Paddle runs all subgraphs here. Results are right.",
+        "Fork before the first run, or start processes by spawn.",
     )
     MODEL_CHANGED = (
         "NG301",

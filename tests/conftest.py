@@ -26,6 +26,7 @@ from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import build, denylist, registry
 from paddle_ngraph.conversion.draft import Draft
 from paddle_ngraph.frontends.dynamic.lazy import trace_graph
+from paddle_ngraph.frontends.executor import pass_results
 from paddle_ngraph.paddle_private import call_stacks
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.settings import SETTINGS
@@ -100,6 +101,7 @@ def static_mode() -> Iterator[None]:
     paddle_ngraph.disable()
     paddle_ngraph.reset_stats()
     denylist.clear()
+    pass_results.clear()
     trace_graph._exclusive_retry_at = 0.0
     background_compile._queue.us_per_operator = SETTINGS.initial_build_us_per_operator
     before = {name: flags.get(name) for name in flags.FLAGS}

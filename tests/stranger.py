@@ -1,43 +1,70 @@
-"""``python -m tests.stranger WHEEL``: installs a wheel as somebody else would, and uses it.
+"""``python -m tests.stranger WHEEL ...``: installs wheels as somebody else would, and uses them.
 
-The environment has another path, and its interpreter too; its packages are read-only; the user has
-a home with only the data of the demo (Paddle writes to it) and, if this process may change it, is
-another one; no compiler is on PATH. The wheel has to be one for the Python that runs this.
+The environment has another path, and its interpreter too; its packages are read-only; PATH has
+nothing else; the home of the user has only the data of the demo (Paddle writes to it). If root runs
+this, the user is another one, who has neither headers nor the libraries of a compiler nor this
+source tree, since empty folders are mounted over them. Each wheel is used by its own Python, found
+as tools/wheels.py finds it; a wheel without a core by the one that runs this, natively.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).parents[1]
-OTHER_USER = 65534
+from tools import wheels
+
+ROOT = Path(__file__).resolve().parents[1]
+OTHER_USER = "65534"
+HIDDEN = (ROOT, Path("/usr/include"), Path("/usr/lib/gcc"), Path("/usr/local/include"))
 DEMO = ("demos/train_demo/train.py", "--task", "mnist")
+FRONTENDS, SERVER = "tests/stranger_frontends.py", "tests/stranger_server.py"
 
 
 def main() -> int:
     """Runs the checks, and returns the exit status."""
-    (wheel,) = sys.argv[1:]
+    for wheel in map(Path, sys.argv[1:]):
+        version = re.search(r"-cp(\d)(\d+)-", wheel.name)
+        if version is None or tuple(map(int, version.groups())) == sys.version_info[:2]:
+            print(f"using {wheel.name}", flush=True)
+            use(wheel.resolve())
+        elif python := wheels.find_interpreter(".".join(version.groups())):
+            _call([python, "-m", "tests.stranger", str(wheel)])
+        else:
+            raise SystemExit(f"there is no CPython for {wheel.name}")
+    return 0
+
+
+def use(wheel: Path) -> None:
+    """Installs a wheel, and uses it."""
     with tempfile.TemporaryDirectory(prefix="stranger-") as folder:
         stranger = Stranger(Path(folder))
-        stranger.install(Path(wheel).resolve())
-        info = json.loads(stranger.run("paddle-ngraph", "info", "--json"))
-        assert info["why_unavailable"] is None, info
+        stranger.install(wheel)
         work = str(stranger.work)
-        print(stranger.run("python", "tests/stranger_frontends.py", work), end="")
-        model = f"{work}/model.json"
-        stranger.run("paddle-ngraph", "codegen", model, "-o", f"{work}/project")
-        assert (stranger.work / "project" / "CMakeLists.txt").is_file()
-        print(stranger.run("python", *DEMO), end="")
-    print("ok")
-    return 0
+        print(stranger.run("python", FRONTENDS, work), end="", flush=True)
+        if "-none-any" not in wheel.name:
+            check_commands(stranger, work)
+            print(stranger.run("python", *DEMO), end="")
+    print("ok", flush=True)
+
+
+def check_commands(stranger: Stranger, work: str) -> None:
+    """Uses the command line on the model that the frontends have saved."""
+    info = json.loads(stranger.run("paddle-ngraph", "info", "--json"))
+    assert info["why_unavailable"] is None, info
+    stranger.run("paddle-ngraph", "codegen", f"{work}/model.json", "-o", f"{work}/project")
+    assert (stranger.work / "project" / "CMakeLists.txt").is_file()
+    logs = ("--log-dir", f"{work}/log")
+    print(stranger.run("paddle-ngraph", "launch", "--nproc", "2", *logs, SERVER), end="")
 
 
 class Stranger:
@@ -57,12 +84,13 @@ class Stranger:
     def install(self, wheel: Path) -> None:
         """Copies the interpreter, and installs a wheel with what it requires."""
         base, name = Path(sys.base_prefix), f"python{sys.version_info[0]}.{sys.version_info[1]}"
-        unused = shutil.ignore_patterns("test", "site-packages", "__pycache__", "config-*", "*.a")
+        names = ("test", "site-packages", "__pycache__", "config-*", "*.a", "include")
+        unused = shutil.ignore_patterns(*names)
         shutil.copytree(base, self._python, symlinks=True, ignore=unused)
         _call([str(self._python / "bin" / name), "-m", "venv", str(self._environment)])
         pip = [str(self._environment / "bin" / "python"), "-m", "pip", "install", "--quiet"]
         _call([*pip, str(wheel), "tqdm", "pillow"])
-        for name in ("demos", "tests/stranger_frontends.py"):
+        for name in ("demos", FRONTENDS, SERVER):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
             target = self.work / name
             target.parent.mkdir(exist_ok=True)
@@ -76,25 +104,35 @@ class Stranger:
                 path.chmod(path.stat().st_mode & 0o555)
         if os.getuid() == 0:
             for path in [self.work, *self.work.rglob("*")]:
-                os.chown(path, OTHER_USER, OTHER_USER)
+                os.chown(path, int(OTHER_USER), int(OTHER_USER))
 
     def run(self, program: str, *arguments: str) -> str:
         """Runs a program of the environment as somebody else; returns its output."""
         programs = self._environment / "bin"
         home = str(self.work / "home")
-        environment = {"PATH": str(programs), "HOME": home, "GLOG_minloglevel": "2"}
-        other: dict[str, Any] = {"user": OTHER_USER, "group": OTHER_USER, "extra_groups": []}
+        # The copy of the interpreter names the folder of its library before it was copied.
+        libraries = {"LD_LIBRARY_PATH": str(self._python / "lib")}
+        environment = {"PATH": str(programs), "HOME": home, "GLOG_minloglevel": "2", **libraries}
+        command = [*_as_other_user(), str(programs / program), *arguments]
         found = subprocess.run(
-            [str(programs / program), *arguments],
-            env=environment,
-            cwd=self.work,
-            text=True,
-            stdout=subprocess.PIPE,
-            **(other if os.getuid() == 0 else {}),
+            command, env=environment, cwd=self.work, text=True, stdout=subprocess.PIPE
         )
         if found.returncode:
             raise SystemExit(f"{program} {' '.join(arguments)} failed:\n{found.stdout}")
         return found.stdout
+
+
+@cache
+def _as_other_user() -> list[str]:
+    """Returns the start of a command that has another user run the rest, without ``HIDDEN``."""
+    if os.getuid() != 0:
+        print("not root: used by this user, with headers and a compiler beside PATH", flush=True)
+        return []
+    unshare, mount, setpriv, sh = map(shutil.which, ("unshare", "mount", "setpriv", "sh"))
+    hides = [f"{mount} -t tmpfs none {shlex.quote(str(each))}" for each in HIDDEN if each.is_dir()]
+    user = f"--reuid={OTHER_USER} --regid={OTHER_USER} --clear-groups"
+    script = " && ".join([*hides, f'exec {setpriv} {user} -- "$@"'])
+    return [f"{unshare}", "--mount", f"{sh}", "-c", script, "sh"]
 
 
 def _call(command: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 import re
@@ -19,7 +20,10 @@ import paddle_ngraph
 from paddle_ngraph import NgraphError, flags
 from paddle_ngraph.__main__ import main
 from paddle_ngraph.errors import ErrorCode, printable
+from paddle_ngraph.frontends.saved_models import saving
 from tests.frontends.executor.test_hook import save_model
+
+PROFILE = Path(__file__).parent / "simulation" / "profile.json"
 
 
 def test_help_names_the_commands(capsys):
@@ -172,6 +176,24 @@ def test_commands_print_json_for_programs(tmp_path, capsys):
     assert "float32" in table["operators"]["relu"]["dtypes"]
     assert table["without_converter"]
     assert answer("cache")["functions"] >= 0
+    saved = answer("save", prefix, str(tmp_path / "saved"))
+    assert saved["files"] == [str(tmp_path / "saved.json")] and Path(saved["files"][0]).is_file()
+    assert saved["functions"] == 0 and saved["report"]["ops_native"] == 0
+    made = answer("transpile", prefix, "-o", str(tmp_path / "made"), "--optimize-memory")
+    assert made["files"] == [str(tmp_path / "made.json")] and made["report"]["ops_native"] == 0
+    assert made["peak_bytes"]["before"] >= made["peak_bytes"]["after"] > 0
+    simulated = answer("simulate", str(PROFILE), "--ranks", "2", "8")
+    assert [row["ranks"] for row in simulated["predicted"]] == [2, 8]
+    assert simulated["predicted"][0]["ms"]["ring"] > 0 and simulated["measured"]
+
+
+def test_a_full_disk_is_named_by_the_file_that_does_not_fit(tmp_path, capsys, monkeypatch):
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "source", None, "target")
+
+    monkeypatch.setattr(saving, "convert", full)
+    assert main(["save", save_model(tmp_path), str(tmp_path / "saved")]) == 2
+    assert capsys.readouterr().err == "paddle_ngraph: target: No space left on device\n"
 
 
 def test_run_writes_its_counters_as_json(tmp_path):

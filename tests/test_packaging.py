@@ -27,6 +27,17 @@ def test_the_build_requirements_agree():
     assert build and build == pins((ROOT / "pyproject.toml").read_text())
 
 
+@pytest.mark.parametrize(
+    ("system", "machine"), [("linux", "aarch64"), ("darwin", "arm64"), ("win32", "AMD64")]
+)
+def test_a_build_without_a_core_needs_neither_paddle_nor_openvino(system, machine):
+    text = (ROOT / "pyproject.toml").read_text().partition("requires = [")[2].partition("]")[0]
+    there = {"sys_platform": system, "platform_machine": machine}
+    found = [Requirement(each) for each in re.findall(r'"(.+)"', text)]
+    needed = [each.name for each in found if each.marker is None or each.marker.evaluate(there)]
+    assert needed == ["setuptools", "wheel", "pip"]
+
+
 def requirements(name: str) -> list[tuple[Requirement, int]]:
     """The requirements of a file, each with the number of its digests."""
     lines = (ROOT / "requirements" / name).read_text().replace("\\\n", "").splitlines()
@@ -72,7 +83,12 @@ def test_the_headers_of_onednn_are_pinned_once():
 def test_mkl_is_pinned_to_the_release_that_setup_asks_for():
     texts = [
         (ROOT / name).read_text()
-        for name in ("pyproject.toml", "requirements/build.txt", "setup.py", "docs/mkl_packed.md")
+        for name in (
+            "pyproject.toml",
+            "requirements/build.txt",
+            "setup.py",
+            "docs/guides/mkl_packed.md",
+        )
     ]
     assert {pin for text in texts for pin in re.findall(r"mkl==([\d.]+)", text)} == {"2023.2.0"}
 
@@ -114,7 +130,7 @@ def test_the_disk_cache_knows_the_whole_package(monkeypatch, tmp_path):
 
 
 def test_documented_names_remain():
-    """docs/adding_an_operator.md named ``paddle_ngraph.function.registry.unregister``."""
+    """A page named ``paddle_ngraph.function.registry.unregister``."""
     with pytest.warns(DeprecationWarning, match="conversion.registry"):
         from paddle_ngraph.function.registry import unregister
     with pytest.warns(DeprecationWarning, match="conversion.registry"):
@@ -136,8 +152,8 @@ def defined_functions(path: Path) -> set[str]:
 
 
 def test_each_step_of_a_run_names_a_function():
-    """docs/how_a_run_works.md names its steps as ``file:function``."""
-    page = (ROOT / "docs" / "how_a_run_works.md").read_text()
+    """docs/how_it_works/how_a_run_works.md names its steps as ``file:function``."""
+    page = (ROOT / "docs" / "how_it_works" / "how_a_run_works.md").read_text()
     steps = re.findall(r"`([\w/]+\.(?:py|cc)):([\w.:]+)`", page)
     assert len(steps) > 40
     missing = []
@@ -159,7 +175,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_links_between_pages_are_valid():
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*/README.md")]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md")]
     broken = []
     for page in pages:
         for link in re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", page.read_text()):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from paddle_ngraph import installation
 from paddle_ngraph.codegen import project
 from tools import wheels
 
@@ -25,10 +26,11 @@ def sources(*patterns: str) -> set[str]:
     return {str(path.relative_to(ROOT)) for path in found if path.name != "_build_info.py"}
 
 
-def run_setup(tmp_path: Path, *arguments: str) -> None:
+def run_setup(tmp_path: Path, *arguments: str, switch: str = "PURE=ON") -> None:
     """Runs setup.py without a core, with all its output in a folder."""
     command = [sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", str(tmp_path)]
-    environment = {**os.environ, "PURE": "ON"}
+    name, _, value = switch.partition("=")
+    environment = {**os.environ, name: value}
     subprocess.run([*command, *arguments], cwd=ROOT, env=environment, check=True)
 
 
@@ -51,6 +53,15 @@ def test_a_wheel_has_no_sources_but_those_of_generated_projects(tmp_path):
     cpp = {name for name in files if name.endswith((".cc", ".h"))}
     copied = {name for name in cpp if not name.startswith("codegen/project/")}
     assert copied == set(project.core_files())
+
+
+@pytest.mark.parametrize(
+    ("switch", "target"), [("WITH_NGRAPH=OFF", installation._target()), ("PURE=ON", "any")]
+)
+def test_a_build_names_the_interpreter_and_machine_that_it_is_for(tmp_path, switch, target):
+    run_setup(tmp_path, "build_py", "--build-lib", str(tmp_path / "lib"), switch=switch)
+    built = (tmp_path / "lib" / "paddle_ngraph" / "_build_info.py").read_text()
+    assert f'TARGET = "{target}"\n' in built
 
 
 def test_both_ways_to_build_wheels_exclude_the_same_libraries():

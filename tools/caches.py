@@ -1,4 +1,4 @@
-"""``python -m tools.caches``: writes docs/caches.md, the table of all caches.
+"""``python -m tools.caches``: writes docs/reference/caches.md, the table of all caches.
 
 Python declares a cache where it creates it (paddle_ngraph/utils/lru_cache.py), C++ beside its
 implementation (core/common/caches.h).

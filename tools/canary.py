@@ -107,9 +107,18 @@ def _update(source: Path, target: Path, releases: Releases | None) -> None:
 # -- the steps -----------------------------------------------------------------------------------
 
 
-def steps(tree: Path, tests: Sequence[str]) -> Iterator[Step]:
-    """Runs the steps: environment, private names, build and tests."""
-    make = ["make", "VENV=.venv", f"PYTHON={sys.executable}", REQUIREMENTS]
+def steps(
+    tree: Path, tests: Sequence[str], interpreter: str = sys.executable, target: str = "check"
+) -> Iterator[Step]:
+    """Runs the steps: environment, private names, build and tests.
+
+    Args:
+        tree: The copy of the sources.
+        tests: Files of tests; empty: ``make TARGET``.
+        interpreter: The Python of the environment.
+        target: The target of the Makefile.
+    """
+    make = ["make", "VENV=.venv", f"PYTHON={interpreter}", REQUIREMENTS]
     python = [".venv/bin/python", "-W", "ignore", "-m"]
     yield _run("environment", [*make, ".venv/.tools"], tree)
     names = _run("private names", [*python, "paddle_ngraph.paddle_private"], tree)
@@ -117,7 +126,7 @@ def steps(tree: Path, tests: Sequence[str]) -> Iterator[Step]:
     build = _run("build", [*make, BUILT], tree)
     yield build
     # Without a core, `make check` still checks style and types.
-    check = [*make, "--keep-going", *(["--old-file", BUILT] if build.status else []), "check"]
+    check = [*make, "--keep-going", *(["--old-file", BUILT] if build.status else []), target]
     command = [*python, "pytest", *tests] if tests else check
     unchecked = {UNCHECKED: "1"} if private_names(names.output) else {}
     yield _run("tests", command, tree, unchecked)

@@ -1,4 +1,4 @@
-"""``python -m tools.patches``: writes docs/patches.md, the table of all patches of Paddle."""
+"""``python -m tools.patches``: writes docs/reference/patches.md, the table of all patches."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ page is out of date, and when a new process patches other names than these. A *p
 function of Paddle by one that calls the original: a function of the C core in place
 (`core/paddle/call_interception.h`), so that references taken before are covered, too; a function or
 class in Python as an attribute of its owner.
-[porting.md](porting.md) explains how the names are checked before any is patched. `libpaddle` and
-`executor` are modules in `paddle.base`.
+[Porting](../development/porting.md) explains how the names are checked before any is patched.
+`libpaddle` and `executor` are modules in `paddle.base`.
 """
 
 _PHASES = {

@@ -1,4 +1,4 @@
-"""``python -m tools.warning_table``: writes docs/warnings.md, the table of all warnings."""
+"""``python -m tools.warning_table``: writes docs/reference/warnings.md, a table of all warnings."""
 
 from __future__ import annotations
 

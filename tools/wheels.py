@@ -1,4 +1,4 @@
-"""``python -m tools.wheels``: builds the wheels and the source distribution (docs/building.md).
+"""``python -m tools.wheels``: builds the wheels and the source distribution.
 
 For each CPython of ``PYTHONS`` that is found, a wheel with a core for each line of Paddle, tagged
 manylinux_2_28; and a wheel without a core for all other machines. The files are in ``dist``, debug
@@ -213,7 +213,8 @@ class Builder:
         self._run([interpreter, "-m", "venv", "--clear", str(folder)])
         requirements = folder / "requirements.txt"
         requirements.write_text(text)
-        options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
+        options = ["--quiet", "--disable-pip-version-check", "--no-compile"]
+        options += ["--no-deps", "--require-hashes"]
         self._run([str(python), "-m", "pip", "install", *options, "-r", str(requirements)])
         record.write_text(text)
         return python

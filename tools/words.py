@@ -1,8 +1,9 @@
 """``python -m tools.words``: checks names against the glossary. ``--count`` measures prose.
 
-Reports, in Python and C++, the identifiers and file names that docs/glossary.md retires, and
-docstrings that begin with a pronoun. Each line of the output names a location, the retired word and
-its replacement; the output of one run is an allow list for later ones (``--allow FILE``).
+Reports, in Python, C++ and Markdown, the identifiers and file names that docs/reference/glossary.md
+retires, and docstrings that begin with a pronoun. Each line of the output names a location, the
+retired word and its replacement; the output of one run is an allow list for later ones
+(``--allow FILE``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tools.renames.cpp_tokens import cpp_pieces
 from tools.renames.tokens import CPP, PYTHON
 
 ROOT = Path(__file__).resolve().parents[1]
-GLOSSARY = ROOT / "docs" / "glossary.md"
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 
 # `old`, or `old` → new, in the last column of a table of the glossary.
 RETIRED = re.compile(r"`([^`]+)`(?: → ([^,|]+))?")
@@ -36,6 +37,9 @@ OPENING = re.compile(
 )
 NAMED_OPENING = "a noun, or a verb: Returns, Raises, Whether the operator ..."
 FOLDER_DEPTH = 2
+MARKDOWN = (".md",)
+# The glossary itself, and pages about the past.
+UNCHECKED = re.compile(r".*glossary\.md|CHANGELOG\.md|benchmarks/results/.*")
 
 
 class Prose(NamedTuple):
@@ -116,6 +120,21 @@ def cpp_names(text: str) -> Iterator[Name]:
             yield Name(piece, line)
 
 
+def markdown_names(text: str) -> Iterator[Name]:
+    """Yields the identifiers, and the names of files, that a page shows as code.
+
+    The results of ``make tiers`` name tests as they were in the measured commit.
+    """
+    results = re.search(r"<!-- tiers:begin -->.*<!-- tiers:end -->", text, re.DOTALL)
+    if results:
+        text = text.replace(results[0], "\n" * results[0].count("\n"))
+    for line, content in enumerate(text.splitlines(), 1):
+        for code in re.findall(r"`([^`]+)`", content):
+            for name in re.findall(r"[\w.]*\w", code):
+                yield Name(name, line)
+                yield from (Name(part, line) for part in name.split(".")[1:])
+
+
 def first_of_each(names: Iterable[Name]) -> list[Name]:
     lines: dict[str, int] = {}
     for name in names:
@@ -180,11 +199,13 @@ def findings(path: str, text: str, retired: Retired) -> Iterator[Finding]:
     if found:
         yield Finding(path, 1, *found)
     is_python = path.endswith(PYTHON)
-    for name in first_of_each((python_names if is_python else cpp_names)(text)):
-        found = retired.in_name(name.text)
+    is_page = path.endswith(MARKDOWN)
+    names = python_names if is_python else markdown_names if is_page else cpp_names
+    for name in first_of_each(names(text)):
+        found = retired.in_name(name.text) or (retired.in_path(name.text) if is_page else None)
         if found:
             yield Finding(path, name.line, *found)
-    for prose in (python_prose if is_python else cpp_prose)(text):
+    for prose in () if is_page else (python_prose if is_python else cpp_prose)(text):
         opening = OPENING.match(prose.text)
         if prose.is_docstring and opening:
             yield Finding(path, prose.line, f'"{opening[0]} ..."', NAMED_OPENING)
@@ -216,11 +237,14 @@ def counted(texts: Iterable[tuple[str, str]]) -> str:
     return "\n".join(["  what/1,000   words  folder", *sorted(rows, key=lambda row: row[22:])])
 
 
-def sources(root: Path, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+def sources(
+    root: Path, paths: Sequence[str], suffixes: tuple[str, ...]
+) -> Iterator[tuple[str, str]]:
+    """Yields the paths and texts of files, except pages that have retired names on purpose."""
     command = ["git", "-C", str(root), "ls-files", "-z", "-co", "--exclude-standard", "--", *paths]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for path in sorted(set(output.split("\0"))):
-        if path.endswith(PYTHON + CPP) and (root / path).exists():
+        if path.endswith(suffixes) and (root / path).exists() and not UNCHECKED.fullmatch(path):
             yield path, (root / path).read_text()
 
 
@@ -231,7 +255,8 @@ def main(arguments: Sequence[str], show: Callable[[str], None] = print) -> int:
     parser.add_argument("-C", dest="root", type=Path, default=ROOT, help="another checkout")
     parser.add_argument("paths", nargs="*")
     options = parser.parse_args(arguments)
-    texts = sources(options.root, options.paths)
+    kinds = PYTHON + CPP + (() if options.count else MARKDOWN)
+    texts = sources(options.root, options.paths, kinds)
     if options.count:
         show(counted(texts))
         return 0

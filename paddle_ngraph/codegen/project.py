@@ -20,7 +20,7 @@ import paddle
 from paddle_ngraph.codegen import functions, kernels_cc, main_cc, statements, toolchain
 from paddle_ngraph.codegen.functions import Constants, Shapes, Variant
 from paddle_ngraph.codegen.statements import CppProgram, CppVariable
-from paddle_ngraph.conversion import processor
+from paddle_ngraph.conversion import kernel_calls, processor
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.paddle_private.protocols import Program, Scope
@@ -42,6 +42,7 @@ _CORE = (
     "core/common/affinity.cc",
     "core/common/caches.cc",
     "core/common/fork_safe_mutex.cc",
+    "core/common/openvino_use.cc",
     "core/common/tbb_fork_state.cc",
     "core/common/random_numbers.cc",
     "core/engine/size_guards.cc",
@@ -74,8 +75,9 @@ def generate(
     given = ngraph_transpiler.static_program(program, "generate_native")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
     integer_checks = integer_ranges.without_overflow_checks() if wide_integers else nullcontext()
-    # Recurrent layers stay Paddle's operators: packed operators would need Paddle in each run.
-    with packed_layers.disabled(), integer_checks:
+    # Recurrent layers stay Paddle's operators: packed operators would need Paddle in each run. So
+    # would kernel calls; the project calls these kernels itself.
+    with packed_layers.disabled(), kernel_calls.disabled(), integer_checks:
         report = ngraph_transpiler.rewrite(copy, open_size=None)
     values = ngraph_transpiler.remove_fetches(copy, fetching)
     scheduled = program.lr_name if getattr(program, "lr_scheduler", None) is not None else ""
@@ -197,20 +199,24 @@ def _checked(given: Shapes, declared: Mapping[str, Sequence[int]]) -> Shapes:
 @contextmanager
 def _staging_folder(target: Path, force: bool) -> Iterator[Path]:
     """A folder next to the target, which replaces the target once all files are written."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=".", suffix=".unfinished", dir=target.parent))
-    except OSError as error:
-        raise NgraphError(f"{error.filename or target}: {error.strerror}") from error
-    try:
-        yield folder
-        folder.chmod(0o755)
-        _check_directory(target, force)
-        _replace(target, folder)
-    except OSError as error:
-        raise NgraphError(f"{error.filename or target}: {error.strerror}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with signals.recognized_signals():
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix=".", suffix=".unfinished", dir=target.parent))
+        except OSError as error:
+            signals.raise_if_from_outside(error)
+            raise NgraphError(f"{error.filename or target}: {error.strerror}") from error
+        try:
+            yield folder
+            folder.chmod(0o755)
+            _check_directory(target, force)
+            _replace(target, folder)
+        except OSError as error:
+            signals.raise_if_from_outside(error)
+            raise NgraphError(f"{error.filename or target}: {error.strerror}") from error
+        finally:
+            with signals.own_errors():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _replace(target: Path, folder: Path) -> None:
@@ -225,7 +231,8 @@ def _replace(target: Path, folder: Path) -> None:
     except OSError:
         replaced.rename(target)
         raise
-    shutil.rmtree(replaced, ignore_errors=True)
+    with signals.own_errors():
+        shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _write(

@@ -40,6 +40,7 @@ from typing import Any
 import numpy as np
 from openvino import Node, Output, Type, opset15
 
+from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.conversion.analysis.induction_variables import InductionValues
 from paddle_ngraph.conversion.bfloat16 import Bfloat16Values
 from paddle_ngraph.conversion.constant_folding import ConstantFolding
@@ -169,6 +170,21 @@ class NgraphBridge:
         if spec.id in self._rounded_ids:
             output = self.bfloat16.rounded(output)
         self._nodes[spec.id] = self.materialize(self.folding.folded(output))
+
+    def set_unsized_output_node(self, op: Op, name: str, node: Any, position: int = 0) -> None:
+        """Makes ``node``, of a shape that a run determines, the output ``name`` of ``op``.
+
+        Raises:
+            NgraphError: Another operator of the block reads the output: converters see static
+                sizes.
+        """
+        spec = op.outputs[name][position]
+        assert spec is not None
+        if self.is_used_later(spec):
+            raise NgraphError(f"the size of output '{name}' is known in a run only")
+        output = as_output(node)
+        self._check_dtype(name, spec, output)
+        self._nodes[spec.id] = output
 
     def rounded(self, op: Op, name: str, node: Any) -> Any:
         """``node``, rounded to bfloat16 if the output ``name`` of ``op`` has dtype bfloat16.
@@ -305,7 +321,7 @@ class NgraphBridge:
             self._convert(self._pending.popleft())
 
     def _convert(self, op: Op) -> None:
-        entry = find_converter(op.type)
+        entry = find_converter(op.type) or kernel_calls.converter_of(op.type)
         if entry is None:
             raise NgraphError(
                 f"{op.type} (operator {op.index}) has no converter; "
@@ -330,10 +346,13 @@ class NgraphBridge:
             if spec.id not in self._nodes and spec not in self.arrays:
                 raise ConversionError(op, "an output was not set", self.device)
 
-    def _check_output(self, name: str, spec: TensorSpec, output: Output) -> None:
+    def _check_dtype(self, name: str, spec: TensorSpec, output: Output) -> None:
         if output.get_element_type() != element_type(spec.dtype):
             found = PADDLE_DTYPES.get(output.get_element_type().get_type_name(), "another dtype")
             raise NgraphError(f"output '{name}' became {found}, Paddle's is {spec.dtype}")
+
+    def _check_output(self, name: str, spec: TensorSpec, output: Output) -> None:
+        self._check_dtype(name, spec, output)
         shape = self.shape(output)
         # A scalar is accepted where [1] is declared: programs saved by Paddle before 2.5 declare
         # that shape for some outputs that are scalars today.

@@ -118,7 +118,11 @@ class ConstantFolding:
             node
         ):  # nGraph would write beyond the end of empty outputs
             return None
-        if any(math.prod(o.get_shape()) > MAX_FOLDED_ELEMENTS for o in node.outputs()):
+        # A kernel of Paddle may make results whose size is known in a run only.
+        if any(
+            o.get_partial_shape().is_dynamic or math.prod(o.get_shape()) > MAX_FOLDED_ELEMENTS
+            for o in node.outputs()
+        ):
             return None
         values = []
         for source in node.input_values():

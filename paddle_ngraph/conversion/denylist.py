@@ -10,6 +10,7 @@ is denylisted when Paddle has run the subgraph, or at once if every shape was kn
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import sys
 from collections.abc import Sequence
@@ -76,6 +77,8 @@ _TABLES: tuple[LRUCache, ...] = (
 _lock = new_lock()
 # Number of entries that failures in runs, not in builds, have added to the denylist.
 _denials_in_runs = 0
+_generations = itertools.count(1)
+_generation = 0
 
 
 def denial_reason(op: Op, device: str = CPU) -> str | None:
@@ -108,6 +111,7 @@ def deny(graph: str, error: NgraphError) -> None:
         deny_operator(error)
     else:
         _denied_subgraphs.put(subgraph_key(Graph.from_string(graph)), str(error))
+        _count_change()
 
 
 def deny_operator(error: ConversionError) -> str:
@@ -119,7 +123,9 @@ def deny_operator(error: ConversionError) -> str:
     reason = f"its converter raised: {error.reason}"
     is_overflow = error.code == ErrorCode.INT32_OVERFLOW
     table = _denied_checks if error.op.checked and is_overflow else _denied_operators
-    return table.put((error.op.type, _operator_key(error.op), error.device), reason)
+    table.put((error.op.type, _operator_key(error.op), error.device), reason)
+    _count_change()
+    return reason
 
 
 def record_provisional_failure(graph: str, error: NgraphError) -> None:
@@ -144,7 +150,9 @@ def refuse_graph(graph: str, message: str, code: int, op_id: int) -> None:
     """
     error = _provisional_failures.pop(_graph_key(graph))
     if error is None and code == ErrorCode.INT32_OVERFLOW:
-        error = _overflow_error(graph, op_id)
+        error = _operator_error(graph, op_id, SENTENCES["frequent_int32_overflow"], code)
+    if error is None and code == ErrorCode.KERNEL_FAILED:
+        error = _operator_error(graph, op_id, summarized(message), code)
     if error is None:
         error = NgraphError(f"nGraph could not compile its interval: {summarized(message)}")
     deny(graph, error)
@@ -158,14 +166,13 @@ def refuse_graph(graph: str, message: str, code: int, op_id: int) -> None:
         warn(WarningCode.DENIED, f"paddle_ngraph: Paddle runs {denial}")
 
 
-def _overflow_error(graph: str, op_id: int) -> ConversionError | None:
-    """The error of the operator whose integers overflowed int32 in many runs."""
+def _operator_error(graph: str, op_id: int, reason: str, code: int) -> ConversionError | None:
+    """The error of an operator that has failed in many runs."""
     parsed = Graph.from_string(graph)
     ops = list(parsed.all_ops())
     if not 0 <= op_id < len(ops):
         return None
-    reason = SENTENCES["frequent_int32_overflow"]
-    return ConversionError(ops[op_id], reason, parsed.compiled_for, ErrorCode.INT32_OVERFLOW)
+    return ConversionError(ops[op_id], reason, parsed.compiled_for, ErrorCode(code))
 
 
 class DenialWatcher:
@@ -202,6 +209,17 @@ def forget(type: str) -> None:
     if [t for t in (_denied_operators, _denied_checks) if t.remove(lambda key: key[0] == type)]:
         _reasons_by_graph.clear()
         _retry_denied_graphs()
+        _count_change()
+
+
+def generation() -> int:
+    """A number that is another one after a change of the denylist."""
+    return _generation
+
+
+def _count_change() -> None:
+    global _generation
+    _generation = next(_generations)
 
 
 def clear() -> None:
@@ -209,6 +227,7 @@ def clear() -> None:
     for table in _TABLES:
         table.clear()
     _retry_denied_graphs()
+    _count_change()
 
 
 def count() -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from pathlib import Path
 
 from paddle_ngraph import _core, flags
@@ -81,9 +82,12 @@ def _sources() -> str:
     was installed later.
     """
     digest = hashlib.sha256()
-    for path in sorted([*_PACKAGE.rglob("*.py"), *_PACKAGE.rglob("*.so")]):
+    files = [*_PACKAGE.rglob("*.py"), *_PACKAGE.rglob("*.so")]
+    if getattr(sys, "frozen", False):  # a frozen application has the modules in its program
+        files.append(_PACKAGE / sys.executable)
+    for path in sorted(files):
         contents = path.read_bytes()
-        digest.update(f"{path.relative_to(_PACKAGE)} {len(contents)}\n".encode())
+        digest.update(f"{os.path.relpath(path, _PACKAGE)} {len(contents)}\n".encode())
         digest.update(contents)
     return digest.hexdigest()
 

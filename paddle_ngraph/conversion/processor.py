@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.once import once
 
 # Processors that a build can target: functions then run elsewhere. Without a target (``None``),
@@ -39,10 +40,11 @@ def field(name: str) -> str:
 @once
 def _fields() -> dict[str, str]:
     """The fields of the first core in ``/proc/cpuinfo``, by name; empty on other systems."""
-    try:
-        first, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
-    except OSError:
-        return {}
+    with signals.own_errors():
+        try:
+            first, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
+        except OSError:
+            return {}
     lines = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in lines}
 

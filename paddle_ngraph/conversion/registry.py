@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -78,7 +79,7 @@ class Limit:
 
 
 class Role(Enum):
-    """The use of an input or output by a converter; see docs/adding_an_operator.md."""
+    """The use of an input or output by a converter; see docs/development/adding_an_operator.md."""
 
     # Roles that an input of an operator may have.
     DATA = "computed with: of one of the converter's dtypes"
@@ -173,6 +174,8 @@ class Converter:
 
 
 _converters: dict[str, Converter] = {}
+_generations = itertools.count(1)
+_generation = 0
 
 
 def converter(
@@ -243,6 +246,7 @@ def converter(
                 raise NgraphError(f"there is a converter for {type} already: unregister it first")
             denylist.forget(type)
             _converters[type] = replace(entry, type=type)
+        _count_change()
         return function
 
     return register
@@ -261,6 +265,7 @@ def unregister(type: str) -> None:
     """Removes the converter of ``type``; the operator falls back from the next pass on."""
     load_converters()
     _converters.pop(type, None)
+    _count_change()
 
 
 @contextmanager
@@ -268,10 +273,12 @@ def without(types: Iterable[str]) -> Iterator[None]:
     """Hides the converters of these types inside the ``with`` block, so that they fall back."""
     load_converters()
     hidden = {type: _converters.pop(type) for type in set(types) if type in _converters}
+    _count_change()
     try:
         yield
     finally:
         _converters.update(hidden)
+        _count_change()
 
 
 def find_converter(type: str) -> Converter | None:
@@ -284,6 +291,17 @@ def all_converters() -> Mapping[str, Converter]:
     """All registered converters, by the name of the Paddle operator that they convert."""
     load_converters()
     return dict(sorted(_converters.items()))
+
+
+def generation() -> int:
+    """A number that is another one after a change of the converters."""
+    load_converters()
+    return _generation
+
+
+def _count_change() -> None:
+    global _generation
+    _generation = next(_generations)
 
 
 def foreign_types() -> set[str]:

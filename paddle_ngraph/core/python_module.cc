@@ -26,6 +26,7 @@
 #include "core/common/error.h"
 #include "core/common/fault_injection.h"
 #include "core/common/memory_pool.h"
+#include "core/common/openvino_use.h"
 #include "core/common/python_callbacks.h"
 #include "core/common/threads.h"
 #include "core/engine/awaited_build.h"
@@ -53,10 +54,12 @@
 #include "core/paddle/handles.h"
 #include "core/paddle/interruption.h"
 #include "core/paddle/kernel_call.h"
+#include "core/paddle/legacy_names.h"
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/operator_serialization.h"
 #include "core/paddle/optimizer_calls.h"
 #include "core/paddle/owned_scope.h"
+#include "core/paddle/phi_kernel.h"
 #include "core/paddle/program_editor.h"
 #include "core/paddle/program_fingerprint.h"
 #include "core/paddle/python_lists.h"
@@ -85,7 +88,7 @@ struct FlagUse {
 };
 
 struct ProgramRunScope {
-  bool may_write;
+  bool may_write, is_of_thread;
   std::unique_ptr<ProgramRun> run;
 };
 
@@ -661,7 +664,8 @@ void set_python_error(const py::handle& type, const NgraphError& error) {
 std::map<std::string, int> error_codes() {
   return {{"GENERAL", static_cast<int>(ErrorCode::kGeneral)},
           {"INT32_OVERFLOW", static_cast<int>(ErrorCode::kInt32Overflow)},
-          {"OUT_OF_BOUNDS", static_cast<int>(ErrorCode::kOutOfBounds)}};
+          {"OUT_OF_BOUNDS", static_cast<int>(ErrorCode::kOutOfBounds)},
+          {"KERNEL_FAILED", static_cast<int>(ErrorCode::kKernelFailed)}};
 }
 
 // The error that an operator threw, if the message of an exception of OpenVINO's bindings contains
@@ -689,6 +693,7 @@ std::map<std::string, size_t> table_sizes() {
 PYBIND11_MODULE(_core, module) {
   using namespace paddle_ngraph;  // NOLINT
   DeferredSignals::initialize();
+  set_paddle_kernels(&make_phi_kernel);
   py::module_::import("os").attr("register_at_fork")(
       py::arg("after_in_child") = py::cpp_function(&DeferredSignals::restore_after_fork));
   py::register_exception_translator([](std::exception_ptr pointer) {
@@ -743,6 +748,9 @@ PYBIND11_MODULE(_core, module) {
              py::arg("initial_values"));
   module.def("append_if", &append_if, py::arg("block"), py::arg("condition"), py::arg("types"));
   module.def("append_yield", &append_yield, py::arg("block"), py::arg("values"));
+  module.def(
+      "legacy_attribute_name", &legacy_attribute_name, py::arg("type"), py::arg("name"),
+      "The name of an attribute of a PIR operator in the ProgramDesc operator of this type.");
   module.def("kernel_call", &kernel_call, py::arg("program"), py::arg("name"));
   module.def("append_variable", &append_variable, py::arg("block"), py::arg("name"),
              py::arg("type"), py::arg("before") = nullptr);
@@ -760,6 +768,13 @@ PYBIND11_MODULE(_core, module) {
              py::arg("float32"),
              "The contents of a large float32 tensor of a predictor; None for other tensors.");
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
+  module.def(
+      "program_digest",
+      [](const pir::Program& program) {
+        const Digest digest = program_digest(program);
+        return py::bytes(reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size());
+      },
+      py::arg("program"), "Equal for programs of equal contents, in one process.");
   py::class_<ProgramState>(module, "ProgramState", "A program as it was.")
       .def(py::init<const pir::Program&>(), py::arg("program"))
       .def("matches", &ProgramState::matches, py::arg("program"),
@@ -797,6 +812,12 @@ PYBIND11_MODULE(_core, module) {
       .def(py::init())
       .def("__enter__", [](ChangeScope& scope) { scope.change.emplace(); })
       .def("__exit__", [](ChangeScope& scope, const py::args&) { scope.change.reset(); });
+  module.def(
+      "digest_of",
+      [](const phi::DenseTensor& tensor) {
+        return digest_of(memory(tensor), num_bytes(tensor)).hex();
+      },
+      py::arg("tensor"), "The digest of the contents of a tensor, as WeightWatch computes it.");
   module.def("run_new_function", &run_new_function, py::arg("graph"), py::arg("tensors"),
              "Builds a function, and returns its outputs and new states for inputs and states.");
   module.def("guards_hold", &guards_hold, py::arg("words"), py::arg("sizes"));
@@ -880,6 +901,10 @@ PYBIND11_MODULE(_core, module) {
       "reset_denylist", [] { ++denylist_version(); },
       "Clears the failures of all graphs: a converter has changed.");
   module.def("mark_weights_written", &mark_weights_written);
+  module.def("num_weight_writers", &num_weight_writers,
+             "The number of runs, and of objects, that may be writing weights now.");
+  module.def("is_openvino_lost", &is_openvino_lost,
+             "Whether the process was forked while another thread used OpenVINO.");
   module.def("live_objects", &live_objects, py::arg("type"),
              "The objects of a class of Paddle's core that Python has.");
   module.def("record_exposure", &record_exposure, py::arg("tensor"),
@@ -1068,11 +1093,14 @@ PYBIND11_MODULE(_core, module) {
       .def("__exit__",
            [](const ReadOnlyRun&, const py::args&) { set_next_program_read_only(false); });
   py::class_<ProgramRunScope>(module, "ProgramRun", "Inside `with`, a run of a program.")
-      .def(py::init([](bool may_write) { return ProgramRunScope{may_write, nullptr}; }),
-           py::arg("may_write"))
-      .def(
-          "__enter__",
-          [](ProgramRunScope& scope) { scope.run = std::make_unique<ProgramRun>(scope.may_write); })
+      .def(py::init([](bool may_write, bool is_of_thread) {
+             return ProgramRunScope{may_write, is_of_thread, nullptr};
+           }),
+           py::arg("may_write"), py::arg("is_of_thread") = true)
+      .def("__enter__",
+           [](ProgramRunScope& scope) {
+             scope.run = std::make_unique<ProgramRun>(scope.may_write, scope.is_of_thread);
+           })
       .def("__exit__", [](ProgramRunScope& scope, const py::args&) { scope.run.reset(); });
   module.def(
       "digest",
@@ -1119,7 +1147,7 @@ PYBIND11_MODULE(_core, module) {
       },
       py::arg("path"), py::arg("parts"), "The digests of parts (offset, size) of a file.");
   module.def("clear_cache", &clear_cache, "Releases the memory that is retained between runs.");
-  module.def("caches", &declared_caches, "The caches of the core: docs/caches.md.");
+  module.def("caches", &declared_caches, "The caches of the core: docs/reference/caches.md.");
   module.def("table_sizes", &table_sizes, "The sizes of the caches, by name.");
 
   auto packed = module.def_submodule("mkl_packed", "Packed recurrent layers.");

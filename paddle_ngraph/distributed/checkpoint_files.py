@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.own_files import open_unlinked
 from paddle_ngraph.warning_codes import WarningCode, warn
 
@@ -75,12 +76,14 @@ class Checkpoint(NamedTuple):
             NgraphError: The data cannot be read any more.
         """
         arrays, record = _names(rank)
-        try:
-            record_data = _decoded((self.path / record).read_bytes())
-            with np.load(self.path / arrays, allow_pickle=False) as file:
-                return record_data, [file[f"arr_{number}"] for number in range(len(file.files))]
-        except (OSError, _Damaged, *_READ_ERRORS) as error:
-            raise NgraphError(f"{self.path} cannot be read: {error}") from error
+        with signals.recognized_signals():
+            try:
+                record_data = _decoded((self.path / record).read_bytes())
+                with np.load(self.path / arrays, allow_pickle=False) as file:
+                    return record_data, [file[f"arr_{number}"] for number in range(len(file.files))]
+            except (OSError, _Damaged, *_READ_ERRORS) as error:
+                signals.raise_if_from_outside(error)
+                raise NgraphError(f"{self.path} cannot be read: {error}") from error
 
 
 # Types of the errors that NumPy raises for a damaged npz file.
@@ -113,15 +116,16 @@ class Folder:
         # The lock file, which stays locked until this process ends. A lock of this type is not
         # inherited by forked processes, which may live longer.
         self._lock = open(path / _LOCK, "ab", opener=open_unlinked)  # noqa: SIM115
-        try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._lock.close()
-            if error.errno not in (errno.EACCES, errno.EAGAIN):
-                raise
-            raise NgraphError(
-                f"another job has its checkpoints in {path}: give each job a folder of its own"
-            ) from error
+        with signals.own_errors():
+            try:
+                fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                self._lock.close()
+                if error.errno not in (errno.EACCES, errno.EAGAIN):
+                    raise
+                raise NgraphError(
+                    f"another job has its checkpoints in {path}: give each job a folder of its own"
+                ) from error
         for rest in path.glob(f"{_UNFINISHED}*"):
             _remove(rest)
 
@@ -198,13 +202,14 @@ class Folder:
         # checkpoint is left under a valid name.
         doomed = self.path / f"{_UNFINISHED}old-{step}"
         _remove(doomed)
-        try:
-            (self.path / _name(step)).rename(doomed)
-        except OSError as error:
-            # Only warns: a checkpoint that cannot be deleted is no reason to end the training.
-            message = f"an old checkpoint cannot be deleted: {error}"
-            warn(WarningCode.CHECKPOINT_KEPT, message)
-            return
+        with signals.own_errors():
+            try:
+                (self.path / _name(step)).rename(doomed)
+            except OSError as error:
+                # Only warns: a checkpoint that cannot be deleted is no reason to end the training.
+                message = f"an old checkpoint cannot be deleted: {error}"
+                warn(WarningCode.CHECKPOINT_KEPT, message)
+                return
         _remove(doomed)
 
     def _rename_damaged(self, step: int, why: str) -> None:
@@ -264,9 +269,10 @@ def digest_of(array: np.ndarray) -> str:
 
 def _remove(path: Path) -> None:
     """Deletes a folder or a file; ignores errors."""
-    shutil.rmtree(path, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        path.unlink()
+    with signals.own_errors():
+        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _name(step: int) -> str:
@@ -288,27 +294,35 @@ def _steps(path: Path) -> list[int]:
 
 def _verified(folder: Path, step: int) -> Checkpoint:
     """Opens the checkpoint of a step. Raises _Damaged if a file does not match its digest."""
+    with signals.recognized_signals():
+        try:
+            return _read_and_verified(folder, step)
+        except OSError as error:
+            signals.raise_if_from_outside(error)
+            if error.errno not in _MISSING_ERRNOS:
+                raise
+            path = Path(error.filename or folder / _name(step))
+            raise _Damaged(f"{path.name}: {error.strerror}") from error
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            signals.raise_if_from_outside(error)
+            raise _Damaged(f"{_MANIFEST} is invalid") from error
+
+
+def _read_and_verified(folder: Path, step: int) -> Checkpoint:
     path = folder / _name(step)
-    try:
-        document = _decoded((path / _MANIFEST).read_bytes())
-        content: Any = document["content"]
-        if document["digest"] != _digest(_encoded(content)):
-            raise _Damaged(f"the digest of {_MANIFEST} is wrong")
-        if content["format"] != _FORMAT:
-            raise NgraphError(f"{path} is of another version of paddle_ngraph: install that")
-        if content["step"] != step:
-            raise _Damaged(f"it is that of step {content['step']}")
-        for rank in range(content["ranks"]):
-            for name in _names(rank):
-                if _size_and_digest(path / name) != content["files"][name]:
-                    raise _Damaged(f"the digest of {name} is wrong")
-        return Checkpoint(folder, step, content["ranks"], content["common"])
-    except OSError as error:
-        if error.errno not in _MISSING_ERRNOS:
-            raise
-        raise _Damaged(f"{Path(error.filename or path).name}: {error.strerror}") from error
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise _Damaged(f"{_MANIFEST} is invalid") from error
+    document = _decoded((path / _MANIFEST).read_bytes())
+    content: Any = document["content"]
+    if document["digest"] != _digest(_encoded(content)):
+        raise _Damaged(f"the digest of {_MANIFEST} is wrong")
+    if content["format"] != _FORMAT:
+        raise NgraphError(f"{path} is of another version of paddle_ngraph: install that")
+    if content["step"] != step:
+        raise _Damaged(f"it is that of step {content['step']}")
+    for rank in range(content["ranks"]):
+        for name in _names(rank):
+            if _size_and_digest(path / name) != content["files"][name]:
+                raise _Damaged(f"the digest of {name} is wrong")
+    return Checkpoint(folder, step, content["ranks"], content["common"])
 
 
 def _encoded(content: Any) -> bytes:

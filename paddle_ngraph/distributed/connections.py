@@ -32,6 +32,7 @@ from weakref import WeakSet
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.protocols import Store
+from paddle_ngraph.utils import signals
 
 # Environment variable for the secret of the job: any text, equal on all ranks.
 SECRET_VARIABLE = "PADDLE_NGRAPH_SECRET"
@@ -156,7 +157,7 @@ class _Prover:
 def _listener(host: str, backlog: int) -> socket.socket:
     if _FIXED_HOST.fullmatch(host):
         # An address may be that of a router, or of the host of a container, which forwards.
-        with contextlib.suppress(OSError):
+        with signals.own_errors(), contextlib.suppress(OSError):
             return socket.create_server((host, 0), backlog=backlog)
     # Another machine may resolve a name to another address than this one, where /etc/hosts often
     # has a loopback address for the machine's own name.
@@ -187,9 +188,12 @@ def _joined(rank: int, host: str, port: int, prover: _Prover, until: float) -> s
 def _connected(host: str, port: int, until: float) -> socket.socket:
     """A connection to one of the IPv4 addresses of the host: the listener has no other ones."""
     *others, last = socket.gethostbyname_ex(host)[2]
-    for address in others:
-        with contextlib.suppress(OSError):
-            return socket.create_connection((address, port), _remaining(until))
+    with signals.recognized_signals():
+        for address in others:
+            try:
+                return socket.create_connection((address, port), _remaining(until))
+            except OSError as error:  # the next address may answer
+                signals.raise_if_from_outside(error)
     return socket.create_connection((last, port), _remaining(until))
 
 
@@ -286,14 +290,15 @@ class _Reception:
         selector.register(peer, selectors.EVENT_READ)
 
     def _hear(self, newcomer: _Newcomer, selector: selectors.BaseSelector) -> None:
-        try:
-            if not newcomer.advance(self._prover, self._missing):
+        with signals.own_errors():
+            try:
+                if not newcomer.advance(self._prover, self._missing):
+                    return
+            except BlockingIOError:
                 return
-        except BlockingIOError:
-            return
-        except OSError:
-            self._dismiss(newcomer.peer, selector)
-            return
+            except OSError:
+                self._dismiss(newcomer.peer, selector)
+                return
         selector.unregister(newcomer.peer)
         del self._newcomers[newcomer.peer]
         self._missing.remove(newcomer.rank)

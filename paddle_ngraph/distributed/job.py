@@ -207,7 +207,7 @@ class DistributedJob:
 def _reject_used_port(master: str) -> None:
     """Raises NgraphError if the port of ``master`` is in use: Paddle's store would abort then."""
     _, _, port = master.rpartition(":")
-    with socket.socket() as probe:
+    with socket.socket() as probe, signals.own_errors():
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", int(port)))

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 # Environment variable with the file descriptor of the pipe to the launcher.
@@ -54,10 +55,11 @@ class _Sender:
 
     def send(self, **report: Any) -> bool:
         """Sends a report to the launcher. Returns whether that succeeded."""
-        try:
-            os.write(self._pipe, json.dumps(report).encode() + b"\n")
-        except OSError:
-            return False
+        with signals.own_errors():
+            try:
+                os.write(self._pipe, json.dumps(report).encode() + b"\n")
+            except OSError:
+                return False
         return True
 
     def _send_heartbeats(self) -> None:

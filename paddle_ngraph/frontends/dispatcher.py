@@ -99,20 +99,25 @@ def register(factory: _ExtensionFactory) -> None:
     """Registers an extension, for programs that are rewritten from now on.
 
     Args:
-        factory: Called with the arguments of :func:`extensions_for`; returns ``None`` for programs
-            that the extension does not concern.
+        factory: Called with the programs of an executor, and ``may_schedule`` as in
+            :func:`extensions_for`; returns ``None`` for programs that the extension does not
+            concern.
     """
     if factory not in _factories:
         _factories.append(factory)
 
 
-def extensions_for(programs: Sequence[Program], may_schedule: bool) -> list[Extension]:
+def extensions_for(
+    programs_of: Callable[[], Mapping[str, Program]], may_schedule: bool
+) -> list[Extension]:
     """The strategies of all extensions for the rewritten programs of an executor.
 
     Args:
-        programs: PIR programs after the program pass.
+        programs_of: Returns the PIR programs after the program pass, by job type; the caller keeps
+            them alive. Not called if there are no extensions.
         may_schedule: Whether a run is a single run of a single program, whose operators may run in
             any order that their dependencies allow.
     """
+    programs = list(programs_of().values()) if _factories else []
     found = (factory(programs, may_schedule) for factory in _factories)
     return [each for each in found if each is not None]

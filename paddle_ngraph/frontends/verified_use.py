@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import paddle
@@ -16,12 +16,15 @@ from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.frontends.dynamic import compiled_layer
 from paddle_ngraph.frontends.saved_models import saved_model
 from paddle_ngraph.frontends.to_static import hook as to_static_hook
+from paddle_ngraph.ir.graph import BFLOAT16
 from paddle_ngraph.paddle_private.names import convert_dtype
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.verification import checks
 from paddle_ngraph.verification.bisection import reason_of
+
+T = TypeVar("T")
 
 # Calls of a function that is compiled here: the first one runs by Paddle, the second compiles.
 _CALLS = 3
@@ -35,7 +38,7 @@ def verify(target: Any, inputs: Any, fetch_list: Sequence[Any] | None = None) ->
     """Uses a target once, and verifies: see :func:`paddle_ngraph.verify`."""
     use = _use_of(target, inputs, fetch_list)
     with _verifying() as log:
-        use()
+        _attempt(use, lambda error: _why_unusable(target, inputs, error))
     return log
 
 
@@ -61,11 +64,7 @@ def verify_model(
         raise NgraphError(f"there are several models in {path}: give one of {programs}")
     model = saved_model.SavedModel.at(programs[0])
     program, scope = model.load()
-    sources = {
-        op.attrs()["name"]: op.result(0)
-        for op in program.global_block().ops
-        if op.name() in ("pd_op.data", "pd_op.feed")
-    }
+    sources = _sources(program)
     for name in [*shapes, *(arrays or ())]:
         if name not in sources:
             raise NgraphError(f"{name} is no input of the model; these are: {', '.join(sources)}")
@@ -73,7 +72,7 @@ def verify_model(
     feed = {
         name: arrays[name]
         if arrays and name in arrays
-        else _random_values(random, value, shapes.get(name))
+        else _random_values(random, name, value, shapes.get(name))
         for name, value in sources.items()
     }
     fetches = paddle.static.pir_io.get_pir_feed_and_fetch(program)[1]
@@ -84,29 +83,73 @@ def verify_model(
             executor.run(program, feed=feed, fetch_list=fetches, scope=scope)
 
     flags.set("use_ngraph", False)
-    with signals.recognized_signals():
-        try:
-            run()
-        except Exception as error:
-            signals.raise_if_from_outside(error)
-            raise NgraphError(
-                f"Paddle itself cannot run the model with these inputs "
-                f"({reason_of(error)}): give others by --shapes or --inputs"
-            ) from error
+    _attempt(
+        run,
+        lambda error: (
+            f"Paddle itself cannot run the model with these inputs "
+            f"({reason_of(error)}): give others by --shapes or --inputs"
+        ),
+    )
     with _verifying() as log:
         run()
     return log
 
 
+def _sources(program: Any) -> dict[str, Any]:
+    """The inputs of a PIR program by name."""
+    return {
+        op.attrs()["name"]: op.result(0)
+        for op in program.global_block().ops
+        if op.name() in ("pd_op.data", "pd_op.feed")
+    }
+
+
+def _attempt(action: Callable[[], T], sentence: Callable[[Exception], str]) -> T:
+    """Calls ``action``; an error that is not the package's own becomes one with this sentence."""
+    with signals.recognized_signals():
+        try:
+            return action()
+        except Exception as error:
+            signals.raise_if_from_outside(error)
+            if isinstance(error, NgraphError):
+                raise
+            raise NgraphError(sentence(error)) from error
+
+
+def _why_unusable(target: Any, inputs: Any, error: Exception) -> str:
+    """The sentence about an error in the use of a target."""
+    if isinstance(target, paddle.pir.Program) and isinstance(inputs, (Mapping, type(None))):
+        names = list(_sources(target))
+        if missing := [name for name in names if name not in (inputs or {})]:
+            return (
+                f"the inputs of the program are {', '.join(names)}, of which these are missing: "
+                f"{', '.join(missing)}"
+            )
+    return f"Paddle itself cannot run it with these inputs ({type(error).__name__}: " + (
+        f"{reason_of(error)})"
+    )
+
+
 def _random_values(
-    random: np.random.Generator, value: Any, shape: Sequence[int] | None
+    random: np.random.Generator, name: str, value: Any, shape: Sequence[int] | None
 ) -> np.ndarray:
     sizes = [_OPEN_SIZE if size < 0 else size for size in (shape or value.shape)]
     dtype = convert_dtype(value.dtype)
-    if dtype.startswith("float"):
-        return random.normal(size=sizes).astype(dtype)
-    # Integers may be indices, of which only the first ones are certain to exist.
-    return random.integers(0, 2, sizes).astype(dtype)
+
+    def sampled() -> np.ndarray:
+        if dtype.startswith("float"):
+            return random.normal(size=sizes).astype(dtype)
+        # Integers may be indices, of which only the first ones are certain to exist. As bfloat16,
+        # which Paddle feeds as uint16, they are numbers near zero.
+        return random.integers(0, 2, sizes).astype("uint16" if dtype == BFLOAT16 else dtype)
+
+    return _attempt(
+        sampled,
+        lambda error: (
+            f"there are no random numbers for the input {name}, {dtype} {sizes} ({error}): give "
+            "another shape by --shapes, or the input by --inputs"
+        ),
+    )
 
 
 @contextmanager
@@ -131,7 +174,11 @@ def _use_of(target: Any, inputs: Any, fetch_list: Sequence[Any] | None) -> Calla
             "python -m paddle_ngraph verify"
         )
     if isinstance(target, paddle.inference.Predictor):
-        return _use_of_predictor(target, inputs)
+        names = target.get_input_names()
+        return _attempt(
+            lambda: _use_of_predictor(target, names, inputs),
+            lambda error: f"the inputs of the predictor are {', '.join(names)} ({error})",
+        )
     if isinstance(target, (paddle.nn.Layer, paddle.jit.api.StaticFunction)) or callable(target):
         return _use_of_callable(target, inputs)
     program = ngraph_transpiler.static_program(
@@ -141,8 +188,7 @@ def _use_of(target: Any, inputs: Any, fetch_list: Sequence[Any] | None) -> Calla
     return lambda: executor.run(program, feed=inputs, fetch_list=fetch_list)
 
 
-def _use_of_predictor(predictor: Any, inputs: Any) -> Callable[[], object]:
-    names = predictor.get_input_names()
+def _use_of_predictor(predictor: Any, names: Sequence[str], inputs: Any) -> Callable[[], object]:
     given = inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs))
     if set(given) != set(names):
         raise NgraphError(f"the inputs of the predictor are {', '.join(names)}")

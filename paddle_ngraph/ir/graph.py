@@ -59,6 +59,11 @@ def is_gradient(op_type: str) -> bool:
     return op_type.rstrip("_").endswith("_grad")
 
 
+def function_type(op_type: str) -> str:
+    """Returns the type of a function, given that of its in-place variant or a gradient."""
+    return re.sub(r"((_double|_triple|_grad)?_grad)?_*$", "", op_type)
+
+
 def device_of(text: str) -> str:
     """Returns :attr:`Graph.compiled_for` of a graph string, from its header."""
     return text.partition("\n")[0].rpartition(" ")[2]

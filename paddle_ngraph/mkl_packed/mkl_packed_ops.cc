@@ -7,7 +7,9 @@
 #include <Python.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <map>
 #include <optional>
 
 #include "paddle/common/enforce.h"
@@ -15,7 +17,9 @@
 #include "paddle/phi/api/ext/tensor_compat.h"
 
 #include "core/common/error.h"
+#include "core/common/fault_injection.h"
 #include "core/common/gil_release.h"
+#include "core/engine/verified_run.h"
 #include "core/paddle/random.h"
 #include "core/paddle/tensors.h"
 #include "mkl_packed/recurrent.h"
@@ -170,6 +174,33 @@ void set_outputs(paddle::CustomOpKernelContext* context, const Tensors& values) 
   }
 }
 
+// Compares the results of a run with those of Paddle's kernels. Operands that Paddle does not pass
+// are absent.
+void check_results(const Inputs& inputs, const paddle::CustomOpKernelContext& context,
+                   const Attributes& attributes, const Tensors& results,
+                   const GeneratorBefore& random) {
+  const std::array<const char*, 8> names{"inputs", "sequence_length", "out",    "reserve",
+                                         "mask",   "out_grad",        "h_grad", "c_grad"};
+  std::map<std::string, std::vector<phi::DenseTensor>> given;
+  for (size_t slot = 0; slot < context.InputRange().size(); ++slot) {
+    for (const auto& tensor : inputs.list(slot)) {
+      if (tensor.initialized()) given[names.at(slot)].push_back(*dense(tensor));
+    }
+  }
+  std::vector<phi::DenseTensor> found;
+  for (const auto& tensor : results) found.push_back(*dense(tensor));
+  check_layer({{"mode", attributes.mode},
+               {"hidden_size", attributes.hidden_size},
+               {"num_layers", attributes.num_layers},
+               {"is_bidirec", attributes.is_bidirec},
+               {"dropout_prob", static_cast<double>(attributes.dropout_prob)},
+               {"seed", static_cast<int64_t>(attributes.seed)},
+               {"is_test", attributes.is_test}},
+              given, found, random);
+}
+
+VerifiedRuns verified_runs;
+
 // The kernel of a custom operator: calls `run`, and converts our errors to Paddle's, which become
 // ValueError and RuntimeError in Python. The provider is selected once, while the GIL is held,
 // under which flags are set: they may change during the run.
@@ -182,7 +213,13 @@ void kernel(paddle::CustomOpKernelContext* context) {
     // Paddle's executor, which lacks the GIL.
     std::optional<GilRelease> released;
     if (PyGILState_Check() != 0) released.emplace();
-    set_outputs(context, run(Inputs(*context), attributes, gemm));
+    const Inputs inputs(*context);
+    std::optional<GeneratorBefore> random;
+    if (verified_runs.next()) random.emplace();
+    Tensors results = run(inputs, attributes, gemm);
+    if (has_fault(Step::kLayer)) results[0].data<float>()[0] += 1;
+    set_outputs(context, results);
+    if (random) check_results(inputs, *context, attributes, results, *random);
   } catch (const InvalidInput& error) {
     PADDLE_THROW(
         common::errors::InvalidArgument("mkl_packed (%s): %s", attributes.mode, error.what()));
@@ -272,7 +309,9 @@ Tensor given_or_zeros(const Tensor& grad, const Tensor& like) {
 }
 
 Tensors run_backward(const Inputs& inputs, const Attributes& attributes, const GemmProvider& gemm) {
-  require(!attributes.is_test, "there is no gradient of a run in evaluation mode (is_test)");
+  // A RuntimeError in Python, as natively.
+  if (attributes.is_test)
+    throw NgraphError("there is no gradient of a run in evaluation mode (is_test)");
   const Tensors tensors = inputs.list(0);
   if (tensors.empty()) {
     throw NgraphError(

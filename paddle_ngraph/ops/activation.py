@@ -19,6 +19,7 @@ from paddle_ngraph.conversion import processor
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import converter
 from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.ops.higher_gradients import register_slopes
 from paddle_ngraph.ops.nodes import constant, keep_nan, select_number
 
 # Builders of out = f(x), and of x_grad = f(x or out, out_grad); the first argument is the operator,
@@ -102,6 +103,16 @@ def _leaky_relu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     return opset15.multiply(grad, opset15.select(above, constant(1.0), below))
 
 
+def _leaky_relu_slope(op: Op, x: NodeInput, factor: NodeInput) -> Node:
+    """``factor``, times the slope where ``x <= 0`` (Paddle ``leaky_relu_double_grad``).
+
+    At 0 Paddle's gradient has slope 1 instead.
+    """
+    above = opset15.greater(x, constant(0.0))
+    below = select_number(opset15.less_equal(x, constant(0.0)), op.attr("negative_slope"))
+    return opset15.multiply(factor, opset15.select(above, constant(1.0), below))
+
+
 def _elu(op: Op, x: NodeInput) -> Node:
     """ELU: ``x`` from 0 on, and ``alpha * (exp(x) - 1)`` for negative ``x``."""
     return opset15.elu(x, op.attr("alpha"))
@@ -128,10 +139,33 @@ def elu_grad(bridge: NgraphBridge, op: Op) -> None:
     )
 
 
+def _elu_slope(op: Op, x: NodeInput, factor: NodeInput) -> Node:
+    """``factor * ((x > 0) + alpha * exp(x) * (x <= 0))`` (Paddle ``elu_double_grad``).
+
+    Paddle multiplies by masks: NaN where ``exp(x)`` overflows.
+    """
+    above = select_number(opset15.greater(x, constant(0.0)))
+    return opset15.multiply(factor, opset15.add(above, _elu_bend(op, x)))
+
+
+def _elu_second(op: Op, x: NodeInput, factor: NodeInput) -> Node:
+    """Derivative of the slope of elu: ``factor * alpha * exp(x)`` where ``x <= 0``."""
+    return opset15.multiply(factor, _elu_bend(op, x))
+
+
+def _elu_bend(op: Op, x: NodeInput) -> Node:
+    below = select_number(opset15.less_equal(x, constant(0.0)))
+    power = opset15.multiply(keep_nan(x, opset15.exp(x)), constant(op.attr("alpha")))
+    return opset15.multiply(power, below)
+
+
 register("relu", lambda op, x: opset15.relu(x), _relu_grad, reads="out")
 register("relu6", _relu6, _relu6_grad, reads="out", in_place=False)
 register("leaky_relu", _leaky_relu, _leaky_relu_grad)
 register("elu", _elu, None)
+register_slopes("relu", _relu_grad)
+register_slopes("leaky_relu", _leaky_relu_slope)
+register_slopes("elu", _elu_slope, _elu_second)
 
 
 # -- sigmoid, tanh and functions built from them -------------------------------------------------
@@ -142,10 +176,26 @@ def _tanh_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     return opset15.multiply(grad, opset15.subtract(constant(1.0), opset15.multiply(out, out)))
 
 
+def _tanh_second(op: Op, out: NodeInput, factor: NodeInput) -> Node:
+    """Derivative of the slope of tanh by ``out``: ``-2 * factor * out``."""
+    return opset15.multiply(opset15.multiply(factor, constant(-2.0)), out)
+
+
+def _minus_2(op: Op, out: NodeInput, factor: NodeInput) -> Node:
+    """Second derivative of the slopes of tanh and sigmoid by ``out``: ``-2 * factor``."""
+    return opset15.multiply(factor, constant(-2.0))
+
+
 def _sigmoid_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     """Gradient of sigmoid: ``out_grad * out * (1 - out)``."""
     rest = opset15.subtract(constant(1.0), out)
     return opset15.multiply(opset15.multiply(grad, out), rest)
+
+
+def _sigmoid_second(op: Op, out: NodeInput, factor: NodeInput) -> Node:
+    """Derivative of the slope of sigmoid by ``out``: ``factor * (1 - 2 * out)``."""
+    rest = opset15.subtract(constant(1.0), opset15.multiply(out, constant(2.0)))
+    return opset15.multiply(factor, rest)
 
 
 def _silu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
@@ -237,6 +287,8 @@ register("silu", lambda op, x: opset15.swish(x), _silu_grad)
 register("swish", lambda op, x: opset15.swish(x), _swish_grad, in_place=False)
 register("hardsigmoid", _hardsigmoid, _hardsigmoid_grad, reads="out", in_place=False)
 register("hardswish", lambda op, x: opset15.hswish(x), _hardswish_grad, in_place=False)
+register_slopes("tanh", _tanh_grad, _tanh_second, _minus_2)
+register_slopes("sigmoid", _sigmoid_grad, _sigmoid_second, _minus_2)
 
 
 # -- softplus and functions built from it --------------------------------------------------------
@@ -282,6 +334,15 @@ def _softplus_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     return opset15.select(opset15.greater(scaled, constant(threshold)), grad, out)
 
 
+def _softplus_second(op: Op, x: NodeInput, factor: NodeInput) -> Node:
+    """``factor * beta * s * (1 - s)`` with ``s = sigmoid(beta * x)``; 0 above the threshold."""
+    scaled = opset15.multiply(x, constant(op.attr("beta")))
+    slope = opset15.multiply(opset15.sigmoid(scaled), opset15.sigmoid(opset15.negative(scaled)))
+    out = opset15.multiply(opset15.multiply(factor, constant(op.attr("beta"))), slope)
+    above = opset15.greater(scaled, constant(op.attr("threshold")))
+    return opset15.select(above, constant(0.0), out)
+
+
 def _mish(op: Op, x: NodeInput) -> Node:
     """mish: ``x * tanh(softplus(x))``."""
     return opset15.mish(x)
@@ -319,6 +380,7 @@ def _nan_at_minus_infinity(x: NodeInput) -> Node:
 
 
 register("softplus", _softplus, _softplus_grad, in_place=False)
+register_slopes("softplus", _softplus_grad, _softplus_second)
 register("mish", _mish, _mish_grad, in_place=False)
 register("logsigmoid", _logsigmoid, _logsigmoid_grad, in_place=False)
 

@@ -20,6 +20,7 @@ from paddle_ngraph.conversion.passes.blocked_layout import Blocked, blocks_of_co
 from paddle_ngraph.conversion.registry import Limit, Role, converter
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.ops.higher_gradients import Bilinear, Term, operands
 from paddle_ngraph.ops.nodes import reshaped, transposed
 from paddle_ngraph.ops.spatial import get_data, padding, set_data
 
@@ -423,10 +424,7 @@ def conv2d(bridge: NgraphBridge, op: Op) -> None:
     """``out[n, o] = sum_c input[n, c] * filter[o, c]`` (cross-correlation, Paddle ``conv2d``)."""
     data = get_data(bridge, op, "input")
     filter_ = bridge.get_input_node(op, "filter")
-    geometry = _geometry(op, bridge.shape(data), bridge.shape(filter_))
-    blocks = _Blocks.of(bridge, geometry, bridge.shape(data), bridge.shape(filter_))
-    out = blocks and blocks.forward(data, filter_)
-    set_data(bridge, op, "out", out or _Convolution(bridge, geometry).forward(data, filter_))
+    set_data(bridge, op, "out", _convolution_of(bridge, op, data, filter_).value(data, filter_))
 
 
 @converter("pd_op.conv2d_grad", limits=_LIMITS)
@@ -437,16 +435,51 @@ def conv2d_grad(bridge: NgraphBridge, op: Op) -> None:
     data = get_data(bridge, op, "input")
     filter_ = bridge.get_input_node(op, "filter")
     grad = get_data(bridge, op, "out_grad")
-    geometry = _geometry(op, bridge.shape(data), bridge.shape(filter_))
-    convolution = _Convolution(bridge, geometry)
-    blocks = _Blocks.of(bridge, geometry, bridge.shape(data), bridge.shape(filter_))
+    convolution = _convolution_of(bridge, op, data, filter_)
     if op.has_output("input_grad"):
-        found = blocks and blocks.data_gradient(grad, filter_)
-        set_data(bridge, op, "input_grad", found or convolution.data_gradient(grad, filter_))
+        set_data(bridge, op, "input_grad", convolution.x_gradient(data, filter_, grad))
     if op.has_output("filter_grad"):
-        found = blocks and blocks.filter_gradient(data, grad)
-        found = found or convolution.filter_gradient(data, grad)
+        found = convolution.y_gradient(data, filter_, grad)
         bridge.set_output_node(op, "filter_grad", found)
+
+
+def _convolution_of(bridge: NgraphBridge, op: Op, data: Output, filter_: Output) -> Bilinear:
+    """The convolution of ``op`` for data [N, C, ...] and a filter of these shapes."""
+    geometry = _geometry(op, bridge.shape(data), bridge.shape(filter_))
+    plain = _Convolution(bridge, geometry)
+    blocks = _Blocks.of(bridge, geometry, bridge.shape(data), bridge.shape(filter_))
+
+    def value(data: Output, filter_: Output) -> Output:
+        return (blocks and blocks.forward(data, filter_)) or plain.forward(data, filter_)
+
+    def data_gradient(data: Term, filter_: Output, grad: Output) -> Output:
+        found = blocks and blocks.data_gradient(grad, filter_)
+        return found or plain.data_gradient(grad, filter_)
+
+    def filter_gradient(data: Output, filter_: Term, grad: Output) -> Output:
+        found = blocks and blocks.filter_gradient(data, grad)
+        return found or plain.filter_gradient(data, grad)
+
+    return Bilinear(value, data_gradient, filter_gradient)
+
+
+@converter("pd_op.conv2d_grad_grad", "pd_op.conv3d_double_grad", limits=_LIMITS)
+def conv2d_grad_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradients of ``input``, ``filter`` and ``grad_out`` (Paddle ``conv2d_grad_grad``)."""
+    given = [
+        node if node is None or "filter" in name else get_data(bridge, op, name)
+        for name, node in zip(op.inputs, operands(bridge, op, 3))
+    ]
+    gradients = _convolution_of(bridge, op, *given[:2]).double_gradient(*given)
+    for name, make, like in zip(op.outputs, gradients, given):
+        if not op.has_output(name):
+            continue
+        term = make()
+        node = bridge.full(0.0, "float32", bridge.shape(like)) if term is None else term
+        if "filter" in name:
+            bridge.set_output_node(op, name, node)
+        else:
+            set_data(bridge, op, name, node)
 
 
 # -- transposed convolution: the data gradient of a convolution from `out` to `x` --------------

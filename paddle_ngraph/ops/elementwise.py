@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -29,8 +30,23 @@ from paddle_ngraph.conversion.registry import (
 from paddle_ngraph.conversion.size_rules import broadcast_shapes, is_same_shape
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.ops.higher_gradients import (
+    Bilinear,
+    Scaled,
+    Term,
+    applied,
+    operands,
+    product,
+    register_slopes,
+    set_double_gradient,
+    set_term,
+    set_triple_gradient,
+    total,
+)
 from paddle_ngraph.ops.nodes import (
     always,
+    broadcast_to,
+    constant,
     in_32_bits,
     is_constant,
     keep_nan,
@@ -54,6 +70,10 @@ def _aligns_last_dimensions(op: Op) -> bool:
 
 _TRAILING_ALIGNMENT = Limit(
     "attribute 'axis' aligns the smaller input with leading dimensions", _aligns_last_dimensions
+)
+# The second gradient of a sum has gradients of both operands as inputs, of a quotient ``out``.
+_TRAILING_ALIGNMENT_OF_CHANGES = Limit(
+    _TRAILING_ALIGNMENT.text, lambda op: op.attr("axis", -1) == -1
 )
 _EQUAL_SHAPES = Limit(
     "its inputs differ in shape",
@@ -245,6 +265,110 @@ def divide_grad(bridge: NgraphBridge, op: Op) -> None:
     )
 
 
+# -- second and third gradients of add, subtract, multiply, divide -------------------------------
+
+
+@converter(
+    *("pd_op.add_double_grad", "pd_op.add_double_grad_"),
+    inputs={"y": Role.SHAPE_ONLY, "grad_out": Role.SHAPE_ONLY},
+    limits=[_TRAILING_ALIGNMENT_OF_CHANGES],
+)
+def add_double_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``grad_out_grad = grad_x_grad + grad_y_grad``, broadcast (Paddle ``add_double_grad``)."""
+    _, out, of_x, of_y = operands(bridge, op, 2)
+    set_term(bridge, op, "grad_out_grad", lambda: total(of_x, of_y), out, broadcast_to)
+
+
+@converter(
+    *("pd_op.subtract_double_grad", "pd_op.subtract_double_grad_"),
+    inputs={"y": Role.SHAPE_ONLY, "grad_out": Role.SHAPE_ONLY},
+    limits=[_TRAILING_ALIGNMENT_OF_CHANGES],
+)
+def subtract_double_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``grad_out_grad = grad_x_grad - grad_y_grad``, broadcast (``subtract_double_grad``).
+
+    Paddle's kernel exchanges both where ``grad_x_grad`` has fewer dimensions: the wrong sign.
+    """
+    _, out, of_x, of_y = operands(bridge, op, 2)
+    if of_x is not None and of_y is not None and len(bridge.shape(of_x)) < len(bridge.shape(of_y)):
+        of_x, of_y = of_y, of_x
+    set_term(bridge, op, "grad_out_grad", lambda: _difference(of_x, of_y), out, broadcast_to)
+
+
+def _difference(x: Term, y: Term) -> Term:
+    if x is not None and y is not None:
+        return opset15.subtract(x, y)
+    return total(x, applied(opset15.negative, y))
+
+
+@converter(
+    *("pd_op.add_triple_grad", "pd_op.add_triple_grad_"),
+    inputs={"grad_grad_x": Role.SHAPE_ONLY, "grad_grad_y": Role.SHAPE_ONLY},
+    limits=[_TRAILING_ALIGNMENT_OF_CHANGES],
+)
+def add_triple_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Each gradient is ``grad_grad_out_grad``, summed as its operand was broadcast.
+
+    (Paddle ``add_triple_grad``.)
+    """
+    x, y, grad = operands(bridge, op, 2)
+    for output, like in zip(op.outputs, (x, y)):
+        set_term(bridge, op, output, lambda: grad, like)
+
+
+@converter(
+    *("pd_op.multiply_double_grad", "pd_op.multiply_double_grad_"), limits=[_TRAILING_ALIGNMENT]
+)
+def multiply_double_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradients of ``x``, ``y`` and ``grad_out`` (Paddle ``multiply_double_grad``).
+
+    ``x_grad = grad_out * grad_y_grad``, ``y_grad = grad_out * grad_x_grad``, and
+    ``grad_out_grad = grad_x_grad * y + x * grad_y_grad``.
+    """
+    set_double_gradient(bridge, op, _MULTIPLY)
+
+
+@converter("pd_op.multiply_triple_grad", limits=[_TRAILING_ALIGNMENT])
+def multiply_triple_grad(bridge: NgraphBridge, op: Op) -> None:
+    """The gradients of :func:`multiply_double_grad` (Paddle ``multiply_triple_grad``).
+
+    Summed as their operands were broadcast, which Paddle's kernel omits.
+    """
+    set_triple_gradient(bridge, op, _MULTIPLY)
+
+
+_MULTIPLY = Bilinear(
+    value=product,
+    x_gradient=lambda x, y, grad: opset15.multiply(grad, y),
+    y_gradient=lambda x, y, grad: opset15.multiply(grad, x),
+)
+
+
+@converter(
+    *("pd_op.divide_double_grad", "pd_op.divide_double_grad_"),
+    limits=[_TRAILING_ALIGNMENT_OF_CHANGES],
+)
+def divide_double_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradients of ``y``, ``out`` and ``grad_out`` (Paddle ``divide_double_grad``).
+
+    ``y_grad = g / y * (out * grad_y_grad - grad_x_grad)``, ``out_grad = -g * grad_y_grad``,
+    ``grad_out_grad = (grad_x_grad - out * grad_y_grad) / y`` with ``g = grad_out / y``, which is
+    ``grad_x`` unless that was summed.
+    """
+    y, out, grad, grad_x, of_x, of_y = operands(bridge, op, 4)
+    share = grad_x
+    if share is None or not is_same_shape(bridge.shape(share), bridge.shape(out)):
+        share = opset15.divide(grad, y)
+    change = _difference(of_x, product(out, of_y))
+
+    def of_y_of_gradient() -> Any:
+        return product(applied(opset15.negative, change), opset15.divide(share, y))
+
+    set_term(bridge, op, "y_grad", of_y_of_gradient, y)
+    set_term(bridge, op, "out_grad", lambda: product(applied(opset15.negative, share), of_y), out)
+    set_term(bridge, op, "grad_out_grad", lambda: applied(opset15.divide, change, y), out)
+
+
 # -- maximum, minimum ----------------------------------------------------------------------------
 
 
@@ -426,11 +550,22 @@ def clip(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.clip_grad")
 def clip_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` where ``min <= x <= max``, else 0 (Paddle ``clip_grad``)."""
-    x, grad = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out_grad")
+    _set_inside(bridge, op, "out_grad", "x_grad")
+
+
+def _set_inside(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None:
+    """Sets an output to an input where ``min <= x <= max``, else to 0."""
+    x, grad = bridge.get_input_node(op, "x"), bridge.get_input_node(op, name_in)
     low = scalar_input(bridge, op, "min", Type.f32)
     high = scalar_input(bridge, op, "max", Type.f32)
     inside = opset15.logical_and(opset15.greater_equal(x, low), opset15.less_equal(x, high))
-    bridge.set_output_node(op, "x_grad", opset15.select(inside, grad, bridge.full(0.0, "float32")))
+    bridge.set_output_node(op, name_out, opset15.select(inside, grad, bridge.full(0.0, "float32")))
+
+
+@converter("pd_op.clip_double_grad")
+def clip_double_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``grad_x_grad`` where ``min <= x <= max``, else 0 (Paddle ``clip_double_grad``)."""
+    _set_inside(bridge, op, "grad_x_grad", "grad_out_grad")
 
 
 # -- powers --------------------------------------------------------------------------------------
@@ -440,7 +575,7 @@ def clip_grad(bridge: NgraphBridge, op: Op) -> None:
 def elementwise_pow(bridge: NgraphBridge, op: Op) -> None:
     """``x ** y`` (Paddle ``elementwise_pow``)."""
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
-    bridge.set_output_node(op, "out", _power(bridge, x, y))
+    bridge.set_output_node(op, "out", _power(x, y))
 
 
 @converter("pd_op.elementwise_pow_grad")
@@ -454,7 +589,7 @@ def elementwise_pow_grad(bridge: NgraphBridge, op: Op) -> None:
     zero, one = bridge.full(0.0, "float32"), bridge.full(1.0, "float32")
 
     def of_x() -> Node:
-        slope = opset15.multiply(y, _power(bridge, x, opset15.subtract(y, one)))
+        slope = opset15.multiply(y, _power(x, opset15.subtract(y, one)))
         return opset15.select(opset15.equal(y, zero), zero, opset15.multiply(grad, slope))
 
     def of_y() -> Node:
@@ -471,7 +606,7 @@ def elementwise_pow_grad(bridge: NgraphBridge, op: Op) -> None:
 def pow(bridge: NgraphBridge, op: Op) -> None:
     """``x ** y`` for the attribute ``y`` (Paddle ``pow``)."""
     x = bridge.get_input_node(op, "x")
-    bridge.set_output_node(op, "out", _power(bridge, x, bridge.full(op.attr("y"), "float32")))
+    bridge.set_output_node(op, "out", _power(x, bridge.full(op.attr("y"), "float32")))
 
 
 @converter("pd_op.pow_grad")
@@ -482,12 +617,34 @@ def pow_grad(bridge: NgraphBridge, op: Op) -> None:
     if exponent == 0:
         bridge.set_output_node(op, "x_grad", bridge.full(0.0, "float32", bridge.shape(x)))
         return
-    power = _power(bridge, x, bridge.full(exponent - 1.0, "float32"))
+    power = _power(x, bridge.full(exponent - 1.0, "float32"))
     scaled = opset15.multiply(grad, bridge.full(exponent, "float32"))
     bridge.set_output_node(op, "x_grad", opset15.multiply(scaled, power))
 
 
-def _power(bridge: NgraphBridge, x: NodeInput, exponent: Any) -> Node:
+def _pow_derivative(order: int) -> Scaled:
+    """``factor`` times the derivative of ``x ** y`` of an order, for the attribute ``y``.
+
+    Zero where the derivative before is constant, even at 0, where the power is infinite.
+    """
+
+    def scaled(op: Op, x: Any, factor: Any) -> Any:
+        exponent = float(op.attr("y"))
+        if exponent in range(1, order):
+            return None
+        weight = math.prod(exponent - step for step in range(order))
+        power = exponent - order
+        if power:
+            factor = opset15.multiply(factor, _power(x, constant(power)))
+        return opset15.multiply(factor, constant(weight))
+
+    return scaled
+
+
+register_slopes("pow", _pow_derivative(1), _pow_derivative(2), _pow_derivative(3), in_place=2)
+
+
+def _power(x: NodeInput, exponent: Any) -> Node:
     """``x ** exponent``, by multiplication for the most common exponents."""
     producer = exponent.get_node() if isinstance(exponent, Output) else exponent
     data = producer.get_data() if producer.get_type_name() == "Constant" else np.zeros(0)

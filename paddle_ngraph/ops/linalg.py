@@ -11,9 +11,14 @@ from openvino.utils.types import NodeInput
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import FLOAT, INT32, Limit, Role, converter
-from paddle_ngraph.conversion.size_rules import broadcast_shapes
+from paddle_ngraph.conversion.size_rules import broadcast_shapes, is_same_shape
 from paddle_ngraph.conversion.symbolic_sizes import is_always_at_least
 from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.ops.higher_gradients import (
+    Bilinear,
+    set_double_gradient,
+    set_triple_gradient,
+)
 from paddle_ngraph.ops.nodes import reduce_to, reshaped
 
 
@@ -46,6 +51,36 @@ def bmm(bridge: NgraphBridge, op: Op) -> None:
 def bmm_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradient of :func:`bmm`: see :func:`matmul_grad` (Paddle ``bmm_grad``)."""
     _set_gradients(bridge, op, _matmul_of(bridge, op, "x", "y"), ("x", "y"))
+
+
+@converter("pd_op.matmul_double_grad")
+def matmul_double_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradients of ``x``, ``y`` and ``grad_out`` (Paddle ``matmul_double_grad``).
+
+    Not transposed: ``x_grad = grad_out grad_y_grad^T``, ``y_grad = grad_x_grad^T grad_out`` and
+    ``grad_out_grad = grad_x_grad y + x grad_y_grad``.
+    """
+    set_double_gradient(bridge, op, _bilinear(bridge, op))
+
+
+@converter("pd_op.matmul_triple_grad")
+def matmul_triple_grad(bridge: NgraphBridge, op: Op) -> None:
+    """The gradients of :func:`matmul_double_grad` (Paddle ``matmul_triple_grad``)."""
+    set_triple_gradient(bridge, op, _bilinear(bridge, op))
+
+
+def _bilinear(bridge: NgraphBridge, op: Op) -> Bilinear:
+    """A matmul with the attributes of ``op``, and its gradients."""
+
+    def matmul(x: NodeInput, y: NodeInput) -> _Matmul:
+        transposes = op.attr("transpose_x", False), op.attr("transpose_y", False)
+        return _Matmul(bridge, x, y, *transposes)
+
+    return Bilinear(
+        value=lambda x, y: matmul(x, y).value(),
+        x_gradient=lambda x, y, grad: matmul(x, y).x_gradient(grad),
+        y_gradient=lambda x, y, grad: matmul(x, y).y_gradient(grad),
+    )
 
 
 @converter("pd_op.mv")
@@ -374,8 +409,11 @@ class _Matmul:
     def y_gradient(self, out_grad: NodeInput) -> Any:
         """The gradient of y from ``out_grad``, the gradient of the matmul."""
         gradient = self._gradient_matrices(out_grad)
-        if self._transpose_y:
+        if self._transpose_y or is_same_shape([self._columns], [1]):
+            # Of a single column it is the transposed result: the plugin would transpose all of x.
             found = opset15.matmul(gradient, self._x, True, self._transpose_x)
+            if not self._transpose_y:
+                found = reshaped(self._bridge, found, [*self._bridge.shape(found)[:-2], -1, 1])
         else:
             found = opset15.matmul(self._x, gradient, not self._transpose_x, False)
         return self._summed(found, self._y, self._y_shape)

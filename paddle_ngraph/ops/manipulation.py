@@ -95,6 +95,18 @@ def reshape_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "x_grad", reshaped(bridge, out_grad, dims))
 
 
+@converter(
+    "pd_op.reshape_double_grad",
+    "pd_op.reshape_double_grad_",
+    inputs={"grad_out": Role.SHAPE_ONLY},
+)
+def reshape_double_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``grad_x_grad`` in the shape of ``grad_out`` (Paddle ``reshape_double_grad``)."""
+    dims = bridge.shape(bridge.get_input_node(op, "grad_out"))
+    change = bridge.get_input_node(op, "grad_x_grad")
+    bridge.set_output_node(op, "grad_out_grad", reshaped(bridge, change, dims))
+
+
 def _not_one(shape: Sequence[int]) -> list[int]:
     return [i for i, dim in enumerate(shape) if dim != 1]
 

@@ -12,6 +12,7 @@ from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import FLOAT, INTEGER, Limit, Range, Role, converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.activation import Backward, Forward, register
+from paddle_ngraph.ops.higher_gradients import register_slopes
 from paddle_ngraph.ops.nodes import (
     always,
     constant,
@@ -37,6 +38,11 @@ def _exp_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
 def _log_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """Gradient of log: ``out_grad / x``."""
     return opset15.divide(grad, x)
+
+
+def _log_second(op: Op, x: NodeInput, factor: NodeInput) -> Node:
+    """Derivative of the slope of log: ``-factor / x ** 2``."""
+    return opset15.divide(opset15.negative(factor), opset15.multiply(x, x))
 
 
 def _expm1(op: Op, x: NodeInput) -> Node:
@@ -116,6 +122,11 @@ def _sqrt_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     return opset15.divide(opset15.multiply(grad, constant(0.5)), out)
 
 
+def _sqrt_second(op: Op, out: NodeInput, factor: NodeInput) -> Node:
+    """``-factor / out``: the factor contains ``x_grad``, which contains the slope."""
+    return opset15.divide(opset15.negative(factor), out)
+
+
 def _rsqrt(op: Op, x: NodeInput) -> Node:
     """rsqrt: ``1 / sqrt(x)``."""
     return opset15.divide(constant(1.0), opset15.sqrt(x))
@@ -127,6 +138,11 @@ def _rsqrt_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     return opset15.multiply(opset15.multiply(grad, constant(-0.5)), slope)
 
 
+def _rsqrt_second(op: Op, out: NodeInput, factor: NodeInput) -> Node:
+    """``3 / out * factor``: the factor contains ``x_grad``, which contains the slope."""
+    return opset15.multiply(opset15.divide(constant(3.0), out), factor)
+
+
 def _square(op: Op, x: NodeInput) -> Node:
     """square: ``x ** 2``."""
     return opset15.multiply(x, x)
@@ -135,6 +151,11 @@ def _square(op: Op, x: NodeInput) -> Node:
 def _square_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """Gradient of square: ``out_grad * 2 * x``."""
     return opset15.multiply(opset15.multiply(grad, constant(2.0)), x)
+
+
+def _square_second(op: Op, x: NodeInput, factor: NodeInput) -> Node:
+    """Derivative of the slope of square: ``2 * factor``."""
+    return opset15.multiply(factor, constant(2.0))
 
 
 def _abs_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
@@ -183,6 +204,11 @@ register("sign", _sign, None, in_place=False)
 register("erf", lambda op, x: opset15.erf(x), _erf_grad)
 register("floor", lambda op, x: opset15.floor(x), None)
 register("ceil", lambda op, x: opset15.ceiling(x), None)
+register_slopes("log", _log_grad, _log_second)
+register_slopes("sqrt", _sqrt_grad, _sqrt_second)
+register_slopes("rsqrt", _rsqrt_grad, _rsqrt_second)
+register_slopes("square", _square_grad, _square_second)
+register_slopes("abs", _abs_grad, in_place=1)
 
 
 def _distances_from_0(op: Op, ranges: Mapping[str, Range]) -> Range:

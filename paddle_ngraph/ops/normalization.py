@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.passes.blocked_layout import Blocked
 from paddle_ngraph.conversion.registry import Limit, Role, converter
 from paddle_ngraph.ir.graph import Op
-from paddle_ngraph.ops.nodes import constant, reshaped, sum_over
+from paddle_ngraph.ops.higher_gradients import Term, applied, operands, product, set_term, total
+from paddle_ngraph.ops.nodes import broadcast_to, constant, reshaped, sum_over
 
 
 def _mean(bridge: NgraphBridge, node: NodeInput, axes: Sequence[int]) -> Any:
@@ -269,6 +271,108 @@ def _gradients(
         grad = opset15.subtract(grad, opset15.divide(total, count))
         grad = opset15.subtract(grad, opset15.multiply(distance, slope))
     return opset15.multiply(factor, grad), channels.flat(product), channels.flat(total)
+
+
+@dataclass(frozen=True)
+class _SecondGradients:
+    """The gradients of the gradients of a normalization.
+
+    ``y = normal * scale + bias`` with ``normal = (x - mean) * inverse``. Scale and inverse
+    broadcast over x; an absent gradient is zero.
+
+    Attributes:
+        normal, inverse, scale: See above.
+        axes: The axes along which x is normalized; empty if mean and inverse are given, and do not
+            depend on x.
+        other_axes: The axes of x that scale does not have.
+        grad: The gradient of y.
+        of_x, of_scale, of_bias: The gradients of those of x, scale and bias.
+    """
+
+    bridge: NgraphBridge
+    normal: Any
+    inverse: Any
+    scale: Any
+    axes: Sequence[int]
+    other_axes: Sequence[int]
+    grad: Any
+    of_x: Term
+    of_scale: Term
+    of_bias: Term
+
+    def x_grad(self) -> Term:
+        """The gradient of x: ``-scale * inverse * (...) + of_scale * d(grad)``.
+
+        With ``d`` as in :meth:`_derivative`, means over ``axes``, ``a = mean(grad * normal)`` and
+        ``b = mean(of_x * normal)``, the sum is ``d(of_x) * a + d(grad) * b + normal * inverse *
+        (mean(of_x * grad) - mean(of_x) * mean(grad) - a * b)``.
+        """
+        by_scale = product(self.of_scale, self._derivative(self.grad))
+        return total(applied(self._bend, self.of_x) if self.axes else None, by_scale)
+
+    def _bend(self, change: Any) -> Any:
+        mean = partial(_mean, self.bridge, axes=self.axes)
+        a, b = (mean(product(each, self.normal)) for each in (self.grad, change))
+        means = opset15.add(product(mean(change), mean(self.grad)), product(a, b))
+        covariance = opset15.subtract(mean(product(change, self.grad)), means)
+        found = total(
+            product(self._derivative(change), a),
+            product(self._derivative(self.grad), b),
+            product(self.normal, self.inverse, covariance),
+        )
+        return product(opset15.negative(self.scale), self.inverse, found)
+
+    def scale_grad(self) -> Term:
+        """The gradient of scale, of shape [channels]."""
+        found = product(self._derivative(self.grad), self.of_x)
+        axes = self.bridge.ints(self.other_axes)
+        return applied(opset15.reduce_sum, found, axes)
+
+    def grad_grad(self) -> Term:
+        """The gradient of ``grad``."""
+        found = total(
+            product(self.scale, applied(self._derivative, self.of_x)),
+            product(self.normal, self.of_scale),
+            self.of_bias,
+        )
+        shape = self.bridge.shape(self.normal)
+        return applied(partial(broadcast_to, self.bridge, shape=shape), found)
+
+    def _derivative(self, change: Any) -> Any:
+        """The change of ``normal`` for a change of x, which is also the gradient of x."""
+        if not self.axes:
+            return product(change, self.inverse)
+        return _input_gradient(self.bridge, change, self.normal, self.inverse, self.axes)
+
+
+_TRAINS = Limit("attribute 'is_test' is set", lambda op: not op.attr("is_test"))
+
+
+@converter("pd_op.batch_norm_double_grad", "pd_op.batch_norm_double_grad_", limits=[_TRAINS])
+def batch_norm_double_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradients of x, scale and ``grad_out`` (Paddle ``batch_norm_double_grad``)."""
+    x, scale, *statistics, grad, of_x, of_scale, of_bias = operands(bridge, op, 7)
+    channels = _Channels(bridge, x, op.attr("data_format"))
+    is_global = op.attr("use_global_stats")
+    mean, inverse = map(channels.spread, statistics[:2] if is_global else statistics[2:])
+    if is_global:
+        inverse = _inverse_deviation(inverse, op.attr("epsilon"))
+    gradients = _SecondGradients(
+        bridge,
+        opset15.multiply(opset15.subtract(x, mean), inverse),
+        inverse,
+        channels.constant(1.0) if scale is None else channels.spread(scale),
+        [] if is_global else channels.axes,
+        channels.axes,
+        grad,
+        of_x,
+        applied(channels.spread, of_scale),
+        applied(channels.spread, of_bias),
+    )
+
+    set_term(bridge, op, "x_grad", gradients.x_grad, x)
+    set_term(bridge, op, "scale_grad", gradients.scale_grad, statistics[2])
+    set_term(bridge, op, "grad_out_grad", gradients.grad_grad, x)
 
 
 # -- layer, group and instance normalization -----------------------------------------------------
@@ -538,3 +642,38 @@ def instance_norm_grad(bridge: NgraphBridge, op: Op) -> None:
         scale = reshaped(bridge, bridge.get_input_node(op, "scale"), [1, channels, 1])
         gradient = opset15.multiply(gradient, scale)
     bridge.set_output_node(op, "x_grad", reshaped(bridge, gradient, bridge.shape(source)))
+
+
+@converter("pd_op.instance_norm_double_grad")
+def instance_norm_double_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradients of x, scale and ``grad_y`` (Paddle ``instance_norm_double_grad``).
+
+    Where the gradient of one of scale and bias is absent, Paddle's kernel omits the other one from
+    ``grad_y_grad``.
+    """
+    source, scale, *statistics, grad, of_x, of_scale, of_bias = operands(bridge, op, 5)
+    x = _instances(bridge, source)
+    batch, channels, _ = bridge.shape(x)
+    mean, inverse = (reshaped(bridge, each, [batch, channels, 1]) for each in statistics)
+
+    def spread(node: NodeInput) -> Any:
+        return reshaped(bridge, node, [1, channels, 1])
+
+    gradients = _SecondGradients(
+        bridge,
+        opset15.multiply(opset15.subtract(x, mean), inverse),
+        inverse,
+        constant(1.0) if scale is None else spread(scale),
+        [2],
+        [0, 2],
+        _instances(bridge, grad),
+        applied(partial(_instances, bridge), of_x),
+        applied(spread, of_scale),
+        applied(spread, of_bias),
+    )
+    set_term(bridge, op, "x_grad", gradients.x_grad, source, reshaped)
+    if op.has_output("scale_grad"):
+        made = gradients.scale_grad()
+        zeros = bridge.full(0.0, "float32", [channels])
+        bridge.set_output_node(op, "scale_grad", zeros if made is None else made)
+    set_term(bridge, op, "grad_y_grad", gradients.grad_grad, source, reshaped)

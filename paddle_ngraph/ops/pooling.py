@@ -20,6 +20,7 @@ from paddle_ngraph.conversion.node_tools import select
 from paddle_ngraph.conversion.passes.blocked_layout import Blocked
 from paddle_ngraph.conversion.registry import Limit, Role, converter
 from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.ops.higher_gradients import as_function
 from paddle_ngraph.ops.nodes import reshaped, transposed
 from paddle_ngraph.ops.spatial import AxisMap, get_data, padding, set_data
 
@@ -166,6 +167,19 @@ def pool_grad(bridge: NgraphBridge, op: Op) -> None:
     else:
         x_grad = _average_grad(bridge, x, grad, pooling)
     set_data(bridge, op, "x_grad", x_grad)
+
+
+_AVERAGES = Limit("it takes maxima", lambda op: op.attr("pooling_type") == "avg")
+
+
+@converter(
+    "pd_op.pool2d_double_grad",
+    inputs={"kernel_size": Role.CONSTANT, "x": Role.SHAPE_ONLY},
+    limits=[*_LIMITS, _AVERAGES],
+)
+def pool2d_double_grad(bridge: NgraphBridge, op: Op) -> None:
+    """The averages of ``grad_x_grad`` (Paddle ``pool2d_double_grad``)."""
+    pool(bridge, as_function(op))
 
 
 def _in_blocks(layout: Blocked, x: Output, pooling: _Pooling) -> Output | None:

@@ -9,6 +9,7 @@ from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import Limit, Role, converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.activation import between, register
+from paddle_ngraph.ops.higher_gradients import register_slopes
 from paddle_ngraph.ops.nodes import constant, keep_nan, reduce_to, reshaped, select_number
 
 # The lowest float32, with which Paddle's maxout begins its search.
@@ -40,6 +41,24 @@ def _celu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     return keep_nan(x, opset15.add(opset15.multiply(grad, above), bent))
 
 
+def _celu_slope(op: Op, x: NodeInput, factor: NodeInput) -> Node:
+    """``factor * ((x > 0) + exp(x / alpha) * (x <= 0))`` (Paddle ``celu_double_grad``)."""
+    above = select_number(opset15.greater(x, constant(0.0)))
+    return opset15.multiply(factor, opset15.add(above, _celu_bend(op, x)))
+
+
+def _celu_second(op: Op, x: NodeInput, factor: NodeInput) -> Node:
+    """Derivative of the slope of celu: ``factor / alpha * exp(x / alpha)`` where ``x <= 0``."""
+    scaled = opset15.divide(factor, constant(op.attr("alpha")))
+    return opset15.multiply(scaled, _celu_bend(op, x))
+
+
+def _celu_bend(op: Op, x: NodeInput) -> Node:
+    power = opset15.exp(opset15.divide(x, constant(op.attr("alpha"))))
+    below = select_number(opset15.less_equal(x, constant(0.0)))
+    return opset15.multiply(keep_nan(x, power), below)
+
+
 def _selu(op: Op, x: NodeInput) -> Node:
     """selu: ``scale * x``, or ``scale * alpha * (exp(x) - 1)`` where ``x <= 0``."""
     alpha = constant(op.attr("alpha"))
@@ -57,6 +76,7 @@ def _selu_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
 
 
 register("celu", _celu, _celu_grad, in_place=False)
+register_slopes("celu", _celu_slope, _celu_second)
 register("selu", _selu, _selu_grad, reads="out", in_place=False)
 
 

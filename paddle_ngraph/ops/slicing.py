@@ -21,6 +21,7 @@ from paddle_ngraph.conversion.size_rules import slice_extent as taken_of
 from paddle_ngraph.conversion.symbolic_sizes import Number, SymbolicSize
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.ops.higher_gradients import as_function
 from paddle_ngraph.ops.indexing import gathered_slices as gathered
 from paddle_ngraph.ops.nodes import axis_of, known_ints, reshaped
 from paddle_ngraph.ops.spatial import AxisMap
@@ -338,6 +339,12 @@ def pad_grad(bridge: NgraphBridge, op: Op) -> None:
     _set_cropped(bridge, op, paddings[::2])
 
 
+@converter("pd_op.pad_double_grad", inputs={"pad_value": Role.CONSTANT})
+def pad_double_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``grad_x_grad`` padded as ``x``, even by the same value (Paddle ``pad_double_grad``)."""
+    pad(bridge, as_function(op))
+
+
 _PAD3D_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
 
 
@@ -379,6 +386,12 @@ def pad3d_grad(bridge: NgraphBridge, op: Op) -> None:
             frame = _frame_map(op.attr("mode"), dim, before[axis], after[axis])
             node = frame.apply_transposed(bridge, node, axis, dim)
     bridge.set_output_node(op, "x_grad", node)
+
+
+@converter("pd_op.pad3d_double_grad", inputs={"paddings": Role.CONSTANT})
+def pad3d_double_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``grad_x_grad`` padded as ``x``, even by the same value (Paddle ``pad3d_double_grad``)."""
+    pad3d(bridge, as_function(op))
 
 
 def _frame_map(mode: str, size: int, before: int, after: int) -> AxisMap:

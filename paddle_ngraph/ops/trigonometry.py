@@ -14,6 +14,7 @@ from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.activation import register
+from paddle_ngraph.ops.higher_gradients import register_slopes
 from paddle_ngraph.ops.nodes import constant, set_reduced
 
 
@@ -25,6 +26,21 @@ def _sin_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
 def _cos_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """Gradient of cos: ``-out_grad * sin(x)``."""
     return opset15.multiply(opset15.negative(grad), opset15.sin(x))
+
+
+def _sin_second(op: Op, x: NodeInput, factor: NodeInput) -> Node:
+    """Derivative of the slope of sin: ``-factor * sin(x)``."""
+    return opset15.multiply(opset15.negative(factor), opset15.sin(x))
+
+
+def _cos_second(op: Op, x: NodeInput, factor: NodeInput) -> Node:
+    """Derivative of the slope of cos: ``-factor * cos(x)``."""
+    return opset15.multiply(opset15.negative(factor), opset15.cos(x))
+
+
+def _cos_third(op: Op, x: NodeInput, factor: NodeInput) -> Node:
+    """Second derivative of the slope of cos: ``factor * sin(x)``."""
+    return opset15.multiply(factor, opset15.sin(x))
 
 
 def _tan_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
@@ -87,6 +103,8 @@ register("cosh", lambda op, x: opset15.cosh(x), _cosh_grad)
 register("asinh", lambda op, x: opset15.asinh(x), _asinh_grad)
 register("acosh", lambda op, x: opset15.acosh(x), _acosh_grad)
 register("atanh", lambda op, x: opset15.atanh(x), _atanh_grad)
+register_slopes("sin", _sin_grad, _sin_second, _cos_second)
+register_slopes("cos", _cos_grad, _cos_second, _cos_third)
 
 
 # -- the angle of a point ------------------------------------------------------------------------

@@ -60,6 +60,8 @@ DenseTensor = _read(_CORE, "DenseTensor")
 TrainerBase = _read(_CORE, "TrainerBase")
 PaddleDType = _read(_CORE, "PaddleDType")
 ProgramDesc = _read(_CORE, "ProgramDesc")
+# A ProgramDesc operator that can run in a scope.
+OperatorBase = _read(_CORE, "Operator")
 VarType = _read(f"{_CORE}:VarDesc", "VarType")
 AnalysisConfig = _read(_CORE, "AnalysisConfig")
 # Objects of one of these exist wherever a predictor or a handle of one exists.

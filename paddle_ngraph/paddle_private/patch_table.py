@@ -1,7 +1,7 @@
 """The table of all patches of Paddle: targets, when they are installed, and why each is needed.
 
-docs/patches.md is written from it. The patches are defined by the hooks of the frontends; a test
-compares the table with the names that are patched in a new process.
+docs/reference/patches.md is written from it. The patches are defined by the hooks of the frontends;
+a test compares the table with the names that are patched in a new process.
 """
 
 from __future__ import annotations
@@ -214,6 +214,11 @@ PATCHES = (
         r.GET_HANDLES,
         InstallationPhase.CONFIGURATION,
         "A handle of a parameter can write it, so weights are no constants while it lives.",
+    ),
+    PatchGroup(
+        (r.SET_LOD,),
+        InstallationPhase.CONFIGURATION,
+        "Runs with a LoD in an input are Paddle's: engine operators do not pass a LoD on.",
     ),
     PatchGroup(
         (r.COPY_RESULT,),

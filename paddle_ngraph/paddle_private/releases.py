@@ -1,13 +1,12 @@
 """Releases of Paddle: the lines that the package supports, and their differences.
 
 A line is a minor release with its patch releases, such as 3.3.x. A core is compiled for each.
-This module imports nothing of Paddle, and setup.py executes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import metadata
+from importlib import import_module, metadata
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -71,7 +70,15 @@ def installed() -> str | None:
             return metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return None
+    return version_in("paddle.version", "full_version")
+
+
+def version_in(module: str, name: str) -> str | None:
+    """The version that a package names itself: frozen applications have no metadata."""
+    try:
+        return str(getattr(import_module(module), name)).partition("-")[0]
+    except (ImportError, OSError, AttributeError):
+        return None
 
 
 def number_of(release: str) -> str:

@@ -138,7 +138,11 @@ GET_HANDLES = _targets(
     get_input_handle="(self, arg0) -> Tensor",
     get_output_handle="(self, arg0) -> Tensor",
 )
-(COPY_RESULT,) = _targets(f"{_LIBRARY}:PaddleInferTensor", copy_to_cpu="(self) -> ndarray")
+COPY_RESULT, SET_LOD = _targets(
+    f"{_LIBRARY}:PaddleInferTensor",
+    copy_to_cpu="(self) -> ndarray",
+    set_lod="(self, arg0) -> None",
+)
 (CREATE_PREDICTOR,) = _targets(
     "paddle.base.core", create_predictor="(arg0) -> PaddleInferPredictor"
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from paddle_ngraph.conversion import denylist
+from paddle_ngraph.conversion import denylist, kernel_calls
 from paddle_ngraph.conversion.registry import ABSENT, KNOWN, Converter, Role, find_converter
 from paddle_ngraph.ir.graph import Op, compiled_for
 from paddle_ngraph.paddle_private.protocols import Value
@@ -33,6 +33,8 @@ from paddle_ngraph.partitioning.analysis.empty_tensors import always_empty
 from paddle_ngraph.partitioning.analysis.integer_ranges import Integers
 from paddle_ngraph.partitioning.analysis.operator_kinds import YIELD
 from paddle_ngraph.partitioning.analysis.placement import NATIVE
+from paddle_ngraph.partitioning.analysis.unsized import unsized
+from paddle_ngraph.partitioning.legacy_operators import reason_of
 from paddle_ngraph.partitioning.subgraph import graph_of
 from paddle_ngraph.utils import signals
 
@@ -92,6 +94,8 @@ class _Classifier:
         self._tensor_ids: dict[str, int] = {}
         self._unused_by: dict[OpNode, list[OpNode]] = {}
         self._bodies: dict[OpNode, list[ConvertibleBlock]] = {}
+        self._calls_kernels = kernel_calls.are_enabled()
+        self._unsized = unsized(view) if self._calls_kernels else frozenset()
 
     def candidates(self) -> Candidates:
         """Returns the operators that can be converted, each judged without regard to others."""
@@ -110,7 +114,7 @@ class _Classifier:
             elif not node.is_compute:
                 continue
             elif entry is None:
-                described = ABSENT.get(node.type, "no converter")
+                described, entry = self._kernel_call(node)
             else:
                 described = self._described(node, entry)
             if isinstance(described, str):
@@ -127,7 +131,22 @@ class _Classifier:
             constants=frozenset(constants),
             unused_by=self._unused_by,
             bodies=self._bodies,
+            unsized=self._unsized,
         )
+
+    def _kernel_call(self, node: OpNode) -> tuple[Op | str, Converter | None]:
+        """An operator without a converter as a kernel call, or the reason for its fallback."""
+        absent = reason_of(node.op) or ABSENT.get(node.type, "no converter")
+        if not self._calls_kernels or not kernel_calls.may_call(node.type) or node.effects:
+            return absent, None
+        described = self._described(node, kernel_calls.CONVERTER)
+        if isinstance(described, str):
+            return described, None
+        if not self._unsized.isdisjoint(node.reads):
+            return "no converter, and a size of its input depends on data", None
+        if (reason := kernel_calls.reason_against(described)) is not None:
+            return reason, None
+        return described, kernel_calls.CONVERTER
 
     def _is_constant(self, node: OpNode) -> bool:
         return node.type in CONSTANTS and not any(map(self._view.is_overwritten, node.writes))
@@ -192,7 +211,10 @@ class _Classifier:
         if any(entry.role(name) not in (Role.UNUSED, Role.INDEX) for name in names.values()):
             return "it reads an empty tensor, which nGraph does not support"
         used = {spec.id for spec in op.outputs_used()}
-        if any(self._tensor_ids[vid] in used for vid in node.writes if vid in self._empty):
+        # Of a kernel of Paddle, shape inference declares sizes of 0 that are not known.
+        if entry is not kernel_calls.CONVERTER and any(
+            self._tensor_ids[vid] in used for vid in node.writes if vid in self._empty
+        ):
             return "it computes an empty tensor, which nGraph does not support"
         return None
 
@@ -318,6 +340,8 @@ def _reason_inside(candidates: Candidates, node: OpNode) -> str | None:
         return "it has to stay in order with others"
     if node.device:
         return "it is placed on a device"
+    if candidates.is_kernel_call(node):
+        return "functions call kernels of Paddle outside of loops and branches only"
     if node.type.rstrip("_").endswith("_grad"):
         return "gradients inside loops and branches fall back"
     return None

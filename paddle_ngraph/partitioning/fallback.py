@@ -46,6 +46,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 from paddle_ngraph.utils.once import once
+from paddle_ngraph.warning_codes import WarningCode, warn
 
 Tensors = Sequence[Tensor]
 
@@ -58,7 +59,9 @@ _TRACE_RUN = _core.FlagOverride("enable_pir_in_executor_trace_run")
 _WITHOUT_INPLACE_PASS = _core.FlagOverride("pir_apply_inplace_pass")
 
 
-def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
+def run(
+    text: str, inputs: Tensors, states: Tensors, outputs: Tensors, known: Graph | None = None
+) -> None:
     """Runs a subgraph with Paddle's kernels. Called by the C++ engine.
 
     Args:
@@ -66,17 +69,20 @@ def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
         inputs: Tensors that are read, in the order of the graph.
         states: Tensors that are read and written.
         outputs: Tensors that receive the results.
+        known: The graph of the string, if the caller has it.
 
     Raises:
         NgraphError: No program can be built from the graph.
         Exception: Any error of Paddle's operators.
     """
+    if _core.is_openvino_lost():
+        _warn_of_fork()
     dtypes = tuple(map(_dtype, [*inputs, *states]))
     program = _acquire(text, dtypes)
     if program is None:
         with signals.own_errors():
             try:
-                graph = Graph.from_string(text)
+                graph = known or Graph.from_string(text)
                 require_kernels(graph)
                 if _name(text) not in _recorded_graphs:
                     check_operators(graph, dtypes)
@@ -85,6 +91,12 @@ def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
                 raise NgraphError(f"Paddle cannot run the interval either: {error}") from error
     program.run(inputs, states, outputs)
     _release(text, dtypes, program)
+
+
+@once
+def _warn_of_fork() -> None:
+    message = "paddle_ngraph: Paddle runs all subgraphs in this process, which was forked"
+    warn(WarningCode.FORKED, f"{message} while another thread built or ran a function")
 
 
 def check_operators(graph: Graph, dtypes: Sequence[str | None]) -> None:
@@ -108,9 +120,14 @@ def require_kernels(graph: Graph) -> None:
     not allocated.
     """
     for op in graph.all_ops():
-        name = op.type.removeprefix("pd_op.").removesuffix("_")
-        if op.has_bfloat16() and not op.blocks and name not in _bfloat16_kernels():
+        if lacks_kernel(op):
             raise NgraphError(f"Paddle has no kernel of its own for {op.type} in bfloat16")
+
+
+def lacks_kernel(op: Op) -> bool:
+    """Whether an operator in bfloat16 has no usable CPU kernel; see :func:`require_kernels`."""
+    name = op.type.removeprefix("pd_op.").removesuffix("_")
+    return op.has_bfloat16() and not op.blocks and name not in _bfloat16_kernels()
 
 
 @once
@@ -225,6 +242,8 @@ def makes_empty(text: str, given: Sequence[Tensor]) -> bool:
         try:
             graph = Graph.from_string(text)
             dtypes, shapes = list(map(_dtype, given)), [tuple(t.shape()) for t in given]
+            if _name(text) not in _recorded_graphs:
+                program_of(graph, dtypes)  # raises for attributes that shape inference cannot read
             found = _inferred(graph, dtypes, shapes)
             if any(0 in shape for shape in found):
                 return True

@@ -18,6 +18,7 @@ from paddle_ngraph.partitioning import (
     cost_model,
     dequantization,
     einsum_operands,
+    legacy_operators,
     packed_layers,
     rules,
 )
@@ -53,6 +54,7 @@ def apply(
     eager_weights: bool = False,
     threads: int = 0,
     tries: bool = True,
+    folds_constants: bool = False,
 ) -> Report:
     """Rewrites a PIR program in place, every block of it.
 
@@ -69,6 +71,8 @@ def apply(
         threads: The maximum number of threads for a subgraph; 0: as the flags specify.
         tries: Whether to try conversions now even if the function will be compiled in the
             background.
+        folds_constants: Whether operators that read no variable fall back: Paddle's predictors
+            compute them once.
 
     Returns:
         A report of converted subgraphs, and of fallbacks with their reasons.
@@ -78,7 +82,7 @@ def apply(
         programs.append(program)
     packed = canonicalize(program)
     settings = SubgraphSettings(
-        keep_weights, open_size, sorted(gradients), eager_weights, threads, tries
+        keep_weights, open_size, sorted(gradients), eager_weights, threads, tries, folds_constants
     )
     aliases = Aliases(next(iter(blocks_outermost_first(program))))
     blocks = [
@@ -115,7 +119,14 @@ def apply_by_name(block: Any, scope: Any) -> None:
     runs = _runs_by_name.get()
     has_state = runs is not None and changes_parameters(block)
     keep_weights = scope is not None and not may_write_variables(block)
-    report = apply(block, keep_weights, threads=_threads.get(), tries=runs is None)
+    is_predictor = runs is not None
+    report = apply(
+        block,
+        keep_weights,
+        threads=_threads.get(),
+        tries=not is_predictor,
+        folds_constants=is_predictor,
+    )
     if runs is not None:
         parameters = [
             op.attrs()["parameter_name"] for op in block.ops if op.name() == "builtin.parameter"
@@ -185,11 +196,15 @@ def rewritten_programs() -> AbstractContextManager[list[Any]]:
     return _collected(_rewritten)
 
 
-def dry_run(program: Any, open_size: int | None = SETTINGS.typical_dimension_size) -> Report:
+def dry_run(
+    program: Any,
+    open_size: int | None = SETTINGS.typical_dimension_size,
+    folds_constants: bool = False,
+) -> Report:
     """Returns the report of :func:`apply` without changing the program."""
     copy = program.clone()
     packed = canonicalize(copy)
-    settings = SubgraphSettings(False, open_size)
+    settings = SubgraphSettings(False, open_size, folds_constants=folds_constants)
     reports, pending = [], [copy.global_block()]
     aliases = Aliases(copy.global_block())
     while pending:
@@ -231,6 +246,7 @@ class _BlockPartition(NamedTuple):
                 device=interval.device,
                 indices=[node.index for node in interval.nodes],
                 graph=subgraph.graph,
+                kernel_calls=[n.type for n in interval.nodes if capable.is_kernel_call(n)],
             )
             for subgraph, interval in ((subgraph, subgraph.interval) for subgraph in self.subgraphs)
         ]
@@ -238,7 +254,11 @@ class _BlockPartition(NamedTuple):
         return BlockReport(
             intervals=intervals,
             native=[
-                NativeOp(node.index, node.type, capable.reasons.get(node, "no converter"))
+                NativeOp(
+                    node.index,
+                    legacy_operators.shown_type(node.op),
+                    capable.reasons.get(node, "no converter"),
+                )
                 for node in nodes
                 if node.is_compute and not capable.can_convert(node) and not is_packed(node.type)
             ],
@@ -246,6 +266,11 @@ class _BlockPartition(NamedTuple):
             engines=sum(node.is_engine for node in nodes),
             drawing=sum(i.draws for i in intervals) + sum(node.draws for node in nodes),
         )
+
+
+# Paddle's constant folding in a predictor would compute the engine operator, and fail on its many
+# results.
+_CONSTANT = "it computes a constant, which Paddle computes once for a predictor"
 
 
 def _partition_block(
@@ -266,7 +291,9 @@ def _partition_block(
         for subgraph in subgraphs:
             signals.safe_point()
             reason = cost_model.reason_against(subgraph.graph, settings.open_size)
-            if reason is not None:
+            if settings.folds_constants and not (subgraph.inputs or subgraph.states):
+                rejected.update(dict.fromkeys(subgraph.interval.nodes, _CONSTANT))
+            elif reason is not None:
                 has_small_interval = True
                 rejected.update(dict.fromkeys(subgraph.interval.nodes, reason))
             else:

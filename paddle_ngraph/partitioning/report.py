@@ -32,6 +32,8 @@ class IntervalReport:
         device: The chosen device; empty if none was chosen.
         indices: The indices of all its operators.
         graph: The graph of the subgraph.
+        kernel_calls: The types of those operators whose kernels of Paddle the function calls: their
+            time is native.
     """
 
     first: int
@@ -41,6 +43,7 @@ class IntervalReport:
     device: str = ""
     indices: Sequence[int] = ()
     graph: Graph | None = field(default=None, repr=False, compare=False)
+    kernel_calls: Sequence[str] = ()
 
     @property
     def last_runs(self) -> LastRuns:
@@ -124,13 +127,13 @@ class Report:
 
     @property
     def ops_converted(self) -> int:
-        """Number of operators in subgraphs, without those that compute nothing."""
-        return sum(len(interval.types) for interval in self.intervals)
+        """Number of operators that nGraph computes, without those that compute nothing."""
+        return sum(len(i.types) - len(i.kernel_calls) for i in self.intervals)
 
     @property
     def ops_native(self) -> int:
-        """Number of operators that fall back, without those that compute nothing."""
-        return len(self.native)
+        """Number of operators that Paddle's kernels compute, inside subgraphs or outside."""
+        return len(self.native) + sum(len(i.kernel_calls) for i in self.intervals)
 
     @property
     def share(self) -> float:
@@ -149,7 +152,13 @@ class Report:
                 {
                     "program": block.program,
                     "intervals": [
-                        {"first": i.first, "last": i.last, "types": i.types, "device": i.device}
+                        {
+                            "first": i.first,
+                            "last": i.last,
+                            "types": i.types,
+                            "device": i.device,
+                            "kernel_calls": list(i.kernel_calls),
+                        }
                         for i in block.intervals
                     ],
                     "native": [
@@ -203,6 +212,9 @@ def _block_lines(index: int, block: BlockReport, runs: Iterator[LastRuns]) -> li
             f"{' on ' + interval.device if interval.device else ''}: "
             f"{_count(len(interval.types), 'op')}: {summary(interval.types)}"
         )
+        if interval.kernel_calls:
+            calls = summary(interval.kernel_calls)
+            lines.append(f"    native, by Paddle's kernels in the function: {calls}")
         last = next(runs)
         if (compiling := last.while_compiling) is not None:
             runs_by_paddle = _count(compiling, "run")

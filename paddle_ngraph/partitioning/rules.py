@@ -27,7 +27,9 @@ def illegal_operators(
             background.
     """
     interval = subgraph.interval
-    if crossing := list(_arrays_crossing_boundary(capable, subgraph)):
+    if all(map(capable.is_kernel_call, interval.nodes)):
+        yield from ((n, "no converter, and only such operators around it") for n in interval.nodes)
+    elif crossing := list(_arrays_crossing_boundary(capable, subgraph)):
         yield from ((node, "its TensorArray is used outside of its interval") for node in crossing)
     elif len(subgraph.outputs) > _MAX_OUTPUTS:
         producers = {

@@ -30,6 +30,7 @@ class SubgraphSettings(NamedTuple):
     eager_weights: bool = False
     threads: int = 0
     tries: bool = True
+    folds_constants: bool = False
 
 
 @dataclass

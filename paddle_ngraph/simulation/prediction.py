@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.simulation.collectives import SimulatedLink
@@ -116,6 +116,25 @@ def _predicted(profile: Profile, scenario: Scenario, ranks: int) -> Predicted:
 
 
 # -- as text -------------------------------------------------------------------------------------
+
+
+def as_dict(profile: Profile, known: Sequence[Checked], rows: Sequence[Predicted]) -> Any:
+    """Returns measured steps and predictions as values for JSON."""
+    return {
+        "profile": profile.name,
+        "processor": profile.processor,
+        "cores": profile.cores,
+        "samples": profile.samples,
+        "measured": [row._asdict() for row in known],
+        "predicted": [
+            {
+                **row._asdict(),
+                "ms": {str(strategy): ms for strategy, ms in row.ms.items()},
+                "checkpointing": row.checkpointing._asdict(),
+            }
+            for row in rows
+        ],
+    }
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -29,7 +29,7 @@ def generate_native(
 
     The project builds with cmake against OpenVINO and oneDNN; its README.md explains how. Results
     equal those of the program here, starting from the current values of the program's variables.
-    See docs/native_code.md.
+    See docs/guides/native_code.md.
 
     Args:
         program: A static program, PIR or ProgramDesc, for inference or training; not modified. All

@@ -55,7 +55,7 @@ class DistributionOptions:
 
 
 class Distributed(NamedTuple):
-    """The result of :func:`transpile`.
+    """The result of :func:`paddle_ngraph.distribute`.
 
     Attributes:
         program: The program of a rank: a step with its communication and its update.

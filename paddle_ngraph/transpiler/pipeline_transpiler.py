@@ -126,7 +126,7 @@ class StagePrograms:
 
 
 class Pipeline(NamedTuple):
-    """The result of :func:`transpile`.
+    """The result of :func:`paddle_ngraph.pipeline`.
 
     Attributes:
         stages: The stages, in the order of data flow.

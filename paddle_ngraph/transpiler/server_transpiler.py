@@ -78,7 +78,7 @@ class Table:
 
 
 class ServerForm(NamedTuple):
-    """The result of :func:`transpile`.
+    """The result of :func:`paddle_ngraph.distribute_to_server`.
 
     Attributes:
         trainer: Is fed parameters, computes gradients.

@@ -77,7 +77,7 @@ class LRUCache(Generic[K, T]):
 
 @dataclass(frozen=True)
 class CacheDeclaration:
-    """A row of docs/caches.md: the cache of the process, or one cache for each of some objects.
+    """A row of docs/reference/caches.md: the cache of the process, or one for each of some objects.
 
     Attributes:
         module: The module of the declaration.

@@ -94,12 +94,18 @@ def random_difference() -> Difference:
     )
 
 
-def locate(run: SubgraphRun, wrong: Difference) -> Located:
-    """Finds the operator by which a result becomes wrong."""
+def locate(run: SubgraphRun, wrong: Difference, outdated: Sequence[int] = ()) -> Located:
+    """Finds the operator by which a result becomes wrong.
+
+    Args:
+        run: The run.
+        wrong: The result.
+        outdated: The ids of weights of which the compiled function has former contents.
+    """
     op = _producer(run.graph, wrong.tensor)
     with signals.own_errors():
         try:
-            return _Search(run, wrong).locate()
+            return _Search(run, wrong, outdated).locate()
         except Exception as error:  # a kernel that cannot run alone, for example
             return Located(op, f"{_named(op)}, not narrowed: {summarized(str(error))}")
 
@@ -120,9 +126,10 @@ def _named(op: Op | None) -> str:
 
 
 class _Search:
-    def __init__(self, run: SubgraphRun, wrong: Difference) -> None:
+    def __init__(self, run: SubgraphRun, wrong: Difference, outdated: Sequence[int]) -> None:
         self._run = run
         self._wrong = wrong
+        self._outdated_weights = set(outdated)
         graph = run.graph
         ops = [op for op in graph.ops if op.type not in CONSTANTS]
         needed = _ancestors(graph, wrong.tensor) if wrong.tensor >= 0 else set(map(id, ops))
@@ -151,16 +158,24 @@ class _Search:
         return Located(op, text, narrow)
 
     def _outdated(self) -> Located:
-        graph = self._run.graph
+        graph, outdated = self._run.graph, self._outdated_weights
+        weights = {graph.inputs[index].id for index in graph.weights}
+        readers = [op for op in graph.ops if (outdated or weights) & {s.id for s in read_by(op)}]
+        if outdated and readers:
+            others = "".join(f", {_named(op)}" for op in readers[1:])
+            return Located(
+                readers[0],
+                f"{_named(readers[0])}{others}; a function that is built anew is right: the "
+                "compiled function is outdated, with former contents of a weight that is read here",
+            )
         op = _producer(graph, self._wrong.tensor)
         text = (
             f"{_named(op)}; a function that is built anew is right: the compiled function is "
             "outdated, or its memory was changed"
         )
-        weights = {graph.inputs[index].id for index in graph.weights}
-        readers = [each.type for each in graph.ops if weights & {s.id for s in read_by(each)}]
         if readers:
-            text += f"; weights are constants for {', '.join(dict.fromkeys(readers))}"
+            types = dict.fromkeys(op.type for op in readers)
+            text += f"; weights are constants for {', '.join(types)}"
         return Located(op, text)
 
     def _locate_in_whole(self) -> Located:

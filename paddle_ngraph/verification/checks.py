@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,13 @@ from paddle_ngraph.verification.bisection import (
     random_difference,
     reason_of,
 )
-from paddle_ngraph.verification.comparison import Difference, SubgraphRun, compare
+from paddle_ngraph.verification.comparison import (
+    Difference,
+    Judge,
+    SubgraphRun,
+    Tolerance,
+    compare,
+)
 from paddle_ngraph.verification.reproducer import Reproducer
 from paddle_ngraph.warning_codes import WarningCode, warn
 
@@ -33,19 +39,19 @@ MAX_MISMATCHES = 4
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A subgraph whose results by the engine are wrong.
+    """A subgraph, or a kernel outside of subgraphs, whose results by the engine are wrong.
 
     Attributes:
         differences: The wrong results; the first one is that of the first operator.
         located: The operator by which a result becomes wrong.
-        run: The data of the run.
+        run: The data of the run of a subgraph; ``None`` for a kernel outside.
         results: Its results by the engine.
     """
 
     differences: list[Difference]
     located: Located
-    run: SubgraphRun
-    results: list[Tensor] = field(repr=False)
+    run: SubgraphRun | None = None
+    results: list[Tensor] = field(default_factory=list, repr=False)
 
     @property
     def operator(self) -> str:
@@ -54,7 +60,13 @@ class Mismatch:
 
     @property
     def reproducer(self) -> Reproducer:
-        """The run as others can run it again."""
+        """The run as others can run it again.
+
+        Raises:
+            NgraphError: It is no run of a subgraph.
+        """
+        if self.run is None:
+            raise NgraphError(f"only subgraphs have reproducers, not {self.operator}")
         return reproducer.recorded(self.run, self.results)
 
     def save(self, path: str | os.PathLike[str], shapes_only: bool = False) -> str:
@@ -68,7 +80,8 @@ class Mismatch:
             The sentence that tells what the file holds.
 
         Raises:
-            NgraphError: The file would be too large, or cannot be written.
+            NgraphError: The file would be too large, or cannot be written; or this is no run of a
+                subgraph.
         """
         arrays = reproducer.contents(self.reproducer, shapes_only)
         reproducer.save(path, arrays)
@@ -76,9 +89,9 @@ class Mismatch:
 
     def __str__(self) -> str:
         first = self.differences[0]
+        size = "" if self.run is None else f" of its subgraph ({len(self.run.graph.ops)} operators)"
         return printable(
-            f"the engine is wrong at {self.located.text}; {first.name} of its subgraph "
-            f"({len(self.run.graph.ops)} operators): {first.text}"
+            f"the engine is wrong at {self.located.text}; {first.name}{size}: {first.text}"
         )
 
 
@@ -112,27 +125,45 @@ class Log:
 
 
 @dataclass
-class _Subject:
-    """A graph whose runs are checked.
+class Subject:
+    """A graph whose runs are checked, or a kernel outside of subgraphs.
 
     Attributes:
-        graph: The graph.
-        tolerances: See :func:`compare`.
+        graph: The graph, by which Paddle computes the results; ``None``: by a call.
+        text: The graph string.
+        tolerances: See :class:`Judge`.
         is_wrong: Whether a run of it was wrong: then it is not searched again.
     """
 
-    graph: Graph
-    tolerances: dict[int, float] = field(default_factory=dict)
+    graph: Graph | None = None
+    text: str = ""
+    tolerances: dict[int, Tolerance] = field(default_factory=dict)
     is_wrong: bool = False
+    _idle: list[Judge] = field(default_factory=list)
+
+    def differences(self, run: SubgraphRun, found: list[Tensor]) -> tuple[list[Difference], Any]:
+        """The wrong results of a run, and the random generator after Paddle's run.
+
+        Raises:
+            NgraphError: Paddle cannot run the graph.
+        """
+        native, stream = run.natively()
+        try:
+            judge = self._idle.pop()
+        except IndexError:  # no run has ended, or all judges are in use by other threads
+            judge = Judge(run.graph, self.tolerances)
+        found_differences = compare(run, found, native, judge)
+        self._idle.append(judge)
+        return found_differences, stream
 
 
 log = Log()
 _lock = new_lock()
-_subjects: LRUCache[str, _Subject] = process_cache(
+subjects: LRUCache[str, Subject] = process_cache(
     __name__,
     "verified_graphs",
     "graphs of verified runs, with the rounding of their results",
-    key="graph string",
+    key="graph string, or the name of a kernel with shapes and attributes",
     bound=256,
 )
 
@@ -152,16 +183,36 @@ def collected() -> Iterator[Log]:
         before, log = log, Log()
         found = log
     try:
-        _subjects.clear()
+        subjects.clear()
         yield found
     finally:
         with _lock:
             log = before
-        _subjects.clear()
+        subjects.clear()
+
+
+def skip(reason: str) -> None:
+    """Records that a run could not be compared. Called by the C++ engine, too."""
+    with _lock:
+        log.unchecked[reason] = log.unchecked.get(reason, 0) + 1
+
+
+def check(compared: Callable[[], None]) -> None:
+    """Calls a function that compares a run, and records the reason if it cannot."""
+    with signals.own_errors():
+        try:
+            compared()
+        except Exception as error:  # the user's run has succeeded, and goes on
+            skip(reason_of(error))
 
 
 def check_run(
-    text: str, given: list[Tensor], found: list[Tensor], random: Any, other_changes: int
+    text: str,
+    given: list[Tensor],
+    found: list[Tensor],
+    random: Any,
+    other_changes: int,
+    weights: list[str],
 ) -> None:
     """Compares a run of a function with Paddle's kernels. Called by the C++ engine.
 
@@ -171,26 +222,63 @@ def check_run(
         found: Copies of outputs and new states.
         random: The random generator before the run.
         other_changes: Changes of the generator by other threads before the run, or -1.
+        weights: Digests of the weights that the function may have as constants.
     """
-    with signals.own_errors():
-        try:
-            subject = _subjects.get_or_create(text, lambda: _Subject(Graph.from_string(text)))
-            _check(subject, SubgraphRun(subject.graph, given, random, text), found, other_changes)
-        except Exception as error:  # the user's run has succeeded, and goes on
-            reason = reason_of(error)
-            with _lock:
-                log.unchecked[reason] = log.unchecked.get(reason, 0) + 1
+
+    def compared() -> None:
+        subject = subjects.get_or_create(text, lambda: Subject(Graph.from_string(text), text))
+        assert subject.graph is not None
+        run = SubgraphRun(subject.graph, given, random, text)
+        differences = differences_of(subject, run, found, other_changes)
+
+        def mismatch() -> Mismatch:
+            first, *others = in_order(run.graph, differences)
+            located = locate(run, first, _outdated_weights(run, weights))
+            return Mismatch([first, *others], located, run, found)
+
+        record(subject, differences, mismatch)
+
+    check(compared)
 
 
-def _check(subject: _Subject, run: SubgraphRun, found: list[Tensor], other_changes: int) -> None:
+def differences_of(
+    subject: Subject, run: SubgraphRun, found: list[Tensor], other_changes: int
+) -> list[Difference]:
+    """The wrong results of a run, among them the state of the random generator.
+
+    Raises:
+        NgraphError: Another thread has sampled meanwhile; or Paddle cannot run the graph.
+    """
     after = _core.RandomState()
-    native, stream = run.natively()
-    differences = compare(run, found, native, subject.tolerances)
+    differences, stream = subject.differences(run, found)
     if run.is_stochastic and after != stream:
         differences.append(random_difference())
     changes = _core.generator_changes_of_other_threads()
     if differences and run.is_stochastic and (other_changes < 0 or changes != other_changes):
         raise NgraphError("another thread has sampled from the same random generator")
+    return differences
+
+
+def _outdated_weights(run: SubgraphRun, digests: Sequence[str]) -> list[int]:
+    """The ids of the weights whose contents are others than those with these digests."""
+    indices = zip(run.graph.weights, digests)
+    return [
+        run.graph.inputs[index].id
+        for index, digest in indices
+        if _core.digest_of(run.given[index]) != digest
+    ]
+
+
+def record(
+    subject: Subject, differences: Sequence[Difference], mismatch: Callable[[], Mismatch]
+) -> None:
+    """Records a comparison, and warns of the first wrong one.
+
+    Args:
+        subject: The graph or kernel.
+        differences: The wrong results.
+        mismatch: Finds the operator of these.
+    """
     with _lock:
         log.checked += 1
         log.wrong += bool(differences)
@@ -199,9 +287,8 @@ def _check(subject: _Subject, run: SubgraphRun, found: list[Tensor], other_chang
         is_retained = len(log.mismatches) < MAX_MISMATCHES
     if not is_new:
         return
-    differences = in_order(run.graph, differences)
-    mismatch = Mismatch(differences, locate(run, differences[0]), run, found)
+    found = mismatch()
     with _lock:
         if is_retained:
-            log.mismatches.append(mismatch)
-    warn(WarningCode.WRONG_RESULT, str(mismatch))
+            log.mismatches.append(found)
+    warn(WarningCode.WRONG_RESULT, str(found))

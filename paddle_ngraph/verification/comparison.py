@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,12 +14,15 @@ import paddle
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph, TensorSpec
-from paddle_ngraph.paddle_private.names import DenseTensor, copy_of
+from paddle_ngraph.paddle_private.names import DenseTensor, copy_of, dtype_of
 from paddle_ngraph.paddle_private.protocols import Tensor
 from paddle_ngraph.partitioning import fallback
+from paddle_ngraph.partitioning.analysis.block_view import dtype_name
+from paddle_ngraph.utils import signals
 from paddle_ngraph.verification.evaluation import (
     Evaluation,
     Noise,
+    ReferenceProgram,
     Values,
     array_of,
     draws,
@@ -29,12 +32,16 @@ from paddle_ngraph.verification.evaluation import (
     workspaces,
 )
 from paddle_ngraph.verification.judgement import (
+    FLOAT32,
     SAMPLES,
+    SPREAD,
     Rounding,
     Spread,
     differences,
     is_as_exact,
     is_nearer,
+    median_error,
+    usual_error,
 )
 
 
@@ -136,7 +143,7 @@ class SubgraphRun:
         states = [copy_of(tensor, paddle.CPUPlace()) for tensor in self.given[count:]]
         outputs = [DenseTensor() for _ in self.graph.outputs]
         with self.replaying():
-            fallback.run(self.text, self.given[:count], states, outputs)
+            fallback.run(self.text, self.given[:count], states, outputs, self.graph)
             return [*outputs, *states], _core.RandomState()
 
     def _in_float64(self) -> tuple[list[Tensor], Any]:
@@ -153,23 +160,59 @@ class SubgraphRun:
             return results, _core.RandomState()
 
 
-class Reference:
-    """The float64 results of a run, computed when they are needed."""
+@dataclass
+class Tolerance:
+    """Differences of a result that were judged right in float64: later ones need no judgement.
 
-    def __init__(self, run: SubgraphRun) -> None:
-        self._run = run
-        self._evaluation: Evaluation | None = None
-        self._exact: Values = {}
+    Attributes:
+        relative: The largest one, relative to an element, up to a hundredth.
+        absolute: Larger ones, of each element, or Paddle's own error at half of the elements;
+            ``None``: none.
+    """
+
+    relative: float = 0.0
+    absolute: np.ndarray | None = None
+
+    def covers(self, gaps: np.ndarray) -> np.ndarray:
+        """Which differences, of all elements, are at most twice as large as before."""
+        if self.absolute is None or self.absolute.shape != gaps.shape:
+            return np.zeros(gaps.shape, bool)
+        return np.asarray(gaps <= 2 * self.absolute)
+
+    def add(self, relative: float, gaps: np.ndarray) -> None:
+        """Adds a difference that was judged right, with the size of that of each element."""
+        if relative <= MAX_TOLERANCE:
+            self.relative = max(relative, self.relative)
+        elif self.absolute is None or self.absolute.shape != gaps.shape:
+            self.absolute = gaps
+        else:
+            self.absolute = np.fmax(self.absolute, gaps)
+
+
+class Reference:
+    """The float64 results of a computation, computed when they are needed.
+
+    Args:
+        evaluate: Computes the results by tensor id, with noise or without.
+        rounding: The rounding of the arithmetic.
+    """
+
+    def __init__(
+        self,
+        evaluate: Callable[[Noise | None], Mapping[int, np.ndarray]],
+        rounding: Rounding,
+    ) -> None:
+        self._evaluate = evaluate
+        self.rounding = rounding
+        self._exact: Mapping[int, np.ndarray] = {}
         self._spreads: dict[int, Spread] = {}
         self._samples = 0
 
     def exact(self, tensor: int) -> np.ndarray:
         """The float64 result."""
-        if self._evaluation is None:
-            self._evaluation = Evaluation(self._run.graph, widens=True)
-            with self._run.replaying():
-                self._exact = self._evaluation.run(self._run.given)
-        return array_of(self._exact[tensor])
+        if not self._exact:
+            self._exact = self._evaluate(None)
+        return self._exact[tensor]
 
     def unexplained(self, tensor: int, engine: np.ndarray, wrong: np.ndarray) -> np.ndarray:
         """Where rounding errors do not explain a result of the engine.
@@ -180,92 +223,181 @@ class Reference:
             wrong: Where an explanation is needed. Samples are added until there is one.
         """
         if not self._spreads:
-            self._spreads = {spec.id: Spread(self.exact(spec.id)) for spec in self._run.results}
-        rounding = self._run.rounding
+            self._spreads = {number: Spread(exact) for number, exact in self._exact.items()}
         while True:
-            wrong = wrong & ~self._spreads[tensor].explains(engine, rounding)
+            wrong = wrong & ~self._spreads[tensor].explains(engine, self.rounding)
             if self._samples == SAMPLES or not wrong.any():
                 return wrong
-            self._sample(Noise(rounding.noise, self._samples))
+            found = self._evaluate(Noise(self.rounding.noise, self._samples))
+            for number, spread in self._spreads.items():
+                spread.add(found[number])
             self._samples += 1
 
-    def _sample(self, noise: Noise) -> None:
-        assert self._evaluation is not None
-        with self._run.replaying():
-            values = self._evaluation.run(self._run.given, self._evaluation.streams, noise)
-        for tensor, spread in self._spreads.items():
-            spread.add(array_of(values[tensor]))
+
+# The first samples of noise, which are less thorough and much faster: each is one program.
+QUICK_SAMPLES = 12
+
+
+class Judge:
+    """The judge of the runs of a graph, with the programs and the rounding of earlier runs.
+
+    One thread at a time uses it.
+
+    Args:
+        graph: The graph.
+        tolerances: The differences in earlier runs by tensor id, which are updated: with them, most
+            runs are judged without float64.
+    """
+
+    def __init__(self, graph: Graph, tolerances: dict[int, Tolerance] | None = None) -> None:
+        self.tolerances = tolerances
+        self._graph = graph
+        self._evaluation: Evaluation | None = None
+        # Without noise, and with it; ``None``: there is none.
+        self._programs: dict[bool, ReferenceProgram | None] = {}
+
+    def reference(self, run: SubgraphRun) -> Reference:
+        """The float64 results of a run."""
+        has_streams = False
+
+        def evaluate(noise: Noise | None) -> Mapping[int, np.ndarray]:
+            nonlocal has_streams
+            if noise is None or noise.number < QUICK_SAMPLES:
+                values = self._by_program(run, noise)
+                if values is not None:
+                    return _arrays(run, values)
+            if noise is not None and not has_streams:
+                self._by_operators(run, None)
+            has_streams = True
+            return _arrays(run, self._by_operators(run, noise))
+
+        return Reference(evaluate, run.rounding)
+
+    def _by_program(self, run: SubgraphRun, noise: Noise | None) -> Values | None:
+        """The results by one program; ``None`` if there is none."""
+        is_noisy = noise is not None
+        if is_noisy and run.rounding is not FLOAT32:
+            return None
+        with signals.own_errors():
+            try:
+                if is_noisy not in self._programs:
+                    self._programs[is_noisy] = ReferenceProgram(self._graph, is_noisy)
+                program = self._programs[is_noisy]
+                if program is not None:
+                    with run.replaying():
+                        return program.run(run.given, noise)
+            except Exception:  # a kernel that is registered for float64, but rejects it
+                self._programs[is_noisy] = None
+        return None
+
+    def _by_operators(self, run: SubgraphRun, noise: Noise | None) -> Values:
+        if self._evaluation is None:
+            self._evaluation = Evaluation(self._graph, widens=True)
+        with run.replaying():
+            streams = None if noise is None else self._evaluation.streams
+            return self._evaluation.run(run.given, streams, noise)
+
+
+def _arrays(run: SubgraphRun, values: Values) -> dict[int, np.ndarray]:
+    return {spec.id: array_of(values[spec.id]) for spec in run.results}
 
 
 def compare(
     run: SubgraphRun,
     engine: Sequence[Tensor],
     native: Sequence[Tensor],
-    tolerances: dict[int, float] | None = None,
+    own_judge: Judge | None = None,
 ) -> list[Difference]:
     """The results of the engine that are wrong.
 
     Args:
         run: The run.
         engine, native: Its results by the engine and by Paddle.
-        tolerances: The rounding of earlier runs by index of the result, which is updated: with it,
-            most runs are judged without float64.
+        own_judge: The judge of earlier runs of its graph; by default a new one, of this run only.
     """
-    reference = Reference(run)
+    chosen = own_judge or Judge(run.graph)
+    reference, tolerances = chosen.reference(run), chosen.tolerances
     found, skipped = [], workspaces(run.graph)
     for index, (spec, ours, theirs) in enumerate(zip(run.results, engine, native)):
         if spec.id in skipped:
             continue
-        judged = _judge(run, reference, spec.id, array_pair(ours, theirs), index, tolerances)
+        judged = judge(reference, spec.id, ours, theirs, tolerances)
         if judged is not None:
             found.append(Difference(run.name(index), spec.id, *judged))
     return found
 
 
-def array_pair(ours: Tensor, theirs: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Two tensors as arrays."""
-    return array_of(ours), array_of(theirs)
-
-
-def _judge(
-    run: SubgraphRun,
+def judge(
     reference: Reference,
     tensor: int,
-    pair: tuple[np.ndarray, np.ndarray],
-    index: int,
-    tolerances: dict[int, float] | None,
+    ours: Tensor,
+    theirs: Tensor,
+    tolerances: dict[int, Tolerance] | None = None,
 ) -> tuple[str, float] | None:
-    engine, native = pair
-    if engine.shape != native.shape or engine.dtype != native.dtype:
-        return f"{engine.dtype} {engine.shape} instead of {native.dtype} {native.shape}", np.nan
-    where = differences(native, engine, run.rounding)
+    """The sentence about a wrong result, and its largest error; ``None`` if it is right.
+
+    Args:
+        reference: The float64 results.
+        tensor: The id of the result.
+        ours, theirs: The result by the engine and by Paddle.
+        tolerances: See :class:`Judge`; updated.
+    """
+    kinds = [f"{dtype_name(dtype_of(each))} {list(each.shape())}" for each in (ours, theirs)]
+    if kinds[0] != kinds[1]:
+        return f"{kinds[0]} instead of {kinds[1]}", float("nan")
+    engine, native = array_of(ours), array_of(theirs)
+    where = differences(native, engine, reference.rounding)
     if not where.any():
         return None
-    relative = _relative_difference(native, engine)
-    if tolerances is not None and relative <= 2 * tolerances.get(index, 0.0):
+    known = Tolerance() if tolerances is None else tolerances.setdefault(tensor, Tolerance())
+    gaps = _gaps(native, engine)
+    where &= ~known.covers(gaps)
+    relative = _relative_difference(native, gaps, where)
+    if not where.any() or relative <= 2 * known.relative:
         return None
     exact = reference.exact(tensor)
-    wrong = where & ~is_nearer(exact, engine, native) & ~is_as_exact(exact, engine, native)
+    wrong = where.copy()
+    wrong[where] = ~_is_right(exact, engine, native, where)
     if wrong.any():
         wrong = reference.unexplained(tensor, engine, wrong)
     if wrong.any():
         return _sentence(engine, native, exact, wrong)
-    if tolerances is not None and relative <= MAX_TOLERANCE:
-        tolerances[index] = max(relative, tolerances.get(index, 0.0))
+    judged = np.where(where & np.isfinite(gaps), gaps, 0.0)
+    known.add(relative, np.fmax(judged, median_error(exact, native) * SPREAD / 2))
     return None
+
+
+def _is_right(
+    exact: np.ndarray, engine: np.ndarray, native: np.ndarray, where: np.ndarray
+) -> np.ndarray:
+    """Which of the chosen elements of the engine are right without a look at noise."""
+    chosen = exact[where], engine[where], native[where]
+    right = is_nearer(*chosen)
+    if right.all() or exact.dtype.kind != "f":
+        return right
+    return right | is_as_exact(*chosen, usual_error(exact, native))
 
 
 # The largest difference, relative to an element, that later runs may have without float64.
 MAX_TOLERANCE = 1e-2
 
 
-def _relative_difference(native: np.ndarray, engine: np.ndarray) -> float:
+def _gaps(native: np.ndarray, engine: np.ndarray) -> np.ndarray:
+    """The absolute differences of floats; infinity where there is none, and for other dtypes."""
+    if native.dtype.kind != "f":
+        return np.full(native.shape, np.inf, np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.nan_to_num(np.abs(engine - native), nan=np.inf, posinf=np.inf)
+
+
+def _relative_difference(native: np.ndarray, gaps: np.ndarray, where: np.ndarray) -> float:
     """The largest relative difference; small elements count as a thousandth of the largest."""
-    if native.dtype.kind != "f" or not native.size:
-        return np.inf
-    with np.errstate(invalid="ignore"):
-        scale = np.maximum(np.abs(native), 1e-3 * np.abs(native).max())
-        found = np.abs(engine - native) / np.where(scale > 0, scale, 1)
+    if not where.any():
+        return 0.0
+    size = np.abs(native[where].astype("float64"))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scale = np.maximum(size, 1e-3 * float(np.abs(native).max()))
+        found = gaps[where] / np.where(scale > 0, scale, 1)
     return float(found.max()) if np.isfinite(found).all() else np.inf
 
 

@@ -6,6 +6,7 @@ them. Loops and branches are evaluated here, so that noise reaches the operators
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,8 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.conversion.tensor_arrays import APPEND
-from paddle_ngraph.ir.graph import BFLOAT16, FallbackForm, Graph, Op, TensorSpec
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir.graph import BFLOAT16, FallbackForm, Graph, Op, TensorSpec, function_type
 from paddle_ngraph.paddle_private.names import (
     DenseTensor,
     copy_of,
@@ -35,7 +37,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     WHILE,
     dtype_name,
 )
-from paddle_ngraph.partitioning.fallback import FallbackProgram
+from paddle_ngraph.partitioning.fallback import FallbackProgram, lacks_kernel
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 from paddle_ngraph.utils.once import once
@@ -48,6 +50,7 @@ Values = dict[int, Any]
 Streams = Mapping[int, _core.RandomState]
 
 _FLOATS = frozenset({"float32", "bfloat16", "float16"})
+_NARROW = _FLOATS - {"float32"}
 
 # Types of operators, without the suffixes ``_`` and ``_grad``, whose results contain elements of
 # their operands, unchanged or with another sign: they round nothing, and get no noise, so that ties
@@ -110,7 +113,7 @@ def workspaces(graph: Graph) -> set[int]:
 def rounds(op: Op) -> bool:
     """Whether results of an operator are rounded, unlike moved or selected elements."""
     entry = find_converter(op.type)
-    base = op.type.removesuffix("_").removesuffix("_grad")
+    base = function_type(op.type)
     moves = entry is not None and entry.moves
     # Maximum pooling; its gradient compares elements with the maximum.
     selects = base in _EXACT or op.attr("pooling_type") == "max"
@@ -168,22 +171,114 @@ class _Step:
     is_widened: bool
 
 
+class ReferenceProgram:
+    """A graph as one program, for its results only: faster than :class:`Evaluation`.
+
+    Args:
+        graph: The graph.
+        is_noisy: Whether the program is in float32, and multiplies the results of operators that
+            round by a number near 1; otherwise it is in float64.
+
+    Raises:
+        NgraphError: An operator has no kernel for float64, or operators in a body.
+    """
+
+    def __init__(self, graph: Graph, is_noisy: bool = False) -> None:
+        for op in graph.ops:
+            has_kernel = is_noisy or has_float64_kernel(op)
+            if op.blocks or _is_on_array(op) or _unwritten(op) or not has_kernel:
+                raise NgraphError(f"{op.type} has no such program")
+        self._states = len(graph.states)
+        ops = graph.ops if is_noisy else [in_float64(op) for op in graph.ops]
+        declared = _declared(ops)
+        sides = (graph.inputs, graph.states, graph.outputs, graph.state_outputs)
+        inputs, states, outputs, news = (
+            [declared.get(spec.id, spec) for spec in side] for side in sides
+        )
+        self._results = [spec.id for spec in (*outputs, *news)]
+        self._dtypes = [spec.dtype for spec in (*inputs, *states)]
+        self._factors: list[TensorSpec] = []
+        if is_noisy:
+            ops, self._factors, outputs = _with_noise(ops, outputs)
+        inputs = [*self._factors, *inputs]
+        wide = replace(
+            graph, ops=ops, inputs=inputs, states=states, outputs=outputs, state_outputs=news
+        )
+        self._program = FallbackProgram(wide, [spec.dtype for spec in (*inputs, *states)])
+
+    def run(self, given: Sequence[Tensor], noise: Noise | None = None) -> Values:
+        """The results of the graph, by tensor id; see :meth:`Evaluation.run`."""
+        wide = [
+            tensor_of(array_of(tensor), dtype)
+            if dtype != dtype_name(dtype_of(tensor))
+            else (
+                tensor if index < len(given) - self._states else copy_of(tensor, paddle.CPUPlace())
+            )
+            for index, (tensor, dtype) in enumerate(zip(given, self._dtypes))
+        ]
+        count = len(wide) - self._states
+        outputs = [DenseTensor() for _ in range(len(self._results) - self._states)]
+        one = np.array(1.0)
+        factors = [
+            tensor_of(one if noise is None else noise.added(one), "float32") for _ in self._factors
+        ]
+        self._program.run([*factors, *wide[:count]], wide[count:], outputs)
+        return dict(zip(self._results, [*outputs, *wide[count:]]))
+
+
+def _with_noise(
+    ops: Sequence[Op], outputs: Sequence[TensorSpec]
+) -> tuple[list[Op], list[TensorSpec], list[TensorSpec]]:
+    """Operators with noise; also the factors that they read, and the new tensors of ``outputs``."""
+    number = itertools.count(1 + max((spec.id for op in ops for spec in specs_of(op)), default=0))
+    noisy: list[Op] = []
+    factors: list[TensorSpec] = []
+    renamed: dict[int, TensorSpec] = {}
+    read = {spec.id for op in ops for spec in read_by(op)} | {spec.id for spec in outputs}
+    for op in ops:
+        noisy.append(_reading(op, renamed))
+        if op.type.endswith("_") or not rounds(op):
+            continue
+        for spec in results_of(op):
+            if spec.dtype != "float32" or spec.id not in read:
+                continue
+            factors.append(TensorSpec(next(number), "float32", ()))
+            product = renamed[spec.id] = replace(spec, id=next(number))
+            named: dict[str, tuple[TensorSpec, ...]] = {"out": (product,)}
+            operands: dict[str, tuple[TensorSpec, ...]] = {"x": (spec,), "y": (factors[-1],)}
+            form = FallbackForm(results=named)
+            results: dict[str, tuple[TensorSpec | None, ...]] = {"out": (product,)}
+            noisy.append(Op("pd_op.multiply", 0, operands, results, form=form))
+    return noisy, factors, [renamed.get(spec.id, spec) for spec in outputs]
+
+
+def _reading(op: Op, renamed: Mapping[int, TensorSpec]) -> Op:
+    """The operator with other operands."""
+
+    def changed(side: Mapping[str, tuple[TensorSpec, ...]]) -> dict[str, tuple[TensorSpec, ...]]:
+        return {n: tuple(renamed.get(spec.id, spec) for spec in found) for n, found in side.items()}
+
+    form = op.form and replace(op.form, unused=changed(op.form.unused))
+    return replace(op, inputs=changed(op.inputs), form=form)
+
+
 class Evaluation:
     """Evaluates a graph, any number of times.
 
     Args:
         graph: The graph.
-        widens: Whether in float64; operators without a kernel for it run as declared.
+        widens: Whether in float64; operators without a kernel for it run as declared. Otherwise
+            only operators run in float64 that have no kernel for bfloat16.
     """
 
     def __init__(self, graph: Graph, widens: bool) -> None:
         self.graph = graph
         self._widens = widens
         self._steps: dict[int, _Step] = {}
-        self._later: dict[int, set[int]] = {}
+        self._around: dict[int, tuple[set[int], dict[int, Op]]] = {}  # by id of the graph
         # The random generator before each stochastic operator, by Op.id.
         self.streams: dict[int, _core.RandomState] = {}
-        graph.set_op_ids()
+        self._own_errors: dict[int, float] = {}  # by Op.id
 
     def run(
         self,
@@ -199,6 +294,7 @@ class Evaluation:
                 with the generator as it is, and :attr:`streams` records it.
             noise: Rounding errors to add.
         """
+        self.graph.set_op_ids()  # other graphs may share its operators
         sources = [*self.graph.inputs, *self.graph.states]
         values = {spec.id: self._given(tensor) for spec, tensor in zip(sources, given)}
         self._run_block(self.graph, values, streams, noise)
@@ -251,16 +347,16 @@ class Evaluation:
         step = self._steps.get(op.id) or self._steps.setdefault(op.id, self._step(graph, op))
         with signals.own_errors():
             try:
-                return self._run_step(op, step, values, streams, noise)
+                return self._run_step(graph, op, step, values, streams, noise)
             except Exception:
                 if not step.is_widened:
                     raise
         # A kernel that is registered for float64, but rejects it.
         step = self._steps[op.id] = self._step(graph, op, may_widen=False)
-        return self._run_step(op, step, values, streams, noise)
+        return self._run_step(graph, op, step, values, streams, noise)
 
     def _run_step(
-        self, op: Op, step: _Step, values: Values, streams: Any, noise: Noise | None
+        self, graph: Graph, op: Op, step: _Step, values: Values, streams: Any, noise: Noise | None
     ) -> Values:
         if not step.outputs:
             return {}
@@ -270,16 +366,46 @@ class Evaluation:
             else:
                 self.streams[op.id] = _core.RandomState()
         noise = noise if noise is not None and rounds(op) else None
-        given = [self._fitted(values[spec.id], spec, noise, step.copies) for spec in step.inputs]
-        results = [DenseTensor() for _ in step.outputs]
-        step.program.run(given, [], results)
-        unwritten = _unwritten(op)
+        if noise is not None and op.id not in self._own_errors:
+            self._own_errors[op.id] = self._own_error(graph, op, step, values)
+        results, unwritten = self._results(step, values, noise), _unwritten(op)
+        operands = [values[spec.id] for spec in step.inputs]
+        if step.is_widened and not self._widens:
+            declared = {spec.id: spec.dtype for spec in results_of(op)}
+            results = [
+                tensor_of(array_of(tensor), declared[spec.id])
+                for spec, tensor in zip(step.outputs, results)
+            ]
         return {
             spec.id: values[unwritten[spec.id]]
             if spec.id in unwritten
-            else self._result(tensor, noise)
+            else self._result(tensor, noise, self._own_errors.get(op.id, 0.0), operands)
             for spec, tensor in zip(step.outputs, results)
         }
+
+    def _results(self, step: _Step, values: Values, noise: Noise | None) -> list[Tensor]:
+        given = [self._fitted(values[spec.id], spec, noise, step.copies) for spec in step.inputs]
+        results = [DenseTensor() for _ in step.outputs]
+        step.program.run(given, [], results)
+        return results
+
+    def _own_error(self, graph: Graph, op: Op, step: _Step, values: Values) -> float:
+        """The largest error of the operator in float32 on exact operands, relative to the operands.
+
+        It exceeds the error of a rounding where the operator subtracts inside, as ``tanh_shrink``.
+        """
+        if not step.is_widened or draws(op) or _NARROW & {spec.dtype for spec in specs_of(op)}:
+            return 0.0
+        declared = self._step(graph, op, may_widen=False)
+        rounded = {
+            spec.id: self._fitted(values[spec.id], spec, None, True) for spec in declared.inputs
+        }
+        narrow, wide = (self._results(each, rounded, None) for each in (declared, step))
+        errors = [
+            _relative_error(array_of(a), array_of(b), rounded.values())
+            for a, b in zip(narrow, wide)
+        ]
+        return max(errors, default=0.0)
 
     def _fitted(
         self, tensor: Tensor, spec: TensorSpec, noise: Noise | None, copies: bool
@@ -293,20 +419,28 @@ class Evaluation:
         array = array_of(tensor)
         return tensor_of(array if noise is None else noise.added(array), spec.dtype)
 
-    def _result(self, tensor: Tensor, noise: Noise | None) -> Tensor:
+    def _result(
+        self, tensor: Tensor, noise: Noise | None, own_error: float, operands: Iterable[Tensor]
+    ) -> Tensor:
         if self._is_widened(dtype_name(dtype_of(tensor))):
             tensor = tensor_of(array_of(tensor), "float64")
         if noise is None or dtype_name(dtype_of(tensor)) != "float64":
             return tensor
-        return tensor_of(noise.added(array_of(tensor)), "float64")
+        array = array_of(tensor)
+        own = 2 * own_error * _size(array, operands) if own_error else 0.0
+        return tensor_of(noise.added(array, own), "float64")
 
     def _step(self, graph: Graph, op: Op, may_widen: bool = True) -> _Step:
-        later = self._later.get(id(graph)) or self._later.setdefault(id(graph), _read_later(graph))
-        alone = alone_in(graph, op, later)
-        is_widened = self._widens and may_widen and has_float64_kernel(op)
+        around = self._around.get(id(graph))
+        if around is None:
+            around = self._around[id(graph)] = _read_later(graph), _constants(graph)
+        alone = alone_in(op, *around)
+        widens = self._widens or lacks_kernel(op)
+        is_widened = widens and may_widen and has_float64_kernel(op)
         ops = [in_float64(each) if is_widened else each for each in alone.ops]
-        inputs = [_in(ops, spec) for spec in alone.inputs]
-        outputs = [_in(ops, spec) for spec in alone.outputs]
+        declared = _declared(ops)
+        inputs = [declared.get(spec.id, spec) for spec in alone.inputs]
+        outputs = [declared.get(spec.id, spec) for spec in alone.outputs]
         single = replace(alone, ops=ops, inputs=inputs, outputs=outputs)
         program = FallbackProgram(single, [spec.dtype for spec in inputs])
         return _Step(program, inputs, outputs, op.type.endswith("_"), is_widened)
@@ -355,32 +489,60 @@ class Noise:
     """Random rounding errors of a relative size, for all elements of a tensor or for none.
 
     A rounding may preserve a tie in one run and break it in the next.
+
+    Args:
+        size: The largest error.
+        number: The number of the sample, which is the seed.
     """
 
-    def __init__(self, size: float, seed: int) -> None:
+    def __init__(self, size: float, number: int) -> None:
+        self.number = number
         self._size = size
-        self._random = np.random.default_rng(seed)
+        self._random = np.random.default_rng(number)
 
-    def added(self, array: np.ndarray) -> np.ndarray:
-        """The array with new errors."""
+    def added(self, array: np.ndarray, absolute: np.ndarray | float = 0.0) -> np.ndarray:
+        """The array with new errors.
+
+        Args:
+            array: The array.
+            absolute: The largest absolute error that is added to the relative one.
+        """
         if self._random.random() < 0.5:
             return array
-        return array * (1 + self._random.uniform(-self._size, self._size, array.shape))
+        errors = self._random.uniform(-self._size, self._size, array.shape)
+        return array * (1 + errors) + self._random.uniform(-1.0, 1.0, array.shape) * absolute
 
 
-def alone_in(graph: Graph, op: Op, later: Set[int]) -> Graph:
+def _size(result: np.ndarray, operands: Iterable[Tensor]) -> np.ndarray:
+    """The size of each element of a result or, if that is larger, of the operands there.
+
+    Of operands of other shapes, the largest element counts everywhere.
+    """
+    size = np.nan_to_num(np.abs(result), posinf=0.0)
+    for operand in map(array_of, operands):
+        if operand.dtype.kind == "f" and operand.size:
+            finite = np.nan_to_num(np.abs(operand), posinf=0.0)
+            size = np.fmax(size, finite if operand.shape == result.shape else finite.max())
+    return size
+
+
+def _relative_error(narrow: np.ndarray, wide: np.ndarray, operands: Iterable[Tensor]) -> float:
+    """The largest error of a result in float32, relative to :func:`_size`; at most 1e-4."""
+    if wide.dtype.kind != "f" or narrow.shape != wide.shape or not wide.size:
+        return 0.0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        errors = np.abs(narrow - wide) / _size(wide, operands)  # 0 / 0 is no error
+    return min(1e-4, float(np.nan_to_num(errors, posinf=0.0).max()))
+
+
+def alone_in(op: Op, later: Set[int], constants: Mapping[int, Op]) -> Graph:
     """An operator of a graph as a graph of its own, with the constants that it reads.
 
     Args:
-        graph, op: The graph, and the operator.
+        op: The operator.
         later: The tensors that are read outside of such graphs.
+        constants: The constants of the graph, by the tensors that they compute.
     """
-    constants = {
-        spec.id: other
-        for other in graph.ops
-        if other.type in CONSTANTS and other is not op
-        for spec in other.output_specs()
-    }
     read = dict.fromkeys(read_by(op))
     ops = list({id(constants[s.id]): constants[s.id] for s in read if s.id in constants}.values())
     return Graph(
@@ -390,6 +552,10 @@ def alone_in(graph: Graph, op: Op, later: Set[int]) -> Graph:
         outputs=[spec for spec in results_of(op) if spec.id in later],
         state_outputs=[],
     )
+
+
+def _constants(graph: Graph) -> dict[int, Op]:
+    return {s.id: op for op in graph.ops if op.type in CONSTANTS for s in op.output_specs()}
 
 
 def _read_later(graph: Graph) -> set[int]:
@@ -424,6 +590,6 @@ def specs_of(op: Op) -> Iterator[TensorSpec]:
     yield from results_of(op)
 
 
-def _in(ops: Sequence[Op], spec: TensorSpec) -> TensorSpec:
-    """The tensor with the id of ``spec`` as these operators declare it."""
-    return next((each for op in ops for each in specs_of(op) if each.id == spec.id), spec)
+def _declared(ops: Sequence[Op]) -> dict[int, TensorSpec]:
+    """The tensors by id, as the first of these operators declares them."""
+    return {spec.id: spec for op in reversed(ops) for spec in reversed(list(specs_of(op)))}

@@ -155,22 +155,27 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None
             f"the reproducer would have {size / 2**20:.0f} MB, more than {MAX_BYTES >> 20}: "
             "save it with shapes only, or bisect first"
         )
-    target = Path(path)
-    try:
-        if target.exists() and not target.is_file():  # os.replace would remove a device
-            raise NgraphError(f"{path} is no file to replace")
-        handle, name = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
+    with signals.recognized_signals():
         try:
-            with open(handle, "wb") as file:
-                np.savez(file, **arrays)  # type: ignore[arg-type]
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, target)
-        except BaseException:
-            os.unlink(name)
-            raise
-    except OSError as error:
-        raise NgraphError(f"{path}: {error.strerror or error}") from error
+            _write(Path(path), arrays)
+        except OSError as error:
+            signals.raise_if_from_outside(error)
+            raise NgraphError(f"{path}: {error.strerror or error}") from error
+
+
+def _write(target: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    if target.exists() and not target.is_file():  # os.replace would remove a device
+        raise NgraphError(f"{target} is no file to replace")
+    handle, name = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
+    try:
+        with open(handle, "wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def load(path: str | os.PathLike[str], seed: int = 0) -> Reproducer:
@@ -187,19 +192,22 @@ def load(path: str | os.PathLike[str], seed: int = 0) -> Reproducer:
 
 
 def _reading(path: str | os.PathLike[str], read: Callable[[_Arrays], T]) -> T:
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a device has no end, a pipe waits
-            raise NgraphError(f"{path} is no regular file")
-        with open(path, "rb") as file:
-            return read(_Arrays(file))
-    except OSError as error:
-        raise NgraphError(f"{path}: {error.strerror or error}") from error
-    except NgraphError:
-        raise
-    except _UNREADABLE as error:
-        raise NgraphError(
-            f"{path} is no file of arrays for this command, or is damaged: {error}"
-        ) from error
+    with signals.recognized_signals():
+        try:
+            if not stat.S_ISREG(os.stat(path).st_mode):  # a device has no end, a pipe waits
+                raise NgraphError(f"{path} is no regular file")
+            with open(path, "rb") as file:
+                return read(_Arrays(file))
+        except OSError as error:
+            signals.raise_if_from_outside(error)
+            raise NgraphError(f"{path}: {error.strerror or error}") from error
+        except NgraphError:
+            raise
+        except _UNREADABLE as error:
+            signals.raise_if_from_outside(error)
+            raise NgraphError(
+                f"{path} is no file of arrays for this command, or is damaged: {error}"
+            ) from error
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:

@@ -2,7 +2,7 @@
 
 The contents are drawn: numbers, texts and lists of the manifest, and headers of variables, are
 replaced by others, and the sizes of files in the manifest follow. The functions themselves
-(``functions/*.xml``) are OpenVINO's, and trusted: see docs/security.md.
+(``functions/*.xml``) are OpenVINO's, and trusted: see docs/operations/security.md.
 """
 
 from __future__ import annotations

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import shlex
 import shutil
+import signal
 import subprocess
+import tempfile
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +25,7 @@ import paddle_ngraph
 from paddle_ngraph import NgraphEngine, _core, flags, statistics
 from paddle_ngraph.conversion import build
 from paddle_ngraph.conversion.integer_checks import IntegerChecks
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import ErrorCode, NgraphError
 from tests.core.test_engine import relu_graph, sgd_graph
 from tests.programs import Program, at_once, chain, floats, strict_runs
 
@@ -209,8 +211,10 @@ def partial_write(n: int, _: Any) -> None:
     step = NgraphEngine(sgd_graph())
     for _ in range(n):
         io = step.build_ng_io([np.array(0.5, "float32"), floats(10), floats(10)])
-        with pytest.raises(NgraphError, match="writing states"):
+        with pytest.raises(NgraphError, match="writing states") as failure:
             step.run(io)
+        # Those of the error while states were written.
+        assert (failure.value.code, failure.value.op_id) == (ErrorCode.INT32_OVERFLOW, 0)
 
 
 def out_of_bounds(n: int, _: Any) -> None:
@@ -240,6 +244,31 @@ def engine_raised(n: int, _: Any) -> None:
             relu.run(relu.build_ng_io([floats(3, 4)]))
 
 
+def built(n: int, _: Any) -> None:
+    for _ in range(n):
+        runs_of_chain(1)
+        paddle_ngraph.clear_cache()
+
+
+def built_in_background(n: int, _: Any) -> None:
+    flags.set("ngraph_background_compile", "1")
+    for _ in range(n):
+        runs_of_chain(1)
+        assert paddle_ngraph.wait_for_compiles(120)
+        paddle_ngraph.clear_cache()
+
+
+def loaded(n: int, _: Any) -> None:
+    """Each process finds the function of the first one on disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        flags.set("ngraph_cache_dir", folder)
+        flags.set("ngraph_cache_min_ms", 0)
+        for _ in range(n + 1):
+            runs_of_chain(1)
+            paddle_ngraph.clear_cache()
+    assert paddle_ngraph.stats()["functions_built"] == 1
+
+
 OF_SUBGRAPHS: dict[str, Callable[[int, Any], None]] = {
     **{
         provoke.__name__: provoke
@@ -247,6 +276,7 @@ OF_SUBGRAPHS: dict[str, Callable[[int, Any], None]] = {
             *(engine, compiling, rare_shape, denied, nan_check, empty, overflow, check),
             *(out_of_memory, not_built, run_failed, interrupted, strict, partial_write),
             *(out_of_bounds, paddle_raised, engine_raised),
+            *(built, built_in_background, loaded),
         )
     },
     "input": data,
@@ -265,18 +295,39 @@ def test_a_reason_is_counted_as_often_as_it_occurs(reason, seed, monkeypatch):
 
 def test_every_reason_of_subgraphs_is_tested():
     known = {each.name for each in statistics.REASONS if each.is_of_subgraph}
-    functions = {each.name for each in statistics.REASONS if each.outcome == "function"}
-    assert known == OF_SUBGRAPHS.keys() | functions
+    assert known == OF_SUBGRAPHS.keys() | {"forked"}
 
 
-def test_the_page_lists_the_reasons():
-    page = (ROOT / "docs" / "using.md").read_text()
-    rows = [
-        f"| `{each.name}` | {each.outcome} | {'subgraph' if each.is_of_subgraph else 'whole'} | "
-        f"{each.sentence} |"
-        for each in statistics.REASONS
-    ]
-    assert re.findall(r"^\| `\w+` \| (?:engine|native|raised|function) .*", page, re.M) == rows
+def test_a_process_that_was_forked_during_a_run_falls_back():
+    """A run of another thread holds locks that nobody releases in the child."""
+    program, other = runs_of_chain(1), Program(chain)
+    expected = program.run(engine=False, x=floats(3, 4))[0]
+
+    def child_falls_back() -> bool:
+        paddle_ngraph.reset_stats()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = [program.run(x=floats(3, 4))[0] for _ in range(3)]
+        native = paddle_ngraph.stats()["native"]
+        is_right = all(np.allclose(each, expected, atol=1e-6) for each in found)
+        return is_right and native == {"forked": 3} and "[NG205]" in str(caught[0].message)
+
+    _core.fail_at("run", blocks=True)
+    thread = threading.Thread(target=other.run, kwargs={"x": floats(3, 4)})
+    thread.start()
+    gc.disable()  # Paddle's executors cannot end in the child
+    try:
+        while _core.num_blocked_threads() == 0:
+            time.sleep(0.01)
+        if (child := os.fork()) == 0:
+            signal.alarm(120)
+            os._exit(0 if child_falls_back() else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        gc.enable()
+        _core.fail_at("")
+        thread.join()
+    program.both(x=floats(3, 4))
 
 
 # -- sums ------------------------------------------------------------------------------------------

@@ -491,7 +491,9 @@ def test_convolutions_of_channels_last(size, stride):
 
 
 def test_there_is_an_example_of_every_operator():
-    assert {example.name for example in EXAMPLES} == set(_core.extension_op_names())
+    # KernelCall has tests of its own (tests/conversion/test_kernel_calls.py).
+    names = set(_core.extension_op_names()) - {"KernelCall"}
+    assert {example.name for example in EXAMPLES} == names
 
 
 @pytest.fixture(scope="module")

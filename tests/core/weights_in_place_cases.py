@@ -6,6 +6,7 @@ import ctypes
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -36,7 +37,7 @@ shift = 0.0
 def no_writers() -> None:
     """Trainers and handles of tests before, which may write weights, end with the collection."""
     gc.collect()
-    assert not weight_writes._writers
+    assert _core.num_weight_writers() == 0
 
 
 @pytest.fixture(autouse=True)
@@ -553,3 +554,42 @@ def test_the_first_successful_run_packs(fails: bool, writes: bool) -> None:
         run.join()
     model.check()
     assert built() == ((2, 1) if writes else (1, 1))
+
+
+class Writer:
+    """A writer of weights, as long as it exists."""
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_runs_of_threads_that_a_forked_process_lacks_have_ended(is_held: bool) -> None:
+    """An object that may write, whichever thread has made it, is in the child, too."""
+    model, held = Model(rows=3), []
+    begun, may_end = threading.Event(), threading.Event()
+
+    def run() -> None:
+        if is_held:
+            held.append(Writer())
+            weight_writes.may_write_during_lifetime(held[0])
+        with _core.ProgramRun(True):
+            begun.set()
+            may_end.wait()
+
+    def is_right() -> bool:
+        model.check()
+        return _core.num_weight_writers() == is_held and built() == (1, not is_held)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    gc.disable()  # Paddle's executors cannot end in the child
+    try:
+        begun.wait()
+        assert _core.num_weight_writers() == 1 + is_held
+        if (child := os.fork()) == 0:
+            signal.alarm(120)
+            os._exit(0 if is_right() else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        gc.enable()
+        may_end.set()
+        thread.join()
+    assert _core.num_weight_writers() == is_held

@@ -23,7 +23,7 @@ def test_a_custom_operator_runs_in_the_engine(tmp_path):
 
 
 def test_the_page_shows_the_converter_of_the_demo():
-    page = (ROOT / "docs" / "adding_an_operator.md").read_text()
+    page = (ROOT / "docs" / "development" / "adding_an_operator.md").read_text()
     code = (ROOT / "demos" / "custom_op_demo" / "converters.py").read_text()
     shown = page.partition("```python\n")[2].partition("```")[0]
     function = shown[shown.index("@converter") :].strip()

@@ -14,6 +14,7 @@ import pytest
 import paddle_ngraph
 from demos import networks, running
 from demos.train_demo import train
+from paddle_ngraph import api, installation
 
 SCRIPT = Path(train.__file__)
 STEP = re.compile(r"\[(\w+)\] step: (\d+) loss: (\d+\.\d+)")
@@ -90,6 +91,13 @@ def test_parameters_that_part_are_an_error():
 def test_nan_is_no_agreement():
     with pytest.raises(running.DemoError, match="at step 3"):
         running.Agreement(float("nan"), 3, 0.0, "w").check()
+
+
+def test_an_engine_that_is_unavailable_is_an_error(monkeypatch):
+    api.warn_unavailable.cache_clear()
+    monkeypatch.setattr(installation, "why_unavailable", lambda: "it is not here.")
+    with pytest.raises(running.DemoError, match=r"not there \(.*: it is not here\. \[NG101\]\)"):
+        running.load_engine()
 
 
 def test_an_engine_that_does_not_run_is_an_error(capsys, monkeypatch):

@@ -460,8 +460,8 @@ def test_a_signal_does_not_part_a_patch_from_its_record() -> None:
 class Recorder:
     """A run in the place of ``_core.ProgramRun``."""
 
-    def __init__(self, may_write: bool) -> None:
-        assert may_write
+    def __init__(self, may_write: bool, is_of_thread: bool) -> None:
+        assert may_write and not is_of_thread
         self.is_active, self.ended = False, threading.Event()
         runs.append(self)
 

@@ -561,13 +561,30 @@ def test_fetches_of_another_program_and_of_a_loop_are_refused():
 
 
 def test_untranslatable_programs_are_rejected():
+    def with_a_kept_member():
+        first, second = paddle.split(paddle.static.data("x", [2, 3], "float32"), 2)
+        first.persistable = True
+        return [paddle.scale(second, 2.0)]
+
+    scoped = ScopedProgram(with_a_kept_member, "old")
+    with pytest.raises(paddle_ngraph.NgraphError, match=r"cannot become a PIR program: .*run its"):
+        paddle_ngraph.transpile(scoped.program, scoped.fetches)
+
+
+def test_levels_of_detail_pass_through_a_transpiled_program():
     def with_levels():
         x = paddle.static.data("x", [-1, 4], "float32", lod_level=1)
-        return [paddle.static.nn.sequence_softmax(x)]
+        return [paddle.static.nn.sequence_pool(paddle.nn.functional.relu(x) * 2.0, "sum")]
 
     scoped = ScopedProgram(with_levels, "old")
-    with pytest.raises(paddle_ngraph.NgraphError, match=r"cannot become a PIR program: .*LoD"):
-        paddle_ngraph.transpile(scoped.program, scoped.fetches)
+    with paddle.pir_utils.OldIrGuard():
+        program, fetches = paddle_ngraph.transpile(scoped.program, scoped.fetches)
+    x = np.random.RandomState(0).randn(5, 4).astype("float32")
+    fed = paddle.base.create_lod_tensor(x, [[2, 3]], paddle.CPUPlace())
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    (found,) = executor.run(program, feed={"x": fed}, fetch_list=fetches)
+    expected = np.add.reduceat(np.maximum(x, 0) * 2, [0, 2])
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 # -- the command line ----------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Runs every model through the engine and by Paddle, and writes the results as Markdown.
 
     python -m tests.models --only resnet18 BERT
-    python -m tests.models --output docs/models.md
+    python -m tests.models --output docs/development/models.md
 
 The exit status is 1 where a model is not computed like native Paddle, or not by the engine alone.
 """
@@ -28,15 +28,17 @@ INTRODUCTION = """\
 # Models
 
 Whole models, run natively and through the engine from the same weights on the same data. Written
-by `python -m tests.models --output docs/models.md`; `tests/models` runs smaller versions of some of
-them. This takes about half an hour, and 10 GB of memory for the training step of vgg11.
+by `python -m tests.models --output docs/development/models.md`; `tests/models` runs smaller
+versions of some of them. This takes about half an hour, and 10 GB of memory for the training step
+of vgg11.
 
 *Error*: the largest difference in a result, relative to the largest number in it; where the model
 trains, also the difference in each parameter and optimizer slot, relative to the distance that
 it has moved in training. *Rounding*: the same between two native runs, one of them from weights
 that differ in their last bit.
 
-*Intervals* of recurrent models: the layer between them has packed weights (`docs/mkl_packed.md`).
+*Intervals* of recurrent models: the layer between them has packed weights
+(`docs/guides/mkl_packed.md`).
 """
 UNDECIDED = """\
 *Undecided*: tensors that differ by more than a tenth even between two native runs; both columns

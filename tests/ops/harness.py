@@ -133,6 +133,49 @@ def forced_fallback() -> Iterator[None]:
         _core.fail_at("")
 
 
+def check_derivatives(
+    function: Build,
+    inputs: Mapping[str, np.ndarray],
+    converted: Sequence[str],
+    order: int = 2,
+    **options: Any,
+) -> None:
+    """Checks derivatives of a function up to ``order``: 2 or 3.
+
+    A gradient is differentiated by the operands and by the gradient of the result, so that each
+    input and output of the operators is used.
+    """
+    feeds, counts = dict(inputs), []
+    shapes = [_shape_of(function, inputs)]
+    for level in range(order - 1):
+        names = [f"gradient_{level}_{number}" for number in range(len(shapes))]
+        sources = [feeds[name].shape for name in feeds]
+        feeds.update({n: normal(s, 20 + level) for n, s in zip(names, shapes)})
+        counts.append(names)
+        shapes = sources
+
+    def build(**given: Any) -> Any:
+        sources = {name: given[name] for name in inputs}
+        results = [function(**sources)]
+        for names in counts:
+            cotangents = [given[name] for name in names]
+            results = paddle.static.gradients(results, list(sources.values()), cotangents)
+            sources.update(zip(names, cotangents))
+        return [result for result in results if result is not None]
+
+    if dynamic := options.pop("dynamic", None):
+        options["dynamic"] = {name: dynamic for name in feeds}
+    check(build, feeds, converted, **options)
+
+
+def _shape_of(function: Build, inputs: Mapping[str, np.ndarray]) -> list[int]:
+    """The shape of the result of a function."""
+    with paddle.static.program_guard(paddle.static.Program()):
+        return list(
+            function(**{n: paddle.static.data(n, x.shape) for n, x in inputs.items()}).shape
+        )
+
+
 def check_fallback(
     build: Build, inputs: Mapping[str, np.ndarray], native: Sequence[str], **options: Any
 ) -> None:

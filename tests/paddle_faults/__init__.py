@@ -1,1 +1,1 @@
-"""Faults of Paddle itself: a script each, listed in docs/paddle_faults.md."""
+"""Faults of Paddle itself: a script each, listed in docs/development/paddle_faults.md."""

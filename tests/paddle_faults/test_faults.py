@@ -13,7 +13,7 @@ import pytest
 from tests.paddle_faults import run
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "paddle_faults.md"
+PAGE = ROOT / "docs" / "development" / "paddle_faults.md"
 
 
 @pytest.mark.pure
@@ -40,4 +40,4 @@ def reports() -> dict[str, str]:
 @pytest.mark.slow("starts processes that crash")
 @pytest.mark.parametrize("name", run.names())
 def test_the_fault_exists(reports, name):
-    assert reports.get(name) == "FAULT", "Paddle has changed: correct docs/paddle_faults.md"
+    assert reports.get(name) == "FAULT", f"Paddle has changed: correct {PAGE}"

@@ -452,7 +452,7 @@ def test_the_help_names_options_and_documentation(capsys):
     with pytest.raises(SystemExit):
         main(["simulate", "--help"])
     said = capsys.readouterr().out
-    assert "--network-gbit" in said and "docs/scaling.md" in said
+    assert "--network-gbit" in said and "docs/guides/scaling.md" in said
 
 
 def test_the_tasks_of_a_rank_take_its_core_one_by_one(small):

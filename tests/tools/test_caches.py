@@ -1,4 +1,4 @@
-"""docs/caches.md: it is current, and every cache is declared."""
+"""docs/reference/caches.md: it is current, and every cache is declared."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tools import caches
 
 pytestmark = pytest.mark.pure
 
-PAGE = Path(__file__).parents[2] / "docs" / "caches.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "caches.md"
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == caches.markdown(), "docs/caches.md is out of date: run `make docs`"
+    assert PAGE.read_text() == caches.markdown(), f"{PAGE} is out of date: run `make docs`"
 
 
 def test_every_python_cache_is_declared() -> None:

@@ -1,4 +1,4 @@
-"""docs/patches.md: it is current, and names what a new process patches, and when."""
+"""docs/reference/patches.md: it is current, and names what a new process patches, and when."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from paddle_ngraph.paddle_private.patch_table import PATCHES, InstallationPhase
 from tools import patches
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "patches.md"
+PAGE = ROOT / "docs" / "reference" / "patches.md"
 
 
 @pytest.mark.pure
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == patches.markdown(), "docs/patches.md is out of date: run `make docs`"
+    assert PAGE.read_text() == patches.markdown(), f"{PAGE} is out of date: run `make docs`"
 
 
 @pytest.mark.pure

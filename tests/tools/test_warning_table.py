@@ -1,4 +1,4 @@
-"""docs/warnings.md is current, and each warning of the package has a code."""
+"""docs/reference/warnings.md is current, and each warning of the package has a code."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PACKAGE = Path(paddle_ngraph.__file__).parent
 
 
 def test_the_page_is_current():
-    page = (ROOT / "docs" / "warnings.md").read_text()
-    assert page == warning_table.markdown(), "docs/warnings.md is out of date: run `make docs`"
+    page = (ROOT / "docs" / "reference" / "warnings.md").read_text()
+    assert page == warning_table.markdown(), "the page is out of date: run `make docs`"
 
 
 def test_each_warning_of_the_package_has_a_code_and_each_code_a_warning():

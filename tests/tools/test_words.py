@@ -51,6 +51,17 @@ def test_names_of_others_and_contracts_are_free():
     assert not found("a.py", "returned = turnover = 1  # turn")
 
 
+def test_pages_show_no_retired_name_as_code():
+    page = "A turn.\n`Guards.turn`, `a/latest.py`\n`turn_it`, `returned`\n"
+    assert found("a.md", page) == [
+        (2, "Guards.turn", "iteration"),
+        (2, "turn", "iteration"),
+        (2, "latest.py", "lru_cache.py"),
+    ]
+    results = "<!-- tiers:begin -->\n`turn`\n<!-- tiers:end -->\n`turn`\n"
+    assert found("a.md", results) == [(4, "turn", "iteration")]
+
+
 def test_exact_names_and_files():
     assert found("p/latest.py", "class Latest: pass") == [
         (1, "latest.py", "lru_cache.py"),
@@ -87,14 +98,14 @@ def test_openings_of_docstrings():
 def test_an_earlier_output_is_an_allow_list(tmp_path, monkeypatch):
     (tmp_path / "glossary.md").write_text(GLOSSARY)
     monkeypatch.setattr(words, "GLOSSARY", tmp_path / "glossary.md")
-    monkeypatch.setattr(words, "sources", lambda root, paths: [("a.py", "turn = 1\n")])
+    monkeypatch.setattr(words, "sources", lambda root, paths, suffixes: [("a.py", "turn = 1\n")])
     lines = []
     assert main([], lines.append) == 1
     assert lines == ["a.py:1: turn → iteration"]
     (tmp_path / "allow").write_text("a.py:7: turn → something else\n")
     assert allowed(["a.py:7: turn → something else"]) == {("a.py", "turn")}
     assert main(["--allow", str(tmp_path / "allow")]) == 0
-    monkeypatch.setattr(words, "sources", lambda root, paths: [("b.py", "turn = 1\n")])
+    monkeypatch.setattr(words, "sources", lambda root, paths, suffixes: [("b.py", "turn = 1\n")])
     assert main(["--allow", str(tmp_path / "allow")]) == 1
 
 

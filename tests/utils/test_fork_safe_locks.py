@@ -210,13 +210,76 @@ for _ in range(3):
     thread.join()
 """
 
+# Children of a process of which another thread builds functions, or runs one, run programs.
+_USING_OPENVINO = """
+import random, time, warnings
+paddle.set_flags({"FLAGS_ngraph_background_compile": "0"})
+
+def network(width, depth):
+    main, startup, scope = paddle.static.Program(), paddle.static.Program(), paddle.static.Scope()
+    with paddle.static.program_guard(main, startup):
+        result = paddle.static.data("x", [64, width], "float32")
+        for _ in range(depth):
+            result = paddle.tanh(paddle.nn.Linear(width, width)(result))
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    executor.run(startup, scope=scope)
+    feed = {"x": np.ones([64, width], "float32")}
+    return lambda: executor.run(main, feed=feed, fetch_list=[result], scope=scope)[0]
+
+runs = [network(16, 2), network(*SIZE)]
+right = [[run() for _ in range(3)][0] for run in runs]
+is_over, count, lost = threading.Event(), 0, 0
+
+def use_openvino():
+    global count
+    paddle.enable_static()
+    while not is_over.is_set():
+        if BUILDS:
+            paddle_ngraph.clear_cache()
+        runs[1]()
+        count += 1
+
+def work():
+    paddle_ngraph.reset_stats()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for run, expected in zip(runs, right):
+            np.testing.assert_allclose(run(), expected, rtol=1e-4, atol=1e-5)
+    stats = paddle_ngraph.stats()
+    is_lost = _core.is_openvino_lost()
+    assert stats["engine_runs"] == (0 if is_lost else 2), stats
+    assert stats["native"] == ({"forked": 2} if is_lost else {}), stats
+    assert [str(each.message)[-7:] for each in found] == ["[NG205]"] * is_lost, found
+
+from paddle_ngraph import _core
+thread = threading.Thread(target=use_openvino)
+thread.start()
+while count < 3:
+    time.sleep(0.01)
+try:
+    for _ in range(20):
+        time.sleep(random.random() / 50)
+        in_a_child(work)
+finally:
+    is_over.set()
+    thread.join()
+assert not _core.is_openvino_lost()
+in_a_child(work)
+work()
+"""
+_OTHERS_RUN = "SIZE, BUILDS = (512, 8), False" + _USING_OPENVINO
+_OTHERS_BUILD = "SIZE, BUILDS = (64, 20), True" + _USING_OPENVINO
+
 
 @pytest.mark.slow("starts a process")
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="there is no fork here")
 @pytest.mark.parametrize(
     "script",
-    [_LOCKED, _RUNNING, _SWITCHED, _READING],
-    ids=["all_are_held", "others_run", "flags_are_used", "weights_are_read"],
+    [_LOCKED, _RUNNING, _SWITCHED, _READING, _OTHERS_RUN, _OTHERS_BUILD],
+    ids=[
+        *("all_are_held", "others_run", "flags_are_used", "weights_are_read"),
+        *("others_run_functions", "others_build_functions"),
+    ],
 )
 def test_a_child_does_not_deadlock(script: str) -> None:
     found = subprocess.run(

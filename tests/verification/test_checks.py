@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import NgraphError
+from paddle_ngraph import NgraphError, _core
 from paddle_ngraph.conversion import model_inputs, registry
+from paddle_ngraph.ir.graph import Graph, TensorSpec
 from paddle_ngraph.partitioning import fallback
 from paddle_ngraph.verification import checks
+from paddle_ngraph.verification.comparison import SubgraphRun, compare
+from paddle_ngraph.verification.evaluation import tensor_of
 from tests.dynamic import dynamic_mode
 from tests.ops.test_quantization import dequantize_linear, quantize_linear
 from tests.programs import Program, at_once, floats
@@ -207,6 +214,37 @@ def test_a_run_that_cannot_be_compared_goes_on(monkeypatch: pytest.MonkeyPatch) 
     assert checks.log.unchecked == {"Paddle cannot run it twice": 3}
 
 
+def test_a_run_without_memory_for_copies_is_counted() -> None:
+    with verified():
+        _core.fail_at("copy")
+        try:
+            losses(training, (9, 6), steps=2)
+        finally:
+            _core.fail_at("")
+    assert checks.log.checked == 0
+    assert checks.log.unchecked == {"there is no memory for copies of its inputs and results": 2}
+
+
+@pytest.mark.parametrize("value", [-3, "-3", "many", 1.5, 2**31])
+def test_nonsense_in_the_flag_is_rejected(value: object) -> None:
+    with pytest.raises(NgraphError, match=r"FLAGS_ngraph_verify=.*: use 0 for no run"):
+        paddle.set_flags({"FLAGS_ngraph_verify": value})
+
+
+def test_a_result_of_another_dtype_or_shape() -> None:
+    x = TensorSpec(0, "bfloat16", (2, 2))
+    run = SubgraphRun(Graph([], [x], [], [x], []), [], None)
+    ones = np.ones((2, 2), "float32")
+    tensors = (
+        tensor_of(ones, "float32"),
+        tensor_of(ones, "bfloat16"),
+        tensor_of(ones[0], "bfloat16"),
+    )
+    for found, text in zip(tensors, ("float32 [2, 2]", "", "bfloat16 [2]")):
+        sentences = [each.text for each in compare(run, [found], [tensors[1]])]
+        assert sentences == ([f"{text} instead of bfloat16 [2, 2]"] if text else [])
+
+
 def loop() -> Any:
     x = paddle.static.data("x", [3, 3])
     n = paddle.full([], 0, "int32")
@@ -325,3 +363,67 @@ def test_frontends_of_dynamic_mode(use: Callable[[Network, Any], None], tmp_path
         assert (checks.log.wrong, checks.log.unchecked) == (0, {})
         with planted("pd_op.gelu", scaled), pytest.warns(UserWarning, match="at pd_op.gelu,"):
             use(Network(), tmp_path)
+
+
+def test_a_step_function_of_a_difference_inside_an_operator() -> None:
+    """Rounding decides the sign of ``x - tanh(x)`` where x is small."""
+
+    def build() -> Any:
+        return paddle.floor(F.tanhshrink(paddle.static.data("x", [-1])) * 0.5)
+
+    with verified():
+        Program(build).run(x=np.linspace(1e-6, 2e-3, 500).astype("float32"))
+    assert (checks.log.checked, checks.log.wrong, checks.log.unchecked) == (1, 0, {})
+
+
+STALE = """
+import ctypes
+
+import numpy as np
+import paddle
+
+paddle.enable_static()
+main, startup = paddle.static.Program(), paddle.static.Program()
+with paddle.static.program_guard(main, startup):
+    x = paddle.static.data("x", [-1, 6])
+    layers = paddle.nn.Linear(6, 8), paddle.nn.Linear(8, 8), paddle.nn.Linear(8, 3)
+    hidden = paddle.tanh(layers[0](x))
+    out = layers[2](paddle.nn.functional.gelu(layers[1](hidden)))
+executor = paddle.static.Executor(paddle.CPUPlace())
+executor.run(startup)
+scope = paddle.static.global_scope()
+# Known before the package intercepts this: it does not see the write below.
+address = scope.find_var(layers[1].weight.name).get_tensor()._ptr()
+
+import paddle_ngraph
+
+flags = {"min_interval_us": 0, "background_compile": "0", "cache_dir": "", "verify": 0}
+paddle.set_flags({f"FLAGS_ngraph_{name}": value for name, value in flags.items()})
+
+
+def run():
+    feed = {"x": np.ones((5, 6), "float32")}
+    return executor.run(main, feed=feed, fetch_list=[out])[0]
+
+
+with paddle_ngraph.use_ngraph():
+    before = [run() for _ in range(20)][-1]
+    memory = (ctypes.c_float * 64).from_address(address)
+    memory[:] = [-value for value in memory]
+    paddle.set_flags({"FLAGS_ngraph_verify": 1})
+    assert np.array_equal(run(), before)
+print(paddle_ngraph.verified_runs())
+"""
+
+
+def test_the_reader_of_an_outdated_weight_is_named() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", STALE], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1 runs of subgraphs compared with Paddle, 1 wrong" in done.stdout
+    (line,) = re.findall(r"wrong at (pd_op.\w+), operator (\d+) .*former contents", done.stdout)
+    assert line[0] == "pd_op.matmul"
+    # The second matmul: after add and tanh.
+    assert "pd_op.tanh" not in done.stdout
+    assert int(line[1]) > 8

@@ -1,4 +1,4 @@
-"""The steps of docs/debugging.md, as a reader repeats them."""
+"""The steps of docs/operations/debugging.md, as a reader repeats them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paddle_ngraph.__main__ import main
 from paddle_ngraph.conversion import registry
 from tests.dynamic import dynamic_mode
 
-PAGE = Path(__file__).parents[2] / "docs" / "debugging.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operations" / "debugging.md"
 
 
 def test_the_planted_fault_of_the_page(

@@ -6,7 +6,10 @@ import errno
 import io
 import os
 import random
+import signal
 import struct
+import subprocess
+import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -261,6 +264,30 @@ def test_only_regular_files_are_read_and_replaced(mismatch: Any, tmp_path: Path,
         with pytest.raises(NgraphError, match="is no "):
             use(path)
     assert os.stat(path).st_ino == state.st_ino
+
+
+def test_a_crash_in_the_command_line_is_one_sentence(
+    mismatch: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    file = _file(mismatch, tmp_path)
+    monkeypatch.setattr(sys, "argv", ["paddle-ngraph", "replay", str(file)])
+    monkeypatch.setattr(
+        "paddle_ngraph.__main__._replay", lambda options: os.kill(os.getpid(), signal.SIGKILL)
+    )
+    assert main() == 2
+    expected = f"a kernel that runs {file} has ended its process by SIGKILL"
+    assert capfd.readouterr().err == f"paddle_ngraph: {expected}\n"
+
+
+def test_the_command_line_in_a_process_of_its_own(mismatch: Any, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "paddle_ngraph", "replay"]
+    for file, status in ((_file(mismatch, tmp_path), 0), (tmp_path / "none.npz", 2)):
+        done = subprocess.run([*command, file], capture_output=True, text=True, check=False)
+        assert done.returncode == status, done.stderr
+    assert "No such file" in done.stderr
 
 
 def _with_operator(mismatch: Any, file: Path, type: str, **attrs: Any) -> None:

@@ -114,6 +114,31 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert main(["replay", file]) == 1
 
 
+def test_missing_inputs_are_one_sentence(tmp_path: Path) -> None:
+    main_program = paddle.static.Program()
+    with paddle.static.program_guard(main_program), paddle.utils.unique_name.guard():
+        x, y = paddle.static.data("x", [-1, 6]), paddle.static.data("y", [-1, 6])
+        z = F.gelu(x) + y
+    for given in ({"x": floats(5, 6)}, {}, None):
+        with pytest.raises(NgraphError, match=r"inputs of the program are x, y.*missing: (x, )?y$"):
+            paddle_ngraph.verify(main_program, given, fetch_list=[z])
+    wrong = {"x": floats(5, 6), "y": floats(4, 6)}
+    with pytest.raises(NgraphError, match="Paddle itself cannot run it with these inputs") as error:
+        paddle_ngraph.verify(main_program, wrong, fetch_list=[z])
+    assert "\n" not in str(error.value)
+    with (
+        dynamic_mode(),
+        pytest.raises(NgraphError, match=r"inputs .TypeError: .*missing 1 required"),
+    ):
+        paddle_ngraph.verify(Network(), INPUTS[:1])
+    path = saved(tmp_path)
+    config = paddle.inference.Config(f"{path}.json", f"{path}.pdiparams")
+    predictor = paddle.inference.create_predictor(config)
+    with pytest.raises(NgraphError, match="the inputs of the predictor are x, y"):
+        paddle_ngraph.verify(predictor, 3)
+    assert main(["verify", path, "--shapes", "x=99999999999x99999999999"]) == 2
+
+
 def test_inputs_that_paddle_cannot_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = saved(tmp_path)
     np.savez(tmp_path / "inputs.npz", x=INPUTS[0] + 7, y=INPUTS[1])

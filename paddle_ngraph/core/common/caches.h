@@ -1,13 +1,13 @@
-// Declarations of the caches of the core: _core.caches() returns them, docs/caches.md lists them,
-// and clear_cache() empties them.
+// Declarations of the caches of the core: _core.caches() returns them, docs/reference/caches.md
+// lists them, and clear_cache() empties them.
 #pragma once
 
 #include <cstddef>
 
 namespace paddle_ngraph {
 
-// Declares a cache, for docs/caches.md and clear_cache(): a static object in the source of the
-// cache. Only pointers to literals, since both libraries of the core declare caches
+// Declares a cache, for docs/reference/caches.md and clear_cache(): a static object in the source
+// of the cache. Only pointers to literals, since both libraries of the core declare caches
 // (core/ov/ov_function.h).
 class CacheDeclaration {
  public:

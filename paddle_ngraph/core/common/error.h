@@ -15,6 +15,7 @@ enum class ErrorCode : int {
   kGeneral,
   kInt32Overflow,  // an integer overflows int32 in this run; other runs may succeed
   kOutOfBounds,    // an index is out of bounds: Paddle's kernel would access other memory
+  kKernelFailed,   // a kernel of Paddle has failed in a function; in Paddle's executor it may not
 };
 
 constexpr int64_t kNoOperator = -1;

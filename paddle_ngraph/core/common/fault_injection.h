@@ -24,7 +24,10 @@ enum class Step : int {
   kDraw,
   kBind,
   kRun,
-  kWrite
+  kWrite,
+  kCopy,    // the copies of a verified run
+  kUpdate,  // an update of an optimizer in dynamic mode, which is dropped
+  kLayer    // a packed layer or its gradient, whose first result is wrong
 };
 
 struct Fault {
@@ -38,9 +41,15 @@ struct Fault {
   }
 };
 
+// Whether the step is set to fail, for a step that yields a wrong result instead of an error.
+inline bool has_fault(Step step) {
+  return Fault::instance().step.load(std::memory_order_relaxed) == step;
+}
+
 // Throws if the step is set to fail: InvalidInput for kData, which makes every run fall back to
-// Paddle, std::bad_alloc for kAllocate and kBind, NgraphError for others. Blocks while the step is
-// set to block.
+// Throws if the step is set to fail: InvalidInput for kData, which makes every run fall back to
+// Paddle, std::bad_alloc for kAllocate, kBind and kCopy, NgraphError for others: for kWrite, with a
+// code and an operator. Blocks while the step is set to block.
 inline void inject_fault(Step step) {
   Fault& fault = Fault::instance();
   if (fault.step.load(std::memory_order_relaxed) != step) return;
@@ -50,16 +59,18 @@ inline void inject_fault(Step step) {
     --fault.blocked_threads;
     return;
   }
-  if (step == Step::kAllocate || step == Step::kBind) throw std::bad_alloc();
+  if (step == Step::kAllocate || step == Step::kBind || step == Step::kCopy) throw std::bad_alloc();
   if (step == Step::kData) throw InvalidInput("a fault was injected");
-  throw NgraphError("a fault was injected");
+  const auto code = step == Step::kWrite ? ErrorCode::kInt32Overflow : ErrorCode::kGeneral;
+  throw NgraphError("a fault was injected", code, step == Step::kWrite ? 0 : kNoOperator);
 }
 
 // Sets the step of this name to fail, or to block; an empty name sets none. Throws NgraphError for
 // other names.
 inline void fail_at(const std::string& name, bool blocks = false) {
-  static const std::string names[] = {"",         "data", "compile", "load", "store",
-                                      "allocate", "draw", "bind",    "run",  "write"};
+  static const std::string names[] = {"",         "data",   "compile", "load", "store",
+                                      "allocate", "draw",   "bind",    "run",  "write",
+                                      "copy",     "update", "layer"};
   int step = 0;
   for (const auto& known : names) {
     if (known == name) {

@@ -17,7 +17,11 @@ enum class PythonCallback {
   kDisableDynamicShapes,
   kBuildModel,
   kRunFallback,
+  kRunLegacyOperator,
   kCheckRun,
+  kSkipCheck,
+  kCheckLayer,
+  kCheckCall,
   kCreatesEmptyTensor,
   kDenyGraph,
   kClearFailure,
@@ -34,14 +38,18 @@ enum class PythonCallback {
 
 // Module and name of each Python function that the core calls, in the order of the enumeration
 // PythonCallback.
-inline constexpr std::array<std::pair<const char*, const char*>, 19> kPythonCallbacks = {{
+inline constexpr std::array<std::pair<const char*, const char*>, 23> kPythonCallbacks = {{
     {"paddle_ngraph.ir.graph", "verify"},
     {"paddle_ngraph.conversion.disk_cache", "build_environment"},
     {"paddle_ngraph.conversion.dynamic_shapes", "remember"},
     {"paddle_ngraph.conversion.dynamic_shapes", "give_up"},
     {"paddle_ngraph.conversion.build", "build_model"},
     {"paddle_ngraph.partitioning.fallback", "run"},
+    {"paddle_ngraph.partitioning.legacy_operators", "run"},
     {"paddle_ngraph.verification.checks", "check_run"},
+    {"paddle_ngraph.verification.checks", "skip"},
+    {"paddle_ngraph.verification.packed_layers", "check_layer"},
+    {"paddle_ngraph.verification.dynamic_calls", "check_call"},
     {"paddle_ngraph.partitioning.fallback", "makes_empty"},
     {"paddle_ngraph.conversion.denylist", "refuse_graph"},
     {"paddle_ngraph.conversion.denylist", "clear_failure"},

@@ -327,10 +327,13 @@ bool is_graph_stored(const std::string& graph) {
   const std::string where = cache_folder(false);
   if (where.empty()) return false;
   const std::string prefix = graph_prefix(graph);
-  const auto files = files_in(where);
-  return std::any_of(files.begin(), files.end(), [&](const FileOnDisk& file) {
-    return file.path.filename().string().compare(0, prefix.size(), prefix) == 0;
-  });
+  // Names alone: the state of each file of a full folder takes milliseconds.
+  std::error_code error;
+  for (fs::directory_iterator at(where, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename();
+    if (name.compare(0, prefix.size(), prefix) == 0 && is_cache_file_name(name)) return true;
+  }
+  return false;
 }
 
 void store_file(const DiskKey& key, const std::vector<int64_t>& words,

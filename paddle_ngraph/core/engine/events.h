@@ -38,6 +38,7 @@ enum class Reason : uint8_t {
   kOutOfMemory,
   kNotBuilt,
   kRunFailed,
+  kForked,
   // Paddle ran a program, layer or trace.
   kNotConvertible,
   kCostRule,
@@ -87,7 +88,7 @@ struct ReasonInfo {
 };
 
 // In the order of the enumeration Reason.
-inline constexpr std::array<ReasonInfo, 48> kReasons = {{
+inline constexpr std::array<ReasonInfo, 49> kReasons = {{
     {Outcome::kEngine, true, "engine", "the engine ran its function"},
     {Outcome::kNative, true, "compiling", "its function was compiled in the background"},
     {Outcome::kNative, true, "rare_shape", "inputs of its shapes are too rare for a function"},
@@ -100,6 +101,7 @@ inline constexpr std::array<ReasonInfo, 48> kReasons = {{
     {Outcome::kNative, true, "out_of_memory", "the engine was out of memory"},
     {Outcome::kNative, true, "not_built", "its function could not be built"},
     {Outcome::kNative, true, "run_failed", "its function failed"},
+    {Outcome::kNative, true, "forked", "the process was forked during a use of OpenVINO"},
     {Outcome::kNative, false, "not_convertible", "none of its operators can be converted"},
     {Outcome::kNative, false, "cost_rule", "its subgraphs are too small to pay off"},
     {Outcome::kNative, false, "empty_feed", "an input was empty"},
@@ -151,13 +153,17 @@ enum class Quantity : uint8_t {
   kClippingLoops,
   kGradientsHeld,
   kRestsSharedOut,
+  kKernelCalls,
+  kKernelCallNs,
+  kKernelResultsCopied,
 };
 
 // Their names in stats(), in the order of the enumeration.
-inline constexpr std::array<const char*, 8> kQuantities = {
+inline constexpr std::array<const char*, 11> kQuantities = {
     {"functions_reused", "functions_with_weights", "functions_with_weights_in_place",
-     "steps_in_place", "optimizer_steps", "clipping_loops", "gradients_held", "rests_shared_out"}};
-static_assert(kQuantities.size() == static_cast<size_t>(Quantity::kRestsSharedOut) + 1);
+     "steps_in_place", "optimizer_steps", "clipping_loops", "gradients_held", "rests_shared_out",
+     "kernel_calls", "kernel_call_ns", "kernel_results_copied"}};
+static_assert(kQuantities.size() == static_cast<size_t>(Quantity::kKernelResultsCopied) + 1);
 
 struct Event {
   uint64_t number;    // of the event in the process, from 0

@@ -8,9 +8,9 @@ namespace paddle_ngraph {
 
 namespace {
 
-// After this number of runs in a row whose integers overflow int32 in the engine, the operator that
-// computes them permanently falls back to Paddle.
-constexpr int kMaxOverflowRuns = 8;
+// After this number of runs in a row whose integers overflow int32 in the engine, or whose kernel
+// of Paddle fails only there, the operator permanently falls back to Paddle.
+constexpr int kMaxFailedRuns = 8;
 
 // The message of a failure, with its code and operator if it is an error of the plugin.
 NgraphError as_ngraph_error(const std::exception_ptr& failure) {
@@ -49,7 +49,8 @@ void FallbackPolicy::run_after_failure(const NgraphIO& io, const std::exception_
                                        bool is_deniable) {
   const uint64_t version = denylist_version();
   const NgraphError error = as_ngraph_error(failure);
-  const bool is_overflow = error.code() == ErrorCode::kInt32Overflow;
+  const bool is_by_data =
+      error.code() == ErrorCode::kInt32Overflow || error.code() == ErrorCode::kKernelFailed;
   try {
     run(io);
   } catch (const NgraphError&) {
@@ -60,9 +61,9 @@ void FallbackPolicy::run_after_failure(const NgraphIO& io, const std::exception_
     clear_failure(graph_.text());
     throw;
   }
-  if (is_overflow && ++overflow_runs_ < kMaxOverflowRuns) return clear_failure(graph_.text());
-  if (is_overflow) {
-    overflow_runs_ = 0;
+  if (is_by_data && ++failed_runs_ < kMaxFailedRuns) return clear_failure(graph_.text());
+  if (is_by_data) {
+    failed_runs_ = 0;
   } else if (!is_deniable) {
     return;
   } else if (creates_empty_tensor(graph_.text(), io)) {

@@ -26,18 +26,19 @@ class FallbackPolicy {
   bool try_run(const NgraphIO& io) const;
 
   // Runs the fallback after a failure of the engine. If the fallback succeeds, denylists the graph
-  // after kMaxOverflowRuns overflows in a row, and after any other failure if `is_deniable`.
+  // after kMaxFailedRuns overflows or failures of a kernel in a row, and after any other failure if
+  // `is_deniable`.
   void run_after_failure(const NgraphIO& io, const std::exception_ptr& failure, bool is_deniable);
 
-  // Records a successful run of the engine: the overflows before it are no longer consecutive.
-  void note_engine_run() { overflow_runs_ = 0; }
+  // Records a successful run of the engine: the failures before it are no longer consecutive.
+  void note_engine_run() { failed_runs_ = 0; }
 
  private:
   const EngineGraph& graph_;
   // denylist_version() when the graph was denied; any other value: it is not denied now.
   std::atomic<uint64_t> denied_at_{0};
-  // Number of consecutive runs of the engine that failed by an overflow of int32.
-  std::atomic<int> overflow_runs_{0};
+  // Number of consecutive runs of the engine that failed by an overflow of int32, or by a kernel.
+  std::atomic<int> failed_runs_{0};
 };
 
 }  // namespace paddle_ngraph

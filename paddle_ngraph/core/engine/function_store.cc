@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/common/openvino_use.h"
 #include "core/engine/events.h"
 #include "core/engine/stored_function.h"
 #include "core/ov/trim_memory.h"
@@ -179,6 +180,7 @@ FunctionStore::FunctionPtr FunctionStore::build_and_cache(const Signature& key,
                                                           const Settings& settings,
                                                           const std::atomic<bool>* is_active,
                                                           Reason reason, Variables* in_place) {
+  const OpenVinoUse use;
   const auto on_disk = disk_key(key, settings);
   const auto start = std::chrono::steady_clock::now();
   BuiltFunction built = build(snapshot, key.weights.has_value(), settings, reason);

@@ -332,12 +332,45 @@ void run_fallback(const std::string& graph, const NgraphIO& io) {
   }
 }
 
+void run_legacy_operator(const std::string& text, const std::vector<phi::DenseTensor*>& inputs,
+                         const std::vector<phi::DenseTensor*>& outputs) {
+  py::gil_scoped_acquire gil;
+  py::list given, found;
+  for (auto* tensor : inputs) given.append(reference_to(tensor));
+  for (auto* tensor : outputs) found.append(reference_to(tensor));
+  const auto run = [&] { callback(PythonCallback::kRunLegacyOperator)(text, given, found); };
+  with_deferred_signals(DeferredSignals::Mode::kDeferred, run,
+                        [](const py::error_already_set& error) { throw paddle_error(error); });
+}
+
 void check_run(const std::string& graph, std::vector<phi::DenseTensor> given,
-               std::vector<phi::DenseTensor> found, const RandomState& random,
-               int64_t other_changes) {
+               std::vector<phi::DenseTensor> found, const GeneratorBefore& random,
+               const std::vector<Digest>& weights) {
   with_python([&] {
+    std::vector<std::string> digests;
+    for (const auto& digest : weights) digests.push_back(digest.hex());
     callback(PythonCallback::kCheckRun)(graph, owned_list(std::move(given)),
-                                        owned_list(std::move(found)), random, other_changes);
+                                        owned_list(std::move(found)), random.state,
+                                        random.other_changes, digests);
+    return true;
+  });
+}
+
+void check_layer(const std::map<std::string, LayerAttribute>& attributes,
+                 const std::map<std::string, std::vector<phi::DenseTensor>>& given,
+                 const std::vector<phi::DenseTensor>& found, const GeneratorBefore& random) {
+  with_python([&] {
+    py::dict operands;
+    for (const auto& [name, tensors] : given) operands[name.c_str()] = owned_list(tensors);
+    callback(PythonCallback::kCheckLayer)(attributes, operands, owned_list(found), random.state,
+                                          random.other_changes);
+    return true;
+  });
+}
+
+void skip_check(const std::string& reason) {
+  with_python([&] {
+    callback(PythonCallback::kSkipCheck)(reason);
     return true;
   });
 }

@@ -1,13 +1,17 @@
 // Builds a compiled function from a graph string, with the bridge in Python, on a cache miss.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "core/common/blake3.h"
 #include "core/common/error.h"
 #include "core/engine/ngraph_function.h"
 #include "core/ov/optimizer_updates.h"
+#include "core/paddle/random.h"
 
 namespace paddle_ngraph {
 
@@ -62,13 +66,36 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
 // NgraphError, before anything has run, if the graph lacks the data for a fallback. Takes the GIL.
 void run_fallback(const std::string& graph, const NgraphIO& io);
 
+// Runs an operator of a ProgramDesc program, whose description `text` is, by Paddle's
+// implementation for ProgramDesc. Errors are thrown as Paddle's own exception. Takes the GIL.
+void run_legacy_operator(const std::string& text, const std::vector<phi::DenseTensor*>& inputs,
+                         const std::vector<phi::DenseTensor*>& outputs);
+
+// The random generator before a verified run.
+struct GeneratorBefore {
+  // Counted before the generator is copied, so that no change in between is missed.
+  int64_t other_changes = generator_changes_of_other_threads();
+  RandomState state;
+};
+
 // Compares a run of a function with Paddle's kernels: `given` holds copies of the inputs and states
-// before the run, `found` those of the outputs and states after it, `random` the generator before
-// it, `other_changes` its generator_changes_of_other_threads(). Reports what differs; no error of
-// the comparison is thrown. Takes the GIL.
+// before the run, `found` those of the outputs and states after it, `weights` the digests of the
+// weights that the function may have as constants. Reports what differs; no error of the comparison
+// is thrown. Takes the GIL.
 void check_run(const std::string& graph, std::vector<phi::DenseTensor> given,
-               std::vector<phi::DenseTensor> found, const RandomState& random,
-               int64_t other_changes);
+               std::vector<phi::DenseTensor> found, const GeneratorBefore& random,
+               const std::vector<Digest>& weights);
+
+// Compares a run of a recurrent layer with packed weights, or of its gradient, with Paddle's
+// kernels: `given` holds its operands by name, which nothing writes meanwhile, `found` its results.
+// As check_run().
+using LayerAttribute = std::variant<bool, int64_t, double, std::string>;
+void check_layer(const std::map<std::string, LayerAttribute>& attributes,
+                 const std::map<std::string, std::vector<phi::DenseTensor>>& given,
+                 const std::vector<phi::DenseTensor>& found, const GeneratorBefore& random);
+
+// Records that a run could not be compared, and why. Takes the GIL.
+void skip_check(const std::string& reason);
 
 // Whether an operator of the subgraph creates an empty tensor from these inputs, as far as shapes
 // show.

@@ -14,13 +14,13 @@
 
 #include "core/common/error.h"
 #include "core/common/fault_injection.h"
+#include "core/common/openvino_use.h"
 #include "core/engine/awaited_build.h"
 #include "core/engine/compile_job.h"
 #include "core/engine/engine_settings.h"
 #include "core/engine/engines.h"
 #include "core/engine/events.h"
 #include "core/engine/partial_write.h"
-#include "core/engine/verified_run.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/interruption.h"
 #include "core/paddle/ngraph_engine_op.h"
@@ -290,15 +290,14 @@ std::shared_ptr<CompileJob> NgraphEngine::create_job(
 
 void NgraphEngine::run(const NgraphIO& io) {
   const MissingFunction missing = BackgroundCompiler::missing_function();
-  if (FLAGS_ngraph_verify > 0 && runs_to_verify_++ % FLAGS_ngraph_verify == 0) {
-    return run_verified(io, missing);
-  }
+  if (verified_runs_.next()) return run_verified(io, missing);
   run_recorded(io, missing);
 }
 
 void NgraphEngine::run_verified(const NgraphIO& io, MissingFunction missing) {
   VerifiedRun verified(io);
-  if (run_recorded(io, missing) == Reason::kEngine) verified.check(graph_.text(), io);
+  if (run_recorded(io, missing) != Reason::kEngine) return;
+  verified.check(graph_.text(), io, functions_.weights().last_digests(io.inputs));
 }
 
 Reason NgraphEngine::run_recorded(const NgraphIO& io, MissingFunction missing) {
@@ -325,6 +324,10 @@ Reason NgraphEngine::run(const NgraphIO& io, MissingFunction missing) {
   if (fallback_.is_denied()) {
     fallback_.run(io);
     return Reason::kDenied;
+  }
+  if (is_openvino_lost()) {
+    fallback_.run(io);
+    return Reason::kForked;
   }
   // Paddle's kernels run, since its check for NaN names the operator that computes one.
   if (FLAGS_check_nan_inf) {
@@ -406,6 +409,8 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
   // detected.
   const Epoch since = Epoch::now();
   const auto has_run = [&](const NgraphFunction& function) {
+    // Begins here, since the function's weights and spare tensors have locks, too.
+    const OpenVinoUse use;
     WeightsInPlace::Run reading(function, functions_.weights(), io.inputs, since);
     if (!reading.has_started()) return false;
     function.run(io);

@@ -18,6 +18,7 @@
 #include "core/engine/ngraph_function.h"
 #include "core/engine/snapshot.h"
 #include "core/engine/thread_sharing.h"
+#include "core/engine/verified_run.h"
 #include "core/ov/ov_function.h"
 #include "core/paddle/weights.h"
 
@@ -149,8 +150,7 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   ThreadSharing sharing_;
   // The last build for which a run has waited, guarded by the mutex of the graph's builds.
   std::weak_ptr<AwaitedBuild> awaited_build_;
-  // Number of runs while FLAGS_ngraph_verify is on.
-  std::atomic<uint64_t> runs_to_verify_{0};
+  VerifiedRuns verified_runs_;
 };
 
 }  // namespace paddle_ngraph

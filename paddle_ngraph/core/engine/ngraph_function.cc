@@ -139,9 +139,11 @@ void NgraphFunction::run(const NgraphIO& io) const {
   try {
     publish(io, updates ? &*updates : nullptr, std::move(fresh), std::move(pinned));
   } catch (const InvalidInput& error) {
-    throw AfterPartialWrite<InvalidInput>(error.what());
+    throw AfterPartialWrite<InvalidInput>(error);
+  } catch (const NgraphError& error) {
+    throw AfterPartialWrite<NgraphError>(error);
   } catch (const std::exception& error) {
-    throw AfterPartialWrite<NgraphError>(error.what());
+    throw AfterPartialWrite<NgraphError>(error);
   }
 }
 

@@ -1,6 +1,7 @@
 // Base class that marks errors thrown after a run has begun to write states.
 #pragma once
 
+#include <exception>
 #include <string>
 
 #include "core/common/error.h"
@@ -17,12 +18,19 @@ class PartialWrite {
   virtual ~PartialWrite() = default;
 };
 
-// An error of the type `Error` that also is a PartialWrite.
+// An error of the type `Error` that also is a PartialWrite, with code and operator of its reason.
 template <typename Error>
 class AfterPartialWrite final : public Error, public PartialWrite {
  public:
-  explicit AfterPartialWrite(const std::string& reason)
-      : Error("the run failed while it was writing states, some of which are new now: " + reason) {}
+  explicit AfterPartialWrite(const NgraphError& error)
+      : Error(message(error.what()), error.code(), error.op_id()) {}
+  explicit AfterPartialWrite(const std::exception& error) : Error(message(error.what())) {}
+
+ private:
+  static std::string message(const char* reason) {
+    return concat("the run failed while it was writing states, some of which are new now: ",
+                  reason);
+  }
 };
 
 }  // namespace paddle_ngraph

@@ -3,7 +3,8 @@
 #include <exception>
 #include <utility>
 
-#include "core/engine/model_builder.h"
+#include "core/common/fault_injection.h"
+#include "core/paddle/flags.h"
 #include "core/paddle/tensors.h"
 
 namespace paddle_ngraph {
@@ -16,6 +17,7 @@ namespace {
 bool append_copies(const std::vector<phi::DenseTensor*>& tensors, size_t first,
                    std::vector<phi::DenseTensor>* copies) {
   try {
+    inject_fault(Step::kCopy);
     for (size_t i = first; i < tensors.size(); ++i) {
       const auto* tensor = tensors[i];
       copies->push_back(tensor->initialized() ? copy_of(*tensor) : phi::DenseTensor());
@@ -28,15 +30,22 @@ bool append_copies(const std::vector<phi::DenseTensor*>& tensors, size_t first,
 
 }  // namespace
 
+bool VerifiedRuns::next() {
+  const int every = FLAGS_ngraph_verify;
+  return every > 0 && runs_++ % static_cast<uint64_t>(every) == 0;
+}
+
 VerifiedRun::VerifiedRun(const NgraphIO& io) : is_copied_(append_copies(io.inputs, 0, &given_)) {}
 
-void VerifiedRun::check(const std::string& graph, const NgraphIO& io) {
+void VerifiedRun::check(const std::string& graph, const NgraphIO& io,
+                        const std::vector<Digest>& weights) {
   std::vector<phi::DenseTensor> found;
   if (!is_copied_ || !append_copies(io.outputs, 0, &found) ||
       !append_copies(io.inputs, io.inputs.size() - io.num_states, &found)) {
-    return;
+    given_.clear();
+    return skip_check("there is no memory for copies of its inputs and results");
   }
-  check_run(graph, std::move(given_), std::move(found), random_, other_changes_);
+  check_run(graph, std::move(given_), std::move(found), random_, weights);
 }
 
 }  // namespace paddle_ngraph

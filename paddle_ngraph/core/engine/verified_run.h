@@ -1,33 +1,44 @@
-// A run of an engine whose results are compared with those of Paddle's kernels.
+// Runs that are compared with Paddle's kernels.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "paddle/phi/core/dense_tensor.h"
 
+#include "core/common/blake3.h"
+#include "core/engine/model_builder.h"
 #include "core/engine/ngraph_function.h"
-#include "core/paddle/random.h"
 
 namespace paddle_ngraph {
 
-// Copies of the inputs, states and random generator of a run, from before the run. A run for whose
-// copies the memory does not suffice is not compared.
+// Selects the runs to verify: one in FLAGS_ngraph_verify, beginning with the first.
+class VerifiedRuns {
+ public:
+  // Whether the run that begins now is verified.
+  bool next();
+
+ private:
+  std::atomic<uint64_t> runs_{0};  // while FLAGS_ngraph_verify is on
+};
+
+// Copies of the inputs, states and random generator of a run of an engine, from before the run. A
+// run for whose copies the memory does not suffice is counted as not compared.
 class VerifiedRun {
  public:
   explicit VerifiedRun(const NgraphIO& io);
 
   // Compares the results of the run, which are in the variables of `io`, with those that Paddle's
   // kernels compute from the copies. Called once; the run and its variables stay as they are.
-  void check(const std::string& graph, const NgraphIO& io);
+  // `weights`: the digests of the weights that the function may have as constants.
+  void check(const std::string& graph, const NgraphIO& io, const std::vector<Digest>& weights);
 
  private:
   std::vector<phi::DenseTensor> given_;
   const bool is_copied_;
-  // Counted before the generator is copied, so that no change in between is missed.
-  const int64_t other_changes_ = generator_changes_of_other_threads();
-  RandomState random_;
+  GeneratorBefore random_;
 };
 
 }  // namespace paddle_ngraph

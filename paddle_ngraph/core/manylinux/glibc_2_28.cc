@@ -4,6 +4,7 @@
 // Each has hidden visibility, so that the core uses its own and other libraries are not affected;
 // the names are those that the compiler gives to the functions of libstdc++.
 #include <condition_variable>
+#include <ios>
 #include <mutex>
 #include <new>
 #include <stdexcept>
@@ -55,3 +56,11 @@ extern "C" void ngraph_move_error(std::runtime_error* target, std::runtime_error
   const std::runtime_error& original = *source;
   new (target) std::runtime_error(original);
 }
+
+// GLIBCXX_3.4.26: a stream of text of the older ABI, for which releases of OpenVINO before 2026 are
+// compiled. The older constructor takes the mode, whose default was out.
+extern "C" void ngraph_stream_with_mode(void* stream, std::ios_base::openmode mode) __asm__(
+    "_ZNSt19basic_ostringstreamIcSt11char_traitsIcESaIcEEC1ESt13_Ios_Openmode");
+extern "C" NGRAPH_HIDDEN void ngraph_stream(void* stream) __asm__(
+    "_ZNSt19basic_ostringstreamIcSt11char_traitsIcESaIcEEC1Ev");
+extern "C" void ngraph_stream(void* stream) { ngraph_stream_with_mode(stream, std::ios_base::out); }

@@ -20,6 +20,7 @@
 #include "core/common/float_environment.h"
 #include "core/common/fork_safe_mutex.h"
 #include "core/common/lru_cache.h"
+#include "core/common/openvino_use.h"
 #include "core/common/tbb_fork_state.h"
 #include "core/ov/deferred_errors.h"
 #include "core/ov/empty_tensors.h"
@@ -629,6 +630,7 @@ class OvFunction::Implementation {
 
 OvFunction::OvFunction(void* model, const Settings& settings,
                        const std::vector<OwnedMemory>& memory) {
+  const OpenVinoUse use;
   const DefaultFloatEnvironment environment;
   auto* const source = static_cast<ov::Model*>(model);
   if (!memory.empty()) attach_owners(*source, memory);
@@ -636,12 +638,22 @@ OvFunction::OvFunction(void* model, const Settings& settings,
 }
 
 OvFunction::OvFunction(Blob blob, const Settings& settings) {
+  const OpenVinoUse use;
   const DefaultFloatEnvironment environment;
   implementation_ = std::make_unique<Implementation>(std::move(blob), settings);
 }
 
-// Sorts the free memory first: the plugin trims the heap whenever it destroys a compiled model.
-OvFunction::~OvFunction() { sort_free_memory(); }
+OvFunction::~OvFunction() {
+  if (is_openvino_lost()) {
+    // Never freed: the plugin takes locks when it destroys a compiled model.
+    static_cast<void>(implementation_.release());
+    return;
+  }
+  const OpenVinoUse use;
+  // First, since the plugin trims the heap whenever it destroys a compiled model.
+  sort_free_memory();
+  implementation_.reset();
+}
 
 void OvFunction::require_elements() const { implementation_->require_elements(); }
 
@@ -653,10 +665,14 @@ bool OvFunction::accepts(const std::vector<ResultType>& parameters) const {
 
 const Settings& OvFunction::settings() const { return implementation_->settings(); }
 
-void OvFunction::save(const char* path) const { implementation_->save(path); }
+void OvFunction::save(const char* path) const {
+  const OpenVinoUse use;
+  implementation_->save(path);
+}
 
 bool OvFunction::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
                      PinnedValues* pinned) {
+  const OpenVinoUse use;
   const DefaultFloatEnvironment environment;
   return implementation_->run(inputs, outputs, pinned);
 }
@@ -666,6 +682,7 @@ bool OvFunction::has_dynamic_shapes() const { return implementation_->has_dynami
 bool OvFunction::may_pack() const { return implementation_->may_pack(); }
 
 bool OvFunction::run(const std::vector<Input>& inputs, const Allocate& allocate) {
+  const OpenVinoUse use;
   const DefaultFloatEnvironment environment;
   return implementation_->run(inputs, allocate);
 }

@@ -36,7 +36,8 @@ std::optional<InvalidInput> found_invalid_input(const char* text) {
 }
 
 bool is_loop_fusion_error(const std::exception& error) {
-  return std::strstr(error.what(), "snippet") != nullptr;
+  const auto has = [&](const char* text) { return std::strstr(error.what(), text) != nullptr; };
+  return has("snippet") || has("Loop detected during topological sort");
 }
 
 }  // namespace paddle_ngraph

@@ -18,8 +18,9 @@ InvalidInput tagged(const InvalidInput& error);
 // the core calls this function too, hence no std::string (see ov_function.h).
 std::optional<InvalidInput> found_invalid_input(const char* message);
 
-// Whether an error says that the plugin could not compile fused loops (its snippets) for lack of
-// registers, whose number it does not check beforehand.
+// Whether an error says that the plugin could not compile fused loops (its snippets): for lack of
+// registers, whose number it does not check beforehand, or since it fused two loops of which one
+// reads a result that depends on the other, as it does around a split with several readers.
 bool is_loop_fusion_error(const std::exception& error);
 
 // Returns function(). If OpenVINO throws an error that wraps the InvalidInput of an operator,

@@ -10,8 +10,10 @@
 #include <set>
 #include <typeinfo>
 #include <unordered_map>
+#include <utility>
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -163,10 +165,15 @@ class WatchedMemory {
   size_t next_cleanup_ = kFirstCleanup;
 };
 
+// Number of WeightWriteScopes of this thread.
+thread_local int num_own_write_scopes = 0;
+
 struct ExposureTable {
   ForkSafeMutex mutex;
-  // Guarded by the mutex, like all members below: number of program runs in progress.
+  // Guarded by the mutex, like all members below: number of program runs in progress, and the first
+  // in the list of them.
   int runs = 0;
+  ProgramRun* first_run = nullptr;
   // Exposure id -> addresses of the tensor and of its memory.
   std::unordered_map<uint64_t, std::array<Address, 2>> objects;
   std::unordered_map<Address, ExposureRecord> records;
@@ -181,33 +188,59 @@ struct ExposureTable {
   std::atomic<bool> is_any_pinned{false};
   std::atomic<bool> is_any_watched{false};
   std::atomic<int> writers{0};
+  std::atomic<int> write_scopes{0};
   std::atomic<uint64_t> writes{1};
   std::atomic<uint64_t> num_exposures{1};
 
   // The table is never destroyed: at the end of the process, Python destroys tensor objects, which
   // access the table.
   static ExposureTable& instance() {
-    static ExposureTable* const table = std::make_unique<ExposureTable>().release();
+    static ExposureTable* const table = [] {
+      auto made = std::make_unique<ExposureTable>();
+      // After the mutex has registered its handlers, which run first. pthread_atfork() fails only
+      // if no memory is left: weights are then treated as written in a forked process.
+      static_cast<void>(pthread_atfork(nullptr, nullptr, ProgramRun::end_in_child));
+      return made.release();
+    }();
     return *table;
   }
 };
 
 }  // namespace
 
-ProgramRun::ProgramRun(bool may_write) : may_write_(may_write) {
+ProgramRun::ProgramRun(bool may_write, bool is_of_thread)
+    : may_write_(may_write), is_of_thread_(is_of_thread), thread_(std::this_thread::get_id()) {
   auto& table = ExposureTable::instance();
   std::lock_guard<std::mutex> lock(table.mutex);
+  next_ = std::exchange(table.first_run, this);
+  if (next_ != nullptr) next_->previous_ = this;
   ++table.runs;
   if (may_write_) ++table.writers;
 }
 
 ProgramRun::~ProgramRun() {
+  std::lock_guard<std::mutex> lock(ExposureTable::instance().mutex);
+  if (!has_ended_) end();
+}
+
+void ProgramRun::end() {
   auto& table = ExposureTable::instance();
-  std::lock_guard<std::mutex> lock(table.mutex);
+  has_ended_ = true;
+  (previous_ == nullptr ? table.first_run : previous_->next_) = next_;
+  if (next_ != nullptr) next_->previous_ = previous_;
   --table.runs;
   if (!may_write_) return;
   ++table.writes;
   --table.writers;
+}
+
+void ProgramRun::end_in_child() {
+  auto& table = ExposureTable::instance();
+  for (ProgramRun *run = table.first_run, *next = nullptr; run != nullptr; run = next) {
+    next = run->next_;
+    if (run->is_of_thread_ && run->thread_ != std::this_thread::get_id()) run->end();
+  }
+  table.write_scopes = num_own_write_scopes;
 }
 
 void watch_weight(const std::shared_ptr<phi::Allocation>& memory) {
@@ -225,12 +258,16 @@ bool is_watched_weight(const phi::DenseTensor& tensor) {
   return table.watched.has(tensor.Holder().get());
 }
 
-WeightWriteScope::WeightWriteScope() { ++ExposureTable::instance().writers; }
+WeightWriteScope::WeightWriteScope() {
+  ++ExposureTable::instance().write_scopes;
+  ++num_own_write_scopes;
+}
 
 WeightWriteScope::~WeightWriteScope() {
   auto& table = ExposureTable::instance();
   ++table.writes;
-  --table.writers;
+  --table.write_scopes;
+  --num_own_write_scopes;
 }
 
 MemoryPin::MemoryPin(const std::vector<const phi::DenseTensor*>& tensors) {
@@ -263,6 +300,11 @@ long holder_count(const phi::DenseTensor& tensor) {
   std::lock_guard<std::mutex> lock(table.mutex);
   const auto found = table.pinned.find(tensor.Holder().get());
   return tensor.Holder().use_count() - (found == table.pinned.end() ? 0 : found->second);
+}
+
+int num_weight_writers() {
+  const auto& table = ExposureTable::instance();
+  return table.writers + table.write_scopes;
 }
 
 void mark_weights_written() { ++ExposureTable::instance().writes; }
@@ -326,7 +368,7 @@ void record_memory_escape(const phi::DenseTensor& tensor) {
 Epoch Epoch::now() {
   auto& table = ExposureTable::instance();
   // While a program that may write runs, each epoch is a new one: no two compare equal.
-  const uint64_t writes = table.writers > 0 ? ++table.writes : table.writes.load();
+  const uint64_t writes = num_weight_writers() > 0 ? ++table.writes : table.writes.load();
   return {writes, table.num_exposures};
 }
 

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "paddle/phi/core/dense_tensor.h"
@@ -22,17 +23,32 @@ namespace paddle_ngraph {
 
 // Scope of a program run: from before the run reads variables until it has written the last one.
 // Engine operators inside are not counted again. Weights are treated as written while a run that
-// may write lasts, and once when it ends.
+// may write lasts, and once when it ends. In a forked process, the runs of other threads have
+// ended.
 class ProgramRun {
  public:
-  explicit ProgramRun(bool may_write);
+  // `is_of_thread`: whether the calling thread is in the run until it ends. Other runs, such as the
+  // lifetime of an object that may write, go on in a forked process.
+  explicit ProgramRun(bool may_write, bool is_of_thread = true);
   ~ProgramRun();
   ProgramRun(const ProgramRun&) = delete;
   ProgramRun& operator=(const ProgramRun&) = delete;
 
+  // Ends the runs of threads that a forked process lacks.
+  static void end_in_child();
+
  private:
-  const bool may_write_;
+  void end();
+
+  const bool may_write_, is_of_thread_;
+  bool has_ended_ = false;
+  const std::thread::id thread_;
+  // The neighbours in the list of all runs.
+  ProgramRun *previous_ = nullptr, *next_ = nullptr;
 };
+
+// Number of runs and scopes that may be writing weights now.
+int num_weight_writers();
 
 // Reports that any weights of the process may have been written, so that fingerprints are checked
 // again.

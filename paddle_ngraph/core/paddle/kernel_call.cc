@@ -241,6 +241,19 @@ std::vector<size_t> lists_of(const OpYamlInfoParser& info) {
   return numbers;
 }
 
+// The operands that are read as attributes of type Scalar.
+std::vector<size_t> scalars_of(const OpYamlInfoParser& info) {
+  std::vector<size_t> numbers;
+  for (const auto& name : info.AttrParams(true)) {
+    const auto operand = info.InputName2Id().find(name);
+    if (operand == info.InputName2Id().end()) continue;
+    if (info.TensorAttrTypeName(name) == "paddle::dialect::ScalarAttribute") {
+      numbers.push_back(operand->second);
+    }
+  }
+  return numbers;
+}
+
 std::vector<uint32_t> inputs_of(const OpYamlInfoParser& info, bool is_kernel) {
   std::vector<uint32_t> numbers;
   for (const auto& name : info.TensorParams(is_kernel)) {
@@ -273,6 +286,7 @@ py::dict kernel_call(pir::Program* program, const std::string& name) {
   found["dtype"] = phi::DataTypeToString(key.dtype());
   found["infer_meta"] = info.OpRuntimeInfo().infer_meta_func;
   found["lists"] = lists_of(info);
+  found["scalars"] = scalars_of(info);
   found["kernel_inputs"] = kernel_inputs;
   found["kernel_attributes"] = plain(kernel_attributes);
   found["meta_inputs"] = inputs_of(info, false);

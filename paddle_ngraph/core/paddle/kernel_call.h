@@ -15,6 +15,7 @@ namespace paddle_ngraph {
 //   kernel, dtype      the key that selects the kernel
 //   infer_meta         the function of PHI that computes dtypes and shapes of the results
 //   lists              the operands that are lists, by index
+//   scalars            the operands that are read as attributes of one number, by index
 //   kernel_inputs, meta_inputs          the operands that these read, by index
 //   kernel_attributes, meta_attributes  pairs: (type, value), or ("operand", index) for an operand
 //                                       that is read as an attribute

@@ -12,12 +12,15 @@
 #include <vector>
 
 #include "core/common/error.h"
+#include "core/common/fault_injection.h"
 #include "core/common/fork_safe_mutex.h"
 #include "core/common/gil_release.h"
+#include "core/common/python_callbacks.h"
 #include "core/common/python_casts.h"
 #include "core/common/tbb_fork_state.h"
 #include "core/common/threads.h"
 #include "core/engine/events.h"
+#include "core/engine/verified_run.h"
 #include "core/ov/kernels/clip.h"
 #include "core/ov/kernels/optimizer.h"
 #include "core/ov/optimizer_updates.h"
@@ -191,6 +194,7 @@ struct ParsedUpdate {
   }
 
   void take() const {
+    if (has_fault(Step::kUpdate)) return;
     const int64_t size = gradient.numel();
     threads().run((size + kStepChunk - 1) / kStepChunk, 2 * kStepChunk,
                   [&](int64_t begin, int64_t end) {
@@ -405,14 +409,80 @@ PyObject* scaled_in_place(PyObject* args, PyObject* kwargs) {
   return x;
 }
 
+// Set while the thread compares a call: Paddle computes all calls in it.
+thread_local bool is_checking = false;
+
+VerifiedRuns verified_runs;
+
+bool is_scaling(PyObject* args, PyObject* kwargs) { return Scaling::of(args, kwargs).has_value(); }
+bool is_any(PyObject* /*args*/, PyObject* kwargs) { return !must_use_paddle(kwargs); }
+
+struct Kernel {
+  const char* name;
+  Substitute compute;
+  // Whether a call may be computed here: false spares the copies for a check.
+  bool (*may_compute)(PyObject* args, PyObject* kwargs);
+};
+
+constexpr std::array<Kernel, 7> kKernels{{{"sgd_", call<sgd>, is_any},
+                                          {"momentum_", call<momentum>, is_any},
+                                          {"adam_", call<adam>, is_any},
+                                          {"adamw_", call<adamw>, is_any},
+                                          {"squared_l2_norm", squared_norm, is_any},
+                                          {"multiply", scaled, is_scaling},
+                                          {"multiply_", scaled_in_place, is_scaling}}};
+
+// The arguments of a call, with copies of its tensors.
+py::tuple copied(PyObject* args) {
+  py::tuple copies(static_cast<size_t>(PyTuple_GET_SIZE(args)));
+  for (size_t i = 0; i < copies.size(); ++i) {
+    PyObject* const argument = PyTuple_GET_ITEM(args, static_cast<Py_ssize_t>(i));
+    const bool is_dense = is_tensor(argument) && tensor_of(argument).is_dense_tensor() &&
+                          tensor_of(argument).initialized();
+    copies[i] =
+        is_dense
+            ? py::reinterpret_steal<py::object>(new_tensor(copy_of(*dense(tensor_of(argument)))))
+            : py::reinterpret_borrow<py::object>(argument);
+  }
+  return copies;
+}
+
+// Computes a call, and compares its result with that of Paddle's kernel on copies of the arguments.
+PyObject* computed_and_checked(const Kernel& kernel, PyObject* args, PyObject* kwargs) {
+  const py::tuple given = copied(args);
+  auto result = py::reinterpret_steal<py::object>(kernel.compute(args, kwargs));
+  if (result) {
+    is_checking = true;
+    try {
+      callback(PythonCallback::kCheckCall)(kernel.name, given, result);
+    } catch (...) {
+      is_checking = false;
+      throw;
+    }
+    is_checking = false;
+  }
+  return result.release().ptr();
+}
+
+template <size_t kIndex>
+PyObject* substitute(PyObject* args, PyObject* kwargs) {
+  const Kernel& kernel = std::get<kIndex>(kKernels);
+  if (is_checking) return nullptr;
+  const bool is_verified =
+      FLAGS_ngraph_verify > 0 && kernel.may_compute(args, kwargs) && verified_runs.next();
+  return is_verified ? computed_and_checked(kernel, args, kwargs) : kernel.compute(args, kwargs);
+}
+
+template <size_t... kIndices>
+std::map<std::string, Substitute> substitutes_of(std::index_sequence<kIndices...> /*indices*/) {
+  return {{kKernels[kIndices].name, substitute<kIndices>}...};
+}
+
 }  // namespace
 
 void replace_optimizer_kernel(const py::object& function, const std::string& name,
                               const py::object& tracer) {
-  static const std::map<std::string, Substitute> substitutes{
-      {"sgd_", call<sgd>},           {"momentum_", call<momentum>},     {"adam_", call<adam>},
-      {"adamw_", call<adamw>},       {"squared_l2_norm", squared_norm}, {"multiply", scaled},
-      {"multiply_", scaled_in_place}};
+  static const auto substitutes = substitutes_of(std::make_index_sequence<kKernels.size()>());
   const auto found = substitutes.find(name);
   if (found == substitutes.end())
     throw NgraphError(concat(name, " is no operator that optimizers call"));

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "paddle/pir/include/core/block.h"
@@ -28,20 +30,23 @@ uint64_t word_of(const pir::Attribute& attribute) { return attribute.hash(); }
 template <typename Reader>
 void read(const pir::Block& block, Reader* reader) {
   for (const auto& argument : block.args()) {
-    reader->word(word_of(argument.impl()));
+    reader->argument(argument.impl());
     reader->word(word_of(argument.type()));
   }
-  reader->named(block.kwargs(), [](const pir::Value& value) { return word_of(value.type()); });
+  reader->named(block.kwargs(), [&](const pir::Value& value) {
+    reader->result(value.impl());
+    return word_of(value.type());
+  });
   uint64_t count = 0;
   for (const auto& op : block) {
     reader->begin_operator(op);
-    reader->word(word_of(&op));
     reader->word(word_of(static_cast<void*>(op.info())));
     reader->named(op.attributes(), [](const pir::Attribute& each) { return word_of(each); });
-    for (uint32_t i = 0; i < op.num_operands(); ++i) {
-      reader->word(word_of(op.operand_source(i).impl()));
+    for (uint32_t i = 0; i < op.num_operands(); ++i) reader->operand(op.operand_source(i).impl());
+    for (uint32_t i = 0; i < op.num_results(); ++i) {
+      reader->result(op.result(i).impl());
+      reader->word(word_of(op.result(i).type()));
     }
-    for (uint32_t i = 0; i < op.num_results(); ++i) reader->word(word_of(op.result(i).type()));
     for (uint32_t i = 0; i < op.num_regions(); ++i) {
       for (const auto& inner : op.region(i)) read(inner, reader);
     }
@@ -59,9 +64,21 @@ uint64_t mix(uint64_t word) {
   return word ^ (word >> 31);
 }
 
-class Fingerprint {
+// Operators and values are identified by their addresses.
+template <typename Reader>
+class ByAddress {
  public:
-  void begin_operator(const pir::Operation& /*op*/) {}
+  void argument(const void* value) { reader().word(word_of(value)); }
+  void operand(const void* value) { reader().word(word_of(value)); }
+  void result(const void* /*value*/) {}
+
+ private:
+  Reader& reader() { return static_cast<Reader&>(*this); }
+};
+
+class Fingerprint : public ByAddress<Fingerprint> {
+ public:
+  void begin_operator(const pir::Operation& op) { word(word_of(&op)); }
   void word(uint64_t word) { value_ = mix(value_ * 31 + word); }
 
   // Adds the items of a map to the hash. Their hashes are summed, so that the order of the map does
@@ -83,7 +100,7 @@ class Fingerprint {
 
 // Passes the characters of names to the reader, packed into words of eight.
 template <typename Reader>
-class InWords {
+class InWords : public ByAddress<Reader> {
  public:
   template <typename Map, typename Word>
   void named(const Map& map, Word of) {
@@ -105,6 +122,49 @@ class InWords {
   Reader& reader() { return static_cast<Reader&>(*this); }
 };
 
+// The contents of a program without addresses of operators, values and map items: values are
+// numbered in program order, and the items of a map sorted by name. Each run appends fetches, whose
+// call stacks, that of the run, differ.
+class Contents {
+ public:
+  void begin_operator(const pir::Operation& op) {
+    is_fetch_ = op.name() == "pd_op.fetch";
+    word(op.num_operands());
+    word(op.num_results());
+    word(op.num_regions());
+  }
+  void word(uint64_t word) { words_.push_back(word); }
+  void argument(const void* value) { result(value); }
+  void result(const void* value) { numbers_.emplace(value, numbers_.size() + 1); }
+  void operand(const void* value) {
+    const auto found = numbers_.find(value);
+    word(found == numbers_.end() ? 0 : found->second);
+  }
+
+  template <typename Map, typename Word>
+  void named(const Map& map, Word of) {
+    std::vector<std::pair<std::string_view, typename Map::const_iterator>> items;
+    for (auto item = map.begin(); item != map.end(); ++item) {
+      if (!is_fetch_ || item->first != "op_callstack") items.emplace_back(item->first, item);
+    }
+    std::sort(items.begin(), items.end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
+    word(items.size());
+    for (const auto& [name, item] : items) {
+      word(name.size());
+      for (const char each : name) word(static_cast<unsigned char>(each));
+      word(of(item->second));
+    }
+  }
+
+  Digest digest() const { return digest_of(words_.data(), words_.size() * sizeof(uint64_t)); }
+
+ private:
+  std::vector<uint64_t> words_;
+  std::unordered_map<const void*, uint64_t> numbers_;
+  bool is_fetch_ = false;
+};
+
 class Recorder : public InWords<Recorder> {
  public:
   void word(uint64_t word) { words_.push_back(word); }
@@ -112,6 +172,7 @@ class Recorder : public InWords<Recorder> {
   // Paddle stores an operator in one piece of memory: its results, its operands, then the operator.
   // Its attributes are elsewhere.
   void begin_operator(const pir::Operation& op) {
+    word(word_of(&op));
     const auto* begin = reinterpret_cast<const char*>(&op);
     for (uint32_t i = 0; i < op.num_results(); ++i) {
       begin = std::min(begin, reinterpret_cast<const char*>(op.result(i).impl()));
@@ -144,7 +205,7 @@ class Comparison : public InWords<Comparison> {
  public:
   explicit Comparison(const std::vector<uint64_t>& words) : words_(words) {}
 
-  void begin_operator(const pir::Operation& /*op*/) {}
+  void begin_operator(const pir::Operation& op) { word(word_of(&op)); }
   void word(uint64_t word) {
     is_same_ = is_same_ && at_ < words_.size() && words_[at_] == word;
     ++at_;
@@ -164,6 +225,12 @@ uint64_t program_fingerprint(const pir::Program& program) {
   Fingerprint fingerprint;
   read(*program.block(), &fingerprint);
   return fingerprint.value();
+}
+
+Digest program_digest(const pir::Program& program) {
+  Contents contents;
+  read(*program.block(), &contents);
+  return contents.digest();
 }
 
 ProgramState::ProgramState(const pir::Program& program) {

@@ -1,10 +1,12 @@
-// Detects changes of a program by its fingerprint, without printing the program.
+// Detects changes of a program, and equal programs, without printing them.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "paddle/pir/include/core/program.h"
+
+#include "core/common/blake3.h"
 
 namespace paddle_ngraph {
 
@@ -13,6 +15,12 @@ namespace paddle_ngraph {
 // one that prints identically. Addresses of operators and values are hashed, so a copy of a program
 // has another hash.
 uint64_t program_fingerprint(const pir::Program& program);
+
+// A digest of the contents of a program: equal for programs with equal operators, attributes and
+// types, whose operands come from the corresponding operators; so for a copy, and for a program
+// that was loaded again. Valid in one process: types and attributes are identified by their
+// addresses, which Paddle's context never frees.
+Digest program_digest(const pir::Program& program);
 
 // A snapshot of a program, compared with the program before each run: its operators, and all inputs
 // of the fingerprint. A run that has used all of the cache leaves the program in main memory, where

@@ -132,6 +132,21 @@ std::optional<std::vector<Digest>> WeightWatch::digests_of(const Digest& fingerp
   return std::nullopt;
 }
 
+std::vector<Digest> WeightWatch::last_digests(const std::vector<phi::DenseTensor*>& inputs) const {
+  Table& known = table();
+  std::lock_guard<std::mutex> lock(known.mutex);
+  for (const auto& model : known.models) {
+    const bool same =
+        std::equal(inputs_.begin(), inputs_.end(), model.weights.begin(),
+                   [&](size_t i, const Weight& weight) { return is_of(weight, *inputs[i]); });
+    if (!same || !model.fingerprint) continue;
+    std::vector<Digest> digests;
+    for (const auto& weight : model.weights) digests.push_back(*weight.contents.digest);
+    return digests;
+  }
+  return {};
+}
+
 bool WeightWatch::are_untouched_since(const Epoch& epoch,
                                       const std::vector<phi::DenseTensor*>& inputs) const {
   if (Epoch::now().writes != epoch.writes) return false;

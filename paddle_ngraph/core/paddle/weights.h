@@ -47,6 +47,10 @@ class WeightWatch {
   // The digests of the weights with this fingerprint; nothing if it has been forgotten.
   std::optional<std::vector<Digest>> digests_of(const Digest& fingerprint) const;
 
+  // The digests of the weights as they were last read, which may be constants of the function for
+  // these inputs; empty if they are not.
+  std::vector<Digest> last_digests(const std::vector<phi::DenseTensor*>& inputs) const;
+
   // Whether nothing can have written the weights since `epoch`, nor can write them now undetected.
   bool are_untouched_since(const Epoch& epoch, const std::vector<phi::DenseTensor*>& inputs) const;
 

@@ -73,7 +73,7 @@ def treat_as_writers() -> None:
     referenced = _referenced(_RUNNING_METHODS)
     calls = [call for call in _present_calls() if call.is_by_name or referenced]
     if calls:
-        run = _core.ProgramRun(True)
+        run = _core.ProgramRun(True, is_of_thread=False)
         run.__enter__()
         threading.Thread(
             target=_end_after,

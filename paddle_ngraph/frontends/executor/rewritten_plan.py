@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,20 +14,14 @@ from paddle_ngraph.conversion import denylist
 from paddle_ngraph.frontends import dispatcher
 from paddle_ngraph.frontends.executor import (
     interpreter,
-    paddle_plans,
     scope_tracking,
     weight_writes,
     whole_program,
 )
+from paddle_ngraph.frontends.executor.pass_results import RewrittenPrograms
 from paddle_ngraph.frontends.executor.run import Run
 from paddle_ngraph.paddle_private.names import PaddlePlan, is_initialized
 from paddle_ngraph.paddle_private.protocols import Executor, Plan, Program, Scope
-from paddle_ngraph.partitioning.analysis.block_view import (
-    is_packed,
-    may_share_memory,
-    must_run_sequentially,
-    nodes_of,
-)
 from paddle_ngraph.utils import signals
 
 
@@ -37,46 +31,31 @@ class RewrittenPlan:
     Args:
         place, scope: The device, a CPU, and the variables.
         plan: Paddle's plan, of which the programs are rewritten copies.
-        programs: The rewritten programs by job type.
-        num_stochastic: The number of their engine operators that sample random numbers.
+        rewritten: The rewritten programs.
     """
 
-    def __init__(
-        self,
-        place: Any,
-        plan: Plan,
-        scope: Scope,
-        programs: dict[str, Program],
-        num_stochastic: int,
-    ) -> None:
-        nodes = [node for program in programs.values() for node in nodes_of(program)]
-        graphs = [node.graph for node in nodes if node.is_engine]
+    def __init__(self, place: Any, plan: Plan, scope: Scope, rewritten: RewrittenPrograms) -> None:
         # Retained, so that the engines, with their functions, live as long as the plan.
-        self._engines = [_core.NgraphEngine(graph) for graph in graphs]
-        self._denials = denylist.DenialWatcher(graphs)
-        has_order = paddle_plans.is_sequential(plan)
-        in_order = has_order or must_run_sequentially(nodes, num_stochastic)
-        self._sequential_run = interpreter.SEQUENTIAL_RUN if in_order else nullcontext()
-        shares = may_share_memory(nodes)
-        self._creation = interpreter.WITHOUT_INPLACE_PASS if shares else nullcontext()
+        self._engines = [_core.NgraphEngine(graph) for graph in rewritten.graphs]
+        self._denials = denylist.DenialWatcher(rewritten.graphs)
+        self._sequential_run = (
+            interpreter.SEQUENTIAL_RUN if rewritten.runs_in_order else nullcontext()
+        )
+        self._creation = (
+            interpreter.WITHOUT_INPLACE_PASS if rewritten.shares_memory else nullcontext()
+        )
         # Runs operators in the calling thread if the engine computes all of them: each uses several
         # threads itself, while Paddle would run the operators in parallel threads.
-        runs_all = all(is_packed(node.type) for node in nodes if node.is_compute)
-        self._trace_run = interpreter.TRACE_RUN if runs_all or has_order else nullcontext()
+        self._trace_run = (
+            interpreter.TRACE_RUN if rewritten.runs_all or rewritten.has_order else nullcontext()
+        )
         self._has_run = False
         self._place, self._paddle_plan, self._scope = place, plan, scope
-        self._programs = programs
-        # The programs that were translated from ProgramDesc. If a variable is missing, Paddle runs
-        # the original, which raises an error where the translation would not.
-        legacy = [
-            each for job_type, each in self._programs.items() if job_type not in plan.job_types()
-        ]
-        self._unfed = [name for program in legacy for name in _unfed(program)]
+        self._rewritten = rewritten
         self._interpreter = scope_tracking.ScopeBound(scope, self._names, self._create_interpreter)
         self._whole = scope_tracking.ScopeBound(scope, self._names, self._find_whole)
-        self._is_single = len(plan.job_list()) == 1 and len(programs) == 1
-        may_schedule = self._is_single and not has_order
-        self._extensions = dispatcher.extensions_for(list(programs.values()), may_schedule)
+        may_schedule = rewritten.is_single and not rewritten.has_order
+        self._extensions = dispatcher.extensions_for(lambda: self._programs, may_schedule)
         self._extended = [
             scope_tracking.ScopeBound(scope, self._names, partial(_bound, each, scope))
             for each in self._extensions
@@ -86,6 +65,11 @@ class RewrittenPlan:
             self._run_extension,
             self._run_interpreter,
         )
+
+    @cached_property
+    def _programs(self) -> dict[str, Program]:
+        """Copies of the programs by job type, for Paddle's executors and for extensions."""
+        return self._rewritten.copies()
 
     @property
     def whole(self) -> whole_program.WholeProgram | None:
@@ -149,8 +133,11 @@ class RewrittenPlan:
         return () if variable is None else tuple(weight_writes.tensor_of(variable).shape())
 
     def has_missing_variable(self) -> bool:
-        """Whether a variable that a ProgramDesc program reads from the scope has no data."""
-        variables = map(self._scope.find_var, self._unfed)
+        """Whether a variable that a ProgramDesc program reads from the scope has no data.
+
+        Paddle runs the original then, which raises an error where the translation would not.
+        """
+        variables = map(self._scope.find_var, self._rewritten.unfed)
         return any(
             found is None or not is_initialized(weight_writes.tensor_of(found))
             for found in variables
@@ -163,13 +150,11 @@ class RewrittenPlan:
             return interpreter.create(self._place, plan, self._scope)
 
     def _find_whole(self, _: scope_tracking.Binding) -> whole_program.WholeProgram | None:
-        if not self._is_single:
-            return None
-        (program,) = self._programs.values()
-        return whole_program.find(program, self._scope)
+        whole = self._rewritten.whole
+        return None if whole is None else whole_program.in_scope(whole, self._scope)
 
     def _names(self) -> frozenset[str]:
-        return scope_tracking.names_in(self._programs.values())
+        return self._rewritten.names
 
     def has_new_denials(self) -> bool:
         """Whether a run has denylisted the graph of one of this plan's engine operators."""
@@ -184,9 +169,3 @@ def _bound(
 
 def _shape_of_array(feed: Any) -> Sequence[int]:
     return feed.shape if isinstance(feed, np.ndarray) else ()
-
-
-def _unfed(program: Program) -> list[str]:
-    """The variables that a program reads from the scope and that are not persistable."""
-    sources = [op for op in program.global_block().ops if op.name() == "pd_op.data"]
-    return [op.attrs()["name"] for op in sources if not any(op.attrs().get("persistable", ()))]

@@ -13,10 +13,12 @@ from paddle_ngraph.frontends import dispatcher, ngraph_transpiler, program_id
 from paddle_ngraph.frontends.executor import (
     interpreter,
     paddle_plans,
+    pass_results,
     scope_tracking,
     weight_writes,
     whole_program,
 )
+from paddle_ngraph.frontends.executor.pass_results import PassResult, RewrittenPrograms
 from paddle_ngraph.frontends.executor.rewritten_plan import RewrittenPlan
 from paddle_ngraph.frontends.executor.run import Run, of_argument
 from paddle_ngraph.frontends.program_desc import single_assignment, translation
@@ -71,14 +73,14 @@ class SwitchedExecutor:
         self._paddle_executor = scope_tracking.ScopeBound(
             scope, self._names, self._create_paddle_executor
         )
+        self._pass_result: PassResult | None = None
         self._rewritten: RewrittenPlan | None = None
         self._transpiled: RewrittenPlan | None = None
         self._is_transpiled = any(map(has_engines, map(plan.ir_program, plan.job_types())))
         self._rewrite_lock = new_lock()
-        self._is_rewritten = False
-        self._dynamic_axes: list[tuple[str, int]] = []
-        # The largest size of a dynamic dimension for which the programs were rewritten; 0: any.
-        self._rewritten_size = 0
+        # Whether the rewritten programs suit feeds of all sizes: the cost model left no subgraph to
+        # Paddle, or did not apply.
+        self._is_whole = True
         # The reason of the events of native runs while there is no rewritten plan.
         self._unrewritten_reason = _NOT_CONVERTIBLE
         self._program_id = 0  # of events; 0: not determined yet
@@ -136,7 +138,7 @@ class SwitchedExecutor:
             return self._transpiled
         # ``None`` for a program with small subgraphs: the sizes of the feeds decide whether these
         # run on the engine.
-        return self._rewritten if self._is_rewritten and self._rewritten_size == 0 else None
+        return self._rewritten if self._pass_result is not None and self._is_whole else None
 
     def repeat(
         self, feed: dict[str, Any], prepare: Callable[[], None], is_on: bool
@@ -169,13 +171,14 @@ class SwitchedExecutor:
         with self._paddle_flag:
             return self._paddle_executor.get().run_profile(feed_names)
 
-    def _may_write_variables(self, programs: dict[str, Program] | None = None) -> bool:
-        """Whether a run may write variables of the scope. ``programs``: the plan's, if known."""
+    def _may_write_variables(self) -> bool:
+        """Whether a run may write variables of the scope."""
         if self._may_write is None:
-            programs = (
-                paddle_plans.pir_programs(self._paddle_plan) if programs is None else programs
-            )
-            self._may_write = not programs or any(map(may_write_variables, programs.values()))
+            found = pass_results.find(pass_results.key_of(self._paddle_plan))
+            if found is None:
+                self._may_write = _may_write(paddle_plans.pir_programs(self._paddle_plan))
+            else:
+                self._may_write = found.may_write
         return self._may_write
 
     def _run_recorded(self, run: Run) -> Any:
@@ -250,16 +253,16 @@ class SwitchedExecutor:
             # kernels have rules for them.
             run.native_reason = _EMPTY_FEED
             return None
-        if not self._is_rewritten or self._has_outgrown(fed) or self._has_new_denials():
+        if self._pass_result is None or self._has_outgrown(fed) or self._has_new_denials():
             with signals.deferred_signals(), self._rewrite_lock:
-                if not self._is_rewritten or self._has_outgrown(fed) or self._has_new_denials():
+                if self._pass_result is None or self._has_outgrown(fed) or self._has_new_denials():
                     try:
                         with signals.abandonable():
                             self._rewrite_for(fed)
                     except signals.Abandoned:
                         run.native_reason = _SIGNAL
                         return None
-        elif self._rewritten_size > 0:
+        elif not self._is_whole:
             self._small_runs += 1
             if self._small_runs == SETTINGS.small_runs_before_rewrite:
                 with signals.deferred_signals():
@@ -283,30 +286,49 @@ class SwitchedExecutor:
                 if self._transpiled is None:
                     programs = paddle_plans.pir_programs(self._paddle_plan)
                     nodes = (node for each in programs.values() for node in nodes_of(each))
+                    stochastic = sum(node.draws for node in nodes)
                     self._transpiled = self._create_rewritten_plan(
-                        programs, sum(n.draws for n in nodes)
+                        RewrittenPrograms(self._paddle_plan, programs, stochastic)
                     )
         return self._transpiled
 
     def _rewrite_for(self, fed: dict[str, list[int]]) -> None:
-        """Rewrites the programs of the plan by the pass, for feeds of these shapes."""
-        programs = paddle_plans.pir_programs(self._paddle_plan)
-        self._dynamic_axes = cost_model.dynamic_axes(programs.values())
-        size = self._largest_dynamic_size(fed)
-        reports = self._rewrite(programs, size)
-        rewritten = None
-        if any(report.changes or report.engines for report in reports):
-            rewritten = self._create_rewritten_plan(
-                programs, sum(report.drawing for report in reports)
-            )
-        self._rewritten = rewritten
-        is_small = any(report.has_small_interval for report in reports)
-        self._rewritten_size = size if is_small else 0
-        if not programs:
+        """Rewrites the programs of the plan by the pass, for feeds of these shapes.
+
+        A result of the pass on equal programs is used again.
+        """
+        key = pass_results.key_of(self._paddle_plan)
+        result = pass_results.find(key)
+        if result is None or result.is_outgrown_by(_largest_size(fed, result.dynamic_axes)):
+            result = self._new_pass_result(fed)
+            pass_results.add(key, result)
+        else:
+            result.record()
+        self._rewritten = self._create_rewritten_plan(result.rewritten)
+        self._pass_result = result
+        if not result.is_translated:
             self._unrewritten_reason = _UNTRANSLATABLE
         else:
-            self._unrewritten_reason = _COST_RULE if is_small else _NOT_CONVERTIBLE
-        self._is_rewritten = True
+            self._unrewritten_reason = _COST_RULE if result.size > 0 else _NOT_CONVERTIBLE
+        self._is_whole = result.size == 0
+
+    def _new_pass_result(self, fed: dict[str, list[int]]) -> PassResult:
+        """Applies the pass to copies of the plan's programs."""
+        programs = paddle_plans.pir_programs(self._paddle_plan)
+        axes = cost_model.dynamic_axes(programs.values())
+        size = _largest_size(fed, axes)
+        self._may_write = _may_write(programs)
+        reports = self._rewrite(programs, size)
+        has_changed = any(report.changes or report.engines for report in reports)
+        is_small = any(report.has_small_interval for report in reports)
+        return PassResult(
+            rewritten=self._rewritten_programs(programs, reports) if has_changed else None,
+            dynamic_axes=axes,
+            size=size if is_small else 0,
+            may_write=self._may_write,
+            is_translated=bool(programs),
+            conversions=pass_results.conversions_of(reports),
+        )
 
     def _rewrite_whole_program(self) -> None:
         """Rewrites the plan's programs without the cost model.
@@ -317,18 +339,26 @@ class SwitchedExecutor:
         if not ngraph_transpiler.could_be_single_engine(programs.values()):
             return
         reports = self._rewrite(programs, None)
-        rewritten = self._create_rewritten_plan(programs, sum(each.drawing for each in reports))
-        if rewritten.whole is not None:
-            self._rewritten, self._rewritten_size = rewritten, 0
+        rewritten = self._create_rewritten_plan(self._rewritten_programs(programs, reports))
+        if rewritten is not None and rewritten.whole is not None:
+            self._rewritten, self._is_whole = rewritten, True
 
     def _rewrite(self, programs: dict[str, Program], size: int | None) -> list[Report]:
         """Rewrites ``programs`` by the pass, for feeds of ``size``; returns the reports."""
-        may_write = self._may_write_variables(programs)
+        may_write = self._may_write_variables()
         rewrite = ngraph_transpiler.rewrite
         return [rewrite(each, may_write, size, tries=False) for each in programs.values()]
 
-    def _create_rewritten_plan(self, programs: dict[str, Program], drawing: int) -> RewrittenPlan:
-        return RewrittenPlan(self._place, self._paddle_plan, self._scope, programs, drawing)
+    def _rewritten_programs(
+        self, programs: dict[str, Program], reports: Sequence[Report]
+    ) -> RewrittenPrograms:
+        stochastic = sum(report.drawing for report in reports)
+        return RewrittenPrograms(self._paddle_plan, programs, stochastic)
+
+    def _create_rewritten_plan(self, rewritten: RewrittenPrograms | None) -> RewrittenPlan | None:
+        if rewritten is None:
+            return None
+        return RewrittenPlan(self._place, self._paddle_plan, self._scope, rewritten)
 
     def _has_new_denials(self) -> bool:
         """Whether runs have put a subgraph of the rewritten programs on the denylist."""
@@ -336,18 +366,10 @@ class SwitchedExecutor:
 
     def _has_outgrown(self, fed: dict[str, list[int]]) -> bool:
         """Whether feeds have grown so much since the rewrite that small subgraphs may pay off."""
-        if self._rewritten_size == 0:
+        result = self._pass_result
+        if self._is_whole or result is None:
             return False
-        return (
-            self._largest_dynamic_size(fed) >= SETTINGS.rewrite_growth_factor * self._rewritten_size
-        )
-
-    def _largest_dynamic_size(self, fed: dict[str, list[int]]) -> int:
-        """The largest size in a feed of a dimension that the program declares as dynamic."""
-        sizes = (
-            fed[name][axis] for name, axis in self._dynamic_axes if axis < len(fed.get(name, ()))
-        )
-        return max(sizes, default=SETTINGS.typical_dimension_size)
+        return result.is_outgrown_by(_largest_size(fed, result.dynamic_axes))
 
     def _tensor(self, name: str) -> Tensor:
         return self._variable(name).get_tensor()
@@ -377,3 +399,14 @@ class SwitchedExecutor:
         variables = ((name, self._scope.find_var(name)) for name in names)
         found = {name: variable for name, variable in variables if variable is not None}
         return {name: weight_writes.tensor_of(each).shape() for name, each in found.items()}
+
+
+def _may_write(programs: dict[str, Program]) -> bool:
+    """Whether a run may write variables of the scope; unknown programs may."""
+    return not programs or any(map(may_write_variables, programs.values()))
+
+
+def _largest_size(fed: dict[str, list[int]], axes: Sequence[tuple[str, int]]) -> int:
+    """The largest size in a feed of a dimension that the program declares as dynamic."""
+    sizes = (fed[name][axis] for name, axis in axes if axis < len(fed.get(name, ())))
+    return max(sizes, default=SETTINGS.typical_dimension_size)

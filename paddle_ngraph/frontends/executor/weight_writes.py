@@ -36,7 +36,7 @@ from paddle_ngraph.paddle_private.protocols import Tensor, Variable
 from paddle_ngraph.utils.once import once
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
-_before_first_use = _core.ProgramRun(True)
+_before_first_use = _core.ProgramRun(True, is_of_thread=False)
 _may_write = ThreadLocal(True)
 _get_tensor: Callable[[Variable], Tensor] = replaced.GET_TENSOR.original
 T = TypeVar("T")
@@ -96,7 +96,7 @@ def may_write_during_lifetime(target: Any) -> None:
     """Declares that weights may be written through an object, at any time until it dies."""
     key = id(target)
     if key not in _writers:
-        run = _core.ProgramRun(True)
+        run = _core.ProgramRun(True, is_of_thread=False)
         run.__enter__()
         # The weakref callback is a C function, as for tensors below: no signal handler interrupts
         # it.

@@ -17,7 +17,7 @@ from paddle_ngraph.conversion import dynamic_shapes
 from paddle_ngraph.conversion.bridge import element_type
 from paddle_ngraph.frontends.executor import weight_writes
 from paddle_ngraph.paddle_private.protocols import Program, Scope, Tensor
-from paddle_ngraph.partitioning.analysis.block_view import FETCH, SHADOW_OUTPUT
+from paddle_ngraph.partitioning.analysis.block_view import SHADOW_OUTPUT
 from paddle_ngraph.partitioning.whole_program import Whole, find_whole_program
 from paddle_ngraph.utils.dtypes import NUMPY_DTYPES
 
@@ -132,19 +132,17 @@ class WholeLayer:
         dynamic_shapes.remember(self._whole.graph, tuple(signature), {})
 
 
-def find(program: Program, scope: Scope) -> WholeProgram | None:
-    """The program as one engine operator.
+def in_scope(whole: Whole, scope: Scope) -> WholeProgram | None:
+    """A program of one engine operator, bound to the variables of a scope.
 
     Args:
-        program: A PIR program after the program pass.
+        whole: The program.
         scope: The scope of its variables.
 
     Returns:
-        ``None`` if the program computes or names other values than the operator's, or if a
-        variable does not exist.
+        ``None`` if it names other values than the operator's, or if a variable does not exist.
     """
-    whole = find_whole_program(program.global_block(), FETCH)
-    if whole is None or [target.column for target in whole.targets] != [*range(len(whole.targets))]:
+    if [target.column for target in whole.targets] != [*range(len(whole.targets))]:
         return None
     try:
         return WholeProgram(whole, scope)

@@ -26,6 +26,7 @@ from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.frontends import program_id
 from paddle_ngraph.frontends.executor import weight_writes
 from paddle_ngraph.frontends.executor.whole_program import WholePredictor
+from paddle_ngraph.frontends.program_desc import translation
 from paddle_ngraph.frontends.saved_models import saved_model
 from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
 from paddle_ngraph.paddle_private import replaced
@@ -55,7 +56,7 @@ _NOT_CONVERTIBLE, _COST_RULE = int(_core.Reason.NOT_CONVERTIBLE), int(_core.Reas
 _NOT_REWRITTEN, _CONFIGURATION = map(int, (_core.Reason.NOT_REWRITTEN, _core.Reason.CONFIGURATION))
 _SAMPLES, _ONEDNN = int(_core.Reason.SAMPLES), int(_core.Reason.ONEDNN)
 _WRITES_PARAMETERS, _HOOKS = int(_core.Reason.WRITES_PARAMETERS), int(_core.Reason.HOOKS)
-_SHARED_MEMORY = int(_core.Reason.SHARED_MEMORY)
+_SHARED_MEMORY, _LOD_FEED = int(_core.Reason.SHARED_MEMORY), int(_core.Reason.LOD_FEED)
 _FILES_CHANGED, _ENGINE_FAILED = map(int, (_core.Reason.FILES_CHANGED, _core.Reason.ENGINE_FAILED))
 
 _create: Callable[[Config], Predictor] = replaced.CREATE_PREDICTOR.original
@@ -122,6 +123,7 @@ def _install() -> None:
         target.replace(_on_plain_predictor)
     for target in replaced.GET_HANDLES:
         target.replace(_exposing_handles)
+    replaced.SET_LOD.replace(_recording_lod)
     replaced.CREATE_POOL.replace(lambda _: staticmethod(_create_pool))
 
 
@@ -308,12 +310,15 @@ def reason_against_engine(
 def explain(config: Config) -> Report:
     """The report on the predictor of a ``paddle.inference.Config``.
 
-    Raises:
-        NgraphError: The model cannot be read.
+    A model that cannot run in the engine has a report, too, which says why: one whose program
+    cannot be translated, or whose files cannot be read.
     """
     saved = SavedModel.of(config)
-    program = saved.as_pir()
-    report = program_pass.dry_run(program)
+    try:
+        program = saved.as_pir(feeds_lod=False)
+    except NgraphError as error:
+        return _report_on_unusable(saved, printable(str(error)))
+    report = program_pass.dry_run(program, folds_constants=True)
     reason = why_native(config)
     if reason is None:
         obstacle = reason_against_engine(
@@ -321,6 +326,16 @@ def explain(config: Config) -> Report:
         )
         reason = None if obstacle is None else obstacle.sentence
     return Report(report.blocks, report.packed, reason, _program_id(saved))
+
+
+def _report_on_unusable(saved: SavedModel, reason: str) -> Report:
+    """The report on a model that cannot become a PIR program."""
+    report = Report([])
+    if not saved.is_pir:
+        # Paddle raises any error for a damaged file.
+        with signals.own_errors(), suppress(Exception):
+            report = translation.native_report(saved.description, reason)
+    return Report(report.blocks, why_native=reason, program=_program_id(saved))
 
 
 def _program_id(saved: SavedModel) -> int:
@@ -412,10 +427,11 @@ class _Model:
         Without the file of the program, any of them may be one.
         """
         if self._returned is None:
-            try:
-                self._returned = self._saved.parameters_among(results)
-            except OSError:
-                self._returned = frozenset(results)
+            with signals.own_errors():
+                try:
+                    self._returned = self._saved.parameters_among(results)
+                except OSError:
+                    self._returned = frozenset(results)
         return self._returned
 
     @property
@@ -548,10 +564,13 @@ class _PredictorSwitch:
     def run(self, predictor: Predictor, args: tuple[Any, ...], is_on: bool) -> Any:
         """Runs ``predictor`` once; ``args`` are those of its ``run``, ``is_on`` is the flag."""
         engine = self.model.wants_engine(is_on)
+        has_lod = engine and _is_lod_used and not args and _has_lod(predictor)
+        engine = engine and not has_lod
         if engine != self.is_engine and not self._can_switch():
             engine = self.is_engine
         if not engine:
-            return self._run_fallback(predictor, args, self._native_reason(is_on))
+            reason = _LOD_FEED if has_lod else self._native_reason(is_on)
+            return self._run_fallback(predictor, args, reason)
         with signals.own_errors():
             try:
                 return self._run(True, predictor, args)
@@ -648,6 +667,26 @@ class _PredictorSwitch:
             for ours, theirs in zip(results, self._counterpart.get_output_names())
             if ours not in parameters
         ]
+
+
+# Whether some handle has been given a LoD: until then, runs do not look for one.
+_is_lod_used = False
+
+
+def _recording_lod(original: Callable[..., None]) -> Callable[..., None]:
+    @wraps(original)
+    def set_lod(self: Handle, lod: Any) -> None:
+        global _is_lod_used
+        original(self, lod)
+        _is_lod_used = _is_lod_used or len(lod) > 0
+
+    return set_lod
+
+
+def _has_lod(predictor: Predictor) -> bool:
+    """Whether an input of a predictor has a LoD, which engine operators do not pass on."""
+    handles = map(predictor.get_input_handle, predictor.get_input_names())
+    return any(handle.lod() for handle in handles)
 
 
 # No function below calls an operator of dynamic mode: in static mode, where the functions may run,

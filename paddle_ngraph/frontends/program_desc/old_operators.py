@@ -12,13 +12,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from paddle_ngraph import _core
+from paddle_ngraph.frontends.program_desc import unchanged_operators
 from paddle_ngraph.frontends.program_desc.single_assignment import (
     IN_PLACE,
+    LossyOperators,
     NotTranslatable,
     blocks,
     copy_variable,
     declared,
     load_dialect,
+    number_of,
+    numbered,
     operators,
 )
 from paddle_ngraph.paddle_private.names import (
@@ -40,6 +45,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     SCOPE_NAMES,
     overwritten,
 )
+from paddle_ngraph.partitioning.analysis.operator_kinds import is_known
 from paddle_ngraph.utils import signals
 
 _ARRAYS = frozenset(
@@ -113,23 +119,13 @@ _IRRELEVANT_ATTRIBUTES = frozenset(
         "workspace_size_MB",
     }
 )
-# Names that an attribute of ProgramDesc may have in PIR.
-_ALIASES = {
-    "axes": ("axis",),
-    "axis": ("perm",),
-    "data_layout": ("data_format",),
+# Names that an attribute of ProgramDesc may have in PIR, where Paddle's table has no other one: its
+# translator renames them in code.
+_ALIASES: dict[str, tuple[str, ...]] = {
     "depth": ("num_classes",),
-    "dim": ("axis",),
-    "dropout_implementation": ("mode",),
-    "dropout_prob": ("p",),
-    "is_sparse": ("sparse",),
-    "keep_dim": ("keepdim",),
-    "ksize": ("kernel_size",),
     "out_dtype": ("dtype",),
     "step": ("value",),
     "str_value": ("value",),
-    "trans_x": ("transpose_x",),
-    "trans_y": ("transpose_y",),
 }
 
 
@@ -348,17 +344,20 @@ def _product(shape: list[int]) -> int:
 # -- checks of each operator ---------------------------------------------------------------------
 
 
-def reject_overlaps(description: LegacyProgramDesc) -> None:
-    """Rejects operators with an output that is also an input, unless the kernel allows it.
+def overlaps(description: LegacyProgramDesc) -> dict[int, str]:
+    """Operators with an output that is also an input, unless the kernel is known to allow it.
 
-    Raises:
-        NotTranslatable: An operator overwrites an input, and is not known to read it before.
+    Such an operator overwrites an input, and may not have read it before.
+
+    Returns:
+        The reasons against their translation, by their numbers.
     """
-    for block in blocks(description):
-        for op in operators(block):
-            for name in set(op.output_arg_names()) & set(op.input_arg_names()):
-                if op.type() not in _STRUCTURE and not _may_overwrite(block, op, name):
-                    raise NotTranslatable(f"{op.type()} overwrites '{name}', which it reads")
+    return {
+        number: f"{op.type()} overwrites '{name}', which it reads"
+        for number, (block, op) in enumerate(numbered(description))
+        for name in set(op.output_arg_names()) & set(op.input_arg_names())
+        if op.type() not in _STRUCTURE and not _may_overwrite(block, op, name)
+    }
 
 
 def _may_overwrite(block: LegacyBlock, op: LegacyOperator, name: str) -> bool:
@@ -373,18 +372,34 @@ def check(description: LegacyProgramDesc) -> None:
     """Translates each operator alone, and identical ones only once, and checks the translation.
 
     Raises:
-        NotTranslatable: The translation of an operator loses information.
+        LossyOperators: The translation of operators loses information.
+        NotTranslatable: So does that of an operator that another rewrite has inserted.
     """
-    checked = set()
-    for block in blocks(description):
-        for op in operators(block):
-            if op.type() == "conditional_block" and not op.attr("is_scalar_condition"):
-                raise NotTranslatable("conditional_block asks whether a tensor is empty")
-            if op.type() in _STRUCTURE | _ARRAYS:
-                continue
-            if (signature := _signature(block, op)) not in checked:
-                _TranslatedOperator(block, op).check()
-                checked.add(signature)
+    checked: dict[tuple[Any, ...], str] = {}
+    lossy: dict[int, str] = {}
+    for block, op in numbered(description):
+        if op.type() == "conditional_block" and not op.attr("is_scalar_condition"):
+            raise NotTranslatable("conditional_block asks whether a tensor is empty")
+        if op.type() in _STRUCTURE | _ARRAYS or unchanged_operators.is_placeholder(op):
+            continue
+        if (signature := _signature(block, op)) not in checked:
+            checked[signature] = _loss(block, op)
+        if not checked[signature]:
+            continue
+        if (number := number_of(op)) is None:
+            raise NotTranslatable(checked[signature])
+        lossy[number] = checked[signature]
+    if lossy:
+        raise LossyOperators(lossy)
+
+
+def _loss(block: LegacyBlock, op: LegacyOperator) -> str:
+    """The loss of the translation of an operator, in words; empty if there is none."""
+    try:
+        _TranslatedOperator(block, op).check()
+    except NotTranslatable as error:
+        return str(error)
+    return ""
 
 
 _TENSORS = frozenset(
@@ -456,6 +471,7 @@ class _TranslatedOperator:
 
     def check(self) -> None:
         """Raises ``NotTranslatable`` if the translated operator computes something else."""
+        self._check_kind()
         self._check_inputs()
         self._check_memory()
         self._check_outputs()
@@ -463,6 +479,10 @@ class _TranslatedOperator:
 
     def _loss_error(self, what: str) -> NotTranslatable:
         return NotTranslatable(f"the translation loses {what} of {self._op.type()}")
+
+    def _check_kind(self) -> None:
+        if not all(is_known(op.name()) for op in self._ops):
+            raise NotTranslatable(f"the translation of {self._op.type()} runs on oneDNN only")
 
     def _check_inputs(self) -> None:
         read = {
@@ -545,7 +565,7 @@ class _TranslatedOperator:
             if op.name() in SCOPE_NAMES or op.name() in LISTS:
                 continue
             for name, value in op.attrs().items():
-                found[name].append(value)
+                self._add(found, name, value)
             try:
                 names = op.get_input_names()
             except ValueError:
@@ -553,10 +573,16 @@ class _TranslatedOperator:
             for name, value in zip(names, op.operands_source()):
                 producer = value.get_defining_op() if value.initialized() else None
                 if producer is not None and producer.name() in CONSTANTS:
-                    found[name].append(producer.attrs()["value"])
+                    self._add(found, name, producer.attrs()["value"])
         return found
 
-        # Rules of _ACCEPTED: whether a value of an attribute is equivalent to the default.
+    def _add(self, found: dict[str, list[Any]], name: str, value: Any) -> None:
+        """Adds a value of a PIR attribute under its name, and under its name in ProgramDesc."""
+        legacy_name = _core.legacy_attribute_name(self._op.type(), name)
+        for each in {name, legacy_name}:
+            found[each].append(value)
+
+    # Rules of _ACCEPTED: whether a value of an attribute is equivalent to the default.
 
     def is_broadcast_axis(self, axis: int) -> bool:
         """Whether ``axis`` of an elementwise operator aligns the last axes, as the default does."""

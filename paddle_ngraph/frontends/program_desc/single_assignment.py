@@ -33,6 +33,18 @@ class NotTranslatable(Exception):
     """Raised if a ProgramDesc program cannot be translated; the message is the reason."""
 
 
+class LossyOperators(NotTranslatable):
+    """Raised if the translation would lose information of operators, which can run unchanged.
+
+    Attributes:
+        reasons: The reason for each operator, by its number (:func:`numbered`).
+    """
+
+    def __init__(self, reasons: dict[int, str]) -> None:
+        super().__init__(next(iter(reasons.values())))
+        self.reasons = reasons
+
+
 # Operators with a block, and the input slot with the condition under which the block runs.
 _WITH_BLOCK = {"while": "Condition", "conditional_block": "Cond"}
 _TENSORS = frozenset({VarType.DENSE_TENSOR, VarType.SELECTED_ROWS})
@@ -72,6 +84,27 @@ def operators(block: LegacyBlock) -> Iterator[LegacyOperator]:
 def blocks(description: LegacyProgramDesc) -> Iterator[LegacyBlock]:
     """The blocks of a ProgramDesc program, the outermost one first."""
     return (description.block(i) for i in range(description.num_blocks()))
+
+
+def numbered(description: LegacyProgramDesc) -> Iterator[tuple[LegacyBlock, LegacyOperator]]:
+    """The operators of a program with their blocks, in the order of their numbers from 0."""
+    return ((block, op) for block in blocks(description) for op in operators(block))
+
+
+# Added to the numbers of operators, which Paddle's own ids do not reach.
+_FIRST_ID = 1 << 48
+
+
+def store_numbers(description: LegacyProgramDesc) -> None:
+    """Stores the number of each operator with it, for :func:`number_of`."""
+    for number, (_, op) in enumerate(numbered(description)):
+        op.set_original_id(_FIRST_ID + number)
+
+
+def number_of(op: LegacyOperator) -> int | None:
+    """The stored number of an operator; ``None`` for one that was inserted later."""
+    number = op.original_id() - _FIRST_ID
+    return number if number >= 0 else None
 
 
 @once

@@ -7,10 +7,17 @@ from collections.abc import Sequence
 import paddle
 
 from paddle_ngraph import _core
-from paddle_ngraph.frontends.program_desc import old_operators, single_assignment
+from paddle_ngraph.frontends.program_desc import (
+    lod,
+    old_operators,
+    single_assignment,
+    unchanged_operators,
+)
 from paddle_ngraph.frontends.program_desc.single_assignment import (
+    LossyOperators,
     NotTranslatable,
     blocks,
+    numbered,
     operators,
 )
 from paddle_ngraph.paddle_private.names import (
@@ -40,12 +47,8 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 from paddle_ngraph.partitioning.report import BlockReport, NativeOp, Report
 from paddle_ngraph.utils import signals
 
-# PIR operators that Paddle cannot run after a translation: kernels reject the operands.
-_CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merged_momentum_"})
-
-# Beginnings of names of operators that read or write a LoD.
-_LOD_PREFIXES = ("sequence_", "lod_reset", "lod_append", "lod_tensor", "lod_rank")
-_WITH_LOD = frozenset({VarType.DENSE_TENSOR})
+# Operators that Paddle cannot run after a translation: kernels reject the operands.
+_CANNOT_RUN = frozenset({"lod_reset", "lod_reset_grad", "merged_momentum", "range_v2"})
 # The name of the variable in which a ProgramDesc program stores what it fetches.
 FETCHED = "fetch"
 
@@ -58,35 +61,80 @@ def to_pir(description: LegacyProgramDesc) -> Program | None:
         return None
 
 
-def translate(description: LegacyProgramDesc) -> Program:
+def translate(description: LegacyProgramDesc, feeds_lod: bool = False) -> Program:
     """Translates a ``ProgramDesc`` to a PIR program.
 
     The translation is Paddle's, applied to a copy in single-assignment form after a check that
-    it preserves the semantics of each operator.
+    it preserves the semantics of each operator. Operators of which it would lose information, and
+    those that read or write a LoD, run unchanged in the translated program.
+
+    Args:
+        description: The program.
+        feeds_lod: Whether the translated program is run on feeds with a LoD, too, instead of
+            falling back to Paddle.
 
     Raises:
         NotTranslatable: Paddle cannot translate the program, cannot run the translation, or would
             lose information in the translation.
     """
-    copy: LegacyProgramDesc = ProgramDesc(description)
     with signals.own_errors():
         try:
-            _reject_lod(description)
-            old_operators.reject_overlaps(description)
-            old_operators.rewrite_for_translation(copy)
-            single_assignment.rename(copy)
-            old_operators.check(copy)
-            program, values = translate_with_values(copy)
-            _restore_shapes(copy, program, values)
+            unchanged = {**lod.operators_with_lod(description, feeds_lod), **_reasons(description)}
+            while True:
+                try:
+                    return _translated(description, unchanged)
+                except LossyOperators as found:
+                    # Each round has more unchanged operators.
+                    unchanged.update(found.reasons)
         except NotTranslatable:
             raise
         except Exception as error:
             # Catches all exceptions, since Paddle raises errors of many types.
             raise NotTranslatable("Paddle cannot translate it") from error
+
+
+def _reasons(description: LegacyProgramDesc) -> dict[int, str]:
+    """Reasons against the translation of operators, as far as their types and variables show."""
+    reasons = old_operators.overlaps(description)
+    for number, (_, op) in enumerate(numbered(description)):
+        if op.type() in _CANNOT_RUN:
+            reasons[number] = f"Paddle cannot run the translation of {op.type()}"
+        # In PIR, the results are sorted.
+        if op.type() == "unique" and not op.attr("is_sorted"):
+            reasons[number] = "the translation loses is_sorted = False of unique"
+    return reasons
+
+
+def _translated(description: LegacyProgramDesc, unchanged: dict[int, str]) -> Program:
+    """Translates a copy of ``description``; operators with these numbers remain unchanged.
+
+    Raises:
+        LossyOperators: The translation would lose information of other operators.
+    """
+    copy: LegacyProgramDesc = ProgramDesc(description)
+    single_assignment.store_numbers(copy)
+    operators = list(numbered(copy))
+    replaced = {
+        number: unchanged_operators.replace(copy, *operators[number], number, reason)
+        for number, reason in sorted(unchanged.items())
+    }
+    old_operators.rewrite_for_translation(copy)
+    single_assignment.rename(copy)
+    old_operators.check(copy)
+    program, values = translate_with_values(copy)
+    _restore_shapes(copy, program, values)
+    unchanged_operators.insert(program, replaced)
     # Rejects the program if a variable has no counterpart, such as an XShape, which PIR does not
     # have.
-    if not _persistent_in(description.block(0)) <= _scope_names(program):
-        raise NotTranslatable("the translation loses a variable that outlives a run")
+    lost = _persistent_in(description.block(0)) - _scope_names(program)
+    if lost:
+        reason = "the translation loses a variable that outlives a run"
+        writers = {
+            number: reason
+            for number, (_, op) in enumerate(numbered(description))
+            if not lost.isdisjoint(op.output_arg_names()) and number not in unchanged
+        }
+        raise LossyOperators(writers) if writers else NotTranslatable(reason)
     if not _can_run(program):
         raise NotTranslatable("Paddle cannot run its translation")
     _sort_feeds(program.global_block())
@@ -116,7 +164,7 @@ def translate_fetching(
         op.set_input("X", [name])
         op.set_output("Out", [FETCHED])
         set_attribute(op, "col", column)
-    program = translate(copy)
+    program = translate(copy, feeds_lod=True)
     fetches = {op.attrs()["col"]: op for op in program.global_block().ops if op.name() == FETCH}
     return program, [fetches[column] for column in range(first, first + len(names))]
 
@@ -166,27 +214,10 @@ def calls_python(description: LegacyProgramDesc) -> bool:
     return any(op.type() == "py_func" for block in blocks(description) for op in operators(block))
 
 
-def _reject_lod(description: LegacyProgramDesc) -> None:
-    """Rejects programs with a LoD, which PIR operators do not propagate.
-
-    Raises:
-        NotTranslatable: An operator or variable has a LoD.
-    """
-    for block in blocks(description):
-        for op in operators(block):
-            if op.type().startswith(_LOD_PREFIXES):
-                raise NotTranslatable(f"{op.type()} reads or writes a LoD")
-        for variable in block.all_vars():
-            if variable.type() in _WITH_LOD and variable.lod_level() > 0:
-                raise NotTranslatable(f"the variable '{variable.name()}' has a LoD")
-
-
 def _can_run(program: Program) -> bool:
     """Whether Paddle's executor can run a translated program."""
     operators = (op for block in blocks_outermost_first(program) for op in block.ops)
-    return not any(
-        op.name() in _CANNOT_RUN or _sums_arrays(op) or _names_list_member(op) for op in operators
-    )
+    return not any(_sums_arrays(op) or _names_list_member(op) for op in operators)
 
 
 def _sums_arrays(op: Operation) -> bool:

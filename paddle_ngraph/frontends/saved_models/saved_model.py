@@ -114,23 +114,28 @@ class SavedModel:
         """Reads a program that is not PIR, as ``ProgramDesc``."""
         return ProgramDesc(_read(self.program))
 
-    def _read_as_pir(self) -> Program:
+    def _read_as_pir(self, feeds_lod: bool) -> Program:
         with signals.own_errors():
             try:
-                return self._read() if self.is_pir else translation.translate(self.description)
+                if self.is_pir:
+                    return self._read()
+                return translation.translate(self.description, feeds_lod)
             except NotTranslatable as error:
                 raise NgraphError(f"{self.program} cannot run as PIR: {error}") from error
             except Exception as error:  # any error of Paddle for a damaged file
                 raise NgraphError(f"{self.program} cannot be read: {last_line(error)}") from error
 
-    def as_pir(self) -> Program:
+    def as_pir(self, feeds_lod: bool = True) -> Program:
         """The program as a PIR program, translated if necessary.
+
+        Args:
+            feeds_lod: As in :func:`translation.translate`.
 
         Raises:
             NgraphError: The file cannot be read, or the program cannot be translated.
         """
         with signals.deferred_signals():
-            program = self._read_as_pir()
+            program = self._read_as_pir(feeds_lod)
         if not self.is_pir and set(_parameters_of(program)) != _persistable_in(self.description):
             raise NgraphError(f"the translation of {self.program} loses parameters")
         return program
@@ -242,7 +247,7 @@ class SavedModel:
         if self.is_pir:
             return None
         folder = TemporaryFolder()
-        program = self.as_pir()
+        program = self.as_pir(feeds_lod=False)
         serialize_program(program, folder / "model.json")
         config.set_model(folder / "model.json", self._in_one_file(program, folder))
         # In a ``Config`` of a ProgramDesc model, its folder would otherwise remain set.
@@ -341,7 +346,8 @@ def _remove(path: str, descriptors: list[int], process_id: int) -> None:
         os.close(descriptor)
     # A forked process leaves the folder alone, which belongs to its parent.
     if os.getpid() == process_id:
-        shutil.rmtree(path, ignore_errors=True)
+        with signals.own_errors():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _read(path: str) -> bytes:
@@ -439,10 +445,12 @@ def use_functions_folder(program: str, parameters: str | None = None) -> None:
     if not folder.is_dir():
         return
     found = parameters or str(Path(program).absolute().with_suffix(PARAMETERS))
-    try:
-        identity, owner = identity_of(program, found), os.stat(program).st_uid
-    except (NgraphError, OSError):  # reported when Paddle opens the file
-        return
+    with signals.recognized_signals():
+        try:
+            identity, owner = identity_of(program, found), os.stat(program).st_uid
+        except (NgraphError, OSError) as error:  # reported when Paddle opens the file
+            signals.raise_if_from_outside(error)
+            return
     _core.add_model_folder(str(folder), owner, *identity)
 
 

@@ -119,7 +119,8 @@ def _staging_folder(prefix: str) -> Iterator[Path]:
     try:
         yield Path(folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with signals.own_errors():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _publish(model: SavedModel, compiled: Path, prefix: str) -> None:

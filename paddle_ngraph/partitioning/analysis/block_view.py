@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paddle_ngraph import _core
+from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import BFLOAT16, FallbackForm, Graph, Op, TensorSpec
@@ -30,6 +31,7 @@ from paddle_ngraph.partitioning.analysis.operator_kinds import (
     dtype_name,
     is_engine,
     is_known,
+    is_legacy_operator,
     is_packed,
     operands_of,
     overwritten,
@@ -208,8 +210,8 @@ class OpNode:
         if not self.is_engine:
             return False
         operators = list(Graph.from_string(self.graph).all_ops())
-        converters = [find_converter(op.type) for op in operators]
-        return any(entry is None or entry.draws(op) for entry, op in zip(converters, operators))
+        entries = [find_converter(o.type) or kernel_calls.converter_of(o.type) for o in operators]
+        return any(entry is None or entry.draws(op) for entry, op in zip(entries, operators))
 
 
 class BlockView:
@@ -533,6 +535,8 @@ def ordering_effects(op: Operation) -> frozenset[str]:
         return frozenset({ACT}).union(*inner)
     if is_engine(name):
         return frozenset({DRAW})
+    if is_legacy_operator(name):
+        return frozenset()
     if is_packed(name):
         return (
             frozenset({DRAW})

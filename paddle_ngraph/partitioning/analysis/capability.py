@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.conversion.registry import Converter, Role
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.partitioning.analysis.block_view import LISTS, BlockView, OpNode
@@ -45,6 +46,7 @@ class Candidates:
         cut_off: (operator, variable) for variables whose contents are known only to the build of
             another subgraph.
         checked: Operators whose results each run checks for overflow of int32, in bodies too.
+        unsized: Variables with a size that depends on data.
     """
 
     view: BlockView
@@ -58,10 +60,19 @@ class Candidates:
     bodies: Mapping[OpNode, Sequence[ConvertibleBlock]]
     cut_off: frozenset[tuple[OpNode, str]] = frozenset()
     checked: frozenset[OpNode] = frozenset()
+    unsized: frozenset[str] = frozenset()
 
     def can_convert(self, node: OpNode) -> bool:
         """Whether ``node`` can be converted, and so becomes part of a subgraph."""
         return node in self.ops
+
+    def is_kernel_call(self, node: OpNode) -> bool:
+        """Whether ``node`` calls Paddle's kernel inside a subgraph."""
+        return self.converters.get(node) is kernel_calls.CONVERTER
+
+    def is_unsized_result(self, node: OpNode, vid: str) -> bool:
+        """Whether a result of ``node`` has no reader in its subgraph, for lack of a static size."""
+        return vid in self.unsized and self.is_kernel_call(node)
 
     def inputs_of(self, node: OpNode, *roles: Role) -> list[str]:
         """The variables that ``node``, a convertible operator, reads as inputs with these roles."""
@@ -96,6 +107,7 @@ class Candidates:
             bodies=self.bodies,
             cut_off=self.cut_off,
             checked=self.checked,
+            unsized=self.unsized,
         )
 
     def with_cuts(self, edges: frozenset[tuple[OpNode, str]]) -> Candidates:

@@ -440,7 +440,7 @@ class Integers:
             return None
         if node in self._candidates.bodies and self._converter(node) is not None:
             return self._region_ranges_of(node).results[node.writes.index(vid)]
-        entry = find_converter(node.type)
+        entry = self._candidates.converters.get(node) or find_converter(node.type)
         if entry is None:
             return None
         if entry.integers is not None and node in self._candidates.ops:

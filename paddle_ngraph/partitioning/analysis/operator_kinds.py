@@ -50,6 +50,8 @@ ENGINE_PREFIX = "custom_op.ngraph_engine_"
 # Prefix of the types of recurrent layers with packed weights, which run as they are: the program
 # pass does not convert them.
 PACKED_PREFIX = "custom_op.mkl_packed_"
+# Prefix of the types of the operators that run an operator of a ProgramDesc program.
+LEGACY_PREFIX = "custom_op.ngraph_legacy_operator_"
 # (input, result) of the running statistics, which share memory although Paddle does not declare
 # them in place.
 _STATISTICS = {"pd_op.batch_norm_": [("mean", "mean_out"), ("variance", "variance_out")]}
@@ -65,10 +67,15 @@ def is_packed(op_name: str) -> bool:
     return op_name.startswith(PACKED_PREFIX)
 
 
+def is_legacy_operator(op_name: str) -> bool:
+    """Whether an operator of type ``op_name`` runs an operator of a ProgramDesc program."""
+    return op_name.startswith(LEGACY_PREFIX)
+
+
 def is_known(op_name: str) -> bool:
     """Whether an operator type belongs to Paddle or this package: not a user's custom operator."""
     is_paddles = op_name.startswith(("pd_op.", "builtin.", "cf."))
-    return is_paddles or is_engine(op_name) or is_packed(op_name)
+    return is_paddles or is_engine(op_name) or is_packed(op_name) or is_legacy_operator(op_name)
 
 
 def blocks_outermost_first(program: Program | Block) -> Iterator[Block]:

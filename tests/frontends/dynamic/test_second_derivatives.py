@@ -336,6 +336,71 @@ def test_second_derivatives_of_written_inputs_raise():
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
+def plain_and_compiled() -> list[Any]:
+    compiled = paddle_ngraph.compile(made(Plain))
+    return [made(Plain), warm(compiled, x_with_gradient())]
+
+
+def x_with_gradient() -> Any:
+    x = floats(3, 4)
+    x.stop_gradient = False
+    return x
+
+
+def by_optimizer(layer: Any) -> None:
+    optimizer = paddle.optimizer.SGD(0.5, parameters=layer.parameters())
+    (layer(floats(3, 4, seed=1)) ** 2).sum().backward()
+    optimizer.step()
+    optimizer.clear_grad()
+
+
+def by_set_value(layer: Any) -> None:
+    for each in layer.parameters():
+        each.set_value(each.numpy() * 2.0)
+
+
+@pytest.mark.parametrize("write", [by_optimizer, by_set_value])
+def test_a_second_derivative_is_that_of_the_weights_at_its_time(write):
+    """Paddle multiplies activations of the former weights by the present ones.
+
+    A graph does not have the activations, so they are computed again: see
+    docs/how_it_works/compiled_gradients.md.
+    """
+    found: dict[bool, list[Any]] = {}
+    for is_compiled, layer in enumerate(plain_and_compiled()):
+        before = paddle_ngraph.stats()["engine_runs"]
+        x = x_with_gradient()
+        y = layer(x)
+        write(layer)
+        (late,) = paddle.grad(y.sum(), x, create_graph=True)
+        (fresh,) = paddle.grad(layer(x).sum(), x, create_graph=True)
+        found[bool(is_compiled)] = [late, fresh]
+        assert (paddle_ngraph.stats()["engine_runs"] > before) == bool(is_compiled)
+    agree(found[False][1], found[True][1])
+    agree(found[True][0], found[True][1])
+    difference = (found[False][0] - found[False][1]).abs().max()
+    assert float(difference) > 1e-3
+
+
+def test_a_hook_on_a_result_misses_the_part_of_a_second_derivative_through_its_value():
+    """Hooks are on the gate of the result, and its gradient reads the value behind the gate."""
+    outputs, gradients, calls = [], [], []
+    for function in (F.tanh, warm(paddle_ngraph.compile(lambda x: F.tanh(x)), x_with_gradient())):
+        x = x_with_gradient()
+        y = function(x)
+        seen: list[Any] = []
+        y.register_hook(seen.append)
+        (gradient,) = paddle.grad(y.sum(), x, create_graph=True)
+        gradient.sum().backward()
+        outputs.append(gradient)
+        gradients.append(x.grad)
+        calls.append(len(seen))
+    agree(*outputs)
+    agree(*gradients)
+    assert calls == [2, 1]
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
 def test_graphs_are_released_after_a_second_derivative():
     layer, x = paddle_ngraph.compile(made(Plain)), floats(3, 4)
     x.stop_gradient = False

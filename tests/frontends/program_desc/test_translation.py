@@ -137,14 +137,23 @@ def two_readings_of_an_array():
     return paddle.static.gradients(loss, [x])[0]
 
 
-@pytest.mark.parametrize("build", [an_xshape, merged_momentum, a_kept_piece, a_level_of_detail])
-def test_translations_that_cannot_run_fall_back(build):
+UNCHANGED = [
+    (an_xshape, "squeeze2"),
+    (merged_momentum, "merged_momentum"),
+    (a_level_of_detail, "lod_reset"),
+]
+
+
+@pytest.mark.parametrize(("build", "type"), [*UNCHANGED, (a_kept_piece, "split")])
+def test_operators_that_the_translation_loses_stay_as_they_are(build, type):
     with paddle.pir_utils.OldIrGuard():
         native, engine = Program(build), Program(build)
         for _ in range(2):
             (expected,) = native.run(engine=False, x=floats(2, 3))
-            np.testing.assert_array_equal(engine.run(x=floats(2, 3))[0], expected)
-        assert paddle_ngraph.stats()["engine_runs"] == 0
+            np.testing.assert_allclose(engine.run(x=floats(2, 3))[0], expected, rtol=1e-6)
+        report = paddle_ngraph.explain(engine.main)
+        assert type in {op.type for op in report.native}
+        assert paddle_ngraph.stats()["engine_runs"] > 0 or build is not merged_momentum
     kept = {var.name for var in native.main.list_vars() if var.persistable}
     for name in kept & set(native.scope.local_var_names()):
         tensors = [p.scope.find_var(name).get_tensor() for p in (native, engine)]
@@ -160,10 +169,10 @@ def test_sums_of_arrays_stay_native():
 
 def test_explain_reports_the_fallback():
     with paddle.pir_utils.OldIrGuard():
-        program = Program(merged_momentum)
+        program = Program(a_kept_piece)
     report = paddle_ngraph.explain(program.main)
     assert report.ops_converted == 0
-    assert {op.type for op in report.native} >= {"merged_momentum", "reduce_mean"}
+    assert {op.type for op in report.native} >= {"split", "scale"}
     assert all("the program runs natively" in op.reason for op in report.native)
 
 

@@ -360,7 +360,7 @@ def test_without_the_import_paddle_raises_the_documented_error(tmp_path):
     message = "kernel output args (0) defs should equal op outputs"
     for way in ("predict", "execute"):
         assert message in found[way]
-    assert message in (ROOT / "docs" / "saved_models.md").read_text()
+    assert message in (ROOT / "docs" / "guides" / "saved_models.md").read_text()
 
 
 # -- functions beside it -------------------------------------------------------------------------

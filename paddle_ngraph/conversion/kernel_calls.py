@@ -1,0 +1,322 @@
+"""Calls of Paddle's CPU kernels inside functions, for operators without a converter.
+
+Such an operator becomes a node ``KernelCall`` (core/ov/kernel_call_op.h), which calls the kernel
+that Paddle's executor would call, on the memory of the function. So it does not split a subgraph.
+``FLAGS_ngraph_kernel_calls`` switches this on; the tables below say for which operators it is
+sound.
+
+A size that depends on data, such as the number of boxes that are left, is known when the kernel has
+run. The results with such a size are results of the function, since converters see static sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import paddle
+from openvino import Type, opset15
+
+from paddle_ngraph import _core, flags
+from paddle_ngraph.conversion.registry import ANY, Converter, Limit, Role
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ir.graph import Op, TensorSpec
+from paddle_ngraph.utils import signals
+from paddle_ngraph.utils.thread_local import ThreadLocal
+
+# By operator, the results whose number of rows depends on the contents of the inputs.
+DATA_DEPENDENT: Mapping[str, frozenset[str]] = {
+    f"pd_op.{name}": frozenset(results)
+    for name, results in {
+        "collect_fpn_proposals": ("fpn_rois", "rois_num"),
+        "distribute_fpn_proposals": ("multi_fpn_rois", "multi_level_rois_num", "restore_index"),
+        "generate_proposals": ("rpn_rois", "rpn_roi_probs", "rpn_rois_num"),
+        "masked_select": ("out",),
+        "matrix_nms": ("out", "index", "roisnum"),
+        "multiclass_nms3": ("out", "index", "nms_rois_num"),
+        "nms": ("out",),
+        "nonzero": ("out",),
+        "unique": ("out", "indices", "inverse", "counts"),
+        "unique_consecutive": ("out", "index", "counts"),
+    }.items()
+}
+# Operators whose kernels do more than compute dense tensors from operands.
+EXCLUDED = frozenset(
+    f"pd_op.{name}"
+    for name in (
+        *("accuracy_check", "check_numerics", "coalesce_tensor", "data", "decode_jpeg", "feed"),
+        *("fetch", "load", "load_combine", "memcpy", "memcpy_d2h", "memcpy_h2d", "print"),
+        *("py_func", "read_file", "save", "save_combine", "share_data", "shadow_output"),
+        # Their results have a LoD, which tensors of functions lack.
+        *("collect_fpn_proposals", "distribute_fpn_proposals"),
+        # Programs declare other dtypes of their results than their kernels make.
+        *("generate_proposals", "viterbi_decode"),
+    )
+)
+# Attributes that are texts, and name a mode. Any other text may name a file or a variable.
+_MODES = frozenset(
+    {
+        *("align_mode", "box_coder_type", "code_type", "data_format", "data_layout", "direction"),
+        *("interp_method", "mode", "norm_type", "normalization", "padding_algorithm"),
+        *("padding_mode", "pool_type", "pooltype", "pooling_type", "reduce", "reduce_op"),
+        *("message_op", "uplo", "UPLO"),
+    }
+)
+DTYPES = ANY
+
+# The contents of inputs that are known during a build, by the name of the input.
+Contents = Mapping[str, Sequence[float]]
+
+_disabled = ThreadLocal(False)
+
+
+def disabled() -> AbstractContextManager[None]:
+    """Has this thread leave operators without a converter to Paddle, whatever the flag."""
+    return _disabled.overridden(True)
+
+
+def are_enabled() -> bool:
+    """Whether operators without a converter may become kernel calls in this thread."""
+    return bool(flags.get("ngraph_kernel_calls")) and not _disabled.value
+
+
+def may_call(type: str) -> bool:
+    """Whether operators of a type, which has no converter, may become kernel calls."""
+    return type.startswith("pd_op.") and not type.endswith("_") and type not in EXCLUDED
+
+
+def converter_of(type: str) -> Converter | None:
+    """The converter to kernel calls, or ``None`` if operators of this type cannot become some."""
+    return CONVERTER if may_call(type) else None
+
+
+def reason_against(op: Op) -> str | None:
+    """The reason why the kernel of ``op`` cannot be called inside a function, or ``None``."""
+    reason = CONVERTER.reason_against(op)
+    if reason is not None:
+        return reason
+    try:
+        description(op, op.constants)
+    except NgraphError as error:
+        return f"no converter, and its kernel cannot be called in a function: {error}"
+    return None
+
+
+class KernelDescription(NamedTuple):
+    """The kernel that Paddle calls for an operator, and its arguments.
+
+    Attributes:
+        text: The description, for core/paddle/phi_kernel.h.
+        tensors: The inputs that the kernel reads as tensors, by name; it reads others as
+            attributes.
+    """
+
+    text: str
+    tensors: list[str]
+
+
+def description(op: Op, known: Contents) -> KernelDescription:
+    """Describes the kernel of ``op``.
+
+    Args:
+        op: The operator.
+        known: The contents of inputs, by name, that the kernel may read as attributes.
+
+    Raises:
+        NgraphError: The kernel cannot be called in a function.
+    """
+    with signals.own_errors():
+        try:
+            call = _core.kernel_call(_program_of(op), op.type)
+        except Exception as error:
+            # Catches all exceptions, since Paddle raises errors of many types.
+            raise NgraphError(str(error).strip().partition("\n")[0]) from error
+    assert op.form is not None
+    input_lists, output_lists = op.form.lists
+    names = list(op.inputs)
+    inlined = {names[value] for type, value in call["kernel_attributes"] if type == "operand"}
+    tensors = [name for name in names if name not in inlined]
+    specs = [spec for name in tensors for spec in op.inputs[name]]
+    operands = [
+        f"{int(name in input_lists)} {0 if name in inlined else len(op.inputs[name])}"
+        for name in names
+    ]
+    results = [
+        f"{int(name in output_lists)} {len(members)} {_use(op, name)}"
+        for name, members in op.form.results.items()
+    ]
+    words = [
+        *(op.type, call["kernel"], call["dtype"]),
+        *_list(operands, str),
+        *_list(specs, lambda spec: spec.dtype),
+        *_list(results, str),
+        *_list([spec for _, _, spec in _used_results(op)], lambda spec: spec.dtype),
+    ]
+    for inputs, attributes in (("meta_inputs", "meta_attributes"),
+                               ("kernel_inputs", "kernel_attributes")):  # fmt: skip
+        values = [_inlined(op, call["scalars"], known, *pair) for pair in call[attributes]]
+        words += [*_list(call[inputs], str), *_list(values, lambda pair: _attribute(*pair))]
+    return KernelDescription(" ".join(words), tensors)
+
+
+def _inlined(
+    op: Op, scalars: Sequence[int], known: Contents, type: str, value: Any
+) -> tuple[str, Any]:
+    """An attribute of a kernel, with contents in place of an input that is read as an attribute.
+
+    Raises:
+        NgraphError: The contents are known in a run only.
+    """
+    if type != "operand":
+        return type, value
+    name = list(op.inputs)[value]
+    if name not in known:
+        raise NgraphError(f"it reads input '{name}' as an attribute")
+    if value in scalars:
+        (number,) = known[name]
+        return "scalar", (op.input(name).dtype, number)
+    return "ints", [int(number) for number in known[name]]
+
+
+def _program_of(op: Op) -> Any:
+    """A program of ``op`` alone."""
+    form = op.form
+    if form is None:
+        raise NgraphError("the graph lacks Paddle's attributes of the operator")
+    program = paddle.pir.Program()
+    block = program.global_block()
+    values: dict[int, Any] = {}
+    for number, spec in enumerate({spec.id: spec for spec in op.input_specs()}.values()):
+        type = spec.dtype, list(spec.shape)
+        values[spec.id] = _core.append_variable(block, f"variable_{number}", type)
+    input_lists, output_lists = form.lists
+    operands = [
+        _packed([values[spec.id] for spec in specs], name in input_lists)
+        for name, specs in op.inputs.items()
+    ]
+    types = [
+        _packed([(spec.dtype, list(spec.shape)) for spec in specs], name in output_lists)
+        for name, specs in form.results.items()
+    ]
+    attributes = [(name, form.attribute_types.get(name), value) for name, value in op.attrs.items()]
+    _core.append_operator(block, op.type, operands, types, attributes)
+    return program
+
+
+def _use(op: Op, name: str) -> str:
+    """The use of a result, for core/paddle/phi_kernel.h."""
+    if not op.has_output(name):
+        return "unused"
+    return "unsized" if name in DATA_DEPENDENT.get(op.type, ()) else "sized"
+
+
+def _used_results(op: Op) -> Iterator[tuple[str, int, TensorSpec]]:
+    """Yields (name, position, tensor) of each tensor of the results in use: outputs of the node."""
+    assert op.form is not None
+    for name, specs in op.form.results.items():
+        for position, spec in enumerate(specs if op.has_output(name) else ()):
+            yield name, position, spec
+
+
+def _packed(items: list[Any], is_list: bool) -> Any:
+    if is_list:
+        return items
+    return items[0] if items else None
+
+
+def _list(items: Sequence[Any], word: Callable[[Any], str]) -> list[str]:
+    return [str(len(items)), *map(word, items)]
+
+
+def _attribute(type: str, value: Any) -> str:
+    if type == "place":
+        return type
+    if type == "dtype":
+        return f"dtype {value}"
+    if not isinstance(value, list):
+        return f"{type} {_value(value)}"
+    return " ".join([type, *_list(value, _value)])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, tuple):  # a scalar: its dtype, and the number
+        dtype, number = value
+        return f"{dtype} {_number(number)}"
+    return f"{len(value.encode())}:{value}" if isinstance(value, str) else _number(value)
+
+
+def _number(value: Any) -> str:
+    return value.hex() if isinstance(value, float) else str(int(value))
+
+
+def _call(bridge: Any, op: Op) -> None:
+    """The converter of all operators whose kernels functions call."""
+    known = {
+        name: bridge.constant(op, name).reshape(-1).tolist()
+        for name, specs in op.inputs.items()
+        if specs and bridge.is_known(op, name)
+    }
+    kernel = description(op, known)
+    operands = [node for name in kernel.tensors for node in bridge.get_input_nodes(op, name)]
+    node = bridge.extension("KernelCall", operands, kernel=kernel.text, op_id=op.id)
+    for (name, position, spec), output in zip(_used_results(op), node.outputs()):
+        if op.outputs[name][position] is None:
+            continue
+        result = opset15.convert(output, Type.i64) if spec.dtype == "int64" else output
+        if output.get_partial_shape().is_static:
+            bridge.set_output_node(op, name, result, position)
+        else:
+            bridge.set_unsized_output_node(op, name, result, position)
+
+
+class _Indices(Mapping[str, Role]):
+    """The roles of the inputs of any kernel: 64-bit integers are accepted if they fit 32 bits."""
+
+    def __getitem__(self, name: str) -> Role:
+        return Role.INDEX
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _names_modes_only(op: Op) -> bool:
+    texts = [name for name, value in op.attrs.items() if isinstance(value, str)]
+    types = op.form.attribute_types if op.form is not None else {}
+    return all(name in _MODES or types.get(name) in ("dtype", "layout") for name in texts)
+
+
+def _has_elements(op: Op) -> bool:
+    return not any(0 in spec.shape for spec in op.input_specs())
+
+
+def _is_static(op: Op) -> bool:
+    return not any(-1 in spec.shape[1:] for spec in op.input_specs())
+
+
+CONVERTER = Converter(
+    type="a kernel of Paddle",
+    function=_call,
+    dtypes=DTYPES,
+    inputs=_Indices(),
+    outputs={},
+    limits=(
+        Limit("no converter", lambda op: may_call(op.type)),
+        Limit("no converter, and an attribute may name a file", _names_modes_only),
+        Limit("no converter, and an input is empty", _has_elements),
+        # The node makes the sizes static that its kernel reads.
+        Limit("no converter, and a size other than the batch is dynamic", _is_static),
+    ),
+    draws=lambda op: False,
+    moves=False,
+    # The node rejects runs whose results need 64 bits.
+    small_integers=True,
+    integers=None,
+    checks=lambda op: False,
+    rounds=False,
+    unchecked=(),
+    open_starts=False,
+)

@@ -1,0 +1,48 @@
+// KernelCall: calls a kernel of Paddle inside a function.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/ov/deferred_errors.h"
+#include "core/ov/paddle_kernel.h"
+
+namespace paddle_ngraph {
+
+struct KernelCallAttributes {
+  std::string kernel;  // the description of the kernel and its arguments
+  int64_t op_id = kNoOperator;
+  int64_t deferred_errors_id = DeferredErrors::kNone;
+
+  template <typename Visit>
+  void visit(const Visit& visit) {
+    visit("kernel", kernel);
+    visit("op_id", op_id);
+    visit("findings", deferred_errors_id);
+  }
+};
+
+// The operands of an operator of Paddle -> its results, members of lists one after the other. The
+// kernel works on the memory of the function: nothing is copied but 64-bit integers, and results
+// whose size depends on data. If the kernel throws, the run is rejected with its reason, so that
+// Paddle runs the subgraph.
+class KernelCall
+    : public OperatorIn<KernelCall, OperatorWith<KernelCallAttributes, ContentCheckOp>> {
+ public:
+  OPENVINO_OP("KernelCall", "paddle_ngraph", ContentCheckOp);
+
+  void set_deferred_errors_id(int64_t id) override { attributes().deferred_errors_id = id; }
+
+ protected:
+  ov::Shape dynamic_output_shape(const ov::TensorVector&) const override { return {0}; }
+  void infer() override;
+  void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
+
+ private:
+  void run(const ov::TensorVector& inputs, ov::TensorVector* outputs) const;
+  void fill_with_zeros(ov::TensorVector* outputs) const;
+
+  std::shared_ptr<const PaddleKernel> kernel_;
+};
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,503 @@
+#include "core/paddle/phi_kernel.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "paddle/fluid/pir/dialect/operator/interface/infermeta.h"
+#include "paddle/phi/backends/context_pool.h"
+#include "paddle/phi/core/dense_tensor.h"
+#include "paddle/phi/core/kernel_context.h"
+#include "paddle/phi/core/kernel_factory.h"
+#include "paddle/phi/core/meta_tensor.h"
+#include "paddle/pir/include/core/ir_context.h"
+#include "paddle/pir/include/core/op_info.h"
+
+#include "core/common/error.h"
+#include "core/engine/events.h"
+#include "core/paddle/tensors.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+using namespace std::chrono_literals;  // NOLINT
+using phi::DataType;
+using phi::DenseTensor;
+
+// An operand or a result: a tensor, or a list of tensors; an absent one has none.
+struct Slot {
+  bool is_list;
+  size_t size;
+};
+
+// Whether the function reads a result, and whether it knows the size before the run.
+enum class Use { kUnused, kSized, kUnsized };
+
+Use use_of(const std::string& word) {
+  if (word == "unused") return Use::kUnused;
+  return word == "sized" ? Use::kSized : Use::kUnsized;
+}
+
+// A tensor of a result that the function reads.
+struct Result {
+  size_t index;
+  bool is_unsized;
+  DataType dtype;
+};
+
+struct Arguments {
+  std::vector<size_t> operands;  // those that are read as tensors, by index
+  std::vector<phi::Attribute> attributes;
+};
+
+// The words of a description.
+class Words {
+ public:
+  explicit Words(const char* text) : next_(text) {}
+
+  std::string word() {
+    const char* const begin = next_;
+    while (*next_ != '\0' && *next_ != ' ') ++next_;
+    std::string found(begin, next_);
+    if (found.empty()) throw NgraphError("the description of a kernel ends early");
+    if (*next_ == ' ') ++next_;
+    return found;
+  }
+
+  int64_t integer() { return std::strtoll(word().c_str(), nullptr, 10); }
+  size_t size() { return static_cast<size_t>(integer()); }
+  double number() { return std::strtod(word().c_str(), nullptr); }
+  bool truth() { return integer() != 0; }
+  DataType dtype() { return phi::StringToDataType(word()); }
+
+  std::string text() {
+    char* begin = nullptr;
+    const auto length = std::strtoull(next_, &begin, 10);
+    if (*begin != ':' || std::strlen(begin + 1) < length) {
+      throw NgraphError("a text in the description of a kernel ends early");
+    }
+    const std::string found(begin + 1, length);
+    next_ = begin + 1 + length;
+    if (*next_ == ' ') ++next_;
+    return found;
+  }
+
+  template <typename Read>
+  auto list(const Read& read) {
+    std::vector<decltype(read())> found(size());
+    for (auto&& item : found) item = read();
+    return found;
+  }
+
+ private:
+  const char* next_;
+};
+
+phi::Scalar scalar_of(Words* words) {
+  const auto dtype = words->dtype();
+  switch (dtype) {
+    case DataType::BOOL:
+      return phi::Scalar(words->truth());
+    case DataType::INT32:
+      return phi::Scalar(static_cast<int32_t>(words->integer()));
+    case DataType::INT64:
+      return phi::Scalar(words->integer());
+    case DataType::FLOAT32:
+      return phi::Scalar(static_cast<float>(words->number()));
+    default:
+      return phi::Scalar(words->number());
+  }
+}
+
+phi::Attribute attribute_of(Words* words) {
+  const auto type = words->word();
+  const auto int32 = [&] { return static_cast<int>(words->integer()); };
+  const auto int64 = [&] { return words->integer(); };
+  const auto float32 = [&] { return static_cast<float>(words->number()); };
+  const auto float64 = [&] { return words->number(); };
+  if (type == "bool") return words->truth();
+  if (type == "int32") return int32();
+  if (type == "int64") return int64();
+  if (type == "float32") return float32();
+  if (type == "float64") return float64();
+  if (type == "text") return words->text();
+  if (type == "int32s") return words->list(int32);
+  if (type == "int64s") return words->list(int64);
+  if (type == "float32s") return words->list(float32);
+  if (type == "float64s") return words->list(float64);
+  if (type == "texts") return words->list([&] { return words->text(); });
+  if (type == "scalar") return scalar_of(words);
+  if (type == "scalars") return words->list([&] { return scalar_of(words); });
+  if (type == "ints") return phi::IntArray(words->list(int64));
+  if (type == "dtype") return words->dtype();
+  if (type == "place") return phi::Place(phi::CPUPlace());
+  throw NgraphError(concat("an attribute of a kernel has the type ", type));
+}
+
+Arguments arguments_of(Words* words) {
+  Arguments found;
+  found.operands = words->list([&] { return words->size(); });
+  const size_t count = words->size();
+  for (size_t i = 0; i < count; ++i) found.attributes.push_back(attribute_of(words));
+  return found;
+}
+
+// Memory of the function, which it keeps as long as the kernel runs.
+class View final : public phi::Allocation {
+ public:
+  View() : Allocation(nullptr, 0, phi::CPUPlace()) {}
+
+  void set(void* data, size_t bytes) {
+    ptr_ = data;
+    size_ = bytes;
+  }
+};
+
+// The tensors of one call, with the contexts that refer to them.
+struct Call {
+  Call(size_t num_inputs, size_t num_results)
+      : inputs(num_inputs),
+        results(num_results),
+        memory(num_inputs + num_results),
+        wide(num_inputs) {
+    for (auto& each : memory) each = std::make_shared<View>();
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  std::vector<DenseTensor> inputs, results;
+  std::vector<std::shared_ptr<View>> memory;  // of inputs, then of results
+  std::vector<std::vector<int64_t>> wide;     // copies of inputs in 64 bits
+  phi::InferMetaContext meta{phi::MetaConfig(/*is_runtime=*/true, false)};
+  phi::KernelContext kernel;
+};
+
+int64_t num_elements(const std::vector<int64_t>& shape) {
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  return count;
+}
+
+ElementType element_of(DataType dtype) {
+  const auto& name = element_name(dtype);
+  for (const auto& row : kElementTypes) {
+    if (name == row.ngraph) return row.element;
+  }
+  throw NgraphError(concat("a kernel makes a tensor of ", name));
+}
+
+// Appends an operand or result to a context: the tensors of a slot begin at `first`.
+template <typename Member, typename List, typename One, typename Many>
+void append(const Slot& slot, DenseTensor* first, const One& one, const Many& many) {
+  List members;
+  for (size_t i = 0; i < slot.size; ++i) members.push_back(Member(first + i));
+  if (members.empty()) members.push_back(Member(static_cast<DenseTensor*>(nullptr)));
+  if (slot.is_list) {
+    many(std::move(members));
+  } else {
+    one(members.front());
+  }
+}
+
+class PhiKernel final : public PaddleKernel {
+ public:
+  explicit PhiKernel(const char* description) {
+    Words words(description);
+    operator_ = words.word();
+    name_ = words.word();
+    const auto dtype = words.dtype();
+    const auto slot = [&] {
+      const bool is_list = words.truth();
+      return Slot{is_list, words.size()};
+    };
+    operands_ = words.list(slot);
+    dtypes_ = words.list([&] { return words.dtype(); });
+    std::vector<Use> uses;
+    results_ = words.list([&] {
+      const Slot found = slot();
+      uses.push_back(use_of(words.word()));
+      return found;
+    });
+    const auto used_dtypes = words.list([&] { return words.dtype(); });
+    meta_arguments_ = arguments_of(&words);
+    kernel_arguments_ = arguments_of(&words);
+    find(dtype);
+    first_input_ = firsts(operands_);
+    first_result_ = firsts(results_);
+    require(dtypes_.size() == first_input_.back(), "has another number of dtypes than of tensors");
+    for (size_t i = 0; i < results_.size(); ++i) {
+      for (size_t n = first_result_[i]; n < first_result_[i + 1] && uses[i] != Use::kUnused; ++n) {
+        require(used_.size() < used_dtypes.size(), "has fewer dtypes than results");
+        used_.push_back({n, uses[i] == Use::kUnsized, used_dtypes[used_.size()]});
+      }
+    }
+    for (const auto* arguments : {&meta_arguments_, &kernel_arguments_}) {
+      for (const size_t operand : arguments->operands) {
+        require(operand < operands_.size(), "reads an operand that does not exist");
+      }
+    }
+  }
+
+  ~PhiKernel() override {
+    for (auto& idle : idle_) std::unique_ptr<Call>(idle.load()).reset();
+  }
+
+  std::vector<KernelTensor> infer(const std::vector<KernelTensor>& inputs) const override {
+    Call call(first_input_.back(), first_result_.back());
+    set_shapes(inputs, &call);
+    call.meta.SetMetaConfig({/*is_runtime=*/false, false});
+    add_meta_arguments(&call);
+    guarded([&] { infer_meta_(&call.meta); });
+    std::vector<KernelTensor> found;
+    for (const auto& result : used_) found.push_back(type_of(result, call.results[result.index]));
+    return found;
+  }
+
+  void run(const std::vector<KernelTensor>& inputs, const std::vector<KernelTensor>& results,
+           const Allocate& allocate) const override {
+    const auto start = std::chrono::steady_clock::now();
+    std::unique_ptr<Call> call = take();
+    set_shapes(inputs, call.get());
+    set_inputs(inputs, call.get());
+    for (auto& result : call->results) result = DenseTensor();
+    guarded([&] {
+      infer_meta_(&call->meta);
+      set_results(results, call.get());
+      (*kernel_)(&call->kernel);
+      for (size_t i = 0; i < results.size(); ++i) {
+        return_result(results[i], call->results[used_[i].index], used_[i].dtype,
+                      [&](const std::vector<int64_t>& shape) { return allocate(i, shape); });
+      }
+    });
+    give(std::move(call));
+    add(Quantity::kKernelCalls);
+    add(Quantity::kKernelCallNs, (std::chrono::steady_clock::now() - start) / 1ns);
+  }
+
+ private:
+  void require(bool condition, const char* reason) const {
+    if (condition) return;
+    throw NgraphError(concat("Paddle's kernel of ", operator_, ' ', reason),
+                      ErrorCode::kKernelFailed);
+  }
+
+  static std::vector<size_t> firsts(const std::vector<Slot>& slots) {
+    std::vector<size_t> found{0};
+    for (const auto& slot : slots) found.push_back(found.back() + slot.size);
+    return found;
+  }
+
+  void find(DataType dtype) {
+    const auto info = pir::IrContext::Instance()->GetRegisteredOpInfo(operator_);
+    using Interface = paddle::dialect::InferMetaInterface;
+    const auto* interface = info ? info.GetInterfaceImpl<Interface>() : nullptr;
+    if (interface == nullptr) throw NgraphError(concat("Paddle has no operator ", operator_));
+    infer_meta_ = interface->infer_meta_;
+    const phi::KernelKey key(phi::Backend::CPU, phi::DataLayout::ALL_LAYOUT, dtype);
+    guarded([&] {
+      kernel_ = &phi::KernelFactory::Instance().SelectKernelOrThrowError(name_, key).kernel;
+    });
+    // The kernel reads its arguments by position, without checks.
+    const auto& taken = kernel_->args_def();
+    require(taken.input_defs().size() == kernel_arguments_.operands.size() &&
+                taken.output_defs().size() == results_.size() &&
+                taken.attribute_defs().size() <= kernel_arguments_.attributes.size(),
+            "takes other arguments");
+  }
+
+  // Calls function(). Throws NgraphError with the reason of an error of Paddle.
+  template <typename Function>
+  void guarded(const Function& function) const {
+    try {
+      function();
+    } catch (const NgraphError&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw NgraphError(concat("Paddle's kernel of ", operator_, ": ", error.what()),
+                        ErrorCode::kKernelFailed);
+    }
+  }
+
+  void set_shapes(const std::vector<KernelTensor>& inputs, Call* call) const {
+    require(inputs.size() == call->inputs.size(), "gets another number of tensors");
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      auto& tensor = call->inputs[i];
+      const auto& shape = inputs[i].shape;
+      const auto& dims = tensor.dims();
+      const bool is_set = tensor.dtype() == dtypes_[i] &&
+                          dims.size() == static_cast<int>(shape.size()) &&
+                          std::equal(shape.begin(), shape.end(), dims.Get());
+      if (is_set) continue;
+      // Of the overloads, that for a constant accepts a tensor that has a shape already.
+      const phi::DenseTensorMeta meta(dtypes_[i], common::make_ddim(shape));
+      tensor.set_meta(meta);
+    }
+  }
+
+  void set_inputs(const std::vector<KernelTensor>& inputs, Call* call) const {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const auto count = static_cast<size_t>(num_elements(inputs[i].shape));
+      void* data = inputs[i].data;
+      if (dtypes_[i] == DataType::INT64 && inputs[i].element == ElementType::i32) {
+        const auto* narrow = static_cast<const int32_t*>(data);
+        call->wide[i].assign(narrow, narrow + count);
+        data = call->wide[i].data();
+      }
+      call->memory[i]->set(data, count * phi::SizeOf(dtypes_[i]));
+    }
+  }
+
+  // Gives results their memory in the function. The kernel allocates memory for others: for
+  // results in 64 bits, and for those whose size it determines.
+  void set_results(const std::vector<KernelTensor>& results, Call* call) const {
+    require(results.size() == used_.size(), "makes another number of tensors");
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (is_open(results[i].shape) || used_[i].dtype == DataType::INT64) continue;
+      auto& tensor = call->results[used_[i].index];
+      const auto& memory = call->memory[call->inputs.size() + used_[i].index];
+      memory->set(results[i].data, num_elements(results[i].shape) * phi::SizeOf(used_[i].dtype));
+      if (common::vectorize<int64_t>(tensor.dims()) == results[i].shape) tensor.ResetHolder(memory);
+    }
+  }
+
+  static bool is_open(const std::vector<int64_t>& shape) {
+    return std::any_of(shape.begin(), shape.end(), [](int64_t size) { return size < 0; });
+  }
+
+  template <typename Resize>
+  void return_result(const KernelTensor& result, const DenseTensor& tensor, DataType dtype,
+                     const Resize& resize) const {
+    require(tensor.lod().empty(), "makes a LoD");
+    require(tensor.initialized() || tensor.numel() == 0, "makes a result without memory");
+    require(tensor.dtype() == dtype, "makes a result of another dtype");
+    const auto shape = common::vectorize<int64_t>(tensor.dims());
+    void* target = result.data;
+    if (is_open(result.shape)) {
+      require(shape.size() == result.shape.size(), "makes a result of another rank");
+      target = resize(shape);
+    } else {
+      require(shape == result.shape, "makes a result of another shape than Paddle infers");
+    }
+    if (tensor.numel() == 0 || tensor.data() == target) return;
+    add(Quantity::kKernelResultsCopied);
+    require(tensor.meta().is_contiguous(), "makes a result that is not in row-major order");
+    const auto count = static_cast<size_t>(tensor.numel());
+    if (dtype == DataType::INT64) {
+      narrow(static_cast<const int64_t*>(tensor.data()), count, static_cast<int32_t*>(target));
+    } else {
+      std::memcpy(target, tensor.data(), count * phi::SizeOf(dtype));
+    }
+  }
+
+  void narrow(const int64_t* from, size_t count, int32_t* to) const {
+    for (size_t i = 0; i < count; ++i) {
+      to[i] = static_cast<int32_t>(from[i]);
+      if (to[i] == from[i]) continue;
+      throw NgraphError(concat("Paddle's kernel of ", operator_,
+                               " makes integers that need 64 bits, the engine has 32"),
+                        ErrorCode::kInt32Overflow);
+    }
+  }
+
+  // Paddle declares a size of 0 where its shape inference knows none, too.
+  static KernelTensor type_of(const Result& result, const DenseTensor& tensor) {
+    const bool is_wide = result.dtype == DataType::INT64;
+    KernelTensor found{is_wide ? ElementType::i32 : element_of(result.dtype),
+                       common::vectorize<int64_t>(tensor.dims())};
+    for (auto& size : found.shape) {
+      if (size <= 0) size = -1;
+    }
+    if (result.is_unsized && !found.shape.empty()) found.shape.front() = -1;
+    return found;
+  }
+
+  void add_meta_arguments(Call* call) const {
+    using Members = paddle::small_vector<phi::MetaTensor, phi::kInputSmallVectorSize>;
+    using Results = paddle::small_vector<phi::MetaTensor, phi::kOutputSmallVectorSize>;
+    auto& context = call->meta;
+    for (const size_t operand : meta_arguments_.operands) {
+      append<phi::MetaTensor, Members>(
+          operands_[operand], call->inputs.data() + first_input_[operand],
+          [&](auto& one) { context.EmplaceBackInput(one); },
+          [&](auto all) { context.EmplaceBackInputs(std::move(all)); });
+    }
+    for (size_t result = 0; result < results_.size(); ++result) {
+      append<phi::MetaTensor, Results>(
+          results_[result], call->results.data() + first_result_[result],
+          [&](auto& one) { context.EmplaceBackOutput(one); },
+          [&](auto all) { context.EmplaceBackOutputs(std::move(all)); });
+    }
+    for (const auto& attribute : meta_arguments_.attributes) context.EmplaceBackAttr(attribute);
+  }
+
+  void add_kernel_arguments(Call* call) const {
+    using Input = const phi::TensorBase*;
+    using Output = phi::TensorBase*;
+    auto& context = call->kernel;
+    context.SetDeviceContext(phi::DeviceContextPool::Instance().Get(phi::CPUPlace()));
+    for (const size_t operand : kernel_arguments_.operands) {
+      append<Input, paddle::small_vector<Input>>(
+          operands_[operand], call->inputs.data() + first_input_[operand],
+          [&](auto& one) { context.EmplaceBackInput(one); },
+          [&](auto all) { context.EmplaceBackInputs(std::move(all)); });
+    }
+    for (size_t result = 0; result < results_.size(); ++result) {
+      append<Output, paddle::small_vector<Output>>(
+          results_[result], call->results.data() + first_result_[result],
+          [&](auto& one) { context.EmplaceBackOutput(one); },
+          [&](auto all) { context.EmplaceBackOutputs(std::move(all)); });
+    }
+    for (const auto& attribute : kernel_arguments_.attributes) context.EmplaceBackAttr(attribute);
+  }
+
+  std::unique_ptr<Call> take() const {
+    for (auto& idle : idle_) {
+      if (Call* const call = idle.exchange(nullptr)) return std::unique_ptr<Call>(call);
+    }
+    auto call = std::make_unique<Call>(first_input_.back(), first_result_.back());
+    for (size_t i = 0; i < call->inputs.size(); ++i) {
+      call->inputs[i] = DenseTensor(call->memory[i], {dtypes_[i], common::make_ddim({0})});
+    }
+    add_meta_arguments(call.get());
+    add_kernel_arguments(call.get());
+    return call;
+  }
+
+  // Keeps the tensors of a call for the next one, without the memory of results that the kernel has
+  // allocated.
+  void give(std::unique_ptr<Call> call) const {
+    for (auto& result : call->results) result.clear();
+    for (auto& idle : idle_) {
+      Call* none = nullptr;
+      if (!idle.compare_exchange_strong(none, call.get())) continue;
+      call.release();
+      return;
+    }
+  }
+
+  std::string operator_, name_;
+  void (*infer_meta_)(phi::InferMetaContext*) = nullptr;
+  const phi::Kernel* kernel_ = nullptr;
+  std::vector<Slot> operands_, results_;
+  std::vector<Result> used_;
+  std::vector<DataType> dtypes_;  // of the tensors of all operands
+  // For each operand, and each result, the index of its first tensor; then the number of tensors.
+  std::vector<size_t> first_input_, first_result_;
+  Arguments meta_arguments_, kernel_arguments_;
+  // The tensors of calls that no run uses. Atomics, since a fork would copy a locked mutex.
+  mutable std::array<std::atomic<Call*>, 16> idle_{};
+};
+
+}  // namespace
+
+std::unique_ptr<PaddleKernel> make_phi_kernel(const char* description) {
+  return std::make_unique<PhiKernel>(description);
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,24 @@
+// Kernels of PHI with the arguments of one operator, for calls from inside a function: without
+// Python, Paddle's executor, or copies.
+#pragma once
+
+#include <memory>
+
+#include "core/ov/paddle_kernel.h"
+
+namespace paddle_ngraph {
+
+// The kernel with this description, which consists of words:
+//   <operator> <kernel> <dtype of the key>
+//   <number of operands> (<is a list> <number of tensors>)...
+//   <number of tensors> <dtype>...
+//   <number of results> (<is a list> <number of tensors> <use>)...
+//   <number of tensors in use> <dtype>...
+//   <arguments of shape inference> <arguments of the kernel>
+// where arguments are <number of operands> <index>... <number of attributes> (<type> <value>)...
+// A text is <number of bytes>:<bytes>, a list is <number of items> <item>... The use of a result is
+// unused, sized, or unsized: its number of rows depends on the contents of the inputs.
+// Throws NgraphError if the description is malformed, or names no kernel for the CPU.
+std::unique_ptr<PaddleKernel> make_phi_kernel(const char* description);
+
+}  // namespace paddle_ngraph

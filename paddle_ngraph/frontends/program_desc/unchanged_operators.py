@@ -1,0 +1,201 @@
+"""ProgramDesc operators that the translated program runs unchanged.
+
+Paddle's translator has no counterpart for such an operator. So it is replaced, before the
+translation, by a placeholder with the same variables that the translator accepts; in the translated
+program, the placeholder is replaced by a custom operator (partitioning/legacy_operators.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paddle_ngraph import _core
+from paddle_ngraph.frontends.program_desc.single_assignment import (
+    NotTranslatable,
+    blocks,
+    copy_variable,
+    declared,
+    operators,
+)
+from paddle_ngraph.paddle_private.names import VarType, block_number, insert_operator, producer_of
+from paddle_ngraph.paddle_private.protocols import (
+    LegacyBlock,
+    LegacyOperator,
+    LegacyProgramDesc,
+    Operation,
+    Program,
+    Value,
+)
+from paddle_ngraph.partitioning import legacy_operators
+from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first
+
+# The type of placeholders, of which inputs and outputs are lists; the first input is the mark.
+PLACEHOLDER = "broadcast_tensors"
+_MARK = "@legacy_operator@"
+# The slot of the variables that operators in the block of a loop or branch read.
+_READ_SLOTS = {"while": "X", "conditional_block": "Input"}
+# Attributes of operators that sample, send or write elsewhere: their runs may not be merged,
+# dropped or reordered, as Paddle's passes do with custom operators.
+_EFFECTS = frozenset({"ring_id", "seed", "file_path", "endpoints", "epmap"})
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """An operator that has been replaced by a placeholder.
+
+    Attributes:
+        text: Its description.
+        type: Its type.
+        reason: Why it is not translated.
+        outputs: The number of its outputs.
+    """
+
+    text: str
+    type: str
+    reason: str
+    outputs: int
+
+
+def replace(
+    description: LegacyProgramDesc, block: LegacyBlock, op: LegacyOperator, mark: int, reason: str
+) -> Unchanged:
+    """Replaces ``op``, in place, by a placeholder.
+
+    Args:
+        description: The program.
+        block: The block of the operator.
+        op: The operator.
+        mark: The number of the operator, by which :func:`insert` finds it again.
+        reason: Why it is not translated.
+
+    Raises:
+        NotTranslatable: The operator cannot run on its own.
+    """
+    text, inputs, outputs = legacy_operators.described(op)
+    if not _is_callable(block, op, [*inputs, *outputs]) or not outputs:
+        raise NotTranslatable(reason)
+    if len(outputs) > legacy_operators.MAX_OUTPUTS:
+        raise NotTranslatable(reason)
+    unchanged = Unchanged(text, op.type(), reason, len(outputs))
+    variable = description.block(0).var(f"{_MARK}{mark}".encode())
+    variable.set_type(VarType.DENSE_TENSOR)
+    variable.set_dtype(VarType.FP32)
+    variable.set_shape([1])
+    variable.set_persistable(True)
+    _pass_into(description, block, variable.name())
+    for slot in op.input_names():
+        op.remove_input(slot)
+    for slot in op.output_names():
+        op.remove_output(slot)
+    for name in op.attr_names():
+        op.remove_attr(name)
+    op.set_type(PLACEHOLDER)
+    op.set_input("X", [variable.name(), *inputs])
+    op.set_output("Out", _assigned(block, op, f"{variable.name()}@", outputs))
+    return unchanged
+
+
+def _pass_into(description: LegacyProgramDesc, block: LegacyBlock, name: str) -> None:
+    """Makes a variable of the outermost block an input of the loops and branches around a block."""
+    for outer in blocks(description):
+        for op in operators(outer):
+            if op.type() in _READ_SLOTS and block_number(op, "sub_block") == block.id:
+                slot = _READ_SLOTS[op.type()]
+                op.set_input(slot, [*op.input(slot), name])
+                _pass_into(description, outer, name)
+
+
+def _assigned(block: LegacyBlock, op: LegacyOperator, prefix: str, names: list[str]) -> list[str]:
+    """Inserts assignments of new variables to ``names`` after ``op``; returns the new names.
+
+    Paddle's translator takes members out of lists for operators that compute, not for branches.
+    """
+    position = next(i for i, other in enumerate(operators(block)) if other is op) + 1
+    members = [f"{prefix}{index}" for index in range(len(names))]
+    for member, name in zip(members, names):
+        copy_variable(block, declared(block, name), member)
+        assign = insert_operator(block, position)
+        assign.set_type("assign")
+        assign.set_input("X", [member])
+        assign.set_output("Out", [name])
+    return members
+
+
+def is_placeholder(op: LegacyOperator) -> bool:
+    """Whether an operator is the placeholder of another one."""
+    return op.type() == PLACEHOLDER and op.input("X")[0].startswith(_MARK)
+
+
+def insert(program: Program, replaced: dict[int, Unchanged]) -> None:
+    """Replaces the placeholders of a translated program by operators that run the unchanged ones.
+
+    Args:
+        program: The translated program.
+        replaced: The results of :func:`replace`, by their number.
+
+    Raises:
+        NotTranslatable: The translation has lost a placeholder.
+    """
+    marks: dict[int, Operation] = {}
+    left = dict(replaced)
+    for block in blocks_outermost_first(program):
+        for op in [op for op in block.ops if op.name() == f"pd_op.{PLACEHOLDER}"]:
+            joined = producer_of(op.operand_source(0))
+            source = producer_of(joined.operand_source(0))
+            number = _number(source)
+            if number is not None:
+                marks[number] = source
+                _insert_operator(op, joined, left.pop(number))
+    if left:
+        raise NotTranslatable("Paddle cannot translate it")
+    for source in marks.values():
+        source.get_parent_block().remove_op(source)
+
+
+def _number(source: Operation) -> int | None:
+    name = str(source.attrs().get("parameter_name", ""))
+    return int(name.removeprefix(_MARK)) if name.startswith(_MARK) else None
+
+
+def _insert_operator(op: Operation, joined: Operation, unchanged: Unchanged) -> None:
+    block = op.get_parent_block()
+    mark, *operands = joined.operands_source()
+    type = legacy_operators.type_of(unchanged.outputs)
+    like = [mark] * legacy_operators.capacity_of(type)
+    readers = op.result(0).all_used_ops()
+    members = [member for reader in readers for member in _members(reader)]
+    assigns = [reader for _, value in members for reader in value.all_used_ops()]
+    for index, value in members:
+        like[index] = value
+    listed = [_core.insert_combine(op, operands) if operands else None]
+    attributes: dict[str, bool | int | float | str] = {
+        "operator": unchanged.text,
+        "type": unchanged.type,
+        "reason": unchanged.reason,
+    }
+    results = _core.insert_operator(op, type, listed, like, attributes)
+    for index, value in members:
+        value.replace_all_uses_with(results[index])
+    for assign in assigns:
+        if assign.name() == "pd_op.assign":
+            assign.result(0).replace_all_uses_with(assign.operand_source(0))
+            block.remove_op(assign)
+    for each in [*readers, op, joined]:
+        block.remove_op(each)
+
+
+def _members(reader: Operation) -> list[tuple[int, Value]]:
+    """The members of a list that a reader of the list takes from it, with their indices."""
+    if reader.name() == "builtin.split":
+        return list(enumerate(reader.results()))
+    if reader.name() == "builtin.slice":
+        return [(int(reader.attrs()["index"]), reader.result(0))]
+    raise NotTranslatable("Paddle cannot translate it")
+
+
+def _is_callable(block: LegacyBlock, op: LegacyOperator, names: list[str]) -> bool:
+    """Whether an operator only computes dense tensors from dense tensors."""
+    if op.has_attr("sub_block") or any(map(op.has_attr, _EFFECTS)):
+        return False
+    variables = [block.find_var_recursive(name.encode()) for name in names]
+    return all(v is not None and v.type() == VarType.DENSE_TENSOR for v in variables)

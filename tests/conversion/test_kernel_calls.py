@@ -1,0 +1,378 @@
+"""Kernels of Paddle inside functions, for operators without a converter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import paddle
+import pytest
+from paddle import _C_ops as operators
+
+import paddle_ngraph
+from paddle_ngraph import flags
+from paddle_ngraph.conversion import denylist, kernel_calls
+from paddle_ngraph.partitioning import program_pass
+from tests.programs import Program, at_once, counts_of_two_processes
+
+CLASSES = 3
+SIZE = 160
+STRIDES = (32, 16, 8)
+ANCHORS = ([116, 90, 156, 198, 373, 326], [30, 61, 62, 45, 59, 119], [10, 13, 16, 30, 33, 23])
+# Numbers of boxes above the threshold.
+COUNTS = (0, 1, 7, 1000, 1, 0)
+
+
+@pytest.fixture(autouse=True)
+def kernels() -> Iterator[None]:
+    """Calls kernels in functions, and compiles each function before its first run."""
+    wanted = {
+        "FLAGS_ngraph_kernel_calls": True,
+        "FLAGS_ngraph_background_compile": "0",
+        "FLAGS_ngraph_min_interval_us": 0,
+        "FLAGS_ngraph_strict": True,
+    }
+    before = paddle.get_flags(list(wanted))
+    paddle.set_flags(wanted)
+    yield
+    paddle.set_flags(before)
+    denylist.clear()
+
+
+def head() -> list[Any]:
+    """The head of a YOLOv3: boxes of three maps, of which non-maximum suppression selects some."""
+    image = paddle.static.data("image", [1, 2], "int32")
+    boxes, scores = [], []
+    for number, (stride, anchors) in enumerate(zip(STRIDES, ANCHORS)):
+        cells = SIZE // stride
+        shape = [1, 3 * (5 + CLASSES), cells, cells]
+        x = paddle.nn.functional.relu(paddle.static.data(f"map{number}", shape, "float32")) - 10.0
+        found, score = operators.yolo_box(
+            x, image, anchors, CLASSES, 0.005, stride, True, 1.0, False, 0.5
+        )
+        boxes.append(found)
+        scores.append(paddle.transpose(score, [0, 2, 1]))
+    return operators.multiclass_nms3(
+        paddle.concat(boxes, 1), paddle.concat(scores, 2),
+        None, 0.5, 2000, 2000, 0.45, True, 1.0, -1,
+    )  # fmt: skip
+
+
+def maps(count: int, equal: bool = False) -> dict[str, np.ndarray]:
+    """Maps with ``count`` objects, of equal or of different scores."""
+    generator = np.random.default_rng(count)
+    feed: dict[str, np.ndarray] = {"image": np.array([[SIZE, SIZE]], "int32")}
+    left = count
+    for number, stride in reversed(list(enumerate(STRIDES))):
+        cells = SIZE // stride
+        x = np.zeros((3, 5 + CLASSES, cells, cells), "float32")
+        x[:, :5] = generator.uniform(5, 8, (3, 5, cells, cells))
+        here = min(left, 3 * cells**2)
+        left -= here
+        for at in generator.permutation(3 * cells**2)[:here]:
+            anchor, row, column = np.unravel_index(at, (3, cells, cells))
+            x[anchor, 4, row, column] = 18
+            score = 16 if equal else generator.uniform(14, 18)
+            x[anchor, 5 + at % CLASSES, row, column] = score
+        feed[f"map{number}"] = x.reshape(1, -1, cells, cells)
+    return feed
+
+
+def assert_same(expected: Sequence[np.ndarray], found: Sequence[np.ndarray]) -> None:
+    for one, other in zip(expected, found, strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        np.testing.assert_array_equal(one, other)
+
+
+def calls_in(program: Program) -> list[str]:
+    """The kernel calls in the only subgraph of a program, all of whose operators are in it."""
+    report = program_pass.dry_run(program.main)
+    assert (len(report.intervals), report.native) == (1, [])
+    return [name.removeprefix("pd_op.") for name in report.intervals[0].kernel_calls]
+
+
+def quantity(name: str) -> int:
+    return int(paddle_ngraph.stats()[name])
+
+
+def test_sizes_that_a_run_determines_in_one_function():
+    program = Program(head)
+    assert sorted(calls_in(program)) == ["multiclass_nms3", *["yolo_box"] * 3]
+    natively = [program.run(False, **maps(count)) for count in COUNTS]
+    assert len(natively[0][0]) == 0 and len(natively[3][0]) > 300
+    names = ("functions_built", "engine_runs", "kernel_calls", "kernel_results_copied")
+    before = list(map(quantity, names))
+    for count, expected in zip(COUNTS, natively):
+        assert_same(expected, program.run(**maps(count)))
+    runs = len(COUNTS)
+    # yolo_box writes its results to the function's memory; results of unknown size are copied,
+    # unless there is no box: then only their number is.
+    copied = 3 * runs - 2 * COUNTS.count(0)
+    assert [quantity(n) - b for n, b in zip(names, before)] == [1, runs, 4 * runs, copied]
+
+
+def test_order_of_equal_scores_is_that_of_paddle():
+    program = Program(head)
+    for count in (2, 40, 1000):
+        feed = maps(count, equal=True)
+        assert_same(program.run(False, **feed), program.run(**feed))
+
+
+def test_eight_runs_at_once():
+    program = Program(head)
+    natively = {count: program.run(False, **maps(count)) for count in set(COUNTS)}
+    program.run(**maps(7))
+    before = quantity("kernel_calls")
+
+    def work(number: int) -> None:
+        scope, executor = paddle.static.Scope(), paddle.static.Executor(paddle.CPUPlace())
+        for step in range(6):
+            count = COUNTS[(number + step) % len(COUNTS)]
+            found = executor.run(
+                program.main, feed=maps(count), fetch_list=program.fetches, scope=scope
+            )
+            assert_same(natively[count], found)
+
+    with paddle_ngraph.use_ngraph():
+        at_once(work, 8)
+    assert quantity("kernel_calls") - before == 4 * 48
+
+
+def once_on_disk() -> None:
+    paddle.set_flags({"FLAGS_ngraph_kernel_calls": True})
+    program = Program(head)
+    for count in (0, 7, 1000):
+        assert_same(program.run(False, **maps(count)), program.run(**maps(count)))
+    assert quantity("kernel_calls") == 12
+    print("counts", quantity("functions_built"), quantity("functions_loaded"))
+
+
+@pytest.mark.slow("two new processes")
+def test_functions_on_disk(tmp_path):
+    assert counts_of_two_processes(__name__, tmp_path) == [[1, 0], [0, 1]]
+
+
+def single(build: Callable[..., Any], feed: Mapping[str, np.ndarray]) -> Program:
+    """A program of an operator between operators with converters."""
+
+    def whole() -> list[Any]:
+        given = {
+            name: paddle.static.data(name, array.shape, str(array.dtype))
+            for name, array in feed.items()
+        }
+        x = given.pop("x")
+        made = build(paddle.nn.functional.relu(x), **given)
+        return list(made) if isinstance(made, (list, tuple)) else [made]
+
+    return Program(whole)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(1, 1, shape).astype("float32")
+
+
+def boxes(count: int) -> np.ndarray:
+    found = np.random.default_rng(1).uniform(0, 32, (count, 4)).astype("float32")
+    found[:, 2:] += found[:, :2] + 1
+    return found
+
+
+OPERATORS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray]]] = {
+    "roi_align": (
+        lambda x, rois, count: operators.roi_align(x, rois, count, 3, 3, 0.25, 2, True),
+        {"x": floats(2, 4, 16, 16), "rois": boxes(5), "count": np.array([2, 3], "int32")},
+    ),
+    "prior_box": (
+        lambda x, image: operators.prior_box(
+            x,
+            image,
+            [4.0],
+            [8.0],
+            [1.0, 2.0],
+            [0.1, 0.1, 0.2, 0.2],
+            True,
+            True,
+            0.0,
+            0.0,
+            0.5,
+            False,
+        ),
+        {"x": floats(1, 4, 8, 8), "image": floats(1, 3, 64, 64)},
+    ),
+    "box_coder": (
+        lambda x, target: operators.box_coder(
+            x, None, target, "encode_center_size", True, 0, [0.1, 0.1, 0.2, 0.2]
+        ),
+        {"x": boxes(6), "target": boxes(3)},
+    ),
+    "matrix_nms": (
+        lambda x, rois: operators.matrix_nms(rois, x, 0.1, 20, 10, 0.05, False, 2.0, 0, True),
+        {"x": floats(1, 3, 30), "rois": boxes(30).reshape(1, 30, 4)},
+    ),
+    "warpctc": (
+        lambda x, label, length, size: operators.warpctc(x, label, length, size, 0, False),
+        {
+            "x": floats(12, 2, 6),
+            "label": np.array([[1, 2, 2, 3], [4, 5, 1, 0]], "int32"),
+            "length": np.array([12, 10], "int64"),
+            "size": np.array([4, 3], "int64"),
+        },
+    ),
+    # 64-bit integers, as operands and as results.
+    "segment_pool": (
+        lambda x, ids: operators.segment_pool(x, ids, "SUM"),
+        {"x": floats(6, 4), "ids": np.array([0, 0, 1, 1, 2, 2], "int64")},
+    ),
+    # An input that the program knows is an attribute of the kernel.
+    "send_u_recv": (
+        lambda x, src, dst: operators.send_u_recv(x, src, dst, "SUM", [0]),
+        {
+            "x": floats(5, 4),
+            "src": np.array([0, 1, 2, 0], "int64"),
+            "dst": np.array([1, 2, 1, 0], "int64"),
+        },
+    ),
+    "mode": (lambda x: operators.mode(paddle.round(x), -1, False), {"x": floats(3, 9)}),
+    "histogram": (
+        lambda x: operators.histogram(x, None, 4, 0.0, 2.0, False),
+        {"x": floats(20)},
+    ),
+    "svd": (lambda x: operators.svd(x, False), {"x": floats(4, 3)}),
+    "lu": (lambda x: operators.lu(x, True), {"x": floats(4, 4)}),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators(name):
+    build, feed = OPERATORS[name]
+    program = single(build, feed)
+    assert calls_in(program) == [name]
+    before = quantity("kernel_calls")
+    natively = program.run(False, **feed)
+    for _ in range(2):
+        assert_same(natively, program.run(**feed))
+    assert quantity("kernel_calls") == before + 2
+
+
+def test_splits_nothing():
+    """An operator without a converter in the middle of a network would separate two subgraphs."""
+    program = single(
+        lambda x: paddle.abs(operators.shuffle_channel(x - 1.0, 2)) * 2.0,
+        feed := {"x": floats(1, 4, 3, 3)},
+    )
+    assert calls_in(program) == ["shuffle_channel"]
+    with kernel_calls.disabled():
+        assert len(program_pass.dry_run(program.main).intervals) == 2
+    assert_same(program.run(False, **feed), program.run(**feed))
+    report = str(paddle_ngraph.explain(program.main))
+    assert "native, by Paddle's kernels in the function: shuffle_channel" in report
+    assert "4 of 5 compute ops" in report
+
+
+def test_readers_of_sizes_that_depend_on_data_are_in_the_next_subgraph():
+    def build() -> Any:
+        found, _, number = head()
+        return [paddle.tanh(found) * 2.0, number + 1]
+
+    program = Program(build)
+    report = program_pass.dry_run(program.main)
+    assert len(report.intervals) == 2 and report.native == []
+    for count in (1, 7):
+        feed = maps(count)
+        natively = program.run(False, **feed)
+        found = program.run(**feed)
+        np.testing.assert_allclose(natively[0], found[0], rtol=1e-5)
+        np.testing.assert_array_equal(natively[1], found[1])
+
+
+def test_each_batch_size_has_a_function():
+    def build() -> Any:
+        x = paddle.nn.functional.relu(paddle.static.data("x", [-1, 4, 6, 6], "float32"))
+        return operators.shuffle_channel(x, 2) + 1.0
+
+    program = Program(build)
+    assert calls_in(program) == ["shuffle_channel"]
+    before = quantity("functions_built")
+    for batch in (1, 2, 3, 4, 5, 6, 2):
+        feed = {"x": floats(batch, 4, 6, 6)}
+        assert_same(program.run(False, **feed), program.run(**feed))
+    assert quantity("functions_built") == before + 6
+
+
+def test_errors_of_a_kernel_are_those_of_paddle():
+    build, feed = OPERATORS["segment_pool"]
+    program = single(build, feed)
+    program.run(**feed)
+    wrong = {**feed, "ids": feed["ids"][::-1].copy()}
+    with pytest.raises(Exception, match="sorted"):
+        program.run(False, **wrong)
+    paddle.set_flags({"FLAGS_ngraph_strict": False})
+    before = paddle_ngraph.stats()["raised"]
+    for _ in range(10):
+        with pytest.raises(Exception, match="sorted"):
+            program.run(**wrong)
+    assert paddle_ngraph.stats()["raised"] != before
+    natively, calls = program.run(False, **feed), quantity("kernel_calls")
+    assert_same(natively, program.run(**feed))
+    assert quantity("kernel_calls") == calls + 1
+
+
+def test_a_kernel_that_fails_in_functions_only_runs_natively_in_the_end():
+    """The kernel of ``viterbi_decode`` makes int64 where programs declare float32."""
+    feed = {"x": floats(3, 7, 5), "moves": floats(5, 5), "length": np.array([7, 5, 3], "int64")}
+    program = single(
+        lambda x, moves, length: operators.viterbi_decode(x, moves, length, True), feed
+    )
+    natively = program.run(False, **feed)
+    paddle.set_flags({"FLAGS_ngraph_strict": False})
+    with mock.patch.object(kernel_calls, "EXCLUDED", frozenset()):
+        assert calls_in(program) == ["viterbi_decode"]
+        for _ in range(7):
+            assert_same(natively, program.run(**feed))
+        with pytest.warns(UserWarning, match="viterbi_decode"):
+            assert_same(natively, program.run(**feed))
+        assert_same(natively, program.run(**feed))
+        report = program_pass.dry_run(program.main)
+    assert [op.type for op in report.native] == ["pd_op.viterbi_decode"]
+    assert "another dtype" in report.native[0].reason
+
+
+def test_other_dynamic_sizes_fall_back():
+    def build() -> Any:
+        x = paddle.nn.functional.relu(paddle.static.data("x", [1, 4, -1, 6], "float32"))
+        return operators.shuffle_channel(x, 2) + 1.0
+
+    report = program_pass.dry_run(Program(build).main)
+    assert [op.type for op in report.native] == ["pd_op.shuffle_channel"]
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda x: operators.fft_r2c(x, [1], "backward", True, True), "complex64"),
+        (lambda x: paddle.cast(operators.kthvalue(paddle.cast(x, "float64"), 2, -1, False)[0],
+                               "float32"), "float64"),
+        (lambda x: operators.bincount(paddle.cast(paddle.flatten(x), "int32"), None,
+                                      paddle.cast(x[0, 0], "int32")), "as an attribute"),
+    ],
+)  # fmt: skip
+def test_limits(build, reason):
+    report = program_pass.dry_run(single(build, {"x": floats(4, 4)}).main)
+    assert any(reason in op.reason for op in report.native)
+
+
+def test_operators_alone_stay_native():
+    def build() -> Any:
+        return operators.shuffle_channel(paddle.static.data("x", [1, 4, 3, 3], "float32"), 2)
+
+    report = program_pass.dry_run(Program(build).main)
+    assert [op.type for op in report.native] == ["pd_op.shuffle_channel"] and not report.intervals
+
+
+def test_flag_is_off_by_default():
+    assert flags.FLAGS["ngraph_kernel_calls"].default is False
+    paddle.set_flags({"FLAGS_ngraph_kernel_calls": False})
+    report = program_pass.dry_run(Program(head).main)
+    assert "pd_op.yolo_box" in {op.type for op in report.native}

@@ -1,0 +1,221 @@
+"""ProgramDesc operators that Paddle's translation to PIR would change run as they are."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import inference, static
+from paddle.base.layer_helper import LayerHelper
+from paddle.static.nn.control_flow import ConditionalBlock
+
+import paddle_ngraph
+from tests.programs import Program, floats
+
+
+@pytest.fixture(autouse=True)
+def old_ir():
+    with paddle.pir_utils.OldIrGuard():
+        yield
+
+
+def append(kind: str, inputs: Any, outputs: dict[str, str], **attributes: Any) -> list[Any]:
+    """Appends an operator to the program; ``outputs`` are dtypes by slot."""
+    helper = LayerHelper(kind)
+    found = {s: helper.create_variable_for_type_inference(d) for s, d in outputs.items()}
+    helper.append_op(type=kind, inputs=inputs, outputs=found, attrs=attributes)
+    return list(found.values())
+
+
+def features(*shape: int) -> Any:
+    """A network large enough for the engine, with a result of this shape."""
+    x = static.data("x", [-1, 16], "float32")
+    hidden = F.relu(static.nn.fc(x, 64))
+    return paddle.reshape(static.nn.fc(hidden, int(np.prod(shape))), [-1, *shape])
+
+
+NMS = {"score_threshold": 0.1, "nms_top_k": 20, "keep_top_k": 10, "nms_threshold": 0.5}
+
+
+def detector(kind: str = "multiclass_nms") -> list[Any]:
+    """Boxes with a LoD, which the operators behind pass on."""
+    boxes, scores = F.relu(features(12, 4)), F.softmax(features(3, 12), 1)
+    inputs = {"BBoxes": boxes, "Scores": scores}
+    outputs = {"Out": "float32"}
+    if kind == "multiclass_nms3":
+        outputs.update(Index="int32", NmsRoisNum="int32")
+    out, *others = append(kind, inputs, outputs, background_label=-1, **NMS)
+    out.desc.set_lod_level(1)  # as PaddleDetection's exports declare it
+    return [out, *others, paddle.scale(out, 2.0), boxes * 3.0]
+
+
+def branch() -> list[Any]:
+    """The condition of a branch is computed by an operator that is not translated."""
+    x, kept = features(8), static.create_global_var([1], 1.0, "float32", True, name="kept")
+    total = append("reduce_sum", {"X": x}, {"Out": "float32"}, dim=[0, 1], keep_dim=True)[0]
+    total = paddle.reshape(total, [1])
+    zero = paddle.full([1], 0.0)
+    (flag,) = append("less_than", {"X": zero, "Y": total}, {"Out": "bool"}, axis=0)
+    with ConditionalBlock([flag], is_scalar_condition=True).block():
+        paddle.assign(kept * 2.0 + total, output=kept)
+    return [x * 3.0, kept + 1.0]
+
+
+def loop() -> list[Any]:
+    """An operator in the body of a loop is not translated."""
+    x = features(8)
+
+    def body(i: Any, value: Any) -> list[Any]:
+        attributes = {"threshold": 4.0, "scale": 5.0, "offset": 2.5}
+        (found,) = append("hard_swish", {"X": value}, {"Out": "float32"}, **attributes)
+        return [i + 1, found * 0.5]
+
+    end = paddle.full([1], 3, "int64")
+    start = [paddle.full([1], 0, "int64"), x]
+    return [static.nn.while_loop(lambda i, _: i < end, body, start)[1]]
+
+
+def overlap() -> list[Any]:
+    """An operator writes over an operand."""
+    x, kept = features(8), static.create_global_var([8, 8], 0.5, "float32", True, name="kept")
+    out = append("matmul_v2", {"X": x, "Y": kept}, {"Out": "float32"})[0]
+    block = static.default_main_program().global_block()
+    inputs, attributes = {"X": [kept], "Y": [kept]}, {"trans_x": True}
+    block.append_op(type="matmul_v2", inputs=inputs, outputs={"Out": [kept]}, attrs=attributes)
+    return [out, paddle.scale(kept, 2.0)]
+
+
+def many_outputs() -> list[Any]:
+    x = features(24)
+    helper = LayerHelper("split")
+    outs = [helper.create_variable_for_type_inference("float32") for _ in range(3)]
+    attributes = {"num": 3, "sections": [8, 8, 8], "axis": 1}
+    helper.append_op(type="split", inputs={"X": x}, outputs={"Out": outs}, attrs=attributes)
+    return [outs[0] * 2.0, outs[2]]
+
+
+PROGRAMS = {
+    "multiclass_nms": (detector, "multiclass_nms"),
+    "branch": (branch, "less_than"),
+    "loop": (loop, "hard_swish"),
+    "overlap": (overlap, "matmul_v2"),
+    "many outputs": (many_outputs, "split"),
+}
+
+
+@pytest.mark.usefixtures("small_intervals_pay")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_rest_of_the_program_runs_in_the_engine(name):
+    build, type = PROGRAMS[name]
+    native, engine = Program(build), Program(build)
+    report = paddle_ngraph.explain(engine.main)
+    assert type in {op.type for op in report.native}
+    for seed in range(3):
+        feed = {"x": floats(2 + seed, 16, seed=seed)}
+        results = [_run(p, is_on, feed) for p, is_on in ((native, False), (engine, True))]
+        for expected, found in zip(*results):
+            assert found.lod() == expected.lod()
+            np.testing.assert_allclose(np.array(found), np.array(expected), 1e-5, 1e-6)
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+    if name == "multiclass_nms":
+        assert results[1][0].lod() and results[1][1].lod()
+        for is_on in (False, True):
+            with pytest.raises(RuntimeError, match="hold LoD information"):
+                (engine if is_on else native).run(is_on, **feed)
+
+
+def _run(program: Program, is_on: bool, feed: dict[str, Any]) -> list[Any]:
+    with static.scope_guard(program.scope), paddle_ngraph.use_ngraph(is_on):
+        return program.executor.run(
+            program.main, feed=dict(feed), fetch_list=program.fetches, return_numpy=False
+        )
+
+
+# -- predictors ------------------------------------------------------------------------------------
+
+
+def sequences() -> list[Any]:
+    """An output that has the LoD of its input, in a program that reads no LoD."""
+    return [features(8) * 2.0]
+
+
+def segmentation() -> list[Any]:
+    """An attribute that has another name in PIR, off its default."""
+    (out,) = append("leaky_relu", {"X": features(8)}, {"Out": "float32"}, alpha=0.3)
+    return [out]
+
+
+def anchors() -> list[Any]:
+    """Constants that operators without a converter read: Paddle's predictors compute them once."""
+    found, x = [], features(8, 8)
+    for step in (1.0, 2.0, 3.0):
+        rows = [paddle.full([8], 1.0) * step + shift for shift in (0.5, 1.5)]
+        found += [x + grid for grid in paddle.meshgrid(*rows)]
+    return found
+
+
+def saved(tmp_path: Path, build: Any) -> tuple[str, str]:
+    program = Program(build)
+    _run(program, False, {"x": floats(3, 16)})  # initializes all that outlives a run
+    with static.scope_guard(program.scope):
+        x = program.main.global_block().var("x")
+        fetches = [program.main.global_block().var(each.name) for each in program.fetches]
+        static.save_inference_model(
+            str(tmp_path / "model"), [x], fetches, program.executor, program=program.main
+        )
+    return str(tmp_path / "model.pdmodel"), str(tmp_path / "model.pdiparams")
+
+
+def config_of(files: tuple[str, str]) -> Any:
+    config = inference.Config(*files)
+    config.disable_onednn()
+    return config
+
+
+def predicted(files: tuple[str, str], is_on: bool, runs: list[tuple[np.ndarray, Any]]) -> list[Any]:
+    """The results, with their LoD, of a predictor for inputs with a LoD."""
+    found, config = [], config_of(files)
+    with paddle_ngraph.use_ngraph(is_on):
+        predictor = inference.create_predictor(config)
+        for x, lod in runs:
+            handle = predictor.get_input_handle("x")
+            handle.copy_from_cpu(x)
+            handle.set_lod(lod)
+            predictor.run()
+            handles = map(predictor.get_output_handle, predictor.get_output_names())
+            found.append([(each.copy_to_cpu(), each.lod()) for each in handles])
+    return found
+
+
+@pytest.mark.usefixtures("small_intervals_pay")
+@pytest.mark.parametrize(
+    "build", [detector, partial(detector, "multiclass_nms3"), sequences, segmentation, anchors]
+)
+def test_predictors_of_old_files(tmp_path, build):
+    files = saved(tmp_path, build)
+    lods: list[Any] = [[], [[0, 1, 3]], []]
+    runs = [(floats(3, 16, seed=seed), lod) for seed, lod in enumerate(lods)]
+    expected, found = (predicted(files, is_on, runs) for is_on in (False, True))
+    for results in zip(expected, found):
+        for (value, lod), (other, other_lod) in zip(*results):
+            np.testing.assert_allclose(other, value, rtol=1e-5, atol=1e-6)
+            assert other_lod == lod
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+    report = paddle_ngraph.explain(config_of(files))
+    assert report.why_native is None and report.intervals
+
+
+def test_explain_reports_models_that_cannot_be_translated(tmp_path):
+    def with_a_kept_member() -> list[Any]:
+        first, second = paddle.split(features(8), 2, axis=1)
+        first.persistable = True
+        return [paddle.scale(second, 2.0)]
+
+    report = paddle_ngraph.explain(config_of(saved(tmp_path, with_a_kept_member)))
+    assert "cannot run its translation" in str(report)
+    assert {op.type for op in report.native} >= {"split", "scale"}

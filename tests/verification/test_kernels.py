@@ -1,0 +1,132 @@
+"""Kernels outside of subgraphs: packed recurrent layers, and operators of dynamic optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn
+
+import paddle_ngraph
+from paddle_ngraph import NgraphError, _core
+from paddle_ngraph.verification import checks
+from tests.frontends.dynamic.test_optimizer_calls import (
+    OPTIMIZERS,
+    SHAPES,
+    parameter,
+    random_tensor,
+    trained,
+)
+from tests.mkl_packed import comparing
+from tests.mkl_packed.comparing import MODES, Shape
+from tests.verification.test_checks import verified
+
+
+@contextmanager
+def fault(step: str) -> Iterator[None]:
+    """A kernel computes a wrong result."""
+    _core.fail_at(step)
+    try:
+        yield
+    finally:
+        _core.fail_at("")
+
+
+@pytest.fixture
+def in_dynamic_mode() -> Iterator[None]:
+    """Dynamic mode."""
+    paddle.disable_static()
+    yield
+    paddle.enable_static()
+
+
+LAYER = Shape(input=5, hidden=7, batch=3, steps=6, layers=2, direction="bidirect")
+
+
+@pytest.mark.usefixtures("in_dynamic_mode")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_packed_layers_of_dynamic_mode(mode: str, ragged: bool, dropout: float) -> None:
+    layer = comparing.layer(mode, LAYER, packed=True, dropout=dropout)
+    given = comparing.data(mode, LAYER, ragged)
+    before = comparing.run(layer, given)
+    with verified():
+        found = comparing.run(layer, given)
+    assert all(np.array_equal(before[name], found[name]) for name in before)
+    assert (checks.log.checked, checks.log.wrong, checks.log.unchecked) == (2, 0, {})
+
+
+@pytest.mark.usefixtures("in_dynamic_mode")
+def test_faults_of_packed_layers_are_named() -> None:
+    layer, given = comparing.layer("LSTM", LAYER, packed=True), comparing.data("LSTM", LAYER)
+    message = "wrong at pd_op.rnn, a recurrent layer with packed weights .LSTM.; output 0: float32"
+    with verified(), fault("layer"), pytest.warns(UserWarning, match=message):
+        comparing.run(layer, given)
+    first, second = checks.log.mismatches
+    assert (first.operator, second.operator) == ("pd_op.rnn", "pd_op.rnn_grad")
+    with pytest.raises(NgraphError, match="only subgraphs have reproducers"):
+        first.save("wrong.npz")
+
+
+@pytest.mark.usefixtures("in_dynamic_mode")
+def test_a_gradient_with_dropout_whose_forward_run_was_not_compared() -> None:
+    layer = comparing.layer("GRU", LAYER, packed=True, dropout=0.4)
+    paddle.seed(3)
+    out, _ = layer(paddle.rand([3, 6, 5]))
+    with verified():
+        out.sum().backward()
+    ((reason, count),) = checks.log.unchecked.items()
+    assert (count, checks.log.checked) == (1, 0)
+    assert reason.startswith("the gradient of a packed layer with dropout")
+
+
+def test_packed_layers_of_programs() -> None:
+    options = {"packed": False, "engine": True, "steps": 3, "dropout": 0.2}
+    losses = comparing.train_static("LSTM", LAYER, **options)  # type: ignore[arg-type]
+    with verified():
+        assert comparing.train_static("LSTM", LAYER, **options) == losses  # type: ignore[arg-type]
+    assert (checks.log.wrong, checks.log.unchecked) == (0, {})
+    assert checks.log.checked > 6
+    with (
+        verified(),
+        fault("layer"),
+        pytest.warns(UserWarning, match="pd_op.rnn, a recurrent layer"),
+    ):
+        comparing.train_static("LSTM", LAYER, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("in_dynamic_mode")
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_updates_of_dynamic_optimizers(make: Any) -> None:
+    def run() -> list[np.ndarray]:
+        return trained(make, [parameter(random_tensor(9, shape)) for shape in SHAPES], True)
+
+    before = run()
+    with verified():
+        assert all(map(np.array_equal, before, run()))
+    assert checks.log.checked >= paddle_ngraph.stats()["optimizer_steps"] / 2
+    assert (checks.log.wrong, checks.log.unchecked) == (0, {})
+    checks.subjects.clear()  # which remembers wrong kernels
+    with verified(), fault("update"), pytest.warns(UserWarning, match="a call of dynamic mode"):
+        run()
+    (mismatch,) = checks.log.mismatches
+    assert mismatch.operator in {"pd_op.sgd_", "pd_op.momentum_", "pd_op.adam_", "pd_op.adamw_"}
+
+
+@pytest.mark.usefixtures("in_dynamic_mode")
+def test_clipping_by_a_norm() -> None:
+    tensor = paddle.to_tensor(random_tensor(1, (300, 300)))
+    tensor.stop_gradient = False
+    with paddle_ngraph.use_ngraph(), verified():
+        optimizer = paddle.optimizer.SGD(
+            0.1, [parameter(np.ones((300, 300), "float32"))], grad_clip=nn.ClipGradByGlobalNorm(0.5)
+        )
+        optimizer._parameter_list[0].grad = tensor
+        optimizer.step()
+    assert checks.log.checked >= 3
+    assert (checks.log.wrong, checks.log.unchecked) == (0, {})
