@@ -126,7 +126,7 @@ build-times:  ## Show what took the compiler longest.
 	@awk 'NR > 1 { printf "%6.1f s  %s\n", ($$2 - $$1) / 1000, $$4 }' build/core/.ninja_log | sort -rn | head -40
 
 clean:  ## Remove the environment and everything built.
-	rm -rf $(VENV) $(VENV)-paddleocr $(VENV)-site build dist *.egg-info paddle_ngraph/_core.so paddle_ngraph/mkl_packed/_mkl.so \
+	rm -rf $(VENV) $(VENV)-paddleocr $(VENV)-site build dist *.egg-info paddle_ngraph/_core*.so paddle_ngraph/mkl_packed/_mkl.so \
 		paddle_ngraph/_build_info.py
 
 # First what the core is compiled against, so that the build uses exactly that. An environment of
@@ -146,7 +146,7 @@ $(VENV)/.paddleocr: $(VENV)/.built requirements/paddleocr.txt
 	@touch $@
 
 # Compiles only what has changed. A core that was removed is made again.
-ifeq ($(wildcard paddle_ngraph/_core.so),)
+ifeq ($(wildcard paddle_ngraph/_core.*.so),)
 .PHONY: $(VENV)/.built
 endif
 $(VENV)/.built: $(VENV)/.tools $(SOURCES)
@@ -157,10 +157,11 @@ $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 LOCK = build/lock/bin/uv pip compile --universal --python-version 3.9 --generate-hashes --no-annotate \
 	--custom-compile-command 'make lock' --quiet $(OPTIONS)
 .PHONY: lock
-lock:  ## Pin what build.txt, develop.txt, wheels.txt and site.txt need, for every Python; OPTIONS=--upgrade: newer releases.
+lock:  ## Pin what build.txt, develop.txt, wheels.txt, older_paddle.txt and site.txt need, for every Python; OPTIONS=--upgrade: newer releases.
 	$(PYTHON) -m venv build/lock && build/lock/bin/python -m pip install --quiet uv==0.13.9
 	$(LOCK) requirements/build.txt requirements/develop.txt -o requirements/locked.txt
 	$(LOCK) requirements/wheels.txt -o requirements/wheels_locked.txt
+	$(LOCK) --no-deps requirements/older_paddle.txt -o requirements/older_paddle_locked.txt
 	$(subst --python-version 3.9,--python-version 3.11,$(LOCK)) requirements/site.txt -o requirements/site_locked.txt
 
 .PHONY: site

@@ -8,8 +8,9 @@ sanitize`); the core then needs the sanitizer's library preloaded, and has absol
 libraries.
 SANITIZE=coverage counts the lines that run, for gcov (`make coverage`).
 PURE=ON builds the package for machines that have no core: programs run natively there.
-MANYLINUX_STUBS names a folder of libraries of an older glibc to link against, and SYMBOLS one for
-the debug symbols of the libraries (tools/wheels.py sets both).
+MANYLINUX_STUBS names a folder of libraries of an older glibc to link against, SYMBOLS one for the
+debug symbols of the libraries, and CORES one with cores for other releases of Paddle, which become
+part of the package (tools/wheels.py sets all).
 CXX, CXXFLAGS and LDFLAGS have their usual meaning.
 """
 
@@ -68,6 +69,7 @@ WITH_MKL = WITH_NGRAPH and not _is_off("WITH_MKL", "ON" if MKL_HEADER and MKL_CO
 SANITIZE = os.environ.get("SANITIZE", "")
 MANYLINUX_STUBS = os.environ.get("MANYLINUX_STUBS", "")
 SYMBOLS = os.environ.get("SYMBOLS", "")
+CORES = os.environ.get("CORES", "")
 # The release whose headers match the oneDNN 3.6 in Paddle's wheel.
 ONEDNN_HEADERS = "onednn-devel==2025.0.0"
 
@@ -87,7 +89,6 @@ class BuildPython(build_py):
             f"WITH_NGRAPH = {WITH_NGRAPH}\n"
             f"PURE = {PURE}\n"
             f"WITH_MKL = {WITH_MKL}\n"
-            f'PADDLE_VERSION = "{_version("paddlepaddle", "paddlepaddle-gpu")}"\n'
             f'OPENVINO_VERSION = "{_version("openvino")}"\n'
             f'TARGET = "{"any" if PURE else _target()}"\n'
         )
@@ -96,7 +97,7 @@ class BuildPython(build_py):
 class BuildCore(build_ext):
     """Names the libraries without a Python version, and compiles them with Ninja.
 
-    Paddle loads the core by its file name, Python by its module name.
+    The name of the core has Paddle's release: paddle_ngraph/installation.py chooses by it.
     """
 
     def run(self) -> None:
@@ -120,6 +121,7 @@ class BuildCore(build_ext):
         ninja.run()
         if self.stays_in_tree:  # for clang-tidy and editors
             Path("build", "compile_commands.json").write_text(json.dumps(ninja.commands, indent=0))
+        self._add_other_cores()
         for ext in self.extensions:
             target = Path(self.get_ext_fullpath(ext.name))
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -128,8 +130,20 @@ class BuildCore(build_ext):
                 _split_symbols(built, Path(SYMBOLS))
             _replace(built, target)
 
+    def _add_other_cores(self) -> None:
+        """Makes the cores in ``CORES`` part of a wheel, and removes those of earlier builds."""
+        if self.stays_in_tree:
+            return
+        package = Path(self.build_lib, "paddle_ngraph")
+        for core in package.glob("_core*.so"):
+            core.unlink()
+        package.mkdir(parents=True, exist_ok=True)
+        for core in _other_cores():
+            _replace(core, package / core.name)
+
     def get_ext_filename(self, fullname: str) -> str:
-        return os.path.join(*fullname.split(".")) + ".so"
+        release = f".{_paddle_release()}" if fullname.split(".")[-1] == "_core" else ""
+        return os.path.join(*fullname.split(".")) + f"{release}.so"
 
 
 @contextmanager
@@ -593,14 +607,41 @@ def _target() -> str:
 
 
 def _requirements() -> list[str]:
-    """Returns exactly the versions that the core was compiled against; without a core, any."""
+    """Returns the lines of Paddle, and exactly the OpenVINO, that the cores were compiled against.
+
+    Without a core: any.
+    """
     if PURE:
         return ["paddlepaddle>=3.0", "numpy"]
     if not WITH_NGRAPH:
         return ["paddlepaddle>=3.0", "openvino", "numpy"]
-    versions = {name: _version(name) for name in ("paddlepaddle", "openvino")}
-    exact = [name if v == "nothing" else f"{name}=={v}" for name, v in versions.items()]
-    return [*exact, "numpy"]
+    openvino = _version("openvino")
+    return [
+        _range_of([_paddle_release(), *map(_release_of, _other_cores())]),
+        "openvino" if openvino == "nothing" else f"openvino=={openvino}",
+        "numpy",
+    ]
+
+
+def _range_of(releases: Sequence[str]) -> str:
+    """Returns the requirement of Paddle for cores that were compiled against these releases."""
+    if "nothing" in releases:
+        return "paddlepaddle"
+    ordered = sorted(releases, key=lambda release: [int(n) for n in re.findall(r"\d+", release)])
+    major, minor = ordered[-1].split(".")[:2]
+    return f"paddlepaddle>={ordered[0]},<{major}.{int(minor) + 1}"
+
+
+def _paddle_release() -> str:
+    return _version("paddlepaddle", "paddlepaddle-gpu")
+
+
+def _other_cores() -> list[Path]:
+    return sorted(Path(CORES).glob("_core.*.so")) if CORES else []
+
+
+def _release_of(core: Path) -> str:
+    return core.stem[len("_core.") :]
 
 
 def _extensions() -> list[Extension]:

@@ -135,6 +135,7 @@ def _install_plan_strategy() -> None:
 _moved.install()
 
 if _installation.why_unavailable() is None:
+    globals()["_core"] = _import_module("paddle_ngraph._core")  # as if its file had this name
     _library.load()
     _import_module("paddle_ngraph.utils.first_use").register(_install_plan_strategy)
 else:

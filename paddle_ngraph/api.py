@@ -41,9 +41,9 @@ def enable(dynamic: bool | Literal["training"] = False) -> None:
             ``paddle.no_grad``), if that is faster: an outermost layer, together with the layers
             that it calls. Its first calls are timed to find out. ``"training"``: for training, too.
 
-    Where the engine is unavailable, since there is none for the machine, or it was compiled against
-    another release of Paddle or OpenVINO, all programs run natively, with one warning that names
-    the reason and the remedy.
+    Where the engine is unavailable, since there is none for the machine or the installed Paddle, or
+    it was compiled against another release of OpenVINO, all programs run natively, with one warning
+    that names the reason and the remedy.
 
     Raises:
         NgraphError: ``dynamic`` has another value.

@@ -7,11 +7,13 @@ import os
 import platform
 import re
 import sys
-from importlib import import_module, metadata
-from importlib.util import find_spec
+from importlib import metadata
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_private import releases
 from paddle_ngraph.utils.once import once
 from paddle_ngraph.warning_codes import WarningCode, warn
 
@@ -21,6 +23,7 @@ except ImportError:  # a source tree that was never built has no build informati
     _build_info = None  # type: ignore[assignment]
 
 _UNCHECKED = "PADDLE_NGRAPH_UNCHECKED"
+_REINSTALL = "pip install --force-reinstall"
 _REBUILD = "run `pip install --no-build-isolation --force-reinstall --no-deps .` in its source tree"
 
 
@@ -33,13 +36,12 @@ def why_unavailable() -> str | None:
             f"not for this machine: {platform.system()} on {platform.machine()}, "
             f"{platform.python_implementation()} {platform.python_version()}."
         )
-    core = "paddle_ngraph._core"
     if not Path(__file__).parent.is_dir():  # frozen applications have a folder with the core
         return (
             f"paddle-ngraph is inside the archive {_archive()}, from which its compiled core "
             "cannot be loaded: install the package beside the application, or unpack the archive."
         )
-    if _build_info is None or (_build_info.WITH_NGRAPH and find_spec(core) is None):
+    if _build_info is None or (_build_info.WITH_NGRAPH and not _cores()):
         return "paddle-ngraph was not built: run `pip install .` in its source tree."
     if not _build_info.WITH_NGRAPH:
         return (
@@ -52,30 +54,67 @@ def why_unavailable() -> str | None:
             f"paddle-ngraph was compiled for {target}, but this is {_target()}: install its wheel "
             "for this one, `pip install --force-reinstall --no-deps paddle-ngraph`."
         )
-    for package, built in (
-        ("paddlepaddle", _build_info.PADDLE_VERSION),
-        ("openvino", _build_info.OPENVINO_VERSION),
-    ):
-        found = _installed_version(package)
-        if found != built:
-            return (
-                f"paddle-ngraph was compiled against {package} {built}, but "
-                f"{'none' if found is None else found} is installed: "
-                f"`pip install {package}=={built}`, or {_REBUILD}."
-            )
+    release = releases.installed()
+    built = _built_release(release)
+    if built is None:
+        return _why_no_core_fits(release)
+    openvino = _openvino_version()
+    if openvino != _build_info.OPENVINO_VERSION:
+        needed = f"openvino=={_build_info.OPENVINO_VERSION}"
+        return (
+            f"paddle-ngraph was compiled against openvino {_build_info.OPENVINO_VERSION}, but "
+            f"{openvino or 'none'} is installed: `pip install {needed}`, or {_REBUILD}."
+        )
     from paddle_ngraph.paddle_private import check  # imported late, since it needs Paddle
 
-    reason = check.why_unfit()
-    if reason is not None and is_unchecked():
-        warn(WarningCode.UNCHECKED, f"{_UNCHECKED}: {reason}; results may be wrong")
-        return None
-    if reason is not None:
-        paddle = f"paddlepaddle=={_build_info.PADDLE_VERSION}"
+    unfit = check.why_unfit()
+    if unfit is not None and not is_unchecked():
         return (
-            f"paddle-ngraph does not support this Paddle: {reason}; "
-            f"`pip install --force-reinstall {paddle}`, which it was compiled against."
+            f"paddle-ngraph does not support Paddle {release}: {unfit}; "
+            f"`{_REINSTALL} paddlepaddle=={built}`, which it was compiled against."
         )
-    return _why_not_loadable()
+    failure = _why_not_loadable(built)
+    if failure is None and unfit is not None:
+        warn(WarningCode.UNCHECKED, f"{_UNCHECKED}: {unfit}; results may be wrong")
+    elif failure is None and release != built:
+        text = f"paddle-ngraph was compiled against Paddle {built}, and not tested with {release}"
+        warn(WarningCode.UNTESTED_PADDLE, text)
+    return failure
+
+
+_CORE_FILE = re.compile(r"_core\.(\d+(?:\.\w*\d\w*)*)\.so")
+
+
+def _cores() -> dict[str, Path]:
+    """Returns the compiled cores, by the release of Paddle that each was compiled against."""
+    files = sorted(Path(__file__).parent.glob("_core.*.so"))
+    found = ((_CORE_FILE.fullmatch(file.name), file) for file in files)
+    return {match[1]: file for match, file in found if match}
+
+
+def _built_release(release: str | None) -> str | None:
+    """Returns the release that the core for ``release`` was compiled against: one of its line."""
+    line = None if release is None else releases.number_of(release)
+    built = [each for each in _cores() if releases.number_of(each) == line]
+    return release if release in built else max(built, default=None, key=_order)
+
+
+def _order(release: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", release)]
+
+
+def _why_no_core_fits(release: str | None) -> str:
+    built = sorted(_cores(), key=_order)
+    remedy = f"`pip install paddlepaddle=={built[-1]}`"
+    if release is None:
+        return f"paddle-ngraph needs PaddlePaddle, and none is installed: {remedy}."
+    if releases.number_of(release) in [line.number for line in releases.LINES]:
+        remedy += f", or {_REBUILD}"
+    lines = " and ".join(dict.fromkeys(f"{releases.number_of(each)}.x" for each in built))
+    return (
+        f"paddle-ngraph has a compiled core for PaddlePaddle {lines}, not for {release}, which is "
+        f"installed: {remedy}."
+    )
 
 
 def _target() -> str:
@@ -102,27 +141,47 @@ def _openvino_files() -> tuple[str, ...]:
     )
 
 
-def _why_not_loadable() -> str | None:
-    """Loads the compiled core, and returns the reason if that fails.
+def _why_not_loadable(paddle: str) -> str | None:
+    """Loads the core for a release of Paddle, and returns the reason if that fails.
 
     libpaddle.so exports symbols of the older OpenVINO that it was built with. If libopenvino.so is
     loaded alone, before the core, which links both, it binds only to its own symbols.
     """
-    remedy = f"`pip install --force-reinstall openvino=={_build_info.OPENVINO_VERSION}`"
+    openvino = f"openvino=={_build_info.OPENVINO_VERSION}"
     spec = find_spec("openvino")
     folder = None if spec is None or spec.origin is None else Path(spec.origin).parent
     for pattern in _openvino_files():
         if folder is None or not (pattern == "__init__.py" or any(folder.glob(pattern))):
+            remedy = f"`{_REINSTALL} {openvino}`"
             return f"openvino is installed in part, without openvino/{pattern}: {remedy}."
     assert folder is not None
     try:
         for pattern in _openvino_files():
             if "libopenvino.so" in pattern:
                 ctypes.CDLL(str(folder / pattern))
-        import_module("paddle_ngraph._core")
+        _load(_cores()[paddle])
     except (ImportError, OSError) as error:
+        remedy = f"`{_REINSTALL} paddlepaddle=={paddle} {openvino}`"
         return f"the compiled core cannot be loaded, {error}: {remedy}, or {_REBUILD}."
     return None
+
+
+_CORE = "paddle_ngraph._core"
+
+
+def _load(file: Path) -> None:
+    """Imports a core under the name that all modules import, whatever its release of Paddle."""
+    if _CORE in sys.modules:
+        return
+    loader = ExtensionFileLoader(_CORE, str(file))
+    spec = spec_from_file_location(_CORE, file, loader=loader)
+    assert spec is not None
+    sys.modules[_CORE] = core = module_from_spec(spec)
+    try:
+        loader.exec_module(core)
+    except BaseException:
+        del sys.modules[_CORE]
+        raise
 
 
 def is_pure() -> bool:
@@ -130,30 +189,11 @@ def is_pure() -> bool:
     return bool(getattr(_build_info, "PURE", False))
 
 
-def _installed_version(package: str) -> str | None:
-    names = (package, "paddlepaddle-gpu") if package == "paddlepaddle" else (package,)
-    for name in names:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return _version_in(package)
-
-
-# Modules that name the version of a package, and its name there.
-_VERSIONS = {
-    "paddlepaddle": ("paddle.version", "full_version"),
-    "openvino": ("openvino", "__version__"),
-}
-
-
-def _version_in(package: str) -> str | None:
-    """Returns the version that a package names itself: frozen applications have no metadata."""
-    module, name = _VERSIONS[package]
+def _openvino_version() -> str | None:
     try:
-        return str(getattr(import_module(module), name)).partition("-")[0]
-    except (ImportError, OSError, AttributeError):
-        return None
+        return metadata.version("openvino")
+    except metadata.PackageNotFoundError:
+        return releases.version_in("openvino", "__version__")
 
 
 def require() -> None:
@@ -187,8 +227,7 @@ def versions() -> list[str]:
 
 def packages() -> list[tuple[str, str | None, str | None]]:
     """Returns the packages that have to match: name, version installed, and compiled against."""
-    names = (("paddlepaddle", "PADDLE_VERSION"), ("openvino", "OPENVINO_VERSION"))
-    return [
-        (package, _installed_version(package), getattr(_build_info, name, None))
-        for package, name in names
-    ]
+    release = releases.installed()
+    built = _built_release(release) or max(_cores(), default=None, key=_order)
+    openvino = getattr(_build_info, "OPENVINO_VERSION", None)
+    return [("paddlepaddle", release, built), ("openvino", _openvino_version(), openvino)]

@@ -43,6 +43,14 @@ class WarningCode(Enum):
         "Run the program on such a machine; [porting](../development/porting.md#other-machines) "
         "has the needs of another one.",
     )
+    UNTESTED_PADDLE = (
+        "NG105",
+        "The installed Paddle is another patch release than the one that the core was compiled "
+        "against and tested with. It has all private names that the engine needs, so the engine "
+        "runs.",
+        "Install the release in the message, or compare results once: "
+        "[debugging](../operations/debugging.md).",
+    )
     DENIED = (
         "NG201",
         "A subgraph failed in OpenVINO, so Paddle runs it from now on. Results are right.",

@@ -32,7 +32,7 @@ from paddle_ngraph.paddle_private import call_stacks
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock, first_use
-from tests import tiers
+from tests import paddle_lines, tiers
 from tests.clocks import Clock
 from tests.dynamic import dynamic_mode
 
@@ -57,10 +57,13 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
-    """Deselects tests outside the tier."""
+    """Deselects tests outside the tier, and skips those that Paddle's line cannot pass."""
     kept = tiers.selected(items, config.getoption("tier"))
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
     items[:] = [item for item in items if item.nodeid in kept]
+    for item in items:
+        if (reason := paddle_lines.reason_against(item.nodeid)) is not None:
+            item.add_marker(pytest.mark.skip(reason))
 
 
 def _free_call_stacks() -> None:

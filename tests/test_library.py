@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import types
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,14 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import api, installation, library
+from paddle_ngraph.paddle_private import releases
 
 
 @pytest.fixture
 def build_info(monkeypatch):
     info = types.SimpleNamespace(
         WITH_NGRAPH=True,
-        PADDLE_VERSION=installation._installed_version("paddlepaddle"),
-        OPENVINO_VERSION=installation._installed_version("openvino"),
+        OPENVINO_VERSION=installation._openvino_version(),
     )
     monkeypatch.setattr(installation, "_build_info", info)
     functions = (installation.why_unavailable, library.load, api.warn_unavailable)
@@ -42,16 +43,57 @@ def test_the_right_releases_are_fine(build_info):
     assert installation.why_unavailable() is None
 
 
-@pytest.mark.parametrize(
-    ("field", "package"), [("PADDLE_VERSION", "paddlepaddle"), ("OPENVINO_VERSION", "openvino")]
-)
-def test_another_release_is_reported_in_one_sentence(build_info, field, package):
-    setattr(build_info, field, "1.2.3")
-    with unavailable(f"compiled against {package} 1.2.3"):
+def test_another_openvino_is_reported_in_one_sentence(build_info):
+    build_info.OPENVINO_VERSION = "1.2.3"
+    with unavailable(r"compiled against openvino 1\.2\.3"):
         paddle_ngraph.enable()
     assert not paddle_ngraph.is_enabled()
     paddle_ngraph.disable()
     paddle_ngraph.enable()  # prints nothing again
+
+
+@pytest.mark.parametrize(
+    "release, built",
+    [
+        ("3.2.2", "3.2.2"),
+        ("3.3.1", "3.3.1"),
+        ("3.3.9", "3.3.10"),  # no exact match: the newest of the line
+        ("3.2.9", "3.2.2"),
+        ("3.4.0", None),
+        ("3.20.2", None),
+        (None, None),
+    ],
+)
+def test_the_core_is_chosen_by_the_release_of_paddle(monkeypatch, tmp_path, release, built):
+    monkeypatch.setattr(installation, "__file__", str(tmp_path / "installation.py"))
+    for name in ("3.2.2", "3.3.1", "3.3.10", "3.4.0.part"):
+        (tmp_path / f"_core.{name}.so").touch()
+    assert set(installation._cores()) == {"3.2.2", "3.3.1", "3.3.10"}
+    assert installation._built_release(release) == built
+
+
+def test_another_patch_release_runs_with_one_warning(monkeypatch, build_info):
+    line = releases.CURRENT.number
+    monkeypatch.setattr(installation.releases, "installed", lambda: f"{line}.99")
+    with pytest.warns(paddle_ngraph.NgraphWarning, match=rf"not tested with {line}.99 \[NG105\]"):
+        assert installation.why_unavailable() is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        paddle_ngraph.enable()
+    assert paddle_ngraph.is_enabled()
+
+
+@pytest.mark.parametrize(
+    "release, sentence",
+    [
+        ("9.9.0", r"not for 9\.9\.0, which is installed: `pip install paddlepaddle==\S+`"),
+        (None, "needs PaddlePaddle, and none is installed: `pip install paddlepaddle=="),
+    ],
+)
+def test_a_paddle_without_a_core_is_named(monkeypatch, build_info, release, sentence):
+    monkeypatch.setattr(installation.releases, "installed", lambda: release)
+    with unavailable(sentence):
+        paddle_ngraph.enable()
 
 
 @pytest.mark.parametrize("target", ["CPython 3.8 on Linux x86_64", "CPython 3.11 on Linux aarch64"])
@@ -78,18 +120,26 @@ def test_a_source_tree_that_was_never_built(monkeypatch, build_info):
 
 
 def test_a_core_that_was_removed(monkeypatch, build_info):
-    monkeypatch.setattr(installation, "find_spec", lambda name: None)
+    monkeypatch.setattr(installation, "_cores", dict)
     with unavailable("was not built: run `pip install"):
         paddle_ngraph.enable()
     with pytest.raises(paddle_ngraph.NgraphError, match="was not built: run `pip install"):
         paddle_ngraph.cache_info()
 
 
-WITHOUT_CORE = """
+PURE = """
 import sys, types
 info = types.ModuleType("paddle_ngraph._build_info")
 info.WITH_NGRAPH, info.PURE = False, True
 sys.modules[info.__name__] = info
+"""
+OTHER_PADDLE = """
+import sys
+from importlib import metadata
+version = metadata.version
+metadata.version = lambda name: "9.9.0" if name == "paddlepaddle" else version(name)
+"""
+WITHOUT_CORE = """
 sys.modules["paddle_ngraph._core"] = sys.modules["openvino"] = None
 import numpy as np
 import paddle
@@ -126,12 +176,21 @@ except paddle_ngraph.NgraphError as error:
 """
 
 
-def test_programs_run_natively_with_one_warning_where_there_is_no_core():
-    command = [sys.executable, "-c", WITHOUT_CORE]
+@pytest.mark.parametrize(
+    "reason, code, sentence",
+    [
+        (PURE, "NG104", "paddle-ngraph has a core for Linux"),
+        (OTHER_PADDLE, "NG101", "paddle-ngraph has .* not for 9.9.0, .* install paddlepaddle=="),
+    ],
+)
+def test_programs_run_natively_with_one_warning_where_there_is_no_core(reason, code, sentence):
+    script = reason + WITHOUT_CORE
+    command = [sys.executable, "-c", script]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert found.stderr.count("[NG104]") == 1
-    assert "<string>:11: NgraphWarning: Paddle runs all programs" in found.stderr
-    assert found.stdout.startswith("paddle-ngraph has a core for Linux")
+    assert found.stderr.count(f"[{code}]") == 1
+    (line,) = (n for n, x in enumerate(script.splitlines(), 1) if '"FLAGS_check_nan_inf": 0' in x)
+    assert f"<string>:{line}: NgraphWarning: Paddle runs all programs" in found.stderr
+    assert re.match(sentence, found.stdout)
     assert found.stdout.count("\n") == 1
 
 
@@ -175,10 +234,10 @@ def test_an_application_in_an_archive_runs_natively(tmp_path):
 
 
 def test_a_core_that_cannot_be_loaded_is_one_sentence(monkeypatch, build_info):
-    def failing(name: str) -> None:
+    def failing(file: Path) -> None:
         raise ImportError("libtbb.so.12: cannot open shared object file")
 
-    monkeypatch.setattr(installation, "import_module", failing)
+    monkeypatch.setattr(installation, "_load", failing)
     with unavailable(r"libtbb.so.12: .* file: `pip install"):
         paddle_ngraph.enable()
 
@@ -189,7 +248,7 @@ def test_the_package_imports_without_a_core(tmp_path):
         "import sys, types\n"
         "info = types.ModuleType('paddle_ngraph._build_info')\n"
         "info.WITH_NGRAPH = False\n"
-        "info.PADDLE_VERSION = info.OPENVINO_VERSION = 'none'\n"
+        "info.OPENVINO_VERSION = 'none'\n"
         "sys.modules['paddle_ngraph._build_info'] = info\n"
         "sys.modules['paddle_ngraph._core'] = None\n"
         "import paddle_ngraph\n"

@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import disk_cache, registry
+from paddle_ngraph.paddle_private import releases
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -64,6 +65,15 @@ def test_make_installs_exact_releases_with_digests(minor):
         assert requirement.specifier.contains(release.version), requirement
 
 
+def test_each_line_of_paddle_is_pinned_to_the_release_that_is_tested():
+    newest, *older = [line.tested for line in releases.LINES]
+    assert ("paddlepaddle", newest) in pins((ROOT / "pyproject.toml").read_text())
+    for name in ("older_paddle.txt", "older_paddle_locked.txt"):
+        found = [str(requirement) for requirement, _ in requirements(name)]
+        assert found == [f"paddlepaddle=={release}" for release in older]
+    assert all(num_digests for _, num_digests in requirements("older_paddle_locked.txt"))
+
+
 def test_the_headers_of_onednn_are_pinned_once():
     ((requirement, num_digests),) = requirements("onednn.txt")
     assert num_digests > 0
@@ -112,7 +122,7 @@ def test_the_disk_cache_knows_the_whole_package(monkeypatch, tmp_path):
     assert Path(paddle_ngraph.__file__).parent == disk_cache._PACKAGE
     sources = disk_cache._sources()
     monkeypatch.setattr(disk_cache, "_PACKAGE", tmp_path)
-    for name in ("flags.py", "frontends/x.py", "_core.so"):
+    for name in ("flags.py", "frontends/x.py", "_core.3.3.1.so"):
         before = disk_cache._sources()
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"1")

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -75,9 +76,20 @@ def test_the_packages_of_a_build_are_pinned_with_digests():
         *wheels._pins("locked.txt", wheels.BUILD_PACKAGES),
         *wheels._pins("wheels_locked.txt"),
         *wheels._pins("onednn.txt"),
+        *wheels._pins("older_paddle_locked.txt"),
     ]
     assert {pin.partition("==")[0] for pin in pins} >= {*wheels.BUILD_PACKAGES, "ziglang"}
     assert all("--hash=sha256:" in pin for pin in pins)
+
+
+def test_only_the_cores_of_another_wheel_are_taken(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.whl", "w") as wheel:
+        for name in ("_core.3.2.2.so", "mkl_packed/_mkl.so", "api.py", "_core.pyi"):
+            wheel.writestr(f"paddle_ngraph/{name}", name)
+    (tmp_path / "cores").mkdir()
+    wheels._extract_cores(tmp_path / "a.whl", tmp_path / "cores")
+    (core,) = (tmp_path / "cores").iterdir()
+    assert core.name == core.read_text() == "_core.3.2.2.so"
 
 
 def test_a_source_distribution_does_not_depend_on_the_build(tmp_path):

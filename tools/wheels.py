@@ -1,8 +1,8 @@
 """``python -m tools.wheels``: builds the wheels and the source distribution.
 
-For each CPython of ``PYTHONS`` that is found, a wheel with the core, tagged manylinux_2_28; and a
-wheel without a core for all other machines. The files are in ``dist``, debug symbols in
-``dist/symbols``. Two builds of the same commit on the same system give the same files.
+For each CPython of ``PYTHONS`` that is found, a wheel with a core for each line of Paddle, tagged
+manylinux_2_28; and a wheel without a core for all other machines. The files are in ``dist``, debug
+symbols in ``dist/symbols``. Two builds of the same commit on the same system give the same files.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -108,19 +109,37 @@ class Builder:
         return self._built("wheel", self.output, self._unpacked(), {"PURE": "ON"})
 
     def wheel(self, interpreter: str) -> Path:
-        """Builds the wheel with the core for an interpreter, from the source distribution."""
+        """Builds the wheel with the cores for an interpreter, from the source distribution."""
         version = _output([interpreter, "-c", "import sys; print(*sys.version_info[:2], sep='')"])
-        tag = f"cp{version}"
-        print(f"compiling the core for {tag}", flush=True)
+        tag, cores = f"cp{version}", self._empty(f"cp{version}-cores")
         pins = [*_pins("locked.txt", BUILD_PACKAGES), *_pins("onednn.txt")]
-        python = self._installed(interpreter, tag, pins)
-        raw, symbols = self._empty(f"{tag}-raw"), self._empty(f"{tag}-symbols")
+        others = [pin for pin in pins if not pin.startswith("paddlepaddle==")]
+        for paddle in _pins("older_paddle_locked.txt"):
+            name = f"{tag}-paddle-{paddle.split()[0].partition('==')[2]}"
+            built = self._compiled(interpreter, name, tag, [paddle, *others], {"WITH_MKL": "OFF"})
+            _extract_cores(built, cores)
+        given = {"WITH_MKL": "ON", "CORES": str(cores)}
+        return self._repaired(self._compiled(interpreter, tag, tag, pins, given))
+
+    def _compiled(
+        self,
+        interpreter: str,
+        name: str,
+        tag: str,
+        pins: Sequence[str],
+        given: Mapping[str, str],
+    ) -> Path:
+        """Builds a wheel whose core is compiled against the Paddle of an own environment."""
+        print(f"compiling the core for {name}", flush=True)
+        python = self._installed(interpreter, name, pins)
+        raw, symbols = self._empty(f"{name}-raw"), self._empty(f"{name}-symbols")
         options = ["--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", str(raw)]
-        given = {"MANYLINUX_STUBS": str(self._stubs()), "SYMBOLS": str(symbols), "WITH_MKL": "ON"}
-        self._run([str(python), "-m", "pip", "wheel", *options, str(self._unpacked())], given)
-        (built,) = raw.glob("*.whl")
+        paths = {"MANYLINUX_STUBS": str(self._stubs()), "SYMBOLS": str(symbols)}
+        command = [str(python), "-m", "pip", "wheel", *options, str(self._unpacked())]
+        self._run(command, {**paths, **given})
         shutil.copytree(symbols, self.output / "symbols" / tag, dirs_exist_ok=True)
-        return self._repaired(built)
+        (built,) = raw.glob("*.whl")
+        return built
 
     def _repaired(self, wheel: Path) -> Path:
         """Checks and tags a wheel; auditwheel would fail on a symbol that the platform lacks."""
@@ -212,6 +231,16 @@ class Builder:
         if found.returncode:
             sys.stderr.write(found.stdout + found.stderr)
             raise SystemExit(f"{' '.join(command[:4])} ... failed, see above.")
+
+
+def _extract_cores(wheel: Path, folder: Path) -> None:
+    """Copies the compiled cores out of a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if re.fullmatch(r"paddle_ngraph/_core\.[\w.]+\.so", name):
+                core = folder / Path(name).name
+                core.write_bytes(archive.read(name))
+                core.chmod(0o755)
 
 
 def _normalize(archive: Path, time: int) -> None:

@@ -14,6 +14,7 @@ from paddle_ngraph.conversion.symbolic_sizes import SymbolicSize, is_symbolic
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_int, known_ints, known_number, scalar_input
+from paddle_ngraph.paddle_private import releases
 
 _FITS_INT32 = Limit(
     "a value of attribute 'values' needs 64 bits",
@@ -191,8 +192,9 @@ def linspace(bridge: NgraphBridge, op: Op) -> None:
     """``number`` values from ``start`` to ``stop``, computed from the nearer end (``linspace``)."""
     start, stop, number = (bridge.constant(op, name).item() for name in ("start", "stop", "number"))
     first, last = np.float32(start), np.float32(stop)
-    numbers = np.arange(number, dtype=np.float32)
-    step = (last - first) / np.float32(max(number - 1, 1))
+    dtype = np.float64 if releases.CURRENT.wide_linspace else np.float32
+    numbers = np.arange(number, dtype=dtype)
+    step = dtype(last - first) / dtype(max(number - 1, 1))
     values = np.where(
         numbers < number // 2, first + step * numbers, last - step * (number - 1 - numbers)
     )

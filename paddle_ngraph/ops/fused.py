@@ -15,6 +15,7 @@ from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.loss import Softmax, softmax_gradient
 from paddle_ngraph.ops.nodes import reshaped
 from paddle_ngraph.ops.normalization import rows_of
+from paddle_ngraph.paddle_private import releases
 
 # -- attention -----------------------------------------------------------------------------------
 
@@ -127,7 +128,7 @@ def fused_bias_residual_layernorm(bridge: NgraphBridge, op: Op) -> None:
 
 
 @converter(
-    "pd_op.fused_rms_norm_quant",
+    releases.CURRENT.fused_rms_norm,
     outputs={"inv_var": Role.OMITTED},
     limits=[_NOT_QUANTIZED, _BIAS_OF_RESIDUAL],
 )

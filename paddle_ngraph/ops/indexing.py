@@ -19,6 +19,7 @@ from paddle_ngraph.conversion.registry import ANY, INTEGER, Limit, Role, convert
 from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import axis_first, axis_of, known_int, reshaped, transposed
+from paddle_ngraph.paddle_private import releases
 
 _NO_PADDING = -1
 # The largest integer up to which indices are compared exactly: the engine compares integers as
@@ -197,7 +198,28 @@ def nd_positions(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Output:
     return bridge.get_input_node(op, "index")
 
 
-@converter("pd_op.take_along_axis", dtypes=ANY, inputs={"indices": Role.INDEX}, moves=True)
+def _has_sizes_of_arr(op: Op) -> bool:
+    """Whether ``indices`` certainly have the sizes of ``arr`` along all other axes."""
+    sizes = list(zip(op.input("arr").shape, op.input("indices").shape))
+    del sizes[op.attr("axis")]
+    return all(full == size >= 0 for full, size in sizes)
+
+
+_SHORT_INDICES = Limit(
+    "indices are not certainly as large as arr along all other axes, where Paddle's kernel takes "
+    "other elements",
+    _has_sizes_of_arr,
+)
+_TAKE_LIMITS = [] if releases.CURRENT.short_indices else [_SHORT_INDICES]
+
+
+@converter(
+    "pd_op.take_along_axis",
+    dtypes=ANY,
+    inputs={"indices": Role.INDEX},
+    limits=_TAKE_LIMITS,
+    moves=True,
+)
 def take_along_axis(bridge: NgraphBridge, op: Op) -> None:
     """``out[i, j] = arr[i, indices[i, j]]`` for axis 1, and so on (``take_along_axis``)."""
     arr = bridge.get_input_node(op, "arr")
@@ -208,7 +230,11 @@ def take_along_axis(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", _elements(bridge, arr, index, axis))
 
 
-@converter("pd_op.take_along_axis_grad", inputs={"indices": Role.INDEX, "arr": Role.SHAPE_ONLY})
+@converter(
+    "pd_op.take_along_axis_grad",
+    inputs={"indices": Role.INDEX, "arr": Role.SHAPE_ONLY},
+    limits=_TAKE_LIMITS,
+)
 def take_along_axis_grad(bridge: NgraphBridge, op: Op) -> None:
     """``arr_grad``: adds each element of ``out_grad`` at its index (``take_along_axis_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "arr"))

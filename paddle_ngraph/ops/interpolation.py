@@ -20,16 +20,9 @@ from paddle_ngraph.conversion.symbolic_sizes import Number, is_symbolic
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import known_ints
 from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
+from paddle_ngraph.paddle_private import releases
 
 _CUBIC = -0.75  # the parameter of the cubic convolution kernel, as in Paddle
-
-# Operators that read the input's centre for an output of one element; Paddle's other operators read
-# its corner.
-_CENTRED_OPERATORS = (
-    "pd_op.linear_interp",
-    "pd_op.trilinear_interp",
-    "pd_op.trilinear_interp_grad",
-)
 
 
 def _scales(bridge: NgraphBridge, op: Op, axes: int) -> list[float]:
@@ -55,7 +48,7 @@ def _sizes(
 
 def _ratio(op: Op, size: int, out: int, scale: float) -> np.float32:
     """The distance between two neighbouring output elements, in elements of the input."""
-    if out <= 1 and (op.type not in _CENTRED_OPERATORS or op.attr("align_corners")):
+    if out <= 1 and (op.type not in releases.CURRENT.centred or op.attr("align_corners")):
         # A single output element is at the first element of the input: there is no distance.
         return np.float32(0)
     if op.attr("align_corners"):

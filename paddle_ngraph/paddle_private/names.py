@@ -15,6 +15,7 @@ from operator import attrgetter
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
+from paddle_ngraph.paddle_private import releases
 from paddle_ngraph.paddle_private.place import ATTRIBUTE, PatchTarget, resolve
 from paddle_ngraph.paddle_private.protocols import (
     LegacyBlock,
@@ -223,7 +224,7 @@ _set_generator_state: Callable[[Any, tuple[Any, ...]], None] = _read(
 )
 _GeneratorState = _read(_CORE, "GeneratorState")
 
-_TRACES = "paddle.jit.dy2static.parameter_recorder"
+_TRACES = releases.CURRENT.traces
 _parameters_of_traces = _read(_TRACES, "_global_parameter_recorder")
 _overwritten_in_traces = _read(_TRACES, "_global_inplace_map")
 

@@ -8,6 +8,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from paddle_ngraph.paddle_private import releases
 from paddle_ngraph.paddle_private.place import PatchTarget, resolve
 
 _LIBRARY = "paddle.base.libpaddle"
@@ -58,7 +59,7 @@ RUN_STATIC, GET_SCOPE = _targets(
 )
 
 # The key under which Paddle stores the parameters of a program while it traces a function.
-(KEY_OF_TRACE,) = _targets("paddle.jit.dy2static.parameter_recorder", _program_hash="(program)")
+(KEY_OF_TRACE,) = _targets(releases.CURRENT.traces, _program_hash="(program)")
 # Unwraps the function that Paddle makes static, and the functions that it calls.
 UNWRAP, UNWRAP_CALLED = (
     PatchTarget(owner, "unwrap_decorators", "(func)")
@@ -206,8 +207,7 @@ SHARE_MEMORY = _targets(
     _share_data_nocheck_with="(self, arg0) -> DenseTensor",
     _share_data_with="(self, arg0) -> DenseTensor",
     _slice="(self, arg0, arg1) -> DenseTensor",
-    _to_dlpack="(self, dl_device=..., copy=...) -> capsule",
-    _to_dlpack_versioned="(self, dl_device=..., copy=...) -> capsule",
+    **releases.CURRENT.dlpack,
 )
 # Methods that make an inference tensor use the memory of an argument by address, without a
 # reference to the argument.

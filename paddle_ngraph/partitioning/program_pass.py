@@ -195,6 +195,12 @@ def rewritten_programs() -> AbstractContextManager[list[Any]]:
     return _collected(_rewritten)
 
 
+def collect(program: Any) -> None:
+    """Adds a program to those that :func:`rewritten_programs` collects in this thread."""
+    if (programs := _rewritten.get()) is not None:
+        programs.append(program)
+
+
 def dry_run(
     program: Any,
     open_size: int | None = SETTINGS.typical_dimension_size,

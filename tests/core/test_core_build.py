@@ -235,6 +235,37 @@ def test_a_build_on_another_machine_is_one_sentence(setup, monkeypatch, machine)
         setup._check_machine()
 
 
+@pytest.mark.parametrize(
+    "others, requirement",
+    [
+        ([], "paddlepaddle>=3.3.1,<3.4"),
+        (["3.2.2"], "paddlepaddle>=3.2.2,<3.4"),
+        (["3.2.2", "3.10.0.dev1"], "paddlepaddle>=3.2.2,<3.11"),
+    ],
+)
+def test_a_wheel_requires_the_lines_of_its_cores(setup, monkeypatch, others, requirement):
+    Path("cores").mkdir()
+    for name in others:
+        Path("cores", f"_core.{name}.so").touch()
+    monkeypatch.setattr(setup, "CORES", "cores")
+    monkeypatch.setattr(setup, "_paddle_release", lambda: "3.3.1")
+    assert setup._requirements()[0] == requirement
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_wheel_gets_the_other_cores_and_none_of_an_earlier_build(setup, monkeypatch, stays):
+    package = Path("lib", "paddle_ngraph")
+    for file in (Path("cores", "_core.3.2.2.so"), package / "_core.3.1.0.so", package / "api.py"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    monkeypatch.setattr(setup, "CORES", "cores")
+    build = setup.BuildCore(setuptools.Distribution())
+    build.build_lib, build.stays_in_tree = "lib", stays
+    build._add_other_cores()
+    core = "_core.3.1.0.so" if stays else "_core.3.2.2.so"
+    assert {file.name for file in package.iterdir()} == {core, "api.py"}
+
+
 def test_two_builds_of_a_tree_run_one_after_the_other(setup):
     folder = Path("build", "core")
 

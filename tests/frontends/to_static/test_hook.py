@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import subprocess
 import sys
@@ -16,13 +17,13 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 from paddle import nn
-from paddle.jit.dy2static import parameter_recorder
 from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer
 
 import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import denylist, processor
 from paddle_ngraph.frontends.executor.whole_program import WholeLayer
+from paddle_ngraph.paddle_private import releases
 from paddle_ngraph.partitioning import classify, program_pass
 from tests.dynamic import (
     BY,
@@ -47,6 +48,7 @@ from tests.programs import at_once, summary
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode", "little_to_collect")
 
 ROOT = Path(__file__).parents[3]
+parameter_recorder = importlib.import_module(releases.CURRENT.traces)
 
 
 # -- ways to train ---------------------------------------------------------------------------------
@@ -1255,11 +1257,11 @@ def test_values_of_programs_that_are_gone_are_not_taken_for_others():
     assert paddle_ngraph.stats()["engine_runs"] >= 40
 
 
-TRACES_THAT_RAISE = """
+TRACES_THAT_RAISE = f"""
 import sys
 import numpy as np, paddle
 from paddle import nn
-from paddle.jit.dy2static import parameter_recorder
+import {parameter_recorder.__name__} as parameter_recorder
 
 # As if each program came to the address of the one before.
 parameter_recorder._program_hash = lambda program: 1
