@@ -7,7 +7,7 @@ that function, on copies of the arguments.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import paddle
@@ -83,7 +83,7 @@ def _arrays(values: Iterable[Any]) -> dict[int, np.ndarray]:
     return {
         number: value.numpy()
         for number, value in enumerate(values)
-        if isinstance(value, paddle.Tensor) and is_initialized(value)
+        if isinstance(value, paddle.Tensor) and is_initialized(cast("Tensor", value))
     }
 
 
