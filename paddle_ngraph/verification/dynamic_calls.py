@@ -83,7 +83,7 @@ def _arrays(values: Iterable[Any]) -> dict[int, np.ndarray]:
     return {
         number: value.numpy()
         for number, value in enumerate(values)
-        if isinstance(value, paddle.Tensor) and is_initialized(cast("Tensor", value))
+        if isinstance(value, paddle.Tensor) and is_initialized(cast("Tensor", value.get_tensor()))
     }
 
 
