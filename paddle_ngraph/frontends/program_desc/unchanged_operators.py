@@ -22,6 +22,7 @@ from paddle_ngraph.paddle_private.names import (
     VarType,
     block_number,
     insert_operator,
+    make_persistable,
     producer_of,
 )
 from paddle_ngraph.paddle_private.protocols import (
@@ -191,7 +192,10 @@ def _insert_operator(op: Operation, joined: Operation, unchanged: Unchanged) -> 
         value.replace_all_uses_with(results[index])
     for assign in assigns:
         if assign.name() == "pd_op.assign":
-            assign.result(0).replace_all_uses_with(assign.operand_source(0))
+            assigned, source = assign.result(0), assign.operand_source(0)
+            if assigned.persistable:
+                make_persistable(source)
+            assigned.replace_all_uses_with(source)
             block.remove_op(assign)
     for each in [*readers, op, joined]:
         block.remove_op(each)
