@@ -63,6 +63,7 @@ ProgramDesc = _read(_CORE, "ProgramDesc")
 # A ProgramDesc operator that can run in a scope.
 OperatorBase = _read(_CORE, "Operator")
 VarType = _read(f"{_CORE}:VarDesc", "VarType")
+AttrType = _read(_CORE, "AttrType")
 AnalysisConfig = _read(_CORE, "AnalysisConfig")
 # Objects of one of these exist wherever a predictor or a handle of one exists.
 INFERENCE_CLASSES = (

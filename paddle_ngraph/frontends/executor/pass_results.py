@@ -32,7 +32,7 @@ _results: LRUCache[Hashable, PassResult] = process_cache(
     __name__,
     "pass_results",
     "programs that the program pass has rewritten, with their properties",
-    key="digest of a plan's program, flags, policy, converters and denylist",
+    key="job type and digest of a plan's program, flags, policy, converters and denylist",
     bound=64,
 )
 
@@ -149,6 +149,7 @@ def key_of(plan: Plan) -> Hashable | None:
         return None
     (job_type,) = types
     return (
+        job_type,
         _core.program_digest(plan.ir_program(job_type)),
         flags.values(),
         tuple(vars(SETTINGS).values()),

@@ -188,6 +188,24 @@ def keep_variables(program: Program) -> None:
             op.get_parent_block().remove_op(op)
 
 
+def copy_named_members(program: Program) -> None:
+    """Has lists contain copies of the variables that a PIR program names in the scope.
+
+    Paddle gives such a variable its name when it creates an executor. The list would refer to the
+    variable from before, unless the program also reads the variable by its name.
+    """
+    for block in blocks_outermost_first(program):
+        read = {scope_name(op) for op in block.ops if op.name() in SOURCES & SCOPE_NAMES.keys()}
+        setters = [op for op in block.ops if op.name() == _SET_PARAMETER]
+        for value in [op.operand_source(0) for op in setters if scope_name(op) not in read]:
+            lists = [op for op in value.all_used_ops() if op.name() == "builtin.combine"]
+            for op in {op.id(): op for op in lists}.values():
+                (copy,) = _core.insert_operator(op, "pd_op.assign", [value], [value], {})
+                for index, member in enumerate(op.operands_source()):
+                    if member.is_same(value):
+                        op.operand(index).set_source(copy)
+
+
 def _outputs(program: Program) -> Iterator[Operation]:
     """The operators of a program that store a result in a persistable variable."""
     for block in blocks_outermost_first(program):

@@ -347,7 +347,10 @@ class SwitchedExecutor:
         """Rewrites ``programs`` by the pass, for feeds of ``size``; returns the reports."""
         may_write = self._may_write_variables()
         rewrite = ngraph_transpiler.rewrite
-        return [rewrite(each, may_write, size, tries=False) for each in programs.values()]
+        reports = [rewrite(each, may_write, size, tries=False) for each in programs.values()]
+        for program in programs.values():
+            scope_tracking.copy_named_members(program)
+        return reports
 
     def _rewritten_programs(
         self, programs: dict[str, Program], reports: Sequence[Report]

@@ -17,7 +17,14 @@ from paddle_ngraph.frontends.program_desc.single_assignment import (
     declared,
     operators,
 )
-from paddle_ngraph.paddle_private.names import VarType, block_number, insert_operator, producer_of
+from paddle_ngraph.paddle_private.names import (
+    AttrType,
+    VarType,
+    block_number,
+    insert_operator,
+    make_persistable,
+    producer_of,
+)
 from paddle_ngraph.paddle_private.protocols import (
     LegacyBlock,
     LegacyOperator,
@@ -38,6 +45,12 @@ _READ_SLOTS = {"while": "X", "conditional_block": "Input"}
 _OUTSIDE = ("ring_id", "file_path")
 # Attributes of operators that communicate if the attribute is set.
 _REMOTE = ("endpoints", "epmap")
+# Types of attributes that refer to variables or blocks of the program, which a single operator
+# does not have.
+_REFERENCES = frozenset({AttrType.BLOCK, AttrType.BLOCKS, AttrType.VAR, AttrType.VARS})
+# Operators that call Python, whose errors and Ctrl-C have to reach the caller, or that print the
+# names of their variables.
+_SHOWN = frozenset({"print", "py_func"})
 
 
 @dataclass(frozen=True)
@@ -179,7 +192,10 @@ def _insert_operator(op: Operation, joined: Operation, unchanged: Unchanged) -> 
         value.replace_all_uses_with(results[index])
     for assign in assigns:
         if assign.name() == "pd_op.assign":
-            assign.result(0).replace_all_uses_with(assign.operand_source(0))
+            assigned, source = assign.result(0), assign.operand_source(0)
+            if assigned.persistable:
+                make_persistable(source)
+            assigned.replace_all_uses_with(source)
             block.remove_op(assign)
     for each in [*readers, op, joined]:
         block.remove_op(each)
@@ -195,12 +211,14 @@ def _members(reader: Operation) -> list[tuple[int, Value]]:
 
 
 def _is_callable(block: LegacyBlock, op: LegacyOperator, names: list[str]) -> bool:
-    """Whether an operator only computes dense tensors from dense tensors.
+    """Whether an operator only computes dense tensors from dense tensors and constants.
 
     Paddle's passes may merge, drop or reorder custom operators, so it must not sample or
     communicate.
     """
-    if op.has_attr("sub_block") or any(map(op.has_attr, _OUTSIDE)) or _samples(op):
+    if op.type() in _SHOWN or any(map(op.has_attr, _OUTSIDE)) or _samples(op):
+        return False
+    if any(op.attr_type(name, True) in _REFERENCES for name in op.attr_names(True)):
         return False
     if any(op.has_attr(name) and op.attr(name) for name in _REMOTE):
         return False

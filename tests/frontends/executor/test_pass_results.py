@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import paddle
 import pytest
+from paddle.base.executor import _add_pir_fetch_ops, _StandaloneExecutor
 
 import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import denylist, registry
 from paddle_ngraph.conversion.errors import ConversionError
+from paddle_ngraph.paddle_private.names import PaddleJob, PaddlePlan
 from paddle_ngraph.partitioning import program_pass
 from tests.programs import Program, floats
 
@@ -116,6 +118,22 @@ def test_a_denial_ends_a_result(passes: list[Any]) -> None:
     denylist.clear()
     Program(_build).both(x=x)
     assert len(passes) == 3
+
+
+@pytest.mark.usefixtures("small_intervals_pay")
+def test_plans_name_the_jobs_of_equal_programs() -> None:
+    x, found = floats(*SHAPE), []
+    for job, is_on in (("default", False), ("default", True), ("forward", True)):
+        program = Program(lambda: paddle.erfinv(_build() * 0.5))
+        _add_pir_fetch_ops(program.main, program.fetches, "fetch")
+        plan = PaddlePlan([PaddleJob(job)], {job: program.main})
+        with paddle_ngraph.use_ngraph(is_on):
+            executor = _StandaloneExecutor(paddle.CPUPlace(), plan, program.scope)
+            program.scope.var("x").get_tensor().set(x, paddle.CPUPlace())
+            found.append(executor.run(["x"])[0])
+    for each in found[1:]:
+        np.testing.assert_allclose(each, found[0], rtol=1e-5, atol=1e-6)
+    assert paddle_ngraph.stats()["engine_runs"] == 2
 
 
 @pytest.mark.usefixtures("small_intervals_pay")

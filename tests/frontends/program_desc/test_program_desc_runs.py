@@ -418,6 +418,22 @@ def a_block_that_runs_every_other_time():
     return [F.relu(kept), step * 1.0]
 
 
+@program
+def a_variable_that_an_unchanged_operator_creates():
+    hidden = F.relu(static.nn.fc(data(None, 16), 8))
+    kept = append("hard_swish", {"X": hidden}, {"offset": 2.5})
+    kept.persistable = True
+    return [kept * 2.0, append("hard_swish", {"X": kept}, {"offset": 2.5})]
+
+
+@program
+def a_list_with_a_variable_that_outlives_a_run():
+    x, kept = data(None, 16), state(0.5, (4, 16), "kept")
+    append("erfinv", {"X": F.softmax(x)}, out=kept)
+    joined = paddle.concat([kept, x * 2.0])
+    return [F.relu(static.nn.fc(joined, 8)), append("hard_swish", {"X": kept}, {"offset": 2.5})]
+
+
 # -- the test --------------------------------------------------------------------------------------
 
 

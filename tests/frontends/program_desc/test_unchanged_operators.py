@@ -132,6 +132,47 @@ def test_the_rest_of_the_program_runs_in_the_engine(name):
                 (engine if is_on else native).run(is_on, **feed)
 
 
+def axis_is_a_variable() -> list[Any]:
+    """An attribute that refers to a variable."""
+    return append("cumsum", {"X": detector()[0]}, {"Out": "float32"}, axis=paddle.full([1], 1))
+
+
+def attribute_is_a_block() -> list[Any]:
+    """An attribute that refers to a block, as a damaged file may have it."""
+    attributes = {"threshold": 4.0, "scale": 5.0, "offset": 2.5}
+    found = append("hard_swish", {"X": features(8)}, {"Out": "float32"}, **attributes)
+    program = static.default_main_program()
+    program.global_block().ops[-1].desc.set_block_attr("unknown", program.desc.block(0))
+    return found
+
+
+def prints() -> list[Any]:
+    return [static.Print(detector()[0], message="boxes")]
+
+
+def calls_python() -> list[Any]:
+    out = detector()[0]
+    block = static.default_main_program().current_block()
+    doubled = block.create_var(name="doubled", dtype="float32", shape=[-1, 6], lod_level=1)
+    static.py_func(lambda boxes: np.array(boxes) * 2.0, out, doubled)
+    return [doubled]
+
+
+@pytest.mark.usefixtures("small_intervals_pay")
+@pytest.mark.parametrize("build", [axis_is_a_variable, attribute_is_a_block, prints, calls_python])
+def test_programs_run_by_paddle_where_an_operator_cannot_run_alone(build, capfd):
+    results, feed = [], {"x": floats(2, 16)}
+    for is_on in (False, True):
+        program = Program(build)
+        found = [np.array(each) for each in _run(program, is_on, feed)]
+        results.append((found, capfd.readouterr().out))
+    (expected, printed), (found, engine_printed) = results
+    np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
+    assert engine_printed == printed
+    reasons = {op.reason for op in paddle_ngraph.explain(program.main).native}
+    assert all(each.startswith("the program runs natively") for each in reasons)
+
+
 def _run(program: Program, is_on: bool, feed: dict[str, Any]) -> list[Any]:
     with static.scope_guard(program.scope), paddle_ngraph.use_ngraph(is_on):
         return program.executor.run(
