@@ -41,28 +41,14 @@ DATA_DEPENDENT: Mapping[str, frozenset[str]] = {
         "unique_consecutive": ("out", "index", "counts"),
     }.items()
 }
-# Operators whose kernels do more than compute dense tensors from operands.
-EXCLUDED = frozenset(
-    f"pd_op.{name}"
-    for name in (
-        *("accuracy_check", "check_numerics", "coalesce_tensor", "data", "decode_jpeg", "feed"),
-        *("fetch", "load", "load_combine", "memcpy", "memcpy_d2h", "memcpy_h2d", "print"),
-        *("py_func", "read_file", "save", "save_combine", "share_data", "shadow_output"),
-        # Their results have a LoD, which tensors of functions lack.
-        *("collect_fpn_proposals", "distribute_fpn_proposals"),
-        # Programs declare other dtypes of their results than their kernels make.
-        *("generate_proposals", "viterbi_decode"),
-    )
-)
-# Attributes that are texts, and name a mode. Any other text may name a file or a variable.
-_MODES = frozenset(
-    {
-        *("align_mode", "box_coder_type", "code_type", "data_format", "data_layout", "direction"),
-        *("interp_method", "mode", "norm_type", "normalization", "padding_algorithm"),
-        *("padding_mode", "pool_type", "pooltype", "pooling_type", "reduce", "reduce_op"),
-        *("message_op", "uplo", "UPLO"),
-    }
-)
+# Operators that no function calls.
+EXCLUDED = frozenset(_core.impure_operators()) | {
+    # Their results have a LoD, which tensors of functions lack.
+    *("pd_op.collect_fpn_proposals", "pd_op.distribute_fpn_proposals"),
+    # Programs declare other dtypes of their results than their kernels make.
+    *("pd_op.generate_proposals", "pd_op.viterbi_decode"),
+}
+_MODES = frozenset(_core.mode_attributes())
 DTYPES = ANY
 
 # The contents of inputs that are known during a build, by the name of the input.
@@ -87,8 +73,11 @@ def may_call(type: str) -> bool:
 
 
 def converter_of(type: str) -> Converter | None:
-    """The converter to kernel calls, or ``None`` if operators of this type cannot become some."""
-    return CONVERTER if may_call(type) else None
+    """The converter to kernel calls, or ``None`` if operators of this type cannot become some.
+
+    Without the flag there is none, even for graphs of saved programs, which may name any operator.
+    """
+    return CONVERTER if flags.get("ngraph_kernel_calls") and may_call(type) else None
 
 
 def reason_against(op: Op) -> str | None:
@@ -252,6 +241,9 @@ def _number(value: Any) -> str:
 
 def _call(bridge: Any, op: Op) -> None:
     """The converter of all operators whose kernels functions call."""
+    # The graph may come from a saved program, which the program pass has not checked.
+    if (reason := CONVERTER.reason_against(op)) is not None:
+        raise NgraphError(reason)
     known = {
         name: bridge.constant(op, name).reshape(-1).tolist()
         for name, specs in op.inputs.items()

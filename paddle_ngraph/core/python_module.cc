@@ -752,6 +752,8 @@ PYBIND11_MODULE(_core, module) {
       "legacy_attribute_name", &legacy_attribute_name, py::arg("type"), py::arg("name"),
       "The name of an attribute of a PIR operator in the ProgramDesc operator of this type.");
   module.def("kernel_call", &kernel_call, py::arg("program"), py::arg("name"));
+  module.def("impure_operators", &impure_operators);
+  module.def("mode_attributes", &mode_attributes);
   module.def("append_variable", &append_variable, py::arg("block"), py::arg("name"),
              py::arg("type"), py::arg("before") = nullptr);
   module.def(

@@ -468,7 +468,7 @@ def conv2d_grad_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradients of ``input``, ``filter`` and ``grad_out`` (Paddle ``conv2d_grad_grad``)."""
     given = [
         node if node is None or "filter" in name else get_data(bridge, op, name)
-        for name, node in zip(op.inputs, operands(bridge, op, 3))
+        for name, node in zip(op.inputs, operands(bridge, op))
     ]
     gradients = _convolution_of(bridge, op, *given[:2]).double_gradient(*given)
     for name, make, like in zip(op.outputs, gradients, given):

@@ -275,7 +275,7 @@ def divide_grad(bridge: NgraphBridge, op: Op) -> None:
 )
 def add_double_grad(bridge: NgraphBridge, op: Op) -> None:
     """``grad_out_grad = grad_x_grad + grad_y_grad``, broadcast (Paddle ``add_double_grad``)."""
-    _, out, of_x, of_y = operands(bridge, op, 2)
+    _, out, of_x, of_y = operands(bridge, op)
     set_term(bridge, op, "grad_out_grad", lambda: total(of_x, of_y), out, broadcast_to)
 
 
@@ -289,7 +289,7 @@ def subtract_double_grad(bridge: NgraphBridge, op: Op) -> None:
 
     Paddle's kernel exchanges both where ``grad_x_grad`` has fewer dimensions: the wrong sign.
     """
-    _, out, of_x, of_y = operands(bridge, op, 2)
+    _, out, of_x, of_y = operands(bridge, op)
     if of_x is not None and of_y is not None and len(bridge.shape(of_x)) < len(bridge.shape(of_y)):
         of_x, of_y = of_y, of_x
     set_term(bridge, op, "grad_out_grad", lambda: _difference(of_x, of_y), out, broadcast_to)
@@ -311,7 +311,7 @@ def add_triple_grad(bridge: NgraphBridge, op: Op) -> None:
 
     (Paddle ``add_triple_grad``.)
     """
-    x, y, grad = operands(bridge, op, 2)
+    x, y, grad = operands(bridge, op)
     for output, like in zip(op.outputs, (x, y)):
         set_term(bridge, op, output, lambda: grad, like)
 
@@ -355,7 +355,7 @@ def divide_double_grad(bridge: NgraphBridge, op: Op) -> None:
     ``grad_out_grad = (grad_x_grad - out * grad_y_grad) / y`` with ``g = grad_out / y``, which is
     ``grad_x`` unless that was summed.
     """
-    y, out, grad, grad_x, of_x, of_y = operands(bridge, op, 4)
+    y, out, grad, grad_x, of_x, of_y = operands(bridge, op)
     share = grad_x
     if share is None or not is_same_shape(bridge.shape(share), bridge.shape(out)):
         share = opset15.divide(grad, y)

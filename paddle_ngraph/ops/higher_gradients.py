@@ -41,23 +41,13 @@ Scaled = Callable[[Op, Any, Any], Any]
 # -- terms, of which any may be zero ---------------------------------------------------------------
 
 
-def operands(bridge: NgraphBridge, op: Op, kept: int) -> list[Term]:
-    """The inputs of ``op`` in Paddle's order; zero for those that are absent.
+def operands(bridge: NgraphBridge, op: Op) -> list[Term]:
+    """The inputs of ``op`` in Paddle's order; ``None`` for those that are absent.
 
-    From the index ``kept`` on, also for constants of zeros: Paddle fills in such gradients, and
-    multiplies matrices by them. An infinite number times such a zero is zero, not NaN.
+    A gradient of zeros, such as Paddle fills in, is not absent: its product with an infinite number
+    or NaN is NaN.
     """
-    nodes = [bridge.get_input_node(op, name) if op.has_input(name) else None for name in op.inputs]
-    return [*nodes[:kept], *(None if _is_zero(node) else node for node in nodes[kept:])]
-
-
-def _is_zero(node: Term) -> bool:
-    if node is None:
-        return True
-    producer = node.get_node()
-    if producer.get_type_name() == "Broadcast":
-        producer = producer.input_value(0).get_node()
-    return producer.get_type_name() == "Constant" and not producer.get_data().any()
+    return [bridge.get_input_node(op, name) if op.has_input(name) else None for name in op.inputs]
 
 
 def applied(function: Callable[..., Any], *arguments: Term) -> Term:
@@ -129,7 +119,7 @@ def register_slopes(
     @wraps(slope)
     def double(bridge: NgraphBridge, op: Op) -> None:
         """``s_grad = slope'(s) * out_grad * change``, ``out_grad_grad = slope(s) * change``."""
-        source, *given, change = operands(bridge, op, len(op.inputs) - 1)
+        source, *given, change = operands(bridge, op)
         made: list[Make] = [lambda: _scaled(slope, op, source, change)]
         if second is not None:
             made.insert(0, lambda: _scaled(second, op, source, given[-1], change))
@@ -139,7 +129,7 @@ def register_slopes(
     @wraps(slope)
     def triple(bridge: NgraphBridge, op: Op) -> None:
         """The gradients of both results of ``double``."""
-        source, grad, change, of_source, of_change = operands(bridge, op, 2)
+        source, grad, change, of_source, of_change = operands(bridge, op)
         made: list[Make] = [
             lambda: total(
                 _scaled(third, op, source, grad, change, of_source),
@@ -222,14 +212,14 @@ class Bilinear:
 
 def set_double_gradient(bridge: NgraphBridge, op: Op, function: Bilinear) -> None:
     """Sets the results of the double gradient of a bilinear function."""
-    given = operands(bridge, op, 3)
+    given = operands(bridge, op)
     for output, make, like in zip(op.outputs, function.double_gradient(*given), given):
         set_term(bridge, op, output, make, like)
 
 
 def set_triple_gradient(bridge: NgraphBridge, op: Op, function: Bilinear) -> None:
     """Sets the results of the triple gradient of a bilinear function."""
-    x, y, grad, *_ = given = operands(bridge, op, 3)
+    x, y, grad, *_ = given = operands(bridge, op)
     likes = (x, y, grad, x, y)
     for output, make, like in zip(op.outputs, function.triple_gradient(*given), likes):
         set_term(bridge, op, output, make, like)

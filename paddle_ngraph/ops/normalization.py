@@ -351,7 +351,7 @@ _TRAINS = Limit("attribute 'is_test' is set", lambda op: not op.attr("is_test"))
 @converter("pd_op.batch_norm_double_grad", "pd_op.batch_norm_double_grad_", limits=[_TRAINS])
 def batch_norm_double_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradients of x, scale and ``grad_out`` (Paddle ``batch_norm_double_grad``)."""
-    x, scale, *statistics, grad, of_x, of_scale, of_bias = operands(bridge, op, 7)
+    x, scale, *statistics, grad, of_x, of_scale, of_bias = operands(bridge, op)
     channels = _Channels(bridge, x, op.attr("data_format"))
     is_global = op.attr("use_global_stats")
     mean, inverse = map(channels.spread, statistics[:2] if is_global else statistics[2:])
@@ -651,7 +651,7 @@ def instance_norm_double_grad(bridge: NgraphBridge, op: Op) -> None:
     Where the gradient of one of scale and bias is absent, Paddle's kernel omits the other one from
     ``grad_y_grad``.
     """
-    source, scale, *statistics, grad, of_x, of_scale, of_bias = operands(bridge, op, 5)
+    source, scale, *statistics, grad, of_x, of_scale, of_bias = operands(bridge, op)
     x = _instances(bridge, source)
     batch, channels, _ = bridge.shape(x)
     mean, inverse = (reshaped(bridge, each, [batch, channels, 1]) for each in statistics)

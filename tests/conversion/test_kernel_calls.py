@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import paddle
 import pytest
+from openvino import opset15
 from paddle import _C_ops as operators
 
 import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.conversion import denylist, kernel_calls
+from paddle_ngraph.conversion.build import conversion_error
+from paddle_ngraph.conversion.extensions import extension
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.partitioning import program_pass
 from tests.programs import Program, at_once, counts_of_two_processes
 
@@ -399,3 +404,72 @@ def test_flag_is_off_by_default():
     paddle.set_flags({"FLAGS_ngraph_kernel_calls": False})
     report = program_pass.dry_run(Program(head).main)
     assert "pd_op.yolo_box" in {op.type for op in report.native}
+
+
+def node(description: str) -> Any:
+    """A node with a kernel of this description, as a function on disk may have one."""
+    x = opset15.parameter([2, 2], np.float32)
+    return extension("KernelCall", [x], kernel=description, op_id=0)
+
+
+RELU = "pd_op.relu relu float32 1 0 1 1 float32 1 0 1 sized 1 float32 1 0 0 1 0 0"
+
+
+@pytest.mark.parametrize(
+    ("description", "reason"),
+    [
+        (RELU.replace("relu relu", "relu tanh"), "another name"),
+        (RELU.replace("relu relu", "relu save"), "another name"),
+        (RELU.replace("relu relu", "relu_ relu"), "more than compute"),
+        (RELU.replace("relu relu", "none none"), "no operator"),
+        (RELU.replace("float32", "float64"), "another dtype"),
+        (RELU.replace("1 0 1 sized", "1 0 2 sized"), "no such tensors"),
+        (RELU.replace("1 0 1 sized", "1 1 1 sized"), "no such tensors"),
+        (RELU.replace("1 0 1 sized 1 float32", "0 0"), "other operands"),
+        (RELU.replace("1 0 1 1 float32", "1 0 0 0"), "lacks an operand"),
+        (RELU.replace("1 0 1 sized", "99999999999 0 1 sized"), "ends early"),
+        (RELU[: RELU.index(" 1 0 0 1 0 0")] + " 0 0 1 0 0", "other arguments"),
+        (RELU[:-1] + "1 bool 1", "other arguments"),
+        (RELU[: RELU.index(" 1 0 0 1 0 0")] + " 1 7 0 1 0 0", "another order"),
+        ("pd_op.read_file read_file float32 0 0 1 0 1 sized 1 uint8 0 1 text 1:x 0 1 text 1:x",
+         "more than compute"),
+        ("pd_op.all_reduce all_reduce float32 1 0 1 1 float32 1 0 1 sized 1 float32 "
+         "1 0 0 1 0 2 int32 0 int32 0", "communicates"),
+        ("pd_op.pyramid_hash pyramid_hash float32 0 0 0 0 0 0 0 0", "name a file"),
+        (RELU[:40], "ends early"),
+        ("", "ends early"),
+    ],
+)  # fmt: skip
+def test_hostile_descriptions(description, reason):
+    assert node(RELU).get_output_size() == 1
+    with pytest.raises(NgraphError, match=reason):
+        node(description)
+
+
+def test_no_kernel_is_called_without_the_flag():
+    """Neither by a function on disk, nor by the graph string of a saved program."""
+    report = program_pass.dry_run(single(*OPERATORS["svd"]).main)
+    graph = report.intervals[0].graph
+    assert graph is not None and conversion_error(graph, graph.to_string()) is None
+    paddle.set_flags({"FLAGS_ngraph_kernel_calls": False})
+    with pytest.raises(NgraphError, match="is off"):
+        node(RELU)
+    with pytest.raises(NgraphError, match="has no converter"):
+        conversion_error(graph, graph.to_string())
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"type": "pd_op.read_file"}, "has no converter"),
+        ({"attrs": {"pooltype": "SUM", "filename": "/file"}}, "may name a file"),
+    ],
+)
+def test_hostile_graphs(change, reason):
+    """Graphs of saved programs name operators and attributes that the program pass rejects."""
+    graph = program_pass.dry_run(single(*OPERATORS["segment_pool"]).main).intervals[0].graph
+    assert graph is not None and conversion_error(graph, graph.to_string()) is None
+    ops = [replace(op, **change) if op.type == "pd_op.segment_pool" else op for op in graph.ops]
+    hostile = replace(graph, ops=ops)
+    with pytest.raises(NgraphError, match=reason):
+        raise conversion_error(hostile, hostile.to_string()) or AssertionError

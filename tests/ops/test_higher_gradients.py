@@ -283,6 +283,41 @@ def test_nan_and_infinity(name, values):
     check_derivatives(function, inputs, [f"{name}_double_grad"], order)
 
 
+PRODUCTS = {
+    "multiply": ("multiply_double_grad", (3, 5), (5,), lambda x, y: x * y),
+    "divide": ("divide_double_grad", (3, 5), (5,), lambda x, y: x / y),
+    "matmul": ("matmul_double_grad", (3, 5), (5, 4), paddle.matmul),
+    "transposed": (
+        "matmul_double_grad", (2, 5, 3), (4, 5),
+        lambda x, y: paddle.matmul(x, y, transpose_x=True, transpose_y=True),
+    ),
+    "column": ("matmul_double_grad", (3, 5), (5, 1), paddle.matmul),
+    "vectors": ("matmul_double_grad", (5,), (5,), paddle.matmul),
+    "matrices": ("matmul_double_grad", (2, 3, 5), (5, 4), paddle.matmul),
+    "conv2d": (
+        "conv2d_grad_grad", (1, 2, 5, 5), (3, 2, 3, 3), lambda x, y: F.conv2d(x, y, padding=1)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [np.inf, np.nan])
+@pytest.mark.parametrize("poisoned", ["x", "y"])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_infinity_times_zeros_of_paddle(name, poisoned, number):
+    """The penalty has the gradient of one operand alone: Paddle fills in zeros for the other."""
+    operator, x_shape, y_shape, function = PRODUCTS[name]
+
+    def build(x, y):
+        operands = {"x": x, "y": y}
+        (grad,) = paddle.static.gradients([paddle.tanh(function(x, y))], [operands[poisoned]])
+        found = paddle.static.gradients([(grad * grad).sum()], [x, y])
+        return [each for each in found if each is not None]
+
+    inputs = {"x": normal(x_shape, 1), "y": np.abs(normal(y_shape, 2)) + np.float32(0.5)}
+    inputs[poisoned].flat[0] = number
+    check(build, inputs, [operator], gradients=False, atol=1e-4)
+
+
 @merged
 def test_bfloat16():
     """Products alone have kernels for it on Paddle's CPU."""

@@ -6,10 +6,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "paddle/fluid/pir/dialect/operator/interface/infermeta.h"
+#include "paddle/fluid/pir/dialect/operator/interface/op_yaml_info.h"
+#include "paddle/fluid/pir/dialect/operator/utils/op_yaml_info_parser.h"
 #include "paddle/phi/backends/context_pool.h"
 #include "paddle/phi/core/dense_tensor.h"
 #include "paddle/phi/core/kernel_context.h"
@@ -20,6 +23,7 @@
 
 #include "core/common/error.h"
 #include "core/engine/events.h"
+#include "core/paddle/flags.h"
 #include "core/paddle/tensors.h"
 
 namespace paddle_ngraph {
@@ -27,8 +31,14 @@ namespace paddle_ngraph {
 namespace {
 
 using namespace std::chrono_literals;  // NOLINT
+using paddle::dialect::OpYamlInfoParser;
 using phi::DataType;
 using phi::DenseTensor;
+
+constexpr char kTensor[] = "paddle::dialect::DenseTensorType";
+constexpr char kList[] = "pir::VectorType<paddle::dialect::DenseTensorType>";
+// More tensors than any operator has, and fewer than memory.
+constexpr size_t kMaxTensors = 1 << 16;
 
 // An operand or a result: a tensor, or a list of tensors; an absent one has none.
 struct Slot {
@@ -90,7 +100,11 @@ class DescriptionReader {
 
   template <typename Read>
   auto list(const Read& read) {
-    std::vector<decltype(read())> found(size());
+    const size_t count = size();
+    if (count > std::strlen(next_)) {
+      throw NgraphError("a list in the description of a kernel ends early");
+    }
+    std::vector<decltype(read())> found(count);
     for (auto&& item : found) item = read();
     return found;
   }
@@ -143,9 +157,18 @@ phi::Attribute attribute_of(DescriptionReader* words) {
 KernelArguments arguments_of(DescriptionReader* words) {
   KernelArguments found;
   found.operands = words->list([&] { return words->size(); });
-  const size_t count = words->size();
-  for (size_t i = 0; i < count; ++i) found.attributes.push_back(attribute_of(words));
+  found.attributes = words->list([&] { return attribute_of(words); });
   return found;
+}
+
+bool is_pure(const std::string& name) {
+  static const std::set<std::string> impure = impure_operators();
+  return name.rfind("pd_op.", 0) == 0 && name.back() != '_' && impure.count(name) == 0;
+}
+
+bool names_mode(const std::string& attribute) {
+  static const std::set<std::string> modes = mode_attributes();
+  return modes.count(attribute) > 0;
 }
 
 // Memory of the function, which it keeps as long as the kernel runs.
@@ -227,6 +250,7 @@ class CallableKernel final : public PaddleKernel {
     const auto used_dtypes = words.list([&] { return words.dtype(); });
     meta_arguments_ = arguments_of(&words);
     kernel_arguments_ = arguments_of(&words);
+    require_operator();
     find(dtype);
     first_input_ = firsts(operands_);
     first_result_ = firsts(results_);
@@ -237,11 +261,6 @@ class CallableKernel final : public PaddleKernel {
         used_.push_back({n, uses[i] == Use::kUnsized, used_dtypes[used_.size()]});
       }
     }
-    for (const auto* arguments : {&meta_arguments_, &kernel_arguments_}) {
-      for (const size_t operand : arguments->operands) {
-        require(operand < operands_.size(), "reads an operand that does not exist");
-      }
-    }
   }
 
   ~CallableKernel() override {
@@ -249,6 +268,10 @@ class CallableKernel final : public PaddleKernel {
   }
 
   std::vector<KernelTensor> infer(const std::vector<KernelTensor>& inputs) const override {
+    for (size_t i = 0; i < inputs.size() && i < dtypes_.size(); ++i) {
+      const bool is_narrow = dtypes_[i] == DataType::INT64 && inputs[i].element == ElementType::i32;
+      require(is_narrow || element_of(dtypes_[i]) == inputs[i].element, "gets another dtype");
+    }
     Call call(first_input_.back(), first_result_.back());
     set_shapes(inputs, &call);
     call.meta.SetMetaConfig({/*is_runtime=*/false, false});
@@ -291,6 +314,51 @@ class CallableKernel final : public PaddleKernel {
     std::vector<size_t> found{0};
     for (const auto& slot : slots) found.push_back(found.back() + slot.size);
     return found;
+  }
+
+  // Throws unless Paddle declares the operator as the description does. The description may come
+  // from a file; kernels read arguments by position, and some write files.
+  void require_operator() const {
+    const auto info = pir::IrContext::Instance()->GetRegisteredOpInfo(operator_);
+    using Interface = paddle::dialect::OpYamlInfoInterface;
+    const auto* interface = info ? info.GetInterfaceImpl<Interface>() : nullptr;
+    if (interface == nullptr) throw NgraphError(concat("Paddle has no operator ", operator_));
+    const auto declaration = interface->get_op_info_(operator_);
+    const OpYamlInfoParser parsed(declaration);
+    require(is_pure(operator_), "does more than compute its results");
+    require(name_ == parsed.OpRuntimeInfo().kernel_func, "has another name");
+    for (const auto& name : parsed.AttributeNames()) {
+      const bool is_text = parsed.AttrTypeName(name).find("StrAttribute") != std::string::npos;
+      require(!is_text || names_mode(name), "has an attribute that may name a file");
+      require(name != "ring_id", "communicates");
+    }
+    require(operands_.size() == parsed.InputNames().size() &&
+                results_.size() == parsed.OutputNames().size(),
+            "takes other operands");
+    require_arguments(parsed, std::get<0>(declaration), meta_arguments_, false);
+    require_arguments(parsed, std::get<0>(declaration), kernel_arguments_, true);
+    for (size_t i = 0; i < results_.size(); ++i) require_slot(parsed.GetOutputType(i), results_[i]);
+  }
+
+  template <typename Inputs>
+  void require_arguments(const OpYamlInfoParser& parsed, const Inputs& inputs,
+                         const KernelArguments& given, bool is_kernel) const {
+    const auto& names = parsed.TensorParams(is_kernel);
+    require(given.operands.size() == names.size() &&
+                given.attributes.size() == parsed.AttrParams(is_kernel).size(),
+            "takes other arguments");
+    for (size_t i = 0; i < names.size(); ++i) {
+      const size_t operand = parsed.InputName2Id().at(names[i]);
+      require(given.operands[i] == operand, "takes its operands in another order");
+      require_slot(parsed.GetInputType(operand), operands_[operand]);
+      require(operands_[operand].size > 0 || inputs[operand].optional, "lacks an operand");
+    }
+  }
+
+  void require_slot(const std::string& type, const Slot& slot) const {
+    require(slot.is_list ? type == kList : type == kTensor && slot.size < 2,
+            "takes or makes no such tensors");
+    require(slot.size < kMaxTensors, "takes or makes no such number of tensors");
   }
 
   void find(DataType dtype) {
@@ -496,7 +564,62 @@ class CallableKernel final : public PaddleKernel {
 
 }  // namespace
 
+std::set<std::string> impure_operators() {
+  std::set<std::string> names;
+  for (const char* name : {"accuracy_check",
+                           "assert",
+                           "check_numerics",
+                           "coalesce_tensor",
+                           "data",
+                           "decode_jpeg",
+                           "feed",
+                           "fetch",
+                           "load",
+                           "load_combine",
+                           "memcpy",
+                           "memcpy_d2h",
+                           "memcpy_h2d",
+                           "memcpy_d2h_multi_io",
+                           "print",
+                           "py_func",
+                           "read_file",
+                           "save",
+                           "save_combine",
+                           "shadow_feed",
+                           "shadow_feed_tensors",
+                           "shadow_output",
+                           "share_data"}) {
+    names.insert(concat("pd_op.", name));
+  }
+  return names;
+}
+
+std::set<std::string> mode_attributes() {
+  return {"align_mode",
+          "box_coder_type",
+          "code_type",
+          "data_format",
+          "data_layout",
+          "direction",
+          "interp_method",
+          "mode",
+          "norm_type",
+          "normalization",
+          "padding_algorithm",
+          "padding_mode",
+          "pool_type",
+          "pooltype",
+          "pooling_type",
+          "reduce",
+          "reduce_op",
+          "message_op",
+          "uplo",
+          "UPLO"};
+}
+
 std::unique_ptr<PaddleKernel> make_phi_kernel(const char* description) {
+  // Also for functions on disk, and for graphs of saved programs.
+  if (!FLAGS_ngraph_kernel_calls) throw NgraphError("FLAGS_ngraph_kernel_calls is off");
   return std::make_unique<CallableKernel>(description);
 }
 

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <set>
+#include <string>
 
 #include "core/ov/paddle_kernel.h"
 
@@ -18,7 +20,15 @@ namespace paddle_ngraph {
 // where arguments are <number of operands> <index>... <number of attributes> (<type> <value>)...
 // A text is <number of bytes>:<bytes>, a list is <number of items> <item>... The use of a result is
 // unused, sized, or unsized: its number of rows depends on the contents of the inputs.
-// Throws NgraphError if the description is malformed, or names no kernel for the CPU.
+// Throws NgraphError if the description is malformed, is not the kernel and the arguments that
+// Paddle declares for the operator, or names no kernel for the CPU or one that does more than
+// compute; and while FLAGS_ngraph_kernel_calls is off. The description may come from a file.
 std::unique_ptr<PaddleKernel> make_phi_kernel(const char* description);
+
+// Operators whose kernels do more than compute dense tensors from operands: no function calls them.
+std::set<std::string> impure_operators();
+
+// Attributes that are texts, and name a mode. Any other text may name a file or a variable.
+std::set<std::string> mode_attributes();
 
 }  // namespace paddle_ngraph
