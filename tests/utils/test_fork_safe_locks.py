@@ -34,6 +34,8 @@ def program(trains):
     feed = {"x": np.ones([3, 300], "float32")}
     return main, scope, lambda: executor.run(main, feed=feed, fetch_list=[loss], scope=scope)
 
+leave = os._exit
+
 def in_a_child(work):
     child = os.fork()
     if child == 0:
@@ -43,7 +45,7 @@ def in_a_child(work):
         except BaseException as error:
             print(repr(error), flush=True)
             os._exit(1)
-        os._exit(0)
+        leave(0)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert code == 0, f"the child ended with {code}"
 
@@ -251,6 +253,10 @@ def work():
     assert stats["native"] == ({"forked": 2} if is_lost else {}), stats
     assert [str(each.message)[-7:] for each in found] == ["[NG205]"] * is_lost, found
 
+def exit_in_children():
+    for _ in range(2):
+        in_a_child(lambda: None)
+
 from paddle_ngraph import _core
 thread = threading.Thread(target=use_openvino)
 thread.start()
@@ -264,21 +270,25 @@ finally:
     is_over.set()
     thread.join()
 assert not _core.is_openvino_lost()
+leave = os._exit  # Paddle's interpreters fail to end in a child where their thread has ended before
 in_a_child(work)
 work()
 """
 _OTHERS_RUN = "SIZE, BUILDS = (512, 8), False" + _USING_OPENVINO
 _OTHERS_BUILD = "SIZE, BUILDS = (64, 20), True" + _USING_OPENVINO
+# The children only destroy static objects, OpenVINO's core among them. Of those that are forked
+# while a thread of OpenVINO waits for work, some 8 of 100 waited for it.
+_EXITING = "leave = sys.exit\n" + _OTHERS_BUILD.replace("in_a_child(work)", "exit_in_children()", 1)
 
 
 @pytest.mark.slow("starts a process")
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="there is no fork here")
 @pytest.mark.parametrize(
     "script",
-    [_LOCKED, _RUNNING, _SWITCHED, _READING, _OTHERS_RUN, _OTHERS_BUILD],
+    [_LOCKED, _RUNNING, _SWITCHED, _READING, _OTHERS_RUN, _OTHERS_BUILD, _EXITING],
     ids=[
         *("all_are_held", "others_run", "flags_are_used", "weights_are_read"),
-        *("others_run_functions", "others_build_functions"),
+        *("others_run_functions", "others_build_functions", "children_exit"),
     ],
 )
 def test_a_child_does_not_deadlock(script: str) -> None:

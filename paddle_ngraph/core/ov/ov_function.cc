@@ -70,13 +70,26 @@ ov::Core create_core() {
   return made;
 }
 
+// OpenVINO's core, destroyed at the exit of the process. A forked process never destroys it: the
+// destructor waits for threads of the parent that waited for work during the fork.
+struct OwnedCore {
+  OwnedCore() = default;
+  OwnedCore(const OwnedCore&) = delete;
+  OwnedCore& operator=(const OwnedCore&) = delete;
+  ~OwnedCore() {
+    if (are_tbb_threads_lost()) static_cast<void>(core.release());
+  }
+
+  std::unique_ptr<ov::Core> core = std::make_unique<ov::Core>(create_core());
+};
+
 // Returns OpenVINO's core, one for the process, which is created at the first call. A fork waits
 // until it is created: if a process forks while another thread loads a library, the child cannot
 // load any library.
 ov::Core& core() {
   const ForkBlocker fork_blocker;
-  static ov::Core core = create_core();
-  return core;
+  static const OwnedCore owned;
+  return *owned.core;
 }
 
 // A run whose inputs have at least this size trims the heap when the inputs are freed.
