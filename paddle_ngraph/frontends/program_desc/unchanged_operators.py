@@ -115,8 +115,10 @@ def _pass_into(description: LegacyProgramDesc, block: LegacyBlock, name: str) ->
         for op in operators(outer):
             if op.type() in _READ_SLOTS and block_number(op, "sub_block") == block.id:
                 slot = _READ_SLOTS[op.type()]
-                op.set_input(slot, [*op.input(slot), name])
-                _pass_into(description, outer, name)
+                # Once, since operators of a damaged program may share a block, or contain it.
+                if name not in op.input(slot):
+                    op.set_input(slot, [*op.input(slot), name])
+                    _pass_into(description, outer, name)
 
 
 def _assigned(block: LegacyBlock, op: LegacyOperator, prefix: str, names: list[str]) -> list[str]:

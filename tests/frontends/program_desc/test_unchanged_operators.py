@@ -15,7 +15,8 @@ from paddle.base.layer_helper import LayerHelper
 from paddle.static.nn.control_flow import ConditionalBlock
 
 import paddle_ngraph
-from paddle_ngraph.paddle_private.names import VarType
+from paddle_ngraph.frontends.program_desc import unchanged_operators
+from paddle_ngraph.paddle_private.names import ProgramDesc, VarType
 from tests.programs import Program, floats
 
 
@@ -178,6 +179,32 @@ def _run(program: Program, is_on: bool, feed: dict[str, Any]) -> list[Any]:
         return program.executor.run(
             program.main, feed=dict(feed), fetch_list=program.fetches, return_numpy=False
         )
+
+
+def test_loops_that_share_their_bodies_receive_a_mark_once():
+    """As in a damaged file: the number of ways into the innermost block doubles with each level."""
+    description = ProgramDesc()
+    blocks = [description.block(0)]
+    for name in ("x", "y"):
+        variable = blocks[0].var(name.encode())
+        variable.set_type(VarType.DENSE_TENSOR)
+        variable.set_dtype(VarType.FP32)
+        variable.set_shape([2])
+    for level in range(5):
+        blocks.append(description.append_block(blocks[-1]))
+        for _ in range(2):
+            loop = blocks[level].append_op()
+            loop.set_type("while")
+            loop.set_input("X", ["x"])
+            loop.set_block_attr("sub_block", blocks[-1])
+    op = blocks[-1].append_op()
+    op.set_type("hard_swish")
+    op.set_input("X", ["x"])
+    op.set_output("Out", ["y"])
+    unchanged_operators.replace(description, blocks[-1], op, 0, "reason")
+    for block in blocks[:-1]:
+        for loop in map(block.op, range(2)):
+            assert len(loop.input("X")) == 2
 
 
 # -- predictors ------------------------------------------------------------------------------------
