@@ -239,6 +239,11 @@ OPERATORS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray]]] = {
             "dst": np.array([1, 2, 1, 0], "int64"),
         },
     ),
+    # A boolean operand, which the plugin has in bytes.
+    "masked_select": (
+        lambda x, mask: operators.masked_select(x, paddle.logical_not(mask)),
+        {"x": floats(3, 9), "mask": floats(3, 9) > 1},
+    ),
     "mode": (lambda x: operators.mode(paddle.round(x), -1, False), {"x": floats(3, 9)}),
     "histogram": (
         lambda x: operators.histogram(x, None, 4, 0.0, 2.0, False),
