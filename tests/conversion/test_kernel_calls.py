@@ -371,6 +371,22 @@ def test_a_kernel_that_fails_in_functions_only_runs_natively_in_the_end():
     assert "another dtype" in report.native[0].reason
 
 
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: [x * 2, *paddle.unique(x, True)],
+        lambda x: [x * 2, *paddle.unique_consecutive(x, True)],
+        lambda x: paddle.equal_all(x, x * 2),
+        lambda x: paddle.linalg.matrix_rank(x * 2),
+        lambda x: paddle.linalg.slogdet(x * 2),
+    ],
+)
+def test_results_that_programs_declare_wrongly_stay_native(build):
+    """Of each such function, the first eight runs would fail."""
+    program = single(build, feed := {"x": floats(4, 4)})
+    assert_same(program.run(False, **feed), program.run(**feed))
+
+
 def test_other_dynamic_sizes_fall_back():
     def build() -> Any:
         x = paddle.nn.functional.relu(paddle.static.data("x", [1, 4, -1, 6], "float32"))
