@@ -45,8 +45,10 @@ DATA_DEPENDENT: Mapping[str, frozenset[str]] = {
 EXCLUDED = frozenset(_core.impure_operators()) | {
     # Their results have a LoD, which tensors of functions lack.
     *("pd_op.collect_fpn_proposals", "pd_op.distribute_fpn_proposals"),
-    # Programs declare other dtypes of their results than their kernels make.
-    *("pd_op.generate_proposals", "pd_op.viterbi_decode"),
+    # Programs declare other dtypes of their results than their kernels make, or another shape.
+    *("pd_op.equal_all", "pd_op.generate_proposals", "pd_op.matrix_rank", "pd_op.matrix_rank_tol"),
+    *("pd_op.matrix_rank_atol_rtol", "pd_op.slogdet", "pd_op.unique", "pd_op.unique_consecutive"),
+    "pd_op.viterbi_decode",
 }
 _MODES = frozenset(_core.mode_attributes())
 DTYPES = ANY

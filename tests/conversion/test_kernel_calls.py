@@ -240,6 +240,11 @@ OPERATORS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray]]] = {
             "dst": np.array([1, 2, 1, 0], "int64"),
         },
     ),
+    # A boolean operand, which the plugin has in bytes.
+    "masked_select": (
+        lambda x, mask: operators.masked_select(x, paddle.logical_not(mask)),
+        {"x": floats(3, 9), "mask": floats(3, 9) > 1},
+    ),
     "mode": (lambda x: operators.mode(paddle.round(x), -1, False), {"x": floats(3, 9)}),
     "histogram": (
         lambda x: operators.histogram(x, None, 4, 0.0, 2.0, False),
@@ -365,6 +370,22 @@ def test_a_kernel_that_fails_in_functions_only_runs_natively_in_the_end():
         report = program_pass.dry_run(program.main)
     assert [op.type for op in report.native] == ["pd_op.viterbi_decode"]
     assert "another dtype" in report.native[0].reason
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: [x * 2, *paddle.unique(x, True)],
+        lambda x: [x * 2, *paddle.unique_consecutive(x, True)],
+        lambda x: paddle.equal_all(x, x * 2),
+        lambda x: paddle.linalg.matrix_rank(x * 2),
+        lambda x: paddle.linalg.slogdet(x * 2),
+    ],
+)
+def test_results_that_programs_declare_wrongly_stay_native(build):
+    """Of each such function, the first eight runs would fail."""
+    program = single(build, feed := {"x": floats(4, 4)})
+    assert_same(program.run(False, **feed), program.run(**feed))
 
 
 def test_other_dynamic_sizes_fall_back():

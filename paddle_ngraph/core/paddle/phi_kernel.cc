@@ -269,8 +269,7 @@ class CallableKernel final : public PaddleKernel {
 
   std::vector<KernelTensor> infer(const std::vector<KernelTensor>& inputs) const override {
     for (size_t i = 0; i < inputs.size() && i < dtypes_.size(); ++i) {
-      const bool is_narrow = dtypes_[i] == DataType::INT64 && inputs[i].element == ElementType::i32;
-      require(is_narrow || element_of(dtypes_[i]) == inputs[i].element, "gets another dtype");
+      require(is_passed_as(dtypes_[i], inputs[i].element), "gets another dtype");
     }
     Call call(first_input_.back(), first_result_.back());
     set_shapes(inputs, &call);
@@ -434,6 +433,13 @@ class CallableKernel final : public PaddleKernel {
     }
   }
 
+  // The plugin has 64-bit integers in 32 bits, and booleans in bytes.
+  static bool is_passed_as(DataType dtype, ElementType element) {
+    if (dtype == DataType::INT64 && element == ElementType::i32) return true;
+    if (dtype == DataType::BOOL && element == ElementType::u8) return true;
+    return element_of(dtype) == element;
+  }
+
   static bool is_open(const std::vector<int64_t>& shape) {
     return std::any_of(shape.begin(), shape.end(), [](int64_t size) { return size < 0; });
   }
@@ -443,7 +449,12 @@ class CallableKernel final : public PaddleKernel {
                      const Resize& resize) const {
     require(tensor.lod().empty(), "makes a LoD");
     require(tensor.initialized() || tensor.numel() == 0, "makes a result without memory");
-    require(tensor.dtype() == dtype, "makes a result of another dtype");
+    if (tensor.dtype() != dtype) {
+      throw NgraphError(
+          concat("Paddle's kernel of ", operator_, " makes a result of another dtype: ",
+                 phi::DataTypeToString(tensor.dtype()), ", not ", phi::DataTypeToString(dtype)),
+          ErrorCode::kKernelFailed);
+    }
     const auto shape = common::vectorize<int64_t>(tensor.dims());
     void* target = result.data;
     if (is_open(result.shape)) {
