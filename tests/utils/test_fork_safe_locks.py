@@ -249,8 +249,9 @@ def work():
             np.testing.assert_allclose(run(), expected, rtol=1e-4, atol=1e-5)
     stats = paddle_ngraph.stats()
     is_lost = _core.is_openvino_lost()
-    assert stats["engine_runs"] == (0 if is_lost else 2), stats
-    assert stats["native"] == ({"forked": 2} if is_lost else {}), stats
+    forked = stats["native"].get("forked", 0)
+    assert stats["engine_runs"] + forked == 2, stats
+    assert (forked > 0) == is_lost, stats
     assert [str(each.message)[-7:] for each in found] == ["[NG205]"] * is_lost, found
 
 def exit_in_children():
@@ -276,19 +277,64 @@ work()
 """
 _OTHERS_RUN = "SIZE, BUILDS = (512, 8), False" + _USING_OPENVINO
 _OTHERS_BUILD = "SIZE, BUILDS = (64, 20), True" + _USING_OPENVINO
-# The children only destroy static objects, OpenVINO's core among them. Of those that are forked
-# while a thread of OpenVINO waits for work, some 8 of 100 waited for it.
+# The children only destroy static objects, OpenVINO's core among them. Of 18 that are forked
+# while another thread builds, 2 waited for a thread of OpenVINO.
 _EXITING = "leave = sys.exit\n" + _OTHERS_BUILD.replace("in_a_child(work)", "exit_in_children()", 1)
+
+# Children need a function after one was destroyed, here or in the parent.
+_DESTROYED = """
+paddle.set_flags({"FLAGS_ngraph_background_compile": "0"})
+from paddle_ngraph import _core
+
+main, startup, scope = paddle.static.Program(), paddle.static.Program(), paddle.static.Scope()
+with paddle.static.program_guard(main, startup):
+    result = paddle.static.data("x", [64, 64], "float32")
+    for _ in range(20):
+        result = paddle.tanh(paddle.nn.Linear(64, 64)(result))
+executor = paddle.static.Executor(paddle.CPUPlace())
+executor.run(startup, scope=scope)
+
+def run():
+    feed = {"x": np.ones([64, 64], "float32")}
+    return executor.run(main, feed=feed, fetch_list=[result], scope=scope)[0]
+
+right = run()
+
+def work(clears, may_be_lost):
+    paddle_ngraph.reset_stats()
+    if clears:
+        paddle_ngraph.clear_cache()
+    for _ in range(2):
+        np.testing.assert_allclose(run(), right, rtol=1e-4, atol=1e-5)
+    stats, is_lost = paddle_ngraph.stats(), _core.is_openvino_lost()
+    assert stats["native"] == ({"forked": 2} if is_lost else {}), stats
+    assert stats["engine_runs"] == (0 if is_lost else 2), stats
+    assert may_be_lost or not is_lost  # on one core, OpenVINO has no such thread
+
+in_a_child(lambda: work(False, False))
+in_a_child(lambda: work(True, False))
+paddle_ngraph.clear_cache()
+in_a_child(lambda: work(False, True))
+run()
+in_a_child(lambda: work(False, False))
+in_a_child(lambda: work(True, True))
+assert not _core.is_openvino_lost()
+"""
 
 
 @pytest.mark.slow("starts a process")
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="there is no fork here")
 @pytest.mark.parametrize(
     "script",
-    [_LOCKED, _RUNNING, _SWITCHED, _READING, _OTHERS_RUN, _OTHERS_BUILD, _EXITING],
+    [_LOCKED, _RUNNING, _SWITCHED, _READING, _OTHERS_RUN, _OTHERS_BUILD, _EXITING, _DESTROYED],
     ids=[
         *("all_are_held", "others_run", "flags_are_used", "weights_are_read"),
-        *("others_run_functions", "others_build_functions", "children_exit"),
+        *(
+            "others_run_functions",
+            "others_build_functions",
+            "children_exit",
+            "functions_are_destroyed",
+        ),
     ],
 )
 def test_a_child_does_not_deadlock(script: str) -> None:

@@ -14,10 +14,13 @@ namespace {
 std::atomic<int> num_threads_in_use{0};
 thread_local int num_own_uses = 0;
 std::atomic<bool> is_lost{false};
+std::atomic<bool> has_idle_compiler{false};
+std::atomic<bool> is_compiler_lost{false};
 
 void after_fork_in_child() {
   const int num_own_threads = num_own_uses > 0 ? 1 : 0;
   if (num_threads_in_use.exchange(num_own_threads) != num_own_threads) is_lost = true;
+  if (has_idle_compiler) is_compiler_lost = true;
 }
 
 // pthread_atfork() fails only if no memory is left.
@@ -40,5 +43,15 @@ OpenVinoUse::~OpenVinoUse() {
 }
 
 bool is_openvino_lost() { return is_lost; }
+
+void note_idle_compiler() { has_idle_compiler = true; }
+
+void require_compiler() {
+  if (!is_compiler_lost) return;
+  is_lost = true;
+  throw NgraphError(
+      "this process was forked after a function had been destroyed: OpenVINO would wait forever "
+      "for the thread that was to compile the next one");
+}
 
 }  // namespace paddle_ngraph

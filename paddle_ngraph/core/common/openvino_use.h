@@ -15,8 +15,15 @@ class OpenVinoUse {
   OpenVinoUse& operator=(const OpenVinoUse&) = delete;
 };
 
-// Whether the process was forked while another thread used OpenVINO: any call of OpenVINO may wait
-// forever for that thread.
+// Whether the process was forked while another thread used OpenVINO, or needed a function that it
+// cannot compile: any call of OpenVINO may wait forever for a thread.
 bool is_openvino_lost();
+
+// Records that OpenVINO has a thread of a destroyed function, which it lets compile the next one.
+void note_idle_compiler();
+
+// Called before OpenVINO compiles or imports a model. If the thread that would do so is one of the
+// process from which this one was forked, throws NgraphError, and OpenVINO is lost from then on.
+void require_compiler();
 
 }  // namespace paddle_ngraph

@@ -339,6 +339,11 @@ Reason NgraphEngine::run(const NgraphIO& io, MissingFunction missing) {
   }
   try_function(io, now, missing, &attempt);
   Lookup& found = attempt.found;
+  if (attempt.failure != nullptr && is_openvino_lost()) {
+    found.function.reset();
+    fallback_.run(io);
+    return Reason::kForked;
+  }
   Reason reason = Reason::kEngine;
   if (attempt.failure != nullptr) {
     reason = reason_of(attempt, io);

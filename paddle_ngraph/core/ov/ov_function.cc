@@ -172,6 +172,7 @@ ov::CompiledModel compile_with_threads(Settings* settings, const Make& make) {
   const bool may_share = settings->device.empty() && settings->num_threads != 1;
   const ThreadConfig config(settings->num_threads, settings->streams, cores_by_affinity());
   if (!may_share || !single_thread_configs().find(config)) {
+    if (settings->num_threads != 1 || !settings->device.empty()) require_compiler();
     auto compiled = make(configuration(*settings));
     if (!may_share || !has_one_thread(compiled)) return compiled;
     single_thread_configs().put(config, true);
@@ -657,14 +658,16 @@ OvFunction::OvFunction(Blob blob, const Settings& settings) {
 }
 
 OvFunction::~OvFunction() {
-  if (is_openvino_lost()) {
-    // Never freed: the plugin takes locks when it destroys a compiled model.
+  if (is_openvino_lost() || num_forks_ != fork_count()) {
+    // Never freed: the plugin takes locks when it destroys a compiled model, whose threads it lets
+    // compile the next one.
     static_cast<void>(implementation_.release());
     return;
   }
   const OpenVinoUse use;
   // First, since the plugin trims the heap whenever it destroys a compiled model.
   sort_free_memory();
+  if (settings().num_threads != 1 || !settings().device.empty()) note_idle_compiler();
   implementation_.reset();
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/common/element_type.h"
+#include "core/common/fork_safe_mutex.h"
 #include "core/ov/pinned_values.h"
 
 namespace paddle_ngraph {
@@ -131,6 +132,7 @@ class OvFunction {
 
  private:
   class Implementation;
+  const int num_forks_ = fork_count();  // before the process that has built the function
   std::unique_ptr<Implementation> implementation_;
 };
 
