@@ -9,6 +9,7 @@
 
 #include "core/common/error.h"
 #include "core/engine/model_builder.h"
+#include "core/paddle/placeholder_inference.h"
 #include "core/paddle/tensors.h"
 
 namespace paddle_ngraph {
@@ -28,23 +29,6 @@ void run_legacy_kernel(paddle::CustomOpKernelContext* context) {
     outputs.push_back(dense(*context->MutableOutputAt(i)));
   }
   run_legacy_operator(text, inputs, outputs);
-}
-
-// Returns placeholders, since Paddle requires a shape and a dtype before the kernel sets them.
-template <size_t kOutputs>
-std::vector<std::vector<int64_t>> placeholder_shapes(
-    const std::vector<std::vector<int64_t>>& /*inputs*/,
-    const std::vector<std::vector<std::vector<int64_t>>>& /*vector_inputs*/,
-    const std::vector<paddle::any>& /*attributes*/) {
-  return std::vector<std::vector<int64_t>>(kOutputs, std::vector<int64_t>{0});
-}
-
-template <size_t kOutputs>
-std::vector<paddle::DataType> placeholder_dtypes(
-    const std::vector<paddle::DataType>& /*inputs*/,
-    const std::vector<std::vector<paddle::DataType>>& /*vector_inputs*/,
-    const std::vector<paddle::any>& /*attributes*/) {
-  return std::vector<paddle::DataType>(kOutputs, paddle::DataType::FLOAT32);
 }
 
 template <size_t kOutputs>

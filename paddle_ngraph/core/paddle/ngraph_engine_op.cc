@@ -17,6 +17,7 @@
 #include "core/common/gil_release.h"
 #include "core/engine/ngraph_engine.h"
 #include "core/paddle/interruption.h"
+#include "core/paddle/placeholder_inference.h"
 
 namespace paddle_ngraph {
 
@@ -45,24 +46,6 @@ void run_ngraph_engine(paddle::CustomOpKernelContext* context) {
   });
 }
 
-// Returns placeholders for shapes: Paddle requires one shape and dtype per fresh output before the
-// kernel sets the real ones.
-template <size_t kOutputs>
-std::vector<std::vector<int64_t>> infer_shape(
-    const std::vector<std::vector<int64_t>>& /*inputs*/,
-    const std::vector<std::vector<std::vector<int64_t>>>& /*vector_inputs*/,
-    const std::vector<paddle::any>& /*attributes*/) {
-  return std::vector<std::vector<int64_t>>(kOutputs, std::vector<int64_t>{0});
-}
-
-template <size_t kOutputs>
-std::vector<paddle::DataType> infer_dtype(
-    const std::vector<paddle::DataType>& /*inputs*/,
-    const std::vector<std::vector<paddle::DataType>>& /*vector_inputs*/,
-    const std::vector<paddle::any>& /*attributes*/) {
-  return std::vector<paddle::DataType>(kOutputs, paddle::DataType::FLOAT32);
-}
-
 template <size_t kOutputs>
 void register_operator() {
   const std::string state = paddle::Optional(paddle::Vec("State"));
@@ -76,8 +59,8 @@ void register_operator() {
       .SetInplaceMap({{state, state_out}})
       .Attrs({"graph: std::string", "interval: std::vector<int>"})
       .SetKernelFn(run_ngraph_engine)
-      .SetInferShapeFn(infer_shape<kOutputs>)
-      .SetInferDtypeFn(infer_dtype<kOutputs>);
+      .SetInferShapeFn(placeholder_shapes<kOutputs>)
+      .SetInferDtypeFn(placeholder_dtypes<kOutputs>);
 }
 
 template <size_t... kPowers>
