@@ -90,9 +90,7 @@ def unsqueeze(bridge: NgraphBridge, op: Op) -> None:
 )
 def reshape_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` in the shape of ``x`` (Paddle ``reshape_grad``, ``flatten_grad``)."""
-    dims = bridge.shape(bridge.get_input_node(op, "x"))
-    out_grad = bridge.get_input_node(op, "out_grad")
-    bridge.set_output_node(op, "x_grad", reshaped(bridge, out_grad, dims))
+    _reshape_as(bridge, op, "out_grad", "x", "x_grad")
 
 
 @converter(
@@ -102,9 +100,13 @@ def reshape_grad(bridge: NgraphBridge, op: Op) -> None:
 )
 def reshape_double_grad(bridge: NgraphBridge, op: Op) -> None:
     """``grad_x_grad`` in the shape of ``grad_out`` (Paddle ``reshape_double_grad``)."""
-    dims = bridge.shape(bridge.get_input_node(op, "grad_out"))
-    change = bridge.get_input_node(op, "grad_x_grad")
-    bridge.set_output_node(op, "grad_out_grad", reshaped(bridge, change, dims))
+    _reshape_as(bridge, op, "grad_x_grad", "grad_out", "grad_out_grad")
+
+
+def _reshape_as(bridge: NgraphBridge, op: Op, source: str, like: str, output: str) -> None:
+    """Sets ``output`` to the input ``source`` in the shape of the input ``like``."""
+    dims = bridge.shape(bridge.get_input_node(op, like))
+    bridge.set_output_node(op, output, reshaped(bridge, bridge.get_input_node(op, source), dims))
 
 
 def _not_one(shape: Sequence[int]) -> list[int]:
