@@ -305,12 +305,12 @@ class SwitchedExecutor:
         else:
             result.record()
         self._rewritten = self._create_rewritten_plan(result.rewritten)
-        self._pass_result = result
         if not result.is_translated:
             self._unrewritten_reason = _UNTRANSLATABLE
         else:
             self._unrewritten_reason = _COST_RULE if result.size > 0 else _NOT_CONVERTIBLE
         self._is_whole = result.size == 0
+        self._pass_result = result  # last: other threads read the rest without the lock
 
     def _new_pass_result(self, fed: dict[str, list[int]]) -> PassResult:
         """Applies the pass to copies of the plan's programs."""
