@@ -16,8 +16,12 @@ PACKAGE = Path(__file__).parents[2] / "paddle_ngraph"
 # A time limit of the user mostly raises TimeoutError, which is an OSError.
 BROAD = {"Exception", "BaseException", "OSError", "IOError", "EnvironmentError", "TimeoutError"}
 # Code of processes that belong to the package's command line, or that runs without the core.
-EXEMPT = {"__main__.py", "distributed/launcher.py", "installation.py", "simulation/profile.py"} | {
-    "paddle_private/releases.py"
+EXEMPT = {
+    "__main__.py",
+    "distributed/launcher.py",
+    "installation.py",
+    "paddle_private/releases.py",
+    "simulation/profile.py",
 }
 SECTIONS = {"signals.own_errors", "signals.deferred_signals"}
 RECOGNIZING = "signals.recognized_signals"
