@@ -391,13 +391,15 @@ def _built(
     rows, hints = _with_symbols(given)
     if hints:
         return _dynamic_variant(interval, rows, hints, signature, views)
-    try:
-        builder = FunctionBuilder(interval.graph, signature)
-        draft = build.make_model(builder, views, RunSettings())
-    except (ConversionError, ValueError, RuntimeError) as error:
-        raise NgraphError(
-            f"{description} cannot be built: {error}{_overflow_advice(error)}"
-        ) from error
+    with signals.recognized_signals():
+        try:
+            builder = FunctionBuilder(interval.graph, signature)
+            draft = build.make_model(builder, views, RunSettings())
+        except (ConversionError, ValueError, RuntimeError) as error:
+            signals.raise_if_from_outside(error)
+            raise NgraphError(
+                f"{description} cannot be built: {error}{_overflow_advice(error)}"
+            ) from error
     return _variant(interval, draft, rows)
 
 

@@ -10,7 +10,6 @@ is denylisted when Paddle has run the subgraph, or at once if every shape was kn
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import sys
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from typing import Any
 from paddle_ngraph.conversion.errors import ConversionError
 from paddle_ngraph.errors import SENTENCES, ErrorCode, NgraphError, printable, summarized
 from paddle_ngraph.ir.graph import CPU, Graph, Op, TensorSpec
+from paddle_ngraph.utils.change_counter import ChangeCounter
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 from paddle_ngraph.warning_codes import WarningCode, warn
@@ -77,8 +77,7 @@ _TABLES: tuple[LRUCache, ...] = (
 _lock = new_lock()
 # Number of entries that failures in runs, not in builds, have added to the denylist.
 _denials_in_runs = 0
-_generations = itertools.count(1)
-_generation = 0
+_changes = ChangeCounter()
 
 
 def denial_reason(op: Op, device: str = CPU) -> str | None:
@@ -111,7 +110,7 @@ def deny(graph: str, error: NgraphError) -> None:
         deny_operator(error)
     else:
         _denied_subgraphs.put(subgraph_key(Graph.from_string(graph)), str(error))
-        _count_change()
+        _changes.count()
 
 
 def deny_operator(error: ConversionError) -> str:
@@ -124,7 +123,7 @@ def deny_operator(error: ConversionError) -> str:
     is_overflow = error.code == ErrorCode.INT32_OVERFLOW
     table = _denied_checks if error.op.checked and is_overflow else _denied_operators
     table.put((error.op.type, _operator_key(error.op), error.device), reason)
-    _count_change()
+    _changes.count()
     return reason
 
 
@@ -209,17 +208,12 @@ def forget(type: str) -> None:
     if [t for t in (_denied_operators, _denied_checks) if t.remove(lambda key: key[0] == type)]:
         _reasons_by_graph.clear()
         _retry_denied_graphs()
-        _count_change()
+        _changes.count()
 
 
 def generation() -> int:
     """A number that is another one after a change of the denylist."""
-    return _generation
-
-
-def _count_change() -> None:
-    global _generation
-    _generation = next(_generations)
+    return _changes.value
 
 
 def clear() -> None:
@@ -227,7 +221,7 @@ def clear() -> None:
     for table in _TABLES:
         table.clear()
     _retry_denied_graphs()
-    _count_change()
+    _changes.count()
 
 
 def count() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 from paddle_ngraph.conversion import denylist
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.utils.change_counter import ChangeCounter
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX, DTYPES, Range
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
@@ -174,8 +174,7 @@ class Converter:
 
 
 _converters: dict[str, Converter] = {}
-_generations = itertools.count(1)
-_generation = 0
+_changes = ChangeCounter()
 
 
 def converter(
@@ -246,7 +245,7 @@ def converter(
                 raise NgraphError(f"there is a converter for {type} already: unregister it first")
             denylist.forget(type)
             _converters[type] = replace(entry, type=type)
-        _count_change()
+        _changes.count()
         return function
 
     return register
@@ -265,7 +264,7 @@ def unregister(type: str) -> None:
     """Removes the converter of ``type``; the operator falls back from the next pass on."""
     load_converters()
     _converters.pop(type, None)
-    _count_change()
+    _changes.count()
 
 
 @contextmanager
@@ -273,12 +272,12 @@ def without(types: Iterable[str]) -> Iterator[None]:
     """Hides the converters of these types inside the ``with`` block, so that they fall back."""
     load_converters()
     hidden = {type: _converters.pop(type) for type in set(types) if type in _converters}
-    _count_change()
+    _changes.count()
     try:
         yield
     finally:
         _converters.update(hidden)
-        _count_change()
+        _changes.count()
 
 
 def find_converter(type: str) -> Converter | None:
@@ -296,12 +295,7 @@ def all_converters() -> Mapping[str, Converter]:
 def generation() -> int:
     """A number that is another one after a change of the converters."""
     load_converters()
-    return _generation
-
-
-def _count_change() -> None:
-    global _generation
-    _generation = next(_generations)
+    return _changes.value
 
 
 def foreign_types() -> set[str]:

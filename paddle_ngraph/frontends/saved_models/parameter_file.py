@@ -14,6 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.protobuf import LENGTH_DELIMITED, VARINT, fields, varint
+from paddle_ngraph.utils import signals
 
 # The bytes per element of each data type, by its id in VarType of Paddle's framework.proto.
 _BYTES_PER_ELEMENT = {
@@ -89,10 +90,11 @@ def stored_tensors(path: str) -> Iterator[StoredTensor]:
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         while file.tell() < size:
-            try:
-                shape, num_bytes = _header(file, size)
-            except (struct.error, IndexError, ValueError):
-                raise NgraphError(f"{path} is damaged, or not a parameter file") from None
+            with signals.own_errors():
+                try:
+                    shape, num_bytes = _header(file, size)
+                except (struct.error, IndexError, ValueError):
+                    raise NgraphError(f"{path} is damaged, or not a parameter file") from None
             if file.tell() + num_bytes > size:
                 raise NgraphError(
                     f"{path} is truncated: {file.tell() + num_bytes - size} bytes are missing"

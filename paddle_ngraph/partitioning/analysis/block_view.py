@@ -56,10 +56,13 @@ _RANDOM = frozenset(
         "pd_op.binomial",
         "pd_op.class_center_sample",
         "pd_op.dirichlet",
+        "pd_op.dpsgd",
         "pd_op.dropout",
         "pd_op.exponential",
         "pd_op.gaussian",
         "pd_op.gaussian_inplace",
+        "pd_op.graph_khop_sampler",
+        "pd_op.graph_sample_neighbors",
         "pd_op.gumbel_softmax",
         "pd_op.multinomial",
         "pd_op.nce",
@@ -72,11 +75,13 @@ _RANDOM = frozenset(
         "pd_op.seed",
         "pd_op.shuffle_batch",
         "pd_op.standard_gamma",
+        "pd_op.tdm_sampler",
         "pd_op.top_p_sampling",
         "pd_op.truncated_gaussian_random",
         "pd_op.uniform",
         "pd_op.uniform_inplace",
         "pd_op.uniform_random_batch_size_like",
+        "pd_op.weighted_sample_neighbors",
     }
 )
 # Types of operators that act outside of the process's memory, such as printing.
