@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,8 @@ from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.paddle_private.protocols import Tensor
-from paddle_ngraph.utils import signals
+from paddle_ngraph.settings import SETTINGS
+from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 from paddle_ngraph.verification import reproducer
@@ -24,10 +26,11 @@ from paddle_ngraph.verification.bisection import (
     reason_of,
 )
 from paddle_ngraph.verification.comparison import (
+    Budget,
     Difference,
     Judge,
+    Remembered,
     SubgraphRun,
-    Tolerance,
     compare,
 )
 from paddle_ngraph.verification.reproducer import Reproducer
@@ -131,13 +134,14 @@ class Subject:
     Attributes:
         graph: The graph, by which Paddle computes the results; ``None``: by a call.
         text: The graph string.
-        tolerances: See :class:`Judge`.
+        remembered, budget: See :class:`Judge`.
         is_wrong: Whether a run of it was wrong: then it is not searched again.
     """
 
     graph: Graph | None = None
     text: str = ""
-    tolerances: dict[int, Tolerance] = field(default_factory=dict)
+    remembered: dict[int, Remembered] = field(default_factory=dict)
+    budget: Budget = field(default_factory=lambda: _new_budget())
     is_wrong: bool = False
     _idle: list[Judge] = field(default_factory=list)
 
@@ -145,19 +149,24 @@ class Subject:
         """The wrong results of a run, and the random generator after Paddle's run.
 
         Raises:
-            NgraphError: Paddle cannot run the graph.
+            NgraphError: Paddle cannot run the graph, or :class:`PostponedError`.
         """
+        start = clock.now()
         native, stream = run.natively()
+        middle = clock.now()
         try:
             judge = self._idle.pop()
         except IndexError:  # no run has ended, or all judges are in use by other threads
-            judge = Judge(run.graph, self.tolerances)
-        found_differences = compare(run, found, native, judge)
-        self._idle.append(judge)
-        return found_differences, stream
+            judge = Judge(run.graph, self.remembered, self.budget)
+        try:
+            return compare(run, found, native, judge), stream
+        finally:
+            self._idle.append(judge)
+            self.budget.add_run(middle - start, clock.now() - middle)
 
 
 log = Log()
+_is_thorough = False
 _lock = new_lock()
 subjects: LRUCache[str, Subject] = process_cache(
     __name__,
@@ -166,6 +175,11 @@ subjects: LRUCache[str, Subject] = process_cache(
     key="graph string, or the name of a kernel with shapes and attributes",
     bound=256,
 )
+
+
+def _new_budget() -> Budget:
+    free = math.inf if _is_thorough else SETTINGS.free_judgement_seconds
+    return Budget(SETTINGS.max_judgement_time_ratio, free)
 
 
 def reset() -> None:
@@ -177,17 +191,20 @@ def reset() -> None:
 
 @contextmanager
 def collected() -> Iterator[Log]:
-    """Has checks add to a log of their own inside ``with``, of subgraphs as if they were new."""
-    global log
+    """Has checks add to a log of their own inside ``with``, of subgraphs as if they were new.
+
+    However long it takes, all runs are judged.
+    """
+    global log, _is_thorough
     with _lock:
-        before, log = log, Log()
+        before, log, _is_thorough = log, Log(), True
         found = log
     try:
         subjects.clear()
         yield found
     finally:
         with _lock:
-            log = before
+            log, _is_thorough = before, False
         subjects.clear()
 
 

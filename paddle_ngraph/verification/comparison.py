@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -37,11 +37,10 @@ from paddle_ngraph.verification.judgement import (
     SPREAD,
     Rounding,
     Spread,
+    UsualErrors,
     differences,
     is_as_exact,
     is_nearer,
-    median_error,
-    usual_error,
 )
 
 
@@ -161,32 +160,70 @@ class SubgraphRun:
 
 
 @dataclass
-class Tolerance:
-    """Differences of a result that were judged right in float64: later ones need no judgement.
+class Remembered:
+    """The errors of Paddle's that were measured in judged runs: they spare later judgements.
 
     Attributes:
-        relative: The largest one, relative to an element, up to a hundredth.
-        absolute: Larger ones, of each element, or Paddle's own error at half of the elements;
-            ``None``: none.
+        errors: The errors of a result, by the size of its elements.
+        spared: The runs that they have spared.
     """
 
-    relative: float = 0.0
-    absolute: np.ndarray | None = None
+    errors: UsualErrors = field(default_factory=UsualErrors)
+    spared: int = 0
 
-    def covers(self, gaps: np.ndarray) -> np.ndarray:
-        """Which differences, of all elements, are at most twice as large as before."""
-        if self.absolute is None or self.absolute.shape != gaps.shape:
-            return np.zeros(gaps.shape, bool)
-        return np.asarray(gaps <= 2 * self.absolute)
+    def explained(
+        self, native: np.ndarray, engine: np.ndarray, where: np.ndarray, rounding: Rounding
+    ) -> bool:
+        """Whether differences in a later run have the size of errors that were measured."""
+        if native.dtype.kind != "f":
+            return False
+        with np.errstate(invalid="ignore"):
+            gaps = np.abs(engine[where].astype("float64") - native[where])
+            usual = self.errors.at(native, where, rounding)
+            is_usual = bool((gaps <= SPREAD * usual).all())
+        self.spared += is_usual
+        return is_usual and self.spared % MAX_SPARED != 0
 
-    def add(self, relative: float, gaps: np.ndarray) -> None:
-        """Adds a difference that was judged right, with the size of that of each element."""
-        if relative <= MAX_TOLERANCE:
-            self.relative = max(relative, self.relative)
-        elif self.absolute is None or self.absolute.shape != gaps.shape:
-            self.absolute = gaps
-        else:
-            self.absolute = np.fmax(self.absolute, gaps)
+
+# One run in this many is judged in float64, although its differences have a usual size.
+MAX_SPARED = 16
+
+
+class PostponedError(NgraphError):
+    """The judgement of a run is left to later runs, since it would take too long."""
+
+
+class Budget:
+    """The time for judgements of a subgraph: a multiple of the time that Paddle takes to run it.
+
+    A judgement that has begun is completed. Later ones wait until runs have earned its time.
+
+    Args:
+        ratio: The multiple.
+        free_seconds: The time at the beginning.
+    """
+
+    def __init__(self, ratio: float, free_seconds: float) -> None:
+        self._ratio = ratio
+        self._seconds = free_seconds
+        self._is_new = True
+
+    def add_run(self, paddle: float, judgement: float) -> None:
+        """Adds a run: the seconds of Paddle, and of its judgement."""
+        self._seconds += self._ratio * paddle - judgement
+
+    def require(self) -> None:
+        """Begins a judgement.
+
+        Raises:
+            PostponedError: Earlier ones have used the time.
+        """
+        if self._seconds < 0 and not self._is_new:
+            raise PostponedError(
+                "differences to be judged in later runs: judgements of this subgraph have taken "
+                f"more than {self._ratio:g} times as long as Paddle's runs"
+            )
+        self._is_new = False
 
 
 class Reference:
@@ -205,8 +242,6 @@ class Reference:
         self._evaluate = evaluate
         self.rounding = rounding
         self._exact: Mapping[int, np.ndarray] = {}
-        self._spreads: dict[int, Spread] = {}
-        self._samples = 0
 
     def exact(self, tensor: int) -> np.ndarray:
         """The float64 result."""
@@ -214,24 +249,10 @@ class Reference:
             self._exact = self._evaluate(None)
         return self._exact[tensor]
 
-    def unexplained(self, tensor: int, engine: np.ndarray, wrong: np.ndarray) -> np.ndarray:
-        """Where rounding errors do not explain a result of the engine.
-
-        Args:
-            tensor: The id of the result.
-            engine: The result.
-            wrong: Where an explanation is needed. Samples are added until there is one.
-        """
-        if not self._spreads:
-            self._spreads = {number: Spread(exact) for number, exact in self._exact.items()}
-        while True:
-            wrong = wrong & ~self._spreads[tensor].explains(engine, self.rounding)
-            if self._samples == SAMPLES or not wrong.any():
-                return wrong
-            found = self._evaluate(Noise(self.rounding.noise, self._samples))
-            for number, spread in self._spreads.items():
-                spread.add(found[number])
-            self._samples += 1
+    def samples(self) -> Iterator[Mapping[int, np.ndarray]]:
+        """Computes the results with noise, again and again."""
+        for number in range(SAMPLES):
+            yield self._evaluate(Noise(self.rounding.noise, number))
 
 
 # The first samples of noise, which are less thorough and much faster: each is one program.
@@ -239,18 +260,24 @@ QUICK_SAMPLES = 12
 
 
 class Judge:
-    """The judge of the runs of a graph, with the programs and the rounding of earlier runs.
+    """The judge of the runs of a graph, with the programs and the errors of earlier runs.
 
     One thread at a time uses it.
 
     Args:
         graph: The graph.
-        tolerances: The differences in earlier runs by tensor id, which are updated: with them, most
-            runs are judged without float64.
+        remembered: The errors of earlier runs by tensor id, which are updated.
+        budget: The time for judgements; by default unlimited.
     """
 
-    def __init__(self, graph: Graph, tolerances: dict[int, Tolerance] | None = None) -> None:
-        self.tolerances = tolerances
+    def __init__(
+        self,
+        graph: Graph,
+        remembered: dict[int, Remembered] | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        self.remembered = remembered
+        self._budget = budget
         self._graph = graph
         self._evaluation: Evaluation | None = None
         # Without noise, and with it; ``None``: there is none.
@@ -262,6 +289,8 @@ class Judge:
 
         def evaluate(noise: Noise | None) -> Mapping[int, np.ndarray]:
             nonlocal has_streams
+            if noise is None and self._budget is not None:
+                self._budget.require()
             if noise is None or noise.number < QUICK_SAMPLES:
                 values = self._by_program(run, noise)
                 if values is not None:
@@ -314,91 +343,121 @@ def compare(
         run: The run.
         engine, native: Its results by the engine and by Paddle.
         own_judge: The judge of earlier runs of its graph; by default a new one, of this run only.
+
+    Raises:
+        PostponedError: The judge has no time for a judgement.
     """
-    chosen = own_judge or Judge(run.graph)
-    reference, tolerances = chosen.reference(run), chosen.tolerances
-    found, skipped = [], workspaces(run.graph)
-    for index, (spec, ours, theirs) in enumerate(zip(run.results, engine, native)):
-        if spec.id in skipped:
-            continue
-        judged = judge(reference, spec.id, ours, theirs, tolerances)
-        if judged is not None:
-            found.append(Difference(run.name(index), spec.id, *judged))
-    return found
+    chosen, skipped = own_judge or Judge(run.graph), workspaces(run.graph)
+    pairs = [
+        Pair(run.name(index), spec.id, ours, theirs)
+        for index, (spec, ours, theirs) in enumerate(zip(run.results, engine, native))
+        if spec.id not in skipped
+    ]
+    return compare_pairs(pairs, chosen.reference(run), chosen.remembered)
 
 
-def judge(
-    reference: Reference,
-    tensor: int,
-    ours: Tensor,
-    theirs: Tensor,
-    tolerances: dict[int, Tolerance] | None = None,
-) -> tuple[str, float] | None:
-    """The sentence about a wrong result, and its largest error; ``None`` if it is right.
+@dataclass(frozen=True)
+class Pair:
+    """A result by the engine and by Paddle.
+
+    Attributes:
+        name, tensor: See :class:`Difference`.
+        ours, theirs: The result by the engine and by Paddle.
+    """
+
+    name: str
+    tensor: int
+    ours: Tensor
+    theirs: Tensor
+
+    @property
+    def difference_of_kind(self) -> Difference | None:
+        """The difference in dtype or shape."""
+        kinds = [
+            f"{dtype_name(dtype_of(each))} {list(each.shape())}"
+            for each in (self.ours, self.theirs)
+        ]
+        if kinds[0] == kinds[1]:
+            return None
+        return Difference(self.name, self.tensor, f"{kinds[0]} instead of {kinds[1]}")
+
+
+def compare_pairs(
+    pairs: Iterable[Pair], reference: Reference, remembered: dict[int, Remembered] | None = None
+) -> list[Difference]:
+    """The results of the engine that are wrong.
 
     Args:
+        pairs: The results.
         reference: The float64 results.
-        tensor: The id of the result.
-        ours, theirs: The result by the engine and by Paddle.
-        tolerances: See :class:`Judge`; updated.
+        remembered: See :class:`Judge`; updated.
     """
-    kinds = [f"{dtype_name(dtype_of(each))} {list(each.shape())}" for each in (ours, theirs)]
-    if kinds[0] != kinds[1]:
-        return f"{kinds[0]} instead of {kinds[1]}", float("nan")
-    engine, native = array_of(ours), array_of(theirs)
-    where = differences(native, engine, reference.rounding)
-    if not where.any():
-        return None
-    known = Tolerance() if tolerances is None else tolerances.setdefault(tensor, Tolerance())
-    gaps = _gaps(native, engine)
-    where &= ~known.covers(gaps)
-    relative = _relative_difference(native, gaps, where)
-    if not where.any() or relative <= 2 * known.relative:
-        return None
-    exact = reference.exact(tensor)
-    wrong = where.copy()
-    wrong[where] = ~_is_right(exact, engine, native, where)
-    if wrong.any():
-        wrong = reference.unexplained(tensor, engine, wrong)
-    if wrong.any():
-        return _sentence(engine, native, exact, wrong)
-    judged = np.where(where & np.isfinite(gaps), gaps, 0.0)
-    known.add(relative, np.fmax(judged, median_error(exact, native) * SPREAD / 2))
-    return None
+    known = {} if remembered is None else remembered
+    found: list[Difference] = []
+    suspects: list[_Suspect] = []
+    for pair in pairs:
+        if (difference := pair.difference_of_kind) is not None:
+            found.append(difference)
+        elif (suspect := _Suspect.of(pair, reference, known)) is not None:
+            suspects.append(suspect)
+    for sample in reference.samples() if suspects else ():
+        for suspect in suspects:
+            suspect.add(sample)
+        suspects = [each for each in suspects if each.is_unexplained()]
+        if not suspects:
+            break
+    return [*found, *(suspect.difference() for suspect in suspects)]
 
 
-def _is_right(
-    exact: np.ndarray, engine: np.ndarray, native: np.ndarray, where: np.ndarray
-) -> np.ndarray:
-    """Which of the chosen elements of the engine are right without a look at noise."""
-    chosen = exact[where], engine[where], native[where]
-    right = is_nearer(*chosen)
-    if right.all() or exact.dtype.kind != "f":
-        return right
-    return right | is_as_exact(*chosen, usual_error(exact, native))
+class _Suspect:
+    """A result of which some elements need an explanation by noise."""
 
+    def __init__(
+        self, pair: Pair, rounding: Rounding, results: Sequence[np.ndarray], wrong: np.ndarray
+    ) -> None:
+        self._pair = pair
+        self._rounding = rounding
+        self._engine, self._native, self._exact = results
+        self._wrong = wrong
+        self._spread = Spread(self._exact[wrong])
+        self._chosen = self._engine[wrong]
 
-# The largest difference, relative to an element, that later runs may have without float64.
-MAX_TOLERANCE = 1e-2
+    @staticmethod
+    def of(pair: Pair, reference: Reference, known: dict[int, Remembered]) -> _Suspect | None:
+        """The suspect of a pair; ``None`` if its differences are right without a look at noise."""
+        engine, native = array_of(pair.ours), array_of(pair.theirs)
+        rounding = reference.rounding
+        where = differences(native, engine, rounding)
+        if not where.any():
+            return None
+        remembered = known.setdefault(pair.tensor, Remembered())
+        if remembered.explained(native, engine, where, rounding):
+            return None
+        exact = reference.exact(pair.tensor)
+        usual = UsualErrors.of(exact, native)
+        chosen = exact[where], engine[where], native[where]
+        right = is_nearer(*chosen) | is_as_exact(*chosen, usual.at(exact, where, rounding))
+        wrong = where.copy()
+        wrong[where] = ~right
+        if not wrong.any():
+            remembered.errors = remembered.errors.joined(usual)
+            return None
+        return _Suspect(pair, rounding, (engine, native, exact), wrong)
 
+    def add(self, sample: Mapping[int, np.ndarray]) -> None:
+        """Adds the results of a run with noise."""
+        self._spread.add(sample[self._pair.tensor][self._wrong])
 
-def _gaps(native: np.ndarray, engine: np.ndarray) -> np.ndarray:
-    """The absolute differences of floats; infinity where there is none, and for other dtypes."""
-    if native.dtype.kind != "f":
-        return np.full(native.shape, np.inf, np.float32)
-    with np.errstate(invalid="ignore", over="ignore"):
-        return np.nan_to_num(np.abs(engine - native), nan=np.inf, posinf=np.inf)
+    def is_unexplained(self) -> bool:
+        """Whether rounding errors do not explain all elements."""
+        return not self._spread.explains(self._chosen, self._rounding).all()
 
-
-def _relative_difference(native: np.ndarray, gaps: np.ndarray, where: np.ndarray) -> float:
-    """The largest relative difference; small elements count as a thousandth of the largest."""
-    if not where.any():
-        return 0.0
-    size = np.abs(native[where].astype("float64"))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        scale = np.maximum(size, 1e-3 * float(np.abs(native).max()))
-        found = gaps[where] / np.where(scale > 0, scale, 1)
-    return float(found.max()) if np.isfinite(found).all() else np.inf
+    def difference(self) -> Difference:
+        """The difference that is not explained."""
+        wrong = self._wrong.copy()
+        wrong[self._wrong] = ~self._spread.explains(self._chosen, self._rounding)
+        sentence = _sentence(self._engine, self._native, self._exact, wrong)
+        return Difference(self._pair.name, self._pair.tensor, *sentence)
 
 
 def _sentence(

@@ -17,7 +17,7 @@ from paddle_ngraph.paddle_private.names import is_initialized, operators
 from paddle_ngraph.paddle_private.protocols import Tensor
 from paddle_ngraph.verification import checks
 from paddle_ngraph.verification.bisection import Located
-from paddle_ngraph.verification.comparison import Difference, Reference, judge
+from paddle_ngraph.verification.comparison import Pair, Reference, compare_pairs
 from paddle_ngraph.verification.evaluation import Noise, tensor_of
 from paddle_ngraph.verification.judgement import FLOAT32
 
@@ -36,15 +36,11 @@ def check_call(name: str, given: tuple[Any, ...], result: Any) -> None:
         call = _RepeatedCall(name, given)
         native, found = call.results(), _arrays(_listed(result))
         reference = Reference(call.exact_results, FLOAT32)
-        pairs = [(number, _dense(found[number]), _dense(native[number])) for number in native]
-        judged = [
-            (number, judge(reference, number, ours, theirs)) for number, ours, theirs in pairs
+        pairs = [
+            Pair(f"result {number}", number, _dense(found[number]), _dense(native[number]))
+            for number in native
         ]
-        differences = [
-            Difference(f"result {number}", number, *sentence)
-            for number, sentence in judged
-            if sentence
-        ]
+        differences = compare_pairs(pairs, reference)
         op = Op(f"pd_op.{name}", 0)
         located = Located(op, f"{op.type}, a call of dynamic mode")
         checks.record(subject, differences, lambda: checks.Mismatch(differences, located))

@@ -68,84 +68,159 @@ def is_nearer(exact: np.ndarray, engine: np.ndarray, native: np.ndarray) -> np.n
 
 
 class Spread:
-    """The effect of rounding errors on a result: its deviations in runs with noise.
+    """The effect of rounding errors on elements of a result: their values in runs with noise.
 
     Args:
-        exact: The result without noise.
+        exact: The elements without noise.
     """
 
     def __init__(self, exact: np.ndarray) -> None:
-        self._exact = exact
-        self._largest = np.zeros(exact.shape)
-        # Where a run with noise has another integer, or a NaN or infinity that comes and goes: no
-        # evidence.
-        self._unsteady = np.zeros(exact.shape, bool)
+        self._exact = _in_range(exact)
+        self._seen = [self._exact]
 
     def add(self, sample: np.ndarray) -> None:
-        """Adds the result of a run with noise."""
-        if self._exact.dtype.kind != "f":
-            self._unsteady |= sample != self._exact
-            return
-        self._unsteady |= np.isfinite(sample) != np.isfinite(self._exact)
-        with np.errstate(invalid="ignore"):
-            self._largest = np.fmax(self._largest, np.abs(sample - self._exact))
+        """Adds the elements of a run with noise."""
+        self._seen.append(_in_range(sample))
 
     def explains(self, engine: np.ndarray, rounding: Rounding = FLOAT32) -> np.ndarray:
-        """Where rounding errors explain the engine's result."""
-        exact = self._exact
-        if exact.dtype.kind != "f":
-            return np.asarray(self._unsteady | (engine == exact))
-        with np.errstate(invalid="ignore"):
-            error = np.abs(engine.astype("float64") - exact)
-            allowed = rounding.rtol * np.abs(exact) + rounding.atol
-            within = error <= SPREAD * self._largest + allowed
-        odd = ~np.isfinite(exact)
-        same = np.where(odd, (engine == exact) | (np.isnan(engine) & np.isnan(exact)), within)
-        return np.asarray(same | self._unsteady)
+        """Where rounding errors explain the engine's elements."""
+        if self._exact.dtype.kind != "f":
+            return self._explains_integers(engine)
+        seen, exact = np.stack(self._seen), self._exact
+        finite = np.isfinite(seen)
+        low, high = (
+            np.where(finite, seen, np.inf).min(0),
+            np.where(finite, seen, -np.inf).max(0),
+        )
+        with np.errstate(invalid="ignore", over="ignore"):
+            engine = engine.astype("float64")
+            largest = np.fmax(high - exact, exact - low)
+            allowed = SPREAD * largest + rounding.rtol * np.abs(exact) + rounding.atol
+            within = np.abs(engine - exact) <= allowed
+            # Around a pole: between the finite values and the infinity, which noise may not reach.
+            margin = 2 * (high - low) + rounding.rtol * np.fmax(np.abs(low), np.abs(high))
+            is_pole = np.isinf(seen).any(0)
+            up = (seen == np.inf).any(0) | (is_pole & (high > 0))
+            down = (seen == -np.inf).any(0) | (is_pole & (low < 0))
+            between = (down | (engine >= low - margin)) & (up | (engine <= high + margin))
+        near_pole = between & finite.any(0) & (is_pole | ~finite[0])
+        within = (within & finite[0]) | near_pole
+        return np.select(
+            [np.isnan(engine), engine == np.inf, engine == -np.inf],
+            [np.isnan(seen).any(0), up, down],
+            within,
+        )
+
+    def _explains_integers(self, engine: np.ndarray) -> np.ndarray:
+        """As :meth:`explains`: the values that were seen; of three or more, a spread as of floats.
+
+        Two values are a tie, and others are wrong.
+        """
+        seen = np.stack(self._seen).astype("float64")
+        ordered = np.sort(seen, 0)
+        is_tie = (ordered[1:] != ordered[:-1]).sum(0) < 2
+        within = np.abs(engine - seen[0]) <= SPREAD * np.abs(seen - seen[0]).max(0)
+        return np.asarray((seen == engine).any(0) | (within & ~is_tie))
 
 
-# The elements by which the usual error of a result is estimated.
+def _in_range(values: np.ndarray) -> np.ndarray:
+    """Floats as float64, with infinity for what float32 cannot represent."""
+    if values.dtype.kind != "f":
+        return values
+    values = values.astype("float64")
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(values) > np.finfo("float32").max, np.sign(values) * np.inf, values)
+
+
+# The elements by which the usual errors of a result are estimated.
 _SAMPLED_ELEMENTS = 1 << 16
+# Classes of elements by size: each of four octaves, the first beyond the scale times 16. The last
+# contains all smaller elements.
+_CLASSES, _OCTAVES = 8, 4
+# Fewer elements have no usual error.
+_MIN_ELEMENTS = 16
+# Errors of more roundings than this are not usual.
+_MAX_USUAL_ROUNDINGS = 10
 
 
-def usual_error(exact: np.ndarray, native: np.ndarray) -> float:
-    """The error that few elements of a result of Paddle's exceed; 0 if rounding is not its cause.
+class UsualErrors:
+    """The errors that nine of ten elements of Paddle's do not exceed, by the size of the elements.
+
+    Errors are relative to the scale of the tensor, its root mean square. A fault of elements of one
+    size is not hidden by the errors of larger ones.
 
     Args:
-        exact: The exact result, of floats.
-        native: The result of Paddle.
+        by_class: The errors by class.
     """
-    errors, largest = _sampled_errors(exact, native)
-    usual = float(np.quantile(errors, 0.99)) if errors.size else 0.0
-    return usual if usual <= 1e-3 * largest else 0.0
+
+    def __init__(self, by_class: np.ndarray | None = None) -> None:
+        self._by_class = np.zeros(_CLASSES) if by_class is None else by_class
+
+    @staticmethod
+    def of(exact: np.ndarray, native: np.ndarray) -> UsualErrors:
+        """The errors of a result of Paddle's."""
+        if exact.dtype.kind != "f":
+            return UsualErrors()
+        exact, native = _sampled(exact).astype("float64"), _sampled(native)
+        with np.errstate(invalid="ignore"):  # infinities and NaN are left to Spread
+            errors = np.abs(native - exact)
+        is_finite = np.isfinite(errors)
+        exact, errors, scale = exact[is_finite], errors[is_finite], _scale(exact)
+        classes = _classes_of(exact, scale)
+        groups = (errors[classes == number] for number in range(_CLASSES))
+        usual = [
+            float(np.quantile(each, 0.9)) if each.size >= _MIN_ELEMENTS else 0.0 for each in groups
+        ]
+        return UsualErrors(np.array(usual) / scale)
+
+    def joined(self, other: UsualErrors) -> UsualErrors:
+        """The larger of the errors of two runs."""
+        return UsualErrors(np.fmax(self._by_class, other._by_class))
+
+    def at(self, result: np.ndarray, where: np.ndarray, rounding: Rounding) -> np.ndarray:
+        """The usual error of each chosen element, at most ten roundings of it or of the scale.
+
+        Args:
+            result: The result, exact or Paddle's.
+            where: The chosen elements.
+            rounding: The rounding of the arithmetic.
+        """
+        chosen = result[where].astype("float64")
+        if result.dtype.kind != "f" or not self._by_class.any():
+            return np.zeros(chosen.shape)
+        scale = _scale(_sampled(result))
+        with np.errstate(invalid="ignore"):
+            most = _MAX_USUAL_ROUNDINGS * rounding.rtol * np.fmax(np.abs(chosen), scale)
+        return np.fmin(self._by_class[_classes_of(chosen, scale)] * scale, most)
 
 
-def median_error(exact: np.ndarray, native: np.ndarray) -> float:
-    """The error that half of the elements of a result of Paddle's exceed."""
-    if exact.dtype.kind != "f" or not exact.size:
-        return 0.0
-    return float(np.median(_sampled_errors(exact, native)[0]))
+def _sampled(array: np.ndarray) -> np.ndarray:
+    step = max(1, array.size // _SAMPLED_ELEMENTS) | 1  # odd: it meets all columns of a matrix
+    return array.reshape(-1)[::step]
 
 
-def _sampled_errors(exact: np.ndarray, native: np.ndarray) -> tuple[np.ndarray, float]:
-    """The errors of some elements, and the largest of these elements."""
-    step = max(1, exact.size // _SAMPLED_ELEMENTS) | 1  # odd: it meets all columns of a matrix
-    sampled, theirs = exact.reshape(-1)[::step], native.reshape(-1)[::step]
-    with np.errstate(invalid="ignore"):  # infinities and NaN are left to Spread
-        errors = np.nan_to_num(np.abs(theirs.astype("float64") - sampled), posinf=0.0)
-        return errors, float(np.abs(sampled).max(initial=0.0))
+def _scale(sampled: np.ndarray) -> float:
+    """The root mean square of the finite elements; 1 if there is none."""
+    finite = sampled[np.isfinite(sampled)].astype("float64")
+    return float(np.sqrt(np.mean(finite * finite))) or 1.0 if finite.size else 1.0
+
+
+def _classes_of(values: np.ndarray, scale: float) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        octaves = np.nan_to_num(np.log2(scale / np.abs(values)), posinf=1e3, neginf=-1e3)
+    return np.clip(octaves // _OCTAVES + 2, 0, _CLASSES - 1).astype(np.intp)
 
 
 def is_as_exact(
-    exact: np.ndarray, engine: np.ndarray, native: np.ndarray, usual: float
+    exact: np.ndarray, engine: np.ndarray, native: np.ndarray, usual: np.ndarray
 ) -> np.ndarray:
-    """Where the error of the engine has the size of Paddle's own, there or in most of the tensor.
+    """Where the error of the engine has the size of Paddle's own, there or at most such elements.
 
     Much cheaper than :class:`Spread`. ``False`` does not mean that the engine is wrong.
 
     Args:
         exact, engine, native: Elements of the results.
-        usual: :func:`usual_error` of all elements.
+        usual: The usual errors of these elements.
     """
     if exact.dtype.kind != "f":
         return np.zeros(exact.shape, bool)
