@@ -153,7 +153,7 @@ class Subject:
         """
         start = clock.now()
         native, stream = run.natively()
-        middle = clock.now()
+        self.budget.add_run(clock.now() - start)
         try:
             judge = self._idle.pop()
         except IndexError:  # no run has ended, or all judges are in use by other threads
@@ -162,7 +162,6 @@ class Subject:
             return compare(run, found, native, judge), stream
         finally:
             self._idle.append(judge)
-            self.budget.add_run(middle - start, clock.now() - middle)
 
 
 log = Log()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from paddle_ngraph.paddle_private.names import DenseTensor, copy_of, dtype_of
 from paddle_ngraph.paddle_private.protocols import Tensor
 from paddle_ngraph.partitioning import fallback
 from paddle_ngraph.partitioning.analysis.block_view import dtype_name
-from paddle_ngraph.utils import signals
+from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.verification.evaluation import (
     Evaluation,
     Noise,
@@ -208,22 +209,31 @@ class Budget:
         self._seconds = free_seconds
         self._is_new = True
 
-    def add_run(self, paddle: float, judgement: float) -> None:
-        """Adds a run: the seconds of Paddle, and of its judgement."""
-        self._seconds += self._ratio * paddle - judgement
+    def add_run(self, seconds: float) -> None:
+        """Adds the time of a run by Paddle."""
+        self._seconds += self._ratio * seconds
 
-    def require(self) -> None:
-        """Begins a judgement.
+    @contextmanager
+    def spending(self, begins: bool) -> Iterator[None]:
+        """Subtracts the time inside ``with``.
+
+        Args:
+            begins: Whether a judgement begins.
 
         Raises:
-            PostponedError: Earlier ones have used the time.
+            PostponedError: It would begin, and earlier ones have used the time.
         """
-        if self._seconds < 0 and not self._is_new:
+        if begins and self._seconds < 0 and not self._is_new:
             raise PostponedError(
                 "differences to be judged in later runs: judgements of this subgraph have taken "
                 f"more than {self._ratio:g} times as long as Paddle's runs"
             )
         self._is_new = False
+        start = clock.now()
+        try:
+            yield
+        finally:
+            self._seconds -= clock.now() - start
 
 
 class Reference:
@@ -277,7 +287,7 @@ class Judge:
         budget: Budget | None = None,
     ) -> None:
         self.remembered = remembered
-        self._budget = budget
+        self._budget = budget or Budget(0.0, math.inf)
         self._graph = graph
         self._evaluation: Evaluation | None = None
         # Without noise, and with it; ``None``: there is none.
@@ -289,8 +299,6 @@ class Judge:
 
         def evaluate(noise: Noise | None) -> Mapping[int, np.ndarray]:
             nonlocal has_streams
-            if noise is None and self._budget is not None:
-                self._budget.require()
             if noise is None or noise.number < QUICK_SAMPLES:
                 values = self._by_program(run, noise)
                 if values is not None:
@@ -300,7 +308,11 @@ class Judge:
             has_streams = True
             return _arrays(run, self._by_operators(run, noise))
 
-        return Reference(evaluate, run.rounding)
+        def timed(noise: Noise | None) -> Mapping[int, np.ndarray]:
+            with self._budget.spending(noise is None):
+                return evaluate(noise)
+
+        return Reference(timed, run.rounding)
 
     def _by_program(self, run: SubgraphRun, noise: Noise | None) -> Values | None:
         """The results by one program; ``None`` if there is none."""
@@ -385,7 +397,7 @@ class Pair:
 def compare_pairs(
     pairs: Iterable[Pair], reference: Reference, remembered: dict[int, Remembered] | None = None
 ) -> list[Difference]:
-    """The results of the engine that are wrong.
+    """The results of the engine that are wrong: of another dtype or shape, or else other values.
 
     Args:
         pairs: The results.
@@ -393,20 +405,18 @@ def compare_pairs(
         remembered: See :class:`Judge`; updated.
     """
     known = {} if remembered is None else remembered
-    found: list[Difference] = []
-    suspects: list[_Suspect] = []
-    for pair in pairs:
-        if (difference := pair.difference_of_kind) is not None:
-            found.append(difference)
-        elif (suspect := _Suspect.of(pair, reference, known)) is not None:
-            suspects.append(suspect)
+    pairs = list(pairs)
+    if of_kind := [found for pair in pairs if (found := pair.difference_of_kind)]:
+        return of_kind
+    found = (_Suspect.of(pair, reference, known) for pair in pairs)
+    suspects = [each for each in found if each is not None]
     for sample in reference.samples() if suspects else ():
         for suspect in suspects:
             suspect.add(sample)
         suspects = [each for each in suspects if each.is_unexplained()]
         if not suspects:
             break
-    return [*found, *(suspect.difference() for suspect in suspects)]
+    return [suspect.difference() for suspect in suspects]
 
 
 class _Suspect:

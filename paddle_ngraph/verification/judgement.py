@@ -133,10 +133,9 @@ def _in_range(values: np.ndarray) -> np.ndarray:
 
 
 # The elements by which the usual errors of a result are estimated.
-_SAMPLED_ELEMENTS = 1 << 16
-# Classes of elements by size: each of four octaves, the first beyond the scale times 16. The last
-# contains all smaller elements.
-_CLASSES, _OCTAVES = 8, 4
+_SAMPLED_ELEMENTS = 1 << 14
+# Classes of elements by size: of an octave each, from the scale times 16 downward.
+_CLASSES, _FIRST = 32, 4
 # Fewer elements have no usual error.
 _MIN_ELEMENTS = 16
 # Errors of more roundings than this are not usual.
@@ -167,11 +166,10 @@ class UsualErrors:
         is_finite = np.isfinite(errors)
         exact, errors, scale = exact[is_finite], errors[is_finite], _scale(exact)
         classes = _classes_of(exact, scale)
-        groups = (errors[classes == number] for number in range(_CLASSES))
-        usual = [
-            float(np.quantile(each, 0.9)) if each.size >= _MIN_ELEMENTS else 0.0 for each in groups
-        ]
-        return UsualErrors(np.array(usual) / scale)
+        usual = np.zeros(_CLASSES)
+        for number in np.flatnonzero(np.bincount(classes) >= _MIN_ELEMENTS):
+            usual[number] = np.quantile(errors[classes == number], 0.9)
+        return UsualErrors(usual / scale)
 
     def joined(self, other: UsualErrors) -> UsualErrors:
         """The larger of the errors of two runs."""
@@ -208,7 +206,7 @@ def _scale(sampled: np.ndarray) -> float:
 def _classes_of(values: np.ndarray, scale: float) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         octaves = np.nan_to_num(np.log2(scale / np.abs(values)), posinf=1e3, neginf=-1e3)
-    return np.clip(octaves // _OCTAVES + 2, 0, _CLASSES - 1).astype(np.intp)
+    return np.clip(np.floor(octaves) + _FIRST, 0, _CLASSES - 1).astype(np.intp)
 
 
 def is_as_exact(
