@@ -47,13 +47,13 @@ class Mismatch:
     Attributes:
         differences: The wrong results; the first one is that of the first operator.
         located: The operator by which a result becomes wrong.
-        run: The data of the run of a subgraph; ``None`` for a kernel outside.
+        run: The data of the run.
         results: Its results by the engine.
     """
 
     differences: list[Difference]
     located: Located
-    run: SubgraphRun | None = None
+    run: SubgraphRun
     results: list[Tensor] = field(default_factory=list, repr=False)
 
     @property
@@ -63,13 +63,7 @@ class Mismatch:
 
     @property
     def reproducer(self) -> Reproducer:
-        """The run as others can run it again.
-
-        Raises:
-            NgraphError: It is no run of a subgraph.
-        """
-        if self.run is None:
-            raise NgraphError(f"only subgraphs have reproducers, not {self.operator}")
+        """The run as others can run it again."""
         return reproducer.recorded(self.run, self.results)
 
     def save(self, path: str | os.PathLike[str], shapes_only: bool = False) -> str:
@@ -83,8 +77,7 @@ class Mismatch:
             The sentence that tells what the file holds.
 
         Raises:
-            NgraphError: The file would be too large, or cannot be written; or this is no run of a
-                subgraph.
+            NgraphError: The file would be too large, or cannot be written.
         """
         arrays = reproducer.contents(self.reproducer, shapes_only)
         reproducer.save(path, arrays)
@@ -92,7 +85,8 @@ class Mismatch:
 
     def __str__(self) -> str:
         first = self.differences[0]
-        size = "" if self.run is None else f" of its subgraph ({len(self.run.graph.ops)} operators)"
+        size = f" of its subgraph ({len(self.run.graph.ops)} operators)"
+        size = "" if self.run.kernel else size
         return printable(
             f"the engine is wrong at {self.located.text}; {first.name}{size}: {first.text}"
         )

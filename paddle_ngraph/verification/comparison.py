@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import paddle
@@ -42,6 +42,7 @@ from paddle_ngraph.verification.judgement import (
     differences,
     is_as_exact,
     is_nearer,
+    scale_of,
 )
 
 
@@ -77,6 +78,9 @@ class SubgraphRun:
     given: list[Tensor] = field(repr=False)
     random: Any = field(repr=False)
     known_text: str = field(default="", repr=False)
+
+    # The kind of kernel outside of subgraphs, if it is a run of one.
+    kernel: ClassVar[str] = ""
 
     @cached_property
     def text(self) -> str:
@@ -153,6 +157,15 @@ class SubgraphRun:
         results = [tensor_of(array_of(values[s.id]), s.dtype) for s in self.results]
         return results, stream
 
+    @property
+    def description(self) -> str:
+        """The kernel in a sentence."""
+        raise NotImplementedError
+
+    def evaluated(self, noise: Noise | None) -> Mapping[int, np.ndarray] | None:
+        """The float64 results by tensor id, with noise or without; ``None``: those of its graph."""
+        return None
+
     def by_new_function(self) -> tuple[list[Tensor], Any]:
         """Runs a function that is built for it; returns the results as :meth:`natively`."""
         with self.replaying():
@@ -160,33 +173,65 @@ class SubgraphRun:
             return results, _core.RandomState()
 
 
+# Elements of a result whose measured differences are remembered one by one.
+_MAX_REMEMBERED = 1 << 16
+
+
 @dataclass
 class Remembered:
-    """The errors of Paddle's that were measured in judged runs: they spare later judgements.
+    """Errors that were measured in judged runs: differences of their size spare a judgement.
 
     Attributes:
-        errors: The errors of a result, by the size of its elements.
-        spared: The runs that they have spared.
+        errors: The usual errors of Paddle's, by the size of the elements.
+        elements, bounds: Elements with larger errors, in order, and the largest that was measured
+            there, relative to the scale of the result.
+        spared: The runs that were spared.
     """
 
     errors: UsualErrors = field(default_factory=UsualErrors)
+    elements: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    bounds: np.ndarray = field(default_factory=lambda: np.zeros(0))
     spared: int = 0
 
     def explained(
         self, native: np.ndarray, engine: np.ndarray, where: np.ndarray, rounding: Rounding
     ) -> bool:
-        """Whether differences in a later run have the size of errors that were measured."""
+        """Whether differences in a later run are no larger than errors that were measured."""
         if native.dtype.kind != "f":
             return False
         with np.errstate(invalid="ignore"):
             gaps = np.abs(engine[where].astype("float64") - native[where])
-            usual = self.errors.at(native, where, rounding)
-            is_usual = bool((gaps <= SPREAD * usual).all())
-        self.spared += is_usual
-        return is_usual and self.spared % MAX_SPARED != 0
+            large = ~(gaps <= SPREAD * self.errors.at(native, where, rounding))
+            bounds = self._bounds(np.flatnonzero(where)[large]) * scale_of(native)
+            is_known = bool((gaps[large] <= bounds).all())
+        self.spared += is_known
+        return is_known and self.spared % MAX_SPARED != 0
+
+    def _bounds(self, elements: np.ndarray) -> np.ndarray:
+        if not self.elements.size:
+            return np.zeros(elements.shape)
+        places = np.searchsorted(self.elements, elements) % self.elements.size
+        return np.where(self.elements[places] == elements, self.bounds[places], 0.0)
+
+    def add(self, usual: UsualErrors, elements: np.ndarray, bounds: np.ndarray) -> None:
+        """Adds what was measured in a judged run.
+
+        Args:
+            usual: The usual errors.
+            elements: The elements with larger ones, in order.
+            bounds: Their errors, relative to the scale.
+        """
+        self.errors = self.errors.joined(usual)
+        known = np.fmax(bounds, self._bounds(elements))
+        others = ~np.isin(self.elements, elements)
+        joined = np.concatenate([self.elements[others], elements])
+        order = np.argsort(joined)
+        if order.size <= _MAX_REMEMBERED:
+            self.bounds = np.concatenate([self.bounds[others], known])[order]
+            self.elements = joined[order]
 
 
-# One run in this many is judged in float64, although its differences have a usual size.
+# One run in this many is judged in float64, although its differences have such a size.
 MAX_SPARED = 16
 
 
@@ -299,6 +344,8 @@ class Judge:
 
         def evaluate(noise: Noise | None) -> Mapping[int, np.ndarray]:
             nonlocal has_streams
+            if (own := run.evaluated(noise)) is not None:
+                return own
             if noise is None or noise.number < QUICK_SAMPLES:
                 values = self._by_program(run, noise)
                 if values is not None:
@@ -406,66 +453,98 @@ def compare_pairs(
     """
     known = {} if remembered is None else remembered
     pairs = list(pairs)
-    if of_kind := [found for pair in pairs if (found := pair.difference_of_kind)]:
+    of_kind = [each for each in (pair.difference_of_kind for pair in pairs) if each is not None]
+    if of_kind:
         return of_kind
     found = (_Suspect.of(pair, reference, known) for pair in pairs)
-    suspects = [each for each in found if each is not None]
+    suspects = [each for each in found if each is not None and not each.is_explained()]
     for sample in reference.samples() if suspects else ():
         for suspect in suspects:
             suspect.add(sample)
-        suspects = [each for each in suspects if each.is_unexplained()]
+        suspects = [each for each in suspects if not each.is_explained()]
         if not suspects:
             break
     return [suspect.difference() for suspect in suspects]
 
 
 class _Suspect:
-    """A result of which some elements need an explanation by noise."""
+    """A result that is judged in float64, and by noise where that does not suffice.
+
+    Args:
+        pair: The result.
+        reference: The float64 results.
+        where: The elements that differ by more than rounding.
+        remembered: Measured errors, which are updated.
+    """
 
     def __init__(
-        self, pair: Pair, rounding: Rounding, results: Sequence[np.ndarray], wrong: np.ndarray
+        self, pair: Pair, reference: Reference, where: np.ndarray, remembered: Remembered
     ) -> None:
-        self._pair = pair
-        self._rounding = rounding
-        self._engine, self._native, self._exact = results
-        self._wrong = wrong
-        self._spread = Spread(self._exact[wrong])
-        self._chosen = self._engine[wrong]
+        self._pair, self._remembered = pair, remembered
+        self._rounding = reference.rounding
+        self._engine, self._native = array_of(pair.ours), array_of(pair.theirs)
+        self._exact = reference.exact(pair.tensor)
+        self._usual = UsualErrors.of(self._exact, self._native)
+        self._where = where
+        chosen = [each[where] for each in (self._exact, self._engine, self._native)]
+        self._chosen_engine = chosen[1]
+        usual = self._usual.at(self._exact, where, self._rounding)
+        exact, engine, native = chosen
+        self._is_right = is_nearer(exact, engine, native) | is_as_exact(
+            exact, engine, native, usual
+        )
+        self._spread = Spread(exact[~self._is_right])
 
     @staticmethod
     def of(pair: Pair, reference: Reference, known: dict[int, Remembered]) -> _Suspect | None:
-        """The suspect of a pair; ``None`` if its differences are right without a look at noise."""
+        """The suspect of a pair; ``None`` if its differences are explained without float64."""
         engine, native = array_of(pair.ours), array_of(pair.theirs)
-        rounding = reference.rounding
-        where = differences(native, engine, rounding)
+        where = differences(native, engine, reference.rounding)
         if not where.any():
             return None
         remembered = known.setdefault(pair.tensor, Remembered())
-        if remembered.explained(native, engine, where, rounding):
+        if remembered.explained(native, engine, where, reference.rounding):
             return None
-        exact = reference.exact(pair.tensor)
-        usual = UsualErrors.of(exact, native)
-        chosen = exact[where], engine[where], native[where]
-        right = is_nearer(*chosen) | is_as_exact(*chosen, usual.at(exact, where, rounding))
-        wrong = where.copy()
-        wrong[where] = ~right
-        if not wrong.any():
-            remembered.errors = remembered.errors.joined(usual)
-            return None
-        return _Suspect(pair, rounding, (engine, native, exact), wrong)
+        return _Suspect(pair, reference, where, remembered)
 
     def add(self, sample: Mapping[int, np.ndarray]) -> None:
         """Adds the results of a run with noise."""
-        self._spread.add(sample[self._pair.tensor][self._wrong])
+        self._spread.add(sample[self._pair.tensor][self._where][~self._is_right])
 
-    def is_unexplained(self) -> bool:
-        """Whether rounding errors do not explain all elements."""
-        return not self._spread.explains(self._chosen, self._rounding).all()
+    def is_explained(self) -> bool:
+        """Whether rounding errors explain all elements; what was measured then is remembered."""
+        is_right = not self._unexplained().any()
+        if is_right and self._native.dtype.kind == "f":
+            self._remember()
+        return is_right
+
+    def _unexplained(self) -> np.ndarray:
+        explained = self._spread.explains(self._chosen_engine[~self._is_right], self._rounding)
+        found = ~self._is_right
+        found[found] = ~explained
+        return found
+
+    def _remember(self) -> None:
+        exact, engine, native = (
+            each[self._where].astype("float64")
+            for each in (self._exact, self._engine, self._native)
+        )
+        with np.errstate(invalid="ignore"):
+            gaps = np.abs(engine - native)
+            measured = np.abs(engine - exact) + np.abs(native - exact)
+            measured[~self._is_right] = np.fmax(gaps[~self._is_right], self._spread.width)
+            usual = self._usual.at(self._native, self._where, self._rounding)
+            is_large = np.isfinite(measured) & (gaps > SPREAD * usual)
+        self._remembered.add(
+            self._usual,
+            np.flatnonzero(self._where)[is_large],
+            measured[is_large] / scale_of(self._native),
+        )
 
     def difference(self) -> Difference:
         """The difference that is not explained."""
-        wrong = self._wrong.copy()
-        wrong[self._wrong] = ~self._spread.explains(self._chosen, self._rounding)
+        wrong = self._where.copy()
+        wrong[self._where] = self._unexplained()
         sentence = _sentence(self._engine, self._native, self._exact, wrong)
         return Difference(self._pair.name, self._pair.tensor, *sentence)
 

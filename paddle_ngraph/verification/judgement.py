@@ -82,6 +82,12 @@ class Spread:
         """Adds the elements of a run with noise."""
         self._seen.append(_in_range(sample))
 
+    @property
+    def width(self) -> np.ndarray:
+        """The largest difference of two runs, of floats."""
+        seen = np.stack(self._seen)
+        return np.asarray(seen.max(0) - seen.min(0))
+
     def explains(self, engine: np.ndarray, rounding: Rounding = FLOAT32) -> np.ndarray:
         """Where rounding errors explain the engine's elements."""
         if self._exact.dtype.kind != "f":
@@ -186,7 +192,7 @@ class UsualErrors:
         chosen = result[where].astype("float64")
         if result.dtype.kind != "f" or not self._by_class.any():
             return np.zeros(chosen.shape)
-        scale = _scale(_sampled(result))
+        scale = scale_of(result)
         with np.errstate(invalid="ignore"):
             most = _MAX_USUAL_ROUNDINGS * rounding.rtol * np.fmax(np.abs(chosen), scale)
         return np.fmin(self._by_class[_classes_of(chosen, scale)] * scale, most)
@@ -195,6 +201,11 @@ class UsualErrors:
 def _sampled(array: np.ndarray) -> np.ndarray:
     step = max(1, array.size // _SAMPLED_ELEMENTS) | 1  # odd: it meets all columns of a matrix
     return array.reshape(-1)[::step]
+
+
+def scale_of(result: np.ndarray) -> float:
+    """The root mean square of the finite elements of a result, or of a sample of them."""
+    return _scale(_sampled(result))
 
 
 def _scale(sampled: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""Reproducers: a run of a subgraph in one file, which others can run again.
+"""Reproducers: a run of a subgraph or of a kernel in one file, which others can run again.
 
 The file is an uncompressed ``.npz`` archive without pickles. It comes from others, so everything
 in it is checked before memory is allocated for it: names, dtypes and sizes of the arrays against
@@ -37,6 +37,7 @@ from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import DTYPES
 from paddle_ngraph.verification.comparison import SubgraphRun
 from paddle_ngraph.verification.evaluation import array_of, tensor_of
+from paddle_ngraph.verification.kernel_runs import KERNELS, CallRun
 
 T = TypeVar("T")
 
@@ -55,7 +56,7 @@ _MAX_VALUE_ELEMENTS = 1024
 
 @dataclass(frozen=True)
 class Reproducer:
-    """A run of a subgraph, with or without its data.
+    """A run of a subgraph or kernel, with or without its data.
 
     Attributes:
         run: The run; of one without data, ``given`` has random numbers.
@@ -110,6 +111,8 @@ def contents(reproducer: Reproducer, shapes_only: bool) -> dict[str, np.ndarray]
         "versions": _text(reproducer.versions),
         "precision": _text(reproducer.precision),
     }
+    if run.kernel:
+        arrays["kernel"] = _text(run.kernel)
     if not shapes_only:
         arrays["random"] = np.array(run.random.words(), np.uint64)
     for index, tensor in enumerate(run.given):
@@ -137,8 +140,9 @@ def summary(arrays: Mapping[str, np.ndarray]) -> str:
         )
     results = sum(name.startswith("result ") for name in arrays)
     also = f", {results} results" if results else ""
+    subject = arrays["kernel"].tobytes().decode() if "kernel" in arrays else "subgraph"
     return (
-        f"{megabytes:.1f} MB: the subgraph (operators, attributes, shapes), {data}{also}, "
+        f"{megabytes:.1f} MB: the {subject} (operators, attributes, shapes), {data}{also}, "
         "versions and processor"
     )
 
@@ -307,6 +311,9 @@ def _reproducer(arrays: _Arrays, seed: int) -> Reproducer:
     if found != [FORMAT]:
         raise _Unfit(f"its format is {str(found)[:40]}, that of this release [{FORMAT}]")
     text, versions = arrays.text("graph"), printable(arrays.text("versions"))[:2000]
+    kernel = arrays.text("kernel") if "kernel" in arrays else ""
+    if kernel and kernel not in KERNELS:
+        raise _Unfit("its kernel is unknown")
     try:
         graph = Graph.from_string(text)
     except NgraphError as error:
@@ -324,11 +331,15 @@ def _reproducer(arrays: _Arrays, seed: int) -> Reproducer:
         printable(name.removeprefix("result ")): arrays.read(name, NUMPY_DTYPES)
         for name in arrays.names("result ")
     }
-    _require_operators(graph, given)
+    if kernel:
+        KERNELS[kernel].require(graph)
+    if kernel != CallRun.kernel:
+        _require_operators(graph, given)
     precision = arrays.text("precision")
     if precision not in ("f32", "bf16", "f16"):
         raise _Unfit("its precision is unknown")
-    return Reproducer(SubgraphRun(graph, given, random, text), versions, precision, results)
+    run = KERNELS.get(kernel, SubgraphRun)(graph, given, random, text)
+    return Reproducer(run, versions, precision, results)
 
 
 def _require_operators(graph: Graph, given: Sequence[Tensor]) -> None:

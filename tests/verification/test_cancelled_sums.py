@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import paddle
 import pytest
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph import NgraphError, _core
-from paddle_ngraph.verification import checks
+from paddle_ngraph import _core
+from paddle_ngraph.__main__ import main
+from paddle_ngraph.verification import checks, reproducer
 from tests.frontends.dynamic.test_optimizer_calls import (
     OPTIMIZERS,
     SHAPES,
@@ -61,16 +63,41 @@ def test_packed_layers_of_dynamic_mode(mode: str, ragged: bool, dropout: float) 
     assert (checks.log.checked, checks.log.wrong, checks.log.unchecked) == (2, 0, {})
 
 
+def _replayed(mismatch: Any, file: Path, fault_in: str, capsys: Any) -> None:
+    """Saves a run, whole and as shapes only, and runs it again with the fault and without it."""
+    for shapes_only in (False, True):
+        summary = mismatch.save(file, shapes_only=shapes_only)
+        assert f"MB: the {mismatch.run.kernel} (operators" in summary
+        for command in ("replay", "bisect"):
+            with fault(fault_in):
+                assert main([command, str(file)]) == 1
+            shown = capsys.readouterr().out
+            assert "elements are wrong" in shown
+            if command == "bisect":
+                assert f"wrong at {mismatch.run.description}" in shown
+            assert main([command, str(file)]) == 0
+            assert "\nright" in f"\n{capsys.readouterr().out}"
+    found = reproducer.load(file).run
+    for ours, theirs in zip(found.given, mismatch.run.given):
+        assert ours.shape() == theirs.shape()
+        # Without data: lengths of sequences and single numbers have narrow ranges.
+        assert np.array(ours).size < 9 or not np.array_equal(np.array(ours), np.array(theirs))
+
+
 @pytest.mark.usefixtures("in_dynamic_mode")
-def test_faults_of_packed_layers_are_named() -> None:
-    layer, given = comparing.layer("LSTM", LAYER, packed=True), comparing.data("LSTM", LAYER)
-    message = "wrong at pd_op.rnn, a recurrent layer with packed weights .LSTM.; output 0: float32"
+@pytest.mark.parametrize("mode", ["LSTM", "GRU"])
+def test_faults_of_packed_layers_are_named_and_replayed(
+    mode: str, tmp_path: Path, capsys: Any
+) -> None:
+    layer = comparing.layer(mode, LAYER, packed=True, dropout=0.3)
+    given = comparing.data(mode, LAYER, mode == "GRU")
+    message = f"wrong at pd_op.rnn, a recurrent layer with packed weights .{mode}.; output 0: float"
     with verified(), fault("layer"), pytest.warns(UserWarning, match=message):
         comparing.run(layer, given)
-    first, second = checks.log.mismatches
-    assert (first.operator, second.operator) == ("pd_op.rnn", "pd_op.rnn_grad")
-    with pytest.raises(NgraphError, match="only subgraphs have reproducers"):
-        first.save("wrong.npz")
+    mismatches = checks.log.mismatches
+    assert [each.operator for each in mismatches] == ["pd_op.rnn", "pd_op.rnn_grad"]
+    for mismatch in mismatches:
+        _replayed(mismatch, tmp_path / "wrong.npz", "layer", capsys)
 
 
 @pytest.mark.usefixtures("in_dynamic_mode")
@@ -102,7 +129,7 @@ def test_packed_layers_of_programs() -> None:
 
 @pytest.mark.usefixtures("in_dynamic_mode")
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_updates_of_dynamic_optimizers(make: Any) -> None:
+def test_updates_of_dynamic_optimizers(make: Any, tmp_path: Path, capsys: Any) -> None:
     def run() -> list[np.ndarray]:
         return trained(make, [parameter(random_tensor(9, shape)) for shape in SHAPES], True)
 
@@ -114,8 +141,9 @@ def test_updates_of_dynamic_optimizers(make: Any) -> None:
     checks.subjects.clear()  # which remembers wrong kernels
     with verified(), fault("update"), pytest.warns(UserWarning, match="a call of dynamic mode"):
         run()
-    (mismatch,) = checks.log.mismatches
+    mismatch, *_ = checks.log.mismatches
     assert mismatch.operator in {"pd_op.sgd_", "pd_op.momentum_", "pd_op.adam_", "pd_op.adamw_"}
+    _replayed(mismatch, tmp_path / "wrong.npz", "update", capsys)
 
 
 @pytest.mark.usefixtures("in_dynamic_mode")
