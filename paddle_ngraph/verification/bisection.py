@@ -201,11 +201,12 @@ class _Search:
         )
 
     def _is_wrong(self, ops: Sequence[Op], values: Values) -> bool:
-        try:
-            narrow = self._narrow(ops, values)
-            return bool(narrow.results and rerun(narrow))
-        except (NgraphError, RuntimeError, ValueError):  # it has no function of its own
-            return False
+        with signals.own_errors():
+            try:
+                narrow = self._narrow(ops, values)
+                return bool(narrow.results and rerun(narrow))
+            except Exception:  # it has no function of its own
+                return False
 
 
 def _locate_inside(op: Op, run: SubgraphRun, values: Values) -> Located | None:
@@ -220,10 +221,11 @@ def _locate_inside(op: Op, run: SubgraphRun, values: Values) -> Located | None:
     outputs = [spec for spec in dict.fromkeys(body.outputs) if spec.id in produced]
     graph = replace(body, outputs=outputs, adapts=run.graph.adapts)
     inner = SubgraphRun(graph, [known[spec.id] for spec in read], run.random)
-    try:
-        differences = in_order(graph, rerun(inner))
-    except (NgraphError, RuntimeError, ValueError):  # the body has no function of its own
-        return None
+    with signals.own_errors():
+        try:
+            differences = in_order(graph, rerun(inner))
+        except Exception:  # the body has no function of its own
+            return None
     if not differences:
         return None
     located = locate(inner, differences[0])

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from paddle_ngraph import _core, flags, installation
-from paddle_ngraph.conversion import processor
+from paddle_ngraph.conversion import kernel_calls, processor
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.errors import NgraphError, printable, summarized
 from paddle_ngraph.ir.graph import BFLOAT16, Graph, TensorSpec
@@ -62,12 +62,14 @@ class Reproducer:
         run: The run; of one without data, ``given`` has random numbers.
         versions: The versions and the processor where it was recorded.
         precision: ``FLAGS_ngraph_precision`` there.
+        calls_kernels: ``FLAGS_ngraph_kernel_calls`` there.
         results: The results of the engine there, by name; empty without data.
     """
 
     run: SubgraphRun
     versions: str
     precision: str
+    calls_kernels: bool
     results: dict[str, np.ndarray] = field(default_factory=dict)
 
     def other_results(self, results: Sequence[Tensor]) -> list[str]:
@@ -82,19 +84,26 @@ class Reproducer:
     @contextmanager
     def recorded_flags(self) -> Iterator[None]:
         """Sets the flags on which results depend as they were recorded."""
-        before = flags.get("ngraph_precision")
-        flags.set("ngraph_precision", self.precision)
+        values: dict[str, str | bool] = {
+            "ngraph_precision": self.precision,
+            "ngraph_kernel_calls": self.calls_kernels,
+        }
+        before = {name: flags.get(name) for name in values}
         try:
+            for name, value in values.items():
+                flags.set(name, value)
             yield
         finally:
-            flags.set("ngraph_precision", before)
+            for name, value in before.items():
+                flags.set(name, value)
 
 
 def recorded(run: SubgraphRun, results: Sequence[Tensor] = ()) -> Reproducer:
     """The reproducer of a run in this process, with its results by the engine."""
     arrays = {run.name(index): np.array(tensor) for index, tensor in enumerate(results)}
     versions = ", ".join([*installation.versions(), processor.field("model name")])
-    return Reproducer(run, versions, flags.get("ngraph_precision"), arrays)
+    precision, calls_kernels = flags.get("ngraph_precision"), flags.get("ngraph_kernel_calls")
+    return Reproducer(run, versions, precision, bool(calls_kernels), arrays)
 
 
 def contents(reproducer: Reproducer, shapes_only: bool) -> dict[str, np.ndarray]:
@@ -111,6 +120,8 @@ def contents(reproducer: Reproducer, shapes_only: bool) -> dict[str, np.ndarray]
         "versions": _text(reproducer.versions),
         "precision": _text(reproducer.precision),
     }
+    if reproducer.calls_kernels:
+        arrays["kernel calls"] = np.array([True])
     if run.kernel:
         arrays["kernel"] = _text(run.kernel)
     if not shapes_only:
@@ -333,23 +344,28 @@ def _reproducer(arrays: _Arrays, seed: int) -> Reproducer:
     }
     if kernel:
         KERNELS[kernel].require(graph)
+    calls_kernels = "kernel calls" in arrays
     if kernel != CallRun.kernel:
-        _require_operators(graph, given)
+        _require_operators(graph, given, calls_kernels)
     precision = arrays.text("precision")
     if precision not in ("f32", "bf16", "f16"):
         raise _Unfit("its precision is unknown")
     run = KERNELS.get(kernel, SubgraphRun)(graph, given, random, text)
-    return Reproducer(run, versions, precision, results)
+    return Reproducer(run, versions, precision, calls_kernels, results)
 
 
-def _require_operators(graph: Graph, given: Sequence[Tensor]) -> None:
+def _require_operators(graph: Graph, given: Sequence[Tensor], calls_kernels: bool) -> None:
     """Checks that the engine converts all operators, and that Paddle accepts their operands.
 
-    Paddle has other operators that write files and print, or take addresses, and kernels that rely
-    on the checks of shape inference.
+    With kernel calls, functions may call the kernels of others. Paddle has further operators that
+    write files and print, or take addresses, and kernels that rely on the checks of shape
+    inference.
     """
     for op in graph.all_ops():
-        if not op.blocks and find_converter(op.type) is None:
+        if op.blocks or find_converter(op.type) is not None:
+            continue
+        is_kernel_call = calls_kernels and kernel_calls.may_call(op.type)
+        if not is_kernel_call or kernel_calls.CONVERTER.reason_against(op) is not None:
             raise _Unfit(f"the engine has no converter for {printable(op.type)}")
     with signals.own_errors():
         try:
