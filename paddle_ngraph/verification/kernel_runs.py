@@ -83,8 +83,9 @@ class PackedRun(SubgraphRun):
         if graph.ops and set(graph.ops[0].inputs) >= {"x", "pre_state", "weight_list"}:
             known = {**graph.ops[-1].inputs, **graph.ops[0].inputs}
             names = [name for name in _OPERANDS if name in known]
-            attributes = {name: graph.ops[0].attr(name) for name in _ATTRIBUTES}
-            if attributes["mode"] in OPERATORS:
+            attributes = {n: v for n, v in graph.ops[0].attrs.items() if n != "input_size"}
+            is_known = set(attributes) == set(_ATTRIBUTES)
+            if is_known and attributes["mode"] in OPERATORS and _is_layer_input(known["x"]):
                 kinds = {name: [(s.dtype, s.shape) for s in known[name]] for name in names}
                 found = layer_graph(attributes, kinds)
         if found is None or found.to_string() != graph.to_string():
@@ -120,6 +121,11 @@ class PackedRun(SubgraphRun):
                 given = [*found["out_grad"], *found["state_grad"]]
                 results = paddle.grad(results, inputs, given)
             return [_owned(each) for each in results], stream
+
+
+def _is_layer_input(x: Sequence[TensorSpec]) -> bool:
+    """Whether the input of a layer is one tensor of steps, batch and features."""
+    return len(x) == 1 and len(x[0].shape) == 3
 
 
 _ATTRIBUTES = (
