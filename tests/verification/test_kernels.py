@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph import _core
+from paddle_ngraph import NgraphError, _core
 from paddle_ngraph.__main__ import main
 from paddle_ngraph.verification import checks, reproducer
+from paddle_ngraph.verification.kernel_runs import CallRun
 from tests.frontends.dynamic.test_optimizer_calls import (
     OPTIMIZERS,
     SHAPES,
@@ -158,3 +160,38 @@ def test_clipping_by_a_norm() -> None:
         optimizer.step()
     assert checks.log.checked >= 3
     assert (checks.log.wrong, checks.log.unchecked) == (0, {})
+
+
+@pytest.mark.usefixtures("in_dynamic_mode")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"type": "pd_op.print"}, "none of a call of an optimizer"),
+        ({"attrs": {"1": [[1]]}}, "none of a call of an optimizer"),
+        ({"attrs": {"7": 1.0}}, "none of a call of an optimizer"),
+        ({"attrs": {"x": 1.0}}, "none of a call of an optimizer"),
+        ({"attrs": {"1": 0.5, "2": "text"}}, ""),
+    ],
+)
+def test_forged_calls_do_not_run(
+    change: dict[str, Any], message: str, tmp_path: Path, capsys: Any
+) -> None:
+    run, _ = CallRun.of_call("squared_l2_norm", [paddle.ones([3])], paddle.ones([1]))
+    op = replace(run.graph.ops[0], **change)
+    forged = replace(run, graph=replace(run.graph, ops=[op]), known_text="")
+    file = tmp_path / "forged.npz"
+    reproducer.save(file, reproducer.contents(reproducer.recorded(forged), False))
+    assert main(["replay", str(file)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+@pytest.mark.usefixtures("in_dynamic_mode")
+def test_forged_kernels_do_not_run(tmp_path: Path) -> None:
+    run, _ = CallRun.of_call("squared_l2_norm", [paddle.ones([3])], paddle.ones([1]))
+    arrays = reproducer.contents(reproducer.recorded(run), False)
+    for kernel, message in (("packed layer", "none of a recurrent layer"), ("other", "unknown")):
+        arrays["kernel"] = np.frombuffer(kernel.encode(), np.uint8)
+        reproducer.save(tmp_path / "forged.npz", arrays)
+        with pytest.raises(NgraphError, match=message):
+            reproducer.load(tmp_path / "forged.npz")
