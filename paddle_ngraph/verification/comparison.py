@@ -287,14 +287,17 @@ class Reference:
     Args:
         evaluate: Computes the results by tensor id, with noise or without.
         rounding: The rounding of the arithmetic.
+        max_samples: The runs with noise, at most.
     """
 
     def __init__(
         self,
         evaluate: Callable[[Noise | None], Mapping[int, np.ndarray]],
         rounding: Rounding,
+        max_samples: int = SAMPLES,
     ) -> None:
         self._evaluate = evaluate
+        self._max_samples = max_samples
         self.rounding = rounding
         self._exact: Mapping[int, np.ndarray] = {}
 
@@ -306,7 +309,7 @@ class Reference:
 
     def samples(self) -> Iterator[Mapping[int, np.ndarray]]:
         """Computes the results with noise, again and again."""
-        for number in range(SAMPLES):
+        for number in range(self._max_samples):
             yield self._evaluate(Noise(self.rounding.noise, number))
 
 
@@ -323,6 +326,7 @@ class Judge:
         graph: The graph.
         remembered: The errors of earlier runs by tensor id, which are updated.
         budget: The time for judgements; by default unlimited.
+        max_samples: See :class:`Reference`.
     """
 
     def __init__(
@@ -330,9 +334,11 @@ class Judge:
         graph: Graph,
         remembered: dict[int, Remembered] | None = None,
         budget: Budget | None = None,
+        max_samples: int = SAMPLES,
     ) -> None:
         self.remembered = remembered
         self._budget = budget or Budget(0.0, math.inf)
+        self._max_samples = max_samples
         self._graph = graph
         self._evaluation: Evaluation | None = None
         # Without noise, and with it; ``None``: there is none.
@@ -359,7 +365,7 @@ class Judge:
             with self._budget.spending(noise is None):
                 return evaluate(noise)
 
-        return Reference(timed, run.rounding)
+        return Reference(timed, run.rounding, self._max_samples)
 
     def _by_program(self, run: SubgraphRun, noise: Noise | None) -> Values | None:
         """The results by one program; ``None`` if there is none."""
