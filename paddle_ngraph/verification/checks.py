@@ -66,6 +66,10 @@ class Mismatch:
         """The run as others can run it again."""
         return reproducer.recorded(self.run, self.results)
 
+    def summary(self, shapes_only: bool = False) -> str:
+        """The sentence that tells what :meth:`save` would store."""
+        return reproducer.summary(reproducer.contents(self.reproducer, shapes_only))
+
     def save(self, path: str | os.PathLike[str], shapes_only: bool = False) -> str:
         """Saves a reproducer for ``python -m paddle_ngraph replay``.
 
@@ -74,7 +78,7 @@ class Mismatch:
             shapes_only: Whether it holds shapes and ranges instead of inputs and results.
 
         Returns:
-            The sentence that tells what the file holds.
+            The sentence that tells what the file holds: :meth:`summary`.
 
         Raises:
             NgraphError: The file would be too large, or cannot be written.

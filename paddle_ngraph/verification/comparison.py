@@ -183,14 +183,15 @@ class Remembered:
 
     Attributes:
         errors: The usual errors of Paddle's, by the size of the elements.
-        elements, bounds: Elements with larger errors, in order, and the largest that was measured
-            there, relative to the scale of the result.
+        elements: Elements with larger errors, in order, and the largest that was measured at each,
+            relative to the scale of the result. Replaced as a whole, since threads share it.
         spared: The runs that were spared.
     """
 
     errors: UsualErrors = field(default_factory=UsualErrors)
-    elements: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    bounds: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    elements: tuple[np.ndarray, np.ndarray] = field(
+        default_factory=lambda: (np.zeros(0, np.int64), np.zeros(0))
+    )
     spared: int = 0
 
     def explained(
@@ -208,10 +209,11 @@ class Remembered:
         return is_known and self.spared % MAX_SPARED != 0
 
     def _bounds(self, elements: np.ndarray) -> np.ndarray:
-        if not self.elements.size:
+        known, bounds = self.elements
+        if not known.size:
             return np.zeros(elements.shape)
-        places = np.searchsorted(self.elements, elements) % self.elements.size
-        return np.where(self.elements[places] == elements, self.bounds[places], 0.0)
+        places = np.searchsorted(known, elements) % known.size
+        return np.where(known[places] == elements, bounds[places], 0.0)
 
     def add(self, usual: UsualErrors, elements: np.ndarray, bounds: np.ndarray) -> None:
         """Adds what was measured in a judged run.
@@ -222,13 +224,14 @@ class Remembered:
             bounds: Their errors, relative to the scale.
         """
         self.errors = self.errors.joined(usual)
-        known = np.fmax(bounds, self._bounds(elements))
-        others = ~np.isin(self.elements, elements)
-        joined = np.concatenate([self.elements[others], elements])
+        bounds = np.fmax(bounds, self._bounds(elements))
+        known = self.elements
+        others = ~np.isin(known[0], elements)
+        pairs = zip(known, (elements, bounds))
+        joined, largest = (np.concatenate([old[others], new]) for old, new in pairs)
         order = np.argsort(joined)
         if order.size <= _MAX_REMEMBERED:
-            self.bounds = np.concatenate([self.bounds[others], known])[order]
-            self.elements = joined[order]
+            self.elements = joined[order], largest[order]
 
 
 # One run in this many is judged in float64, although its differences have such a size.
