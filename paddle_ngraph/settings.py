@@ -184,8 +184,8 @@ class PolicySettings:
     interrupt_check_seconds: float = 0.05
 
     # -- verification/checks.py --
-    max_judgement_time_ratio: float = 2.5
-    free_judgement_seconds: float = 1.0
+    max_judgement_time_ratio: float = 2.0
+    free_judgement_seconds: float = 0.25
 
     # -- partitioning/cost_model.py, and its uses in frontends --
     dispatch_us_per_operator: float = 8.0

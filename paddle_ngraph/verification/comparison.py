@@ -465,18 +465,18 @@ def compare_pairs(
     of_kind = [each for each in (pair.difference_of_kind for pair in pairs) if each is not None]
     if of_kind:
         return of_kind
-    found = (_Suspect.of(pair, reference, known) for pair in pairs)
-    suspects = [each for each in found if each is not None and not each.is_explained()]
-    for sample in reference.samples() if suspects else ():
-        for suspect in suspects:
-            suspect.add(sample)
-        suspects = [each for each in suspects if not each.is_explained()]
-        if not suspects:
+    found = (_JudgedPair.of(pair, reference, known) for pair in pairs)
+    judged = [each for each in found if each is not None and not each.is_explained()]
+    for sample in reference.samples() if judged else ():
+        for result in judged:
+            result.add(sample)
+        judged = [each for each in judged if not each.is_explained()]
+        if not judged:
             break
-    return [suspect.difference() for suspect in suspects]
+    return [result.difference() for result in judged]
 
 
-class _Suspect:
+class _JudgedPair:
     """A result that is judged in float64, and by noise where that does not suffice.
 
     Args:
@@ -505,8 +505,8 @@ class _Suspect:
         self._spread = Spread(exact[~self._is_right])
 
     @staticmethod
-    def of(pair: Pair, reference: Reference, known: dict[int, Remembered]) -> _Suspect | None:
-        """The suspect of a pair; ``None`` if its differences are explained without float64."""
+    def of(pair: Pair, reference: Reference, known: dict[int, Remembered]) -> _JudgedPair | None:
+        """The judged pair; ``None`` if its differences are explained without float64."""
         engine, native = array_of(pair.ours), array_of(pair.theirs)
         where = differences(native, engine, reference.rounding)
         if not where.any():
@@ -514,7 +514,7 @@ class _Suspect:
         remembered = known.setdefault(pair.tensor, Remembered())
         if remembered.explained(native, engine, where, reference.rounding):
             return None
-        return _Suspect(pair, reference, where, remembered)
+        return _JudgedPair(pair, reference, where, remembered)
 
     def add(self, sample: Mapping[int, np.ndarray]) -> None:
         """Adds the results of a run with noise."""
