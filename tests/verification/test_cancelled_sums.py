@@ -74,9 +74,7 @@ def test_poles_at_cancelled_sums(seed: int) -> None:
     assert (checks.log.wrong, checks.log.unchecked) == (0, {}), str(checks.log)
 
 
-@pytest.mark.parametrize(
-    ("name", "pole"), [("divide", 0), ("log", 1), ("rsqrt", 3), ("pow", 6), ("argmax", 9)]
-)
+@pytest.mark.parametrize(("name", "pole"), [("divide", 0), ("log", 1), ("argmax", 9)])
 def test_faults_beside_cancelled_sums_are_found(name: str, pole: int) -> None:
     fault = scaled if name != "argmax" else negated
     with planted(f"pd_op.{name}", fault), verified(), pytest.warns(match=f"wrong at pd_op.{name},"):

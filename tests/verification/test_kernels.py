@@ -67,18 +67,17 @@ def test_packed_layers_of_dynamic_mode(mode: str, ragged: bool, dropout: float) 
 
 def _replayed(mismatch: Any, file: Path, fault_in: str, capsys: Any) -> None:
     """Saves a run, whole and as shapes only, and runs it again with the fault and without it."""
-    for shapes_only in (False, True):
+    for shapes_only, command in ((False, "replay"), (True, "bisect")):
         summary = mismatch.save(file, shapes_only=shapes_only)
         assert f"MB: the {mismatch.run.kernel} (operators" in summary
-        for command in ("replay", "bisect"):
-            with fault(fault_in):
-                assert main([command, str(file)]) == 1
-            shown = capsys.readouterr().out
-            assert "elements are wrong" in shown
-            if command == "bisect":
-                assert f"wrong at {mismatch.run.description}" in shown
-            assert main([command, str(file)]) == 0
-            assert "\nright" in f"\n{capsys.readouterr().out}"
+        with fault(fault_in):
+            assert main([command, str(file)]) == 1
+        shown = capsys.readouterr().out
+        assert "elements are wrong" in shown
+        if command == "bisect":
+            assert f"wrong at {mismatch.run.description}" in shown
+        assert main([command, str(file)]) == 0
+        assert "\nright" in f"\n{capsys.readouterr().out}"
     found = reproducer.load(file).run
     for ours, theirs in zip(found.given, mismatch.run.given):
         assert ours.shape() == theirs.shape()
@@ -87,13 +86,10 @@ def _replayed(mismatch: Any, file: Path, fault_in: str, capsys: Any) -> None:
 
 
 @pytest.mark.usefixtures("in_dynamic_mode")
-@pytest.mark.parametrize("mode", ["LSTM", "GRU"])
-def test_faults_of_packed_layers_are_named_and_replayed(
-    mode: str, tmp_path: Path, capsys: Any
-) -> None:
-    layer = comparing.layer(mode, LAYER, packed=True, dropout=0.3)
-    given = comparing.data(mode, LAYER, mode == "GRU")
-    message = f"wrong at pd_op.rnn, a recurrent layer with packed weights .{mode}.; output 0: float"
+def test_faults_of_packed_layers_are_named_and_replayed(tmp_path: Path, capsys: Any) -> None:
+    layer = comparing.layer("GRU", LAYER, packed=True, dropout=0.3)
+    given = comparing.data("GRU", LAYER, True)
+    message = "wrong at pd_op.rnn, a recurrent layer with packed weights .GRU.; output 0: float"
     with verified(), fault("layer"), pytest.warns(UserWarning, match=message):
         comparing.run(layer, given)
     mismatches = checks.log.mismatches
@@ -145,7 +141,8 @@ def test_updates_of_dynamic_optimizers(make: Any, tmp_path: Path, capsys: Any) -
         run()
     mismatch, *_ = checks.log.mismatches
     assert mismatch.operator in {"pd_op.sgd_", "pd_op.momentum_", "pd_op.adam_", "pd_op.adamw_"}
-    _replayed(mismatch, tmp_path / "wrong.npz", "update", capsys)
+    if make is next(iter(OPTIMIZERS.values())):
+        _replayed(mismatch, tmp_path / "wrong.npz", "update", capsys)
 
 
 @pytest.mark.usefixtures("in_dynamic_mode")
