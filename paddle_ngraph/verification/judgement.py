@@ -76,28 +76,50 @@ class Spread:
 
     def __init__(self, exact: np.ndarray) -> None:
         self._exact = _in_range(exact)
-        self._seen = [self._exact]
+        is_float = self._exact.dtype.kind == "f"
+        # Of floats: the range of the finite values, and whether others were seen.
+        self._low = np.full(exact.shape, np.inf if is_float else 0.0)
+        self._high = -self._low
+        self._up, self._down, self._nan = (np.zeros(exact.shape, bool) for _ in range(3))
+        # Of integers: a second value, whether there is a third, and the largest distance.
+        self._second = self._exact
+        self._has_third = np.zeros(exact.shape, bool)
+        self._largest = np.zeros(exact.shape)
+        self._add(self._exact)
 
     def add(self, sample: np.ndarray) -> None:
         """Adds the elements of a run with noise."""
-        self._seen.append(_in_range(sample))
+        self._add(_in_range(sample))
+
+    def _add(self, sample: np.ndarray) -> None:
+        exact = self._exact
+        if exact.dtype.kind != "f":
+            is_new = (sample != exact) & (sample != self._second)
+            is_first = self._second == exact
+            self._has_third |= is_new & ~is_first
+            self._second = np.where(is_new & is_first, sample, self._second)
+            distance = np.abs(sample.astype("float64") - exact)
+            self._largest = np.fmax(self._largest, distance)
+            return
+        finite = np.isfinite(sample)
+        self._low = np.fmin(self._low, np.where(finite, sample, np.inf))
+        self._high = np.fmax(self._high, np.where(finite, sample, -np.inf))
+        self._up |= sample == np.inf
+        self._down |= sample == -np.inf
+        self._nan |= np.isnan(sample)
 
     @property
     def width(self) -> np.ndarray:
-        """The largest difference of two runs, of floats."""
-        seen = np.stack(self._seen)
-        return np.asarray(seen.max(0) - seen.min(0))
+        """The largest difference of two runs, of floats; NaN where one is not finite."""
+        with np.errstate(invalid="ignore"):
+            return np.where(self._up | self._down | self._nan, np.nan, self._high - self._low)
 
     def explains(self, engine: np.ndarray, rounding: Rounding = FLOAT32) -> np.ndarray:
         """Where rounding errors explain the engine's elements."""
         if self._exact.dtype.kind != "f":
             return self._explains_integers(engine)
-        seen, exact = np.stack(self._seen), self._exact
-        finite = np.isfinite(seen)
-        low, high = (
-            np.where(finite, seen, np.inf).min(0),
-            np.where(finite, seen, -np.inf).max(0),
-        )
+        exact, low, high = self._exact, self._low, self._high
+        is_exact_finite, has_finite = np.isfinite(exact), low <= high
         with np.errstate(invalid="ignore", over="ignore"):
             engine = engine.astype("float64")
             largest = np.fmax(high - exact, exact - low)
@@ -105,16 +127,14 @@ class Spread:
             within = np.abs(engine - exact) <= allowed
             # Around a pole: between the finite values and the infinity, which noise may not reach.
             margin = 2 * (high - low) + rounding.rtol * np.fmax(np.abs(low), np.abs(high))
-            is_pole = np.isinf(seen).any(0)
-            up = (seen == np.inf).any(0) | (is_pole & (high > 0))
-            down = (seen == -np.inf).any(0) | (is_pole & (low < 0))
+            is_pole = self._up | self._down
+            up, down = self._up | (is_pole & (high > 0)), self._down | (is_pole & (low < 0))
             between = (down | (engine >= low - margin)) & (up | (engine <= high + margin))
-        near_pole = between & finite.any(0) & (is_pole | ~finite[0])
-        within = (within & finite[0]) | near_pole
+        near_pole = between & has_finite & (is_pole | ~is_exact_finite)
         return np.select(
             [np.isnan(engine), engine == np.inf, engine == -np.inf],
-            [np.isnan(seen).any(0), up, down],
-            within,
+            [self._nan, up, down],
+            (within & is_exact_finite) | near_pole,
         )
 
     def _explains_integers(self, engine: np.ndarray) -> np.ndarray:
@@ -122,11 +142,9 @@ class Spread:
 
         Two values are a tie, and others are wrong.
         """
-        seen = np.stack(self._seen).astype("float64")
-        ordered = np.sort(seen, 0)
-        is_tie = (ordered[1:] != ordered[:-1]).sum(0) < 2
-        within = np.abs(engine - seen[0]) <= SPREAD * np.abs(seen - seen[0]).max(0)
-        return np.asarray((seen == engine).any(0) | (within & ~is_tie))
+        distance = np.abs(engine.astype("float64") - self._exact)
+        is_seen = (engine == self._exact) | (engine == self._second)
+        return np.asarray(is_seen | (self._has_third & (distance <= SPREAD * self._largest)))
 
 
 def _in_range(values: np.ndarray) -> np.ndarray:
