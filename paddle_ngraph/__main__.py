@@ -542,8 +542,11 @@ def _replay(options: argparse.Namespace) -> int:
         _print("\n".join(f"{each.name}: {each.text}" for each in differences) or "right")
         if others := found.other_results(engine):
             _print(f"not as recorded, bit by bit: {', '.join(others)}")
-        results = intermediates.intermediates(found.run)
-    _print(intermediates.table(results))
+        results = [] if found.run.kernel else intermediates.intermediates(found.run)
+    if results:
+        _print(intermediates.table(results))
+    elif options.save_intermediates is not None:
+        raise NgraphError(f"{found.run.description}, has no results between operators")
     if options.save_intermediates is not None:
         reproducer.save(options.save_intermediates, intermediates.arrays_of(results))
     return 1 if differences else 0

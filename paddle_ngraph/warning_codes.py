@@ -74,8 +74,11 @@ class WarningCode(Enum):
     )
     FORKED = (
         "NG205",
-        "The process was forked while another thread built or ran a function. OpenVINO's locks may "
-        "be held forever in this process, so Paddle runs all subgraphs here. Results are right.",
+        "Paddle runs all subgraphs in this process, which was forked: while another thread built, "
+        "loaded, ran or destroyed a function, so that OpenVINO's locks may be held forever; or "
+        "after a function had been destroyed that could use several threads, of which OpenVINO "
+        "waits for one forever when it next compiles or loads a function. In the second case the "
+        "functions that existed at the fork run by the engine until then. Results are right.",
         "Fork before the first run, or start processes by spawn.",
     )
     MODEL_CHANGED = (

@@ -96,7 +96,8 @@ def run(
 @once
 def _warn_of_fork() -> None:
     message = "paddle_ngraph: Paddle runs all subgraphs in this process, which was forked"
-    warn(WarningCode.FORKED, f"{message} while another thread built or ran a function")
+    reasons = "while another thread used a function, or after a function had been destroyed"
+    warn(WarningCode.FORKED, f"{message} {reasons}")
 
 
 def check_operators(graph: Graph, dtypes: Sequence[str | None]) -> None:

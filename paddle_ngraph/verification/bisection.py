@@ -24,7 +24,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import DTYPES
-from paddle_ngraph.verification.comparison import Difference, SubgraphRun, compare
+from paddle_ngraph.verification.comparison import Difference, Judge, SubgraphRun, compare
 from paddle_ngraph.verification.evaluation import (
     Evaluation,
     Values,
@@ -33,6 +33,7 @@ from paddle_ngraph.verification.evaluation import (
     read_by,
     results_of,
 )
+from paddle_ngraph.verification.judgement import SAMPLES
 
 
 @dataclass(frozen=True)
@@ -50,16 +51,24 @@ class Located:
     run: SubgraphRun | None = field(default=None, repr=False)
 
 
+# Runs with noise while the operator of a result is sought that is known to be wrong.
+_SEARCH_SAMPLES = 4
+
+
 def rerun(run: SubgraphRun) -> list[Difference]:
-    """Compares a function that is built anew with Paddle's kernels."""
-    return rerun_with_results(run)[0]
+    """Compares a function that is built anew with Paddle's kernels, for a search."""
+    return _rerun(run, _SEARCH_SAMPLES)[0]
 
 
 def rerun_with_results(run: SubgraphRun) -> tuple[list[Difference], list[Tensor]]:
-    """As :func:`rerun`, with the results of the function."""
+    """Compares a function that is built anew with Paddle's kernels; also returns its results."""
+    return _rerun(run, SAMPLES)
+
+
+def _rerun(run: SubgraphRun, max_samples: int) -> tuple[list[Difference], list[Tensor]]:
     native, stream = run.natively()
     engine, own_stream = run.by_new_function()
-    found = compare(run, engine, native)
+    found = compare(run, engine, native, Judge(run.graph, max_samples=max_samples))
     if run.is_stochastic and stream != own_stream:
         found.append(random_difference())
     return found, engine
@@ -103,6 +112,8 @@ def locate(run: SubgraphRun, wrong: Difference, outdated: Sequence[int] = ()) ->
         outdated: The ids of weights of which the compiled function has former contents.
     """
     op = _producer(run.graph, wrong.tensor)
+    if run.kernel:
+        return Located(run.graph.ops[-1], run.description, run)
     with signals.own_errors():
         try:
             return _Search(run, wrong, outdated).locate()
@@ -199,11 +210,12 @@ class _Search:
         )
 
     def _is_wrong(self, ops: Sequence[Op], values: Values) -> bool:
-        try:
-            narrow = self._narrow(ops, values)
-            return bool(narrow.results and rerun(narrow))
-        except (NgraphError, RuntimeError, ValueError):  # it has no function of its own
-            return False
+        with signals.own_errors():
+            try:
+                narrow = self._narrow(ops, values)
+                return bool(narrow.results and rerun(narrow))
+            except Exception:  # it has no function of its own
+                return False
 
 
 def _locate_inside(op: Op, run: SubgraphRun, values: Values) -> Located | None:
@@ -218,10 +230,11 @@ def _locate_inside(op: Op, run: SubgraphRun, values: Values) -> Located | None:
     outputs = [spec for spec in dict.fromkeys(body.outputs) if spec.id in produced]
     graph = replace(body, outputs=outputs, adapts=run.graph.adapts)
     inner = SubgraphRun(graph, [known[spec.id] for spec in read], run.random)
-    try:
-        differences = in_order(graph, rerun(inner))
-    except (NgraphError, RuntimeError, ValueError):  # the body has no function of its own
-        return None
+    with signals.own_errors():
+        try:
+            differences = in_order(graph, rerun(inner))
+        except Exception:  # the body has no function of its own
+            return None
     if not differences:
         return None
     located = locate(inner, differences[0])

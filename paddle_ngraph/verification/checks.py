@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,8 @@ from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.paddle_private.protocols import Tensor
-from paddle_ngraph.utils import signals
+from paddle_ngraph.settings import SETTINGS
+from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 from paddle_ngraph.verification import reproducer
@@ -24,10 +26,11 @@ from paddle_ngraph.verification.bisection import (
     reason_of,
 )
 from paddle_ngraph.verification.comparison import (
+    Budget,
     Difference,
     Judge,
+    Remembered,
     SubgraphRun,
-    Tolerance,
     compare,
 )
 from paddle_ngraph.verification.reproducer import Reproducer
@@ -44,13 +47,13 @@ class Mismatch:
     Attributes:
         differences: The wrong results; the first one is that of the first operator.
         located: The operator by which a result becomes wrong.
-        run: The data of the run of a subgraph; ``None`` for a kernel outside.
+        run: The data of the run.
         results: Its results by the engine.
     """
 
     differences: list[Difference]
     located: Located
-    run: SubgraphRun | None = None
+    run: SubgraphRun
     results: list[Tensor] = field(default_factory=list, repr=False)
 
     @property
@@ -60,14 +63,12 @@ class Mismatch:
 
     @property
     def reproducer(self) -> Reproducer:
-        """The run as others can run it again.
-
-        Raises:
-            NgraphError: It is no run of a subgraph.
-        """
-        if self.run is None:
-            raise NgraphError(f"only subgraphs have reproducers, not {self.operator}")
+        """The run as others can run it again."""
         return reproducer.recorded(self.run, self.results)
+
+    def summary(self, shapes_only: bool = False) -> str:
+        """The sentence that tells what :meth:`save` would store."""
+        return reproducer.summary(reproducer.contents(self.reproducer, shapes_only))
 
     def save(self, path: str | os.PathLike[str], shapes_only: bool = False) -> str:
         """Saves a reproducer for ``python -m paddle_ngraph replay``.
@@ -77,11 +78,10 @@ class Mismatch:
             shapes_only: Whether it holds shapes and ranges instead of inputs and results.
 
         Returns:
-            The sentence that tells what the file holds.
+            The sentence that tells what the file holds: :meth:`summary`.
 
         Raises:
-            NgraphError: The file would be too large, or cannot be written; or this is no run of a
-                subgraph.
+            NgraphError: The file would be too large, or cannot be written.
         """
         arrays = reproducer.contents(self.reproducer, shapes_only)
         reproducer.save(path, arrays)
@@ -89,7 +89,8 @@ class Mismatch:
 
     def __str__(self) -> str:
         first = self.differences[0]
-        size = "" if self.run is None else f" of its subgraph ({len(self.run.graph.ops)} operators)"
+        size = f" of its subgraph ({len(self.run.graph.ops)} operators)"
+        size = "" if self.run.kernel else size
         return printable(
             f"the engine is wrong at {self.located.text}; {first.name}{size}: {first.text}"
         )
@@ -131,13 +132,14 @@ class Subject:
     Attributes:
         graph: The graph, by which Paddle computes the results; ``None``: by a call.
         text: The graph string.
-        tolerances: See :class:`Judge`.
+        remembered, budget: See :class:`Judge`.
         is_wrong: Whether a run of it was wrong: then it is not searched again.
     """
 
     graph: Graph | None = None
     text: str = ""
-    tolerances: dict[int, Tolerance] = field(default_factory=dict)
+    remembered: dict[int, Remembered] = field(default_factory=dict)
+    budget: Budget = field(default_factory=lambda: _new_budget())
     is_wrong: bool = False
     _idle: list[Judge] = field(default_factory=list)
 
@@ -145,19 +147,23 @@ class Subject:
         """The wrong results of a run, and the random generator after Paddle's run.
 
         Raises:
-            NgraphError: Paddle cannot run the graph.
+            NgraphError: Paddle cannot run the graph, or :class:`PostponedError`.
         """
+        start = clock.now()
         native, stream = run.natively()
+        self.budget.add_run(clock.now() - start)
         try:
             judge = self._idle.pop()
         except IndexError:  # no run has ended, or all judges are in use by other threads
-            judge = Judge(run.graph, self.tolerances)
-        found_differences = compare(run, found, native, judge)
-        self._idle.append(judge)
-        return found_differences, stream
+            judge = Judge(run.graph, self.remembered, self.budget)
+        try:
+            return compare(run, found, native, judge), stream
+        finally:
+            self._idle.append(judge)
 
 
 log = Log()
+_is_thorough = False
 _lock = new_lock()
 subjects: LRUCache[str, Subject] = process_cache(
     __name__,
@@ -166,6 +172,11 @@ subjects: LRUCache[str, Subject] = process_cache(
     key="graph string, or the name of a kernel with shapes and attributes",
     bound=256,
 )
+
+
+def _new_budget() -> Budget:
+    free = math.inf if _is_thorough else SETTINGS.free_judgement_seconds
+    return Budget(SETTINGS.max_judgement_time_ratio, free)
 
 
 def reset() -> None:
@@ -177,17 +188,20 @@ def reset() -> None:
 
 @contextmanager
 def collected() -> Iterator[Log]:
-    """Has checks add to a log of their own inside ``with``, of subgraphs as if they were new."""
-    global log
+    """Has checks add to a log of their own inside ``with``, of subgraphs as if they were new.
+
+    However long it takes, all runs are judged.
+    """
+    global log, _is_thorough
     with _lock:
-        before, log = log, Log()
+        before, log, _is_thorough = log, Log(), True
         found = log
     try:
         subjects.clear()
         yield found
     finally:
         with _lock:
-            log = before
+            log, _is_thorough = before, False
         subjects.clear()
 
 

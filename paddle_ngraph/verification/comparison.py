@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import paddle
@@ -18,7 +19,7 @@ from paddle_ngraph.paddle_private.names import DenseTensor, copy_of, dtype_of
 from paddle_ngraph.paddle_private.protocols import Tensor
 from paddle_ngraph.partitioning import fallback
 from paddle_ngraph.partitioning.analysis.block_view import dtype_name
-from paddle_ngraph.utils import signals
+from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.verification.evaluation import (
     Evaluation,
     Noise,
@@ -37,11 +38,11 @@ from paddle_ngraph.verification.judgement import (
     SPREAD,
     Rounding,
     Spread,
+    UsualErrors,
     differences,
     is_as_exact,
     is_nearer,
-    median_error,
-    usual_error,
+    scale_of,
 )
 
 
@@ -77,6 +78,9 @@ class SubgraphRun:
     given: list[Tensor] = field(repr=False)
     random: Any = field(repr=False)
     known_text: str = field(default="", repr=False)
+
+    # The kind of kernel outside of subgraphs, if it is a run of one.
+    kernel: ClassVar[str] = ""
 
     @cached_property
     def text(self) -> str:
@@ -153,6 +157,15 @@ class SubgraphRun:
         results = [tensor_of(array_of(values[s.id]), s.dtype) for s in self.results]
         return results, stream
 
+    @property
+    def description(self) -> str:
+        """The kernel in a sentence."""
+        raise NotImplementedError
+
+    def evaluated(self, noise: Noise | None) -> Mapping[int, np.ndarray] | None:
+        """The float64 results by tensor id, with noise or without; ``None``: those of its graph."""
+        return None
+
     def by_new_function(self) -> tuple[list[Tensor], Any]:
         """Runs a function that is built for it; returns the results as :meth:`natively`."""
         with self.replaying():
@@ -160,33 +173,115 @@ class SubgraphRun:
             return results, _core.RandomState()
 
 
+# Elements of a result whose measured differences are remembered one by one.
+_MAX_REMEMBERED = 1 << 16
+
+
 @dataclass
-class Tolerance:
-    """Differences of a result that were judged right in float64: later ones need no judgement.
+class Remembered:
+    """Errors that were measured in judged runs: differences of their size spare a judgement.
 
     Attributes:
-        relative: The largest one, relative to an element, up to a hundredth.
-        absolute: Larger ones, of each element, or Paddle's own error at half of the elements;
-            ``None``: none.
+        errors: The usual errors of Paddle's, by the size of the elements.
+        elements: Elements with larger errors, in order, and the largest that was measured at each,
+            relative to the scale of the result. Replaced as a whole, since threads share it.
+        spared: The runs that were spared.
     """
 
-    relative: float = 0.0
-    absolute: np.ndarray | None = None
+    errors: UsualErrors = field(default_factory=UsualErrors)
+    elements: tuple[np.ndarray, np.ndarray] = field(
+        default_factory=lambda: (np.zeros(0, np.int64), np.zeros(0))
+    )
+    spared: int = 0
 
-    def covers(self, gaps: np.ndarray) -> np.ndarray:
-        """Which differences, of all elements, are at most twice as large as before."""
-        if self.absolute is None or self.absolute.shape != gaps.shape:
-            return np.zeros(gaps.shape, bool)
-        return np.asarray(gaps <= 2 * self.absolute)
+    def explained(
+        self, native: np.ndarray, engine: np.ndarray, where: np.ndarray, rounding: Rounding
+    ) -> bool:
+        """Whether differences in a later run are no larger than errors that were measured."""
+        if native.dtype.kind != "f":
+            return False
+        with np.errstate(invalid="ignore"):
+            gaps = np.abs(engine[where].astype("float64") - native[where])
+            large = ~(gaps <= SPREAD * self.errors.at(native, where, rounding))
+            bounds = self._bounds(np.flatnonzero(where)[large]) * scale_of(native)
+            is_known = bool((gaps[large] <= bounds).all())
+        self.spared += is_known
+        return is_known and self.spared % MAX_SPARED != 0
 
-    def add(self, relative: float, gaps: np.ndarray) -> None:
-        """Adds a difference that was judged right, with the size of that of each element."""
-        if relative <= MAX_TOLERANCE:
-            self.relative = max(relative, self.relative)
-        elif self.absolute is None or self.absolute.shape != gaps.shape:
-            self.absolute = gaps
-        else:
-            self.absolute = np.fmax(self.absolute, gaps)
+    def _bounds(self, elements: np.ndarray) -> np.ndarray:
+        known, bounds = self.elements
+        if not known.size:
+            return np.zeros(elements.shape)
+        places = np.searchsorted(known, elements) % known.size
+        return np.where(known[places] == elements, bounds[places], 0.0)
+
+    def add(self, usual: UsualErrors, elements: np.ndarray, bounds: np.ndarray) -> None:
+        """Adds what was measured in a judged run.
+
+        Args:
+            usual: The usual errors.
+            elements: The elements with larger ones, in order.
+            bounds: Their errors, relative to the scale.
+        """
+        self.errors = self.errors.joined(usual)
+        bounds = np.fmax(bounds, self._bounds(elements))
+        known = self.elements
+        others = ~np.isin(known[0], elements)
+        pairs = zip(known, (elements, bounds))
+        joined, largest = (np.concatenate([old[others], new]) for old, new in pairs)
+        order = np.argsort(joined)
+        if order.size <= _MAX_REMEMBERED:
+            self.elements = joined[order], largest[order]
+
+
+# One run in this many is judged in float64, although its differences have such a size.
+MAX_SPARED = 16
+
+
+class PostponedError(NgraphError):
+    """The judgement of a run is left to later runs, since it would take too long."""
+
+
+class Budget:
+    """The time for judgements of a subgraph: a multiple of the time that Paddle takes to run it.
+
+    A judgement that has begun is completed. Later ones wait until runs have earned its time.
+
+    Args:
+        ratio: The multiple.
+        free_seconds: The time at the beginning.
+    """
+
+    def __init__(self, ratio: float, free_seconds: float) -> None:
+        self._ratio = ratio
+        self._seconds = free_seconds
+        self._is_new = True
+
+    def add_run(self, seconds: float) -> None:
+        """Adds the time of a run by Paddle."""
+        self._seconds += self._ratio * seconds
+
+    @contextmanager
+    def spending(self, begins: bool) -> Iterator[None]:
+        """Subtracts the time inside ``with``.
+
+        Args:
+            begins: Whether a judgement begins.
+
+        Raises:
+            PostponedError: It would begin, and earlier ones have used the time.
+        """
+        if begins and self._seconds < 0 and not self._is_new:
+            raise PostponedError(
+                "differences to be judged in later runs: judgements of this subgraph have taken "
+                f"more than {self._ratio:g} times as long as Paddle's runs"
+            )
+        self._is_new = False
+        start = clock.now()
+        try:
+            yield
+        finally:
+            self._seconds -= clock.now() - start
 
 
 class Reference:
@@ -195,18 +290,19 @@ class Reference:
     Args:
         evaluate: Computes the results by tensor id, with noise or without.
         rounding: The rounding of the arithmetic.
+        max_samples: The runs with noise, at most.
     """
 
     def __init__(
         self,
         evaluate: Callable[[Noise | None], Mapping[int, np.ndarray]],
         rounding: Rounding,
+        max_samples: int = SAMPLES,
     ) -> None:
         self._evaluate = evaluate
+        self._max_samples = max_samples
         self.rounding = rounding
         self._exact: Mapping[int, np.ndarray] = {}
-        self._spreads: dict[int, Spread] = {}
-        self._samples = 0
 
     def exact(self, tensor: int) -> np.ndarray:
         """The float64 result."""
@@ -214,24 +310,10 @@ class Reference:
             self._exact = self._evaluate(None)
         return self._exact[tensor]
 
-    def unexplained(self, tensor: int, engine: np.ndarray, wrong: np.ndarray) -> np.ndarray:
-        """Where rounding errors do not explain a result of the engine.
-
-        Args:
-            tensor: The id of the result.
-            engine: The result.
-            wrong: Where an explanation is needed. Samples are added until there is one.
-        """
-        if not self._spreads:
-            self._spreads = {number: Spread(exact) for number, exact in self._exact.items()}
-        while True:
-            wrong = wrong & ~self._spreads[tensor].explains(engine, self.rounding)
-            if self._samples == SAMPLES or not wrong.any():
-                return wrong
-            found = self._evaluate(Noise(self.rounding.noise, self._samples))
-            for number, spread in self._spreads.items():
-                spread.add(found[number])
-            self._samples += 1
+    def samples(self) -> Iterator[Mapping[int, np.ndarray]]:
+        """Computes the results with noise, again and again."""
+        for number in range(self._max_samples):
+            yield self._evaluate(Noise(self.rounding.noise, number))
 
 
 # The first samples of noise, which are less thorough and much faster: each is one program.
@@ -239,18 +321,27 @@ QUICK_SAMPLES = 12
 
 
 class Judge:
-    """The judge of the runs of a graph, with the programs and the rounding of earlier runs.
+    """The judge of the runs of a graph, with the programs and the errors of earlier runs.
 
     One thread at a time uses it.
 
     Args:
         graph: The graph.
-        tolerances: The differences in earlier runs by tensor id, which are updated: with them, most
-            runs are judged without float64.
+        remembered: The errors of earlier runs by tensor id, which are updated.
+        budget: The time for judgements; by default unlimited.
+        max_samples: See :class:`Reference`.
     """
 
-    def __init__(self, graph: Graph, tolerances: dict[int, Tolerance] | None = None) -> None:
-        self.tolerances = tolerances
+    def __init__(
+        self,
+        graph: Graph,
+        remembered: dict[int, Remembered] | None = None,
+        budget: Budget | None = None,
+        max_samples: int = SAMPLES,
+    ) -> None:
+        self.remembered = remembered
+        self._budget = budget or Budget(0.0, math.inf)
+        self._max_samples = max_samples
         self._graph = graph
         self._evaluation: Evaluation | None = None
         # Without noise, and with it; ``None``: there is none.
@@ -262,6 +353,8 @@ class Judge:
 
         def evaluate(noise: Noise | None) -> Mapping[int, np.ndarray]:
             nonlocal has_streams
+            if (own := run.evaluated(noise)) is not None:
+                return own
             if noise is None or noise.number < QUICK_SAMPLES:
                 values = self._by_program(run, noise)
                 if values is not None:
@@ -271,7 +364,11 @@ class Judge:
             has_streams = True
             return _arrays(run, self._by_operators(run, noise))
 
-        return Reference(evaluate, run.rounding)
+        def timed(noise: Noise | None) -> Mapping[int, np.ndarray]:
+            with self._budget.spending(noise is None):
+                return evaluate(noise)
+
+        return Reference(timed, run.rounding, self._max_samples)
 
     def _by_program(self, run: SubgraphRun, noise: Noise | None) -> Values | None:
         """The results by one program; ``None`` if there is none."""
@@ -314,91 +411,151 @@ def compare(
         run: The run.
         engine, native: Its results by the engine and by Paddle.
         own_judge: The judge of earlier runs of its graph; by default a new one, of this run only.
+
+    Raises:
+        PostponedError: The judge has no time for a judgement.
     """
-    chosen = own_judge or Judge(run.graph)
-    reference, tolerances = chosen.reference(run), chosen.tolerances
-    found, skipped = [], workspaces(run.graph)
-    for index, (spec, ours, theirs) in enumerate(zip(run.results, engine, native)):
-        if spec.id in skipped:
-            continue
-        judged = judge(reference, spec.id, ours, theirs, tolerances)
-        if judged is not None:
-            found.append(Difference(run.name(index), spec.id, *judged))
-    return found
+    chosen, skipped = own_judge or Judge(run.graph), workspaces(run.graph)
+    pairs = [
+        Pair(run.name(index), spec.id, ours, theirs)
+        for index, (spec, ours, theirs) in enumerate(zip(run.results, engine, native))
+        if spec.id not in skipped
+    ]
+    return compare_pairs(pairs, chosen.reference(run), chosen.remembered)
 
 
-def judge(
-    reference: Reference,
-    tensor: int,
-    ours: Tensor,
-    theirs: Tensor,
-    tolerances: dict[int, Tolerance] | None = None,
-) -> tuple[str, float] | None:
-    """The sentence about a wrong result, and its largest error; ``None`` if it is right.
+@dataclass(frozen=True)
+class Pair:
+    """A result by the engine and by Paddle.
+
+    Attributes:
+        name, tensor: See :class:`Difference`.
+        ours, theirs: The result by the engine and by Paddle.
+    """
+
+    name: str
+    tensor: int
+    ours: Tensor
+    theirs: Tensor
+
+    @property
+    def difference_of_kind(self) -> Difference | None:
+        """The difference in dtype or shape."""
+        kinds = [
+            f"{dtype_name(dtype_of(each))} {list(each.shape())}"
+            for each in (self.ours, self.theirs)
+        ]
+        if kinds[0] == kinds[1]:
+            return None
+        return Difference(self.name, self.tensor, f"{kinds[0]} instead of {kinds[1]}")
+
+
+def compare_pairs(
+    pairs: Iterable[Pair], reference: Reference, remembered: dict[int, Remembered] | None = None
+) -> list[Difference]:
+    """The results of the engine that are wrong: of another dtype or shape, or else other values.
 
     Args:
+        pairs: The results.
         reference: The float64 results.
-        tensor: The id of the result.
-        ours, theirs: The result by the engine and by Paddle.
-        tolerances: See :class:`Judge`; updated.
+        remembered: See :class:`Judge`; updated.
     """
-    kinds = [f"{dtype_name(dtype_of(each))} {list(each.shape())}" for each in (ours, theirs)]
-    if kinds[0] != kinds[1]:
-        return f"{kinds[0]} instead of {kinds[1]}", float("nan")
-    engine, native = array_of(ours), array_of(theirs)
-    where = differences(native, engine, reference.rounding)
-    if not where.any():
-        return None
-    known = Tolerance() if tolerances is None else tolerances.setdefault(tensor, Tolerance())
-    gaps = _gaps(native, engine)
-    where &= ~known.covers(gaps)
-    relative = _relative_difference(native, gaps, where)
-    if not where.any() or relative <= 2 * known.relative:
-        return None
-    exact = reference.exact(tensor)
-    wrong = where.copy()
-    wrong[where] = ~_is_right(exact, engine, native, where)
-    if wrong.any():
-        wrong = reference.unexplained(tensor, engine, wrong)
-    if wrong.any():
-        return _sentence(engine, native, exact, wrong)
-    judged = np.where(where & np.isfinite(gaps), gaps, 0.0)
-    known.add(relative, np.fmax(judged, median_error(exact, native) * SPREAD / 2))
-    return None
+    known = {} if remembered is None else remembered
+    pairs = list(pairs)
+    of_kind = [each for each in (pair.difference_of_kind for pair in pairs) if each is not None]
+    if of_kind:
+        return of_kind
+    found = (_JudgedPair.of(pair, reference, known) for pair in pairs)
+    judged = [each for each in found if each is not None and not each.is_explained()]
+    for sample in reference.samples() if judged else ():
+        for result in judged:
+            result.add(sample)
+        judged = [each for each in judged if not each.is_explained()]
+        if not judged:
+            break
+    return [result.difference() for result in judged]
 
 
-def _is_right(
-    exact: np.ndarray, engine: np.ndarray, native: np.ndarray, where: np.ndarray
-) -> np.ndarray:
-    """Which of the chosen elements of the engine are right without a look at noise."""
-    chosen = exact[where], engine[where], native[where]
-    right = is_nearer(*chosen)
-    if right.all() or exact.dtype.kind != "f":
-        return right
-    return right | is_as_exact(*chosen, usual_error(exact, native))
+class _JudgedPair:
+    """A result that is judged in float64, and by noise where that does not suffice.
 
+    Args:
+        pair: The result.
+        reference: The float64 results.
+        where: The elements that differ by more than rounding.
+        remembered: Measured errors, which are updated.
+    """
 
-# The largest difference, relative to an element, that later runs may have without float64.
-MAX_TOLERANCE = 1e-2
+    def __init__(
+        self, pair: Pair, reference: Reference, where: np.ndarray, remembered: Remembered
+    ) -> None:
+        self._pair, self._remembered = pair, remembered
+        self._rounding = reference.rounding
+        self._engine, self._native = array_of(pair.ours), array_of(pair.theirs)
+        self._exact = reference.exact(pair.tensor)
+        self._usual = UsualErrors.of(self._exact, self._native)
+        self._where = where
+        chosen = [each[where] for each in (self._exact, self._engine, self._native)]
+        self._chosen_engine = chosen[1]
+        usual = self._usual.at(self._exact, where, self._rounding)
+        exact, engine, native = chosen
+        self._is_right = is_nearer(exact, engine, native) | is_as_exact(
+            exact, engine, native, usual
+        )
+        self._spread = Spread(exact[~self._is_right])
 
+    @staticmethod
+    def of(pair: Pair, reference: Reference, known: dict[int, Remembered]) -> _JudgedPair | None:
+        """The judged pair; ``None`` if its differences are explained without float64."""
+        engine, native = array_of(pair.ours), array_of(pair.theirs)
+        where = differences(native, engine, reference.rounding)
+        if not where.any():
+            return None
+        remembered = known.setdefault(pair.tensor, Remembered())
+        if remembered.explained(native, engine, where, reference.rounding):
+            return None
+        return _JudgedPair(pair, reference, where, remembered)
 
-def _gaps(native: np.ndarray, engine: np.ndarray) -> np.ndarray:
-    """The absolute differences of floats; infinity where there is none, and for other dtypes."""
-    if native.dtype.kind != "f":
-        return np.full(native.shape, np.inf, np.float32)
-    with np.errstate(invalid="ignore", over="ignore"):
-        return np.nan_to_num(np.abs(engine - native), nan=np.inf, posinf=np.inf)
+    def add(self, sample: Mapping[int, np.ndarray]) -> None:
+        """Adds the results of a run with noise."""
+        self._spread.add(sample[self._pair.tensor][self._where][~self._is_right])
 
+    def is_explained(self) -> bool:
+        """Whether rounding errors explain all elements; what was measured then is remembered."""
+        is_right = not self._unexplained().any()
+        if is_right and self._native.dtype.kind == "f":
+            self._remember()
+        return is_right
 
-def _relative_difference(native: np.ndarray, gaps: np.ndarray, where: np.ndarray) -> float:
-    """The largest relative difference; small elements count as a thousandth of the largest."""
-    if not where.any():
-        return 0.0
-    size = np.abs(native[where].astype("float64"))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        scale = np.maximum(size, 1e-3 * float(np.abs(native).max()))
-        found = gaps[where] / np.where(scale > 0, scale, 1)
-    return float(found.max()) if np.isfinite(found).all() else np.inf
+    def _unexplained(self) -> np.ndarray:
+        explained = self._spread.explains(self._chosen_engine[~self._is_right], self._rounding)
+        found = ~self._is_right
+        found[found] = ~explained
+        return found
+
+    def _remember(self) -> None:
+        exact, engine, native = (
+            each[self._where].astype("float64")
+            for each in (self._exact, self._engine, self._native)
+        )
+        with np.errstate(invalid="ignore"):
+            gaps = np.abs(engine - native)
+            measured = np.abs(engine - exact) + np.abs(native - exact)
+            measured[~self._is_right] = np.fmax(gaps[~self._is_right], self._spread.width)
+            usual = self._usual.at(self._native, self._where, self._rounding)
+            is_large = np.isfinite(measured) & (gaps > SPREAD * usual)
+        self._remembered.add(
+            self._usual,
+            np.flatnonzero(self._where)[is_large],
+            measured[is_large] / scale_of(self._native),
+        )
+
+    def difference(self) -> Difference:
+        """The difference that is not explained."""
+        wrong = self._where.copy()
+        wrong[self._where] = self._unexplained()
+        sentence = _sentence(self._engine, self._native, self._exact, wrong)
+        return Difference(self._pair.name, self._pair.tensor, *sentence)
 
 
 def _sentence(

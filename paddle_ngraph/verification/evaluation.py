@@ -69,6 +69,17 @@ _EXACT = frozenset(
     )
 )
 
+# Types, without these suffixes, whose results are sums of terms that may cancel: of operands, or of
+# products of them.
+_SUMS = frozenset(
+    f"pd_op.{name}"
+    for name in (
+        *("add", "add_n", "addmm", "baddbmm", "bmm", "conv2d", "conv2d_transpose", "conv3d"),
+        *("cumsum", "depthwise_conv2d", "dot", "fused_gemm_epilogue", "linear", "matmul", "mean"),
+        *("mean_all", "mv", "reduce_as", "subtract", "sum", "trace"),
+    )
+)
+
 
 def array_of(tensor: Tensor) -> np.ndarray:
     """The elements of a tensor; those of bfloat16 as float32."""
@@ -381,6 +392,7 @@ class Evaluation:
         if noise is not None and op.id not in self._own_errors:
             self._own_errors[op.id] = self._own_error(graph, op, step, values)
         results, unwritten = self._results(step, values, noise), _unwritten(op)
+        magnitudes = self._magnitudes(op, step, values, results) if noise is not None else {}
         operands = [values[spec.id] for spec in step.inputs]
         if step.is_widened and not self._widens:
             declared = {spec.id: spec.dtype for spec in results_of(op)}
@@ -391,9 +403,33 @@ class Evaluation:
         return {
             spec.id: values[unwritten[spec.id]]
             if spec.id in unwritten
-            else self._result(tensor, noise, self._own_errors.get(op.id, 0.0), operands)
+            else self._result(
+                tensor, noise, self._own_errors.get(op.id, 0.0), operands, magnitudes.get(spec.id)
+            )
             for spec, tensor in zip(step.outputs, results)
         }
+
+    def _magnitudes(
+        self, op: Op, step: _Step, values: Values, results: Sequence[Tensor]
+    ) -> dict[int, np.ndarray]:
+        """The sums of the absolute terms of each element, of operators that compute sums."""
+        type = function_type(op.type)
+        if type == "pd_op.scale" and op.attr("bias", 0.0):
+            bias = 2 * abs(op.attr("bias"))
+            return {s.id: np.abs(array_of(r)) + bias for s, r in zip(step.outputs, results)}
+        if type not in _SUMS or not step.is_widened:
+            return {}
+        absolute = dict(values)
+        for spec in step.inputs:
+            tensor = values[spec.id]
+            if dtype_name(dtype_of(tensor)) in _FLOATS | {"float64"}:
+                array = np.nan_to_num(np.abs(array_of(tensor)), posinf=0.0)
+                absolute[spec.id] = tensor_of(array, "float64")
+        if type == "pd_op.subtract":
+            y = op.input("y").id
+            absolute[y] = tensor_of(-array_of(absolute[y]), "float64")
+        sums = self._results(step, absolute, None)
+        return {spec.id: np.abs(array_of(tensor)) for spec, tensor in zip(step.outputs, sums)}
 
     def _results(self, step: _Step, values: Values, noise: Noise | None) -> list[Tensor]:
         given = [self._fitted(values[spec.id], spec, noise, step.copies) for spec in step.inputs]
@@ -432,14 +468,21 @@ class Evaluation:
         return tensor_of(array if noise is None else noise.added(array), spec.dtype)
 
     def _result(
-        self, tensor: Tensor, noise: Noise | None, own_error: float, operands: Iterable[Tensor]
+        self,
+        tensor: Tensor,
+        noise: Noise | None,
+        own_error: float,
+        operands: Iterable[Tensor],
+        magnitude: np.ndarray | None,
     ) -> Tensor:
         if self._is_widened(dtype_name(dtype_of(tensor))):
             tensor = tensor_of(array_of(tensor), "float64")
         if noise is None or dtype_name(dtype_of(tensor)) != "float64":
             return tensor
         array = array_of(tensor)
-        own = 2 * own_error * _size(array, operands) if own_error else 0.0
+        own: np.ndarray | float = 2 * own_error * _size(array, operands) if own_error else 0.0
+        if magnitude is not None:
+            own = np.fmax(own, noise.size * magnitude)
         return tensor_of(noise.added(array, own), "float64")
 
     def _step(self, graph: Graph, op: Op, may_widen: bool = True) -> _Step:
@@ -509,7 +552,7 @@ class Noise:
 
     def __init__(self, size: float, number: int) -> None:
         self.number = number
-        self._size = size
+        self.size = size
         self._random = np.random.default_rng(number)
 
     def added(self, array: np.ndarray, absolute: np.ndarray | float = 0.0) -> np.ndarray:
@@ -520,12 +563,14 @@ class Noise:
             absolute: The largest absolute error that is added to the relative one.
         """
         if self._random.random() < 0.5:
+            errors = self._random.uniform(-self.size, self.size, array.shape)
+            array = array * (1 + errors) + self._random.uniform(-1.0, 1.0, array.shape) * absolute
+        if not np.any(absolute):
             return array
-        errors = self._random.uniform(-self._size, self._size, array.shape)
-        changed = array * (1 + errors) + self._random.uniform(-1.0, 1.0, array.shape) * absolute
-        # A difference that cancels up to rounding may be exactly zero.
-        vanishes = (np.abs(array) <= 2 * absolute) & (self._random.random(array.shape) < 0.8)
-        return np.asarray(np.where(vanishes, 0.0, changed))
+        # A sum that cancels up to rounding may be exactly zero. In some samples, all such are.
+        share = 1.0 if self.number % 4 == 0 else self._random.random()
+        vanishes = (np.abs(array) <= 3 * absolute) & (self._random.random(array.shape) < share)
+        return np.asarray(np.where(vanishes, 0.0, array))
 
 
 def _size(result: np.ndarray, operands: Iterable[Tensor]) -> np.ndarray:

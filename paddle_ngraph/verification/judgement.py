@@ -68,84 +68,186 @@ def is_nearer(exact: np.ndarray, engine: np.ndarray, native: np.ndarray) -> np.n
 
 
 class Spread:
-    """The effect of rounding errors on a result: its deviations in runs with noise.
+    """The effect of rounding errors on elements of a result: their values in runs with noise.
 
     Args:
-        exact: The result without noise.
+        exact: The elements without noise.
     """
 
     def __init__(self, exact: np.ndarray) -> None:
-        self._exact = exact
+        self._exact = _in_range(exact)
+        is_float = self._exact.dtype.kind == "f"
+        # Of floats: the range of the finite values, and whether others were seen.
+        self._low = np.full(exact.shape, np.inf if is_float else 0.0)
+        self._high = -self._low
+        self._up, self._down, self._nan = (np.zeros(exact.shape, bool) for _ in range(3))
+        # Of integers: a second value, whether there is a third, and the largest distance.
+        self._second = self._exact
+        self._has_third = np.zeros(exact.shape, bool)
         self._largest = np.zeros(exact.shape)
-        # Where a run with noise has another integer, or a NaN or infinity that comes and goes: no
-        # evidence.
-        self._unsteady = np.zeros(exact.shape, bool)
+        self._add(self._exact)
 
     def add(self, sample: np.ndarray) -> None:
-        """Adds the result of a run with noise."""
-        if self._exact.dtype.kind != "f":
-            self._unsteady |= sample != self._exact
-            return
-        self._unsteady |= np.isfinite(sample) != np.isfinite(self._exact)
-        with np.errstate(invalid="ignore"):
-            self._largest = np.fmax(self._largest, np.abs(sample - self._exact))
+        """Adds the elements of a run with noise."""
+        self._add(_in_range(sample))
 
-    def explains(self, engine: np.ndarray, rounding: Rounding = FLOAT32) -> np.ndarray:
-        """Where rounding errors explain the engine's result."""
+    def _add(self, sample: np.ndarray) -> None:
         exact = self._exact
         if exact.dtype.kind != "f":
-            return np.asarray(self._unsteady | (engine == exact))
+            is_new = (sample != exact) & (sample != self._second)
+            is_first = self._second == exact
+            self._has_third |= is_new & ~is_first
+            self._second = np.where(is_new & is_first, sample, self._second)
+            distance = np.abs(sample.astype("float64") - exact)
+            self._largest = np.fmax(self._largest, distance)
+            return
+        finite = np.isfinite(sample)
+        self._low = np.fmin(self._low, np.where(finite, sample, np.inf))
+        self._high = np.fmax(self._high, np.where(finite, sample, -np.inf))
+        self._up |= sample == np.inf
+        self._down |= sample == -np.inf
+        self._nan |= np.isnan(sample)
+
+    @property
+    def width(self) -> np.ndarray:
+        """The largest difference of two runs, of floats; NaN where one is not finite."""
         with np.errstate(invalid="ignore"):
-            error = np.abs(engine.astype("float64") - exact)
-            allowed = rounding.rtol * np.abs(exact) + rounding.atol
-            within = error <= SPREAD * self._largest + allowed
-        odd = ~np.isfinite(exact)
-        same = np.where(odd, (engine == exact) | (np.isnan(engine) & np.isnan(exact)), within)
-        return np.asarray(same | self._unsteady)
+            return np.where(self._up | self._down | self._nan, np.nan, self._high - self._low)
+
+    def explains(self, engine: np.ndarray, rounding: Rounding = FLOAT32) -> np.ndarray:
+        """Where rounding errors explain the engine's elements."""
+        if self._exact.dtype.kind != "f":
+            return self._explains_integers(engine)
+        exact, low, high = self._exact, self._low, self._high
+        is_exact_finite, has_finite = np.isfinite(exact), low <= high
+        with np.errstate(invalid="ignore", over="ignore"):
+            engine = engine.astype("float64")
+            largest = np.fmax(high - exact, exact - low)
+            allowed = SPREAD * largest + rounding.rtol * np.abs(exact) + rounding.atol
+            within = np.abs(engine - exact) <= allowed
+            # Around a pole: between the finite values and the infinity, which noise may not reach.
+            margin = 2 * (high - low) + rounding.rtol * np.fmax(np.abs(low), np.abs(high))
+            is_pole = self._up | self._down
+            up, down = self._up | (is_pole & (high > 0)), self._down | (is_pole & (low < 0))
+            between = (down | (engine >= low - margin)) & (up | (engine <= high + margin))
+        near_pole = between & has_finite & (is_pole | ~is_exact_finite)
+        return np.select(
+            [np.isnan(engine), engine == np.inf, engine == -np.inf],
+            [self._nan, up, down],
+            (within & is_exact_finite) | near_pole,
+        )
+
+    def _explains_integers(self, engine: np.ndarray) -> np.ndarray:
+        """As :meth:`explains`: the values that were seen; of three or more, a spread as of floats.
+
+        Two values are a tie, and others are wrong.
+        """
+        distance = np.abs(engine.astype("float64") - self._exact)
+        is_seen = (engine == self._exact) | (engine == self._second)
+        return np.asarray(is_seen | (self._has_third & (distance <= SPREAD * self._largest)))
 
 
-# The elements by which the usual error of a result is estimated.
-_SAMPLED_ELEMENTS = 1 << 16
+def _in_range(values: np.ndarray) -> np.ndarray:
+    """Floats as float64, with infinity for what float32 cannot represent."""
+    if values.dtype.kind != "f":
+        return values
+    values = values.astype("float64")
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(values) > np.finfo("float32").max, np.sign(values) * np.inf, values)
 
 
-def usual_error(exact: np.ndarray, native: np.ndarray) -> float:
-    """The error that few elements of a result of Paddle's exceed; 0 if rounding is not its cause.
+# The elements by which the usual errors of a result are estimated.
+_SAMPLED_ELEMENTS = 1 << 14
+# Classes of elements by size: of an octave each, from the scale times 16 downward.
+_CLASSES, _FIRST = 32, 4
+# Fewer elements have no usual error.
+_MIN_ELEMENTS = 16
+# Errors of more roundings than this are not usual.
+_MAX_USUAL_ROUNDINGS = 10
+
+
+class UsualErrors:
+    """The errors that nine of ten elements of Paddle's do not exceed, by the size of the elements.
+
+    Errors are relative to the scale of the tensor, its root mean square. A fault of elements of one
+    size is not hidden by the errors of larger ones.
 
     Args:
-        exact: The exact result, of floats.
-        native: The result of Paddle.
+        by_class: The errors by class.
     """
-    errors, largest = _sampled_errors(exact, native)
-    usual = float(np.quantile(errors, 0.99)) if errors.size else 0.0
-    return usual if usual <= 1e-3 * largest else 0.0
+
+    def __init__(self, by_class: np.ndarray | None = None) -> None:
+        self._by_class = np.zeros(_CLASSES) if by_class is None else by_class
+
+    @staticmethod
+    def of(exact: np.ndarray, native: np.ndarray) -> UsualErrors:
+        """The errors of a result of Paddle's."""
+        if exact.dtype.kind != "f":
+            return UsualErrors()
+        exact, native = _sampled(exact).astype("float64"), _sampled(native)
+        with np.errstate(invalid="ignore"):  # infinities and NaN are left to Spread
+            errors = np.abs(native - exact)
+        is_finite = np.isfinite(errors)
+        exact, errors, scale = exact[is_finite], errors[is_finite], _scale(exact)
+        classes = _classes_of(exact, scale)
+        usual = np.zeros(_CLASSES)
+        for number in np.flatnonzero(np.bincount(classes) >= _MIN_ELEMENTS):
+            usual[number] = np.quantile(errors[classes == number], 0.9)
+        return UsualErrors(usual / scale)
+
+    def joined(self, other: UsualErrors) -> UsualErrors:
+        """The larger of the errors of two runs."""
+        return UsualErrors(np.fmax(self._by_class, other._by_class))
+
+    def at(self, result: np.ndarray, where: np.ndarray, rounding: Rounding) -> np.ndarray:
+        """The usual error of each chosen element, at most ten roundings of it or of the scale.
+
+        Args:
+            result: The result, exact or Paddle's.
+            where: The chosen elements.
+            rounding: The rounding of the arithmetic.
+        """
+        chosen = result[where].astype("float64")
+        if result.dtype.kind != "f" or not self._by_class.any():
+            return np.zeros(chosen.shape)
+        scale = scale_of(result)
+        with np.errstate(invalid="ignore"):
+            most = _MAX_USUAL_ROUNDINGS * rounding.rtol * np.fmax(np.abs(chosen), scale)
+        return np.fmin(self._by_class[_classes_of(chosen, scale)] * scale, most)
 
 
-def median_error(exact: np.ndarray, native: np.ndarray) -> float:
-    """The error that half of the elements of a result of Paddle's exceed."""
-    if exact.dtype.kind != "f" or not exact.size:
-        return 0.0
-    return float(np.median(_sampled_errors(exact, native)[0]))
+def _sampled(array: np.ndarray) -> np.ndarray:
+    step = max(1, array.size // _SAMPLED_ELEMENTS) | 1  # odd: it meets all columns of a matrix
+    return array.reshape(-1)[::step]
 
 
-def _sampled_errors(exact: np.ndarray, native: np.ndarray) -> tuple[np.ndarray, float]:
-    """The errors of some elements, and the largest of these elements."""
-    step = max(1, exact.size // _SAMPLED_ELEMENTS) | 1  # odd: it meets all columns of a matrix
-    sampled, theirs = exact.reshape(-1)[::step], native.reshape(-1)[::step]
-    with np.errstate(invalid="ignore"):  # infinities and NaN are left to Spread
-        errors = np.nan_to_num(np.abs(theirs.astype("float64") - sampled), posinf=0.0)
-        return errors, float(np.abs(sampled).max(initial=0.0))
+def scale_of(result: np.ndarray) -> float:
+    """The root mean square of the finite elements of a result, or of a sample of them."""
+    return _scale(_sampled(result))
+
+
+def _scale(sampled: np.ndarray) -> float:
+    """The root mean square of the finite elements; 1 if there is none."""
+    finite = sampled[np.isfinite(sampled)].astype("float64")
+    return float(np.sqrt(np.mean(finite * finite))) or 1.0 if finite.size else 1.0
+
+
+def _classes_of(values: np.ndarray, scale: float) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        octaves = np.nan_to_num(np.log2(scale / np.abs(values)), posinf=1e3, neginf=-1e3)
+    return np.clip(np.floor(octaves) + _FIRST, 0, _CLASSES - 1).astype(np.intp)
 
 
 def is_as_exact(
-    exact: np.ndarray, engine: np.ndarray, native: np.ndarray, usual: float
+    exact: np.ndarray, engine: np.ndarray, native: np.ndarray, usual: np.ndarray
 ) -> np.ndarray:
-    """Where the error of the engine has the size of Paddle's own, there or in most of the tensor.
+    """Where the error of the engine has the size of Paddle's own, there or at most such elements.
 
     Much cheaper than :class:`Spread`. ``False`` does not mean that the engine is wrong.
 
     Args:
         exact, engine, native: Elements of the results.
-        usual: :func:`usual_error` of all elements.
+        usual: The usual errors of these elements.
     """
     if exact.dtype.kind != "f":
         return np.zeros(exact.shape, bool)

@@ -1,4 +1,4 @@
-"""Reproducers: a run of a subgraph in one file, which others can run again.
+"""Reproducers: a run of a subgraph or of a kernel in one file, which others can run again.
 
 The file is an uncompressed ``.npz`` archive without pickles. It comes from others, so everything
 in it is checked before memory is allocated for it: names, dtypes and sizes of the arrays against
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from paddle_ngraph import _core, flags, installation
-from paddle_ngraph.conversion import processor
+from paddle_ngraph.conversion import kernel_calls, processor
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.errors import NgraphError, printable, summarized
 from paddle_ngraph.ir.graph import BFLOAT16, Graph, TensorSpec
@@ -37,6 +37,7 @@ from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import DTYPES
 from paddle_ngraph.verification.comparison import SubgraphRun
 from paddle_ngraph.verification.evaluation import array_of, tensor_of
+from paddle_ngraph.verification.kernel_runs import KERNELS, CallRun
 
 T = TypeVar("T")
 
@@ -55,18 +56,20 @@ _MAX_VALUE_ELEMENTS = 1024
 
 @dataclass(frozen=True)
 class Reproducer:
-    """A run of a subgraph, with or without its data.
+    """A run of a subgraph or kernel, with or without its data.
 
     Attributes:
         run: The run; of one without data, ``given`` has random numbers.
         versions: The versions and the processor where it was recorded.
         precision: ``FLAGS_ngraph_precision`` there.
+        calls_kernels: ``FLAGS_ngraph_kernel_calls`` there.
         results: The results of the engine there, by name; empty without data.
     """
 
     run: SubgraphRun
     versions: str
     precision: str
+    calls_kernels: bool
     results: dict[str, np.ndarray] = field(default_factory=dict)
 
     def other_results(self, results: Sequence[Tensor]) -> list[str]:
@@ -81,19 +84,26 @@ class Reproducer:
     @contextmanager
     def recorded_flags(self) -> Iterator[None]:
         """Sets the flags on which results depend as they were recorded."""
-        before = flags.get("ngraph_precision")
-        flags.set("ngraph_precision", self.precision)
+        values: dict[str, str | bool] = {
+            "ngraph_precision": self.precision,
+            "ngraph_kernel_calls": self.calls_kernels,
+        }
+        before = {name: flags.get(name) for name in values}
         try:
+            for name, value in values.items():
+                flags.set(name, value)
             yield
         finally:
-            flags.set("ngraph_precision", before)
+            for name, value in before.items():
+                flags.set(name, value)
 
 
 def recorded(run: SubgraphRun, results: Sequence[Tensor] = ()) -> Reproducer:
     """The reproducer of a run in this process, with its results by the engine."""
     arrays = {run.name(index): np.array(tensor) for index, tensor in enumerate(results)}
     versions = ", ".join([*installation.versions(), processor.field("model name")])
-    return Reproducer(run, versions, flags.get("ngraph_precision"), arrays)
+    precision, calls_kernels = flags.get("ngraph_precision"), flags.get("ngraph_kernel_calls")
+    return Reproducer(run, versions, precision, bool(calls_kernels), arrays)
 
 
 def contents(reproducer: Reproducer, shapes_only: bool) -> dict[str, np.ndarray]:
@@ -110,6 +120,10 @@ def contents(reproducer: Reproducer, shapes_only: bool) -> dict[str, np.ndarray]
         "versions": _text(reproducer.versions),
         "precision": _text(reproducer.precision),
     }
+    if reproducer.calls_kernels:
+        arrays["kernel calls"] = np.array([True])
+    if run.kernel:
+        arrays["kernel"] = _text(run.kernel)
     if not shapes_only:
         arrays["random"] = np.array(run.random.words(), np.uint64)
     for index, tensor in enumerate(run.given):
@@ -137,8 +151,9 @@ def summary(arrays: Mapping[str, np.ndarray]) -> str:
         )
     results = sum(name.startswith("result ") for name in arrays)
     also = f", {results} results" if results else ""
+    subject = arrays["kernel"].tobytes().decode() if "kernel" in arrays else "subgraph"
     return (
-        f"{megabytes:.1f} MB: the subgraph (operators, attributes, shapes), {data}{also}, "
+        f"{megabytes:.1f} MB: the {subject} (operators, attributes, shapes), {data}{also}, "
         "versions and processor"
     )
 
@@ -307,6 +322,9 @@ def _reproducer(arrays: _Arrays, seed: int) -> Reproducer:
     if found != [FORMAT]:
         raise _Unfit(f"its format is {str(found)[:40]}, that of this release [{FORMAT}]")
     text, versions = arrays.text("graph"), printable(arrays.text("versions"))[:2000]
+    kernel = arrays.text("kernel") if "kernel" in arrays else ""
+    if kernel and kernel not in KERNELS:
+        raise _Unfit("its kernel is unknown")
     try:
         graph = Graph.from_string(text)
     except NgraphError as error:
@@ -324,21 +342,30 @@ def _reproducer(arrays: _Arrays, seed: int) -> Reproducer:
         printable(name.removeprefix("result ")): arrays.read(name, NUMPY_DTYPES)
         for name in arrays.names("result ")
     }
-    _require_operators(graph, given)
+    if kernel:
+        KERNELS[kernel].require(graph)
+    calls_kernels = "kernel calls" in arrays
+    if kernel != CallRun.kernel:
+        _require_operators(graph, given, calls_kernels)
     precision = arrays.text("precision")
     if precision not in ("f32", "bf16", "f16"):
         raise _Unfit("its precision is unknown")
-    return Reproducer(SubgraphRun(graph, given, random, text), versions, precision, results)
+    run = KERNELS.get(kernel, SubgraphRun)(graph, given, random, text)
+    return Reproducer(run, versions, precision, calls_kernels, results)
 
 
-def _require_operators(graph: Graph, given: Sequence[Tensor]) -> None:
+def _require_operators(graph: Graph, given: Sequence[Tensor], calls_kernels: bool) -> None:
     """Checks that the engine converts all operators, and that Paddle accepts their operands.
 
-    Paddle has other operators that write files and print, or take addresses, and kernels that rely
-    on the checks of shape inference.
+    With kernel calls, functions may call the kernels of others. Paddle has further operators that
+    write files and print, or take addresses, and kernels that rely on the checks of shape
+    inference.
     """
     for op in graph.all_ops():
-        if not op.blocks and find_converter(op.type) is None:
+        if op.blocks or find_converter(op.type) is not None:
+            continue
+        is_kernel_call = calls_kernels and kernel_calls.may_call(op.type)
+        if not is_kernel_call or kernel_calls.CONVERTER.reason_against(op) is not None:
             raise _Unfit(f"the engine has no converter for {printable(op.type)}")
     with signals.own_errors():
         try:

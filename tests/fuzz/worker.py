@@ -10,6 +10,7 @@ import faulthandler
 import gc
 import itertools
 import json
+import math
 import os
 import sys
 import time
@@ -23,6 +24,7 @@ from hypothesis import HealthCheck, Phase, given, reject, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 import paddle_ngraph
+from paddle_ngraph.settings import SETTINGS
 from tests.fuzz import functions, graphs
 from tests.fuzz.check import Mismatch, NativeFailure, Tally, check
 from tests.fuzz.layer_steps import RandomLife, lived, random_life
@@ -42,6 +44,7 @@ def main() -> None:
     parser.add_argument("--last", type=Path, required=True, help="file for the current example")
     arguments = parser.parse_args()
     paddle.enable_static()
+    SETTINGS.free_judgement_seconds = math.inf  # under FLAGS_ngraph_verify
     for line in sys.stdin:
         kind, number = line.split()
         share = _SHARES[kind](arguments.last)

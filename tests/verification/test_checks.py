@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from paddle_ngraph import NgraphError, _core
 from paddle_ngraph.conversion import model_inputs, registry
 from paddle_ngraph.ir.graph import Graph, TensorSpec
 from paddle_ngraph.partitioning import fallback
+from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.verification import checks
 from paddle_ngraph.verification.comparison import SubgraphRun, compare
 from paddle_ngraph.verification.evaluation import tensor_of
@@ -36,9 +38,11 @@ from tests.verification.planted import (
 
 
 @contextmanager
-def verified(every: int = 1) -> Iterator[None]:
-    """Verifies one run in ``every``."""
+def verified(every: int = 1, free_seconds: float = math.inf) -> Iterator[None]:
+    """Verifies one run in ``every``, with this time for judgements before their limit."""
     checks.reset()
+    time_before = SETTINGS.free_judgement_seconds
+    SETTINGS.free_judgement_seconds = free_seconds
     names = ["FLAGS_ngraph_verify", "FLAGS_ngraph_background_compile"]
     before = paddle.get_flags([*names, "FLAGS_ngraph_min_interval_us"])
     paddle.set_flags(
@@ -51,6 +55,7 @@ def verified(every: int = 1) -> Iterator[None]:
     try:
         yield
     finally:
+        SETTINGS.free_judgement_seconds = time_before
         paddle.set_flags(before)
 
 

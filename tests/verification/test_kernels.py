@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,9 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import NgraphError, _core
-from paddle_ngraph.verification import checks
+from paddle_ngraph.__main__ import main
+from paddle_ngraph.verification import checks, reproducer
+from paddle_ngraph.verification.kernel_runs import CallRun
 from tests.frontends.dynamic.test_optimizer_calls import (
     OPTIMIZERS,
     SHAPES,
@@ -61,16 +65,37 @@ def test_packed_layers_of_dynamic_mode(mode: str, ragged: bool, dropout: float) 
     assert (checks.log.checked, checks.log.wrong, checks.log.unchecked) == (2, 0, {})
 
 
+def _replayed(mismatch: Any, file: Path, fault_in: str, capsys: Any) -> None:
+    """Saves a run, whole and as shapes only, and runs it again with the fault and without it."""
+    for shapes_only, command in ((False, "replay"), (True, "bisect")):
+        summary = mismatch.save(file, shapes_only=shapes_only)
+        assert f"MB: the {mismatch.run.kernel} (operators" in summary
+        with fault(fault_in):
+            assert main([command, str(file)]) == 1
+        shown = capsys.readouterr().out
+        assert "elements are wrong" in shown
+        if command == "bisect":
+            assert f"wrong at {mismatch.run.description}" in shown
+        assert main([command, str(file)]) == 0
+        assert "\nright" in f"\n{capsys.readouterr().out}"
+    found = reproducer.load(file).run
+    for ours, theirs in zip(found.given, mismatch.run.given):
+        assert ours.shape() == theirs.shape()
+        # Without data: lengths of sequences and single numbers have narrow ranges.
+        assert np.array(ours).size < 9 or not np.array_equal(np.array(ours), np.array(theirs))
+
+
 @pytest.mark.usefixtures("in_dynamic_mode")
-def test_faults_of_packed_layers_are_named() -> None:
-    layer, given = comparing.layer("LSTM", LAYER, packed=True), comparing.data("LSTM", LAYER)
-    message = "wrong at pd_op.rnn, a recurrent layer with packed weights .LSTM.; output 0: float32"
+def test_faults_of_packed_layers_are_named_and_replayed(tmp_path: Path, capsys: Any) -> None:
+    layer = comparing.layer("GRU", LAYER, packed=True, dropout=0.3)
+    given = comparing.data("GRU", LAYER, True)
+    message = "wrong at pd_op.rnn, a recurrent layer with packed weights .GRU.; output 0: float"
     with verified(), fault("layer"), pytest.warns(UserWarning, match=message):
         comparing.run(layer, given)
-    first, second = checks.log.mismatches
-    assert (first.operator, second.operator) == ("pd_op.rnn", "pd_op.rnn_grad")
-    with pytest.raises(NgraphError, match="only subgraphs have reproducers"):
-        first.save("wrong.npz")
+    mismatches = checks.log.mismatches
+    assert [each.operator for each in mismatches] == ["pd_op.rnn", "pd_op.rnn_grad"]
+    for mismatch in mismatches:
+        _replayed(mismatch, tmp_path / "wrong.npz", "layer", capsys)
 
 
 @pytest.mark.usefixtures("in_dynamic_mode")
@@ -102,7 +127,7 @@ def test_packed_layers_of_programs() -> None:
 
 @pytest.mark.usefixtures("in_dynamic_mode")
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_updates_of_dynamic_optimizers(make: Any) -> None:
+def test_updates_of_dynamic_optimizers(make: Any, tmp_path: Path, capsys: Any) -> None:
     def run() -> list[np.ndarray]:
         return trained(make, [parameter(random_tensor(9, shape)) for shape in SHAPES], True)
 
@@ -114,8 +139,10 @@ def test_updates_of_dynamic_optimizers(make: Any) -> None:
     checks.subjects.clear()  # which remembers wrong kernels
     with verified(), fault("update"), pytest.warns(UserWarning, match="a call of dynamic mode"):
         run()
-    (mismatch,) = checks.log.mismatches
+    mismatch, *_ = checks.log.mismatches
     assert mismatch.operator in {"pd_op.sgd_", "pd_op.momentum_", "pd_op.adam_", "pd_op.adamw_"}
+    if make is next(iter(OPTIMIZERS.values())):
+        _replayed(mismatch, tmp_path / "wrong.npz", "update", capsys)
 
 
 @pytest.mark.usefixtures("in_dynamic_mode")
@@ -130,3 +157,38 @@ def test_clipping_by_a_norm() -> None:
         optimizer.step()
     assert checks.log.checked >= 3
     assert (checks.log.wrong, checks.log.unchecked) == (0, {})
+
+
+@pytest.mark.usefixtures("in_dynamic_mode")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"type": "pd_op.print"}, "none of a call of an optimizer"),
+        ({"attrs": {"1": [[1]]}}, "none of a call of an optimizer"),
+        ({"attrs": {"7": 1.0}}, "none of a call of an optimizer"),
+        ({"attrs": {"x": 1.0}}, "none of a call of an optimizer"),
+        ({"attrs": {"1": 0.5, "2": "text"}}, ""),
+    ],
+)
+def test_forged_calls_do_not_run(
+    change: dict[str, Any], message: str, tmp_path: Path, capsys: Any
+) -> None:
+    run, _ = CallRun.of_call("squared_l2_norm", [paddle.ones([3])], paddle.ones([1]))
+    op = replace(run.graph.ops[0], **change)
+    forged = replace(run, graph=replace(run.graph, ops=[op]), known_text="")
+    file = tmp_path / "forged.npz"
+    reproducer.save(file, reproducer.contents(reproducer.recorded(forged), False))
+    assert main(["replay", str(file)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+@pytest.mark.usefixtures("in_dynamic_mode")
+def test_forged_kernels_do_not_run(tmp_path: Path) -> None:
+    run, _ = CallRun.of_call("squared_l2_norm", [paddle.ones([3])], paddle.ones([1]))
+    arrays = reproducer.contents(reproducer.recorded(run), False)
+    for kernel, message in (("packed layer", "none of a recurrent layer"), ("other", "unknown")):
+        arrays["kernel"] = np.frombuffer(kernel.encode(), np.uint8)
+        reproducer.save(tmp_path / "forged.npz", arrays)
+        with pytest.raises(NgraphError, match=message):
+            reproducer.load(tmp_path / "forged.npz")

@@ -19,6 +19,7 @@ import numpy as np
 import paddle
 import pytest
 
+import paddle_ngraph
 from paddle_ngraph import NgraphError
 from paddle_ngraph.__main__ import main
 from paddle_ngraph.ir.graph import FallbackForm, Op
@@ -355,3 +356,30 @@ def test_inputs_that_a_kernel_rejects_are_one_sentence(
     assert main([command, str(file)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "Paddle cannot run the subgraph: OutOfRangeError" in line
+
+
+@pytest.mark.parametrize("shapes_only", [False, True])
+def test_a_subgraph_with_kernel_calls(
+    shapes_only: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build() -> Any:
+        x = paddle.static.data("x", [4, 6])
+        return paddle.nn.functional.gelu(paddle.linalg.matrix_power(x[:, :4], 2)) + 1.0
+
+    file, name = tmp_path / "wrong.npz", "FLAGS_ngraph_kernel_calls"
+    paddle.set_flags({name: True})
+    try:
+        with planted("pd_op.gelu", negated):
+            with verified(), pytest.warns(UserWarning, match="wrong at pd_op.gelu,"):
+                Program(build).run(x=floats(4, 6))
+            assert paddle_ngraph.stats()["kernel_calls"]
+            checks.log.mismatches[0].save(file, shapes_only=shapes_only)
+            paddle.set_flags({name: False})
+            assert "pd_op.matrix_power" in reproducer.load(file).run.text
+            for command in ("replay", "bisect"):
+                assert main([command, str(file)]) == 1
+                assert "gelu" in capsys.readouterr().out
+        assert main(["replay", str(file)]) == 0
+        assert not paddle.get_flags([name])[name]
+    finally:
+        paddle.set_flags({name: False})
