@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -38,7 +39,7 @@ template <int kLanes>
 struct Vector {
   // GCC ignores a size that depends on a template's parameter in a declaration by `using`.
   typedef float Type  // NOLINT(modernize-use-using)
-      __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
+      __attribute__((vector_size(kLanes * sizeof(float))));
 };
 
 // The kernel with kLanes floats in a register; kVectors of them are the columns that are computed
@@ -50,10 +51,11 @@ NGRAPH_INLINE inline void multiply(const float* a, int64_t lda, const float* b, 
   for (int64_t first = 0; first < kBlock; first += kVectors * kLanes) {
     Lanes sums[kRows][kVectors] = {};
     for (int64_t i = 0; i < k; ++i) {
-      const auto* row = reinterpret_cast<const Lanes*>(b + i * ldb + first);
+      const float* row = b + i * ldb + first;
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        const Lanes weights = row[v];
+        Lanes weights;
+        std::memcpy(&weights, row + v * kLanes, sizeof(weights));
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) sums[r][v] += a[r * lda + i] * weights;
       }
@@ -62,7 +64,7 @@ NGRAPH_INLINE inline void multiply(const float* a, int64_t lda, const float* b, 
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        *reinterpret_cast<Lanes*>(c + r * ldc + first + v * kLanes) = sums[r][v];
+        std::memcpy(c + r * ldc + first + v * kLanes, &sums[r][v], sizeof(Lanes));
       }
     }
   }
