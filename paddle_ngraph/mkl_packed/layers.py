@@ -52,8 +52,9 @@ class _Packed(RNNBase):
 
     def _inferred(self, inputs: Any, initial_states: Any, sequence_length: Any) -> Any:
         """What :meth:`_packed` returns, by a direct call; ``None`` if the operator has to run."""
+        # A transposed tensor is a view, which Paddle copies for operators.
         found = _core.mkl_packed.infer(
-            [self._time_first(inputs), *initial_states, *weights_of(self)],
+            [self._time_first(inputs).contiguous(), *initial_states, *weights_of(self)],
             sequence_length,
             self.mode,
             self.hidden_size,
