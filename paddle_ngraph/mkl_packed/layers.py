@@ -51,7 +51,7 @@ class _Packed(RNNBase):
         return out, states
 
     def _inferred(self, inputs: Any, initial_states: Any, sequence_length: Any) -> Any:
-        """What :meth:`_packed` returns, by a direct call; ``None`` if the operator has to run."""
+        """The results of :meth:`_packed` by a direct call; ``None`` if the operator has to run."""
         # A transposed tensor is a view, which Paddle copies for operators.
         found = _core.mkl_packed.infer(
             [self._time_first(inputs).contiguous(), *initial_states, *weights_of(self)],
