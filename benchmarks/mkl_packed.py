@@ -45,6 +45,7 @@ class Case:
     hidden: int
     layers: int
     batch: int
+    steps: int = STEPS
 
 
 CASES = {
@@ -80,17 +81,8 @@ class Result:
 def measure(name: str, threads: int, rounds: int) -> Result:
     """Measures one case; each time is the median over ``rounds`` samples."""
     case = CASES[name]
-    _set_threads(threads)
-    x = np.random.default_rng(0).standard_normal((STEPS, case.batch, case.input))
-    x = x.astype(np.float32)
-    contestants = [*_paddle(case, x), *_torch(case, x)]
-    expected = contestants[0].infer().numpy()
-    for contestant in contestants:
-        found = contestant.infer().numpy()
-        if found.shape != expected.shape or not np.isfinite(found).all():
-            raise SystemExit(f"{contestant.name}: no result to measure")
-        if contestant.name != "PyTorch" and np.abs(found - expected).max() > 1e-5:
-            raise SystemExit(f"{contestant.name}: another result than Paddle's")
+    set_threads(threads)
+    contestants = compared_contestants(case)
     times: dict[str, tuple[list[float], list[float]]] = {c.name: ([], []) for c in contestants}
     for _ in range(rounds):
         for contestant in contestants:
@@ -104,7 +96,23 @@ def measure(name: str, threads: int, rounds: int) -> Result:
     return Result(name, case.title, threads, forward, training)
 
 
-def _set_threads(threads: int) -> None:
+def compared_contestants(case: Case) -> list[Contestant]:
+    """Returns the implementations of a network; their outputs have been compared."""
+    x = np.random.default_rng(0).standard_normal((case.steps, case.batch, case.input))
+    x = x.astype(np.float32)
+    contestants = [*_paddle(case, x), *_torch(case, x)]
+    expected = contestants[0].infer().numpy()
+    for contestant in contestants:
+        found = contestant.infer().numpy()
+        if found.shape != expected.shape or not np.isfinite(found).all():
+            raise SystemExit(f"{contestant.name}: no result to measure")
+        if contestant.name != "PyTorch" and np.abs(found - expected).max() > 1e-5:
+            raise SystemExit(f"{contestant.name}: another result than Paddle's")
+    return contestants
+
+
+def set_threads(threads: int) -> None:
+    """Sets the number of threads of Paddle, of the packed layers, and of PyTorch's next layers."""
     folder = Path(paddle.__file__).parent / "libs"
     ctypes.CDLL(str(folder / "libiomp5.so")).omp_set_num_threads(threads)
     paddle.set_flags({"FLAGS_ngraph_num_threads": threads})

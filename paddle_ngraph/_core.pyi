@@ -364,6 +364,15 @@ class mkl_packed:
     def run_single_threaded_for(seconds: float) -> None: ...
     @staticmethod
     def why_unavailable(provider: str) -> str: ...
+    @staticmethod
+    def infer(
+        inputs: list[Any],
+        lengths: Any,
+        mode: str,
+        hidden_size: int,
+        num_layers: int,
+        is_bidirectional: bool,
+    ) -> list[Any] | None: ...
 
 class NgraphIO:
     def results(self) -> list[np.ndarray]: ...

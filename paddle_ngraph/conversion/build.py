@@ -170,6 +170,12 @@ PASSES = (
         is_cpu_only=True,
     ),
     BuildPass(
+        "narrow uniform matmuls",
+        "all columns of a product by zeros are equal, and Paddle multiplies by zeros for second "
+        "gradients; before the pass that looks for large matmuls",
+        _on_models(matmuls.narrow_uniform_matmuls),
+    ),
+    BuildPass(
         "matmul by oneDNN",
         "oneDNN's kernels are faster for some large matmuls",
         _use_onednn_matmuls,

@@ -70,6 +70,7 @@
 #include "core/paddle/shared_parameters.h"
 #include "core/paddle/tensors.h"
 #include "core/paddle/whole_program.h"
+#include "mkl_packed/mkl_packed_ops.h"
 #include "mkl_packed/packed_gemm.h"
 #include "mkl_packed/packed_weights.h"
 #include "mkl_packed/stragglers.h"
@@ -356,6 +357,28 @@ std::optional<py::list> run_on_tensors(const WholeProgram& program, const py::li
     results.append(py::reinterpret_steal<py::object>(paddle::pybind::ToPyObject(made)));
   }
   return results;
+}
+
+// Calls mkl_packed::infer(); returns the results as tensors of dynamic mode.
+std::optional<py::list> infer_layer(const py::list& inputs, const py::object& lengths,
+                                    const std::string& mode, int64_t hidden_size,
+                                    int64_t num_layers, bool is_bidirectional) {
+  std::vector<paddle::Tensor> tensors;
+  tensors.reserve(inputs.size());
+  for (const auto& input : inputs) {
+    if (!is_tensor(input.ptr())) return std::nullopt;
+    tensors.push_back(tensor_of(input.ptr()));
+  }
+  if (!lengths.is_none() && !is_tensor(lengths.ptr())) return std::nullopt;
+  const auto results = mkl_packed::infer(
+      tensors, lengths.is_none() ? nullptr : &tensor_of(lengths.ptr()),
+      {mode, hidden_size, num_layers, is_bidirectional, 0.0f, 0, /*is_test=*/true});
+  if (!results) return std::nullopt;
+  py::list objects;
+  for (const auto& result : *results) {
+    objects.append(py::reinterpret_steal<py::object>(new_python_tensor(result)));
+  }
+  return objects;
 }
 
 // An NgraphIO that owns its tensors, copies of NumPy arrays: first the inputs, then the states.
@@ -1166,6 +1189,9 @@ PYBIND11_MODULE(_core, module) {
       },
       py::arg("seconds"));
   packed.def("why_unavailable", &mkl_packed::why_unavailable, py::arg("provider"));
+  packed.def("infer", &infer_layer, py::arg("inputs"), py::arg("lengths"), py::arg("mode"),
+             py::arg("hidden_size"), py::arg("num_layers"), py::arg("is_bidirectional"),
+             "Runs a layer without a gradient; None: the custom operator has to run.");
 
   const auto release = py::call_guard<py::gil_scoped_release>();
   py::class_<NgraphEngine, std::shared_ptr<NgraphEngine>>(

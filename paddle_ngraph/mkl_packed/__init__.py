@@ -27,8 +27,9 @@ def pack_count() -> int:
     """Returns the number of weights packed so far.
 
     Inference packs once for each layer and direction whose weights have changed; a training step
-    packs twice for each, once forward and once backward. The packed format for a single sequence
-    differs from that for a batch: a layer that gets both packs its weights once for each.
+    packs twice for each, once forward and once backward. The packed format for up to four sequences
+    differs from that for more: a layer that gets both packs its weights once for each. The gradient
+    of up to four sequences reads a weight of up to 4 MB where it is.
     """
     return _core.mkl_packed.pack_count()
 

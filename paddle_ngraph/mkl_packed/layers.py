@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import paddle
 from paddle import nn
 
+from paddle_ngraph import _core
 from paddle_ngraph.paddle_private.names import (
     RNNBase,
     change_class,
@@ -34,8 +35,13 @@ class _Packed(RNNBase):
     use_mkl_packed: bool = True
 
     def _cudnn_impl(self, inputs: Any, initial_states: Any, sequence_length: Any) -> Any:
-        if self.use_mkl_packed and self._fits(inputs):
-            return self._packed(inputs, initial_states, sequence_length)
+        if self.use_mkl_packed:
+            if not (self.training or paddle.is_grad_enabled()) and paddle.in_dynamic_mode():
+                results = self._inferred(inputs, initial_states, sequence_length)
+                if results is not None:
+                    return results
+            if self._fits(inputs):
+                return self._packed(inputs, initial_states, sequence_length)
         out, states = super()._cudnn_impl(inputs, initial_states, sequence_length)
         if not self.use_mkl_packed and in_pir_mode():
             first = states[0] if isinstance(states, tuple) else states
@@ -43,6 +49,19 @@ class _Packed(RNNBase):
                 OPT_OUT, False
             )
         return out, states
+
+    def _inferred(self, inputs: Any, initial_states: Any, sequence_length: Any) -> Any:
+        """The results of :meth:`_packed` by a direct call; ``None`` if the operator has to run."""
+        # A transposed tensor is a view, which Paddle copies for operators.
+        found = _core.mkl_packed.infer(
+            [self._time_first(inputs).contiguous(), *initial_states, *weights_of(self)],
+            sequence_length,
+            self.mode,
+            self.hidden_size,
+            self.num_layers,
+            self.num_directions == 2,
+        )
+        return None if found is None else self._results(*found)
 
     def _fits(self, inputs: Any) -> bool:
         """Whether the packed operator supports these inputs; else Paddle's layer runs."""
@@ -52,11 +71,9 @@ class _Packed(RNNBase):
         return all(tensor.dtype == paddle.float32 for tensor in tensors)
 
     def _packed(self, inputs: Any, initial_states: Any, sequence_length: Any) -> Any:
-        if not self.time_major:
-            inputs = paddle.transpose(inputs, [1, 0, 2])
         out, *others = run_custom_operator(
             OPERATORS[self.mode],
-            [inputs, *initial_states, *weights_of(self)],
+            [self._time_first(inputs), *initial_states, *weights_of(self)],
             sequence_length,
             self.mode,
             self.hidden_size,
@@ -66,10 +83,15 @@ class _Packed(RNNBase):
             0,
             not self.training,
         )
-        if not self.time_major:
-            out = paddle.transpose(out, [1, 0, 2])
-        states = tuple(others[: self.state_components])
-        return out, states if len(states) > 1 else states[0]
+        return self._results(out, *others[: self.state_components])
+
+    def _results(self, out: Any, *states: Any) -> Any:
+        """The results of a call, from those of the operator."""
+        return self._time_first(out), states if len(states) > 1 else states[0]
+
+    def _time_first(self, tensor: Any) -> Any:
+        """``tensor`` with the axes of time and batch exchanged, unless the layer is time-major."""
+        return tensor if self.time_major else paddle.transpose(tensor, [1, 0, 2])
 
 
 class SimpleRNN(_Packed, nn.SimpleRNN):

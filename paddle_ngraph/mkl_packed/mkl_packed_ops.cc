@@ -4,6 +4,8 @@
 // states, the weights; a custom operator that has a list among its outputs, as the gradient does,
 // can have no other output. `Reserve` and `Mask` are the data of a forward pass that the gradient
 // reads.
+#include "mkl_packed/mkl_packed_ops.h"
+
 #include <Python.h>
 
 #include <algorithm>
@@ -20,6 +22,7 @@
 #include "core/common/fault_injection.h"
 #include "core/common/gil_release.h"
 #include "core/engine/verified_run.h"
+#include "core/paddle/flags.h"
 #include "core/paddle/random.h"
 #include "core/paddle/tensors.h"
 #include "mkl_packed/recurrent.h"
@@ -32,18 +35,6 @@ using Shape = std::vector<int64_t>;
 using Shapes = std::vector<Shape>;
 using paddle::Tensor;
 using Tensors = std::vector<Tensor>;
-
-struct Attributes {
-  std::string mode;
-  int64_t hidden_size;
-  int64_t num_layers;
-  bool is_bidirec;
-  float dropout_prob;
-  int seed;
-  bool is_test;
-
-  int64_t directions() const { return is_bidirec ? 2 : 1; }
-};
 
 std::string text_of(const Shape& shape) {
   std::string text = "[";
@@ -247,10 +238,11 @@ Tensor sample_mask(const Network& net, int seed) {
   return mask;
 }
 
-Tensors run_forward(const Inputs& inputs, const Attributes& attributes, const GemmProvider& gemm) {
-  const Operands operands(inputs.list(0), mode_of(attributes.mode));
+Tensors run_layer(const Tensors& inputs, const paddle::optional<Tensor>& lengths,
+                  const Attributes& attributes, const GemmProvider& gemm) {
+  const Operands operands(inputs, mode_of(attributes.mode));
   const auto& [x, pre_state, weights] = operands;
-  const Network net = network_of(operands, inputs.optional(1), attributes, gemm);
+  const Network net = network_of(operands, lengths, attributes, gemm);
   auto out = allocate({net.steps, net.batch, net.width()});
   auto reserve = allocate({net.reserve_size()});  // values that only the gradient operator reads
   auto mask = sample_mask(net, attributes.seed);
@@ -273,6 +265,16 @@ Tensors run_forward(const Inputs& inputs, const Attributes& attributes, const Ge
   data.mask = static_cast<const uint8_t*>(memory(*dense(mask)));
   forward(net, data);
   return results;
+}
+
+Tensors run_forward(const Inputs& inputs, const Attributes& attributes, const GemmProvider& gemm) {
+  return run_layer(inputs.list(0), inputs.optional(1), attributes, gemm);
+}
+
+// Whether a tensor is what the kernels read: without a conversion, which Paddle makes for
+// operators.
+bool is_readable(const Tensor& tensor) {
+  return tensor.initialized() && tensor.is_dense_tensor() && tensor.is_cpu();
 }
 
 template <int kStates>
@@ -416,5 +418,24 @@ bool register_operator(std::string name) {
                                          register_operator<2>("mkl_packed_lstm");
 
 }  // namespace
+
+std::optional<Tensors> infer(const Tensors& inputs, const Tensor* lengths,
+                             const Attributes& attributes) {
+  const bool has_lengths = lengths != nullptr;
+  if (!attributes.is_test || FLAGS_ngraph_verify > 0 || has_fault(Step::kLayer))
+    return std::nullopt;
+  if (!std::all_of(inputs.begin(), inputs.end(), is_readable)) return std::nullopt;
+  if (has_lengths && !is_readable(*lengths)) return std::nullopt;
+  try {
+    const GemmProvider& gemm = provider();
+    const GilRelease released;
+    Tensors results = run_layer(
+        inputs, has_lengths ? paddle::optional<Tensor>(*lengths) : paddle::none, attributes, gemm);
+    results.resize(results.size() - 2);  // without reserve and mask
+    return results;
+  } catch (const std::exception& /*error*/) {
+    return std::nullopt;
+  }
+}
 
 }  // namespace paddle_ngraph::mkl_packed

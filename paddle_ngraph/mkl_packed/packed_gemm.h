@@ -10,6 +10,9 @@
 
 namespace paddle_ngraph::mkl_packed {
 
+// The maximum number of rows of a left operand for which row_matmul.h has kernels.
+constexpr int64_t kMaxFewRows = 4;
+
 struct Matrix {
   const float* data;
   int64_t ld;  // distance between the starts of rows, in elements
@@ -54,6 +57,10 @@ class GemmProvider {
 
   // Whether matmuls round operands to bfloat16, so that callers may pass rounded ones.
   virtual bool rounds() const { return false; }
+
+  // The maximum number of rows that are multiplied by row_matmul.h instead of the library, to which
+  // fewer rows are slow.
+  virtual int64_t max_few_rows() const { return kMaxFewRows; }
 
   // Allocates memory and packs `b`, [k, n], for left operands of `m` rows. The result does not
   // refer to `b`.

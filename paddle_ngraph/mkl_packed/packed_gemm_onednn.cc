@@ -15,7 +15,6 @@
 #include "mkl_packed/buffer.h"
 #include "mkl_packed/packed_gemm.h"
 #include "mkl_packed/rounded.h"
-#include "mkl_packed/row_matmul.h"
 #include "mkl_packed/threads.h"
 
 namespace paddle_ngraph::mkl_packed {
@@ -224,26 +223,6 @@ class OnednnMatrix : public PackedMatrix {
   Primitives primitives_;
 };
 
-// A packed matrix for multiplications of one row, for which oneDNN has no fast kernel; batches use
-// another matrix (packed_weights.cc).
-class OnednnRowMatrix : public PackedMatrix {
- public:
-  OnednnRowMatrix(const Matrix& b, int64_t n, int64_t k)
-      : n_(n),
-        k_(k),
-        format_(in_format(tag::BA16a64b, n, k)),
-        memory_(reordered(b, n, k, format_)) {}
-
-  std::unique_ptr<Matmul> make_matmul(const MatmulShape& shape) const override {
-    return row_matmul(memory_->data(), n_, k_, format_.get_padded_dims()[0], shape.accumulate);
-  }
-
- private:
-  int64_t n_, k_;
-  memory::desc format_;
-  std::shared_ptr<Buffer> memory_;
-};
-
 // oneDNN compiles kernels of sgemm in the first calls that need them, and acquires a lock for it
 // that is not fork-safe. Therefore all of them are compiled here: three groups of kernels,
 // each compiled as a whole.
@@ -272,7 +251,6 @@ class OnednnProvider : public GemmProvider {
 
   std::shared_ptr<const PackedMatrix> pack(const Matrix& b, int64_t m, int64_t n,
                                            int64_t k) const override {
-    if (m == 1) return std::make_shared<OnednnRowMatrix>(b, n, k);
     const auto [format, most] = preferred(m, n, k);
     std::vector<Part> parts;
     for (int64_t first = 0; first < k; first += most) {
@@ -367,9 +345,6 @@ class Bfloat16Matrix : public PackedMatrix {
     return std::make_unique<Bfloat16Matmul>(matrix_, shape, k_);
   }
 
-  // A left operand of one row does not fit: it is multiplied in float32.
-  bool fits(int64_t m) const override { return m > 1; }
-
  private:
   static std::vector<Part> parts(const Matrix& b, int64_t m, int64_t n, int64_t k) {
     const auto format = made_by_library([&] {
@@ -393,9 +368,11 @@ class Bfloat16Provider : public GemmProvider {
 
   bool rounds() const override { return true; }
 
+  int64_t max_few_rows() const override { return 1; }
+
   std::shared_ptr<const PackedMatrix> pack(const Matrix& b, int64_t m, int64_t n,
                                            int64_t k) const override {
-    if (m == 1 || std::min(n, k) < kMinSize) return onednn_provider().pack(b, m, n, k);
+    if (std::min(n, k) < kMinSize) return onednn_provider().pack(b, m, n, k);
     return std::make_shared<Bfloat16Matrix>(b, m, n, k);
   }
 

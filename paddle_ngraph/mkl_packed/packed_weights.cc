@@ -10,6 +10,7 @@
 #include "core/common/change_hash.h"
 #include "core/common/fork_safe_mutex.h"
 #include "core/common/lru_cache.h"
+#include "mkl_packed/row_matmul.h"
 
 namespace paddle_ngraph::mkl_packed {
 
@@ -36,7 +37,7 @@ ChangeHash fingerprint(const float* data, int64_t count) {
 
 const CacheDeclaration packed_weights_declaration(
     "packed_weights", "packed weights",
-    "address, shape and orientation of the weight, whether for one row, and provider; valid for a "
+    "address, shape and orientation of the weight, whether for few rows, and provider; valid for a "
     "hash of the contents",
     "the weights that live", clear_packed_weights, nullptr);
 
@@ -48,7 +49,7 @@ struct PackedWeight {
 };
 
 // Key of a packed weight: the address of the weight, its shape and orientation, whether it is for
-// left operands of one row, and the provider that packs it.
+// left operands of few rows, and the provider that packs it.
 using Key = std::tuple<const void*, int64_t, int64_t, WeightOrientation, bool, const GemmProvider*>;
 
 // Bounded by the life of the weights.
@@ -74,7 +75,10 @@ std::shared_ptr<const PackedMatrix> pack_once(const GemmProvider& provider,
   const Matrix b{weight.data<float>(), columns, transposed};
   const int64_t n = transposed ? rows : columns, k = transposed ? columns : rows;
   if (!packing_enabled) return provider.refer(b, n, k);
+  const bool is_for_few_rows = m <= provider.max_few_rows();
+  if (is_for_few_rows && is_fast_unpacked(b, n, k)) return refer_for_few_rows(b, n, k);
   ++conversions;
+  if (is_for_few_rows) return pack_for_few_rows(b, n, k);
   return provider.pack(b, m, n, k);
 }
 
@@ -83,7 +87,7 @@ std::shared_ptr<const PackedMatrix> get_packed(const GemmProvider& provider,
                                                WeightOrientation side, int64_t m) {
   if (!packing_enabled) return pack_once(provider, weight, side, m);
   const int64_t rows = weight.dims()[0], columns = weight.dims()[1];
-  const Key key{weight.data(), rows, columns, side, m == 1, &provider};
+  const Key key{weight.data(), rows, columns, side, m <= provider.max_few_rows(), &provider};
   const ChangeHash contents = fingerprint(weight.data<float>(), rows * columns);
   if (const auto found = find_packed(key)) {
     if (found->contents == contents && found->matrix->fits(m)) return found->matrix;

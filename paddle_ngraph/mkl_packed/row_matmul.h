@@ -1,6 +1,6 @@
-// Multiplication of a row by a packed matrix, for a recurrent step of a single sequence.
+// Multiplication of a few rows by a matrix, for a recurrent step of one to four sequences.
 //
-// The multiplication reads the whole matrix for two operations per element, so that its speed is
+// The multiplication reads the whole matrix for a few operations per element, so that its speed is
 // that of the cache that contains the matrix. Libraries optimized for many rows are far slower than
 // that.
 #pragma once
@@ -12,12 +12,14 @@
 
 namespace paddle_ngraph::mkl_packed {
 
-// Number of columns in a block of the right operand of row_matmul: `b` is [n / kRowBlock, k,
-// kRowBlock], padded with zeros after its last column.
-constexpr int64_t kRowBlock = 64;
+// Whether a multiplication of a few rows reads `b`, [k, n], as fast where it is as packed.
+bool is_fast_unpacked(const Matrix& b, int64_t n, int64_t k);
 
-// `rows_of_k`: number of rows of each block in memory, at least k. `b` must outlive the matmul.
-std::unique_ptr<Matmul> row_matmul(const float* b, int64_t n, int64_t k, int64_t rows_of_k,
-                                   bool accumulate);
+// The right operand `b`, [k, n], where it is: `b` must outlive the result. Requires
+// is_fast_unpacked.
+std::shared_ptr<const PackedMatrix> refer_for_few_rows(const Matrix& b, int64_t n, int64_t k);
+
+// The right operand `b`, [k, n], packed: [n / 64, k, 64], with zeros after the last column.
+std::shared_ptr<const PackedMatrix> pack_for_few_rows(const Matrix& b, int64_t n, int64_t k);
 
 }  // namespace paddle_ngraph::mkl_packed

@@ -14,6 +14,7 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import mkl_packed
+from paddle_ngraph.mkl_packed import layers
 from tests.float_environments import DENORMAL, FLUSHED, float_environment
 
 from .comparing import (
@@ -108,14 +109,63 @@ def test_a_single_feature(mode, features, hidden):
     assert_close(run(native, given), run(packed, given))
 
 
-# One sequence has a separate matmul: columns in blocks of 64, the last of which is not full here.
-@pytest.mark.parametrize("hidden", [1, 15, 16, 64, 100])
+# Up to four sequences have separate kernels: columns in blocks of 64, the last of which is not full
+# here.
+FEW = [(1, 1), (15, 2), (16, 1), (64, 3), (100, 1), (100, 2), (100, 3), (100, 4), (100, 5)]
+
+
+@pytest.mark.parametrize(("hidden", "batch"), FEW)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_single_sequence(mode, hidden):
-    shape = Shape(5, hidden, 1, 4, direction="bidirect")
+def test_a_few_sequences(mode, hidden, batch):
+    shape = Shape(5, hidden, batch, 4, direction="bidirect")
     native, packed = pair(mode, shape)
     given = data(mode, shape)
     assert_close(run(native, given), run(packed, given))
+
+
+# SSE41 and AVX2 have kernels of their own; without this variable, AVX-512 where there is one.
+@pytest.mark.parametrize("instructions", ["SSE41", "AVX2"])
+def test_a_few_sequences_with_fewer_instructions(instructions, provider):
+    if provider != "onednn":
+        pytest.skip("the kernels are those of both providers")
+    script = """
+import paddle
+from paddle_ngraph import mkl_packed
+from paddle_ngraph.mkl_packed import layers
+from tests.mkl_packed.comparing import MODES, Shape, Packs, assert_close, data, pair, run
+for mode in MODES:
+    for batch in range(1, 5):
+        shape = Shape(5, 100, batch, 4)
+        native, packed = pair(mode, shape)
+        given = data(mode, shape)
+        with Packs() as packs:
+            found = run(packed, given)
+        assert_close(run(native, given), found)
+        assert packs.count == 1, packs.count
+"""
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": instructions}
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], env=environment, check=True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("time_major", [False, True])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_inference_without_the_operator(mode, time_major, ragged, monkeypatch):
+    shape = Shape(7, 24, 3, 6, layers=2, direction="bidirect")
+    net = layer(mode, shape, packed=True, time_major=time_major)
+    net.eval()
+    given = data(mode, shape, ragged, time_major)
+    states = tuple(map(paddle.to_tensor, given.states))
+    lengths = paddle.to_tensor(given.lengths) if ragged else None
+    arguments = (paddle.to_tensor(given.x), states if len(states) > 1 else states[0], lengths)
+    expected = paddle.utils.flatten(net(*arguments))
+    monkeypatch.setattr(layers, "run_custom_operator", None)
+    with paddle.no_grad():
+        found = paddle.utils.flatten(net(*arguments))
+    assert len(found) == len(expected) == (3 if mode == "LSTM" else 2)
+    for value, other in zip(found, expected):
+        assert value.stop_gradient
+        np.testing.assert_array_equal(value, other)
 
 
 @pytest.mark.parametrize("mode", MODES)

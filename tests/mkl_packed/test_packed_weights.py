@@ -48,6 +48,14 @@ def test_weights_are_packed_twice_in_each_training_iteration(mode):
     assert packs.count == 2 * 7
 
 
+@pytest.mark.parametrize(("hidden", "count"), [(63, 2), (64, 1)])
+def test_the_gradient_of_a_few_sequences_reads_the_weight_where_it_is(hidden, count):
+    net = layer("GRU", Shape(6, hidden, 4, 5), packed=True)
+    with Packs() as packs:
+        net(paddle.randn([4, 5, 6]))[0].sum().backward()
+    assert packs.count == count
+
+
 def test_an_optimizer_update_is_detected():
     native, packed, agree = inference()
     agree()

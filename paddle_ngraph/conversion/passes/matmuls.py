@@ -1,4 +1,4 @@
-"""The pass that replaces large matmuls by oneDNN's where these are faster than the plugin's."""
+"""Passes over matmuls: uniform operands are narrowed, and oneDNN computes some large matmuls."""
 
 from __future__ import annotations
 
@@ -6,13 +6,90 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from openvino import Model, Node, Type
+import numpy as np
+from openvino import Model, Node, Output, Type, opset15
 from openvino.utils import replace_node
 
 from paddle_ngraph.conversion import constants, processor
 
+# Types of nodes that broadcast their operands.
+_ELEMENTWISE = frozenset({"Add", "Divide", "Multiply", "Subtract"})
+
 # The minimal number of rows, of columns and of summed terms of a matmul that oneDNN computes.
 MIN_DIMENSION = 64
+
+
+# -- uniform operands ----------------------------------------------------------------------------
+
+
+def narrow_uniform_matmuls(model: Model) -> None:
+    """Multiplies by one column or row of a constant matrix whose elements are all equal.
+
+    All columns of the product by such a matrix are equal, with NaN where a row of the other operand
+    has NaN, or infinity for zeros. Paddle fills zeros in for absent second gradients, and
+    multiplies by them.
+    """
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "MatMul" and node.get_output_element_type(0) == Type.f32:
+            for index in (0, 1):
+                if _narrow(node, index):
+                    break
+
+
+def _narrow(node: Node, index: int) -> bool:
+    """Narrows a matmul by its operand ``index`` if that is uniform; returns whether it was."""
+    value = _uniform_value(node.input_value(index))
+    shapes = [node.get_input_partial_shape(each) for each in (0, 1)]
+    if value is None or any(shape.rank.is_dynamic or len(shape) < 2 for shape in shapes):
+        return False
+    sizes = list(node.get_input_shape(index))
+    attributes = node.get_attributes()
+    # The axis of the operand that becomes one of the product: rows of the left, columns of the
+    # right operand.
+    is_summed_first = attributes["transpose_a"] if index == 0 else not attributes["transpose_b"]
+    axis = 1 if is_summed_first else 0
+    if len(sizes) != 2 or sizes[axis] == 1:
+        return False
+    target = [sizes[axis], 1] if index == 0 else [sizes[axis]]
+    sizes[axis] = 1
+    operands = node.input_values()
+    operands[index] = opset15.constant(np.full(sizes, value, np.float32)).output(0)
+    narrow = opset15.matmul(*operands, attributes["transpose_a"], attributes["transpose_b"])
+    whole = opset15.broadcast(narrow, target, broadcast_spec="BIDIRECTIONAL")
+    whole.set_friendly_name(node.get_friendly_name())
+    replace_node(node, whole)
+    _read_narrow(whole.output(0), narrow.output(0))
+    return True
+
+
+def _uniform_value(operand: Output) -> float | None:
+    """The value of all elements of a constant operand of static shape, if these are equal."""
+    producer = operand.get_node()
+    if operand.get_partial_shape().is_dynamic:
+        return None
+    if producer.get_type_name() == "Broadcast":
+        producer = producer.input_value(0).get_node()
+    if producer.get_type_name() != "Constant":
+        return None
+    values = producer.get_data().reshape(-1)
+    # The ends are compared first: weights are large, and their ends differ.
+    if not values.size or values[0] != values[-1] or (values != values[0]).any():
+        return None
+    return float(values[0])
+
+
+def _read_narrow(whole: Output, narrow: Output) -> None:
+    """Has elementwise readers of ``whole``, a broadcast of ``narrow``, broadcast it themselves."""
+    for reader in whole.get_target_inputs():
+        node = reader.get_node()
+        if node.get_type_name() not in _ELEMENTWISE:
+            continue
+        other = node.input_value(1 - reader.get_index())
+        if other.get_partial_shape() == node.get_output_partial_shape(0):
+            reader.replace_source_output(narrow)
+
+
+# -- matmuls by oneDNN ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

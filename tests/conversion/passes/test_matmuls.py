@@ -176,3 +176,77 @@ def test_gradients_equal_paddles(has_avx512, kinds):
     check(Program(build), x=floats(4, 160, 512), w=floats(512, 2048) / 22)
     assert kinds["Gemm"] == 3
     assert kinds["MatMul"] == 0
+
+
+# -- uniform operands ------------------------------------------------------------------------------
+
+
+def fill(shape: tuple[int, int], value: float, is_broadcast: bool) -> Any:
+    """Returns a matrix of equal elements, as a constant or as a broadcast."""
+    if is_broadcast:
+        return opset15.broadcast(opset15.constant(np.float32(value)), list(shape))
+    return opset15.constant(np.full(shape, value, np.float32))
+
+
+def evaluate(model: ov.Model, given: list[np.ndarray]) -> np.ndarray:
+    """Returns the result of a model of one result, by OpenVINO's reference implementation."""
+    found = [ov.Tensor(Type.f32, ov.Shape([]))]
+    assert model.evaluate(found, [ov.Tensor(array) for array in given])
+    return np.array(found[0].data)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_products_by_uniform_matrices(seed):
+    """The sum of such a product and a matrix, with infinity and NaN in the other operand."""
+    generator = np.random.default_rng(seed)
+    m, k, n = (int(each) for each in generator.integers(2, 9, 3))
+    index, transposes = int(generator.integers(2)), generator.integers(0, 2, 2).astype(bool)
+    batch = [[], [3], [2, 3]][seed % 3]
+    shapes = [(m, k), (k, n)]
+    value = float(generator.choice([0.0, 0.0, 1.5, np.inf]))
+    uniform = fill(shapes[index][:: -1 if transposes[index] else 1], value, seed % 2 == 0)
+    given = generator.normal(size=[*batch, *shapes[1 - index]]).astype("float32")
+    given[
+        (..., *(int(each) for each in generator.integers(0, [given.shape[-2], given.shape[-1]])))
+    ] = generator.choice([np.inf, -np.inf, np.nan])
+    if transposes[1 - index]:
+        given = np.swapaxes(given, -1, -2).copy()
+    term = generator.normal(size=[*batch, m, n]).astype("float32")
+    parameters = [opset15.parameter(array.shape, Type.f32) for array in (given, term)]
+    operands = [parameters[0], uniform] if index else [uniform, parameters[0]]
+    product = opset15.matmul(*operands, *(bool(each) for each in transposes))
+    results = [opset15.result(opset15.add(product, parameters[1])), opset15.result(product)]
+    models = [ov.Model([result], parameters, "uniform") for result in results]
+    with np.errstate(invalid="ignore"):
+        expected = [evaluate(model, [given, term]) for model in models]
+        for model in models[:1]:
+            matmuls.narrow_uniform_matmuls(model)
+        found = [evaluate(model, [given, term]) for model in models]
+    sizes = [
+        list(node.get_output_shape(0))
+        for node in models[0].get_ops()
+        if node.get_type_name() == "MatMul"
+    ]
+    assert sizes == [[*batch, m, 1] if index else [*batch, 1, n]]
+    assert not np.isfinite(expected[0]).all()
+    for before, after in zip(expected, found):
+        np.testing.assert_allclose(after, before, rtol=1e-5)
+
+
+def test_other_matrices_are_not_narrowed():
+    x = opset15.parameter([4, 5], Type.f32)
+    values = np.zeros((5, 3), np.float32)
+    values[2, 1] = 1
+    for operand in (
+        opset15.constant(values),
+        fill((5, 1), 0.0, False),
+        opset15.broadcast(opset15.parameter([], Type.f32), [5, 3]),
+    ):
+        model_inputs = (
+            [x] if operand.get_type_name() == "Constant" else [x, operand.input_value(0).get_node()]
+        )
+        model = ov.Model(
+            [opset15.result(opset15.matmul(x, operand, False, False))], model_inputs, "other"
+        )
+        matmuls.narrow_uniform_matmuls(model)
+        assert model.get_results()[0].input_value(0).get_node().get_type_name() == "MatMul"
