@@ -72,6 +72,71 @@ def doubled() -> Any:
     return [paddle.static.data("x", [-1, 1024], "float32") * 2.0]
 
 
+_KERNELS = (
+    _IMPORT
+    + """
+import ctypes
+
+import openvino as ov
+from openvino import opset13 as op
+
+from paddle_ngraph.conversion.openvino_core import core
+
+def say(text):
+    print(text, flush=True)
+
+before = dict(os.environ)
+core()
+library = ctypes.CDLL(None)
+library.getenv.restype = ctypes.c_char_p
+assert library.getenv(b"ONEDNN_PRIMITIVE_CACHE_CAPACITY") == (%(variable)r or None)
+assert dict(os.environ) == before
+capacity = ctypes.c_int()
+paddles = ctypes.CDLL(os.path.join(os.path.dirname(paddle.__file__), "libs", "libdnnl.so.3"))
+paddles.dnnl_get_primitive_cache_capacity(ctypes.byref(capacity))
+say(f"Paddle's {capacity.value}")
+
+def compile_softmax(size):
+    say(f"softmax {size}")
+    x = op.parameter([1, size], np.float32)
+    core().compile_model(ov.Model([op.softmax(x, 1)], [x]), "CPU", {"NUM_STREAMS": "0"})
+
+for size in [*range(100, 140), 139, 100]:
+    compile_softmax(size)
+"""
+)
+
+
+def _created(variable: str = "") -> dict[str, list[str]]:
+    """Whether the plugin's oneDNN had a cached primitive, by the last use of each size."""
+    capacity = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": variable} if variable else {}
+    script = _KERNELS % {"variable": variable.encode()}
+    output = _output_of(script, ONEDNN_VERBOSE="2", **capacity)
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in output.splitlines():
+        if line.startswith(("softmax", "Paddle's")):
+            found[line] = lines = []
+        elif "create:" in line:
+            lines.append("hit" if "create:cache_hit" in line else "miss")
+    return found
+
+
+def test_the_plugin_retains_few_primitives() -> None:
+    created = _created()
+    # Paddle's oneDNN has its own capacity, that of the release.
+    assert "Paddle's 1024" in created
+    assert created["softmax 139"] == ["hit"]
+    assert created["softmax 100"] == ["miss"]
+
+
+@pytest.mark.slow("starts a process")
+def test_capacity_of_the_user_stays() -> None:
+    created = _created("1000")
+    assert "Paddle's 1000" in created
+    assert created["softmax 100"] == ["hit"]
+
+
 def test_results_reuse_released_memory() -> None:
     program = Program(doubled)
     feed = floats(512, 1024)  # 2 MB

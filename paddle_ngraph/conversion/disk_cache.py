@@ -69,6 +69,11 @@ def files() -> list[Path]:
     return sorted(map(Path, _core.cache_files())) if flags.get("ngraph_cache_dir") else []
 
 
+def fixed_conditions() -> list[str]:
+    """The conditions of results on disk that never change in a process: versions, processor."""
+    return _fixed_environment()
+
+
 @once
 def _fixed_environment() -> list[str]:
     """The conditions of stored functions that never change in a process: versions, processor."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import openvino as ov
 
+from paddle_ngraph import _core
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.once import once
 
@@ -24,4 +25,6 @@ def core() -> ov.Core:
 @once
 def _only_core() -> ov.Core:
     """The OpenVINO core (``ov.Core``) that Python code of this process uses."""
+    # First, since the plugin's oneDNN reads its settings once in a process.
+    _core.start_openvino()
     return ov.Core()

@@ -40,6 +40,7 @@
 #include "core/engine/model_builder.h"
 #include "core/engine/ngraph_engine.h"
 #include "core/engine/size_guards.h"
+#include "core/ov/openvino_start.h"
 #include "core/ov/operator_testing.h"
 #include "core/ov/plugin_errors.h"
 #include "core/ov/trim_memory.h"
@@ -928,6 +929,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("mark_weights_written", &mark_weights_written);
   module.def("num_weight_writers", &num_weight_writers,
              "The number of runs, and of objects, that may be writing weights now.");
+  module.def("start_openvino", &start_openvino, py::call_guard<py::gil_scoped_release>(),
+             "Starts the core's OpenVINO before Python code uses OpenVINO's plugin by itself.");
   module.def("is_openvino_lost", &is_openvino_lost,
              "Whether the process was forked while another thread used OpenVINO.");
   module.def("live_objects", &live_objects, py::arg("type"),

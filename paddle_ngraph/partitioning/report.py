@@ -88,12 +88,14 @@ class Report:
         packed: Number of recurrent layers that run with packed weights.
         why_native: Why the whole program falls back to Paddle nevertheless, if it does.
         program: Id in events of the program as a whole; 0: unknown.
+        measured: The measurements by which the engine runs it, if a rule prefers Paddle's oneDNN.
     """
 
     blocks: list[BlockReport]
     packed: int = 0
     why_native: str | None = None
     program: int = field(default=0, compare=False)
+    measured: str = ""
 
     @property
     def changes(self) -> bool:
@@ -187,6 +189,8 @@ class Report:
             lines.insert(0, f"Runs natively: {self.why_native}.")
         if self.why_native is not None or _are_native(runs, *of_intervals):
             lines[-1] = lines[-1].replace(" run ", " could run ")
+        if self.measured:
+            lines.append(f"Measured against Paddle's oneDNN: {self.measured}.")
         lines += runs.lines()
         if self.engines:
             lines.append(f"{_count(self.engines, 'engine operator')} in it already.")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from time import perf_counter
+from time import perf_counter, time
 
 Clock = Callable[[], float]
 
 _clock: Clock = perf_counter
+_date: Clock = time
 
 
 def now() -> float:
@@ -29,3 +30,19 @@ def overridden(clock: Clock) -> Iterator[None]:
         yield
     finally:
         _clock = before
+
+
+def date() -> float:
+    """The time in seconds since 1970, which other processes share."""
+    return _date()
+
+
+@contextmanager
+def overridden_date(date: Clock) -> Iterator[None]:
+    """Replaces the date, for all threads, inside ``with``."""
+    global _date
+    before, _date = _date, date
+    try:
+        yield
+    finally:
+        _date = before

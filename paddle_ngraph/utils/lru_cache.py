@@ -56,6 +56,11 @@ class LRUCache(Generic[K, T]):
                 dropped.append(entries.popitem(last=False)[1])
         return value
 
+    def values(self) -> list[T]:
+        """All values, the least recently used one first."""
+        with self._lock:
+            return list(self._entries.values())
+
     def pop(self, key: K) -> T | None:
         """Removes and returns a value; ``None`` if there is none."""
         with self._lock:

@@ -26,6 +26,8 @@
 #include "core/ov/empty_tensors.h"
 #include "core/ov/extension_ops.h"
 #include "core/ov/first_run_trim.h"
+#include "core/ov/kernel_caches.h"
+#include "core/ov/openvino_start.h"
 #include "core/ov/pin_values_op.h"
 #include "core/ov/plugin_errors.h"
 #include "core/ov/trim_memory.h"
@@ -67,6 +69,7 @@ ov::Core create_core() {
   for (const char* device : {"CPU", "BATCH"}) {
     made.get_property(device, ov::supported_properties);
   }
+  bound_primitive_cache(&made);
   return made;
 }
 
@@ -95,11 +98,6 @@ ov::Core& core() {
 // A run whose inputs have at least this size trims the heap when the inputs are freed.
 constexpr size_t kLargeInputBytes = size_t{16} << 20;
 
-// Number of kernels that a function with dynamic shapes caches, for shapes that recur. The plugin's
-// default of 5000 means gigabytes of packed weights after some hundred shapes; creating a kernel
-// again is cheap.
-constexpr int kKernelCacheSize = 200;
-
 // The key in a model's runtime information that turns fused loops off. Set by plugin_workarounds.py
 // where the plugin would crash while it fuses loops.
 constexpr char kNoLoopFusionKey[] = "ngraph_loops_apart";
@@ -123,7 +121,8 @@ ov::element::Type type_of(Precision precision) {
   }
 }
 
-ov::AnyMap configuration(const Settings& settings) {
+// `cached_kernels`: the number of kernels that the function caches.
+ov::AnyMap configuration(const Settings& settings, int cached_kernels) {
   ov::AnyMap config{
       ov::hint::performance_mode(ov::hint::PerformanceMode::LATENCY),
       // The precision is set explicitly: the default is bfloat16 on CPUs with units for it, and
@@ -131,7 +130,7 @@ ov::AnyMap configuration(const Settings& settings) {
       ov::hint::inference_precision(type_of(settings.precision)),
   };
   if (!settings.device.empty()) return config;
-  config.insert({"CPU_RUNTIME_CACHE_CAPACITY", kKernelCacheSize});
+  config.insert({"CPU_RUNTIME_CACHE_CAPACITY", cached_kernels});
   if (!settings.fuses_loops) config.insert({"SNIPPETS_MODE", "DISABLE"});
   if (settings.num_threads == 1) {
     // Runs on the calling thread. With one stream of one thread, the plugin loses exceptions of its
@@ -168,23 +167,24 @@ SingleThreadConfigs& single_thread_configs() {
 // Returns the model that make(configuration) compiles or imports. If the plugin would run it on a
 // single thread of its own, the model is made again, to run on the calling thread.
 template <typename Make>
-ov::CompiledModel compile_with_threads(Settings* settings, const Make& make) {
+ov::CompiledModel compile_with_threads(Settings* settings, int cached_kernels, const Make& make) {
   const bool may_share = settings->device.empty() && settings->num_threads != 1;
   const ThreadConfig config(settings->num_threads, settings->streams, cores_by_affinity());
   if (!may_share || !single_thread_configs().find(config)) {
     if (settings->num_threads != 1 || !settings->device.empty()) require_compiler();
-    auto compiled = make(configuration(*settings));
+    auto compiled = make(configuration(*settings, cached_kernels));
     if (!may_share || !has_one_thread(compiled)) return compiled;
     single_thread_configs().put(config, true);
   }
   settings->num_threads = 1;
-  return make(configuration(*settings));
+  return make(configuration(*settings, cached_kernels));
 }
 
 ov::CompiledModel compile_unchanged(ov::Model* model, Settings* settings) {
   const auto shared = model->shared_from_this();
+  const int cached_kernels = num_cached_kernels(*model);
   const auto compile = [&] {
-    return compile_with_threads(settings, [&](const ov::AnyMap& configuration) {
+    return compile_with_threads(settings, cached_kernels, [&](const ov::AnyMap& configuration) {
       return core().compile_model(shared, device_of(*settings), configuration);
     });
   };
@@ -260,11 +260,28 @@ bool has_pinned_values(const ov::CompiledModel& compiled, size_t count) {
   return size * outputs.back().get_element_type().size() == count * sizeof(FloatSpan);
 }
 
+// A stored function ends with the number of kernels that it caches: the plugin needs the number
+// before it reads the model.
+using StoredCachedKernels = int32_t;
+
+int stored_cached_kernels(const Blob& blob) {
+  StoredCachedKernels stored = 0;
+  if (blob.num_bytes < sizeof(stored)) throw NgraphError("the function was stored incompletely");
+  std::memcpy(&stored, blob.memory.get() + blob.num_bytes - sizeof(stored), sizeof(stored));
+  if (stored < kMinCachedKernels || stored > kMaxCachedKernels) {
+    throw NgraphError("the function was stored with an unknown number of kernels");
+  }
+  return stored;
+}
+
 ov::CompiledModel import(const Blob& blob, Settings* settings) {
-  const ov::Tensor view(ov::element::u8, {blob.num_bytes}, const_cast<char*>(blob.memory.get()));
-  auto compiled = compile_with_threads(settings, [&](const ov::AnyMap& configuration) {
-    return core().import_model(view, device_of(*settings), configuration);
-  });
+  const int cached_kernels = stored_cached_kernels(blob);
+  const ov::Tensor view(ov::element::u8, {blob.num_bytes - sizeof(StoredCachedKernels)},
+                        const_cast<char*>(blob.memory.get()));
+  auto compiled =
+      compile_with_threads(settings, cached_kernels, [&](const ov::AnyMap& configuration) {
+        return core().import_model(view, device_of(*settings), configuration);
+      });
   if (settings->num_pinned > 0 && !PinValues::executes_last(compiled)) {
     throw NgraphError("the function was stored with another order of its operators");
   }
@@ -444,12 +461,14 @@ class OvFunction::Implementation {
       : settings_(settings), empty_tensor_error_(paddle_ngraph::find_empty_tensor(*model)) {
     if (!empty_tensor_error_.empty()) return;
     settings_.deferred_errors_id = DeferredErrors::assign_id(model);
+    cached_kernels_ = num_cached_kernels(*model);
     start(compile(model, &settings_));
     if (settings_.remainder() > 0) source_ = model->shared_from_this();
   }
 
   Implementation(Blob blob, const Settings& settings)
       : settings_(settings), blob_(std::move(blob)) {
+    cached_kernels_ = stored_cached_kernels(blob_);
     start(import(blob_, &settings_));
   }
 
@@ -459,6 +478,7 @@ class OvFunction::Implementation {
     require_elements();
     std::ofstream file(path, std::ios::binary | std::ios::in | std::ios::out);
     requests_->model().export_model(file);
+    file.write(reinterpret_cast<const char*>(&cached_kernels_), sizeof(cached_kernels_));
     if (!file.flush()) throw NgraphError(concat("cannot write ", path));
   }
 
@@ -622,6 +642,7 @@ class OvFunction::Implementation {
   }
 
   Settings settings_;
+  StoredCachedKernels cached_kernels_ = kMinCachedKernels;
   std::string empty_tensor_error_;
   Blob blob_;  // the memory that contains the constants of the models
   std::unique_ptr<Requests> requests_;
@@ -702,6 +723,8 @@ bool OvFunction::run(const std::vector<Input>& inputs, const Allocate& allocate)
   const DefaultFloatEnvironment environment;
   return implementation_->run(inputs, allocate);
 }
+
+void start_openvino() { core(); }
 
 const std::type_info& model_type() { return typeid(ov::Model); }
 

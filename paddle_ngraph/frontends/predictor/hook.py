@@ -21,11 +21,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import paddle.inference  # not by names, of which some are patched
 
-from paddle_ngraph import _core, flags
+from paddle_ngraph import _core, flags, statistics
 from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.frontends import program_id
 from paddle_ngraph.frontends.executor import weight_writes
 from paddle_ngraph.frontends.executor.whole_program import WholePredictor
+from paddle_ngraph.frontends.predictor.onednn_choice import OneDnnChoices
 from paddle_ngraph.frontends.program_desc import translation
 from paddle_ngraph.frontends.saved_models import saved_model
 from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
@@ -38,14 +39,15 @@ from paddle_ngraph.paddle_private.names import (
     operators_compute,
 )
 from paddle_ngraph.paddle_private.protocols import Config, Handle, Predictor, Scope, Tensor
-from paddle_ngraph.partitioning import cost_model, program_pass
+from paddle_ngraph.partitioning import background_compile, cost_model, program_pass
 from paddle_ngraph.partitioning.analysis.aliases import OVERWRITES_SHARED
 from paddle_ngraph.partitioning.analysis.block_view import changes_parameters
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.partitioning.whole_program import Whole
 from paddle_ngraph.settings import SETTINGS
-from paddle_ngraph.utils import first_use, signals
+from paddle_ngraph.utils import clock, first_use, signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.utils.measured_choice import Call, MeasuredChoice
 from paddle_ngraph.warning_codes import WarningCode, warn
 
 T = TypeVar("T")
@@ -325,7 +327,29 @@ def explain(config: Config) -> Report:
             report, changes_parameters(program), config.onednn_enabled()
         )
         reason = None if obstacle is None else obstacle.sentence
+        if obstacle is not None and obstacle.reason == _ONEDNN:
+            return _report_on_choice(config, saved, report, obstacle)
     return Report(report.blocks, report.packed, reason, _program_id(saved))
+
+
+def _report_on_choice(
+    config: Config, saved: SavedModel, report: Report, obstacle: _Obstacle
+) -> Report:
+    """The report on a model that a rule leaves to oneDNN, with what its runs have shown."""
+    measured, is_engine = _onednn_choices(config, saved).report()
+    reason = f"{obstacle.sentence} by its rule; measured: {measured or 'nothing yet'}"
+    return Report(
+        report.blocks,
+        report.packed,
+        None if is_engine else reason,
+        _program_id(saved),
+        measured=measured if is_engine else "",
+    )
+
+
+def _onednn_choices(config: Config, saved: SavedModel) -> OneDnnChoices:
+    threads = _settings.get(config, _ConfigSettings()).threads
+    return OneDnnChoices(f"{saved.program} {saved.file_stamp()}", threads)
 
 
 def _report_on_unusable(saved: SavedModel, reason: str) -> Report:
@@ -366,6 +390,8 @@ class _Model:
         self._parameters = _core.SharedParameters()
         self._folder: saved_model.TemporaryFolder | None = None
         self._returned: frozenset[str] | None = None
+        self._spare_engine: Predictor | None = None
+        self._choices: OneDnnChoices | None = None
         self.obstacle: _Obstacle | None = None
         self.program_id = _program_id(self._saved)
 
@@ -392,10 +418,36 @@ class _Model:
                 self.obstacle = _Obstacle(_NOT_REWRITTEN, saved_model.last_line(error))
                 return None
         self.obstacle = self._reason_against_engine(runs)
-        if self.obstacle is None:
+        if self.obstacle is None or self.may_measure():
             self._share_parameters(runs)
             self._find_fast_path(predictor, runs)
         return predictor
+
+    def may_measure(self) -> bool:
+        """Whether runs fall back since a rule prefers oneDNN, which measurements may correct."""
+        return (
+            self.obstacle is not None
+            and self.obstacle.reason == _ONEDNN
+            and not flags.get("ngraph_strict")
+        )
+
+    def keep_spare(self, engine: Predictor) -> None:
+        """Keeps an engine's predictor that was created, but not returned to the user."""
+        self._spare_engine = engine
+
+    def needs_engine(self) -> bool:
+        """Whether runs use the engine, or may; if not, its predictor is dropped."""
+        if self._choices is None or self._choices.needs_engine():
+            return True
+        with self._lock:
+            self._counterpart = self._spare_engine = None
+        return False
+
+    def choice_for(self, shapes: Sequence[Sequence[int]]) -> MeasuredChoice:
+        """The choice between oneDNN and the engine, for inputs of these shapes."""
+        if self._choices is None:
+            self._choices = _onednn_choices(self._config, self._saved)
+        return self._choices.of(shapes)
 
     def _share_parameters(self, runs: Sequence[program_pass.RunByName]) -> None:
         """Shares the parameters of the first predictor with a new one.
@@ -485,11 +537,15 @@ class _Model:
                 return None
             if self._counterpart is not None:
                 return self._clone(self._counterpart, engine)
+            spare, self._spare_engine = self._spare_engine, None
             if not engine:
                 self._counterpart = _create(AnalysisConfig(self._config))
-            elif self.obstacle is None:
+            elif spare is not None:
+                self._counterpart = spare
+            elif self.obstacle is None or self.may_measure():
                 created = self.create_engine(_create)
-                self._counterpart = created if self.obstacle is None else None
+                is_usable = self.obstacle is None or self.may_measure()
+                self._counterpart = created if is_usable else None
             return self._counterpart
 
 
@@ -564,6 +620,45 @@ class _PredictorSwitch:
     def run(self, predictor: Predictor, args: tuple[Any, ...], is_on: bool) -> Any:
         """Runs ``predictor`` once; ``args`` are those of its ``run``, ``is_on`` is the flag."""
         engine = self.model.wants_engine(is_on)
+        if is_on and not engine and self.model.may_measure():
+            choice = self._choice(predictor, args)
+            if choice is not None:
+                return self._run_measured(choice, predictor, args)
+        return self._run_by(engine, predictor, args, is_on)
+
+    def _choice(self, predictor: Predictor, args: tuple[Any, ...]) -> MeasuredChoice | None:
+        """The choice for the inputs of a run; ``None`` if they tell no shapes."""
+        with signals.own_errors():
+            try:
+                if args:
+                    return self.model.choice_for([tuple(tensor.shape) for tensor in args[0]])
+                handles = map(predictor.get_input_handle, predictor.get_input_names())
+                return self.model.choice_for([handle.shape() for handle in handles])
+            except Exception:  # Paddle reports what is wrong with the inputs
+                return None
+
+    def _run_measured(
+        self, choice: MeasuredChoice, predictor: Predictor, args: tuple[Any, ...]
+    ) -> Any:
+        """Runs by oneDNN or the engine, and times the run if the choice measures."""
+        # A function that is being compiled would have Paddle's plain kernels run its subgraph.
+        call = choice.next_call(is_ready=background_compile.wait(0))
+        if (call.is_challenger or self.is_engine) and not self._can_switch():
+            choice.give_up()
+            call = Call(self.is_engine, False)
+        fallbacks, start, is_measured = statistics.native_runs(), clock.now(), False
+        try:
+            results = self._run_by(call.is_challenger, predictor, args, True)
+            is_measured = not call.is_challenger or statistics.native_runs() == fallbacks
+            return results
+        finally:
+            choice.end_call(call, clock.now() - start if is_measured else None)
+            if call.is_timed and not self.is_engine and not self.model.needs_engine():
+                self.other = None
+
+    def _run_by(
+        self, engine: bool, predictor: Predictor, args: tuple[Any, ...], is_on: bool
+    ) -> Any:
         has_lod = engine and _is_lod_used and not args and _has_lod(predictor)
         engine = engine and not has_lod
         if engine != self.is_engine and not self._can_switch():
@@ -820,6 +915,8 @@ def create_predictor(*args: Any, **kwargs: Any) -> Predictor:
         predictor = model.create_engine(_create)
         if predictor is not None and model.obstacle is None:
             return _switched(predictor, model, True)
+        if predictor is not None and model.may_measure():
+            model.keep_spare(predictor)
     return _switched(_create(*args), model, False)
 
 

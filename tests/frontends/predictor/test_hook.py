@@ -22,6 +22,7 @@ from paddle_ngraph.frontends.predictor import hook as predictor_hook
 from paddle_ngraph.frontends.saved_models import saving
 from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
 from paddle_ngraph.partitioning import program_pass
+from paddle_ngraph.utils import clock
 from tests.dynamic import dynamic_mode
 from tests.programs import at_once, floats, strict_runs
 
@@ -979,6 +980,71 @@ def test_intervals_of_one_operator_are_left_to_onednn(tmp_path):
     config.disable_onednn()
     with engine_runs():
         assert_equal(predict(inference.create_predictor(config), rows()), native(files, rows()))
+
+
+class _Costs:
+    """A clock by which runs of the engine and of oneDNN take given times."""
+
+    def __init__(self, engine, onednn):
+        self.now, self._costs = 0.0, {True: engine, False: onednn}
+
+    def __call__(self):
+        return self.now
+
+    def patch(self, monkeypatch):
+        run = predictor_hook._PredictorSwitch._run
+
+        def timed(switch, engine, *args):
+            self.now += self._costs[engine]
+            return run(switch, engine, *args)
+
+        monkeypatch.setattr(predictor_hook._PredictorSwitch, "_run", timed)
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+@pytest.mark.parametrize(("engine", "chosen"), [(0.5, True), (1.0, False), (3.0, False)])
+def test_runs_correct_the_rule_about_onednn(tmp_path, monkeypatch, engine, chosen, tensors):
+    monkeypatch.setattr(predictor_hook.cost_model, "is_faster_than_onednn", lambda *_: False)
+    paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path / "cache")})
+    paddle.set_flags({"FLAGS_ngraph_background_compile": "0"})
+    files = save(tmp_path, convnet)
+    expected = native(files, images())
+    paddle_ngraph.enable()
+
+    def config(has_onednn=True):
+        made = config_of(files)
+        made.enable_onednn() if has_onednn else made.disable_onednn()
+        return made
+
+    assert "measured: nothing yet" in str(paddle_ngraph.explain(config()))
+    costs = _Costs(engine, 1.0)
+    costs.patch(monkeypatch)
+
+    def run(predictor):
+        if not tensors:
+            return predict(predictor, images())
+        paddle.disable_static()
+        try:
+            inputs = [paddle.to_tensor(value) for value in images().values()]
+            return [result.numpy() for result in predictor.run(inputs)]
+        finally:
+            paddle.enable_static()
+
+    predictor = inference.create_predictor(config())
+    with clock.overridden(costs):
+        for _ in range(14):
+            assert_equal(run(predictor), expected)
+        with engine_runs(chosen):
+            assert_equal(run(predictor), expected)
+        # A new predictor, as of another process, begins with the result on disk.
+        with engine_runs(chosen):
+            assert_equal(run(inference.create_predictor(config())), expected)
+    text = str(paddle_ngraph.explain(config()))
+    assert ("takes 0.50 of oneDNN's time" in text) == chosen
+    assert ("Runs natively" in text) != chosen
+    # A user without oneDNN has the engine, whatever was measured.
+    with engine_runs():
+        assert_equal(run(inference.create_predictor(config(has_onednn=False))), expected)
 
 
 @pytest.mark.parametrize("made_on", [False, True])

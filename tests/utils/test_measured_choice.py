@@ -1,0 +1,122 @@
+"""Choices by the times of real calls, with times and dates that the tests set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from paddle_ngraph.utils import clock
+from paddle_ngraph.utils.measured_choice import MeasuredChoice, Policy, Record, RecordFile
+
+pytestmark = pytest.mark.pure
+DAY = 24 * 3600.0
+
+
+class _Date:
+    seconds = 1000.0
+
+
+@pytest.fixture
+def date() -> Iterator[_Date]:
+    found = _Date()
+    with clock.overridden_date(lambda: found.seconds):
+        yield found
+
+
+def _measure(choice: MeasuredChoice, incumbent: float, challenger: float, calls: int = 40) -> str:
+    """Runs calls of these times; the sides of the timed ones in sequence."""
+    sides = ""
+    for _ in range(calls):
+        call = choice.next_call()
+        if call.is_timed:
+            sides += "IC"[call.is_challenger]
+        choice.end_call(call, challenger if call.is_challenger else incumbent)
+    return sides
+
+
+def test_pairs_alternate_and_the_median_decides(date: _Date) -> None:
+    stored: list[Record] = []
+    choice = MeasuredChoice(Policy(), store=stored.append)
+    assert _measure(choice, 1.0, 0.5) == "I" + "CC" + "C" + "CI" + "IC" + "CI" + "IC"
+    assert stored == [Record(True, 0.5, 5, 1000.0)]
+    assert choice.next_call() == (True, False)
+
+
+@pytest.mark.parametrize("challenger", [0.95, 1.0, 1.5])
+def test_the_rule_decides_without_a_clear_gain(date: _Date, challenger: float) -> None:
+    choice = MeasuredChoice(Policy())
+    _measure(choice, 1.0, challenger)
+    assert choice.record is not None
+    assert not choice.record.uses_challenger
+    assert choice.next_call() == (False, False)
+
+
+def test_a_slow_challenger_is_tried_once(date: _Date) -> None:
+    choice = MeasuredChoice(Policy(warmup_calls=0))
+    assert _measure(choice, 1.0, 2.1) == "IC"
+    assert choice.record == Record(False, 0.0, 1, 1000.0)
+
+
+def test_a_busy_machine_leaves_it_to_the_rule(date: _Date) -> None:
+    choice = MeasuredChoice(Policy(max_slowdown=100))
+    times = iter([1.0, 0.2, 2.0, 0.1, 1.0] * 20)
+    while choice.record is None:
+        call = choice.next_call()
+        choice.end_call(call, next(times) if call.is_challenger else 1.0)
+    assert (choice.record.uses_challenger, choice.record.ratio) == (False, 0.0)
+
+
+def test_a_decision_stays_within_the_hysteresis(date: _Date) -> None:
+    choice = MeasuredChoice(Policy())
+    _measure(choice, 1.0, 0.5)
+    for ratio, stays in ((1.05, True), (1.2, False), (0.95, False), (0.8, True)):
+        date.seconds += DAY
+        _measure(choice, 1.0, ratio)
+        assert choice.record is not None
+        assert choice.record.uses_challenger == stays, ratio
+
+
+def test_old_records_are_measured_again(date: _Date) -> None:
+    record = Record(True, 0.5, 5, 1000.0)
+    assert MeasuredChoice(Policy(), record).next_call() == (True, False)
+    date.seconds += DAY
+    assert MeasuredChoice(Policy(), record).next_call().is_timed
+    date.seconds = 0.0  # a clock that was set back
+    assert MeasuredChoice(Policy(), record).next_call().is_timed
+    date.seconds = 1000.0
+    choice = MeasuredChoice(Policy(recheck_calls=3), record)
+    assert [choice.next_call().is_timed for _ in range(4)] == [False, False, False, True]
+
+
+def test_calls_that_overlap_a_timed_one_are_not_timed(date: _Date) -> None:
+    choice = MeasuredChoice(Policy())
+    first = choice.next_call()
+    assert first == (False, True)
+    assert choice.next_call() == (False, False)
+    choice.end_call(first, None)  # no measure of its side: tried again
+    assert choice.next_call() == (False, True)
+
+
+def test_an_impossible_challenger_is_never_called(date: _Date) -> None:
+    choice = MeasuredChoice(Policy(), Record(True, 0.5, 5, 1000.0))
+    choice.give_up()
+    assert choice.next_call() == (False, False)
+
+
+def test_records_are_stored(tmp_path) -> None:
+    path = str(tmp_path / "choices" / "model.json")
+    first, second = Record(True, 0.5, 5, 1000.0), Record(False, 1.5, 5, 2000.0)
+    RecordFile(path).write("a", first)
+    RecordFile(path).write("b", second)
+    assert RecordFile(path).read() == {"a": first, "b": second}
+    assert RecordFile(None).read() == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"a": 1}', '{"a": {"uses_challenger": 1}}', "\xff"]
+)
+def test_damaged_records_are_ignored(tmp_path, text: str) -> None:
+    path = tmp_path / "model.json"
+    path.write_bytes(text.encode("latin-1"))
+    assert RecordFile(str(path)).read() == {}
