@@ -82,7 +82,10 @@ def run(network: Any, data: np.ndarray) -> np.ndarray:
 
 
 def warm(settings: Settings, network: str, predictor: Any) -> None:
-    """Loads the functions that were saved with a network, by one run for each of their shapes."""
+    """Loads the functions that were saved with a network, by a run for each of their shapes.
+
+    In the order in which they were saved, in which each is found that was built then.
+    """
     if settings.engine == NGRAPH:
         for shape in models.SHAPES[network]:
             run(predictor, np.zeros(shape, "float32"))

@@ -9,7 +9,7 @@ die with them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -87,16 +87,15 @@ class Front:
         return web.Response(status=502, text=f"{ATTEMPTS} workers have died of this request\n")
 
     async def _attempt(self, request: web.Request, body: bytes) -> web.Response:
-        headers = {
-            name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP
-        }
         async with self._session.request(
-            request.method, f"http://worker{request.rel_url}", data=body, headers=headers
+            request.method,
+            f"http://worker{request.rel_url}",
+            data=body,
+            headers=_end_to_end(request.headers),
         ) as answer:
-            content = await answer.read()
-            kept = {
-                name: value
-                for name, value in answer.headers.items()
-                if name.lower() not in _HOP_BY_HOP
-            }
-            return web.Response(status=answer.status, body=content, headers=kept)
+            content, headers = await answer.read(), _end_to_end(answer.headers)
+            return web.Response(status=answer.status, body=content, headers=headers)
+
+
+def _end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in _HOP_BY_HOP}

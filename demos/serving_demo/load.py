@@ -105,9 +105,9 @@ def _kill(load: Load) -> None:
 
 async def metrics(port: int) -> dict[str, float]:
     """Returns the metrics of a server: values by name, with labels if there are any."""
-    async with aiohttp.ClientSession() as session:
-        async with session.get(f"http://127.0.0.1:{port}/metrics") as response:
-            lines = (await response.text()).splitlines()
+    url = f"http://127.0.0.1:{port}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        lines = (await response.text()).splitlines()
     pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
     return {name: float(value) for name, _, value in pairs}
 

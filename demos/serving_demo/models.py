@@ -25,22 +25,18 @@ OCR = {
 """The networks of PaddleOCR, and its arguments for their folders."""
 NETWORKS = {"classifier": (CLASSIFIER,), "ocr": tuple(OCR)}
 """The networks of each application."""
+INPUT = "x"
+"""The name of the input of each network."""
+
+
 SHAPES: dict[str, list[tuple[int, ...]]] = {
     CLASSIFIER: [(1, 3, SIDE, SIDE)],
-    # From the fifth shape on a function serves pages of any size.
-    "detection": [
-        (1, 3, height, width)
-        for height, width in ((192, 384), (384, 768), (576, 384), (320, 512), (256, 640))
-    ],
-    # Batches of up to six lines, each as wide as its longest one. A batch of 1 has its own function.
-    "orientation": [(batch, 3, 48, 192) for batch in (6, 1, 2, 3, 4, 5)],
-    "recognition": [
-        *((batch, 3, 48, width) for batch, width in ((6, 320), (6, 640), (2, 400), (3, 560))),
-        *((batch, 3, 48, width) for batch, width in ((4, 480), (5, 720), (1, 320), (1, 640))),
-    ],
+    # Of the same ranks, the third gets the function for all sizes (docs/how_it_works/shapes.md).
+    "detection": [(1, 3, 192, 384), (1, 3, 384, 768), (1, 3, 576, 384)],
+    "orientation": [(1, 3, 48, 192)],
+    "recognition": [(1, 3, 48, 320), (1, 3, 48, 480), (1, 3, 48, 640)],
 }
 """Shapes of the input of each network for which functions are compiled."""
-INPUT = "x"
 
 
 def program(folder: Path, engine: str, network: str) -> Path:
@@ -53,8 +49,13 @@ def program(folder: Path, engine: str, network: str) -> Path:
 
 def ocr_arguments(folder: Path, engine: str) -> dict[str, Any]:
     """Returns the arguments of ``PaddleOCR`` for the networks that an engine serves."""
-    folders = {argument: str(folder / engine / network) for network, argument in OCR.items()}
-    return {**paddleocr_models.arguments("v5"), **folders}
+    return {
+        **paddleocr_models.arguments("v5"),
+        **{argument: str(folder / engine / network) for network, argument in OCR.items()},
+        # Line by line: a batch pads each to its longest, and one thread gains nothing by it.
+        "textline_orientation_batch_size": 1,
+        "text_recognition_batch_size": 1,
+    }
 
 
 def prepare(application: str, folder: Path, threads: int) -> None:

@@ -1,7 +1,7 @@
 """Serves a model on 127.0.0.1: workers of uvicorn or gunicorn, and a front that loses no request.
 
-    python demos/serving_demo/serve.py classifier --server gunicorn --port 8000
-    curl --data-binary @picture.png http://127.0.0.1:8000/predict
+python demos/serving_demo/serve.py classifier --server gunicorn --port 8000
+curl --data-binary @picture.png http://127.0.0.1:8000/predict
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 
 from aiohttp import web
 
-ROOT = Path(__file__).resolve().parents[2]
 # Run as a script, only the folder of this file is searched for modules.
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from demos.serving_demo.front import Front
 from demos.serving_demo.settings import ENGINES, NGRAPH, Settings, workers_and_threads
 
+ROOT = Path(__file__).resolve().parents[2]
 SERVERS = ("uvicorn", "gunicorn")
 APPLICATIONS = ("classifier", "ocr")
 READY_SECONDS = 300.0
