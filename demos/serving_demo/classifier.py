@@ -10,7 +10,8 @@ from demos.serving_demo.application import Answer, Model
 from demos.serving_demo.models import CLASSIFIER, SIDE
 from demos.serving_demo.settings import Settings
 
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MEAN = np.array([0.485, 0.456, 0.406], "float32")
+DEVIATION = np.array([0.229, 0.224, 0.225], "float32")
 LIKELIEST = 5
 
 
@@ -20,7 +21,7 @@ def load(settings: Settings) -> Model:
 
     def answer(picture: Image.Image) -> Answer:
         pixels = np.asarray(picture.resize((SIDE, SIDE)), "float32") / 255
-        data = ((pixels - np.float32(MEAN)) / np.float32(DEVIATION)).transpose(2, 0, 1)[None]
+        data = ((pixels - MEAN) / DEVIATION).transpose(2, 0, 1)[None]
         (scores,) = application.run(predictor, np.ascontiguousarray(data))
         likeliest = np.argsort(-scores)[:LIKELIEST]
         return {"classes": likeliest.tolist(), "probabilities": scores[likeliest].tolist()}

@@ -7,12 +7,12 @@ import json
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import aiohttp
-import numpy as np
 
 SECONDS = 120.0
 """Time limit of a request."""
@@ -24,6 +24,7 @@ class Load:
 
     Attributes:
         milliseconds: The time of each answered request, as its client sees it.
+        seconds: The time of all.
         answers: The distinct answers to each body, by its index.
         failures: A sentence for each request without an answer.
         workers: The ids of the processes that have answered, the latest last.
@@ -31,14 +32,11 @@ class Load:
     """
 
     milliseconds: list[float] = field(default_factory=list)
+    seconds: float = 0.0
     answers: dict[int, list[Any]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     workers: list[int] = field(default_factory=list)
     killed: list[int] = field(default_factory=list)
-
-    def percentile(self, percent: float) -> float:
-        """Returns a percentile of the times, in milliseconds."""
-        return float(np.percentile(self.milliseconds, percent))
 
 
 async def send(
@@ -53,7 +51,7 @@ async def send(
         at_once: Requests in flight.
         kill_every: Sends SIGKILL to a worker each time that this many requests have been sent.
     """
-    load, numbers = Load(), iter(range(count))
+    load, numbers, start = Load(), iter(range(count)), time.perf_counter()
     timeout = aiohttp.ClientTimeout(total=SECONDS)
     async with aiohttp.ClientSession(timeout=timeout) as session:
 
@@ -64,6 +62,7 @@ async def send(
                 await _send_one(session, port, bodies, number % len(bodies), load)
 
         await asyncio.gather(*(client() for _ in range(at_once)))
+    load.seconds = time.perf_counter() - start
     return load
 
 
@@ -122,3 +121,12 @@ def alive_megabytes(values: dict[str, float]) -> dict[int, float]:
             if value and os.path.exists(f"/proc/{process}"):
                 found[process] = value / 2**20
     return found
+
+
+def processor_seconds(processes: Iterable[int]) -> float:
+    """Returns the processor time of processes until now."""
+    ticks = 0
+    for process in processes:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")

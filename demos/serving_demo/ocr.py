@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import cv2
 import numpy as np
@@ -45,11 +46,8 @@ def _created_predictors() -> Iterator[dict[str, Any]]:
         found = created[Path(config.prog_file()).parent.name] = original(config)
         return found
 
-    paddle.inference.create_predictor = create_predictor
-    try:
+    with mock.patch.object(paddle.inference, "create_predictor", create_predictor):
         yield created
-    finally:
-        paddle.inference.create_predictor = original
 
 
 app = application.create(load)

@@ -83,6 +83,7 @@ async def serve(options: argparse.Namespace) -> None:
         server = await asyncio.create_subprocess_exec(
             *command(options.server, options.application, socket, workers),
             cwd=ROOT,
+            stdout=sys.stderr,
             env={
                 **os.environ,
                 **settings.environment(),
