@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,20 +51,24 @@ class Measured:
     seconds: float = 0.0
     processor_seconds: float = 0.0
 
-    def row(self) -> list[str]:
-        """Returns cells of the table: requests, percentiles, rate, processor time."""
+    def summary(self) -> dict[str, float]:
+        """Returns the cells of the table by their titles."""
         count = len(self.milliseconds)
         p50, p99 = np.percentile(self.milliseconds, (50, 99))
-        processor_ms = 1e3 * self.processor_seconds / count
-        return [
-            str(count),
-            *(f"{value:.0f}" for value in (p50, p99)),
-            *(f"{value:.1f}" for value in (count / self.seconds, processor_ms)),
-        ]
+        return {
+            "requests": count,
+            "p50 (ms)": round(p50),
+            "p99 (ms)": round(p99),
+            "in a second": round(count / self.seconds, 1),
+            "processor time (ms)": round(1e3 * self.processor_seconds / count, 1),
+        }
 
 
-def measure(application: str, count: int, native: int) -> dict[str, Any]:
-    """Measures an application: ``count`` requests of the engine, ``native`` ones of Paddle."""
+def measure(application: str, count: int, native: int) -> Iterator[dict[str, Any]]:
+    """Measures an application: ``count`` requests of the engine, ``native`` ones of Paddle.
+
+    Yields the results until then after each turn, and at the end with those of kills.
+    """
     requests = trial.bodies(application)
     measured = {NATIVE: Measured(), NGRAPH: Measured()}
     share, memory = native // ROUNDS, []
@@ -86,25 +91,23 @@ def measure(application: str, count: int, native: int) -> dict[str, Any]:
                 measured[engine].processor_seconds += after - before
             _send(ports[NGRAPH], requests, max(1, count // ROUNDS - share), expected)
             memory.append(max(trial.memory(ports[NGRAPH]).values()))
-            rows = {engine: each.row() for engine, each in measured.items()}
-            print(application, number, rows, memory[-1], flush=True)
-        values = trial.metrics(ports[NGRAPH])
+            values = trial.metrics(ports[NGRAPH])
+            found: dict[str, Any] = {
+                "engines": {engine: each.summary() for engine, each in measured.items()},
+                "under load": {
+                    "requests": (number + 1) * max(share + 1, count // ROUNDS),
+                    "MB, first": round(memory[0]),
+                    "MB, last": round(memory[-1]),
+                    "functions loaded": round(warm["ngraph_functions_loaded_total"]),
+                    "built": round(values["ngraph_functions_built_total"]),
+                    "native runs": round(values["ngraph_native_runs_total"]),
+                },
+            }
+            yield found
         size = max(8 * KILLS, count // 10)
         kills = _send(ports[NGRAPH], requests, size, expected, kill_every=size // KILLS)
-    return {
-        "engines": {engine: vars(each) for engine, each in measured.items()},
-        "under load": {
-            "requests": count,
-            "MB, first": round(memory[0]),
-            "MB, last": round(memory[-1]),
-            "functions loaded": round(warm["ngraph_functions_loaded_total"]),
-            "built": round(values["ngraph_functions_built_total"]),
-            "native runs": round(values["ngraph_native_runs_total"]),
-            "then": size,
-            "killed": len(kills.killed),
-            "lost": len(kills.failures),
-        },
-    }
+        then = {"then": size, "killed": len(kills.killed), "lost": len(kills.failures)}
+        yield {**found, "under load": {**found["under load"], **then}}
 
 
 def _send(
@@ -119,21 +122,25 @@ def _send(
 
 
 def _write(found: dict[str, Any], options: argparse.Namespace) -> None:
-    header = ["", "requests", "p50 (ms)", "p99 (ms)", "in a second", "processor time (ms)"]
-    rows = [
-        [f"{TITLES[application]}: {engine}", *Measured(**values).row()]
+    engines = {
+        f"{TITLES[application]}: {engine}": values
         for application, data in found.items()
         for engine, values in data["engines"].items()
-    ]
+    }
     loads = {TITLES[application]: data["under load"] for application, data in found.items()}
-    columns = ["", *next(iter(loads.values()))]
-    cells = [[title, *map(str, values.values())] for title, values in loads.items()]
-    sections = [EXPLANATION, report.table(header, rows), UNDER_LOAD, report.table(columns, cells)]
+    sections = [EXPLANATION, _table(engines), UNDER_LOAD, _table(loads)]
     if options.conditions:
         sections.append(f"Conditions: {options.conditions}.")
     command = f"python -m benchmarks.servers --requests {options.requests} --pages {options.pages}"
     title = "HTTP servers under load"
     report.write(options.output, "serving_http", title, sections, {"servers": found}, None, command)
+
+
+def _table(rows: dict[str, dict[str, float]]) -> str:
+    """Returns a table of rows that have the same cells, but for those not measured yet."""
+    titles = list(dict.fromkeys(title for row in rows.values() for title in row))
+    cells = [[name, *(str(row.get(title, "-")) for title in titles)] for name, row in rows.items()]
+    return report.table(["", *titles], cells)
 
 
 def main() -> None:
@@ -147,9 +154,11 @@ def main() -> None:
     options = parser.parse_args()
     for application, count in (("classifier", options.requests), ("ocr", options.pages)):
         if options.only in (None, application):
-            values = measure(application, count, max(ROUNDS, round(options.native * count)))
-            found = report.earlier(options.output, "serving_http").get("servers", {})
-            _write({**found, application: values}, options)
+            native = max(ROUNDS, round(options.native * count))
+            for values in measure(application, count, native):
+                print(application, values, flush=True)
+                found = report.earlier(options.output, "serving_http").get("servers", {})
+                _write({**found, application: values}, options)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ from demos.serving_demo.settings import ENGINES, NGRAPH, Settings, workers_and_t
 ROOT = Path(__file__).resolve().parents[2]
 SERVERS = ("uvicorn", "gunicorn")
 APPLICATIONS = ("classifier", "ocr")
-READY_SECONDS = 300.0
+READY_SECONDS = 1800.0
+"""Ends a server that hangs; a busy machine takes minutes to load a model."""
 
 
 def command(server: str, application: str, socket: Path, workers: int) -> list[str]:
