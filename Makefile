@@ -15,6 +15,8 @@ GRAPHS ?= 100000
 FUNCTIONS ?= 100000
 SEED ?= 1
 KILLS ?= 20
+REQUESTS ?= 400
+PAGES ?= 20
 COUNT ?= 5000
 THREADS ?= 1 3 8 64
 ISAS ?= AVX512_CORE AVX512_CORE_VNNI
@@ -33,7 +35,7 @@ CPP := $(filter %.cc %.h,$(SOURCES)) $(wildcard tests/core/*.cc paddle_ngraph/co
 TIDY := $(filter-out %/mkl_layers.cc %/mkl_packed/threads.cc,$(filter %.cc,$(SOURCES)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run check check-tests test test-all test-threads test-processors sanitize fuzz kills interruptions models \
+.PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run serve-test serve-test-run check check-tests test test-all test-threads test-processors sanitize fuzz kills interruptions models \
 	style lint bench packed docs build-times clean
 
 help:  ## Show the targets.
@@ -66,6 +68,12 @@ paddleocr:  ## Run PaddleOCR unchanged: its tests and a demo, in an environment 
 paddleocr-run: $(VENV)/.paddleocr
 	$(RUN) -m pytest tests/paddleocr
 	$(RUN) demos/paddleocr_demo/read.py
+
+serve-test:  ## Test servers (uvicorn, gunicorn) of a classifier and of PaddleOCR under load, in an environment of its own (REQUESTS=10000 PAGES=300).
+	$(MAKE) VENV=$(VENV)-serve serve-test-run
+
+serve-test-run: $(VENV)/.serve
+	REQUESTS=$(REQUESTS) PAGES=$(PAGES) $(RUN) -m pytest tests/serving_demo
 
 check: style check-tests  ## Check style, types and imports, and run one case for each converter (a minute or two).
 
@@ -126,7 +134,7 @@ build-times:  ## Show what took the compiler longest.
 	@awk 'NR > 1 { printf "%6.1f s  %s\n", ($$2 - $$1) / 1000, $$4 }' build/core/.ninja_log | sort -rn | head -40
 
 clean:  ## Remove the environment and everything built.
-	rm -rf $(VENV) $(VENV)-paddleocr $(VENV)-site build dist *.egg-info paddle_ngraph/_core*.so paddle_ngraph/mkl_packed/_mkl.so \
+	rm -rf $(VENV) $(VENV)-paddleocr $(VENV)-serve $(VENV)-site build dist *.egg-info paddle_ngraph/_core*.so paddle_ngraph/mkl_packed/_mkl.so \
 		paddle_ngraph/_build_info.py
 
 # First what the core is compiled against, so that the build uses exactly that. An environment of
@@ -143,6 +151,10 @@ $(VENV)/.tools: $(addprefix requirements/,build.txt develop.txt locked.txt onedn
 
 $(VENV)/.paddleocr: $(VENV)/.built requirements/paddleocr.txt
 	@$(STEP) "Installing PaddleOCR" $(PIP) -r requirements/paddleocr.txt
+	@touch $@
+
+$(VENV)/.serve: $(VENV)/.built requirements/serve.txt
+	@$(STEP) "Installing FastAPI, uvicorn, gunicorn and PaddleOCR" $(PIP) -r requirements/serve.txt
 	@touch $@
 
 # Compiles only what has changed. A core that was removed is made again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -710,6 +711,23 @@ def reset_stats() -> None:
     from paddle_ngraph import statistics
 
     statistics.reset_stats()
+
+
+def num_threads() -> int:
+    """Returns the number of threads with which a function runs.
+
+    That is ``FLAGS_ngraph_num_threads``, but at most the number of cores that the process may use
+    (also if the flag is 0): those of its affinity mask, limited by the CPU quotas of its control
+    groups (cgroup v1 and v2, rounded). A build without the core returns ``os.cpu_count()``.
+
+    Example: a server with one worker for each core, each with ``FLAGS_ngraph_num_threads=1``.
+    """
+    if _runs_natively():
+        return os.cpu_count() or 1
+    library.load()
+    from paddle_ngraph import _core
+
+    return _core.num_threads()
 
 
 def cache_info() -> CacheInfo:
