@@ -6,12 +6,18 @@ that Paddle's executor would call, on the memory of the function. So it does not
 sound.
 
 A size that depends on data, such as the number of boxes that are left, is known when the kernel has
-run. The results with such a size are results of the function, since converters see static sizes.
+run. Other kernel calls of the function may read such results, but no converter does, since
+converters see static sizes.
+
+Tensors of dtypes that nGraph lacks or narrows (complex64, complex128, float64) are bytes in a
+function: u8, with the bytes of an element along an additional last axis. Only kernel calls read
+their contents. So are int64 tensors that nothing but kernel calls reads. Parameters and results of
+the function that are bytes have a name by which the core gives them their dtype back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -19,10 +25,11 @@ import paddle
 from openvino import Type, opset15
 
 from paddle_ngraph import _core, flags
-from paddle_ngraph.conversion.registry import ANY, Converter, Limit, Role
+from paddle_ngraph.conversion.registry import ANY, Converter, Limit, Role, find_converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.ir.graph import Op, TensorSpec
+from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 from paddle_ngraph.utils import signals
+from paddle_ngraph.utils.dtypes import BYTES
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 # By operator, the results whose number of rows depends on the contents of the inputs.
@@ -41,6 +48,9 @@ DATA_DEPENDENT: Mapping[str, frozenset[str]] = {
         "unique_consecutive": ("out", "index", "counts"),
     }.items()
 }
+# By operator and result, the dtype that the kernel makes, where programs declare another one. No
+# operator may read such a result: Paddle's operators would take it for the declared one.
+OTHER_DTYPES: Mapping[str, Mapping[str, str]] = {"pd_op.viterbi_decode": {"path": "int64"}}
 # Operators that no function calls.
 EXCLUDED = frozenset(_core.impure_operators()) | {
     # Their results have a LoD, which tensors of functions lack.
@@ -48,10 +58,10 @@ EXCLUDED = frozenset(_core.impure_operators()) | {
     # Programs declare other dtypes of their results than their kernels make, or another shape.
     *("pd_op.equal_all", "pd_op.generate_proposals", "pd_op.matrix_rank", "pd_op.matrix_rank_tol"),
     *("pd_op.matrix_rank_atol_rtol", "pd_op.slogdet", "pd_op.unique", "pd_op.unique_consecutive"),
-    "pd_op.viterbi_decode",
 }
 _MODES = frozenset(_core.mode_attributes())
-DTYPES = ANY
+DTYPES = ANY | frozenset(BYTES)
+_INT64 = "int64"
 
 # The contents of inputs that are known during a build, by the name of the input.
 Contents = Mapping[str, Sequence[float]]
@@ -82,6 +92,58 @@ def converter_of(type: str) -> Converter | None:
     return CONVERTER if flags.get("ngraph_kernel_calls") and may_call(type) else None
 
 
+def find(op: Op) -> Converter | None:
+    """The converter of ``op``, which may be that to kernel calls, or ``None``."""
+    return (None if op.called else find_converter(op.type)) or converter_of(op.type)
+
+
+def has_dtypes_of_kernels(entry: Converter, op: Op) -> bool:
+    """Whether the converter ``entry`` refuses the dtypes of ``op``, and only kernels have them."""
+    specs = (*op.input_specs(), *op.output_specs())
+    return (
+        any(spec.dtype in BYTES for spec in specs) and entry.reason_against_dtypes(op) is not None
+    )
+
+
+def result_dtype(type: str, name: str, spec: TensorSpec) -> str:
+    """The dtype of a result ``name`` of the kernel of operators of a type."""
+    return OTHER_DTYPES.get(type, {}).get(name, spec.dtype)
+
+
+def tensors_as_bytes(graph: Graph) -> dict[int, str]:
+    """The dtypes of the tensors that are bytes in functions of a subgraph, or of a block, by id."""
+    values = [*graph.inputs, *graph.states]
+    given = {spec.id for index, spec in enumerate(values) if index not in graph.value_inputs}
+    made: set[int] = set()
+    called: dict[int, str] = {}
+    converted: set[int] = set()
+    for op in graph.ops:
+        if find(op) is not CONVERTER:
+            converted.update(spec.id for spec in op.input_specs())
+            continue
+        called.update({spec.id: spec.dtype for spec in op.input_specs()})
+        for name, specs in op.outputs.items():
+            results = {s.id: result_dtype(op.type, name, s) for s in specs if s is not None}
+            made.update(results)
+            called.update(results)
+    return {
+        id: dtype
+        for id, dtype in called.items()
+        if (id in made or id in given)
+        and (dtype in BYTES or (dtype == _INT64 and id not in converted))
+    }
+
+
+def bytes_of(dtype: str) -> int:
+    """The size of an element of a tensor that is bytes."""
+    return BYTES.get(dtype, 8)
+
+
+def name_of_bytes(dtype: str, index: str) -> str:
+    """The name of a parameter or result of a function that is bytes (core/ov/ov_function.cc)."""
+    return f"bytes/{dtype}/{index}"
+
+
 def reason_against(op: Op) -> str | None:
     """The reason why the kernel of ``op`` cannot be called inside a function, or ``None``."""
     reason = CONVERTER.reason_against(op)
@@ -107,12 +169,15 @@ class KernelDescription(NamedTuple):
     tensors: list[str]
 
 
-def description(op: Op, known: Contents) -> KernelDescription:
+def description(
+    op: Op, known: Contents, as_bytes: Collection[int] = frozenset()
+) -> KernelDescription:
     """Describes the kernel of ``op``.
 
     Args:
         op: The operator.
         known: The contents of inputs, by name, that the kernel may read as attributes.
+        as_bytes: The ids of the tensors that are bytes in the function.
 
     Raises:
         NgraphError: The kernel cannot be called in a function.
@@ -142,7 +207,10 @@ def description(op: Op, known: Contents) -> KernelDescription:
         *_list(operands, str),
         *_list(specs, lambda spec: spec.dtype),
         *_list(results, str),
-        *_list([spec for _, _, spec in _used_results(op)], lambda spec: spec.dtype),
+        *_list(
+            [(result_dtype(op.type, name, spec), spec.id) for name, _, spec in _used_results(op)],
+            lambda result: f"{result[0]} {int(result[0] in BYTES or result[1] in as_bytes)}",
+        ),
     ]
     for inputs, attributes in (("meta_inputs", "meta_attributes"),
                                ("kernel_inputs", "kernel_attributes")):  # fmt: skip
@@ -251,17 +319,14 @@ def _call(bridge: Any, op: Op) -> None:
         for name, specs in op.inputs.items()
         if specs and bridge.is_known(op, name)
     }
-    kernel = description(op, known)
-    operands = [node for name in kernel.tensors for node in bridge.get_input_nodes(op, name)]
+    kernel = description(op, known, bridge.as_bytes)
+    operands = [node for name in kernel.tensors for node in bridge.kernel_operands(op, name)]
     node = bridge.extension("KernelCall", operands, kernel=kernel.text, op_id=op.id)
     for (name, position, spec), output in zip(_used_results(op), node.outputs()):
-        if op.outputs[name][position] is None:
-            continue
-        result = opset15.convert(output, Type.i64) if spec.dtype == "int64" else output
-        if output.get_partial_shape().is_static:
-            bridge.set_output_node(op, name, result, position)
-        else:
-            bridge.set_unsized_output_node(op, name, result, position)
+        if op.outputs[name][position] is not None:
+            is_narrow = spec.dtype == _INT64 and spec.id not in bridge.as_bytes
+            result = opset15.convert(output, Type.i64).output(0) if is_narrow else output
+            bridge.set_kernel_result(op, name, result, position)
 
 
 class _Indices(Mapping[str, Role]):
@@ -287,10 +352,6 @@ def _has_elements(op: Op) -> bool:
     return not any(0 in spec.shape for spec in op.input_specs())
 
 
-def _is_static(op: Op) -> bool:
-    return not any(-1 in spec.shape[1:] for spec in op.input_specs())
-
-
 CONVERTER = Converter(
     type="a kernel of Paddle",
     function=_call,
@@ -301,8 +362,6 @@ CONVERTER = Converter(
         Limit("no converter", lambda op: may_call(op.type)),
         Limit("no converter, and an attribute may name a file", _names_modes_only),
         Limit("no converter, and an input is empty", _has_elements),
-        # The node makes the sizes static that its kernel reads.
-        Limit("no converter, and a size other than the batch is dynamic", _is_static),
     ),
     draws=lambda op: False,
     moves=False,

@@ -124,6 +124,7 @@ class Op:
             ``"captured"`` (invariant inputs). Its outputs are the yielded values; those of a loop
             begin with the condition for another iteration.
         checked: Whether a run is rejected in which its int64 outputs overflow int32.
+        called: Whether functions call Paddle's kernel for it, although its type has a converter.
         id: Its index in :meth:`Graph.all_ops`, by which errors name it; not part of the graph
             string.
     """
@@ -137,6 +138,7 @@ class Op:
     form: FallbackForm | None = None
     blocks: list[Graph] = field(default_factory=list)
     checked: bool = False
+    called: bool = False
     id: int = field(default=NO_OPERATOR, compare=False)
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -420,6 +422,8 @@ def _op_to_json(op: Op) -> dict[str, Any]:
         item["form"] = _form_to_json(op, op.form)
     if op.checked:
         item["checked"] = True
+    if op.called:
+        item["called"] = True
     if op.blocks:
         item["blocks"] = [block.described() for block in op.blocks]
     return item
@@ -461,6 +465,7 @@ def _op_from_json(item: dict[str, Any], tensors: dict[int, TensorSpec]) -> Op:
         form=_form_from_json(item["form"], outputs, tensors) if "form" in item else None,
         blocks=list(map(_block_from_json, item.get("blocks", ()))),
         checked=item.get("checked", False),
+        called=item.get("called", False),
     )
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import kernel_calls
-from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import BFLOAT16, FallbackForm, Graph, Op, TensorSpec
 from paddle_ngraph.paddle_private.names import operators
@@ -210,7 +209,7 @@ class OpNode:
         if not self.is_engine:
             return False
         operators = list(Graph.from_string(self.graph).all_ops())
-        entries = [find_converter(o.type) or kernel_calls.converter_of(o.type) for o in operators]
+        entries = [kernel_calls.find(o) for o in operators]
         return any(entry is None or entry.draws(op) for entry, op in zip(entries, operators))
 
 
