@@ -25,7 +25,7 @@ import paddle
 from openvino import Type, opset15
 
 from paddle_ngraph import _core, flags
-from paddle_ngraph.conversion.registry import ANY, Converter, Limit, Role, find_converter
+from paddle_ngraph.conversion.registry import ANY, INTEGER, Converter, Limit, Role, find_converter
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 from paddle_ngraph.utils import signals
@@ -349,7 +349,9 @@ def _names_modes_only(op: Op) -> bool:
 
 
 def _has_elements(op: Op) -> bool:
-    return not any(0 in spec.shape for spec in op.input_specs())
+    # An empty list of integers, such as axes, is no such tensor.
+    specs = (s for s in op.input_specs() if s.shape != (0,) or s.dtype not in INTEGER)
+    return not any(0 in spec.shape for spec in specs)
 
 
 CONVERTER = Converter(

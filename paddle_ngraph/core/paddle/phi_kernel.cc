@@ -402,6 +402,12 @@ class CallableKernel final : public PaddleKernel {
       const bool is_set = tensor.dtype() == dtypes_[i] && dims.size() == static_cast<int>(rank) &&
                           std::equal(shape, shape + rank, dims.Get());
       if (is_set) continue;
+      if (std::any_of(shape, shape + rank, [](int64_t size) { return size < 0; })) {
+        // For shape inference: a tensor with data may not have such a shape.
+        tensor.set_type(dtypes_[i]);
+        tensor.Resize(common::DDim(shape, static_cast<int>(rank)));
+        continue;
+      }
       // Of the overloads, that for a constant accepts a tensor that has a shape already.
       const phi::DenseTensorMeta meta(dtypes_[i], common::DDim(shape, static_cast<int>(rank)));
       tensor.set_meta(meta);
