@@ -93,7 +93,7 @@ class NgraphBridge:
         as_declared: Whether the inputs have these shapes, too: then results must.
         materialize: Converts an operator's output from a layout of its own before other operators
             read it.
-        as_bytes: The dtypes of the tensors that are bytes, by id (kernel_calls.py).
+        as_bytes: The ids of the tensors that are bytes (kernel_calls.py).
         shared: State that converters share within a build, by a key that no other converter family
             uses.
 

@@ -141,8 +141,8 @@ class FunctionBuilder:
     def name_bytes(self, model: ov.Model) -> None:
         """Names the results of a finished model that are bytes, of which the outputs come first."""
         for index, spec in enumerate(self.graph.outputs):
-            if (dtype := self.bridge.as_bytes.get(spec.id)) is not None:
-                name = kernel_calls.name_of_bytes(dtype, f"output_{index}")
+            if spec.id in self.bridge.as_bytes:
+                name = kernel_calls.name_of_bytes(spec.dtype, f"output_{index}")
                 model.outputs[index].get_tensor().add_names({name})
 
     def make_dynamic(self, model: ov.Model) -> None:

@@ -48,9 +48,6 @@ DATA_DEPENDENT: Mapping[str, frozenset[str]] = {
         "unique_consecutive": ("out", "index", "counts"),
     }.items()
 }
-# By operator and result, the dtype that the kernel makes, where programs declare another one. No
-# operator may read such a result: Paddle's operators would take it for the declared one.
-OTHER_DTYPES: Mapping[str, Mapping[str, str]] = {"pd_op.viterbi_decode": {"path": "int64"}}
 # Operators that no function calls.
 EXCLUDED = frozenset(_core.impure_operators()) | {
     # Their results have a LoD, which tensors of functions lack.
@@ -58,6 +55,7 @@ EXCLUDED = frozenset(_core.impure_operators()) | {
     # Programs declare other dtypes of their results than their kernels make, or another shape.
     *("pd_op.equal_all", "pd_op.generate_proposals", "pd_op.matrix_rank", "pd_op.matrix_rank_tol"),
     *("pd_op.matrix_rank_atol_rtol", "pd_op.slogdet", "pd_op.unique", "pd_op.unique_consecutive"),
+    "pd_op.viterbi_decode",
 }
 _MODES = frozenset(_core.mode_attributes())
 DTYPES = ANY | frozenset(BYTES)
@@ -105,13 +103,8 @@ def has_dtypes_of_kernels(entry: Converter, op: Op) -> bool:
     )
 
 
-def result_dtype(type: str, name: str, spec: TensorSpec) -> str:
-    """The dtype of a result ``name`` of the kernel of operators of a type."""
-    return OTHER_DTYPES.get(type, {}).get(name, spec.dtype)
-
-
-def tensors_as_bytes(graph: Graph) -> dict[int, str]:
-    """The dtypes of the tensors that are bytes in functions of a subgraph, or of a block, by id."""
+def tensors_as_bytes(graph: Graph) -> frozenset[int]:
+    """The ids of the tensors that are bytes in functions of a subgraph, or of a block."""
     values = [*graph.inputs, *graph.states]
     given = {spec.id for index, spec in enumerate(values) if index not in graph.value_inputs}
     made: set[int] = set()
@@ -121,17 +114,14 @@ def tensors_as_bytes(graph: Graph) -> dict[int, str]:
         if find(op) is not CONVERTER:
             converted.update(spec.id for spec in op.input_specs())
             continue
-        called.update({spec.id: spec.dtype for spec in op.input_specs()})
-        for name, specs in op.outputs.items():
-            results = {s.id: result_dtype(op.type, name, s) for s in specs if s is not None}
-            made.update(results)
-            called.update(results)
-    return {
-        id: dtype
+        made.update(spec.id for spec in op.output_specs())
+        called.update({spec.id: spec.dtype for spec in (*op.input_specs(), *op.output_specs())})
+    return frozenset(
+        id
         for id, dtype in called.items()
         if (id in made or id in given)
         and (dtype in BYTES or (dtype == _INT64 and id not in converted))
-    }
+    )
 
 
 def bytes_of(dtype: str) -> int:
@@ -208,8 +198,8 @@ def description(
         *_list(specs, lambda spec: spec.dtype),
         *_list(results, str),
         *_list(
-            [(result_dtype(op.type, name, spec), spec.id) for name, _, spec in _used_results(op)],
-            lambda result: f"{result[0]} {int(result[0] in BYTES or result[1] in as_bytes)}",
+            [spec for _, _, spec in _used_results(op)],
+            lambda spec: f"{spec.dtype} {int(spec.dtype in BYTES or spec.id in as_bytes)}",
         ),
     ]
     for inputs, attributes in (("meta_inputs", "meta_attributes"),

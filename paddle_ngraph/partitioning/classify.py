@@ -182,11 +182,6 @@ class _Classifier:
         described = self._described(node, kernel_calls.CONVERTER)
         if isinstance(described, str):
             return described, None
-        if self._has_readers_of_other_dtypes(node):
-            return (
-                "no converter, and its kernel makes another dtype than the program declares",
-                None,
-            )
         sized = self._sized_by_kernels
         if not (self._unsized - sized).isdisjoint(node.reads):
             return "no converter, and a size of its input depends on data", None
@@ -198,12 +193,6 @@ class _Classifier:
         if (reason := kernel_calls.reason_against(described)) is not None:
             return reason, None
         return described, kernel_calls.CONVERTER
-
-    def _has_readers_of_other_dtypes(self, node: OpNode) -> bool:
-        names = kernel_calls.OTHER_DTYPES.get(node.type, {})
-        results = zip(node.op.get_output_names(), node.op.results()) if names else ()
-        read = [value_id(value) for name, value in results if name in names]
-        return any(r.is_compute for vid in read for r in self._view.readers.get(vid, ()))
 
     def _is_constant(self, node: OpNode) -> bool:
         return node.type in CONSTANTS and not any(map(self._view.is_overwritten, node.writes))
