@@ -25,7 +25,7 @@ import paddle
 from openvino import Type, opset15
 
 from paddle_ngraph import _core, flags
-from paddle_ngraph.conversion.registry import ANY, INTEGER, Converter, Limit, Role, find_converter
+from paddle_ngraph.conversion.registry import ANY, Converter, Limit, Role, find_converter
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 from paddle_ngraph.utils import signals
@@ -47,6 +47,11 @@ DATA_DEPENDENT: Mapping[str, frozenset[str]] = {
         "unique": ("out", "indices", "inverse", "counts"),
         "unique_consecutive": ("out", "index", "counts"),
     }.items()
+}
+# By operator, the results with as many rows as the input ``out_size`` says, or else as ``x`` has.
+# Paddle's shape inference knows neither.
+_ROWS_AS: Mapping[str, frozenset[str]] = {
+    f"pd_op.{name}": frozenset({"out"}) for name in ("send_u_recv", "send_ue_recv")
 }
 # Operators that no function calls.
 EXCLUDED = frozenset(_core.impure_operators()) | {
@@ -189,7 +194,7 @@ def description(
         for name in names
     ]
     results = [
-        f"{int(name in output_lists)} {len(members)} {_use(op, name)}"
+        f"{int(name in output_lists)} {len(members)} {_use(op, name, known)}"
         for name, members in op.form.results.items()
     ]
     words = [
@@ -253,11 +258,36 @@ def _program_of(op: Op) -> Any:
     return program
 
 
-def _use(op: Op, name: str) -> str:
+def _use(op: Op, name: str, known: Contents) -> str:
     """The use of a result, for core/paddle/phi_kernel.h."""
     if not op.has_output(name):
         return "unused"
+    if (rows := num_rows(op, name, known)) is not None:
+        return str(rows)
     return "unsized" if name in DATA_DEPENDENT.get(op.type, ()) else "sized"
+
+
+def num_rows(op: Op, name: str, known: Contents) -> int | None:
+    """The number of rows of a result, where Paddle's shape inference does not know it.
+
+    Args:
+        op: The operator.
+        name: The name of the result.
+        known: The contents of inputs, by name.
+
+    Returns:
+        ``None`` if shape inference knows it, or if it depends on data.
+    """
+    if name not in _ROWS_AS.get(op.type, ()):
+        return None
+    if op.has_input("out_size"):
+        if "out_size" not in known:
+            return None
+        size = next((int(size) for size in known["out_size"]), 0)
+        if size > 0:
+            return size
+    rows = op.input("x").shape[0]
+    return rows if rows > 0 else None
 
 
 def _used_results(op: Op) -> Iterator[tuple[str, int, TensorSpec]]:
@@ -338,10 +368,9 @@ def _names_modes_only(op: Op) -> bool:
     return all(name in _MODES or types.get(name) in ("dtype", "layout") for name in texts)
 
 
-def _has_elements(op: Op) -> bool:
-    # An empty list of integers, such as axes, is no such tensor.
-    specs = (s for s in op.input_specs() if s.shape != (0,) or s.dtype not in INTEGER)
-    return not any(0 in spec.shape for spec in specs)
+def _has_declared_dtypes(op: Op) -> bool:
+    # Of a mean, Paddle's kernels count in int32, and programs declare float32.
+    return not (op.attrs.get("reduce_op") == "MEAN" and op.has_output("dst_count"))
 
 
 CONVERTER = Converter(
@@ -353,7 +382,7 @@ CONVERTER = Converter(
     limits=(
         Limit("no converter", lambda op: may_call(op.type)),
         Limit("no converter, and an attribute may name a file", _names_modes_only),
-        Limit("no converter, and an input is empty", _has_elements),
+        Limit("no converter, and a result has another dtype than declared", _has_declared_dtypes),
     ),
     draws=lambda op: False,
     moves=False,

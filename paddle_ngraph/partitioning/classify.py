@@ -12,7 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from paddle_ngraph.conversion import denylist, kernel_calls
-from paddle_ngraph.conversion.registry import ABSENT, KNOWN, Converter, Role, find_converter
+from paddle_ngraph.conversion.registry import (
+    ABSENT,
+    INTEGER,
+    KNOWN,
+    Converter,
+    Role,
+    find_converter,
+)
 from paddle_ngraph.ir.graph import Op, compiled_for
 from paddle_ngraph.paddle_private.protocols import Value
 from paddle_ngraph.partitioning.analysis.aliases import OVERWRITES_SHARED, may_share
@@ -187,9 +194,13 @@ class _Classifier:
             return "no converter, and a size of its input depends on data", None
         sized_ids = {self._tensor_ids.get(vid) for vid in sized}
         read = (spec for spec in described.input_specs() if spec.id not in sized_ids)
-        if any(-1 in spec.shape[1:] for spec in read):
-            # The node makes the sizes static that its kernel reads.
-            return "no converter, and a size other than the batch is dynamic", None
+        for spec in read:
+            if -1 in spec.shape[1:]:
+                # The node makes the sizes static that its kernel reads.
+                return "no converter, and a size other than the batch is dynamic", None
+            # An empty list of integers, such as axes, is no such tensor.
+            if 0 in spec.shape and not (spec.shape == (0,) and spec.dtype in INTEGER):
+                return "no converter, and an input is empty", None
         if (reason := kernel_calls.reason_against(described)) is not None:
             return reason, None
         return described, kernel_calls.CONVERTER

@@ -59,8 +59,9 @@ ElementType element_type(const ov::element::Type& type) {
 }
 
 // The dtype of a parameter or result that passes the elements of a tensor as bytes, along an
-// additional last axis; nullptr for others. The build names such a port (conversion/kernel_calls.py).
-// Throws NgraphError for a port with another type than its name says: it may come from a file.
+// additional last axis; nullptr for others. The build names such a port
+// (conversion/kernel_calls.py). Throws NgraphError for a port with another type than its name says:
+// it may come from a file.
 const ElementNames* type_in_bytes(const ov::Output<const ov::Node>& port) {
   static const std::string prefix = "bytes/";
   for (const auto& name : port.get_names()) {

@@ -46,18 +46,23 @@ struct Slot {
   size_t size;
 };
 
-// Whether the function reads a result, and whether it knows the size before the run.
-enum class Use { kUnused, kSized, kUnsized };
+// The number of rows of a result: one that only a run knows, or that Paddle's shape inference
+// knows.
+constexpr int64_t kUnknown = -1, kInferred = -2;
 
-Use use_of(const std::string& word) {
-  if (word == "unused") return Use::kUnused;
-  return word == "sized" ? Use::kSized : Use::kUnsized;
+// The number of rows of a result, from its use in a description.
+int64_t rows_of(const std::string& use) {
+  if (use == "unused" || use == "sized") return kInferred;
+  if (use == "unsized") return kUnknown;
+  const int64_t rows = std::strtoll(use.c_str(), nullptr, 10);
+  if (rows < 1) throw NgraphError(concat("a result of a kernel is ", use));
+  return rows;
 }
 
 // A tensor of a result that the function reads.
 struct Result {
   size_t index;
-  bool is_unsized;
+  int64_t num_rows;
   DataType dtype;
   bool is_bytes;  // whether the function has it as bytes
 };
@@ -236,10 +241,13 @@ class CallableKernel final : public PaddleKernel {
     };
     operands_ = words.list(slot);
     dtypes_ = words.list([&] { return words.dtype(); });
-    std::vector<Use> uses;
+    std::vector<bool> is_used;
+    std::vector<int64_t> rows;
     results_ = words.list([&] {
       const Slot found = slot();
-      uses.push_back(use_of(words.word()));
+      const auto use = words.word();
+      is_used.push_back(use != "unused");
+      rows.push_back(rows_of(use));
       return found;
     });
     const auto used = words.list([&] {
@@ -254,12 +262,12 @@ class CallableKernel final : public PaddleKernel {
     first_result_ = firsts(results_);
     require(dtypes_.size() == first_input_.back(), "has another number of dtypes than of tensors");
     for (size_t i = 0; i < results_.size(); ++i) {
-      for (size_t n = first_result_[i]; n < first_result_[i + 1] && uses[i] != Use::kUnused; ++n) {
+      for (size_t n = first_result_[i]; n < first_result_[i + 1] && is_used[i]; ++n) {
         require(used_.size() < used.size(), "has fewer dtypes than results");
         const auto& [result_dtype, is_bytes] = used[used_.size()];
         require(is_bytes ? phi::SizeOf(result_dtype) > 1 : !needs_bytes(result_dtype),
                 "makes a tensor that is passed in another way");
-        used_.push_back({n, uses[i] == Use::kUnsized, result_dtype, is_bytes});
+        used_.push_back({n, rows[i], result_dtype, is_bytes});
       }
     }
   }
@@ -443,8 +451,8 @@ class CallableKernel final : public PaddleKernel {
     }
   }
 
-  // Whether the plugin would compute tensors of a dtype in another one, or has none: they are passed
-  // as bytes only.
+  // Whether the plugin would compute tensors of a dtype in another one, or has none: they are
+  // passed as bytes only.
   static bool needs_bytes(DataType dtype) {
     return dtype == DataType::FLOAT64 || dtype == DataType::COMPLEX64 ||
            dtype == DataType::COMPLEX128;
@@ -531,7 +539,7 @@ class CallableKernel final : public PaddleKernel {
     for (auto& size : found.shape) {
       if (size <= 0) size = -1;
     }
-    if (result.is_unsized && !found.shape.empty()) found.shape.front() = -1;
+    if (result.num_rows != kInferred && !found.shape.empty()) found.shape.front() = result.num_rows;
     if (result.is_bytes) {
       found.element = ElementType::u8;
       found.shape.push_back(static_cast<int64_t>(phi::SizeOf(result.dtype)));
