@@ -27,7 +27,7 @@ from openvino import Type, opset15
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion.registry import ANY, Converter, Limit, Role, find_converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
+from paddle_ngraph.ir.graph import Graph, Op, TensorSpec, is_random
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import BYTES
 from paddle_ngraph.utils.thread_local import ThreadLocal
@@ -83,8 +83,19 @@ def are_enabled() -> bool:
 
 
 def may_call(type: str) -> bool:
-    """Whether operators of a type, which has no converter, may become kernel calls."""
-    return type.startswith("pd_op.") and not type.endswith("_") and type not in EXCLUDED
+    """Whether operators of a type may become kernel calls."""
+    is_pure = type.startswith("pd_op.") and not type.endswith("_") and not is_random(type)
+    return is_pure and type not in EXCLUDED
+
+
+def callable_types() -> list[str]:
+    """The types without a converter that Paddle has a CPU kernel for which functions may call."""
+    types = [f"pd_op.{name}" for name in dir(paddle._C_ops) if not name.startswith("_")]
+    return [
+        type
+        for type in sorted(types)
+        if find_converter(type) is None and may_call(type) and _core.has_callable_kernel(type)
+    ]
 
 
 def converter_of(type: str) -> Converter | None:

@@ -43,6 +43,37 @@ CPU = "CPU"
 # Devices of OpenVINO other than the CPU: GPU, GPU.1, NPU.
 _ACCELERATOR = re.compile(r"(?!CPU)[A-Z][A-Z0-9_]*(\.\w+)*")
 
+# Types of stochastic operators, in place or not.
+_RANDOM = frozenset(
+    {
+        "pd_op.bernoulli",
+        "pd_op.binomial",
+        "pd_op.class_center_sample",
+        "pd_op.dirichlet",
+        "pd_op.dropout",
+        "pd_op.exponential",
+        "pd_op.gaussian",
+        "pd_op.gaussian_inplace",
+        "pd_op.gumbel_softmax",
+        "pd_op.multinomial",
+        "pd_op.nce",
+        "pd_op.poisson",
+        "pd_op.randint",
+        "pd_op.random",
+        "pd_op.randperm",
+        "pd_op.rnn",
+        "pd_op.rrelu",
+        "pd_op.seed",
+        "pd_op.shuffle_batch",
+        "pd_op.standard_gamma",
+        "pd_op.top_p_sampling",
+        "pd_op.truncated_gaussian_random",
+        "pd_op.uniform",
+        "pd_op.uniform_inplace",
+        "pd_op.uniform_random_batch_size_like",
+    }
+)
+
 
 def is_accelerator(device: str) -> bool:
     """Returns whether a name is that of a device of OpenVINO other than the CPU."""
@@ -57,6 +88,11 @@ def compiled_for(device: str) -> str:
 def is_gradient(op_type: str) -> bool:
     """Returns whether operators of a type compute gradients."""
     return op_type.rstrip("_").endswith("_grad")
+
+
+def is_random(type: str) -> bool:
+    """Whether operators of this type draw random numbers."""
+    return type.removesuffix("_") in _RANDOM
 
 
 def function_type(op_type: str) -> str:

@@ -177,6 +177,18 @@ bool names_mode(const std::string& attribute) {
   return modes.count(attribute) > 0;
 }
 
+// The reason why no function calls the kernel of an operator, whatever its arguments; nullptr if
+// there is none.
+const char* reason_against(const std::string& name, const OpYamlInfoParser& parsed) {
+  if (!is_pure(name)) return "does more than compute its results";
+  for (const auto& attribute : parsed.AttributeNames()) {
+    const bool is_text = parsed.AttrTypeName(attribute).find("StrAttribute") != std::string::npos;
+    if (is_text && !names_mode(attribute)) return "has an attribute that may name a file";
+    if (attribute == "ring_id") return "communicates";
+  }
+  return nullptr;
+}
+
 // Memory of the function, which it keeps as long as the kernel runs.
 class BorrowedAllocation final : public phi::Allocation {
  public:
@@ -333,13 +345,9 @@ class CallableKernel final : public PaddleKernel {
     if (interface == nullptr) throw NgraphError(concat("Paddle has no operator ", operator_));
     const auto declaration = interface->get_op_info_(operator_);
     const OpYamlInfoParser parsed(declaration);
-    require(is_pure(operator_), "does more than compute its results");
     require(name_ == parsed.OpRuntimeInfo().kernel_func, "has another name");
-    for (const auto& name : parsed.AttributeNames()) {
-      const bool is_text = parsed.AttrTypeName(name).find("StrAttribute") != std::string::npos;
-      require(!is_text || names_mode(name), "has an attribute that may name a file");
-      require(name != "ring_id", "communicates");
-    }
+    const char* const impurity = reason_against(operator_, parsed);
+    require(impurity == nullptr, impurity);
     require(operands_.size() == parsed.InputNames().size() &&
                 results_.size() == parsed.OutputNames().size(),
             "takes other operands");
@@ -634,8 +642,16 @@ std::set<std::string> impure_operators() {
                            "coalesce_tensor",
                            "data",
                            "decode_jpeg",
+                           "disable_check_model_nan_inf",
+                           "disable_check_model_nan_inf_grad",
+                           "distributed_fused_lamb_init",
+                           "dpsgd",
+                           "enable_check_model_nan_inf",
+                           "enable_check_model_nan_inf_grad",
                            "feed",
                            "fetch",
+                           "graph_khop_sampler",
+                           "graph_sample_neighbors",
                            "load",
                            "load_combine",
                            "memcpy",
@@ -647,10 +663,13 @@ std::set<std::string> impure_operators() {
                            "read_file",
                            "save",
                            "save_combine",
+                           "set",
                            "shadow_feed",
                            "shadow_feed_tensors",
                            "shadow_output",
-                           "share_data"}) {
+                           "share_data",
+                           "tdm_sampler",
+                           "weighted_sample_neighbors"}) {
     names.insert(concat("pd_op.", name));
   }
   return names;
@@ -677,6 +696,27 @@ std::set<std::string> mode_attributes() {
           "message_op",
           "uplo",
           "UPLO"};
+}
+
+bool has_callable_kernel(const std::string& name) {
+  const auto info = pir::IrContext::Instance()->GetRegisteredOpInfo(name);
+  using Interface = paddle::dialect::OpYamlInfoInterface;
+  const auto* interface = info ? info.GetInterfaceImpl<Interface>() : nullptr;
+  if (interface == nullptr) return false;
+  const OpYamlInfoParser parsed(interface->get_op_info_(name));
+  if (reason_against(name, parsed) != nullptr) return false;
+  const auto is_dense = [](const std::string& type) { return type == kTensor || type == kList; };
+  for (const auto& input : parsed.TensorParams(/*is_kernel=*/true)) {
+    if (!is_dense(parsed.GetInputType(parsed.InputName2Id().at(input)))) return false;
+  }
+  for (size_t i = 0; i < parsed.OutputNames().size(); ++i) {
+    if (!is_dense(parsed.GetOutputType(i))) return false;
+  }
+  const auto& kernels = phi::KernelFactory::Instance().kernels();
+  const auto found = kernels.find(parsed.OpRuntimeInfo().kernel_func);
+  return found != kernels.end() &&
+         std::any_of(found->second.begin(), found->second.end(),
+                     [](const auto& each) { return each.first.backend() == phi::Backend::CPU; });
 }
 
 std::unique_ptr<PaddleKernel> make_phi_kernel(const char* description) {

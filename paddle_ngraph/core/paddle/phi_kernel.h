@@ -26,6 +26,9 @@ namespace paddle_ngraph {
 // off. The description may come from a file.
 std::unique_ptr<PaddleKernel> make_phi_kernel(const char* description);
 
+// Whether functions may call a CPU kernel of the operator with this name, for some arguments.
+bool has_callable_kernel(const std::string& name);
+
 // Operators whose kernels do more than compute dense tensors from operands: no function calls them.
 std::set<std::string> impure_operators();
 
