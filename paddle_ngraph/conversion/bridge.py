@@ -204,8 +204,14 @@ class NgraphBridge:
         data = np.frombuffer(array.tobytes(), np.uint8)
         return opset15.constant(data.reshape(*contents.shape, array.itemsize)).output(0)
 
-    def set_kernel_result(self, op: Op, name: str, output: Output, position: int = 0) -> None:
+    def set_kernel_result(
+        self, op: Op, name: str, output: Output, position: int, is_sized: bool
+    ) -> None:
         """Makes ``output`` the output ``name`` of ``op``, a kernel call.
+
+        Args:
+            op, name, output, position: As for :meth:`set_output_node`.
+            is_sized: Whether the shape of the output is known before a run.
 
         Raises:
             NgraphError: As for :meth:`set_output_node`; or the size is known in a run only, and an
@@ -213,7 +219,7 @@ class NgraphBridge:
         """
         spec = op.outputs[name][position]
         assert spec is not None
-        is_bytes, is_sized = spec.id in self.as_bytes, output.get_partial_shape().is_static
+        is_bytes = spec.id in self.as_bytes
         if is_sized and not is_bytes:
             self.set_output_node(op, name, output, position)
             return

@@ -357,7 +357,8 @@ def _call(bridge: Any, op: Op) -> None:
         if op.outputs[name][position] is not None:
             is_narrow = spec.dtype == _INT64 and spec.id not in bridge.as_bytes
             result = opset15.convert(output, Type.i64).output(0) if is_narrow else output
-            bridge.set_kernel_result(op, name, result, position)
+            is_sized = output.get_partial_shape().is_static
+            bridge.set_kernel_result(op, name, result, position, is_sized)
 
 
 class _Indices(Mapping[str, Role]):

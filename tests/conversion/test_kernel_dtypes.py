@@ -89,8 +89,8 @@ ENDS: dict[str, list[Step]] = {
 }
 
 
-def drawn(number: int) -> tuple[str, Program]:
-    """A program of operators of a dtype, drawn by ``number``, between operators with converters."""
+def random_program(number: int) -> tuple[str, Program]:
+    """A random program of operators of a dtype, between operators with converters."""
     generator = np.random.default_rng(number)
     dtype = list(STARTS)[number % len(STARTS)]
 
@@ -109,8 +109,8 @@ def drawn(number: int) -> tuple[str, Program]:
 
 
 @pytest.mark.parametrize("number", range(12))
-def test_drawn_operators(number):
-    _, program = drawn(number)
+def test_random_operators(number):
+    _, program = random_program(number)
     feed = {"x": floats(2, 4, 4)}
     calls = calls_in(program)
     natively = program.run(False, **feed)
@@ -155,8 +155,6 @@ def test_integers_that_a_converter_reads_are_checked():
 
 
 def test_inputs_and_parameters_of_the_function():
-    """They cross the border of the function in their own dtypes, without a copy."""
-
     def build(x: Any, z: Any, d: Any) -> list[Any]:
         return [paddle.real(z * z) * x, paddle.cast(d * d, "float32") + x, z + z, d - 1.0]
 

@@ -48,13 +48,12 @@ def _data_dependent(view: BlockView, node: OpNode) -> Iterator[str]:
 
 def _without_known(view: BlockView, node: OpNode, found: list[str]) -> Iterator[str]:
     """Yields those results in ``found`` whose number of rows does not follow from constants."""
+    known: set[str] = set()
     op = describe(view, node, {})
-    names = zip(node.op.get_output_names(), node.op.results()) if isinstance(op, Op) else ()
-    known = {
-        value_id(value)
-        for name, value in names
-        if kernel_calls.num_rows(op, name, op.constants) is not None
-    }
+    if isinstance(op, Op):
+        for name, value in zip(node.op.get_output_names(), node.op.results()):
+            if kernel_calls.num_rows(op, name, op.constants) is not None:
+                known.add(value_id(value))
     yield from (vid for vid in found if vid not in known)
 
 
