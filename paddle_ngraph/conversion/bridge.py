@@ -50,19 +50,20 @@ from paddle_ngraph.conversion.integer_checks import IntegerChecks
 from paddle_ngraph.conversion.model_inputs import ModelInputs
 from paddle_ngraph.conversion.node_tools import as_output
 from paddle_ngraph.conversion.regions import Regions
-from paddle_ngraph.conversion.registry import Role, find_converter
+from paddle_ngraph.conversion.registry import Role
 from paddle_ngraph.conversion.sizes import Sizes
 from paddle_ngraph.conversion.symbolic_sizes import (
     Number,
     SymbolicSize,
     Undecided,
     hint_of,
+    is_symbolic,
 )
 from paddle_ngraph.conversion.tensor_arrays import TensorArray, TensorArrays
 from paddle_ngraph.errors import NgraphError, outcome, summarized
 from paddle_ngraph.ir.graph import BFLOAT16, CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils import signals
-from paddle_ngraph.utils.dtypes import DTYPES
+from paddle_ngraph.utils.dtypes import BYTES, DTYPES
 
 # The name of a Paddle dtype for each name of an nGraph element type.
 PADDLE_DTYPES = {dtype.element: name for name, dtype in DTYPES.items()}
@@ -92,6 +93,7 @@ class NgraphBridge:
         as_declared: Whether the inputs have these shapes, too: then results must.
         materialize: Converts an operator's output from a layout of its own before other operators
             read it.
+        as_bytes: The ids of the tensors that are bytes (kernel_calls.py).
         shared: State that converters share within a build, by a key that no other converter family
             uses.
 
@@ -129,6 +131,7 @@ class NgraphBridge:
         self._inlined = 0
         self.materialize: Callable[[Output], Output] = lambda output: output
         self.shared: dict[Any, Any] = {}
+        self.as_bytes = kernel_calls.tensors_as_bytes(graph)
 
     # -- API for converters -------------------------------------------------------------------
 
@@ -141,11 +144,22 @@ class NgraphBridge:
         specs = op.inputs.get(name, ())
         if position >= len(specs):
             raise NgraphError(f"input '{name}' has no tensor {position}")
-        return self._nodes[specs[position].id]
+        return self._converter_input(specs[position])
 
     def get_input_nodes(self, op: Op, name: str) -> list[Output]:
         """The nodes of the input ``name``, which holds a list of tensors."""
-        return [self._nodes[spec.id] for spec in op.inputs.get(name, ())]
+        return [self._converter_input(spec) for spec in op.inputs.get(name, ())]
+
+    def _converter_input(self, spec: TensorSpec) -> Output:
+        """The node of a tensor; for one that is bytes, another one of its shape and dtype.
+
+        A converter reads only the shape and the dtype of such a tensor.
+        """
+        node = self._nodes[spec.id]
+        if spec.id not in self.as_bytes:
+            return node
+        first = opset15.gather(node, opset15.constant(0), opset15.constant(-1))
+        return opset15.convert(first, element_type(spec.dtype)).output(0)
 
     def is_used_later(self, tensor: TensorSpec) -> bool:
         """Whether later operators of the block read a tensor."""
@@ -171,19 +185,53 @@ class NgraphBridge:
             output = self.bfloat16.rounded(output)
         self._nodes[spec.id] = self.materialize(self.folding.folded(output))
 
-    def set_unsized_output_node(self, op: Op, name: str, node: Any, position: int = 0) -> None:
-        """Makes ``node``, of a shape that a run determines, the output ``name`` of ``op``.
+    def kernel_operands(self, op: Op, name: str) -> list[Output]:
+        """The nodes of input ``name`` of a kernel call; tensors that need it as bytes.
 
         Raises:
-            NgraphError: Another operator of the block reads the output: converters see static
-                sizes.
+            NgraphError: A tensor that has to be bytes is none, and its contents are not known.
+        """
+        return [self._kernel_operand(spec) for spec in op.inputs.get(name, ())]
+
+    def _kernel_operand(self, spec: TensorSpec) -> Output:
+        node = self._nodes[spec.id]
+        if spec.id in self.as_bytes or spec.dtype not in BYTES:
+            return node
+        contents = self.folding.contents(node)
+        if contents is None or is_symbolic(contents.reshape(-1).tolist()):
+            raise NgraphError(f"a tensor of {spec.dtype} is no operand of kernels")
+        array = np.ascontiguousarray(contents, spec.dtype)
+        data = np.frombuffer(array.tobytes(), np.uint8)
+        return opset15.constant(data.reshape(*contents.shape, array.itemsize)).output(0)
+
+    def set_kernel_result(
+        self, op: Op, name: str, output: Output, position: int, is_sized: bool
+    ) -> None:
+        """Makes ``output`` the output ``name`` of ``op``, a kernel call.
+
+        Args:
+            op, name, output, position: As for :meth:`set_output_node`.
+            is_sized: Whether the shape of the output is known before a run.
+
+        Raises:
+            NgraphError: As for :meth:`set_output_node`; or the size is known in a run only, and an
+                operator reads it that is no kernel call.
         """
         spec = op.outputs[name][position]
         assert spec is not None
-        if self.is_used_later(spec):
+        is_bytes = spec.id in self.as_bytes
+        if is_sized and not is_bytes:
+            self.set_output_node(op, name, output, position)
+            return
+        readers = (o for o in self._pending if spec.id in {s.id for s in o.input_specs()})
+        if not is_sized and any(
+            kernel_calls.find(reader) is not kernel_calls.CONVERTER for reader in readers
+        ):
             raise NgraphError(f"the size of output '{name}' is known in a run only")
-        output = as_output(node)
-        self._check_dtype(name, spec, output)
+        if not is_bytes:
+            self._check_dtype(name, spec, output)
+        elif is_sized:
+            self._check_shape(name, spec, self.shape(output)[:-1])
         self._nodes[spec.id] = output
 
     def rounded(self, op: Op, name: str, node: Any) -> Any:
@@ -215,8 +263,8 @@ class NgraphBridge:
             NgraphError: The contents are known in a run only.
         """
         arrays = []
-        for node in self.get_input_nodes(op, name):
-            array = self.folding.contents(node)
+        for spec in op.inputs.get(name, ()):
+            array = self._contents(spec)
             if array is None:
                 raise NgraphError(f"input '{name}' is known only at run time")
             arrays.append(array)
@@ -228,9 +276,10 @@ class NgraphBridge:
 
     def is_known(self, op: Op, name: str) -> bool:
         """Whether the contents of input ``name`` are known while the function is built."""
-        return all(
-            self.folding.contents(node) is not None for node in self.get_input_nodes(op, name)
-        )
+        return all(self._contents(spec) is not None for spec in op.inputs.get(name, ()))
+
+    def _contents(self, spec: TensorSpec) -> np.ndarray | None:
+        return None if spec.id in self.as_bytes else self.folding.contents(self._nodes[spec.id])
 
     def shape(self, node: Any) -> list[Number]:
         """The shape of a node; symbolic dimensions are Sizes."""
@@ -308,7 +357,8 @@ class NgraphBridge:
         """Adds ``node`` as the block's input ``spec``."""
         is_narrow = node.get_element_type() == Type.bf16
         self._nodes[spec.id] = self.bfloat16.widened(node) if is_narrow else node
-        self.as_declared &= fits(spec.shape, self.shape(self._nodes[spec.id]))
+        shape = self.shape(self._nodes[spec.id])
+        self.as_declared &= fits(spec.shape, shape[:-1] if spec.id in self.as_bytes else shape)
 
     def convert(self) -> None:
         """Converts every operator.
@@ -321,7 +371,7 @@ class NgraphBridge:
             self._convert(self._pending.popleft())
 
     def _convert(self, op: Op) -> None:
-        entry = find_converter(op.type) or kernel_calls.converter_of(op.type)
+        entry = kernel_calls.find(op)
         if entry is None:
             raise NgraphError(
                 f"{op.type} (operator {op.index}) has no converter; "
@@ -353,7 +403,9 @@ class NgraphBridge:
 
     def _check_output(self, name: str, spec: TensorSpec, output: Output) -> None:
         self._check_dtype(name, spec, output)
-        shape = self.shape(output)
+        self._check_shape(name, spec, self.shape(output))
+
+    def _check_shape(self, name: str, spec: TensorSpec, shape: Sequence[Number]) -> None:
         # A scalar is accepted where [1] is declared: programs saved by Paddle before 2.5 declare
         # that shape for some outputs that are scalars today.
         is_scalar = not shape and list(spec.shape) == [1]

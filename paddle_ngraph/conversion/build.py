@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import openvino as ov
 
 from paddle_ngraph.conversion import accelerators, constants, denylist, dynamic_shapes, processor
-from paddle_ngraph.conversion.bridge import element_type
 from paddle_ngraph.conversion.draft import Draft, Update
 from paddle_ngraph.conversion.dynamic_shapes import Contents, SymbolicDims
 from paddle_ngraph.conversion.errors import ConversionError
@@ -34,6 +33,7 @@ from paddle_ngraph.conversion.passes import (
 from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import CPU, Graph, device_of
+from paddle_ngraph.utils.dtypes import element_name
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 from paddle_ngraph.utils.once import once
 from paddle_ngraph.warning_codes import WarningCode, warn
@@ -356,6 +356,7 @@ def make_model(
     for step in PASSES:
         if bridge.on_cpu or not step.is_cpu_only:
             step.run(draft)
+    builder.name_bytes(model)
     if not bridge.on_cpu and model.is_dynamic():
         raise NgraphError(f"{bridge.device} is not given what only a run knows the shape of")
     return draft
@@ -388,7 +389,7 @@ def conversion_error(graph: Graph, text: str) -> ConversionError | None:
     border = [*graph.inputs, *graph.states]
     if graph.value_inputs or any(-1 in spec.shape for spec in border):
         return None
-    signature = [(str(element_type(s.dtype).get_type_name()), s.shape) for s in border]
+    signature = [(str(element_name(s.dtype)), s.shape) for s in border]
     builder = FunctionBuilder(graph, signature)
     try:
         builder.bridge.convert()

@@ -10,7 +10,7 @@ import openvino as ov
 from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 
-from paddle_ngraph.conversion import dynamic_shapes
+from paddle_ngraph.conversion import dynamic_shapes, kernel_calls
 from paddle_ngraph.conversion.bridge import PADDLE_DTYPES, NgraphBridge, element_type
 from paddle_ngraph.conversion.dynamic_shapes import SymbolicDims
 from paddle_ngraph.conversion.model_inputs import FunctionInputs
@@ -18,6 +18,7 @@ from paddle_ngraph.conversion.node_tools import constant_of, is_used
 from paddle_ngraph.conversion.sizes import Sizes
 from paddle_ngraph.conversion.symbolic_sizes import Guards
 from paddle_ngraph.ir.graph import BFLOAT16, Graph, TensorSpec
+from paddle_ngraph.utils.dtypes import element_name
 
 _LOOP = "pd_op.while"
 
@@ -66,17 +67,20 @@ class FunctionBuilder:
         shape: Sequence[int],
         value: np.ndarray | None,
     ) -> None:
-        element: Type = getattr(Type, dtype)
-        if element != element_type(spec.dtype):
+        if dtype != element_name(spec.dtype):
             raise ValueError(
                 f"input {position} of the interval is {PADDLE_DTYPES.get(dtype, dtype)}, "
                 f"the program declares {spec.dtype}"
             )
-        node = (
-            self.inputs.add(position, element, shape)
-            if value is None
-            else self.inputs.add_value(position, element, value)
-        )
+        if spec.id in self.bridge.as_bytes:
+            size = kernel_calls.bytes_of(spec.dtype)
+            node = self.inputs.add(position, Type.u8, [*shape, size])
+            name = kernel_calls.name_of_bytes(spec.dtype, f"input_{position}")
+            node.get_tensor().set_names({name})
+        elif value is None:
+            node = self.inputs.add(position, element_type(spec.dtype), shape)
+        else:
+            node = self.inputs.add_value(position, element_type(spec.dtype), value)
         self.bridge.set_input(spec, node)
 
     def build(
@@ -133,6 +137,13 @@ class FunctionBuilder:
             return output
         shape = self.bridge.ints(self.bridge.shape(output))
         return opset15.reshape(output, shape, False).output(0)
+
+    def name_bytes(self, model: ov.Model) -> None:
+        """Names the results of a finished model that are bytes, of which the outputs come first."""
+        for index, spec in enumerate(self.graph.outputs):
+            if spec.id in self.bridge.as_bytes:
+                name = kernel_calls.name_of_bytes(spec.dtype, f"output_{index}")
+                model.outputs[index].get_tensor().add_names({name})
 
     def make_dynamic(self, model: ov.Model) -> None:
         """Makes the dynamic dimensions of a finished model dynamic in OpenVINO.

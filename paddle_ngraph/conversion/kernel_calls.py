@@ -6,12 +6,18 @@ that Paddle's executor would call, on the memory of the function. So it does not
 sound.
 
 A size that depends on data, such as the number of boxes that are left, is known when the kernel has
-run. The results with such a size are results of the function, since converters see static sizes.
+run. Other kernel calls of the function may read such results, but no converter does, since
+converters see static sizes.
+
+Tensors of dtypes that nGraph lacks or narrows (complex64, complex128, float64) are bytes in a
+function: u8, with the bytes of an element along an additional last axis. Only kernel calls read
+their contents. So are int64 tensors that nothing but kernel calls reads. Parameters and results of
+the function that are bytes have a name by which the core gives them their dtype back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -19,10 +25,11 @@ import paddle
 from openvino import Type, opset15
 
 from paddle_ngraph import _core, flags
-from paddle_ngraph.conversion.registry import ANY, Converter, Limit, Role
+from paddle_ngraph.conversion.registry import ANY, Converter, Limit, Role, find_converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.ir.graph import Op, TensorSpec
+from paddle_ngraph.ir.graph import Graph, Op, TensorSpec, is_random
 from paddle_ngraph.utils import signals
+from paddle_ngraph.utils.dtypes import BYTES
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 # By operator, the results whose number of rows depends on the contents of the inputs.
@@ -41,6 +48,11 @@ DATA_DEPENDENT: Mapping[str, frozenset[str]] = {
         "unique_consecutive": ("out", "index", "counts"),
     }.items()
 }
+# By operator, the results with as many rows as the input ``out_size`` says, or else as ``x`` has.
+# Paddle's shape inference knows neither.
+_ROWS_AS: Mapping[str, frozenset[str]] = {
+    f"pd_op.{name}": frozenset({"out"}) for name in ("send_u_recv", "send_ue_recv")
+}
 # Operators that no function calls.
 EXCLUDED = frozenset(_core.impure_operators()) | {
     # Their results have a LoD, which tensors of functions lack.
@@ -51,7 +63,8 @@ EXCLUDED = frozenset(_core.impure_operators()) | {
     "pd_op.viterbi_decode",
 }
 _MODES = frozenset(_core.mode_attributes())
-DTYPES = ANY
+DTYPES = ANY | frozenset(BYTES)
+_INT64 = "int64"
 
 # The contents of inputs that are known during a build, by the name of the input.
 Contents = Mapping[str, Sequence[float]]
@@ -70,8 +83,19 @@ def are_enabled() -> bool:
 
 
 def may_call(type: str) -> bool:
-    """Whether operators of a type, which has no converter, may become kernel calls."""
-    return type.startswith("pd_op.") and not type.endswith("_") and type not in EXCLUDED
+    """Whether operators of a type may become kernel calls."""
+    is_pure = type.startswith("pd_op.") and not type.endswith("_") and not is_random(type)
+    return is_pure and type not in EXCLUDED
+
+
+def callable_types() -> list[str]:
+    """The types without a converter that Paddle has a CPU kernel for which functions may call."""
+    types = [f"pd_op.{name}" for name in dir(paddle._C_ops) if not name.startswith("_")]
+    return [
+        type
+        for type in sorted(types)
+        if find_converter(type) is None and may_call(type) and _core.has_callable_kernel(type)
+    ]
 
 
 def converter_of(type: str) -> Converter | None:
@@ -80,6 +104,50 @@ def converter_of(type: str) -> Converter | None:
     Without the flag there is none, even for graphs of saved programs, which may name any operator.
     """
     return CONVERTER if flags.get("ngraph_kernel_calls") and may_call(type) else None
+
+
+def find(op: Op) -> Converter | None:
+    """The converter of ``op``, which may be that to kernel calls, or ``None``."""
+    return (None if op.called else find_converter(op.type)) or converter_of(op.type)
+
+
+def has_dtypes_of_kernels(entry: Converter, op: Op) -> bool:
+    """Whether the converter ``entry`` refuses the dtypes of ``op``, and only kernels have them."""
+    specs = (*op.input_specs(), *op.output_specs())
+    return (
+        any(spec.dtype in BYTES for spec in specs) and entry.reason_against_dtypes(op) is not None
+    )
+
+
+def tensors_as_bytes(graph: Graph) -> frozenset[int]:
+    """The ids of the tensors that are bytes in functions of a subgraph, or of a block."""
+    values = [*graph.inputs, *graph.states]
+    given = {spec.id for index, spec in enumerate(values) if index not in graph.value_inputs}
+    made: set[int] = set()
+    called: dict[int, str] = {}
+    converted: set[int] = set()
+    for op in graph.ops:
+        if find(op) is not CONVERTER:
+            converted.update(spec.id for spec in op.input_specs())
+            continue
+        made.update(spec.id for spec in op.output_specs())
+        called.update({spec.id: spec.dtype for spec in (*op.input_specs(), *op.output_specs())})
+    return frozenset(
+        id
+        for id, dtype in called.items()
+        if (id in made or id in given)
+        and (dtype in BYTES or (dtype == _INT64 and id not in converted))
+    )
+
+
+def bytes_of(dtype: str) -> int:
+    """The size of an element of a tensor that is bytes."""
+    return BYTES.get(dtype, 8)
+
+
+def name_of_bytes(dtype: str, index: str) -> str:
+    """The name of a parameter or result of a function that is bytes (core/ov/ov_function.cc)."""
+    return f"bytes/{dtype}/{index}"
 
 
 def reason_against(op: Op) -> str | None:
@@ -107,12 +175,15 @@ class KernelDescription(NamedTuple):
     tensors: list[str]
 
 
-def description(op: Op, known: Contents) -> KernelDescription:
+def description(
+    op: Op, known: Contents, as_bytes: Collection[int] = frozenset()
+) -> KernelDescription:
     """Describes the kernel of ``op``.
 
     Args:
         op: The operator.
         known: The contents of inputs, by name, that the kernel may read as attributes.
+        as_bytes: The ids of the tensors that are bytes in the function.
 
     Raises:
         NgraphError: The kernel cannot be called in a function.
@@ -134,7 +205,7 @@ def description(op: Op, known: Contents) -> KernelDescription:
         for name in names
     ]
     results = [
-        f"{int(name in output_lists)} {len(members)} {_use(op, name)}"
+        f"{int(name in output_lists)} {len(members)} {_use(op, name, known)}"
         for name, members in op.form.results.items()
     ]
     words = [
@@ -142,7 +213,10 @@ def description(op: Op, known: Contents) -> KernelDescription:
         *_list(operands, str),
         *_list(specs, lambda spec: spec.dtype),
         *_list(results, str),
-        *_list([spec for _, _, spec in _used_results(op)], lambda spec: spec.dtype),
+        *_list(
+            [spec for _, _, spec in _used_results(op)],
+            lambda spec: f"{spec.dtype} {int(spec.dtype in BYTES or spec.id in as_bytes)}",
+        ),
     ]
     for inputs, attributes in (("meta_inputs", "meta_attributes"),
                                ("kernel_inputs", "kernel_attributes")):  # fmt: skip
@@ -195,11 +269,36 @@ def _program_of(op: Op) -> Any:
     return program
 
 
-def _use(op: Op, name: str) -> str:
+def _use(op: Op, name: str, known: Contents) -> str:
     """The use of a result, for core/paddle/phi_kernel.h."""
     if not op.has_output(name):
         return "unused"
+    if (rows := num_rows(op, name, known)) is not None:
+        return str(rows)
     return "unsized" if name in DATA_DEPENDENT.get(op.type, ()) else "sized"
+
+
+def num_rows(op: Op, name: str, known: Contents) -> int | None:
+    """The number of rows of a result, where Paddle's shape inference does not know it.
+
+    Args:
+        op: The operator.
+        name: The name of the result.
+        known: The contents of inputs, by name.
+
+    Returns:
+        ``None`` if shape inference knows it, or if it depends on data.
+    """
+    if name not in _ROWS_AS.get(op.type, ()):
+        return None
+    if op.has_input("out_size"):
+        if "out_size" not in known:
+            return None
+        size = next((int(size) for size in known["out_size"]), 0)
+        if size > 0:
+            return size
+    rows = op.input("x").shape[0]
+    return rows if rows > 0 else None
 
 
 def _used_results(op: Op) -> Iterator[tuple[str, int, TensorSpec]]:
@@ -251,17 +350,15 @@ def _call(bridge: Any, op: Op) -> None:
         for name, specs in op.inputs.items()
         if specs and bridge.is_known(op, name)
     }
-    kernel = description(op, known)
-    operands = [node for name in kernel.tensors for node in bridge.get_input_nodes(op, name)]
+    kernel = description(op, known, bridge.as_bytes)
+    operands = [node for name in kernel.tensors for node in bridge.kernel_operands(op, name)]
     node = bridge.extension("KernelCall", operands, kernel=kernel.text, op_id=op.id)
     for (name, position, spec), output in zip(_used_results(op), node.outputs()):
-        if op.outputs[name][position] is None:
-            continue
-        result = opset15.convert(output, Type.i64) if spec.dtype == "int64" else output
-        if output.get_partial_shape().is_static:
-            bridge.set_output_node(op, name, result, position)
-        else:
-            bridge.set_unsized_output_node(op, name, result, position)
+        if op.outputs[name][position] is not None:
+            is_narrow = spec.dtype == _INT64 and spec.id not in bridge.as_bytes
+            result = opset15.convert(output, Type.i64).output(0) if is_narrow else output
+            is_sized = output.get_partial_shape().is_static
+            bridge.set_kernel_result(op, name, result, position, is_sized)
 
 
 class _Indices(Mapping[str, Role]):
@@ -283,12 +380,9 @@ def _names_modes_only(op: Op) -> bool:
     return all(name in _MODES or types.get(name) in ("dtype", "layout") for name in texts)
 
 
-def _has_elements(op: Op) -> bool:
-    return not any(0 in spec.shape for spec in op.input_specs())
-
-
-def _is_static(op: Op) -> bool:
-    return not any(-1 in spec.shape[1:] for spec in op.input_specs())
+def _has_declared_dtypes(op: Op) -> bool:
+    # Of a mean, Paddle's kernels count in int32, and programs declare float32.
+    return not (op.attrs.get("reduce_op") == "MEAN" and op.has_output("dst_count"))
 
 
 CONVERTER = Converter(
@@ -300,9 +394,7 @@ CONVERTER = Converter(
     limits=(
         Limit("no converter", lambda op: may_call(op.type)),
         Limit("no converter, and an attribute may name a file", _names_modes_only),
-        Limit("no converter, and an input is empty", _has_elements),
-        # The node makes the sizes static that its kernel reads.
-        Limit("no converter, and a size other than the batch is dynamic", _is_static),
+        Limit("no converter, and a result has another dtype than declared", _has_declared_dtypes),
     ),
     draws=lambda op: False,
     moves=False,

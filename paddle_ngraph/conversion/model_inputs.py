@@ -159,10 +159,10 @@ class FunctionInputs(ModelInputs):
             position = self.subgraph_input(node.output(0))
             symbols = None if position is None else symbolic_dims.symbols.get(position)
             if symbols:
-                dims = [
-                    size if symbol is None or symbol in fixed else -1
-                    for symbol, size in zip(symbols, node.get_output_shape(0))
-                ]
+                dims = list(node.get_output_shape(0))
+                for axis, symbol in enumerate(symbols):
+                    if symbol is not None and symbol not in fixed:
+                        dims[axis] = -1
                 node.set_partial_shape(ov.PartialShape(dims))
         for position, constant in self.value_constants.items():
             dtype, shape = constant.get_output_element_type(0), list(constant.get_output_shape(0))

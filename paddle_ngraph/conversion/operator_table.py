@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
+from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.conversion.kernel_calls import DATA_DEPENDENT, DTYPES, EXCLUDED
 from paddle_ngraph.conversion.registry import ABSENT, Converter, Role, all_converters
 from paddle_ngraph.ir.graph import function_type
+from paddle_ngraph.utils.dtypes import BYTES
 
 _HEADER = """\
 # Operators
@@ -49,14 +51,27 @@ def markdown() -> str:
 
 
 def _kernel_calls() -> list[str]:
+    called = kernel_calls.callable_types()
+    native = [type for type in sorted(EXCLUDED) if type not in all_converters()]
     return [
         "## Kernel calls",
         "",
-        "With `FLAGS_ngraph_kernel_calls`, functions call Paddle's CPU kernels of other operators",
-        f"whose tensors are {', '.join(sorted(DTYPES))}: nothing is split, and its time is native.",
-        "[Kernel calls](../how_it_works/kernel_calls.md) has the limits. Results whose size",
-        f"depends on data are results of the function: those of {_named(DATA_DEPENDENT)}.",
-        f"No function calls {_named(EXCLUDED)}.",
+        "With `FLAGS_ngraph_kernel_calls`, functions call Paddle's CPU kernels of operators with",
+        f"no converter whose tensors are {', '.join(sorted(DTYPES))}: nothing is split, and their",
+        "time is native. They also call those of operators with a converter whose tensors are",
+        f"{', '.join(sorted(BYTES))}, or have a size that depends on data, as results of",
+        f"{_named(DATA_DEPENDENT)} have.",
+        "[Kernel calls](../how_it_works/kernel_calls.md) has the limits. Without the flag, and",
+        "with other dtypes, these operators run natively:",
+        "",
+        f"{_named(called)}.",
+        "",
+        "## Native",
+        "",
+        "No function computes operators that have neither a converter nor a CPU kernel in the list",
+        "above: those that sample, write files, communicate, overwrite operands or make other",
+        "tensors than dense ones, and those whose results programs declare wrongly, among them",
+        f"{_named(native)}.",
     ]
 
 
@@ -78,6 +93,7 @@ def as_dict() -> dict[str, Any]:
             }
             for entry in entries
         },
+        "kernel_calls": [_short(type) for type in kernel_calls.callable_types()],
         "without_converter": {_short(type): why for type, why in sorted(ABSENT.items())},
     }
 

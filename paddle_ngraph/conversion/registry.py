@@ -148,6 +148,15 @@ class Converter:
         """The reason why ``op`` has to fall back, or ``None`` if it can be converted."""
         if self.rounds:
             op = op.in_float32()
+        if (reason := self.reason_against_dtypes(op)) is not None:
+            return reason
+        for limit in self.limits:
+            if not limit.holds(op):
+                return limit.text
+        return None
+
+    def reason_against_dtypes(self, op: Op) -> str | None:
+        """The reason why ``op`` has to fall back for its dtypes, or ``None``."""
         for name, specs in op.inputs.items():
             allowed = self._dtypes_of(self.role(name))
             for spec in specs:
@@ -161,9 +170,6 @@ class Converter:
             for spec in used:
                 if spec.dtype not in ANY | self.dtypes and role is not Role.WORKSPACE:
                     return f"output '{name}' is {spec.dtype}, not {_either(ANY | self.dtypes)}"
-        for limit in self.limits:
-            if not limit.holds(op):
-                return limit.text
         return None
 
     def _dtypes_of(self, role: Role) -> frozenset[str]:

@@ -777,6 +777,7 @@ PYBIND11_MODULE(_core, module) {
       "The name of an attribute of a PIR operator in the ProgramDesc operator of this type.");
   module.def("kernel_call", &kernel_call, py::arg("program"), py::arg("name"));
   module.def("impure_operators", &impure_operators);
+  module.def("has_callable_kernel", &has_callable_kernel);
   module.def("mode_attributes", &mode_attributes);
   module.def("append_variable", &append_variable, py::arg("block"), py::arg("name"),
              py::arg("type"), py::arg("before") = nullptr);

@@ -43,6 +43,42 @@ CPU = "CPU"
 # Devices of OpenVINO other than the CPU: GPU, GPU.1, NPU.
 _ACCELERATOR = re.compile(r"(?!CPU)[A-Z][A-Z0-9_]*(\.\w+)*")
 
+# Types of stochastic operators, in place or not.
+_RANDOM = frozenset(
+    {
+        "pd_op.bernoulli",
+        "pd_op.binomial",
+        "pd_op.class_center_sample",
+        "pd_op.dirichlet",
+        "pd_op.dpsgd",
+        "pd_op.dropout",
+        "pd_op.exponential",
+        "pd_op.gaussian",
+        "pd_op.gaussian_inplace",
+        "pd_op.graph_khop_sampler",
+        "pd_op.graph_sample_neighbors",
+        "pd_op.gumbel_softmax",
+        "pd_op.multinomial",
+        "pd_op.nce",
+        "pd_op.poisson",
+        "pd_op.randint",
+        "pd_op.random",
+        "pd_op.randperm",
+        "pd_op.rnn",
+        "pd_op.rrelu",
+        "pd_op.seed",
+        "pd_op.shuffle_batch",
+        "pd_op.standard_gamma",
+        "pd_op.tdm_sampler",
+        "pd_op.top_p_sampling",
+        "pd_op.truncated_gaussian_random",
+        "pd_op.uniform",
+        "pd_op.uniform_inplace",
+        "pd_op.uniform_random_batch_size_like",
+        "pd_op.weighted_sample_neighbors",
+    }
+)
+
 
 def is_accelerator(device: str) -> bool:
     """Returns whether a name is that of a device of OpenVINO other than the CPU."""
@@ -57,6 +93,11 @@ def compiled_for(device: str) -> str:
 def is_gradient(op_type: str) -> bool:
     """Returns whether operators of a type compute gradients."""
     return op_type.rstrip("_").endswith("_grad")
+
+
+def is_random(type: str) -> bool:
+    """Whether operators of this type draw random numbers."""
+    return type.removesuffix("_") in _RANDOM
 
 
 def function_type(op_type: str) -> str:
@@ -124,6 +165,7 @@ class Op:
             ``"captured"`` (invariant inputs). Its outputs are the yielded values; those of a loop
             begin with the condition for another iteration.
         checked: Whether a run is rejected in which its int64 outputs overflow int32.
+        called: Whether functions call Paddle's kernel for it, although its type has a converter.
         id: Its index in :meth:`Graph.all_ops`, by which errors name it; not part of the graph
             string.
     """
@@ -137,6 +179,7 @@ class Op:
     form: FallbackForm | None = None
     blocks: list[Graph] = field(default_factory=list)
     checked: bool = False
+    called: bool = False
     id: int = field(default=NO_OPERATOR, compare=False)
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -420,6 +463,8 @@ def _op_to_json(op: Op) -> dict[str, Any]:
         item["form"] = _form_to_json(op, op.form)
     if op.checked:
         item["checked"] = True
+    if op.called:
+        item["called"] = True
     if op.blocks:
         item["blocks"] = [block.described() for block in op.blocks]
     return item
@@ -461,6 +506,7 @@ def _op_from_json(item: dict[str, Any], tensors: dict[int, TensorSpec]) -> Op:
         form=_form_from_json(item["form"], outputs, tensors) if "form" in item else None,
         blocks=list(map(_block_from_json, item.get("blocks", ()))),
         checked=item.get("checked", False),
+        called=item.get("called", False),
     )
 
 

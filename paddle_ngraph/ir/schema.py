@@ -154,9 +154,10 @@ _OPERATOR: dict[str, Check] = {
     "form": _FORM,
     "blocks": _blocks,
     "checked": _boolean,
+    "called": _boolean,
 }
 
-_check_operator = _record(_OPERATOR, optional=frozenset({"form", "blocks", "checked"}))
+_check_operator = _record(_OPERATOR, optional=frozenset({"form", "blocks", "checked", "called"}))
 
 # The fields of a block in an operator: name -> check of its value.
 _BLOCK: dict[str, Check] = {
@@ -215,7 +216,8 @@ def _check_boundary(data: dict[str, Any], known: set[int]) -> None:
     dtype_of = {number: dtype for number, dtype, _ in data["tensors"]}
     for field in ("inputs", "states", "outputs", "state_outputs"):
         _require(data[field], known, f"graph.{field}")
-        for dtype in {dtype_of[number] for number in data[field]} - dtypes.DTYPES.keys():
+        allowed = dtypes.DTYPES.keys() | (set() if "state" in field else dtypes.BYTES.keys())
+        for dtype in {dtype_of[number] for number in data[field]} - allowed:
             name = "a TensorArray" if dtype in _ARRAYS else f"a tensor of {dtype}"
             raise Malformed(f"graph.{field}: {name} has no representation outside an interval")
 

@@ -9,9 +9,17 @@ produces.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from paddle_ngraph.conversion import denylist, kernel_calls
-from paddle_ngraph.conversion.registry import ABSENT, KNOWN, Converter, Role, find_converter
+from paddle_ngraph.conversion.registry import (
+    ABSENT,
+    INTEGER,
+    KNOWN,
+    Converter,
+    Role,
+    find_converter,
+)
 from paddle_ngraph.ir.graph import Op, compiled_for
 from paddle_ngraph.paddle_private.protocols import Value
 from paddle_ngraph.partitioning.analysis.aliases import OVERWRITES_SHARED, may_share
@@ -34,6 +42,7 @@ from paddle_ngraph.partitioning.analysis.integer_ranges import Integers
 from paddle_ngraph.partitioning.analysis.operator_kinds import YIELD
 from paddle_ngraph.partitioning.analysis.placement import NATIVE
 from paddle_ngraph.partitioning.analysis.unsized import unsized
+from paddle_ngraph.partitioning.cost_model import is_matmul_or_convolution
 from paddle_ngraph.partitioning.legacy_operators import reason_of
 from paddle_ngraph.partitioning.subgraph import graph_of
 from paddle_ngraph.utils import signals
@@ -68,7 +77,8 @@ def _outputs_read_natively(candidates: Candidates) -> dict[OpNode, str]:
     return {
         node: "a native operator uses an output that the engine does not compute"
         for node, readers in candidates.unused_by.items()
-        if candidates.can_convert(node) and not all(map(candidates.can_convert, readers))
+        if candidates.can_convert(node)
+        and not all(candidates.can_convert(r) and not candidates.is_kernel_call(r) for r in readers)
     }
 
 
@@ -96,6 +106,8 @@ class _Classifier:
         self._bodies: dict[OpNode, list[ConvertibleBlock]] = {}
         self._calls_kernels = kernel_calls.are_enabled()
         self._unsized = unsized(view) if self._calls_kernels else frozenset()
+        # Those variables of unknown size that kernel calls compute.
+        self._sized_by_kernels: set[str] = set()
 
     def candidates(self) -> Candidates:
         """Returns the operators that can be converted, each judged without regard to others."""
@@ -112,15 +124,19 @@ class _Classifier:
                     continue
                 constants.add(node)
             elif not node.is_compute:
+                if node.type in LISTS and not (self._unsized - self._sized_by_kernels).intersection(
+                    node.reads
+                ):
+                    self._sized_by_kernels.update(self._unsized.intersection(node.writes))
                 continue
-            elif entry is None:
-                described, entry = self._kernel_call(node)
             else:
-                described = self._described(node, entry)
+                described, entry = self._operator(node, entry)
             if isinstance(described, str):
                 reasons[node] = described
             elif entry is not None:
                 ops[node], converters[node] = described, entry
+            if isinstance(described, Op) and entry is kernel_calls.CONVERTER:
+                self._sized_by_kernels.update(self._unsized.intersection(node.writes))
         return Candidates(
             view=self._view,
             slots=self._slots,
@@ -134,16 +150,57 @@ class _Classifier:
             unsized=self._unsized,
         )
 
+    def _operator(self, node: OpNode, entry: Converter | None) -> tuple[Op | str, Converter | None]:
+        """The operator as its converter sees it, or the reason for its fallback; the converter."""
+        if entry is None:
+            return self._kernel_call(node)
+        described = self._described(node, entry)
+        calls = self._calls_kernels and (
+            self._is_sized_by_kernels(node) or self._has_dtypes_of_kernels(node, entry, described)
+        )
+        if calls:
+            called, kernel = self._kernel_call(node)
+            if isinstance(called, Op):
+                return replace(called, called=True), kernel
+        return described, entry
+
+    def _is_sized_by_kernels(self, node: OpNode) -> bool:
+        """Whether an operator with a converter reads a size that a kernel call determines.
+
+        It would begin another subgraph: that pays off for operators with much work only.
+        """
+        if self._sized_by_kernels.isdisjoint(node.reads):
+            return False
+        return "multiply" in node.type or not is_matmul_or_convolution(node)
+
+    def _has_dtypes_of_kernels(self, node: OpNode, entry: Converter, described: Op | str) -> bool:
+        if isinstance(described, Op):
+            return False
+        op = describe(self._view, node, self._tensor_ids)
+        return isinstance(op, Op) and kernel_calls.has_dtypes_of_kernels(entry, op)
+
     def _kernel_call(self, node: OpNode) -> tuple[Op | str, Converter | None]:
-        """An operator without a converter as a kernel call, or the reason for its fallback."""
+        """An operator as a kernel call, or the reason for its fallback."""
         absent = reason_of(node.op) or ABSENT.get(node.type, "no converter")
         if not self._calls_kernels or not kernel_calls.may_call(node.type) or node.effects:
+            return absent, None
+        if node.type in REGIONS:
             return absent, None
         described = self._described(node, kernel_calls.CONVERTER)
         if isinstance(described, str):
             return described, None
-        if not self._unsized.isdisjoint(node.reads):
+        sized = self._sized_by_kernels
+        if not (self._unsized - sized).isdisjoint(node.reads):
             return "no converter, and a size of its input depends on data", None
+        sized_ids = {self._tensor_ids.get(vid) for vid in sized}
+        read = (spec for spec in described.input_specs() if spec.id not in sized_ids)
+        for spec in read:
+            if -1 in spec.shape[1:]:
+                # The node makes the sizes static that its kernel reads.
+                return "no converter, and a size other than the batch is dynamic", None
+            # An empty list of integers, such as axes, is no such tensor.
+            if 0 in spec.shape and not (spec.shape == (0,) and spec.dtype in INTEGER):
+                return "no converter, and an input is empty", None
         if (reason := kernel_calls.reason_against(described)) is not None:
             return reason, None
         return described, kernel_calls.CONVERTER

@@ -118,7 +118,7 @@ def _dependencies(capable: Capability) -> dict[OpNode, list[_Edge]]:
     for node in capable.view.nodes:
         by_value = capable.read_by_value(node)
         data = [
-            _Edge(producer, vid in by_value or capable.is_unsized_result(producer, vid))
+            _Edge(producer, vid in by_value or capable.is_unsized_for(node, producer, vid))
             for vid in node.reads
             for producer in capable.producers(vid)
         ]

@@ -29,6 +29,8 @@ def illegal_operators(
     interval = subgraph.interval
     if all(map(capable.is_kernel_call, interval.nodes)):
         yield from ((n, "no converter, and only such operators around it") for n in interval.nodes)
+    elif unsized := list(_unsized_from_outside(capable, subgraph)):
+        yield from ((n, "no converter, and a size of its input depends on data") for n in unsized)
     elif crossing := list(_arrays_crossing_boundary(capable, subgraph)):
         yield from ((node, "its TensorArray is used outside of its interval") for node in crossing)
     elif len(subgraph.outputs) > _MAX_OUTPUTS:
@@ -51,6 +53,18 @@ def illegal_operators(
     elif error := conversion_error(subgraph.graph, subgraph.text):
         failing = next(n for n in interval.nodes if n.index == error.op.index)
         yield failing, denylist.deny_operator(error)
+
+
+def _unsized_from_outside(capable: Capability, subgraph: Subgraph) -> Iterator[OpNode]:
+    """Yields kernel calls that read a size from outside that depends on data.
+
+    Each size would need a function.
+    """
+    unsized = {capable.tensor_ids[vid] for vid in capable.unsized.intersection(subgraph.inputs)}
+    for node in subgraph.interval.nodes if unsized else ():
+        read = {spec.id for spec in capable.ops[node].input_specs()}
+        if capable.is_kernel_call(node) and not unsized.isdisjoint(read):
+            yield node
 
 
 def _arrays_crossing_boundary(capable: Capability, subgraph: Subgraph) -> Iterator[OpNode]:

@@ -39,6 +39,11 @@ DTYPES: Mapping[str, Dtype] = {
 ARRAY_SUFFIX = "[]"
 # The dtypes that NumPy has, too: all but bfloat16.
 NUMPY_DTYPES = frozenset(DTYPES) - {"bfloat16"}
+# The dtypes that only Paddle's kernels compute in functions, with the size of an element. Such
+# tensors are bytes there: nGraph has no complex ones, and would compute float64 in float32.
+BYTES: Mapping[str, int] = {"float64": 8, "complex64": 8, "complex128": 16}
+# Their names in signatures, where DTYPES has none; core/common/element_type.h has the same.
+_COMPLEX: Mapping[str, str] = {"complex64": "c64", "complex128": "c128"}
 # Other dtypes that Paddle's own operators may have in a subgraph; no converter reads them.
 UNCONVERTED_DTYPES = frozenset(
     {
@@ -46,3 +51,8 @@ UNCONVERTED_DTYPES = frozenset(
         *("complex64", "complex128", "pstring", "undefined"),
     }
 )
+
+
+def element_name(dtype: str) -> str | None:
+    """The name of a dtype in the signatures of functions; ``None`` for one that no function has."""
+    return DTYPES[dtype].element if dtype in DTYPES else _COMPLEX.get(dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -15,11 +15,20 @@ from paddle import _C_ops as operators
 
 import paddle_ngraph
 from paddle_ngraph import flags
-from paddle_ngraph.conversion import denylist, kernel_calls
+from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.conversion.build import conversion_error
 from paddle_ngraph.conversion.extensions import extension
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.partitioning import program_pass
+from tests.kernel_call_programs import (
+    assert_same,
+    boxes,
+    calls_in,
+    floats,
+    kernels_called,
+    quantity,
+    single,
+)
 from tests.programs import Program, at_once, counts_of_two_processes
 
 CLASSES = 3
@@ -32,18 +41,8 @@ COUNTS = (0, 1, 7, 1000, 1, 0)
 
 @pytest.fixture(autouse=True)
 def kernels() -> Iterator[None]:
-    """Calls kernels in functions, and compiles each function before its first run."""
-    wanted = {
-        "FLAGS_ngraph_kernel_calls": True,
-        "FLAGS_ngraph_background_compile": "0",
-        "FLAGS_ngraph_min_interval_us": 0,
-        "FLAGS_ngraph_strict": True,
-    }
-    before = paddle.get_flags(list(wanted))
-    paddle.set_flags(wanted)
-    yield
-    paddle.set_flags(before)
-    denylist.clear()
+    with kernels_called():
+        yield
 
 
 def head() -> list[Any]:
@@ -83,24 +82,6 @@ def maps(count: int, equal: bool = False) -> dict[str, np.ndarray]:
             x[anchor, 5 + at % CLASSES, row, column] = score
         feed[f"map{number}"] = x.reshape(1, -1, cells, cells)
     return feed
-
-
-def assert_same(expected: Sequence[np.ndarray], found: Sequence[np.ndarray]) -> None:
-    assert len(expected) == len(found)
-    for one, other in zip(expected, found):
-        assert (one.shape, one.dtype) == (other.shape, other.dtype)
-        np.testing.assert_array_equal(one, other)
-
-
-def calls_in(program: Program) -> list[str]:
-    """The kernel calls in the only subgraph of a program, all of whose operators are in it."""
-    report = program_pass.dry_run(program.main)
-    assert (len(report.intervals), report.native) == (1, [])
-    return [name.removeprefix("pd_op.") for name in report.intervals[0].kernel_calls]
-
-
-def quantity(name: str) -> int:
-    return int(paddle_ngraph.stats()[name])
 
 
 def test_sizes_that_a_run_determines_in_one_function():
@@ -158,31 +139,6 @@ def once_on_disk() -> None:
 @pytest.mark.slow("two new processes")
 def test_functions_on_disk(tmp_path):
     assert counts_of_two_processes(__name__, tmp_path) == [[1, 0], [0, 1]]
-
-
-def single(build: Callable[..., Any], feed: Mapping[str, np.ndarray]) -> Program:
-    """A program of an operator between operators with converters."""
-
-    def whole() -> list[Any]:
-        given = {
-            name: paddle.static.data(name, array.shape, str(array.dtype))
-            for name, array in feed.items()
-        }
-        x = given.pop("x")
-        made = build(paddle.nn.functional.relu(x), **given)
-        return list(made) if isinstance(made, (list, tuple)) else [made]
-
-    return Program(whole)
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.random.default_rng(0).normal(1, 1, shape).astype("float32")
-
-
-def boxes(count: int) -> np.ndarray:
-    found = np.random.default_rng(1).uniform(0, 32, (count, 4)).astype("float32")
-    found[:, 2:] += found[:, :2] + 1
-    return found
 
 
 OPERATORS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray]]] = {
@@ -304,22 +260,6 @@ def test_training_with_gradients_by_kernels():
     assert (quantity("kernel_calls"), quantity("native_runs")) == (before[0] + 20, before[1])
 
 
-def test_readers_of_sizes_that_depend_on_data_are_in_the_next_subgraph():
-    def build() -> Any:
-        found, _, number = head()
-        return [paddle.tanh(found) * 2.0, number + 1]
-
-    program = Program(build)
-    report = program_pass.dry_run(program.main)
-    assert len(report.intervals) == 2 and report.native == []
-    for count in (1, 7):
-        feed = maps(count)
-        natively = program.run(False, **feed)
-        found = program.run(**feed)
-        np.testing.assert_allclose(natively[0], found[0], rtol=1e-5)
-        np.testing.assert_array_equal(natively[1], found[1])
-
-
 def test_each_batch_size_has_a_function():
     def build() -> Any:
         x = paddle.nn.functional.relu(paddle.static.data("x", [-1, 4, 6, 6], "float32"))
@@ -400,9 +340,7 @@ def test_other_dynamic_sizes_fall_back():
 @pytest.mark.parametrize(
     ("build", "reason"),
     [
-        (lambda x: operators.fft_r2c(x, [1], "backward", True, True), "complex64"),
-        (lambda x: paddle.cast(operators.kthvalue(paddle.cast(x, "float64"), 2, -1, False)[0],
-                               "float32"), "float64"),
+        (lambda x: paddle.cast(paddle.cast(x, "float16"), "float32"), "float16"),
         (lambda x: operators.bincount(paddle.cast(paddle.flatten(x), "int32"), None,
                                       paddle.cast(x[0, 0], "int32")), "as an attribute"),
     ],
@@ -433,7 +371,7 @@ def node(description: str) -> Any:
     return extension("KernelCall", [x], kernel=description, op_id=0)
 
 
-RELU = "pd_op.relu relu float32 1 0 1 1 float32 1 0 1 sized 1 float32 1 0 0 1 0 0"
+RELU = "pd_op.relu relu float32 1 0 1 1 float32 1 0 1 sized 1 float32 0 1 0 0 1 0 0"
 
 
 @pytest.mark.parametrize(
@@ -443,18 +381,21 @@ RELU = "pd_op.relu relu float32 1 0 1 1 float32 1 0 1 sized 1 float32 1 0 0 1 0 
         (RELU.replace("relu relu", "relu save"), "another name"),
         (RELU.replace("relu relu", "relu_ relu"), "more than compute"),
         (RELU.replace("relu relu", "none none"), "no operator"),
-        (RELU.replace("float32", "float64"), "another dtype"),
+        (RELU.replace("float32", "float64").replace("float64 0", "float64 1"), "another dtype"),
+        (RELU.replace("float32", "float64"), "in another way"),
+        (RELU.replace("sized 1 float32 0", "sized 1 uint8 1"), "in another way"),
+        (RELU.replace("1 float32 1 0 1", "1 complex64 1 0 1"), "another dtype"),
         (RELU.replace("1 0 1 sized", "1 0 2 sized"), "no such tensors"),
         (RELU.replace("1 0 1 sized", "1 1 1 sized"), "no such tensors"),
-        (RELU.replace("1 0 1 sized 1 float32", "0 0"), "other operands"),
+        (RELU.replace("1 0 1 sized 1 float32 0", "0 0"), "other operands"),
         (RELU.replace("1 0 1 1 float32", "1 0 0 0"), "lacks an operand"),
         (RELU.replace("1 0 1 sized", "99999999999 0 1 sized"), "ends early"),
         (RELU[: RELU.index(" 1 0 0 1 0 0")] + " 0 0 1 0 0", "other arguments"),
         (RELU[:-1] + "1 bool 1", "other arguments"),
         (RELU[: RELU.index(" 1 0 0 1 0 0")] + " 1 7 0 1 0 0", "another order"),
-        ("pd_op.read_file read_file float32 0 0 1 0 1 sized 1 uint8 0 1 text 1:x 0 1 text 1:x",
+        ("pd_op.read_file read_file float32 0 0 1 0 1 sized 1 uint8 0 0 1 text 1:x 0 1 text 1:x",
          "more than compute"),
-        ("pd_op.all_reduce all_reduce float32 1 0 1 1 float32 1 0 1 sized 1 float32 "
+        ("pd_op.all_reduce all_reduce float32 1 0 1 1 float32 1 0 1 sized 1 float32 0 "
          "1 0 0 1 0 2 int32 0 int32 0", "communicates"),
         ("pd_op.pyramid_hash pyramid_hash float32 0 0 0 0 0 0 0 0", "name a file"),
         (RELU[:40], "ends early"),

@@ -1,6 +1,7 @@
 #include "core/ov/kernel_call_op.h"
 
 #include <cstring>
+#include <utility>
 
 namespace paddle_ngraph {
 
@@ -23,6 +24,8 @@ ov::element::Type type_of(ElementType element) {
   throw NgraphError("a result has no nGraph element type");
 }
 
+int64_t size_of(const ov::Dimension& dim) { return dim.is_static() ? dim.get_length() : -1; }
+
 KernelTensor view(const ov::Tensor& tensor) {
   const ov::Shape shape = tensor.get_shape();
   return {element_of(tensor.get_element_type()),
@@ -41,8 +44,11 @@ void KernelCall::infer() {
   }
   std::vector<KernelTensor> inputs;
   for (size_t i = 0; i < get_input_size(); ++i) {
-    const ov::Shape& shape = get_input_shape(i);
-    inputs.push_back({element_of(get_input_element_type(i)), {shape.begin(), shape.end()}});
+    const auto& shape = get_input_partial_shape(i);
+    require(shape.rank().is_static(), "input ", i, " has an unknown rank");
+    KernelTensor input{element_of(get_input_element_type(i)), {}};
+    for (const auto& dim : shape) input.shape.push_back(size_of(dim));
+    inputs.push_back(std::move(input));
   }
   const auto results = kernel_->infer(inputs);
   set_output_size(results.size());
@@ -73,7 +79,7 @@ void KernelCall::run(const ov::TensorVector& inputs, ov::TensorVector* outputs) 
     const auto& shape = get_output_partial_shape(i);
     if (shape.is_static()) continue;
     results.back().shape.clear();
-    for (const auto& dim : shape) results.back().shape.push_back(dim.get_max_length());
+    for (const auto& dim : shape) results.back().shape.push_back(size_of(dim));
   }
   kernel_->run(operands, results, [&](size_t i, const std::vector<int64_t>& shape) {
     auto& output = (*outputs)[i];

@@ -34,6 +34,7 @@ class KernelCall
   void set_deferred_errors_id(int64_t id) override { attributes().deferred_errors_id = id; }
 
  protected:
+  bool supports_dynamic_shapes() const override { return true; }
   ov::Shape dynamic_output_shape(const ov::TensorVector&) const override { return {0}; }
   void infer() override;
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;

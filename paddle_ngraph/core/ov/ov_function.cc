@@ -60,6 +60,38 @@ ElementType element_type(const ov::element::Type& type) {
   throw NgraphError(concat("a result of nGraph element type ", type, " has no Paddle dtype"));
 }
 
+// The dtype of a parameter or result that passes the elements of a tensor as bytes, along an
+// additional last axis; nullptr for others. The build names such a port
+// (conversion/kernel_calls.py). Throws NgraphError for a port with another type than its name says:
+// it may come from a file.
+const ElementNames* type_in_bytes(const ov::Output<const ov::Node>& port) {
+  static const std::string prefix = "bytes/";
+  for (const auto& name : port.get_names()) {
+    if (name.rfind(prefix, 0) != 0) continue;
+    const auto dtype = name.substr(prefix.size(), name.find('/', prefix.size()) - prefix.size());
+    const auto& shape = port.get_partial_shape();
+    for (const auto& row : kElementTypes) {
+      if (dtype != row.paddle) continue;
+      if (port.get_element_type() == ov::element::u8 && shape.rank().is_static() &&
+          shape.size() > 0 && shape[shape.size() - 1] == static_cast<int64_t>(row.bytes)) {
+        return &row;
+      }
+    }
+    throw NgraphError("a function passes bytes of no tensor");
+  }
+  return nullptr;
+}
+
+// For each port, the number of bytes of an element if it passes bytes, else 0.
+std::vector<size_t> bytes_of(const std::vector<ov::Output<const ov::Node>>& ports) {
+  std::vector<size_t> found;
+  for (const auto& port : ports) {
+    const auto* const type = type_in_bytes(port);
+    found.push_back(type == nullptr ? 0 : type->bytes);
+  }
+  return found;
+}
+
 // Creates the core, and queries properties, so that the libraries it loads on demand are loaded.
 ov::Core create_core() {
   mark_tbb_started();
@@ -297,6 +329,7 @@ class BoundRequest {
   explicit BoundRequest(ov::CompiledModel& compiled)
       : infer(compiled.create_infer_request()),
         model_(compiled),
+        input_bytes_(bytes_of(compiled.inputs())),
         inputs_(compiled.inputs().size()),
         outputs_(compiled.outputs().size()) {}
 
@@ -320,6 +353,7 @@ class BoundRequest {
     for (size_t i = 0; i < inputs.size(); ++i) {
       ov::Shape shape = inputs[i].shape;
       if (parts > 1) shape.at(0) /= parts;
+      if (input_bytes_[i] > 0) shape.push_back(input_bytes_[i]);
       auto* const data = const_cast<void*>(inputs[i].data);
       infer.set_input_tensor(i, view(model_.input(i).get_element_type(), shape, data, part));
     }
@@ -370,6 +404,7 @@ class BoundRequest {
   }
 
   ov::CompiledModel& model_;
+  std::vector<size_t> input_bytes_;  // see bytes_of
   std::vector<Binding> inputs_, outputs_;
 };
 
@@ -491,6 +526,8 @@ class OvFunction::Implementation {
 
   const std::vector<ResultType>& results() const { return results_; }
 
+  bool passes_bytes(size_t parameter) const { return parameter_bytes_.at(parameter) > 0; }
+
   bool accepts(const std::vector<ResultType>& parameters) const {
     const auto inputs = requests_->model().inputs();
     const auto accepts_one = [&](const auto& port, ResultType parameter) {
@@ -499,7 +536,10 @@ class OvFunction::Implementation {
         if (shape.empty() || shape[0] % num_parts() != 0) return false;
         shape[0] /= num_parts();
       }
-      return element_type(port.get_element_type()) == parameter.element &&
+      const auto* const type = type_in_bytes(port);
+      if (type != nullptr) shape.push_back(type->bytes);
+      const auto element = type == nullptr ? element_type(port.get_element_type()) : type->element;
+      return element == parameter.element &&
              port.get_partial_shape().compatible(ov::PartialShape(shape));
     };
     return std::equal(inputs.begin(), inputs.end(), parameters.begin(), parameters.end(),
@@ -541,7 +581,9 @@ class OvFunction::Implementation {
             for (size_t i = 0; i < results_.size(); ++i) {
               const ov::Tensor result = request->infer.get_output_tensor(i);
               if (memory.size() == i) {
-                memory.push_back(static_cast<char*>(allocate(i, whole_shape(result.get_shape()))));
+                auto shape = whole_shape(result.get_shape());
+                if (result_bytes_[i] > 0) shape.pop_back();
+                memory.push_back(static_cast<char*>(allocate(i, shape)));
               }
               const size_t bytes = result.get_byte_size();
               if (bytes > 0) std::memcpy(memory[i] + part * bytes, result.data(), bytes);
@@ -568,9 +610,15 @@ class OvFunction::Implementation {
                           std::any_of(outputs.begin(), outputs.end(), is_dynamic);
     frees_inputs_ = !has_dynamic_shapes_ && num_bytes(inputs) >= kLargeInputBytes;
     const size_t num_results = outputs.size() - (settings_.num_pinned > 0 ? 1 : 0);
+    parameter_bytes_ = bytes_of(inputs);
+    result_bytes_ = bytes_of(outputs);
     for (size_t i = 0; i < num_results; ++i) {
       auto shape = has_dynamic_shapes_ ? ov::Shape{} : whole_shape(outputs[i].get_shape());
-      results_.push_back({element_type(outputs[i].get_element_type()), std::move(shape)});
+      const auto* const type = type_in_bytes(outputs[i]);
+      if (type != nullptr && !has_dynamic_shapes_) shape.pop_back();
+      const auto element =
+          type == nullptr ? element_type(outputs[i].get_element_type()) : type->element;
+      results_.push_back({element, std::move(shape)});
     }
   }
 
@@ -648,6 +696,7 @@ class OvFunction::Implementation {
   std::unique_ptr<Requests> requests_;
   bool has_dynamic_shapes_ = false;
   std::vector<ResultType> results_;
+  std::vector<size_t> parameter_bytes_, result_bytes_;  // see bytes_of
   // Errors that operators of the models record; nullptr: operators throw.
   std::shared_ptr<DeferredErrors> deferred_errors_;
   ExclusiveRuns exclusive_runs_;
@@ -695,6 +744,10 @@ OvFunction::~OvFunction() {
 void OvFunction::require_elements() const { implementation_->require_elements(); }
 
 const std::vector<ResultType>& OvFunction::results() const { return implementation_->results(); }
+
+bool OvFunction::passes_bytes(size_t parameter) const {
+  return implementation_->passes_bytes(parameter);
+}
 
 bool OvFunction::accepts(const std::vector<ResultType>& parameters) const {
   return implementation_->accepts(parameters);

@@ -98,6 +98,9 @@ class OvFunction {
   // The types and shapes of the results that the caller gets: all except pinned values.
   const std::vector<ResultType>& results() const;
 
+  // Whether a parameter of the model has the bytes of elements that OpenVINO would convert.
+  bool passes_bytes(size_t parameter) const;
+
   // Whether the parameters of the model have these types, and admit these shapes, of which axis 0
   // is divided by the number of chunks.
   bool accepts(const std::vector<ResultType>& parameters) const;

@@ -15,14 +15,15 @@ namespace paddle_ngraph {
 // A dense tensor in row-major order, in memory of the function.
 struct KernelTensor {
   ElementType element = ElementType::f32;
-  std::vector<int64_t> shape;  // -1 for a size that depends on the contents of the inputs
+  std::vector<int64_t> shape;  // -1 for a size that depends on data
   void* data = nullptr;
 };
 
 // A kernel with the arguments of one operator. Thread-safe.
 //
-// Integers of 64 bits cross as int32, in which the CPU plugin computes them: the kernel reads and
-// writes copies in 64 bits.
+// Tensors of dtypes that the CPU plugin lacks, or computes with fewer bits, cross as bytes: as u8
+// with the bytes of an element along an additional last axis. Integers of 64 bits may also cross as
+// int32, in which the plugin computes them: the kernel reads and writes copies in 64 bits.
 class PaddleKernel {
  public:
   virtual ~PaddleKernel() = default;

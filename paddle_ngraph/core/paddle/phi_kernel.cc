@@ -46,19 +46,25 @@ struct Slot {
   size_t size;
 };
 
-// Whether the function reads a result, and whether it knows the size before the run.
-enum class Use { kUnused, kSized, kUnsized };
+// The number of rows of a result: one that only a run knows, or that Paddle's shape inference
+// knows.
+constexpr int64_t kUnknown = -1, kInferred = -2;
 
-Use use_of(const std::string& word) {
-  if (word == "unused") return Use::kUnused;
-  return word == "sized" ? Use::kSized : Use::kUnsized;
+// The number of rows of a result, from its use in a description.
+int64_t rows_of(const std::string& use) {
+  if (use == "unused" || use == "sized") return kInferred;
+  if (use == "unsized") return kUnknown;
+  const int64_t rows = std::strtoll(use.c_str(), nullptr, 10);
+  if (rows < 1) throw NgraphError(concat("a result of a kernel is ", use));
+  return rows;
 }
 
 // A tensor of a result that the function reads.
 struct Result {
   size_t index;
-  bool is_unsized;
+  int64_t num_rows;
   DataType dtype;
+  bool is_bytes;  // whether the function has it as bytes
 };
 
 struct KernelArguments {
@@ -171,6 +177,18 @@ bool names_mode(const std::string& attribute) {
   return modes.count(attribute) > 0;
 }
 
+// The reason why no function calls the kernel of an operator, whatever its arguments; nullptr if
+// there is none.
+const char* reason_against(const std::string& name, const OpYamlInfoParser& parsed) {
+  if (!is_pure(name)) return "does more than compute its results";
+  for (const auto& attribute : parsed.AttributeNames()) {
+    const bool is_text = parsed.AttrTypeName(attribute).find("StrAttribute") != std::string::npos;
+    if (is_text && !names_mode(attribute)) return "has an attribute that may name a file";
+    if (attribute == "ring_id") return "communicates";
+  }
+  return nullptr;
+}
+
 // Memory of the function, which it keeps as long as the kernel runs.
 class BorrowedAllocation final : public phi::Allocation {
  public:
@@ -200,12 +218,6 @@ struct Call {
   phi::InferMetaContext meta{phi::MetaConfig(/*is_runtime=*/true, false)};
   phi::KernelContext kernel;
 };
-
-int64_t num_elements(const std::vector<int64_t>& shape) {
-  int64_t count = 1;
-  for (const int64_t size : shape) count *= size;
-  return count;
-}
 
 ElementType element_of(DataType dtype) {
   const auto& name = element_name(dtype);
@@ -241,13 +253,19 @@ class CallableKernel final : public PaddleKernel {
     };
     operands_ = words.list(slot);
     dtypes_ = words.list([&] { return words.dtype(); });
-    std::vector<Use> uses;
+    std::vector<bool> is_used;
+    std::vector<int64_t> rows;
     results_ = words.list([&] {
       const Slot found = slot();
-      uses.push_back(use_of(words.word()));
+      const auto use = words.word();
+      is_used.push_back(use != "unused");
+      rows.push_back(rows_of(use));
       return found;
     });
-    const auto used_dtypes = words.list([&] { return words.dtype(); });
+    const auto used = words.list([&] {
+      const auto found = words.dtype();
+      return std::make_pair(found, words.truth());
+    });
     meta_arguments_ = arguments_of(&words);
     kernel_arguments_ = arguments_of(&words);
     require_operator();
@@ -256,9 +274,12 @@ class CallableKernel final : public PaddleKernel {
     first_result_ = firsts(results_);
     require(dtypes_.size() == first_input_.back(), "has another number of dtypes than of tensors");
     for (size_t i = 0; i < results_.size(); ++i) {
-      for (size_t n = first_result_[i]; n < first_result_[i + 1] && uses[i] != Use::kUnused; ++n) {
-        require(used_.size() < used_dtypes.size(), "has fewer dtypes than results");
-        used_.push_back({n, uses[i] == Use::kUnsized, used_dtypes[used_.size()]});
+      for (size_t n = first_result_[i]; n < first_result_[i + 1] && is_used[i]; ++n) {
+        require(used_.size() < used.size(), "has fewer dtypes than results");
+        const auto& [result_dtype, is_bytes] = used[used_.size()];
+        require(is_bytes ? phi::SizeOf(result_dtype) > 1 : !needs_bytes(result_dtype),
+                "makes a tensor that is passed in another way");
+        used_.push_back({n, rows[i], result_dtype, is_bytes});
       }
     }
   }
@@ -269,7 +290,7 @@ class CallableKernel final : public PaddleKernel {
 
   std::vector<KernelTensor> infer(const std::vector<KernelTensor>& inputs) const override {
     for (size_t i = 0; i < inputs.size() && i < dtypes_.size(); ++i) {
-      require(is_passed_as(dtypes_[i], inputs[i].element), "gets another dtype");
+      require(is_passed_as(dtypes_[i], inputs[i]), "gets another dtype");
     }
     Call call(first_input_.back(), first_result_.back());
     set_shapes(inputs, &call);
@@ -293,7 +314,7 @@ class CallableKernel final : public PaddleKernel {
       set_results(results, call.get());
       (*kernel_)(&call->kernel);
       for (size_t i = 0; i < results.size(); ++i) {
-        return_result(results[i], call->results[used_[i].index], used_[i].dtype,
+        return_result(results[i], call->results[used_[i].index], used_[i],
                       [&](const std::vector<int64_t>& shape) { return allocate(i, shape); });
       }
     });
@@ -324,13 +345,9 @@ class CallableKernel final : public PaddleKernel {
     if (interface == nullptr) throw NgraphError(concat("Paddle has no operator ", operator_));
     const auto declaration = interface->get_op_info_(operator_);
     const OpYamlInfoParser parsed(declaration);
-    require(is_pure(operator_), "does more than compute its results");
     require(name_ == parsed.OpRuntimeInfo().kernel_func, "has another name");
-    for (const auto& name : parsed.AttributeNames()) {
-      const bool is_text = parsed.AttrTypeName(name).find("StrAttribute") != std::string::npos;
-      require(!is_text || names_mode(name), "has an attribute that may name a file");
-      require(name != "ring_id", "communicates");
-    }
+    const char* const impurity = reason_against(operator_, parsed);
+    require(impurity == nullptr, impurity);
     require(operands_.size() == parsed.InputNames().size() &&
                 results_.size() == parsed.OutputNames().size(),
             "takes other operands");
@@ -395,22 +412,30 @@ class CallableKernel final : public PaddleKernel {
     require(inputs.size() == call->inputs.size(), "gets another number of tensors");
     for (size_t i = 0; i < inputs.size(); ++i) {
       auto& tensor = call->inputs[i];
-      const auto& shape = inputs[i].shape;
       const auto& dims = tensor.dims();
-      const bool is_set = tensor.dtype() == dtypes_[i] &&
-                          dims.size() == static_cast<int>(shape.size()) &&
-                          std::equal(shape.begin(), shape.end(), dims.Get());
+      const int64_t* const shape = inputs[i].shape.data();
+      const size_t rank = inputs[i].shape.size() - (has_bytes(inputs[i], dtypes_[i]) ? 1 : 0);
+      const bool is_set = tensor.dtype() == dtypes_[i] && dims.size() == static_cast<int>(rank) &&
+                          std::equal(shape, shape + rank, dims.Get());
       if (is_set) continue;
+      if (std::any_of(shape, shape + rank, [](int64_t size) { return size < 0; })) {
+        // For shape inference: a tensor with data may not have such a shape.
+        tensor.set_type(dtypes_[i]);
+        tensor.Resize(common::DDim(shape, static_cast<int>(rank)));
+        continue;
+      }
       // Of the overloads, that for a constant accepts a tensor that has a shape already.
-      const phi::DenseTensorMeta meta(dtypes_[i], common::make_ddim(shape));
+      const phi::DenseTensorMeta meta(dtypes_[i], common::DDim(shape, static_cast<int>(rank)));
       tensor.set_meta(meta);
     }
   }
 
   void set_inputs(const std::vector<KernelTensor>& inputs, Call* call) const {
+    // The address of empty tensors: Paddle takes one without an address for one without memory.
+    static char nothing[64];
     for (size_t i = 0; i < inputs.size(); ++i) {
-      const auto count = static_cast<size_t>(num_elements(inputs[i].shape));
-      void* data = inputs[i].data;
+      const auto count = static_cast<size_t>(call->inputs[i].numel());
+      void* data = inputs[i].data == nullptr ? nothing : inputs[i].data;
       if (dtypes_[i] == DataType::INT64 && inputs[i].element == ElementType::i32) {
         const auto* narrow = static_cast<const int32_t*>(data);
         call->wide[i].assign(narrow, narrow + count);
@@ -425,19 +450,49 @@ class CallableKernel final : public PaddleKernel {
   void set_results(const std::vector<KernelTensor>& results, Call* call) const {
     require(results.size() == used_.size(), "makes another number of tensors");
     for (size_t i = 0; i < results.size(); ++i) {
-      if (is_open(results[i].shape) || used_[i].dtype == DataType::INT64) continue;
+      if (is_open(results[i].shape) || is_narrowed(used_[i])) continue;
       auto& tensor = call->results[used_[i].index];
       const auto& memory = call->memory[call->inputs.size() + used_[i].index];
-      memory->set(results[i].data, num_elements(results[i].shape) * phi::SizeOf(used_[i].dtype));
-      if (common::vectorize<int64_t>(tensor.dims()) == results[i].shape) tensor.ResetHolder(memory);
+      if (shape_of(tensor, used_[i]) != results[i].shape) continue;
+      memory->set(results[i].data, tensor.numel() * phi::SizeOf(used_[i].dtype));
+      tensor.ResetHolder(memory);
     }
   }
 
+  // Whether the plugin would compute tensors of a dtype in another one, or has none: they are
+  // passed as bytes only.
+  static bool needs_bytes(DataType dtype) {
+    return dtype == DataType::FLOAT64 || dtype == DataType::COMPLEX64 ||
+           dtype == DataType::COMPLEX128;
+  }
+
+  // Whether a tensor of `dtype` is passed as bytes.
+  static bool has_bytes(const KernelTensor& tensor, DataType dtype) {
+    return tensor.element == ElementType::u8 && phi::SizeOf(dtype) > 1;
+  }
+
   // The plugin has 64-bit integers in 32 bits, and booleans in bytes.
-  static bool is_passed_as(DataType dtype, ElementType element) {
-    if (dtype == DataType::INT64 && element == ElementType::i32) return true;
-    if (dtype == DataType::BOOL && element == ElementType::u8) return true;
-    return element_of(dtype) == element;
+  static bool is_passed_as(DataType dtype, const KernelTensor& tensor) {
+    if (has_bytes(tensor, dtype)) {
+      const auto bytes = static_cast<int64_t>(phi::SizeOf(dtype));
+      return !tensor.shape.empty() && tensor.shape.back() == bytes;
+    }
+    if (needs_bytes(dtype)) return false;
+    if (dtype == DataType::INT64 && tensor.element == ElementType::i32) return true;
+    if (dtype == DataType::BOOL && tensor.element == ElementType::u8) return true;
+    return element_of(dtype) == tensor.element;
+  }
+
+  // Whether the kernel's 64-bit integers are copied to 32 bits.
+  static bool is_narrowed(const Result& result) {
+    return result.dtype == DataType::INT64 && !result.is_bytes;
+  }
+
+  // The shape of a tensor in the function.
+  static std::vector<int64_t> shape_of(const DenseTensor& tensor, const Result& declared) {
+    auto shape = common::vectorize<int64_t>(tensor.dims());
+    if (declared.is_bytes) shape.push_back(static_cast<int64_t>(phi::SizeOf(declared.dtype)));
+    return shape;
   }
 
   static bool is_open(const std::vector<int64_t>& shape) {
@@ -445,8 +500,9 @@ class CallableKernel final : public PaddleKernel {
   }
 
   template <typename Resize>
-  void return_result(const KernelTensor& result, const DenseTensor& tensor, DataType dtype,
+  void return_result(const KernelTensor& result, const DenseTensor& tensor, const Result& declared,
                      const Resize& resize) const {
+    const DataType dtype = declared.dtype;
     require(tensor.lod().empty(), "makes a LoD");
     require(tensor.initialized() || tensor.numel() == 0, "makes a result without memory");
     if (tensor.dtype() != dtype) {
@@ -455,7 +511,7 @@ class CallableKernel final : public PaddleKernel {
                  phi::DataTypeToString(tensor.dtype()), ", not ", phi::DataTypeToString(dtype)),
           ErrorCode::kKernelFailed);
     }
-    const auto shape = common::vectorize<int64_t>(tensor.dims());
+    const auto shape = shape_of(tensor, declared);
     void* target = result.data;
     if (is_open(result.shape)) {
       require(shape.size() == result.shape.size(), "makes a result of another rank");
@@ -467,7 +523,7 @@ class CallableKernel final : public PaddleKernel {
     add(Quantity::kKernelResultsCopied);
     require(tensor.meta().is_contiguous(), "makes a result that is not in row-major order");
     const auto count = static_cast<size_t>(tensor.numel());
-    if (dtype == DataType::INT64) {
+    if (is_narrowed(declared)) {
       narrow(static_cast<const int64_t*>(tensor.data()), count, static_cast<int32_t*>(target));
     } else {
       std::memcpy(target, tensor.data(), count * phi::SizeOf(dtype));
@@ -486,13 +542,16 @@ class CallableKernel final : public PaddleKernel {
 
   // Paddle declares a size of 0 where its shape inference knows none, too.
   static KernelTensor type_of(const Result& result, const DenseTensor& tensor) {
-    const bool is_wide = result.dtype == DataType::INT64;
-    KernelTensor found{is_wide ? ElementType::i32 : element_of(result.dtype),
-                       common::vectorize<int64_t>(tensor.dims())};
+    KernelTensor found{element_of(result.dtype), common::vectorize<int64_t>(tensor.dims())};
+    if (is_narrowed(result)) found.element = ElementType::i32;
     for (auto& size : found.shape) {
       if (size <= 0) size = -1;
     }
-    if (result.is_unsized && !found.shape.empty()) found.shape.front() = -1;
+    if (result.num_rows != kInferred && !found.shape.empty()) found.shape.front() = result.num_rows;
+    if (result.is_bytes) {
+      found.element = ElementType::u8;
+      found.shape.push_back(static_cast<int64_t>(phi::SizeOf(result.dtype)));
+    }
     return found;
   }
 
@@ -583,8 +642,16 @@ std::set<std::string> impure_operators() {
                            "coalesce_tensor",
                            "data",
                            "decode_jpeg",
+                           "disable_check_model_nan_inf",
+                           "disable_check_model_nan_inf_grad",
+                           "distributed_fused_lamb_init",
+                           "dpsgd",
+                           "enable_check_model_nan_inf",
+                           "enable_check_model_nan_inf_grad",
                            "feed",
                            "fetch",
+                           "graph_khop_sampler",
+                           "graph_sample_neighbors",
                            "load",
                            "load_combine",
                            "memcpy",
@@ -596,10 +663,13 @@ std::set<std::string> impure_operators() {
                            "read_file",
                            "save",
                            "save_combine",
+                           "set",
                            "shadow_feed",
                            "shadow_feed_tensors",
                            "shadow_output",
-                           "share_data"}) {
+                           "share_data",
+                           "tdm_sampler",
+                           "weighted_sample_neighbors"}) {
     names.insert(concat("pd_op.", name));
   }
   return names;
@@ -626,6 +696,27 @@ std::set<std::string> mode_attributes() {
           "message_op",
           "uplo",
           "UPLO"};
+}
+
+bool has_callable_kernel(const std::string& name) {
+  const auto info = pir::IrContext::Instance()->GetRegisteredOpInfo(name);
+  using Interface = paddle::dialect::OpYamlInfoInterface;
+  const auto* interface = info ? info.GetInterfaceImpl<Interface>() : nullptr;
+  if (interface == nullptr) return false;
+  const OpYamlInfoParser parsed(interface->get_op_info_(name));
+  if (reason_against(name, parsed) != nullptr) return false;
+  const auto is_dense = [](const std::string& type) { return type == kTensor || type == kList; };
+  for (const auto& input : parsed.TensorParams(/*is_kernel=*/true)) {
+    if (!is_dense(parsed.GetInputType(parsed.InputName2Id().at(input)))) return false;
+  }
+  for (size_t i = 0; i < parsed.OutputNames().size(); ++i) {
+    if (!is_dense(parsed.GetOutputType(i))) return false;
+  }
+  const auto& kernels = phi::KernelFactory::Instance().kernels();
+  const auto found = kernels.find(parsed.OpRuntimeInfo().kernel_func);
+  return found != kernels.end() &&
+         std::any_of(found->second.begin(), found->second.end(),
+                     [](const auto& each) { return each.first.backend() == phi::Backend::CPU; });
 }
 
 std::unique_ptr<PaddleKernel> make_phi_kernel(const char* description) {

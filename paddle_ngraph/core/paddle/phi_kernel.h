@@ -15,15 +15,19 @@ namespace paddle_ngraph {
 //   <number of operands> (<is a list> <number of tensors>)...
 //   <number of tensors> <dtype>...
 //   <number of results> (<is a list> <number of tensors> <use>)...
-//   <number of tensors in use> <dtype>...
+//   <number of tensors in use> (<dtype> <is passed as bytes>)...
 //   <arguments of shape inference> <arguments of the kernel>
 // where arguments are <number of operands> <index>... <number of attributes> (<type> <value>)...
 // A text is <number of bytes>:<bytes>, a list is <number of items> <item>... The use of a result is
-// unused, sized, or unsized: its number of rows depends on the contents of the inputs.
-// Throws NgraphError if the description is malformed, is not the kernel and the arguments that
-// Paddle declares for the operator, or names no kernel for the CPU or one that does more than
-// compute; and while FLAGS_ngraph_kernel_calls is off. The description may come from a file.
+// unused, sized, unsized (its number of rows depends on the contents of the inputs), or its number
+// of rows, which Paddle's shape inference does not know. Throws NgraphError if the description is
+// malformed, is not the kernel and the arguments that Paddle declares for the operator, or names no
+// kernel for the CPU or one that does more than compute; and while FLAGS_ngraph_kernel_calls is
+// off. The description may come from a file.
 std::unique_ptr<PaddleKernel> make_phi_kernel(const char* description);
+
+// Whether functions may call a CPU kernel of the operator with this name, for some arguments.
+bool has_callable_kernel(const std::string& name);
 
 // Operators whose kernels do more than compute dense tensors from operands: no function calls them.
 std::set<std::string> impure_operators();

@@ -17,6 +17,7 @@ from paddle_ngraph.frontends.program_desc.single_assignment import (
     declared,
     operators,
 )
+from paddle_ngraph.ir.graph import is_random
 from paddle_ngraph.paddle_private.names import (
     AttrType,
     VarType,
@@ -34,7 +35,7 @@ from paddle_ngraph.paddle_private.protocols import (
     Value,
 )
 from paddle_ngraph.partitioning import legacy_operators
-from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first, is_random
+from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first
 
 # The type of placeholders, of which inputs and outputs are lists; the first input is the mark.
 PLACEHOLDER = "broadcast_tensors"

@@ -10,9 +10,8 @@ from typing import Any
 
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import kernel_calls
-from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.ir.graph import BFLOAT16, FallbackForm, Graph, Op, TensorSpec
+from paddle_ngraph.ir.graph import BFLOAT16, FallbackForm, Graph, Op, TensorSpec, is_random
 from paddle_ngraph.paddle_private.names import operators
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.aliases import VIEWS, Aliases, may_share, members_of
@@ -49,41 +48,6 @@ FETCH = "pd_op.fetch"
 # Types of constants, which every subgraph that reads one contains as a copy.
 CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
 
-# Types of stochastic operators, in place or not.
-_RANDOM = frozenset(
-    {
-        "pd_op.bernoulli",
-        "pd_op.binomial",
-        "pd_op.class_center_sample",
-        "pd_op.dirichlet",
-        "pd_op.dpsgd",
-        "pd_op.dropout",
-        "pd_op.exponential",
-        "pd_op.gaussian",
-        "pd_op.gaussian_inplace",
-        "pd_op.graph_khop_sampler",
-        "pd_op.graph_sample_neighbors",
-        "pd_op.gumbel_softmax",
-        "pd_op.multinomial",
-        "pd_op.nce",
-        "pd_op.poisson",
-        "pd_op.randint",
-        "pd_op.random",
-        "pd_op.randperm",
-        "pd_op.rnn",
-        "pd_op.rrelu",
-        "pd_op.seed",
-        "pd_op.shuffle_batch",
-        "pd_op.standard_gamma",
-        "pd_op.tdm_sampler",
-        "pd_op.top_p_sampling",
-        "pd_op.truncated_gaussian_random",
-        "pd_op.uniform",
-        "pd_op.uniform_inplace",
-        "pd_op.uniform_random_batch_size_like",
-        "pd_op.weighted_sample_neighbors",
-    }
-)
 # Types of operators that act outside of the process's memory, such as printing.
 _SIDE_EFFECTS = frozenset({"pd_op.print", "pd_op.assert"})
 # Types of operators that write variables other than their results.
@@ -215,7 +179,7 @@ class OpNode:
         if not self.is_engine:
             return False
         operators = list(Graph.from_string(self.graph).all_ops())
-        entries = [find_converter(o.type) or kernel_calls.converter_of(o.type) for o in operators]
+        entries = [kernel_calls.find(o) for o in operators]
         return any(entry is None or entry.draws(op) for entry, op in zip(entries, operators))
 
 
@@ -557,11 +521,6 @@ def ordering_effects(op: Operation) -> frozenset[str]:
     if name == "pd_op.rnn" and not _has_dropout(op.attrs()):
         return frozenset()
     return frozenset({DRAW})
-
-
-def is_random(type: str) -> bool:
-    """Whether operators of this type draw random numbers."""
-    return type.removesuffix("_") in _RANDOM
 
 
 def _has_dropout(attributes: Mapping[str, Any]) -> bool:

@@ -70,9 +70,10 @@ class Candidates:
         """Whether ``node`` calls Paddle's kernel inside a subgraph."""
         return self.converters.get(node) is kernel_calls.CONVERTER
 
-    def is_unsized_result(self, node: OpNode, vid: str) -> bool:
-        """Whether a result of ``node`` has no reader in its subgraph, for lack of a static size."""
-        return vid in self.unsized and self.is_kernel_call(node)
+    def is_unsized_for(self, reader: OpNode, producer: OpNode, vid: str) -> bool:
+        """Whether ``reader`` is not in the subgraph of ``producer``, for lack of a static size."""
+        is_unsized = vid in self.unsized and self.is_kernel_call(producer)
+        return is_unsized and not self.is_kernel_call(reader)
 
     def inputs_of(self, node: OpNode, *roles: Role) -> list[str]:
         """The variables that ``node``, a convertible operator, reads as inputs with these roles."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.conversion.kernel_calls import DATA_DEPENDENT
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.partitioning.analysis.block_view import (
     CONSTANTS,
     LISTS,
     REGIONS,
     BlockView,
     OpNode,
+    describe,
     value_id,
 )
 
@@ -39,7 +42,19 @@ def _data_dependent(view: BlockView, node: OpNode) -> Iterator[str]:
         yield from (value_id(v) for name, v in results if name in names and v.initialized())
     elif node.type not in LISTS | REGIONS and node.is_compute:
         is_static = not any(_has_dynamic_shape(view, vid) for vid in node.reads)
-        yield from (vid for vid in node.writes if is_static and _has_dynamic_shape(view, vid))
+        found = [vid for vid in node.writes if is_static and _has_dynamic_shape(view, vid)]
+        yield from _without_known(view, node, found) if found else ()
+
+
+def _without_known(view: BlockView, node: OpNode, found: list[str]) -> Iterator[str]:
+    """Yields those results in ``found`` whose number of rows does not follow from constants."""
+    known: set[str] = set()
+    op = describe(view, node, {})
+    if isinstance(op, Op):
+        for name, value in zip(node.op.get_output_names(), node.op.results()):
+            if kernel_calls.num_rows(op, name, op.constants) is not None:
+                known.add(value_id(value))
+    yield from (vid for vid in found if vid not in known)
 
 
 def _has_dynamic_shape(view: BlockView, vid: str) -> bool:

@@ -1,0 +1,126 @@
+"""Readers of sizes that depend on data, in the function of the kernel that determines them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+from paddle import _C_ops as operators
+
+from paddle_ngraph.partitioning import program_pass
+from tests.kernel_call_programs import (
+    assert_same,
+    boxes,
+    calls_in,
+    floats,
+    kernels_called,
+    quantity,
+    single,
+)
+
+# Numbers of elements, or of boxes, that are left.
+COUNTS = (0, 1, 7, 1000, 3, 0)
+
+
+@pytest.fixture(autouse=True)
+def kernels() -> Iterator[None]:
+    with kernels_called():
+        yield
+
+
+def mask(count: int) -> np.ndarray:
+    """Elements of which ``count`` are positive."""
+    x = np.full(1200, -1.0, "float32")
+    x[np.random.default_rng(count).permutation(1200)[:count]] = 1.0 + np.arange(count)
+    return x
+
+
+def after_suppression(x: Any, rois: Any) -> Any:
+    """The scaled boxes of a detector, with their areas and the sum of their scores."""
+    scores = paddle.transpose(x, [0, 2, 1])
+    found, index, number = operators.multiclass_nms3(
+        rois, scores, None, 0.5, 2000, 2000, 0.45, True, 1.0, -1
+    )
+    corners = found[:, 2:] * 2.0
+    sides = corners[:, 2:] - corners[:, :2]
+    areas = sides[:, 0] * sides[:, 1]
+    return [corners, areas, paddle.sum(found[:, 1]), index, number + 1]
+
+
+READERS: dict[str, Callable[..., Any]] = {
+    "nonzero": lambda x: paddle.gather_nd(x, paddle.nonzero(x > 0.0)) * 2.0,
+    "masked": lambda x: [
+        paddle.tanh(paddle.masked_select(x, x > 0.0)),
+        paddle.masked_select(x, x > 0.0).sum(),
+    ],
+    "in a list": lambda x: paddle.concat(
+        [paddle.masked_select(x, x > 0.0), paddle.masked_select(x, x <= 0.0)]
+    ),
+    "indices": lambda x: [
+        paddle.cast(paddle.nonzero(x > 0.0), "float32") + 1.0,
+        paddle.shape(paddle.nonzero(x > 0.0)),
+    ],
+    "in float64": lambda x: paddle.cumsum(
+        paddle.cast(paddle.masked_select(x, x > 0.0), "float64") * (1.0 + 2.0**-40)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_readers_are_in_the_same_subgraph(name):
+    program = single(READERS[name], {"x": mask(0)})
+    calls = calls_in(program)
+    assert len(calls) > 1
+    natively = [program.run(False, x=mask(count)) for count in COUNTS]
+    names = ("functions_built", "native_runs", "kernel_calls")
+    before = list(map(quantity, names))
+    for count, expected in zip(COUNTS, natively):
+        assert_same(expected, program.run(x=mask(count)))
+    added = [quantity(name) - number for name, number in zip(names, before)]
+    assert added == [1, 0, len(COUNTS) * len(calls)]
+
+
+def test_boxes_of_a_detector():
+    def feed(count: int) -> dict[str, np.ndarray]:
+        x = np.zeros((1, 1200, 2), "float32")
+        x[0, :count, 1] = np.linspace(1.0, 0.6, count)
+        return {"x": x, "rois": boxes(1200).reshape(1, 1200, 4) * np.arange(1, 1201)[:, None]}
+
+    feeds = [{n: a.astype("float32") for n, a in feed(count).items()} for count in COUNTS]
+    program = single(after_suppression, feeds[0])
+    assert "multiclass_nms3" in calls_in(program)
+    natively = [program.run(False, **each) for each in feeds]
+    assert len(natively[0][0]) == 0 and len(natively[3][0]) > 100
+    before = quantity("functions_built"), quantity("native_runs")
+    for each, expected in zip(feeds, natively):
+        assert_same(expected, program.run(**each))
+    assert (quantity("functions_built"), quantity("native_runs")) == (before[0] + 1, before[1])
+
+
+def test_matmuls_begin_the_next_subgraph():
+    """There they are the engine's, with a dynamic dimension."""
+    program = single(
+        lambda x: paddle.matmul(
+            paddle.reshape(paddle.masked_select(x, x > 0.0), [-1, 1]), paddle.ones([1, 4])
+        ),
+        {"x": mask(0)},
+    )
+    report = program_pass.dry_run(program.main)
+    assert (len(report.intervals), report.native) == (2, [])
+    for count in (1, 7):
+        found = program.run(x=mask(count))
+        np.testing.assert_allclose(program.run(False, x=mask(count))[0], found[0], rtol=1e-6)
+
+
+def test_kernels_with_sizes_from_outside_fall_back():
+    """Each size would need a function."""
+    program = single(
+        lambda x: [operators.mode(paddle.unique(x), -1, False)[0], x * 2.0], {"x": floats(9)}
+    )
+    report = program_pass.dry_run(program.main)
+    reasons = {op.type: op.reason for op in report.native}
+    assert "depends on data" in reasons["pd_op.mode"]
+    assert_same(program.run(False, x=floats(9)), program.run(x=floats(9)))
