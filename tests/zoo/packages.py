@@ -49,6 +49,7 @@ class Patch:
 
 
 _MOVED = "the abstract classes moved to collections.abc in Python 3.10"
+_SCALARS = "an element of a tensor has no dimension any more"
 
 PATCHES: tuple[Patch, ...] = (
     Patch(
@@ -79,6 +80,50 @@ PATCHES: tuple[Patch, ...] = (
         """normalized_shape, epsilon=epsilon, weight_attr=weight_attr,
                                         bias_attr=bias_attr, name=name)""",
         "Paddle's layers take them by keyword only",
+    ),
+    Patch(
+        "paddlespeech/s2t/modules/attention.py",
+        "paddle.softmax(",
+        "paddle.nn.functional.softmax(",
+        "Paddle 3.3 has no such name",
+    ),
+    Patch(
+        "ppdet/modeling/proposal_generator/rpn_head.py",
+        "paddle.slice(paddle.shape(im_shape), [0], [0], [1])",
+        "paddle.shape(im_shape)[0]",
+        "NumPy 2 takes no array of one element as an integer",
+    ),
+    Patch(
+        "ppdet/modeling/proposal_generator/rpn_head.py",
+        "paddle.shape(topk_rois)[0])",
+        "paddle.shape(topk_rois)[:1])",
+        _SCALARS,
+    ),
+    Patch(
+        "ppdet/modeling/layers.py",
+        "paddle.full(paddle.shape(topk_ind), k, dtype='int64')",
+        "paddle.full_like(topk_ind, k)",
+        "Paddle 3.3 takes no tensor of one element as a shape here",
+    ),
+    Patch(
+        "ppdet/modeling/heads/solov2_head.py",
+        """h = paddle.cast(im_shape[0], 'int32')[0]
+        w = paddle.cast(im_shape[1], 'int32')[0]""",
+        """h = paddle.cast(im_shape[0], 'int32')
+        w = paddle.cast(im_shape[1], 'int32')""",
+        _SCALARS,
+    ),
+    Patch(
+        "ppdet/modeling/heads/solov2_head.py",
+        "paddle.cast(paddle.shape(kernel_preds)[0], 'int64')",
+        "paddle.cast(paddle.shape(kernel_preds)[:1], 'int64')",
+        _SCALARS,
+    ),
+    Patch(
+        "ppdet/modeling/heads/solov2_head.py",
+        "paddle.cast(paddle.shape(sum_masks)[0]",
+        "paddle.cast(paddle.shape(sum_masks)[:1]",
+        _SCALARS,
     ),
     Patch(
         "paddleslim/core/dygraph.py",
