@@ -31,6 +31,7 @@ from tests.models.comparing import (
 from tests.zoo import networks
 from tests.zoo.families import Family
 from tests.zoo.networks import Array
+from tests.zoo.old_ir import old_ir
 
 TOLERANCE = 1e-5
 TRAINING_TOLERANCE = 1e-3
@@ -176,7 +177,7 @@ def _ir(old: bool) -> Iterator[None]:
     if not old:
         yield
         return
-    with paddle.pir_utils.OldIrGuard():
+    with old_ir():
         yield
 
 
@@ -449,6 +450,10 @@ def _cover(subject: Subject, record: Record, report: Report) -> None:
         record.coverage = 1 - sum(shares.values())
     largest = sorted(shares.items(), key=lambda pair: -pair[1])[:LEFT]
     record.left = {name: round(share, 4) for name, share in largest if share >= 1e-3}
+    reasons = {f"{_type(op.type)}: {op.reason}" for op in report.native}
+    if record.outcome == "equal":
+        left = [reason for reason in sorted(reasons) if reason.partition(":")[0] in record.left]
+        record.why = "; ".join(left)[:600]
 
 
 def _type(name: str) -> str:

@@ -106,6 +106,12 @@ PATCHES: tuple[Patch, ...] = (
         "Paddle 3.3 takes no tensor of one element as a shape here",
     ),
     Patch(
+        "ppdet/modeling/post_process.py",
+        "bbox_num_i = bbox_num[i]\n",
+        "bbox_num_i = bbox_num[i:i + 1]\n",
+        _SCALARS,
+    ),
+    Patch(
         "ppdet/modeling/heads/solov2_head.py",
         """h = paddle.cast(im_shape[0], 'int32')[0]
         w = paddle.cast(im_shape[1], 'int32')[0]""",

@@ -159,8 +159,9 @@ def _causes(results: Results, families: list[Family]) -> str:
     found: dict[str, list[str]] = {}
     for family in families:
         for (name, form), record in results.records.items():
-            if name == family.id and record["outcome"] != "equal" and record["why"]:
-                reason = f"{record['outcome']}: {record['why']}"
+            if name == family.id and record["why"] and record["ratio"] is None:
+                kind = record["outcome"]
+                reason = f"{'in part native' if kind == 'equal' else kind}: {record['why']}"
                 found.setdefault(reason, []).append(f"{family.name} ({form})")
     lines = [
         f"- {reason.replace('|', '/')}: {', '.join(places)}"
