@@ -1,8 +1,8 @@
 """Lets Paddle 3.3 export networks under the old IR.
 
-Its `paddle.matmul`, `paddle.multiply` and 50 more call functions of the core with their arguments that
-take no `Variable`, so that hardly any network can be exported under ``FLAGS_enable_pir_api=0``.
-Files of Paddle 2 have these operators: here such calls append what Paddle 2 appends.
+Its ``paddle.matmul``, ``paddle.multiply`` and 50 more call functions of the core that take no
+``Variable``, so that hardly any network can be exported under ``FLAGS_enable_pir_api=0``. Files of
+Paddle 2 have these operators: here such calls append what Paddle 2 appends.
 """
 
 from __future__ import annotations
