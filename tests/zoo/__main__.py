@@ -16,8 +16,8 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,18 @@ def share_of(families: Sequence[Family], share: str) -> list[Family]:
 
 
 def timed_families(families: Sequence[Family], count: int = TIMED_FAMILIES) -> list[Family]:
-    """Families of every task, decade and package, in turn, until there are ``count``."""
-    groups: dict[tuple[str, int, str], list[Family]] = {}
-    for family in families:
-        groups.setdefault((family.task, family.decade, family.package), []).append(family)
-    turns = zip_longest(*groups.values())
-    return [family for turn in turns for family in turn if family is not None][:count]
+    """Families of every task, decade and package: next is always what was drawn least so far."""
+    left, drawn, seen = list(families), [], Counter[object]()
+    for _ in range(min(count, len(left))):
+        family = min(left, key=lambda f: sum(seen[trait] for trait in _traits(f)))
+        left.remove(family)
+        drawn.append(family)
+        seen.update(_traits(family))
+    return drawn
+
+
+def _traits(family: Family) -> tuple[object, ...]:
+    return family.task, family.decade, family.package
 
 
 def run_family(

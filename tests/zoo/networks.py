@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from copy import copy, deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -148,16 +149,32 @@ def specs(family: Family, any_batch: bool = True) -> list[paddle.static.InputSpe
     ]
 
 
+_defaults: dict[str, Any] = {}
+
+
 def detector(name: str) -> nn.Layer:
     """A network of PaddleDetection, by its configuration in ``detectors.yml``."""
     import yaml
     from ppdet.core import workspace
 
     importlib.import_module("ppdet.modeling")
+    if not _defaults:
+        _defaults.update(_copied(workspace.global_config))
+    workspace.global_config.clear()  # making a network changes them
+    workspace.global_config.update(_copied(_defaults))
     config: Mapping[str, Any] = yaml.safe_load(_DETECTORS.read_text())[name]
     workspace.merge_config(dict(config))
     made: nn.Layer = workspace.create(config["architecture"])
     return made
+
+
+def _copied(config: Mapping[str, Any]) -> dict[str, Any]:
+    copies = {name: copy(entry) for name, entry in config.items()}
+    for entry in copies.values():
+        for key, value in entry.items() if isinstance(entry, dict) else ():
+            if isinstance(value, (list, dict)):
+                entry[key] = deepcopy(value)
+    return copies
 
 
 def pruned(ratio: float) -> nn.Layer:

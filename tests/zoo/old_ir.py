@@ -7,8 +7,9 @@ Paddle 2 have these operators: here such calls append what Paddle 2 appends.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -172,11 +173,23 @@ REPLACEMENTS: dict[str, Function] = {
 def old_ir() -> Iterator[None]:
     """What runs under ``FLAGS_enable_pir_api=0``, with the functions of Paddle 2."""
     replaced = {
-        name: _taking_variables(getattr(_C_ops, name), function)
+        getattr(_C_ops, name): _taking_variables(getattr(_C_ops, name), function)
         for name, function in REPLACEMENTS.items()
     }
-    with paddle.pir_utils.OldIrGuard(), patch.multiple(_C_ops, **replaced):
+    with paddle.pir_utils.OldIrGuard(), ExitStack() as stack:
+        for module, name, function in _references(list(replaced)):
+            stack.enter_context(patch.object(module, name, replaced[function]))
         yield
+
+
+def _references(functions: list[Function]) -> Iterator[tuple[Any, str, Function]]:
+    """The names in modules of Paddle that are bound to functions of the core."""
+    wanted = {id(function): function for function in functions}
+    for title, module in list(sys.modules.items()):
+        if title.partition(".")[0] == "paddle":
+            for name, value in list(vars(module).items()):
+                if id(value) in wanted:
+                    yield module, name, wanted[id(value)]
 
 
 def _taking_variables(present: Function, older: Function) -> Function:
