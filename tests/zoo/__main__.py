@@ -24,7 +24,7 @@ from typing import Any
 from tests.fuzz.shares import revision
 from tests.zoo import records
 from tests.zoo.child import MARK
-from tests.zoo.families import FAMILIES, Family
+from tests.zoo.families import FAMILIES, NetworkFamily
 
 FORMS = (*records.EVALUATED, "dynamic", *records.DYNAMIC)
 TIMED_FORMS = ("time", "old time")
@@ -33,7 +33,7 @@ SECONDS = 240
 ROOT = records.ROOT
 
 
-def share_of(families: Sequence[Family], share: str) -> list[Family]:
+def share_of(families: Sequence[NetworkFamily], share: str) -> list[NetworkFamily]:
     """The families of share ``k/n``: every n-th, so that packages are spread over the shares.
 
     Raises:
@@ -45,23 +45,28 @@ def share_of(families: Sequence[Family], share: str) -> list[Family]:
     return list(families[int(number) - 1 :: int(count)])
 
 
-def timed_families(families: Sequence[Family], count: int = TIMED_FAMILIES) -> list[Family]:
-    """Families of every task, decade and package: next is always what was drawn least so far."""
-    left, drawn, seen = list(families), [], Counter[object]()
+def timed_families(
+    families: Sequence[NetworkFamily], count: int = TIMED_FAMILIES
+) -> list[NetworkFamily]:
+    """Families of every task, decade and package: next is always what was chosen least so far."""
+    left, chosen, seen = list(families), [], Counter[object]()
     for _ in range(min(count, len(left))):
         family = min(left, key=lambda f: sum(seen[trait] for trait in _traits(f)))
         left.remove(family)
-        drawn.append(family)
+        chosen.append(family)
         seen.update(_traits(family))
-    return drawn
+    return chosen
 
 
-def _traits(family: Family) -> tuple[object, ...]:
+def _traits(family: NetworkFamily) -> tuple[object, ...]:
     return family.task, family.decade, family.package
 
 
 def run_family(
-    family: Family, forms: Sequence[str], seconds: float = SECONDS, module: str = "tests.zoo.child"
+    family: NetworkFamily,
+    forms: Sequence[str],
+    seconds: float = SECONDS,
+    module: str = "tests.zoo.child",
 ) -> Iterator[dict[str, Any]]:
     """Runs forms in a child process; one that crashes or hangs is recorded, and the others follow.
 

@@ -46,7 +46,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Family:
+class NetworkFamily:
     """A network that stands for a family of them.
 
     Attributes:
@@ -92,43 +92,49 @@ def _points(*names: str, count: int = 64) -> tuple[Input, ...]:
     return tuple(Input((count, 1), name=name) for name in names)
 
 
-def _vision(name: str, year: int, inputs: tuple[Input, ...], **arguments: Any) -> Family:
+def _vision(name: str, year: int, inputs: tuple[Input, ...], **arguments: Any) -> NetworkFamily:
     make = Make(f"paddle.vision.models:{name}", {"num_classes": 10, **arguments})
-    return Family("paddlepaddle", name, "classification", year, make, inputs)
+    return NetworkFamily("paddlepaddle", name, "classification", year, make, inputs)
 
 
-def _classifier(name: str, year: int, size: int = 64, task: str = "classification") -> Family:
+def _classifier(
+    name: str, year: int, size: int = 64, task: str = "classification"
+) -> NetworkFamily:
     make = Make(f"paddleclas.ppcls.arch.backbone:{name}", {"class_num": 10})
-    return Family("paddleclas", name, task, year, make, _picture(size))
+    return NetworkFamily("paddleclas", name, task, year, make, _picture(size))
 
 
-def _segmentation(name: str, year: int, backbone: str = "", size: int = 64, **more: Any) -> Family:
+def _segmentation(
+    name: str, year: int, backbone: str = "", size: int = 64, **more: Any
+) -> NetworkFamily:
     if backbone:
         more["backbone"] = Make(f"paddleseg.models.backbones:{backbone}")
     make = Make(f"paddleseg.models:{name}", {"num_classes": 4, **more})
-    return Family("paddleseg", name, "segmentation", year, make, _picture(size))
+    return NetworkFamily("paddleseg", name, "segmentation", year, make, _picture(size))
 
 
 _TARGETS = "its loss assigns targets with NumPy"
 
 
-def _detector(name: str, year: int, size: int = 96, task: str = "detection") -> Family:
+def _detector(name: str, year: int, size: int = 96, task: str = "detection") -> NetworkFamily:
     inputs = (
         Input((1, 3, size, size), name="image"),
         Input((1, 2), name="im_shape", value=size),
         Input((1, 2), name="scale_factor", value=1.0),
     )
     make = Make("tests.zoo.networks:detector", positional=(name,))
-    return Family("paddledet", name, task, year, make, inputs, _TARGETS)
+    return NetworkFamily("paddledet", name, task, year, make, inputs, _TARGETS)
 
 
-def _science(name: str, year: int, inputs: tuple[Input, ...], **more: Any) -> Family:
+def _science(name: str, year: int, inputs: tuple[Input, ...], **more: Any) -> NetworkFamily:
     outputs = more.pop("output_keys", ("out",))
     arguments = {"input_keys": tuple(i.name for i in inputs), "output_keys": outputs, **more}
-    return Family("paddlesci", name, "science", year, Make(f"ppsci.arch:{name}", arguments), inputs)
+    return NetworkFamily(
+        "paddlesci", name, "science", year, Make(f"ppsci.arch:{name}", arguments), inputs
+    )
 
 
-def _language(name: str, year: int, config: str, **more: Any) -> Family:
+def _language(name: str, year: int, config: str, **more: Any) -> NetworkFamily:
     sizes = {
         "vocab_size": 200,
         "hidden_size": 64,
@@ -139,21 +145,21 @@ def _language(name: str, year: int, config: str, **more: Any) -> Family:
     }
     module = f"paddlenlp.transformers:{name}"
     make = Make(module, positional=(Make(f"paddlenlp.transformers:{config}", sizes),))
-    return Family("paddlenlp", name, "text", year, make, _words(200))
+    return NetworkFamily("paddlenlp", name, "text", year, make, _words(200))
 
 
-def _audio(package: str, path: str, year: int, *shape: int, **arguments: Any) -> Family:
+def _audio(package: str, path: str, year: int, *shape: int, **arguments: Any) -> NetworkFamily:
     name = path.partition(":")[2]
-    return Family(package, name, "speech", year, Make(path, arguments), (Input(shape),))
+    return NetworkFamily(package, name, "speech", year, Make(path, arguments), (Input(shape),))
 
 
-def _forecast(name: str, path: str, year: int, **arguments: Any) -> Family:
+def _forecast(name: str, path: str, year: int, **arguments: Any) -> NetworkFamily:
     make = Make(f"paddlets.models.forecasting.dl.{path}", arguments)
     inputs = (Input((4, 24, 1), name="past_target"),)
-    return Family("paddlets", name, "forecasting", year, make, inputs)
+    return NetworkFamily("paddlets", name, "forecasting", year, make, inputs)
 
 
-def _deep_potential(name: str, year: int, descriptor: str, **sizes: Any) -> Family:
+def _deep_potential(name: str, year: int, descriptor: str, **sizes: Any) -> NetworkFamily:
     config = {
         "type_map": ["O", "H"],
         "descriptor": {
@@ -165,14 +171,14 @@ def _deep_potential(name: str, year: int, descriptor: str, **sizes: Any) -> Fami
     }
     make = Make("deepmd.pd.model.model:get_model", positional=(config,))
     inputs = (Input((1, 8, 3)), Input((1, 8), "int64", high=2, low=0))
-    return Family("deepmd-kit", name, "science", year, make, inputs, differentiates=True)
+    return NetworkFamily("deepmd-kit", name, "science", year, make, inputs, differentiates=True)
 
 
 def _rearrange(pattern: str, **sizes: int) -> Make:
     return Make("einops.layers.paddle:Rearrange", sizes, (pattern,))
 
 
-FAMILIES: tuple[Family, ...] = (
+FAMILIES: tuple[NetworkFamily, ...] = (
     _vision("LeNet", 1998, _picture(28, 1)),
     _vision("resnet18", 2015, _picture()),
     _vision("inception_v3", 2015, _picture(139, batch=1)),
@@ -211,7 +217,7 @@ FAMILIES: tuple[Family, ...] = (
     _classifier("VAN_B0", 2022),
     _classifier("ConvNeXt_tiny", 2022),
     _classifier("MobileViTV2_x0_5", 2022),
-    Family(
+    NetworkFamily(
         "paddleclas",
         "AdaFace_IR_18",
         "faces",
@@ -250,7 +256,7 @@ FAMILIES: tuple[Family, ...] = (
     _detector("PPYOLOE", 2022),
     _science("MLP", 2019, _points("x", "y"), num_layers=4, hidden_size=64),
     _science("ModifiedMLP", 2020, _points("x", "y"), num_layers=4, hidden_size=64),
-    Family(
+    NetworkFamily(
         "paddlesci",
         "DeepONet",
         "science",
@@ -280,7 +286,7 @@ FAMILIES: tuple[Family, ...] = (
         hidden_size=64,
         fourier={"dim": 64, "scale": 1.0},
     ),
-    Family(
+    NetworkFamily(
         "paddlesci",
         "UNetEx",
         "science",
@@ -318,7 +324,7 @@ FAMILIES: tuple[Family, ...] = (
         channels=64,
         upsample_scales=(4, 4, 2, 2),
     ),
-    Family(
+    NetworkFamily(
         "paddlespeech",
         "ConformerEncoder",
         "speech",
@@ -334,7 +340,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _deep_potential("DeepPot-SE", 2018, "se_e2_a", sel=[8, 8], axis_neuron=4),
     _deep_potential("DPA-1", 2022, "se_atten", sel=16, axis_neuron=4, attn=16, attn_layer=2),
-    Family(
+    NetworkFamily(
         "einops",
         "MLPMixer",
         "classification",
@@ -356,7 +362,7 @@ FAMILIES: tuple[Family, ...] = (
         ),
         _picture(),
     ),
-    Family(
+    NetworkFamily(
         "paddleslim",
         "pruned mobilenet_v1",
         "classification",

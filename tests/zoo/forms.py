@@ -29,7 +29,7 @@ from tests.models.comparing import (
     nudged,
 )
 from tests.zoo import networks
-from tests.zoo.families import Family
+from tests.zoo.families import NetworkFamily
 from tests.zoo.networks import Array
 from tests.zoo.old_ir import old_ir
 
@@ -51,7 +51,7 @@ class PaddleFails(Exception):
 
 @dataclass
 class Record:
-    """What a form of a family came to.
+    """The outcome of a form of a family.
 
     Attributes:
         family, form: The family's id, and one of ``FORMS``.
@@ -91,7 +91,7 @@ class Subject:
         folder: Where its exports go.
     """
 
-    def __init__(self, family: Family, folder: Path) -> None:
+    def __init__(self, family: NetworkFamily, folder: Path) -> None:
         self.family = family
         names = [spec.name for spec in networks.specs(family)]
         self.feed: Feed = dict(zip(names, networks.arrays(family)))
@@ -113,9 +113,9 @@ class Subject:
         """How far native results part from weights that differ in their last bit, by result."""
         found = [0.0] * len(self.expected)
         for number in range(NUDGES):
-            twin = networks.network(self.family)
-            _set(twin, nudged(_state(twin), number))
-            apart = differences(self.expected, self.call(twin))
+            other = networks.network(self.family)
+            _set(other, nudged(_state(other), number))
+            apart = differences(self.expected, self.call(other))
             found = [max(pair) for pair in zip(found, apart)]
         return found
 
@@ -158,7 +158,7 @@ class Subject:
         return found
 
 
-def _exported(family: Family, path: Path, old: bool) -> Path:
+def _exported(family: NetworkFamily, path: Path, old: bool) -> Path:
     with _ir(old):
         paddle.disable_static()
         try:
@@ -500,7 +500,7 @@ def timed(subject: Subject, record: Record, old: bool = False) -> None:
 
 
 def old_timed(subject: Subject, record: Record) -> None:
-    """The same, exported under the old IR."""
+    """Predictors of the network that was exported under the old IR, in turn."""
     timed(subject, record, old=True)
 
 

@@ -13,7 +13,7 @@ import paddle
 from numpy.typing import NDArray
 from paddle import nn
 
-from tests.zoo.families import Family, Input, Make
+from tests.zoo.families import Input, Make, NetworkFamily
 
 Array = NDArray[Any]
 Tensor = Any
@@ -65,7 +65,7 @@ def make(call: Any) -> Any:
 _states: dict[str, dict[str, Array]] = {}
 
 
-def network(family: Family) -> Flat:
+def network(family: NetworkFamily) -> Flat:
     """A new network of a family, always with the same weights, in evaluation mode."""
     paddle.seed(0)
     np.random.seed(0)
@@ -96,7 +96,7 @@ def vary(made: nn.Layer) -> None:
         tensor.set_value(value.astype("float32"))
 
 
-def calibrate(made: nn.Layer, family: Family) -> None:
+def calibrate(made: nn.Layer, family: NetworkFamily) -> None:
     """Gives batch normalizations the statistics of the inputs, as training would.
 
     Without, numbers grow from layer to layer, in some networks beyond float32.
@@ -123,7 +123,7 @@ def without_dropout(made: nn.Layer) -> None:
                 setattr(layer, name, 0.0)
 
 
-def arrays(family: Family, seed: int = 0) -> list[Array]:
+def arrays(family: NetworkFamily, seed: int = 0) -> list[Array]:
     """Inputs of a family."""
     draw = np.random.default_rng(seed)
     return [_array(spec, draw) for spec in family.inputs]
@@ -137,8 +137,8 @@ def _array(spec: Input, draw: np.random.Generator) -> Array:
     return draw.normal(0, 1, spec.shape).astype(spec.dtype)
 
 
-def specs(family: Family, any_batch: bool = True) -> list[paddle.static.InputSpec]:
-    """What ``paddle.jit.save`` is given; ``any_batch``: the first dimension is dynamic."""
+def specs(family: NetworkFamily, any_batch: bool = True) -> list[paddle.static.InputSpec]:
+    """The inputs for ``paddle.jit.save``; ``any_batch``: the first dimension is dynamic."""
     return [
         paddle.static.InputSpec(
             [None, *spec.shape[1:]] if any_batch and spec.batched else spec.shape,

@@ -171,7 +171,7 @@ REPLACEMENTS: dict[str, Function] = {
 
 @contextmanager
 def old_ir() -> Iterator[None]:
-    """What runs under ``FLAGS_enable_pir_api=0``, with the functions of Paddle 2."""
+    """Behaves as ``FLAGS_enable_pir_api=0`` does, with the functions of Paddle 2."""
     replaced = {
         getattr(_C_ops, name): _taking_variables(getattr(_C_ops, name), function)
         for name, function in REPLACEMENTS.items()
@@ -195,7 +195,9 @@ def _references(functions: list[Function]) -> Iterator[tuple[Any, str, Function]
 def _taking_variables(present: Function, older: Function) -> Function:
     def call(*arguments: Any, **named: Any) -> Any:
         values = [*arguments, *named.values()]
-        takes = older if any(isinstance(value, Variable) for value in values) else present
+        # In dynamic mode, tensors are instances of it, too.
+        is_old = not paddle.in_dynamic_mode() and any(isinstance(v, Variable) for v in values)
+        takes = older if is_old else present
         return takes(*arguments, **named)
 
     return call

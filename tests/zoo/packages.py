@@ -141,7 +141,7 @@ PATCHES: tuple[Patch, ...] = (
 
 
 class _Unused:
-    """What an attribute of an absent module is: a class, a decorator or a function."""
+    """An attribute of an absent module: a class, a decorator or a function."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         pass

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.zoo.families import FAMILIES, Family
+from tests.zoo.families import FAMILIES, NetworkFamily
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / ".zoo" / "results.jsonl"
@@ -63,22 +63,22 @@ class Results:
         with self._path.open("a") as file:
             file.write(json.dumps(record) + "\n")
 
-    def missing(self, family: Family, forms: Sequence[str], revision: str) -> list[str]:
+    def missing(self, family: NetworkFamily, forms: Sequence[str], revision: str) -> list[str]:
         """The forms to run: those without a record, and what failed with other sources."""
-        return [form for form in forms if not self._settled(family.id, form, revision)]
+        return [form for form in forms if not self._is_done(family.id, form, revision)]
 
-    def _settled(self, family: str, form: str, revision: str) -> bool:
+    def _is_done(self, family: str, form: str, revision: str) -> bool:
         record = self.records.get((family, form))
         return record is not None and (
             record["outcome"] in ("equal", "paddle") or record["revision"] == revision
         )
 
-    def of(self, family: Family, form: str) -> Record | None:
+    def of(self, family: NetworkFamily, form: str) -> Record | None:
         """The record of a form of a family."""
         return self.records.get((family.id, form))
 
 
-def page(results: Results, families: Iterable[Family] = FAMILIES) -> str:
+def page(results: Results, families: Iterable[NetworkFamily] = FAMILIES) -> str:
     """The page in Markdown."""
     shown = [f for f in families if any(key[0] == f.id for key in results.records)]
     parts = [INTRODUCTION, _bars(results, shown), "## Results\n", _table(results, shown)]
@@ -88,7 +88,7 @@ def page(results: Results, families: Iterable[Family] = FAMILIES) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def bars(results: Results, families: Iterable[Family]) -> dict[str, tuple[int, int]]:
+def bars(results: Results, families: Iterable[NetworkFamily]) -> dict[str, tuple[int, int]]:
     """How many meet each bar, and of how many."""
     families = list(families)
     records = [r for f in families for form in EVALUATED if (r := results.of(f, form))]
@@ -112,14 +112,14 @@ def bars(results: Results, families: Iterable[Family]) -> dict[str, tuple[int, i
     }
 
 
-def _bars(results: Results, families: list[Family]) -> str:
+def _bars(results: Results, families: list[NetworkFamily]) -> str:
     lines = [
         f"- {name}: {met} of {of}" for name, (met, of) in bars(results, families).items() if of
     ]
     return "\n".join([f"{len(families)} families:\n", *lines, ""])
 
 
-def _table(results: Results, families: list[Family]) -> str:
+def _table(results: Results, families: list[NetworkFamily]) -> str:
     head = ["network", "package", "task", "year", *EVALUATED, *DYNAMIC, "time", "old time"]
     lines = [_row(head), _row(["---"] * len(head))]
     for family in families:
@@ -143,7 +143,7 @@ def _share(record: Record | None) -> str:
     return f"{record['coverage']:.1%}"
 
 
-def _timed(results: Results, families: list[Family]) -> str:
+def _timed(results: Results, families: list[NetworkFamily]) -> str:
     lines = [
         _row([family.id, form, f"{record['ratio']:.2f}", record["why"]])
         for family in families
@@ -154,7 +154,7 @@ def _timed(results: Results, families: list[Family]) -> str:
     return "\n".join([_row(head), _row(["---"] * 4), *lines, ""]) if lines else ""
 
 
-def _causes(results: Results, families: list[Family]) -> str:
+def _causes(results: Results, families: list[NetworkFamily]) -> str:
     """Reasons, each with the families and forms that have it; the most frequent first."""
     found: dict[str, list[str]] = {}
     for family in families:

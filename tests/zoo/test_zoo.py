@@ -58,7 +58,7 @@ def test_a_run_resumes(tmp_path):
     assert again.missing(LENET, every, "old") == ["training"]
 
 
-def test_the_page_says_what_failed_and_why(tmp_path):
+def test_the_page_lists_failures_and_reasons(tmp_path):
     results = records.Results(tmp_path / "results.jsonl")
     results.add({**RIGHT, "coverage": 0.9, "left": {"unique": 0.1}})
     results.add({**RIGHT, "form": "Executor", "outcome": "wrong", "why": "result 0 is far | off"})
