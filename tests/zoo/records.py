@@ -17,6 +17,7 @@ EVALUATED = ("old predictor", "old Executor", "predictor", "Executor")
 DYNAMIC = ("compile", "enable", "training")
 COVERED = 0.95
 SLOWER = 1.05
+UNDECIDED = 1e-3
 
 Record = dict[str, Any]
 Key = tuple[str, str]
@@ -31,6 +32,8 @@ exported under the old IR (`FLAGS_enable_pir_api=0`) to a `.pdmodel`.
 - An empty cell: not run yet.
 - `=`: the engine ran, and its results are native Paddle's within rounding, judged by native runs
   from weights that differ in their last bit. **wrong**: they differ by more.
+- `~`: the same, but native runs part by more than 0.001 themselves, as in training or where boxes
+  are sorted by scores of random weights: little is shown.
 - *native*: right, but no engine ran.
 - **fails**: an error or a crash that native Paddle does not have.
 - Paddle: native Paddle cannot do it, or no training step is defined.
@@ -134,6 +137,8 @@ def _cell(record: Record | None) -> str:
     outcomes = {"equal": "=", "native": "*native*", "paddle": "Paddle"}
     if record is None:
         return ""
+    if record["outcome"] == "equal" and record["error"] > UNDECIDED:
+        return "~"
     return outcomes.get(record["outcome"], f"**{record['outcome']}**")
 
 
