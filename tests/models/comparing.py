@@ -28,7 +28,7 @@ class Outcome:
     Attributes:
         report: Which of its operators are converted.
         errors: How far native and engine part in everything fetched and, where the model trains, in
-            everything left in the scope: see :func:`_distances`.
+            everything left in the scope: see :func:`distances`.
         rounding: How far native runs part, one of them from weights as they are, others from
             weights changed in their last bit: the effect of rounding alone on this model.
         engine_runs: How often an engine operator ran.
@@ -87,13 +87,13 @@ def compare(model: Model, seed: int = 0, tolerance: float = 0.0) -> Outcome:
     with closing(_Runner(model, seed)) as runner:
         native = runner.run(engine=False)
         paddle_ngraph.reset_stats()
-        errors = _distances(native, runner.run(engine=True))
+        errors = distances(native, runner.run(engine=True))
         engine_runs = paddle_ngraph.stats()["engine_runs"]
         rounding = dict.fromkeys(errors, 0.0)
         for nudge in range(NUDGES):
             if not beyond_rounding(errors, rounding, model.tolerance if nudge else tolerance):
                 break
-            apart = _distances(native, runner.run(engine=False, nudge=nudge))
+            apart = distances(native, runner.run(engine=False, nudge=nudge))
             rounding = {name: max(rounding[name], apart[name]) for name in rounding}
     return Outcome(
         report=paddle_ngraph.explain(runner.main),
@@ -121,14 +121,19 @@ def agreeing(model: Model, attempts: int = 6, thorough: bool = False) -> Outcome
 
 
 @dataclass(frozen=True)
-class _Run:
-    """The initial state of a run, its results and its final state."""
+class Run:
+    """The initial state of a run, its results and its final state.
+
+    Attributes:
+        start: The state before the run, by name.
+        values: Results, and the state after the run under the names that it has in ``start``.
+    """
 
     start: Values
     values: Values
 
 
-def _distances(expected: _Run, actual: _Run) -> dict[str, float]:
+def distances(expected: Run, actual: Run) -> dict[str, float]:
     """The distance of each tensor from the expected one.
 
     State: the difference of the updates, less the spacing of float32, relative to the expected
@@ -136,25 +141,26 @@ def _distances(expected: _Run, actual: _Run) -> dict[str, float]:
     shapes, NaN and infinities must be equal: otherwise the distance is infinite.
     """
     assert expected.values.keys() == actual.values.keys()
-    distances = {}
+    found = {}
     for name, value in expected.values.items():
         other = actual.values[name]
         if value.dtype != other.dtype or value.shape != other.shape:
-            distances[name] = np.inf
+            found[name] = np.inf
         elif value.dtype.kind != "f":
-            distances[name] = 0.0 if np.array_equal(value, other) else np.inf
+            found[name] = 0.0 if np.array_equal(value, other) else np.inf
         elif name in expected.start:
             way = np.subtract(value, expected.start[name], dtype="float64")
             apart = np.subtract(other, actual.start[name], dtype="float64")
             apart -= way
             spacing = 2**-23 * np.linalg.norm(value)  # of the numbers that the state can hold
-            distances[name] = _share(max(0, np.linalg.norm(apart) - spacing), np.linalg.norm(way))
+            found[name] = _share(max(0, np.linalg.norm(apart) - spacing), np.linalg.norm(way))
         else:
-            distances[name] = _largest_difference(value, other)
-    return distances
+            found[name] = largest_difference(value, other)
+    return found
 
 
-def _largest_difference(expected: Array, actual: Array) -> float:
+def largest_difference(expected: Array, actual: Array) -> float:
+    """The largest difference of two arrays, relative to the largest finite element expected."""
     finite = np.isfinite(expected)
     if not np.array_equal(expected[~finite], actual[~finite], equal_nan=True):
         return np.inf
@@ -188,7 +194,7 @@ class _Runner:
             self._executor.run(startup)
         self._start = variables(self.main, self._scope)
 
-    def run(self, engine: bool, nudge: int | None = None) -> _Run:
+    def run(self, engine: bool, nudge: int | None = None) -> Run:
         """Runs over every feed from the first state.
 
         Args:
@@ -206,7 +212,7 @@ class _Runner:
                     values[f"result {index} of run {number}"] = np.array(value)
         if self._model.trains:
             values |= variables(self.main, self._scope)
-        return _Run(start, values)
+        return Run(start, values)
 
     def close(self) -> None:
         """Frees functions and scopes, which the process would retain."""

@@ -160,6 +160,35 @@ def test_operators_that_the_translation_loses_stay_as_they_are(build, type):
         assert tensors[0].shape() == tensors[1].shape()
 
 
+def members_of_lists():
+    """Lists of which all members are read, some, and one in each order."""
+    x = paddle.static.data("x", [4, 6], "float32")
+    first, second, third = paddle.split(paddle.scale(x, 2.0), 3, axis=1)
+    rows = paddle.unstack(first + third, axis=0)
+    return [rows[3] - rows[1], paddle.scale(second, 3.0), paddle.scale(rows[0], 0.5)]
+
+
+def members_in_a_loop():
+    """A list inside of a loop."""
+    x = paddle.static.data("x", [4, 6], "float32")
+    first, second = (paddle.scale(part, 2.0) for part in paddle.split(x, 2, axis=1))
+
+    def body(index, total):
+        left, right = paddle.split(total, [1, 3], axis=0)
+        return [index + 1, paddle.concat([right, left]) + first - second]
+
+    count = paddle.full([1], 0, "int64")
+    return paddle.static.nn.while_loop(lambda i, t: i < 3, body, [count, second])[1]
+
+
+@pytest.mark.parametrize("build", [members_of_lists, members_in_a_loop])
+def test_members_of_lists_are_known(build, small_intervals_pay):
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(build)
+        program.both(x=floats(4, 6))
+        assert not paddle_ngraph.explain(program.main).native
+
+
 def test_sums_of_arrays_stay_native():
     """Not compared: Paddle's results of this program differ from run to run."""
     with paddle.pir_utils.OldIrGuard():

@@ -1,0 +1,549 @@
+"""The ways in which a network of the zoo is used: each natively and through the engine."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import profiler
+from paddle.inference import Config, create_predictor
+
+import paddle_ngraph
+from paddle_ngraph.partitioning.report import Report
+from tests.models.comparing import (
+    NUDGES,
+    Run,
+    Values,
+    beyond_rounding,
+    distances,
+    largest_difference,
+    nudged,
+)
+from tests.zoo import networks
+from tests.zoo.families import NetworkFamily
+from tests.zoo.networks import Array
+from tests.zoo.old_ir import old_ir
+
+TOLERANCE = 1e-5
+TRAINING_TOLERANCE = 1e-3
+STEPS = 4
+CALLS = {"compile": 3, "enable": 8}
+ROUNDS = 15
+LEFT = 5
+MILLISECONDS = 1e3
+
+Results = list[Array]
+Feed = dict[str, Array]
+
+
+class PaddleFails(Exception):
+    """Native Paddle itself cannot do it: there is nothing to compare with."""
+
+
+@dataclass
+class Record:
+    """The outcome of a form of a family.
+
+    Attributes:
+        family, form: The family's id, and one of ``FORMS``.
+        outcome: ``equal``: within rounding of native Paddle's results, by the engine; ``wrong``;
+            ``native``: the engine did not run; ``fails``: an error that native Paddle does not
+            raise, or a crash; ``paddle``: native Paddle fails itself.
+        why: The reason, where it is not ``equal``.
+        error, rounding: The largest difference of a result, relative to its largest element (in
+            training of an update, relative to its length), and what rounding explains of it.
+        engine_runs: How often the engine ran a subgraph.
+        coverage: The share of native time in operators that the engine computes itself.
+        left: The operators that take most of the other time, with their shares.
+        ratio: Time relative to Paddle's best, of timed forms.
+        seconds: How long the form took.
+        revision: The sources that it was run with.
+    """
+
+    family: str
+    form: str
+    outcome: str = "equal"
+    why: str = ""
+    error: float = 0.0
+    rounding: float = 0.0
+    engine_runs: int = 0
+    coverage: float | None = None
+    left: dict[str, float] = field(default_factory=dict)
+    ratio: float | None = None
+    seconds: float = 0.0
+    revision: str = ""
+
+
+class Subject:
+    """A family, with what several forms need of it.
+
+    Args:
+        family: What is run.
+        folder: Where its exports go.
+    """
+
+    def __init__(self, family: NetworkFamily, folder: Path) -> None:
+        self.family = family
+        names = [spec.name for spec in networks.specs(family)]
+        self.feed: Feed = dict(zip(names, networks.arrays(family)))
+        self._folder = folder
+        self._exports: dict[bool, Path | str] = {}
+
+    @property
+    def tensors(self) -> list[Any]:
+        """New tensors with the inputs."""
+        return [paddle.to_tensor(value) for value in self.feed.values()]
+
+    @cached_property
+    def expected(self) -> Results:
+        """The results of native Paddle in dynamic mode."""
+        return _natively(lambda: self.call(networks.network(self.family)))
+
+    @cached_property
+    def rounding(self) -> list[float]:
+        """How far native results part from weights that differ in their last bit, by result."""
+        found = [0.0] * len(self.expected)
+        for number in range(NUDGES):
+            other = networks.network(self.family)
+            _set(other, nudged(_state(other), number))
+            apart = differences(self.expected, self.call(other))
+            found = [max(pair) for pair in zip(found, apart)]
+        return found
+
+    @cached_property
+    def native_times(self) -> Counter[str]:
+        """Nanoseconds of each type of operator in a native run of the exported PIR program."""
+        times: Counter[str] = Counter()
+        with _executor(self.export(old=False), self.feed) as run, paddle_ngraph.use_ngraph(False):
+            run()
+            target = [profiler.ProfilerTarget.CPU]
+            with profiler.Profiler(targets=target, on_trace_ready=lambda _: None) as observed:
+                run()
+        for root in observed.profiler_result.get_data().values():
+            _add_times(root, times)
+        return times
+
+    def call(self, function: Callable[..., Any]) -> Results:
+        """The results of a call with the inputs."""
+        with paddle.set_grad_enabled(self.family.differentiates):
+            return [np.array(result) for result in function(*self.tensors)]
+
+    def export(self, old: bool) -> Path:
+        """The exported network, without the suffix of its files.
+
+        Args:
+            old: Under the old IR, to a ``.pdmodel``.
+
+        Raises:
+            PaddleFails: Paddle cannot export it.
+        """
+        if old not in self._exports:
+            path = self._folder / ("old" if old else "new")
+            try:
+                self._exports[old] = _exported(self.family, path, old)
+            except Exception as error:
+                self._exports[old] = _sentence(error)
+        found = self._exports[old]
+        if isinstance(found, str):
+            raise PaddleFails(f"the export fails: {found}")
+        return found
+
+
+def _exported(family: NetworkFamily, path: Path, old: bool) -> Path:
+    with _ir(old):
+        paddle.disable_static()
+        try:
+            paddle.jit.save(networks.network(family), str(path), networks.specs(family))
+        except Exception:  # some networks read the batch
+            paddle.disable_static()
+            specs = networks.specs(family, any_batch=False)
+            paddle.jit.save(networks.network(family), str(path), specs)
+    paddle.disable_static()
+    return path
+
+
+@contextmanager
+def _ir(old: bool) -> Iterator[None]:
+    """The old IR, as ``FLAGS_enable_pir_api=0``, or the present one."""
+    if not old:
+        yield
+        return
+    with old_ir():
+        yield
+
+
+def differences(expected: Results, actual: Results) -> list[float]:
+    """The largest difference of each result; infinite where shapes, dtypes or integers differ."""
+    if len(expected) != len(actual):
+        return [np.inf] * len(expected)
+    return [_difference(*pair) for pair in zip(expected, actual)]
+
+
+def _difference(expected: Array, actual: Array) -> float:
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
+        return np.inf
+    if expected.dtype.kind == "f":
+        return largest_difference(expected, actual)
+    return 0.0 if np.array_equal(expected, actual) else np.inf
+
+
+def judge(record: Record, expected: Results, actual: Results, subject: Subject) -> None:
+    """Compares results, and asks native Paddle for the effect of rounding where they differ."""
+    apart = differences(expected, actual)
+    record.error = max([record.error, *apart])
+    if all(error <= TOLERANCE for error in apart):
+        return
+    rounding = subject.rounding
+    if len(rounding) != len(apart):
+        rounding = [max(rounding, default=0.0)] * len(apart)
+    _judge_by(record, _numbered(apart), _numbered(rounding), TOLERANCE)
+
+
+def _judge_by(
+    record: Record, errors: dict[str, float], rounding: dict[str, float], tolerance: float
+) -> None:
+    record.rounding = max([record.rounding, *rounding.values()])
+    if beyond := beyond_rounding(errors, rounding, tolerance):
+        record.outcome = "wrong"
+        record.why = "; ".join(f"{name} is {reason}" for name, reason in list(beyond.items())[:3])
+
+
+def _numbered(values: Sequence[float]) -> dict[str, float]:
+    return {f"result {number}": value for number, value in enumerate(values)}
+
+
+# -- dynamic mode --------------------------------------------------------------------------------
+
+
+def dynamic(subject: Subject, record: Record) -> None:
+    """Evaluation by native Paddle, with which the other forms are compared."""
+    assert subject.expected, "the network has no result"
+    record.engine_runs = 0
+
+
+def compiled(subject: Subject, record: Record) -> None:
+    """Evaluation by ``paddle_ngraph.compile``."""
+    expected = subject.expected
+    function = paddle_ngraph.compile(networks.network(subject.family))
+    for _ in range(CALLS["compile"]):
+        judge(record, expected, subject.call(function), subject)
+    _count(record, lambda: str(paddle_ngraph.explain(function)))
+
+
+def enabled(subject: Subject, record: Record) -> None:
+    """Evaluation of the unchanged network under ``enable(dynamic=True)``."""
+    expected = subject.expected
+    network = networks.network(subject.family)
+    paddle_ngraph.enable(dynamic=True)
+    try:
+        for _ in range(CALLS["enable"]):
+            judge(record, expected, subject.call(network), subject)
+        _count(record, lambda: "Paddle was faster, or the network was left to it")
+    finally:
+        paddle_ngraph.disable()
+
+
+def training(subject: Subject, record: Record) -> None:
+    """Four steps with momentum through ``compile``: losses, and all that they update."""
+    if subject.family.untrained:
+        record.outcome, record.why = "paddle", subject.family.untrained
+        return
+    scales = [max(float(np.mean(np.square(r, dtype="f8"))), 1e-12) for r in subject.expected]
+    expected = _natively(lambda: _train(subject, scales, engine=False))
+    before = paddle_ngraph.stats()["engine_runs"]
+    errors = distances(expected, _train(subject, scales, engine=True))
+    record.engine_runs = paddle_ngraph.stats()["engine_runs"] - before
+    rounding = dict.fromkeys(errors, 0.0)
+    for number in range(NUDGES):
+        if not beyond_rounding(errors, rounding, TRAINING_TOLERANCE):
+            break
+        apart = distances(expected, _train(subject, scales, engine=False, nudge=number))
+        rounding = {name: max(rounding[name], apart[name]) for name in rounding}
+    decided = [name for name in errors if not rounding[name] > 0.1] or list(errors)
+    record.error = max(errors[name] for name in decided)
+    _judge_by(record, errors, rounding, TRAINING_TOLERANCE)
+    record.rounding = max(rounding[name] for name in decided)
+    if record.outcome == "equal" and not record.engine_runs:
+        record.outcome, record.why = "native", "no graph of a step was built"
+
+
+def _train(subject: Subject, scales: list[float], engine: bool, nudge: int | None = None) -> Run:
+    network = networks.network(subject.family)
+    networks.without_dropout(network)
+    if nudge is not None:
+        _set(network, nudged(_state(network), nudge))
+    network.train()
+    start = _state(network)
+    optimizer = paddle.optimizer.Momentum(1e-3, 0.9, parameters=network.parameters())
+    function = paddle_ngraph.compile(network) if engine else network
+    paddle.seed(0)
+    values: Values = {}
+    for step in range(STEPS):
+        results = [r for r in function(*subject.tensors) if r.dtype == paddle.float32]
+        parts = [paddle.mean(r * r) / scale for r, scale in zip(results, scales)]
+        loss = paddle.add_n(parts)
+        loss.backward()
+        values[f"the loss of step {step}"] = np.array(loss)
+        if not step:
+            for name, parameter in network.named_parameters():
+                if parameter.grad is not None:
+                    values[f"the first gradient of {name}"] = np.array(parameter.grad)
+        optimizer.step()
+        optimizer.clear_grad()
+    return Run(start, values | _state(network))
+
+
+def _state(network: Any) -> Values:
+    return {name: np.array(value) for name, value in network.state_dict().items()}
+
+
+def _set(network: Any, values: Values) -> None:
+    for name, tensor in network.state_dict().items():
+        tensor.set_value(values[name])
+
+
+# -- exported ------------------------------------------------------------------------------------
+
+
+def predicted(subject: Subject, record: Record, old: bool = False) -> None:
+    """A predictor of the exported network."""
+    path = subject.export(old)
+    expected = _natively(lambda: _predict(subject, path, engine=False))
+    again = _natively(lambda: _predict(subject, path, engine=False))
+    if max(differences(expected, again), default=0) > TOLERANCE:
+        raise PaddleFails("two runs of its native predictor differ")
+    judge(record, expected, _predict(subject, path, engine=True), subject)
+    report = paddle_ngraph.explain(_config(path))
+    _cover(subject, record, report)
+    _count(record, lambda: report.why_native or "no subgraph pays off")
+
+
+def executed(subject: Subject, record: Record, old: bool = False) -> None:
+    """The exported network as a program of an Executor."""
+    path = subject.export(old)
+    with _executor(path, subject.feed, old) as run:
+        with paddle_ngraph.use_ngraph(False):
+            expected = _natively(run)
+        with paddle_ngraph.use_ngraph(True):
+            for _ in range(2):
+                judge(record, expected, run(), subject)
+        report = run.report()
+    _cover(subject, record, report)
+    _count(record, lambda: report.why_native or _reasons(report) or "no subgraph pays off")
+
+
+def old_predicted(subject: Subject, record: Record) -> None:
+    """A predictor of the network that was exported under the old IR."""
+    predicted(subject, record, old=True)
+
+
+def old_executed(subject: Subject, record: Record) -> None:
+    """A ProgramDesc program of the network that was exported under the old IR."""
+    executed(subject, record, old=True)
+
+
+def _config(path: Path, onednn: bool = False) -> Config:
+    suffix = next(s for s in (".json", ".pdmodel") if path.with_suffix(s).exists())
+    config = Config(str(path.with_suffix(suffix)), str(path.with_suffix(".pdiparams")))
+    config.disable_glog_info()
+    if not onednn:
+        config.disable_mkldnn()
+    return config
+
+
+class _Predictor:
+    """A predictor with its inputs in place."""
+
+    def __init__(self, path: Path, feed: Feed, engine: bool, onednn: bool = False) -> None:
+        self._engine = engine
+        with paddle_ngraph.use_ngraph(engine):
+            self._predictor = create_predictor(_config(path, onednn))
+        for name in self._predictor.get_input_names():  # an export drops what nothing reads
+            self._predictor.get_input_handle(name).copy_from_cpu(feed[name])
+
+    def __call__(self) -> Results:
+        with paddle_ngraph.use_ngraph(self._engine):
+            self._predictor.run()
+        names = self._predictor.get_output_names()
+        return [self._predictor.get_output_handle(name).copy_to_cpu() for name in names]
+
+
+def _predict(subject: Subject, path: Path, engine: bool) -> Results:
+    predictor = _Predictor(path, subject.feed, engine)
+    predictor()
+    return predictor()
+
+
+class _Program:
+    """An exported program in a scope of its own."""
+
+    def __init__(self, path: Path, feed: Feed) -> None:
+        self._executor = paddle.static.Executor(paddle.CPUPlace())
+        self._scope = paddle.static.Scope()
+        with paddle.static.scope_guard(self._scope), paddle_ngraph.use_ngraph(False):
+            self._program, names, self._fetches = paddle.static.load_inference_model(
+                str(path), self._executor
+            )
+        self._feed = {name: feed[name] for name in names}
+
+    def __call__(self) -> Results:
+        with paddle.static.scope_guard(self._scope):
+            results = self._executor.run(self._program, feed=self._feed, fetch_list=self._fetches)
+        return [np.array(result) for result in results]
+
+    def report(self) -> Report:
+        report: Report = paddle_ngraph.explain(self._program)
+        return report
+
+
+@contextmanager
+def _executor(path: Path, feed: Feed, old: bool = False) -> Iterator[_Program]:
+    with _ir(old):
+        paddle.enable_static()
+        try:
+            yield _Program(path, feed)
+        finally:
+            paddle.disable_static()
+    paddle.disable_static()
+
+
+# -- what ran ------------------------------------------------------------------------------------
+
+
+def _count(record: Record, reason: Callable[[], str]) -> None:
+    """Counts the engine's runs since the form began."""
+    record.engine_runs = paddle_ngraph.stats()["engine_runs"]
+    if not record.engine_runs and record.outcome == "equal":
+        record.outcome, record.why = "native", reason()[:600]
+
+
+def _reasons(report: Report) -> str:
+    return "; ".join(sorted({f"{op.type}: {op.reason}" for op in report.native}))
+
+
+def _cover(subject: Subject, record: Record, report: Report) -> None:
+    """Records how much of the native time is in operators that the engine computes."""
+    left = Counter(map(_type, [op.type for op in report.native] + report.kernel_calls))
+    all_ops = left + Counter(_type(t) for i in report.intervals for t in i.types)
+    all_ops -= Counter(map(_type, report.kernel_calls))
+    try:
+        times = subject.native_times
+    except PaddleFails:  # only the old IR exports it: operators count instead
+        times = all_ops
+    known = {name: times[name] for name in all_ops if times[name]}
+    total = sum(known.values())
+    if not total:
+        return
+    shares = {name: known.get(name, 0) * left[name] / all_ops[name] / total for name in left}
+    if report.why_native is not None:
+        record.coverage = 0.0
+    else:
+        record.coverage = 1 - sum(shares.values())
+    largest = sorted(shares.items(), key=lambda pair: -pair[1])[:LEFT]
+    record.left = {name: round(share, 4) for name, share in largest if share >= 1e-3}
+    reasons = {f"{_type(op.type)}: {op.reason}" for op in report.native}
+    if record.outcome == "equal":
+        left = [reason for reason in sorted(reasons) if reason.partition(":")[0] in record.left]
+        record.why = "; ".join(left)[:600]
+
+
+def _type(name: str) -> str:
+    """The type of an operator, without dialect and the mark of variants that run in place."""
+    return name.rpartition(".")[2].rstrip("_")
+
+
+def _add_times(node: Any, times: Counter[str]) -> bool:
+    """Adds the times of operators that contain no others; returns whether there is an operator."""
+    inside = [_add_times(child, times) for child in node.children_node]
+    is_op = node.type == profiler.TracerEventType.Operator
+    if is_op and not any(inside):
+        times[_type(node.name)] += node.end_ns - node.start_ns
+    return is_op or any(inside)
+
+
+# -- time ----------------------------------------------------------------------------------------
+
+
+def timed(subject: Subject, record: Record, old: bool = False) -> None:
+    """Predictors in turn: the engine's, Paddle's and Paddle's with oneDNN."""
+    path = subject.export(old)
+    sides = {
+        "engine": _Predictor(path, subject.feed, engine=True, onednn=True),
+        "plain": _Predictor(path, subject.feed, engine=False),
+        "onednn": _Predictor(path, subject.feed, engine=False, onednn=True),
+    }
+    for side in sides.values():
+        for _ in range(5):
+            _natively(side)
+    paddle_ngraph.wait_for_compiles()
+    for _ in range(5):
+        sides["engine"]()
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(ROUNDS):
+        for name in sorted(sides, reverse=bool(number % 2)):
+            start = time.perf_counter()
+            sides[name]()
+            times[name].append(time.perf_counter() - start)
+    medians = {name: MILLISECONDS * statistics.median(values) for name, values in times.items()}
+    record.ratio = medians["engine"] / min(medians["plain"], medians["onednn"])
+    record.why = ", ".join(f"{name} {value:.2f} ms" for name, value in medians.items())
+    record.engine_runs = paddle_ngraph.stats()["engine_runs"]
+
+
+def old_timed(subject: Subject, record: Record) -> None:
+    """Predictors of the network that was exported under the old IR, in turn."""
+    timed(subject, record, old=True)
+
+
+Form = Callable[[Subject, Record], None]
+FORMS: dict[str, Form] = {
+    "old predictor": old_predicted,
+    "old Executor": old_executed,
+    "predictor": predicted,
+    "Executor": executed,
+    "dynamic": dynamic,
+    "compile": compiled,
+    "enable": enabled,
+    "training": training,
+}
+TIMED: dict[str, Form] = {"time": timed, "old time": old_timed}
+
+
+def run(subject: Subject, form: str) -> Record:
+    """Runs one form of a family; errors become outcomes."""
+    record = Record(subject.family.id, form)
+    start = time.perf_counter()
+    try:
+        paddle_ngraph.reset_stats()
+        (FORMS | TIMED)[form](subject, record)
+    except PaddleFails as failure:
+        record.outcome, record.why = "paddle", str(failure)
+    except Exception as error:
+        record.outcome, record.why = "fails", _sentence(error)
+    record.seconds = round(time.perf_counter() - start, 1)
+    return record
+
+
+def _natively(function: Callable[[], Any]) -> Any:
+    try:
+        return function()
+    except PaddleFails:
+        raise
+    except Exception as error:
+        raise PaddleFails(_sentence(error)) from error
+
+
+def _sentence(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    marked = [line for line in lines if "Error" in line]
+    text = (marked or lines or [""])[-1]
+    return f"{type(error).__name__}: {text}"[:300]

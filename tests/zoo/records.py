@@ -1,0 +1,186 @@
+"""The results of the zoo: lines of JSON in a file, and the page that shows them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.zoo.families import FAMILIES, NetworkFamily
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / ".zoo" / "results.jsonl"
+PAGE = ROOT / "docs" / "development" / "zoo.md"
+EVALUATED = ("old predictor", "old Executor", "predictor", "Executor")
+DYNAMIC = ("compile", "enable", "training")
+COVERED = 0.95
+SLOWER = 1.05
+UNDECIDED = 1e-3
+
+Record = dict[str, Any]
+Key = tuple[str, str]
+
+INTRODUCTION = """\
+# The zoo
+
+Written by `make zoo` from its results ([testing](testing.md)): networks of public packages, with
+random weights, run natively and through the engine in each way that they are used. *Old* forms are
+exported under the old IR (`FLAGS_enable_pir_api=0`) to a `.pdmodel`.
+
+- An empty cell: not run yet.
+- `=`: the engine ran, and its results are native Paddle's within rounding, judged by native runs
+  from weights that differ in their last bit. **wrong**: they differ by more.
+- `~`: the same, but native runs part by more than 0.001 themselves, as in training or where boxes
+  are sorted by scores of random weights: little is shown.
+- *native*: right, but no engine ran.
+- **fails**: an error or a crash that native Paddle does not have.
+- Paddle: native Paddle cannot do it, or no training step is defined.
+- *time*, *old time*: the share of native time in operators that the engine itself computes, of a
+  predictor.
+"""
+
+
+class Results:
+    """Records by family and form, in a file that grows by a line for each.
+
+    Args:
+        path: The file; it may be missing. A line that a crash cut short is ignored.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.records: dict[Key, Record] = {}
+        for line in path.read_text().splitlines() if path.exists() else []:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            self.records[record["family"], record["form"]] = record
+
+    def add(self, record: Record) -> None:
+        """Adds a record, which replaces an earlier one of the same family and form."""
+        self.records[record["family"], record["form"]] = record
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def missing(self, family: NetworkFamily, forms: Sequence[str], revision: str) -> list[str]:
+        """The forms to run: those without a record, and what failed with other sources."""
+        return [form for form in forms if not self._is_done(family.id, form, revision)]
+
+    def _is_done(self, family: str, form: str, revision: str) -> bool:
+        record = self.records.get((family, form))
+        return record is not None and (
+            record["outcome"] in ("equal", "paddle") or record["revision"] == revision
+        )
+
+    def of(self, family: NetworkFamily, form: str) -> Record | None:
+        """The record of a form of a family."""
+        return self.records.get((family.id, form))
+
+
+def page(results: Results, families: Iterable[NetworkFamily] = FAMILIES) -> str:
+    """The page in Markdown."""
+    shown = [f for f in families if any(key[0] == f.id for key in results.records)]
+    parts = [INTRODUCTION, _bars(results, shown), "## Results\n", _table(results, shown)]
+    if timed := _timed(results, shown):
+        parts += ["## Time\n", timed]
+    parts += ["## What is not equal, and what stays native\n", _causes(results, shown)]
+    return "\n".join(part for part in parts if part)
+
+
+def bars(results: Results, families: Iterable[NetworkFamily]) -> dict[str, tuple[int, int]]:
+    """How many meet each bar, and of how many."""
+    families = list(families)
+    records = [r for f in families for form in EVALUATED if (r := results.of(f, form))]
+    all_records = [r for key, r in results.records.items() if "time" not in key[1]]
+    exported = [r for r in records if r["outcome"] != "paddle" and r["coverage"] is not None]
+    timed = [r for f in families for form in ("time", "old time") if (r := results.of(f, form))]
+    ratios = [r["ratio"] for r in timed if r["ratio"] is not None]
+    return {
+        "results that are not wrong": (
+            sum(r["outcome"] not in ("wrong", "fails") for r in all_records),
+            len(all_records),
+        ),
+        "exports with 95 % of native time in the engine": (
+            sum(r["coverage"] >= COVERED for r in exported),
+            len(exported),
+        ),
+        "timed predictors within 5 % of Paddle's best": (
+            sum(ratio <= SLOWER for ratio in ratios),
+            len(ratios),
+        ),
+    }
+
+
+def _bars(results: Results, families: list[NetworkFamily]) -> str:
+    lines = [
+        f"- {name}: {met} of {of}" for name, (met, of) in bars(results, families).items() if of
+    ]
+    return "\n".join([f"{len(families)} families:\n", *lines, ""])
+
+
+def _table(results: Results, families: list[NetworkFamily]) -> str:
+    head = ["network", "package", "task", "year", *EVALUATED, *DYNAMIC, "time", "old time"]
+    lines = [_row(head), _row(["---"] * len(head))]
+    for family in families:
+        cells = [family.name, family.package, family.task, str(family.year)]
+        cells += [_cell(results.of(family, form)) for form in EVALUATED + DYNAMIC]
+        cells += [_share(results.of(family, form)) for form in ("predictor", "old predictor")]
+        lines.append(_row(cells))
+    return "\n".join([*lines, ""])
+
+
+def _cell(record: Record | None) -> str:
+    outcomes = {"equal": "=", "native": "*native*", "paddle": "Paddle"}
+    if record is None:
+        return ""
+    if record["outcome"] == "equal" and record["error"] > UNDECIDED:
+        return "~"
+    return outcomes.get(record["outcome"], f"**{record['outcome']}**")
+
+
+def _share(record: Record | None) -> str:
+    if record is None or record["coverage"] is None:
+        return ""
+    return f"{record['coverage']:.1%}"
+
+
+def _timed(results: Results, families: list[NetworkFamily]) -> str:
+    lines = [
+        _row([family.id, form, f"{record['ratio']:.2f}", record["why"]])
+        for family in families
+        for form in ("time", "old time")
+        if (record := results.of(family, form)) and record["ratio"] is not None
+    ]
+    head = ["network", "form", "time relative to Paddle's best", "medians"]
+    return "\n".join([_row(head), _row(["---"] * 4), *lines, ""]) if lines else ""
+
+
+def _causes(results: Results, families: list[NetworkFamily]) -> str:
+    """Reasons, each with the families and forms that have it; the most frequent first."""
+    found: dict[str, list[str]] = {}
+    for family in families:
+        for (name, form), record in results.records.items():
+            if name == family.id and record["why"] and record["ratio"] is None:
+                kind = record["outcome"]
+                reason = f"{'in part native' if kind == 'equal' else kind}: {record['why']}"
+                found.setdefault(reason, []).append(f"{family.name} ({form})")
+    lines = [
+        f"- {reason.replace('|', '/')}: {', '.join(places)}"
+        for reason, places in sorted(found.items(), key=lambda item: -len(item[1]))
+    ]
+    times: Counter[str] = Counter()
+    for family in families:
+        for form in ("predictor", "old predictor"):
+            times.update((results.of(family, form) or {}).get("left", {}))
+    if times:
+        lines += ["", "Operators left to Paddle, by the sum of their shares of native time:", ""]
+        lines += [f"- `{name}`: {share:.2f}" for name, share in times.most_common(20)]
+    return "\n".join([*lines, ""])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

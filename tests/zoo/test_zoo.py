@@ -1,0 +1,167 @@
+"""The zoo's runner: shares, results in a file, children that crash or hang, and the judge."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.zoo import __main__ as zoo
+from tests.zoo import child, forms, packages, records
+from tests.zoo.families import FAMILIES
+
+LENET = next(family for family in FAMILIES if family.name == "LeNet")
+RIGHT = {**zoo.EMPTY, "family": LENET.id, "form": "predictor", "outcome": "equal", "why": ""}
+
+
+def test_families_are_many_and_of_many_packages():
+    assert len(FAMILIES) >= 60
+    assert len({family.id for family in FAMILIES}) == len(FAMILIES)
+    assert len({family.package for family in FAMILIES}) >= 8
+    assert len({family.task for family in FAMILIES}) >= 6
+
+
+def test_the_packages_are_pinned():
+    lines = (records.ROOT / "requirements" / "zoo.txt").read_text().splitlines()
+    pinned = {line.partition("==")[0] for line in lines if "==" in line}
+    assert {family.package for family in FAMILIES} - {"paddlepaddle"} <= pinned
+
+
+def test_shares_are_all_families():
+    shares = [zoo.share_of(FAMILIES, f"{number}/8") for number in range(1, 9)]
+    assert sorted(f.id for share in shares for f in share) == sorted(f.id for f in FAMILIES)
+    for share in ("0/8", "9/8", "1", "a/b"):
+        with pytest.raises(ValueError, match="is no share"):
+            zoo.share_of(FAMILIES, share)
+
+
+def test_timed_families_are_of_every_task_decade_and_package():
+    timed = zoo.timed_families(FAMILIES)
+    assert len(timed) == zoo.TIMED_FAMILIES
+    assert {family.task for family in timed} == {family.task for family in FAMILIES}
+    assert {family.package for family in timed} == {family.package for family in FAMILIES}
+
+
+def test_a_run_resumes(tmp_path):
+    results = records.Results(tmp_path / "results.jsonl")
+    results.add({**RIGHT, "revision": "old"})
+    results.add({**RIGHT, "form": "compile", "outcome": "wrong", "revision": "old"})
+    with (tmp_path / "results.jsonl").open("a") as file:
+        file.write('{"family": "cut sho')
+    again = records.Results(tmp_path / "results.jsonl")
+    every = ("predictor", "compile", "training")
+    assert again.missing(LENET, every, "new") == ["compile", "training"]
+    assert again.missing(LENET, every, "old") == ["training"]
+
+
+def test_the_page_lists_failures_and_reasons(tmp_path):
+    results = records.Results(tmp_path / "results.jsonl")
+    results.add({**RIGHT, "coverage": 0.9, "left": {"unique": 0.1}})
+    results.add({**RIGHT, "form": "Executor", "outcome": "wrong", "why": "result 0 is far | off"})
+    results.add({**RIGHT, "form": "time", "ratio": 0.5, "why": "engine 1.00 ms"})
+    text = records.page(results)
+    assert "| LeNet | paddlepaddle | classification | 1998 |  |  | = | **wrong** |" in text
+    assert "wrong: result 0 is far / off: LeNet (Executor)" in text
+    assert "- results that are not wrong: 1 of 2" in text
+    assert "- exports with 95 % of native time in the engine: 0 of 1" in text
+    assert "- timed predictors within 5 % of Paddle's best: 1 of 1" in text
+    assert "- `unique`: 0.10" in text
+
+
+def test_a_form_that_crashes_does_not_keep_others_from_running(tmp_path, monkeypatch):
+    (tmp_path / "faulty_child.py").write_text(
+        f"""
+import json, os, sys
+for form in sys.argv[2:]:
+    print({child.MARK!r} + json.dumps(form), flush=True)
+    if form == "compile":
+        os.abort()
+    record = dict(family=sys.argv[1], form=form, outcome="equal", why="", revision="")
+    print({child.MARK!r} + json.dumps(record), flush=True)
+"""
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    wanted = ["predictor", "compile", "training"]
+    found = list(zoo.run_family(LENET, wanted, module="faulty_child"))
+    assert [record["form"] for record in found] == wanted
+    assert [record["outcome"] for record in found] == ["equal", "fails", "equal"]
+    assert "code -6" in found[1]["why"]
+
+
+def test_a_form_that_hangs_is_recorded_with_the_limit(monkeypatch):
+    def hang(command, timeout, **options):
+        started = f"{child.MARK}{json.dumps(command[-1])}\n"
+        raise subprocess.TimeoutExpired(command, timeout, started.encode(), b"a warning\n")
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    (found,) = zoo.run_family(LENET, ["enable"], seconds=5)
+    assert (found["form"], found["outcome"]) == ("enable", "fails")
+    assert "none within 5 s: a warning" in found["why"]
+
+
+def test_absent_modules_are_found_and_no_others():
+    packages.allow_absent()
+    try:
+        absent = sorted(n for n in packages.ABSENT if n not in sys.modules)[0]
+        module = importlib.import_module(absent)
+        assert issubclass(module.AnyClass, object)
+        assert module.decorate(len) is len or callable(module.decorate)
+        assert importlib.util.find_spec("no_module_of_this_name") is None
+    finally:
+        sys.meta_path.pop()
+
+
+def test_a_patch_is_applied_once_and_to_its_own_release(tmp_path):
+    patch = packages.Patch("package/module.py", "old", "new", "why")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "module.py").write_text("old = old\n")
+    assert packages.apply(patch, tmp_path)
+    assert not packages.apply(patch, tmp_path)
+    assert (tmp_path / "package" / "module.py").read_text() == "new = new\n"
+    (tmp_path / "package" / "module.py").write_text("other\n")
+    with pytest.raises(ValueError, match="has no 'old'"):
+        packages.apply(patch, tmp_path)
+
+
+class _Rounding:
+    """A subject of which native Paddle's own results part by as much."""
+
+    def __init__(self, rounding: float) -> None:
+        self.rounding = [rounding]
+
+
+@pytest.mark.parametrize(("rounding", "outcome"), [(0.0, "wrong"), (1e-3, "equal")])
+def test_a_difference_is_judged_by_native_runs(rounding, outcome):
+    expected = [np.ones((2, 3), "float32")]
+    actual = [expected[0] + np.float32(2e-3)]
+    record = forms.Record(LENET.id, "predictor")
+    forms.judge(record, expected, actual, _Rounding(rounding))
+    assert record.outcome == outcome
+    assert record.error == pytest.approx(2e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "actual",
+    [
+        [np.ones((3, 2), "float32")],
+        [np.ones((2, 3), "float64")],
+        [np.full((2, 3), np.nan, "float32")],
+        [],
+    ],
+)
+def test_shapes_dtypes_and_nan_differ(actual):
+    assert forms.differences([np.ones((2, 3), "float32")], actual) == [np.inf]
+
+
+@pytest.mark.slow("runs a whole network in each way")
+def test_a_network_of_paddle_itself(tmp_path):
+    found = {record["form"]: record for record in zoo.run_family(LENET, zoo.FORMS)}
+    assert found.keys() == set(zoo.FORMS)
+    assert {found[form]["outcome"] for form in zoo.FORMS if form != "enable"} == {"equal"}, found
+    for form in records.EVALUATED:
+        assert found[form]["coverage"] == 1
+        assert found[form]["engine_runs"]
