@@ -8,6 +8,7 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.frontends.program_desc import (
+    branches,
     lod,
     old_operators,
     single_assignment,
@@ -137,6 +138,7 @@ def _translated(description: LegacyProgramDesc, unchanged: dict[int, str]) -> Pr
         raise LossyOperators(writers) if writers else NotTranslatable(reason)
     if not _can_run(program):
         raise NotTranslatable("Paddle cannot run its translation")
+    branches.merge_branches(program)
     _sort_feeds(program.global_block())
     _fetch_each_column_once(program.global_block())
     return program
