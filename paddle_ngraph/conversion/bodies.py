@@ -32,6 +32,7 @@ from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.conversion.symbolic_sizes import (
     MAX_ITERATIONS,
     Number,
+    SymbolicSize,
     bounds_of,
     hint_of,
     symbols_in,
@@ -76,7 +77,6 @@ def body_of_loop(
     initial_values: Sequence[Output],
     captured: Sequence[Output | TensorArray],
     used_arrays: Collection[int] = (),
-    begins: bool = False,
 ) -> tuple[RegionBody, list[Output], list[list[Number]]]:
     """Converts the block of a loop, which may carry growing values, and append to TensorArrays.
 
@@ -89,7 +89,6 @@ def body_of_loop(
         initial_values: The initial values of the loop-carried values.
         captured: The invariant inputs.
         used_arrays: The indices of sources that are TensorArrays still used after the loop.
-        begins: Whether there certainly is an iteration.
 
     Returns:
         The body, the sources that it reads, and the shapes of the loop's results.
@@ -125,7 +124,7 @@ def body_of_loop(
             continue
         found = builder.found_growth(shapes)
         if is_same_shape([*chain(*found)], [*chain(*growth)]):
-            results = builder.loop_results(body.shapes[1 + args :], begins)
+            results = builder.loop_results(body.shapes[1 + args :])
             body.has_placeholders = has_placeholders
             return body, [*builder.initial_values(), *builder.inputs.sources[args:]], results
         growth = found
@@ -242,15 +241,12 @@ class BodyBuilder:
         outer.sizes.set(node, outer.shape(start))
         return node.output(0)
 
-    def loop_results(
-        self, appended: Sequence[Sequence[Number]], begins: bool
-    ) -> list[list[Number]]:
+    def loop_results(self, appended: Sequence[Sequence[Number]]) -> list[list[Number]]:
         """The shapes of the loop's results.
 
         Args:
             appended: The shapes of the results collected from all iterations, of which there is at
                 least one then.
-            begins: Whether there certainly is an iteration.
 
         Raises:
             NgraphError: Iterations append elements of several shapes.
@@ -262,11 +258,8 @@ class BodyBuilder:
         if outer_shapes is None or not (_has_growth(self._growth) or appended):
             return before
         count = self._iterations.count
-        if count is not None and (appended or begins):
-            return [
-                *_shapes_after(before, self._growth, count),
-                *([count, *shape[1:]] for shape in appended),
-            ]
+        if count is not None and appended and not _has_growth(self._growth):
+            return [*before, *([count, *shape[1:]] for shape in appended)]
         least = 1 if appended else 0
         more = self._iterations.extra(outer_shapes.guards, least)
         sizes = zip(chain(*before), chain(*self._growth))
@@ -547,7 +540,7 @@ def _has_growth(growth: ShapeGrowth) -> bool:
 
 
 def _shapes_after(
-    shapes: Sequence[Sequence[Number]], growth: ShapeGrowth, iterations: Number
+    shapes: Sequence[Sequence[Number]], growth: ShapeGrowth, iterations: SymbolicSize
 ) -> list[list[Number]]:
     """The shapes that loop-carried values have after ``iterations`` iterations."""
     return [

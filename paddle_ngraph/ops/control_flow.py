@@ -69,8 +69,7 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
         bridge.arrays.elements(s) if isinstance(s, TensorArray) else s for s in sources[:args]
     ]
     captured = [*sources[args:], *bridge.inline(before, sources)]
-    begins = _is_constant(condition)
-    body, read, shapes = body_of_loop(bridge, block, firsts, captured, kept, begins)
+    body, read, shapes = body_of_loop(bridge, block, firsts, captured, kept)
     if body.collected or body.has_placeholders or twins:
         condition = _require_iteration(bridge, condition)
     outputs = bridge.regions.add(Loop(condition, read, body), shapes)

@@ -113,15 +113,6 @@ def _all_elements(bridge: NgraphBridge, node: NodeInput) -> Any:
     return opset15.reduce_logical_and(node, bridge.ints(range(rank))) if rank else node
 
 
-@converter("pd_op.equal_all", dtypes=_NUMERIC_DTYPES | BOOL)
-def equal_all(bridge: NgraphBridge, op: Op) -> None:
-    """Whether two tensors have equal shapes and equal elements (Paddle ``equal_all``)."""
-    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
-    is_same = list(bridge.shape(x)) == list(bridge.shape(y))
-    result = _all_elements(bridge, _equal(x, y)) if is_same else bridge.full(False, "bool")
-    bridge.set_output_node(op, "out", result)
-
-
 def _tolerances_are(dtypes: frozenset[str]) -> Callable[[Op], bool]:
     """Returns whether both tolerances of an operator are scalars of one of ``dtypes``.
 

@@ -146,14 +146,6 @@ def test_bits_of_int64_that_fits_into_int32(name):
 
 
 @merged
-@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
-def test_equal_all(dtype):
-    x = small((3, 4)).astype(dtype)
-    for y in (x, small((3, 4), 1).astype(dtype), x[:, :1], x[None]):
-        check(lambda x, y: paddle.equal_all(x, y), {"x": x, "y": y}, ["equal_all"])
-
-
-@merged
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5)], ids=str)
 def test_bitwise_not(shape):
     x = np.random.default_rng(0).integers(-(2**31), 2**31, shape, dtype="int32")
