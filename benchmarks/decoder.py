@@ -29,12 +29,15 @@ from benchmarks.works import Array
 STEPS = 150
 COLUMNS, FEATURES, HIDDEN, WORDS = 64, 96, 96, 30
 IN_PLACE = "ids[:, i] = word"
+STOPS = "a break at the end"
+END = WORDS  # a word that is never written, so that all variants have as many steps
 ABOUT = f"""\
 {STEPS} steps of a greedy decoder written as `while` (attention over {COLUMNS} columns of
 {FEATURES} features, a GRU cell of {HIDDEN}, {WORDS} words), in milliseconds: the median of
-runs in turns. Words are written by sums with masks, or in place by `{IN_PLACE}`. *By hand*: the
-same network as a `Loop`, written with OpenVINO's own nodes. The ratio is the median of the turns'
-ratios to *by hand*.
+runs in turns. Words are written by sums with masks, or in place by `{IN_PLACE}`; with
+*{STOPS}*, the loop ends, too, once each row has its end, as those of table decoders do.
+*By hand*: the same network as a `Loop`, written with OpenVINO's own nodes. The ratio is the
+median of the turns' ratios to *by hand*.
 
 Below are {growing_decoder.STEPS} steps of a decoder that keeps what it writes after a prompt of
 {growing_decoder.PROMPT} words (one layer of a Transformer of {growing_decoder.WIDTH},
@@ -120,11 +123,12 @@ def _numbers() -> dict[str, Array]:
     }
 
 
-def _program(in_place: bool) -> list[Any]:
+def _program(in_place: bool, stops: bool = False) -> list[Any]:
     """Builds the decoder in Paddle; fetches the last hidden state and the tokens.
 
     Args:
         in_place: Whether a token is assigned to its column; otherwise, logits are added by a mask.
+        stops: Whether the loop ends, too, once each row has an end token; only in place.
     """
     features = paddle.static.data("features", [-1, COLUMNS, FEATURES])
     weights = parameters(_numbers())
@@ -144,7 +148,7 @@ def _program(in_place: bool) -> list[Any]:
     h = paddle.mean(keys, axis=1)
     word = paddle.argmax(paddle.matmul(h, weights["out"]) * 0.0, axis=1)
     if in_place:
-        return _words_in_place(ops, features, keys, word, h)
+        return _words_in_place(ops, features, keys, word, h, stops)
     place = paddle.reshape(paddle.arange(STEPS, dtype="int64"), [1, STEPS, 1])
     written = paddle.unsqueeze(paddle.matmul(h, weights["out"]), 1) * paddle.zeros([1, STEPS, 1])
 
@@ -160,18 +164,29 @@ def _program(in_place: bool) -> list[Any]:
     return [h, paddle.argmax(written, axis=2)]
 
 
-def _words_in_place(ops: _Ops, features: Any, keys: Any, word: Any, h: Any) -> list[Any]:
+def _words_in_place(
+    ops: _Ops, features: Any, keys: Any, word: Any, h: Any, stops: bool
+) -> list[Any]:
     ids = paddle.full([paddle.shape(features)[0], STEPS], 0, "int64")
 
-    def step(i: Any, word: Any, h: Any) -> list[Any]:
+    def step(i: Any, ended: Any, word: Any, h: Any) -> list[Any]:
         h, logits = _logits(ops, features, keys, word, h)
         word = paddle.argmax(logits, axis=1)
         ids[:, i] = word
-        return [i + 1, word, h]
+        if stops:
+            ended = paddle.static.nn.cond(
+                paddle.all(paddle.any(ids == END, axis=-1)),
+                lambda: paddle.full([], True, "bool"),
+                lambda: paddle.assign(ended),
+            )
+        return [i + 1, ended, word, h]
+
+    def goes_on(i: Any, ended: Any, *_: Any) -> Any:
+        return paddle.logical_and(i < end, paddle.logical_not(ended)) if stops else i < end
 
     end = paddle.full([], STEPS, "int64")
-    start = [paddle.full([], 0, "int64"), word, h]
-    _, _, h = paddle.static.nn.while_loop(lambda i, *_: i < end, step, start)
+    start = [paddle.full([], 0, "int64"), paddle.full([], False, "bool"), word, h]
+    *_, h = paddle.static.nn.while_loop(goes_on, step, start)
     return [h, ids]
 
 
@@ -235,14 +250,16 @@ def samples(batch: int, count: int) -> dict[str, list[float]]:
     paddle.enable_static()
     features = np.random.default_rng(1).standard_normal((batch, COLUMNS, FEATURES), "float32")
 
-    def of_paddle(engine: bool, in_place: bool) -> _Variant:
-        return _of_paddle(lambda: _program(in_place), {"features": features}, engine)
+    def of_paddle(engine: bool, in_place: bool, stops: bool = False) -> _Variant:
+        return _of_paddle(lambda: _program(in_place, stops), {"features": features}, engine)
 
     variants = {
         "native": of_paddle(engine=False, in_place=False),
         "engine": of_paddle(engine=True, in_place=False),
         f"native, {IN_PLACE}": of_paddle(engine=False, in_place=True),
         f"engine, {IN_PLACE}": of_paddle(engine=True, in_place=True),
+        f"native, {STOPS}": of_paddle(engine=False, in_place=True, stops=True),
+        f"engine, {STOPS}": of_paddle(engine=True, in_place=True, stops=True),
         "by hand": _of_openvino(_model(), features, 2),
     }
     return _timed(variants, count)

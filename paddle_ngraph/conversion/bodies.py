@@ -15,6 +15,7 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 
 from paddle_ngraph.conversion.analysis.induction_variables import Counters, InductionValues
+from paddle_ngraph.conversion.analysis.last_values import unread_values
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.loop_iterations import LoopIterations
@@ -79,6 +80,9 @@ def body_of_loop(
 ) -> tuple[RegionBody, list[Output], list[list[Number]]]:
     """Converts the block of a loop, which may carry growing values, and append to TensorArrays.
 
+    A loop-carried value that no iteration reads may start from a placeholder of another shape: it
+    starts from zeros then, and is undefined without an iteration.
+
     Args:
         bridge: The bridge of the surrounding block.
         block: The block of the loop, as a graph.
@@ -98,15 +102,30 @@ def body_of_loop(
         [written[spec.id] if axis == 0 else 0 for axis in range(len(bridge.shape(start)))]
         for spec, start in zip(block.inputs, initial_values)
     ]
-    counters = Counters(block, len(initial_values))
+    args, initial_values = len(initial_values), list(initial_values)
+    counters = Counters(block, args)
+    unread = unread_values(block, args)
+    has_placeholders = False
     for _ in range(_MAX_CONVERSIONS):
         sources = [*initial_values, *captured]
-        args = len(initial_values)
         builder = BodyBuilder(bridge, block, sources, args, growth, counters, used_arrays)
         body = builder.build()
-        found = builder.found_growth(body.shapes[1 : 1 + args])
+        shapes = body.shapes[1 : 1 + args]
+        placeholders = builder.placeholders(unread, shapes)
+        if placeholders:
+            results = body.results()[1:]
+            has_placeholders = True
+            growth = [
+                [0] * len(shapes[n]) if n in placeholders else each for n, each in enumerate(growth)
+            ]
+            for n in placeholders:
+                dtype = results[n].get_element_type()
+                initial_values[n] = bridge.full(0, dtype, shapes[n]).output(0)
+            continue
+        found = builder.found_growth(shapes)
         if is_same_shape([*chain(*found)], [*chain(*growth)]):
             results = builder.loop_results(body.shapes[1 + args :])
+            body.has_placeholders = has_placeholders
             return body, [*builder.initial_values(), *builder.inputs.sources[args:]], results
         growth = found
     raise NgraphError(f"{_SHAPE_CHANGES}, and not equally in all iterations")
@@ -189,6 +208,22 @@ class BodyBuilder:
         shapes = zip(self.inputs.arg_shapes, results)
         return [_growth_between(before, after, self._outer_symbols) for before, after in shapes]
 
+    def placeholders(
+        self, unread: Collection[int], results: Sequence[Sequence[Number]]
+    ) -> list[int]:
+        """The loop-carried values whose initial value is a placeholder of another shape.
+
+        Args:
+            unread: The indices of loop-carried values that no iteration reads.
+            results: The shapes that an iteration yields.
+        """
+        return [
+            index
+            for index in unread
+            if not is_same_shape(self.inputs.arg_shapes[index], results[index])
+            and all(symbols_in(size) <= self._outer_symbols for size in results[index])
+        ]
+
     def initial_values(self) -> list[Output]:
         """The initial values of the loop, in which sizes that grow are hidden from nGraph.
 
@@ -222,6 +257,9 @@ class BodyBuilder:
         before = [self._outer.shape(source) for source in self.inputs.sources[: self._args]]
         if outer_shapes is None or not (_has_growth(self._growth) or appended):
             return before
+        count = self._iterations.count
+        if count is not None and appended and not _has_growth(self._growth):
+            return [*before, *([count, *shape[1:]] for shape in appended)]
         least = 1 if appended else 0
         more = self._iterations.extra(outer_shapes.guards, least)
         sizes = zip(chain(*before), chain(*self._growth))

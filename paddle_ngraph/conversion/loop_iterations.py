@@ -60,6 +60,12 @@ class LoopIterations:
             self.index = guards.new_iteration_symbol(traced, self.last)
         return self.index
 
+    @property
+    def count(self) -> Number | None:
+        """The number of iterations, if there is any at all; ``None`` if data decides it."""
+        is_certain = self._counters is not None and self._counters.decide_alone()
+        return self.last + 1 if is_certain and self.last is not None else None
+
     def extra(self, guards: Guards, least: int) -> SymbolicSize:
         """A new symbolic size: the number of iterations of the loop beyond the first ``least``."""
         if self.last is None:

@@ -35,6 +35,7 @@ class RegionBody:
         reads_iteration: Whether the last parameter, beyond ``reads``, is the iteration index.
         collected: The indices of sources that are TensorArrays. The last results are appended to
             these, those of all iterations in order, along axis 0.
+        has_placeholders: Whether some result of a loop is undefined without an iteration.
     """
 
     model: ov.Model
@@ -44,6 +45,7 @@ class RegionBody:
     update_trip_count_check: Callable[[], None]
     reads_iteration: bool = False
     collected: Sequence[int] = ()
+    has_placeholders: bool = False
 
     def results(self) -> list[Output]:
         """The outputs that the results of the body's model read."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from openvino import Output, Type, opset15
 
+from paddle_ngraph.conversion.analysis.last_values import without_twins
 from paddle_ngraph.conversion.analysis.loop_invariants import hoist_invariants, only_selects
 from paddle_ngraph.conversion.bodies import body_of_branch, body_of_loop
 from paddle_ngraph.conversion.bridge import NgraphBridge
@@ -53,11 +54,13 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
         for number, value in enumerate(initial_values):
             bridge.set_output_node(op, "out", value, number)
         return
-    given = [*initial_values, *_captured(bridge, op)]
-    block, order = carry_read_arrays(op.blocks[0], len(initial_values), given)
+    block, twins = without_twins(op.blocks[0], len(initial_values))
+    kept_values = [number for number in range(len(initial_values)) if number not in twins]
+    given = [*(initial_values[number] for number in kept_values), *_captured(bridge, op)]
+    specs = [*(op.inputs["inputs"][number] for number in kept_values), *op.inputs["captured"]]
+    block, order = carry_read_arrays(block, len(kept_values), given)
     args = len(block.outputs) - 1
     before, block = hoist_invariants(block, args)
-    specs = [*op.inputs["inputs"], *op.inputs["captured"]]
     sources = [given[number] for number in order]
     kept = [
         position for position, number in enumerate(order) if bridge.is_used_later(specs[number])
@@ -67,11 +70,14 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     ]
     captured = [*sources[args:], *bridge.inline(before, sources)]
     body, read, shapes = body_of_loop(bridge, block, firsts, captured, kept)
-    loop = Loop(_require_iteration(bridge, condition) if body.collected else condition, read, body)
-    outputs = bridge.regions.add(loop, shapes)
-    for number, output in enumerate(outputs[: len(initial_values)]):
+    if body.collected or body.has_placeholders or twins:
+        condition = _require_iteration(bridge, condition)
+    outputs = bridge.regions.add(Loop(condition, read, body), shapes)
+    results = dict(zip(kept_values, outputs))
+    results.update((number, results[other]) for number, other in twins.items())
+    for number, output in results.items():
         bridge.set_output_node(op, "out", output, number)
-    for array, output in zip(sources[len(initial_values) : args], outputs[len(initial_values) :]):
+    for array, output in zip(sources[len(kept_values) : args], outputs[len(kept_values) :]):
         array.chunks = [output]
     for position, output in zip(body.collected, outputs[args:]):
         _append_loop_elements(bridge, sources[position], output)
@@ -136,18 +142,24 @@ def _condition(bridge: NgraphBridge, op: Op) -> Output:
 def _require_iteration(bridge: NgraphBridge, condition: Output) -> Output:
     """A loop's condition, checked by each run: without an iteration, the run falls back to Paddle.
 
-    The plugin would return the elements that iterations of the previous run appended.
+    The plugin would return the elements that iterations of the previous run appended; other results
+    would be placeholders.
     """
+    if _is_constant(condition):
+        return condition
     as_integer = opset15.convert(condition, Type.i32)
-    error = RunError("a loop that appends to a TensorArray has no iteration.")
+    error = RunError("a loop whose results are undefined without an iteration has none.")
     checked = bridge.integers.in_range(as_integer, 1, 2, error)
     return opset15.convert(checked, Type.boolean).output(0)
 
 
+def _is_constant(condition: Output) -> bool:
+    return condition.get_node().get_type_name() == "Constant"
+
+
 def _is_false(condition: Output) -> bool:
     """Whether a condition is a constant that is false."""
-    node = condition.get_node()
-    return node.get_type_name() == "Constant" and not node.get_data().any()
+    return _is_constant(condition) and not condition.get_node().get_data().any()
 
 
 def _require_equal(one: Sequence[Number], other: Sequence[Number], reason: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,16 @@ from openvino.utils.types import NodeInput
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.node_tools import select
-from paddle_ngraph.conversion.registry import BOOL, FLOAT, INT32, INTEGER, Limit, Role, converter
+from paddle_ngraph.conversion.registry import (
+    BOOL,
+    FLOAT,
+    INTEGER,
+    Limit,
+    Range,
+    RangeRule,
+    Role,
+    converter,
+)
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, reduce_to, reshaped, scalar_input, set_reduced
@@ -20,19 +29,23 @@ Binary = Callable[[Any, Any], Node]
 Unary = Callable[[Any], Node]
 
 
-def _register_binary(name: str, function: Binary, dtypes: frozenset[str]) -> None:
+def _register_binary(
+    name: str, function: Binary, dtypes: frozenset[str], integers: RangeRule | None = None
+) -> None:
     def convert(bridge: NgraphBridge, op: Op) -> None:
         x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
         bridge.set_output_node(op, "out", function(x, y))
 
-    converter(f"pd_op.{name}", dtypes=dtypes)(convert)
+    converter(f"pd_op.{name}", dtypes=dtypes, integers=integers)(convert)
 
 
-def _register_unary(name: str, function: Unary, dtypes: frozenset[str]) -> None:
+def _register_unary(
+    name: str, function: Unary, dtypes: frozenset[str], integers: RangeRule | None = None
+) -> None:
     def convert(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "out", function(bridge.get_input_node(op, "x")))
 
-    converter(f"pd_op.{name}", dtypes=dtypes)(convert)
+    converter(f"pd_op.{name}", dtypes=dtypes, integers=integers)(convert)
 
 
 # -- comparison: the engine compares int32 in float32, which is not exact ------------------------
@@ -195,6 +208,13 @@ def _bitwise(of_integers: Binary, of_bools: Binary) -> Binary:
     return function
 
 
+def _bits_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
+    """The range of a bitwise operator: as many bits as the longest operand has."""
+    bounds = [bound for each in ranges.values() for bound in each]
+    bits = max(max(bound, ~bound).bit_length() for bound in bounds)
+    return (0 if min(bounds) >= 0 and "not" not in op.type else -(2**bits)), 2**bits - 1
+
+
 def _bitwise_not(x: NodeInput) -> Node:
     is_bool = x.get_element_type() == Type.boolean
     return opset15.logical_not(x) if is_bool else opset15.bitwise_not(x)
@@ -204,10 +224,10 @@ _bitwise_and = _bitwise(opset15.bitwise_and, opset15.logical_and)
 _bitwise_or = _bitwise(opset15.bitwise_or, opset15.logical_or)
 _bitwise_xor = _bitwise(opset15.bitwise_xor, opset15.logical_xor)
 for _suffix in ("", "_"):
-    _register_binary(f"bitwise_and{_suffix}", _bitwise_and, INT32 | BOOL)
-    _register_binary(f"bitwise_or{_suffix}", _bitwise_or, INT32 | BOOL)
-    _register_binary(f"bitwise_xor{_suffix}", _bitwise_xor, INT32 | BOOL)
-    _register_unary(f"bitwise_not{_suffix}", _bitwise_not, INT32 | BOOL)
+    _register_binary(f"bitwise_and{_suffix}", _bitwise_and, INTEGER | BOOL, _bits_range)
+    _register_binary(f"bitwise_or{_suffix}", _bitwise_or, INTEGER | BOOL, _bits_range)
+    _register_binary(f"bitwise_xor{_suffix}", _bitwise_xor, INTEGER | BOOL, _bits_range)
+    _register_unary(f"bitwise_not{_suffix}", _bitwise_not, INTEGER | BOOL, _bits_range)
 
 # -- selection -----------------------------------------------------------------------------------
 

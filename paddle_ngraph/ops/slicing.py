@@ -6,6 +6,7 @@ input.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -190,18 +191,31 @@ def _runtime_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> lis
         for axis, (start, end) in zip(axes, pairs)
     ]
     low, high = ([int(at) for at in side] for side in zip(*spaces))
-    bridge.integers.require_range(op, "starts", low, high)
-    starts = bridge.get_input_node(op, "starts")
+    starts = _checked_starts(bridge, op, low, high)
     ranges = [Positions(0, dim) for dim in dims]
     for number, (axis, (start, end)) in enumerate(zip(axes, pairs)):
         if start.base is None:
             taken = Positions(*taken_of(dims[axis], start.added, end.added, 1))
             ranges[axis] = Positions(0, 0) if taken.are_none() else taken
             continue
-        first = opset15.gather(starts, bridge.ints([number]), bridge.full(0, "int64"))
-        first = opset15.convert(first, "i64").output(0)
+        first = opset15.gather(starts, bridge.ints([number]), bridge.full(0, "int64")).output(0)
         ranges[axis] = Positions(0, end.added - start.added, read=first)
     return ranges
+
+
+def _checked_starts(
+    bridge: NgraphBridge, op: Op, low: Sequence[int], high: Sequence[int]
+) -> Output:
+    """The starts of a slice as one tensor, checked in each run; a list of them is joined."""
+    starts, first = [], 0
+    for position, spec in enumerate(op.inputs["starts"]):
+        count = math.prod(spec.shape)
+        part = slice(first, first + count)
+        bridge.integers.require_range(op, "starts", low[part], high[part], position=position)
+        start = bridge.get_input_node(op, "starts", position)
+        starts.append(opset15.convert(reshaped(bridge, start, [count]), "i64"))
+        first += count
+    return (opset15.concat(starts, 0) if len(starts) > 1 else starts[0]).output(0)
 
 
 def sliced(bridge: NgraphBridge, x: NodeInput, ranges: Sequence[Positions]) -> Node | Output:

@@ -64,6 +64,7 @@ ProgramDesc = _read(_CORE, "ProgramDesc")
 OperatorBase = _read(_CORE, "Operator")
 VarType = _read(f"{_CORE}:VarDesc", "VarType")
 AttrType = _read(_CORE, "AttrType")
+Scalar = _read(_CORE, "Scalar")
 AnalysisConfig = _read(_CORE, "AnalysisConfig")
 # Objects of one of these exist wherever a predictor or a handle of one exists.
 INFERENCE_CLASSES = (

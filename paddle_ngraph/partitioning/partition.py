@@ -119,7 +119,8 @@ def _dependencies(capable: Capability) -> dict[OpNode, list[_Edge]]:
         by_value = capable.read_by_value(node)
         data = [
             _Edge(producer, vid in by_value or capable.is_unsized_for(node, producer, vid))
-            for vid in node.reads
+            for read in node.reads
+            for vid in capable.view.members(read)
             for producer in capable.producers(vid)
         ]
         edges[node] = [*data, *map(_Edge, others[node])]

@@ -19,6 +19,7 @@ from paddle_ngraph.partitioning import (
     dequantization,
     einsum_operands,
     legacy_operators,
+    list_members,
     packed_layers,
     rules,
 )
@@ -101,6 +102,8 @@ def canonicalize(program: Any) -> int:
         The number of recurrent layers converted to packed weights.
     """
     with signals.deferred_signals():
+        list_members.split_lists(program)
+        loops.capture_arrays(program)
         single_assignment.to_single_assignment(program)
         loops.drop_dead_loop_outputs(program)
         loops.share_initial_values(program)

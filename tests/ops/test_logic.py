@@ -132,6 +132,20 @@ def test_bits(name):
 
 
 @merged
+@pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor"])
+def test_bits_of_int64_that_fits_into_int32(name):
+    edges = np.array([2**24 + 1, 2**31 - 1, -(2**31), 0, -1, 5, 0x55555555], "int32")
+    x, y = np.meshgrid(edges, edges)
+
+    def build(x, y):
+        x, y = (paddle.cast(each, "int64") for each in (x, y))
+        return getattr(paddle, name)(x, paddle.bitwise_not(y))
+
+    inputs = {"x": np.ascontiguousarray(x), "y": np.ascontiguousarray(y)}
+    check(build, inputs, [name, "bitwise_not"])
+
+
+@merged
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5)], ids=str)
 def test_bitwise_not(shape):
     x = np.random.default_rng(0).integers(-(2**31), 2**31, shape, dtype="int32")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from paddle_ngraph.conversion.analysis.offsets import VALUE_PRESERVING, Offset, Offsets
+from paddle_ngraph.conversion.analysis.offsets import VALUE_PRESERVING, Offsets
 from paddle_ngraph.conversion.symbolic_sizes import Number
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 
@@ -86,6 +86,7 @@ class Counters:
         self._offsets = Offsets(block.ops)
         self._producers = {spec.id: op for op in block.ops for spec in op.output_specs()}
         self._args = {spec.id: index for index, spec in enumerate(block.inputs[:args])}
+        self._inputs = {spec.id: spec for spec in block.inputs}
         results = block.outputs[1:]
         pairs = enumerate(zip(block.inputs[:args], results))
         found = {n: self._offsets.increment(arg, result) for n, (arg, result) in pairs}
@@ -107,6 +108,11 @@ class Counters:
         """The upper limits of induction variables in the condition of the loop, as in i < n."""
         return list(self._limits(self._condition))
 
+    def decide_alone(self) -> bool:
+        """Whether the condition of the loop is one comparison: no early exit."""
+        op = self._source_op(self._condition)
+        return op is not None and op.type in {**LESS, **GREATER}
+
     def _limits(self, condition: TensorSpec) -> Iterator[CounterLimit]:
         op = self._source_op(condition)
         if op is None:
@@ -122,10 +128,12 @@ class Counters:
                 return
             arg = self._args.get(counted.base[0])
             if arg is not None and self.steps.get(arg, 0) > 0:
-                yield CounterLimit(arg, counted.added + distance, self._known(upper, y))
-
-    def _known(self, offset: Offset, tensor: TensorSpec) -> int | TensorSpec:
-        return offset.added if offset.base is None else tensor
+                if upper.base is None:
+                    yield CounterLimit(arg, counted.added + distance, upper.added)
+                elif upper.base[0] in self._inputs:
+                    # i + a < n + b, where an operator of the body computes n + b.
+                    added = counted.added + distance - upper.added
+                    yield CounterLimit(arg, added, self._inputs[upper.base[0]])
 
     def _source_op(self, tensor: TensorSpec) -> Op | None:
         """The operator that computes the elements of a tensor: follows copies and reshapes back."""

@@ -28,6 +28,7 @@ from paddle_ngraph.frontends.program_desc.single_assignment import (
 )
 from paddle_ngraph.paddle_private.names import (
     ProgramDesc,
+    Scalar,
     VarType,
     insert_operator,
     set_attribute,
@@ -661,6 +662,8 @@ def _is_default(op: LegacyOperator, name: str, value: Any) -> bool:
 
 def _is_same(old: Any, new: Any) -> bool:
     """Whether an attribute of a ProgramDesc operator is equal to a PIR value."""
+    if isinstance(old, Scalar):
+        return _is_same(old.value(), new.value() if isinstance(new, Scalar) else new)
     if isinstance(new, (list, tuple)) and not isinstance(old, (list, tuple, str)):
         return len(new) == 1 and _is_same(old, new[0])
     if isinstance(old, (list, tuple)):

@@ -8,6 +8,7 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.frontends.program_desc import (
+    branches,
     lod,
     old_operators,
     single_assignment,
@@ -43,7 +44,6 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     SHADOW_OUTPUT,
     blocks_outermost_first,
     scope_name,
-    value_id,
 )
 from paddle_ngraph.partitioning.report import BlockReport, NativeOp, Report
 from paddle_ngraph.utils import signals
@@ -138,7 +138,7 @@ def _translated(description: LegacyProgramDesc, unchanged: dict[int, str]) -> Pr
         raise LossyOperators(writers) if writers else NotTranslatable(reason)
     if not _can_run(program):
         raise NotTranslatable("Paddle cannot run its translation")
-    _split_lists(program)
+    branches.merge_branches(program)
     _sort_feeds(program.global_block())
     _fetch_each_column_once(program.global_block())
     return program
@@ -234,37 +234,6 @@ def _names_list_member(op: Operation) -> bool:
     if op.name() != "builtin.set_parameter":
         return False
     return producer_of(op.operand_source(0)).name() in LISTS
-
-
-def _split_lists(program: Program) -> None:
-    """Has one operator take the members out of each list, as in programs of PIR.
-
-    Paddle's translation has an operator for each member, where the member is first read. Neither
-    the pass nor recurrent layers with packed weights know the members of such a list.
-    """
-    readers: dict[str, list[Operation]] = {}
-    for block in blocks_outermost_first(program):
-        for op in block.ops:
-            if op.name() == "builtin.slice":
-                readers.setdefault(value_id(op.operand_source(0)), []).append(op)
-    split: list[tuple[list[Operation], list[Value]]] = []
-    for block in blocks_outermost_first(program) if readers else ():
-        operators = block.ops
-        for op, following in zip(operators, operators[1:]):
-            for value in op.results():
-                if value.initialized() and (slices := readers.pop(value_id(value), None)):
-                    split.append((slices, _core.insert_split(following, value)))
-    for slices, members in split:
-        _take_members(slices, members)
-
-
-def _take_members(slices: list[Operation], members: list[Value]) -> None:
-    for op in slices:
-        member = members[int(op.attrs()["index"])]
-        if op.result(0).persistable:
-            make_persistable(member)
-        op.result(0).replace_all_uses_with(member)
-        op.get_parent_block().remove_op(op)
 
 
 def _restore_shapes(

@@ -47,6 +47,8 @@ SHADOW_OUTPUT = "builtin.shadow_output"
 FETCH = "pd_op.fetch"
 # Types of constants, which every subgraph that reads one contains as a copy.
 CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
+# Operators whose attribute ``shape`` is the shape of their result.
+_SHAPED_CONSTANTS = frozenset({"pd_op.full", "pd_op.assign_value"})
 
 # Types of operators that act outside of the process's memory, such as printing.
 _SIDE_EFFECTS = frozenset({"pd_op.print", "pd_op.assert"})
@@ -253,7 +255,9 @@ class BlockView:
         if vid not in self._types:
             value = self.values[vid]
             suffix = ARRAY_SUFFIX if self.is_array(vid) else ""
-            self._types[vid] = dtype_name(value.dtype) + suffix, _with_unknown_dims(value.shape)
+            shape = _constant_shape(value)
+            shape = value.shape if shape is None else shape
+            self._types[vid] = dtype_name(value.dtype) + suffix, _with_unknown_dims(shape)
         return TensorSpec(number, *self._types[vid])
 
     def unpacked(self, value: Value) -> list[str] | None:
@@ -803,6 +807,21 @@ def _describe_form(view: BlockView, node: OpNode, op: Op, tensor_ids: dict[str, 
     op.form = FallbackForm(
         attribute_types, (frozenset(input_lists), frozenset(output_lists)), {}, results
     )
+
+
+def _constant_shape(value: Value) -> Sequence[int] | None:
+    """The shape of a constant or of a copy of one; ``None`` for other variables.
+
+    In a translated ProgramDesc, Paddle may declare another one: a placeholder is declared as what a
+    loop later assigns to its variable.
+    """
+    producer = value.get_defining_op()
+    while producer is not None and producer.name() == "pd_op.assign":
+        producer = producer.operand_source(0).get_defining_op()
+    if producer is None or producer.name() not in _SHAPED_CONSTANTS:
+        return None
+    shape: Sequence[int] = producer.attrs()["shape"]
+    return shape
 
 
 def _with_unknown_dims(shape: Sequence[int]) -> tuple[int, ...]:

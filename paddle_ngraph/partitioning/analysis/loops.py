@@ -23,6 +23,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     SOURCES,
     WHILE,
     blocks_outermost_first,
+    overwritten,
     value_id,
 )
 
@@ -42,6 +43,37 @@ def drop_dead_loop_outputs(program: Program) -> None:
             for index in reversed(range(len(loop.results()))):
                 if len(loop.results()) > 1 and _is_dead_output(loop, index):
                     loop = _core.drop_carried_value(loop, index)
+
+
+def capture_arrays(program: Program) -> None:
+    """Has loops of a PIR program capture the TensorArrays that they carry and only write to.
+
+    Loops of programs that were built as PIR write to a TensorArray of the block around them. Those
+    that Paddle translates from ProgramDesc carry it, although it is the same object throughout.
+    """
+    for block in blocks_outermost_first(program):
+        for loop in [op for op in block.ops if op.name() == WHILE]:
+            for index in reversed(range(len(loop.results()))):
+                if len(loop.results()) > 1 and _is_same_array(loop, index):
+                    (body,) = loop.blocks()
+                    array = loop.operand_source(index + 1)
+                    body.args()[index].replace_all_uses_with(array)
+                    loop.result(index).replace_all_uses_with(array)
+                    loop = _core.drop_carried_value(loop, index)
+
+
+def _is_same_array(loop: Operation, index: int) -> bool:
+    """Whether a loop-carried value is a TensorArray that the body writes to, and yields again."""
+    (block,) = loop.blocks()
+    arg, yielded = block.args()[index], block.ops[-1].operand_source(index + 1)
+    if not arg.is_dense_tensor_array_type():
+        return False
+    written = {result.id: operand for op in block.ops for operand, result in overwritten(op)}
+    while not yielded.is_same(arg):
+        if yielded.id not in written:
+            return False
+        yielded = written[yielded.id]
+    return True
 
 
 def _is_dead_output(loop: Operation, index: int) -> bool:
