@@ -99,6 +99,16 @@ def test_pages_about_mechanisms_name_existing_code() -> None:
     assert not unknown
 
 
+def test_sentences_of_an_unavailable_engine_are_those_of_the_code() -> None:
+    page = (DOCS / "operations" / "troubleshooting.md").read_text()
+    section = page.partition("## The engine is not ready")[2].partition("\n## ")[0]
+    named = re.findall(r"^\| (\*.+?) \|", section, re.MULTILINE)
+    phrases = [phrase for cell in named for phrase in re.findall(r"\*([^*]+)\*", cell)]
+    source = (ROOT / "paddle_ngraph" / "installation.py").read_text()
+    text = " ".join(re.sub(r'"\s+f?"', "", source).split())
+    assert len(phrases) > 5 and not [phrase for phrase in phrases if phrase not in text]
+
+
 def test_a_broken_link_of_the_site_is_found(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text('<p id="here"></p><a href="b.html#there">b</a>')
     (tmp_path / "b.html").write_text(
