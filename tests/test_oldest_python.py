@@ -1,4 +1,4 @@
-"""The package uses nothing that the oldest supported CPython lacks; other tests run on a newer one."""
+"""The package uses nothing that the oldest supported CPython lacks."""
 
 from __future__ import annotations
 
