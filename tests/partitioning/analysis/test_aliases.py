@@ -84,7 +84,7 @@ VIEWS: dict[str, Callable] = {
     "unsqueeze_": lambda x: ops.squeeze_(ops.unsqueeze_(x, [0]), [0]),
 }
 # Those that random programs have: the ones that this line of Paddle knows.
-DRAWN = [
+SAMPLED = [
     view
     for name, view in VIEWS.items()
     if not reason_against(f"partitioning/analysis/test_aliases.py::test_a_view[{name}")
@@ -137,7 +137,7 @@ class RandomAliases:
             self.one(kinds + [self.branch, self.loop] * (depth > 0))(pool, depth)
 
     def view(self, pool: list[Any], _: int) -> None:
-        pool.append(self.one(DRAWN)(self.one(pool)))
+        pool.append(self.one(SAMPLED)(self.one(pool)))
 
     def write(self, pool: list[Any], _: int) -> None:
         self.one(WRITES.values())(self.one(pool), self.one(pool) + 0.25)
