@@ -220,7 +220,7 @@ compatibility:  ## Install, build and check 12 pairs of Paddle and OpenVINO; wri
 	$(PYTHON) -m tools.compatibility $(OPTIONS)
 
 .PHONY: tiers coverage
-tiers: $(VENV)/.built  ## Measure which faults make test and make test-all find; write docs/development/testing.md (3 hours).
+tiers: $(VENV)/.built  ## Measure which faults make test and make test-all find; write docs/development/tiers.md (3 hours).
 	$(RUN) -m tools.tiers $(OPTIONS)
 
 coverage: $(VENV)/.built  ## Show which lines of Python and C++ make test runs, with a build of its own.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import runpy
 import signal
 import sys
@@ -29,12 +30,24 @@ _PROGRAM = "paddle-ngraph"  # the entry point in pyproject.toml
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command of the command line, and returns the exit status."""
     options = _parser().parse_args(arguments)
+    # Errors of a script, and of Python code that calls this, are for them.
+    is_own = arguments is None and options.command is not _run
     try:
         # Not where Python code calls this: the process may have threads, which no child has.
         if arguments is None and "runs_in_child" in options:
             return _in_child(options)
-        return int(options.command(options) or 0)
+        status = int(options.command(options) or 0)
+        if is_own:
+            sys.stdout.flush()  # fails on a full disk, and where the reader has gone
+        return status
     except NgraphError as error:
+        print(f"paddle_ngraph: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if not is_own:
+            raise
+        # Else Python would try to write the rest of the output when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print(f"paddle_ngraph: {error}", file=sys.stderr)
         return 2
 

@@ -36,10 +36,15 @@ def why_unavailable() -> str | None:
             f"not for this machine: {platform.system()} on {platform.machine()}, "
             f"{platform.python_implementation()} {platform.python_version()}."
         )
-    if not Path(__file__).parent.is_dir():  # frozen applications have a folder with the core
+    if not Path(__file__).parent.is_dir():
         return (
             f"paddle-ngraph is inside the archive {_archive()}, from which its compiled core "
             "cannot be loaded: install the package beside the application, or unpack the archive."
+        )
+    if getattr(sys, "frozen", False) and not _cores():
+        return (
+            "paddle-ngraph is in a frozen application without its compiled core: add "
+            "paddle_ngraph/_core.*.so, as `--add-binary` of PyInstaller does."
         )
     if _build_info is None or (_build_info.WITH_NGRAPH and not _cores()):
         return "paddle-ngraph was not built: run `pip install .` in its source tree."

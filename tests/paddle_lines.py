@@ -6,11 +6,23 @@ from collections.abc import Mapping
 
 from paddle_ngraph.paddle_private import releases
 
+_ALIASES = "partitioning/analysis/test_aliases.py"
+_PICKLE = "tensors cannot be pickled"
 # By the number of the line: begin of a test's id below tests/ -> reason.
 SKIPPED: Mapping[str, Mapping[str, str]] = {
     "3.2": {
+        "conversion/test_operator_table.py::test_the_page": "it is of the newest line",
+        "conversion/test_operator_table.py::test_operators_without_converter_are_on_the_page": (
+            "rms_norm is another operator there, which has a converter"
+        ),
+        "frontends/dynamic/lazy/test_capture.py::test_readers_see_computed_values[copy": _PICKLE,
+        "frontends/dynamic/lazy/test_capture.py::test_readers_see_computed_values[pickle": _PICKLE,
+        "frontends/dynamic/test_compiled_layer.py::test_it_is_pickled_as_far": _PICKLE,
+        "frontends/dynamic/test_hook.py::test_copies_and_pickles_begin_anew": _PICKLE,
         "ops/test_dropout.py::test_in_place": "dropout has no argument inplace",
         "ops/test_indexing.py::test_take_along_axis[False": "Paddle takes other elements: native",
+        f"{_ALIASES}::test_a_view[view_shape": "it takes no values",
+        f"{_ALIASES}::test_the_memory_of_a_view_is_not_reused[view_shape": "it takes no values",
         "tools/test_patches.py::test_the_page_is_up_to_date": "it is of the newest line",
     },
 }

@@ -113,6 +113,8 @@ class Stranger:
         # The copy of the interpreter names the folder of its library before it was copied.
         libraries = {"LD_LIBRARY_PATH": str(self._python / "lib")}
         environment = {"PATH": str(programs), "HOME": home, "GLOG_minloglevel": "2", **libraries}
+        # A subgraph that fails in the engine ends the program, which would otherwise run natively.
+        environment["FLAGS_ngraph_strict"] = "1"
         command = [*_as_other_user(), str(programs / program), *arguments]
         found = subprocess.run(
             command, env=environment, cwd=self.work, text=True, stdout=subprocess.PIPE

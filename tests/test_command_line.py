@@ -196,6 +196,14 @@ def test_a_full_disk_is_named_by_the_file_that_does_not_fit(tmp_path, capsys, mo
     assert capsys.readouterr().err == "paddle_ngraph: target: No space left on device\n"
 
 
+def test_an_output_that_does_not_fit_is_one_sentence(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["paddle-ngraph", "info"])
+    with open("/dev/full", "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert main() == 2
+    assert capsys.readouterr().err == "paddle_ngraph: [Errno 28] No space left on device\n"
+
+
 def test_run_writes_its_counters_as_json(tmp_path):
     script, written = tmp_path / "script.py", tmp_path / "stats.json"
     script.write_text("assert __name__ == '__main__'\n")

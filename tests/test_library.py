@@ -127,6 +127,13 @@ def test_a_core_that_was_removed(monkeypatch, build_info):
         paddle_ngraph.cache_info()
 
 
+def test_a_frozen_application_without_a_core_runs_natively(monkeypatch, build_info):
+    monkeypatch.setattr(installation, "_cores", dict)
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with unavailable(re.escape("in a frozen application without its compiled core: add")):
+        paddle_ngraph.enable()
+
+
 PURE = """
 import sys, types
 info = types.ModuleType("paddle_ngraph._build_info")

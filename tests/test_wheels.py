@@ -71,6 +71,14 @@ def test_both_ways_to_build_wheels_exclude_the_same_libraries():
     assert tuple(f"3.{minor}" for minor in minors) == wheels.PYTHONS
 
 
+def test_a_wheel_of_cibuildwheel_has_the_cores_that_its_preparation_builds():
+    text = (ROOT / "pyproject.toml").read_text()
+    (folder,) = re.findall(r'environment = \{ CORES = "(\S+)"', text)
+    (arguments,) = re.findall(r"python -m tools\.wheels ([^\"]+)", text)
+    built = wheels.parser().parse_args(arguments.split()).older_cores
+    assert str(built) == folder
+
+
 def test_the_packages_of_a_build_are_pinned_with_digests():
     pins = [
         *wheels._pins("locked.txt", wheels.BUILD_PACKAGES),

@@ -90,6 +90,7 @@ def tried(pair: Pair, keeps: bool) -> dict[str, Any]:
         raise SystemExit(f"There is no CPython {pair.python} on PATH or under ~/.pyenv.")
     releases = canary.Releases(pair.paddlepaddle, pair.openvino)
     tree = ROOT / "build" / "compatibility" / "-".join(pair) / "tree"
+    commit = _commit()
     canary.copy_sources(tree, releases)
     done: list[canary.Step] = []
     for step in canary.steps(tree, (), interpreter, "check-tests"):
@@ -98,7 +99,7 @@ def tried(pair: Pair, keeps: bool) -> dict[str, Any]:
             break
     if not keeps:
         shutil.rmtree(tree, ignore_errors=True)
-    return {**result(done), "commit": _commit(), "date": time.strftime("%Y-%m-%d")}
+    return {**result(done), "commit": commit, "date": time.strftime("%Y-%m-%d")}
 
 
 def result(done: Sequence[canary.Step]) -> dict[str, Any]:

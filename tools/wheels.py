@@ -39,12 +39,12 @@ FOREIGN_LIBRARIES = (
 
 def main() -> int:
     """Builds what the command line asks for, and returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.wheels", description=__doc__)
-    parser.add_argument("--python", nargs="*", default=PYTHONS, metavar="3.X", choices=PYTHONS)
-    parser.add_argument("--output", type=Path, default=ROOT / "dist", metavar="DIR")
-    parser.add_argument("--work", type=Path, default=ROOT / "build" / "wheels", metavar="DIR")
-    options = parser.parse_args()
+    options = parser().parse_args()
     builder = Builder(options.work.resolve(), options.output.resolve())
+    if options.older_cores is not None:
+        builder.source()
+        builder.older_cores(sys.executable, options.older_cores.resolve(), links_stubs=False)
+        return 0
     made = [builder.source(), builder.pure_wheel()]
     for version in options.python:
         interpreter = find_interpreter(version)
@@ -56,6 +56,22 @@ def main() -> int:
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         print(f"{file.stat().st_size / 2**20:6.2f} MB  {file.name}  sha256:{digest}")
     return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of the command line."""
+    made = argparse.ArgumentParser(prog="python -m tools.wheels", description=__doc__)
+    made.add_argument("--python", nargs="*", default=PYTHONS, metavar="3.X", choices=PYTHONS)
+    made.add_argument("--output", type=Path, default=ROOT / "dist", metavar="DIR")
+    made.add_argument("--work", type=Path, default=ROOT / "build" / "wheels", metavar="DIR")
+    made.add_argument(
+        "--older-cores",
+        type=Path,
+        metavar="DIR",
+        help="build only the cores for older lines of Paddle, for this Python and the system's "
+        "own glibc: the environment CORES=DIR makes them part of the next build (cibuildwheel)",
+    )
+    return made
 
 
 def find_interpreter(version: str) -> str | None:
@@ -110,34 +126,48 @@ class Builder:
 
     def wheel(self, interpreter: str) -> Path:
         """Builds the wheel with the cores for an interpreter, from the source distribution."""
-        version = _output([interpreter, "-c", "import sys; print(*sys.version_info[:2], sep='')"])
-        tag, cores = f"cp{version}", self._empty(f"cp{version}-cores")
-        pins = [*_pins("locked.txt", BUILD_PACKAGES), *_pins("onednn.txt")]
-        others = [pin for pin in pins if not pin.startswith("paddlepaddle==")]
-        for paddle in _pins("older_paddle_locked.txt"):
-            name = f"{tag}-paddle-{paddle.split()[0].partition('==')[2]}"
-            built = self._compiled(interpreter, name, tag, [paddle, *others], {"WITH_MKL": "OFF"})
-            _extract_cores(built, cores)
+        tag = _tag_of(interpreter)
+        cores = self.older_cores(interpreter, self.work / f"{tag}-cores")
         given = {"WITH_MKL": "ON", "CORES": str(cores)}
-        return self._repaired(self._compiled(interpreter, tag, tag, pins, given))
+        return self._repaired(self._compiled(interpreter, tag, _build_pins(), given))
+
+    def older_cores(self, interpreter: str, folder: Path, links_stubs: bool = True) -> Path:
+        """Builds the cores for older lines of Paddle into a folder, which becomes empty first.
+
+        Args:
+            interpreter: The path of the interpreter that the cores are for.
+            folder: The folder.
+            links_stubs: Whether to link against stubs of the older glibc, not the system's own.
+        """
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        others = [pin for pin in _build_pins() if not pin.startswith("paddlepaddle==")]
+        for paddle in _pins("older_paddle_locked.txt"):
+            name = f"{_tag_of(interpreter)}-paddle-{paddle.split()[0].partition('==')[2]}"
+            pins, given = [paddle, *others], {"WITH_MKL": "OFF"}
+            _extract_cores(self._compiled(interpreter, name, pins, given, links_stubs), folder)
+        return folder
 
     def _compiled(
         self,
         interpreter: str,
         name: str,
-        tag: str,
         pins: Sequence[str],
         given: Mapping[str, str],
+        links_stubs: bool = True,
     ) -> Path:
         """Builds a wheel whose core is compiled against the Paddle of an own environment."""
         print(f"compiling the core for {name}", flush=True)
         python = self._installed(interpreter, name, pins)
         raw, symbols = self._empty(f"{name}-raw"), self._empty(f"{name}-symbols")
         options = ["--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", str(raw)]
-        paths = {"MANYLINUX_STUBS": str(self._stubs()), "SYMBOLS": str(symbols)}
+        paths = {"SYMBOLS": str(symbols)}
+        if links_stubs:
+            paths["MANYLINUX_STUBS"] = str(self._stubs())
         command = [str(python), "-m", "pip", "wheel", *options, str(self._unpacked())]
         self._run(command, {**paths, **given})
-        shutil.copytree(symbols, self.output / "symbols" / tag, dirs_exist_ok=True)
+        target = self.output / "symbols" / _tag_of(interpreter)
+        shutil.copytree(symbols, target, dirs_exist_ok=True)
         (built,) = raw.glob("*.whl")
         return built
 
@@ -258,6 +288,16 @@ def _normalize(archive: Path, time: int) -> None:
             member.pax_headers = {}
             target.addfile(member, source.extractfile(member) if member.isfile() else None)
     unfinished.replace(archive)
+
+
+def _tag_of(interpreter: str) -> str:
+    version = _output([interpreter, "-c", "import sys; print(*sys.version_info[:2], sep='')"])
+    return f"cp{version}"
+
+
+def _build_pins() -> list[str]:
+    """Returns the pinned packages that a core for the newest line of Paddle is built with."""
+    return [*_pins("locked.txt", BUILD_PACKAGES), *_pins("onednn.txt")]
 
 
 def _output(command: Sequence[str]) -> str:

@@ -57,7 +57,7 @@ def extension_for(device: str, name: str, inputs: Sequence[Any], /, **attributes
 
 def _fixed(attribute: Any) -> Any:
     """An attribute of a node; symbolic sizes in it become static, with their current values."""
-    if isinstance(attribute, list | tuple):
+    if isinstance(attribute, (list, tuple)):
         return [_fixed(each) for each in attribute]
     return int(attribute) if isinstance(attribute, SymbolicSize) else attribute
 

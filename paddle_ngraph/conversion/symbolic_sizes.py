@@ -716,7 +716,7 @@ class SymbolicSize:
 def _terms_of(number: Any) -> Terms | None:
     if isinstance(number, SymbolicSize):
         return number.terms
-    if isinstance(number, int | np.integer):
+    if isinstance(number, (int, np.integer)):
         return _constant(int(number))
     return None
 

@@ -22,7 +22,11 @@ from paddle_ngraph.distributed.checkpoint_files import Checkpoint, Folder
 from paddle_ngraph.distributed.job import DistributedJob
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.saved_model import last_line
-from paddle_ngraph.paddle_private.names import stream_from_plain, stream_to_plain
+from paddle_ngraph.paddle_private.names import (
+    set_random_states,
+    stream_from_plain,
+    stream_to_plain,
+)
 from paddle_ngraph.paddle_private.protocols import Program, Scope
 from paddle_ngraph.transpiler.scope_copies import variables_of
 from paddle_ngraph.utils import signals
@@ -295,7 +299,7 @@ def _listed(value: Any) -> Any:
 
 
 def _set_random_streams(streams: Mapping[str, Any]) -> None:
-    paddle.set_rng_state([stream_from_plain(plain) for plain in streams["paddle"]], "cpu")
+    set_random_states([stream_from_plain(plain) for plain in streams["paddle"]])
     np.random.set_state(streams["numpy"])
     version, numbers, spare = streams["python"]
     random.setstate((version, tuple(numbers), spare))

@@ -19,7 +19,7 @@ import paddle
 from paddle_ngraph import installation
 from paddle_ngraph.distributed.job import DistributedJob
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_private.names import IrMapping, producer_of
+from paddle_ngraph.paddle_private.names import IrMapping, producer_of, set_random_states
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Scope, Value
 from paddle_ngraph.partitioning.analysis.block_view import RING_ATTRIBUTE, blocks_outermost_first
 from paddle_ngraph.partitioning.analysis.placement import PLACE_ATTRIBUTE
@@ -122,4 +122,4 @@ def compile_single_rank(
     try:
         executor.run(copy, feed=dict(feed), fetch_list=fetches, scope=copies)
     finally:
-        paddle.set_rng_state(random, "cpu")
+        set_random_states(random)

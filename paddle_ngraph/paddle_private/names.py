@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from types import CodeType, FrameType
@@ -218,6 +218,7 @@ is_sot_simulating: Callable[[], bool] = _read(
 )
 
 _GENERATOR_STATE = f"{_LIBRARY}:GeneratorState"
+_default_cpu_generator = _read(_CORE, "default_cpu_generator")
 _get_generator_state: Callable[[Any], tuple[Any, ...]] = _read(
     _GENERATOR_STATE, "__getstate__", "(self) -> tuple"
 )
@@ -395,6 +396,15 @@ def make_temporary(value: Value) -> None:
 def set_random_seed(program: Program, seed: int) -> None:
     """Sets the seed of operators that will be added to a program."""
     program.random_seed = seed
+
+
+def set_random_states(states: Sequence[Any]) -> None:
+    """Restores the result of ``paddle.get_rng_state("cpu")``.
+
+    ``paddle.set_rng_state(states, "cpu")`` of Paddle 3.2 raises an AttributeError.
+    """
+    (state,) = states
+    _default_cpu_generator().set_state(state)
 
 
 def stream_to_plain(stream: Any) -> list[Any]:

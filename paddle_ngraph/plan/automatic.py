@@ -21,6 +21,7 @@ import paddle
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import ngraph_transpiler
+from paddle_ngraph.paddle_private.names import set_random_states
 from paddle_ngraph.paddle_private.protocols import Program as PirProgram
 from paddle_ngraph.paddle_private.protocols import Scope, Value
 from paddle_ngraph.partitioning import background_compile
@@ -198,7 +199,7 @@ def automatic_plan(
         with background_compile.compile_synchronously():
             return _PlanSelection(program, arrays, wanted, scope, stopwatch, random).select()
     finally:
-        paddle.set_rng_state(random, "cpu")
+        set_random_states(random)
 
 
 class _PlanSelection:
@@ -322,7 +323,7 @@ class _PlanSelection:
         return CandidatePlan(name, program, fetches, schedule, self._feed, self._scope)
 
     def _computed(self, candidate: CandidatePlan) -> Computed:
-        paddle.set_rng_state(self._random, "cpu")
+        set_random_states(self._random)
         return candidate.computed()
 
     def _predicted(self, candidate: CandidatePlan) -> float | None:

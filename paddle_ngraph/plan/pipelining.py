@@ -9,7 +9,6 @@ belong to none.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.partitioning import cost_model
@@ -76,8 +75,8 @@ class _Stages:
                 f"too few operators compute something of the data: {count} in the forward pass, "
                 f"for {self._stages} stages"
             )
-        bounds = pairwise([0, *ends, count])
-        stage = {n: s for s, (a, b) in enumerate(bounds) for n in self._forward[a:b]}
+        slices = zip([0, *ends], [*ends, count])
+        stage = {n: s for s, (a, b) in enumerate(slices) for n in self._forward[a:b]}
         for node in self._nodes:
             if node not in stage:
                 # A sum of gradients is computed in the earliest stage of its terms, whose gradient

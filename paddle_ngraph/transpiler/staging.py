@@ -9,7 +9,7 @@ each stage computes those that it reads.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.protocols import Operation
@@ -304,8 +304,8 @@ class Staging:
                     f"belongs to one stage: the forward pass cannot be cut into {self._stages} "
                     "stages; take fewer stages, or a parameter for each of these operators"
                 )
-        bounds = [0, *ends, len(nodes)]
-        stage = {n: s for s, (a, b) in enumerate(pairwise(bounds)) for n in nodes[a:b]}
+        slices = zip([0, *ends], [*ends, len(nodes)])
+        stage = {n: s for s, (a, b) in enumerate(slices) for n in nodes[a:b]}
         self._keep_lists_together(stage)
         return stage
 
@@ -342,7 +342,7 @@ class Staging:
 
     def _longest(self, ends: Sequence[int]) -> float:
         us = [self._us(node) for node in self._forward]
-        return max(sum(us[a:b]) for a, b in pairwise([0, *ends, len(us)]))
+        return max(sum(us[a:b]) for a, b in zip([0, *ends], [*ends, len(us)]))
 
     def _best_ends(self, cut_points: Sequence[int]) -> list[int] | None:
         """The cuts among ``cut_points`` with the shortest longest stage; ``None`` if impossible."""

@@ -383,7 +383,8 @@ def test_branch_outputs_are_not_overwritten(is_loop, yields, read):
     for feed, wanted in zip_equal(feeds, expected):
         paddle_ngraph.clear_cache()
         _core.fail_at("run")
-        with warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             found = program.run(**feed)
         _core.fail_at("")
         denylist.clear()

@@ -3,7 +3,7 @@
 measure    run all tests with coverage by test (~ the time of `make test-all`)
 mutants    test mutants of the sources
 reverts    test reverts of bug fixes
-tables     write the results into docs/development/testing.md
+tables     write the results into docs/development/tiers.md
 coverage   run `make test` instead, and print the lines that it runs
 """
 
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> None:
         _try_changes(options, commit, Measured(folder), state)
     text = tables.results(commit, state, covered(folder, quick=True))
     if "tables" in options.steps:
-        page = ROOT / "docs" / "development" / "testing.md"
+        page = ROOT / "docs" / "development" / "tiers.md"
         page.write_text(tables.replaced(page.read_text(), text))
     print(text)
 

@@ -1,4 +1,4 @@
-"""The results in docs/development/testing.md, between two markers."""
+"""The results in docs/development/tiers.md, between two markers."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def trained(make: Callable[[Parameters], Any], parameters: Parameters, on: bool)
             for number, each in enumerate(parameters):
                 each.grad = paddle.to_tensor(random_tensor(step * 100 + number, each.shape))
             optimizer.step()
-            if not isinstance(optimizer._learning_rate, float | int):
+            if not isinstance(optimizer._learning_rate, (float, int)):
                 optimizer._learning_rate.step()
     kept = [each for each in optimizer.state_dict().values() if isinstance(each, paddle.Tensor)]
     return [each.numpy() for each in (*parameters, *kept)]

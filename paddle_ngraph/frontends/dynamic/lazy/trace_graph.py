@@ -46,6 +46,7 @@ from paddle_ngraph.paddle_private.names import (
     in_static_mode,
     make_parameter,
     operators,
+    set_random_states,
     set_stop_gradient,
     set_training,
 )
@@ -474,7 +475,7 @@ class TraceStage:
         current_state = paddle.get_rng_state("cpu")
         try:
             if random_state is not None:
-                paddle.set_rng_state(random_state, "cpu")
+                set_random_states(random_state)
             # Calls under mixed precision are not captured.
             with gradients.thawed(differentiable), paddle.amp.auto_cast(enable=False):
                 for call in self.calls:
@@ -483,7 +484,7 @@ class TraceStage:
                     else:
                         call_eagerly(call, values)
         finally:
-            paddle.set_rng_state(current_state, "cpu")
+            set_random_states(current_state)
         return [values[value_id] for value_id in self._outputs]
 
     def _index_values(self) -> set[int]:

@@ -139,8 +139,8 @@ def test_values_without_gradient_between_graphs(name, chosen):
             results = function(p, q)
             sum(results[at] for at in chosen).backward()
             gradients += [results, p.grad, q.grad]
-            p.clear_grad()
-            p.grad = q.grad = None
+            for each in (p, q):
+                each.clear_gradient(False)
         return gradients
 
     both(scenario, runs=4)
