@@ -239,7 +239,7 @@ def measure(network: Network) -> dict[str, Any]:
             reasons = Counter((op.type, op.reason) for op in found.native)
             result = {
                 "share": found.share,
-                "subgraphs": found.engines,
+                "subgraphs": len(found.intervals),
                 "native": [[*key, count] for key, count in reasons.most_common()],
             }
             runs = {mode: predictor(prefix, mode == "oneDNN") for mode in ("plain", "oneDNN")}
@@ -284,9 +284,8 @@ def _alternately(
                 each.failed = f"{type(error).__name__}: {str(error).strip()[-200:]}"
                 continue
             finally:
-                paddle_ngraph.disable()
-            if mode == "engine":
                 paddle_ngraph.wait_for_compiles()
+                paddle_ngraph.disable()
             expected = expected or outputs
             each.apart = max(each.apart, _apart(expected, outputs))
             if number >= first:
