@@ -513,6 +513,8 @@ class OvFunction::Implementation {
     require_elements();
     std::ofstream file(path, std::ios::binary | std::ios::in | std::ios::out);
     requests_->model().export_model(file);
+    // The plugin has written its header last.
+    file.seekp(0, std::ios::end);
     file.write(reinterpret_cast<const char*>(&cached_kernels_), sizeof(cached_kernels_));
     if (!file.flush()) throw NgraphError(concat("cannot write ", path));
   }
