@@ -56,7 +56,7 @@ class OfPir:
 
 
 class OfProgramDesc(OfPir):
-    """The same operators as Paddle 2 wrote them, for which Paddle 3 has lost its functions."""
+    """Operators as Paddle 2 wrote them, for which Paddle 3 has lost its functions."""
 
     def matmul(self, x: Any, y: Any) -> Any:
         return append("matmul_v2", {"X": x, "Y": y}, "float32", trans_x=False, trans_y=False)

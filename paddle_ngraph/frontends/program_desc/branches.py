@@ -101,7 +101,7 @@ def _merge(block: Block, condition: Value, selects: list[Operation]) -> None:
 
 
 def _side(selects: Sequence[Operation], operand: int) -> _Side | None:
-    """What the selecting operators read as this operand; ``None`` if several branches compute it.
+    """The branch that the selecting operators read as this operand; ``None`` if several branches compute it.
 
     Results of a branch may have no other readers: their contents are undefined if it does not run.
     """
@@ -176,7 +176,7 @@ def _body(branch: Operation) -> list[Operation]:
 
 
 def _yielded(side: _Side, value: Value, inner: Block) -> Value:
-    """What the block ``inner`` of the merged branch yields for ``value``.
+    """Returns the value that the block ``inner`` of the merged branch yields for ``value``.
 
     A value of the surrounding block is copied, so that the result has memory of its own.
     """
