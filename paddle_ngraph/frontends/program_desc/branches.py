@@ -28,7 +28,7 @@ _PLACEHOLDER = "fake_false_branch"
 
 
 class _Side(NamedTuple):
-    """What one side of a branch returns.
+    """The values that one side of a branch returns.
 
     Attributes:
         branch: The ``if`` that computes some of the values; ``None`` if all are known outside.
@@ -101,7 +101,7 @@ def _merge(block: Block, condition: Value, selects: list[Operation]) -> None:
 
 
 def _side(selects: Sequence[Operation], operand: int) -> _Side | None:
-    """The branch that the selecting operators read as this operand; ``None`` if several branches compute it.
+    """The branch that computes this operand of the selecting ones; ``None``: several do.
 
     Results of a branch may have no other readers: their contents are undefined if it does not run.
     """
