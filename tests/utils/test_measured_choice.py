@@ -116,7 +116,7 @@ def test_records_are_stored(tmp_path) -> None:
 def _stored(**changes: str) -> str:
     """A file with one record, some of whose attributes have these texts."""
     fields = {"uses_challenger": "true", "ratio": "0.5", "pairs": "5", "date": "1"} | changes
-    return '{"a": {%s}}' % ", ".join(f'"{name}": {text}' for name, text in fields.items())
+    return '{"a": {' + ", ".join(f'"{name}": {text}' for name, text in fields.items()) + "}}"
 
 
 @pytest.mark.parametrize(
