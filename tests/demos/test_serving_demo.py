@@ -67,5 +67,5 @@ def test_a_small_file_of_many_pixels_is_not_decoded(side):
 
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
     body = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
-    with pytest.raises(ValueError, match="pixels|no picture"):
+    with pytest.raises(ValueError, match=r"pixels|no picture"):
         pictures.decoded(body)
