@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,10 +10,10 @@ from typing import Any
 import numpy as np
 import paddle
 from fastapi import FastAPI, HTTPException, Request, Response
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 import paddle_ngraph
-from demos.serving_demo import metrics, models
+from demos.serving_demo import metrics, models, pictures
 from demos.serving_demo.settings import NGRAPH, Settings
 
 Answer = dict[str, Any]
@@ -44,10 +43,9 @@ def create(load: Callable[[Settings], Model]) -> FastAPI:
         # connection, so the next one goes to a worker that is idle.
         with metrics.measured():
             try:
-                with Image.open(io.BytesIO(body)) as file:
-                    picture = file.convert("RGB")
-            except (UnidentifiedImageError, OSError) as error:
-                raise HTTPException(400, "the body is no picture") from error
+                picture = pictures.decoded(body)
+            except ValueError as error:
+                raise HTTPException(400, str(error)) from error
             answer: Answer = application.state.model(picture)
         return answer
 

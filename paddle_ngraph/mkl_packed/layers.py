@@ -29,6 +29,11 @@ OPERATORS = {
 OPT_OUT = "use_mkl_packed"
 
 
+def _contiguous(value: Any) -> Any:
+    """``value``, or a copy of it if it is a tensor whose elements are apart in memory."""
+    return value.contiguous() if isinstance(value, paddle.Tensor) else value
+
+
 class _Packed(RNNBase):
     """Recurrent layer that computes ``out, states`` with packed weights if its input allows it."""
 
@@ -52,10 +57,14 @@ class _Packed(RNNBase):
 
     def _inferred(self, inputs: Any, initial_states: Any, sequence_length: Any) -> Any:
         """The results of :meth:`_packed` by a direct call; ``None`` if the operator has to run."""
-        # A transposed tensor is a view, which Paddle copies for operators.
+        # A view, such as a transposed tensor, is copied, as Paddle copies it for operators.
         found = _core.mkl_packed.infer(
-            [self._time_first(inputs).contiguous(), *initial_states, *weights_of(self)],
-            sequence_length,
+            [
+                _contiguous(self._time_first(inputs)),
+                *map(_contiguous, initial_states),
+                *weights_of(self),
+            ],
+            _contiguous(sequence_length),
             self.mode,
             self.hidden_size,
             self.num_layers,

@@ -18,6 +18,9 @@ from paddle_ngraph.utils import clock
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.own_files import open_own, open_unlinked
 
+# The numbers of a record are smaller, also its date.
+_MAX_NUMBER = 2**53
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -75,6 +78,8 @@ class Record:
             isinstance(stored, dict)
             and stored.keys() == types.keys()
             and all(isinstance(stored[name], of_type) for name, of_type in types.items())
+            # JSON has integers that are no float, and NaN.
+            and all(0 <= stored[name] < _MAX_NUMBER for name in types)
         )
         return cls(**stored) if is_valid else None
 
@@ -220,7 +225,7 @@ class RecordFile:
         try:
             with open(self._path, encoding="utf-8", opener=open_unlinked) as file:
                 stored = json.load(file)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):  # the last one for lists in lists in lists
             return {}
         found = stored.items() if isinstance(stored, dict) else ()
         records = {key: Record.of(each) for key, each in found}

@@ -169,6 +169,28 @@ def test_inference_without_the_operator(mode, time_major, ragged, monkeypatch):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_inference_on_views(mode, monkeypatch):
+    shape = Shape(7, 8, 3, 4)
+    net = layer(mode, shape, packed=True)
+    net.eval()
+    given = data(mode, shape, ragged=True)
+    whole = [paddle.to_tensor(each) for each in (given.x, *given.states, given.lengths)]
+    # Every other element of the last axis: the elements between them would be other results.
+    views = [paddle.stack([each, 0 * each], -1).flatten(-2)[..., ::2] for each in whole]
+    assert not any(each.is_contiguous() for each in views)
+
+    def run(x, *states_and_lengths):
+        *states, lengths = states_and_lengths
+        with paddle.no_grad():
+            results = net(x, tuple(states) if len(states) > 1 else states[0], lengths)
+        return paddle.utils.flatten(results)
+
+    monkeypatch.setattr(layers, "run_custom_operator", None)
+    for value, other in zip(run(*views), run(*whole)):
+        np.testing.assert_array_equal(value, other)
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_inference_of_an_empty_batch(mode):
     shape = Shape(4, 8, 0, 3)
     native, packed = pair(mode, shape)

@@ -113,8 +113,20 @@ def test_records_are_stored(tmp_path) -> None:
     assert RecordFile(None).read() == {}
 
 
+def _stored(**changes: str) -> str:
+    """A file with one record, some of whose attributes have these texts."""
+    fields = {"uses_challenger": "true", "ratio": "0.5", "pairs": "5", "date": "1"} | changes
+    return '{"a": {' + ", ".join(f'"{name}": {text}' for name, text in fields.items()) + "}}"
+
+
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"a": 1}', '{"a": {"uses_challenger": 1}}', "\xff"]
+    "text",
+    [
+        *("", "[]", "{", "[" * 100_000, '{"a": 1}', '{"a": {"uses_challenger": 1}}', "\xff"),
+        # Numbers that no float can be compared with, or turned into.
+        *(_stored(date=text) for text in ("1" + "0" * 400, "NaN", "-1", "Infinity", "null")),
+        *(_stored(ratio=text) for text in ("1" + "0" * 400, "NaN", "-1", "Infinity", "null")),
+    ],
 )
 def test_damaged_records_are_ignored(tmp_path, text: str) -> None:
     path = tmp_path / "model.json"

@@ -48,7 +48,8 @@ def _narrow(node: Node, index: int) -> bool:
     # right operand.
     is_summed_first = attributes["transpose_a"] if index == 0 else not attributes["transpose_b"]
     axis = 1 if is_summed_first else 0
-    if len(sizes) != 2 or sizes[axis] == 1:
+    # Not a matrix without elements: the product would have one column or row instead of none.
+    if len(sizes) != 2 or sizes[axis] == 1 or 0 in sizes:
         return False
     target = [sizes[axis], 1] if index == 0 else [sizes[axis]]
     sizes[axis] = 1

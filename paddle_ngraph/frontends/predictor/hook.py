@@ -532,16 +532,18 @@ class _Model:
     def create_counterpart(self, engine: bool) -> Predictor | None:
         """Creates a predictor by the engine, or one by Paddle alone; ``None`` if impossible."""
         with self._lock:
+            if engine and self._spare_engine is not None:
+                self._counterpart, self._spare_engine = self._spare_engine, None
+                return self._counterpart
             if not self.has_its_files():
-                warn(WarningCode.MODEL_CHANGED, _FILES_CHANGED_MESSAGE)
+                # Only the user switches predictors; without a measurement, the rule remains.
+                if not (engine and self.may_measure()):
+                    warn(WarningCode.MODEL_CHANGED, _FILES_CHANGED_MESSAGE)
                 return None
             if self._counterpart is not None:
                 return self._clone(self._counterpart, engine)
-            spare, self._spare_engine = self._spare_engine, None
             if not engine:
                 self._counterpart = _create(AnalysisConfig(self._config))
-            elif spare is not None:
-                self._counterpart = spare
             elif self.obstacle is None or self.may_measure():
                 created = self.create_engine(_create)
                 is_usable = self.obstacle is None or self.may_measure()
@@ -627,11 +629,13 @@ class _PredictorSwitch:
         return self._run_by(engine, predictor, args, is_on)
 
     def _choice(self, predictor: Predictor, args: tuple[Any, ...]) -> MeasuredChoice | None:
-        """The choice for the inputs of a run; ``None`` if they tell no shapes."""
+        """The choice for the inputs of a run; ``None`` if they tell no shapes, or have a LoD."""
         with signals.own_errors():
             try:
                 if args:
                     return self.model.choice_for([tuple(tensor.shape) for tensor in args[0]])
+                if _is_lod_used and _has_lod(predictor):
+                    return None
                 handles = map(predictor.get_input_handle, predictor.get_input_names())
                 return self.model.choice_for([handle.shape() for handle in handles])
             except Exception:  # Paddle reports what is wrong with the inputs
@@ -653,7 +657,9 @@ class _PredictorSwitch:
             return results
         finally:
             choice.end_call(call, clock.now() - start if is_measured else None)
-            if call.is_timed and not self.is_engine and not self.model.needs_engine():
+            # In each clone, one of which has run the call that decided.
+            may_drop = self.other is not None and not (self.is_engine or call.is_challenger)
+            if may_drop and not self.model.needs_engine():
                 self.other = None
 
     def _run_by(

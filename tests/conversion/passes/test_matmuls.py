@@ -234,17 +234,18 @@ def test_products_by_uniform_matrices(seed):
 
 
 def test_other_matrices_are_not_narrowed():
-    x = opset15.parameter([4, 5], Type.f32)
     values = np.zeros((5, 3), np.float32)
     values[2, 1] = 1
     for operand in (
         opset15.constant(values),
         fill((5, 1), 0.0, False),
         opset15.broadcast(opset15.parameter([], Type.f32), [5, 3]),
+        fill((5, 0), 0.0, True),  # no column
+        fill((0, 3), 0.0, True),  # no term
     ):
-        model_inputs = (
-            [x] if operand.get_type_name() == "Constant" else [x, operand.input_value(0).get_node()]
-        )
+        x = opset15.parameter([4, operand.get_output_shape(0)[0]], Type.f32)
+        inputs = [each.get_node() for each in operand.input_values()]
+        model_inputs = [x, *(each for each in inputs if each.get_type_name() == "Parameter")]
         model = ov.Model(
             [opset15.result(opset15.matmul(x, operand, False, False))], model_inputs, "other"
         )

@@ -1047,6 +1047,50 @@ def test_runs_correct_the_rule_about_onednn(tmp_path, monkeypatch, engine, chose
         assert_equal(run(inference.create_predictor(config(has_onednn=False))), expected)
 
 
+def test_every_clone_drops_the_engine_that_does_not_pay(tmp_path, monkeypatch):
+    monkeypatch.setattr(predictor_hook.cost_model, "is_faster_than_onednn", lambda *_: False)
+    paddle.set_flags({"FLAGS_ngraph_background_compile": "0"})
+    files = save(tmp_path, convnet)
+    paddle_ngraph.enable()
+    config = config_of(files)
+    config.enable_onednn()
+    first = inference.create_predictor(config)
+    predictors = [first, first.clone(), first.clone()]
+    costs = _Costs(1.0, 1.0)
+    costs.patch(monkeypatch)
+    switches = [predictor_hook._switches[each] for each in predictors]
+    most = 0
+    with clock.overridden(costs):
+        for _ in range(7):
+            for predictor in predictors:
+                predict(predictor, images())
+            most = max(most, sum(each.other is not None for each in switches))
+    assert most == len(predictors)  # each had an engine while the runs were measured
+    assert [each.other for each in switches] == [None] * len(predictors)
+
+
+def test_a_measurement_needs_no_files(tmp_path, monkeypatch, recwarn):
+    """A user who deletes the files of a model, and switches nothing, is not warned."""
+    monkeypatch.setattr(predictor_hook.cost_model, "is_faster_than_onednn", lambda *_: False)
+    paddle.set_flags({"FLAGS_ngraph_background_compile": "0"})
+    files = save(tmp_path, convnet)
+    expected = native(files, images())
+    paddle_ngraph.enable()
+    config = config_of(files)
+    config.enable_onednn()
+    predictor = inference.create_predictor(config)
+    clone = predictor.clone()
+    for file in tmp_path.iterdir():
+        file.unlink()
+    recwarn.clear()
+    with engine_runs():
+        for _ in range(4):
+            assert_equal(predict(predictor, images()), expected)
+    for _ in range(2):  # the engine cannot be cloned
+        assert_equal(predict(clone, images()), expected)
+    assert not [each for each in recwarn if "files" in str(each.message)]
+
+
 @pytest.mark.parametrize("made_on", [False, True])
 def test_a_model_that_nothing_pays_in_stays_native(tmp_path, made_on):
     paddle.set_flags({"FLAGS_ngraph_min_interval_us": 10**9})
