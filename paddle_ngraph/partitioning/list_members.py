@@ -16,25 +16,32 @@ _SLICE = "builtin.slice"
 
 def split_lists(program: Program | Block) -> None:
     """Replaces, in place, all ``builtin.slice`` of a list by one ``builtin.split``."""
+    lists: dict[str, tuple[Value, list[Operation]]] = {}
     for block in blocks_outermost_first(program):
-        slices: dict[str, tuple[Value, list[Operation]]] = {}
         for op in block.ops:
             if op.name() == _SLICE:
                 value = op.operand_source(0)
-                slices.setdefault(str(value.id), (value, []))[1].append(op)
-        for value, ops in slices.values():
-            for op, member in zip(ops, _members(value, ops)):
-                if op.result(0).persistable:
-                    make_persistable(member)
-                op.result(0).replace_all_uses_with(member)
-                block.remove_op(op)
+                lists.setdefault(str(value.id), (value, []))[1].append(op)
+    for value, slices in lists.values():
+        members = _members(value)
+        for op in slices:
+            member = members[int(op.attrs()["index"])]
+            if op.result(0).persistable:
+                make_persistable(member)
+            op.result(0).replace_all_uses_with(member)
+            op.get_parent_block().remove_op(op)
 
 
-def _members(value: Value, slices: list[Operation]) -> list[Value]:
-    """The members of ``value`` that ``slices`` take; the first of these is the place of a split."""
+def _members(value: Value) -> list[Value]:
+    """The members of ``value``, of which a new ``builtin.split`` follows the producer.
+
+    There, loops and branches around the slices capture tensors: they cannot capture a list.
+    """
     producer = value.get_defining_op()
-    if producer is not None and producer.name() == "builtin.combine":
-        members = producer.operands_source()
-    else:
-        members = _core.insert_split(slices[0], value)
-    return [members[int(op.attrs()["index"])] for op in slices]
+    assert producer is not None  # no block has a list among its arguments
+    if producer.name() == "builtin.combine":
+        return producer.operands_source()
+    following = iter(producer.get_parent_block().ops)
+    next(op for op in following if op.id() == producer.id())
+    # A slice of the list, or an operator around one, follows the producer in its block.
+    return _core.insert_split(next(following), value)

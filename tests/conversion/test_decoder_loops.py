@@ -206,3 +206,25 @@ def test_a_random_decoder_runs_in_the_engine(seed: int, form: str) -> None:
                 if one.dtype.kind in "ib":
                     np.testing.assert_array_equal(other, one)
                 np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-6)
+
+
+def branches_of_one_condition() -> list[Any]:
+    """Two branches of one condition, of which the second reads the first, and a selection."""
+    ops = OfProgramDesc()
+    x = paddle.static.data("x", [-1, WIDTH], "float32")
+    condition = ops.is_above(x, 0.0)
+    first = ops.cond(condition, lambda: x + 1.0, lambda: x * 3.0)
+    outer = first * 0.5
+    mask = append("cast", {"X": condition}, "int32", in_dtype=0, out_dtype=2)
+    selected = append("select_input", {"X": [outer, first], "Mask": mask}, "float32")
+    second = ops.cond(condition, lambda: outer - 1.0, lambda: outer * 0.25)
+    return [first, selected, second]
+
+
+def test_branches_of_one_condition_are_one_subgraph() -> None:
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(branches_of_one_condition)
+        report = paddle_ngraph.explain(program.main)
+        assert not report.native and len(report.intervals) == 1, report
+        for sign in (1, -1):
+            program.both(x=sign * np.abs(floats(2, WIDTH)))

@@ -52,12 +52,26 @@ def merge_branches(program: Program) -> None:
 
 
 def _groups(block: Block) -> Iterator[tuple[Value, list[Operation]]]:
-    """Yields (condition, selecting operators) for each branch of a block."""
-    groups: dict[str, tuple[Value, list[Operation]]] = {}
+    """Yields (condition, selecting operators) for each branch of a block.
+
+    Several branches may have the same condition. A selecting operator that reads values of the
+    surrounding block alone is a branch of its own.
+    """
+    last: dict[str, tuple[set[int], list[Operation]]] = {}
+    groups: list[tuple[Value, list[Operation]]] = []
     for op in block.ops:
-        if op.name() == _SELECT and (condition := _condition(op)) is not None:
-            groups.setdefault(value_id(condition), (condition, []))[1].append(op)
-    yield from groups.values()
+        if op.name() != _SELECT or (condition := _condition(op)) is None:
+            continue
+        producers = [op.operand_source(operand).get_defining_op() for operand in (1, 2)]
+        ids = {each.id() for each in producers if each is not None and _returns_placeholders(each)}
+        known, selects = last.get(value_id(condition), (set(), []))
+        if known.isdisjoint(ids):
+            known, selects = set(), []
+            groups.append((condition, selects))
+        selects.append(op)
+        if ids:
+            last[value_id(condition)] = known | ids, selects
+    yield from groups
 
 
 def _condition(select: Operation) -> Value | None:
@@ -76,7 +90,6 @@ def _merge(block: Block, condition: Value, selects: list[Operation]) -> None:
     branches = [side.branch for side in sides if side is not None and side.branch is not None]
     if (
         None in sides
-        or not branches
         or len({branch.id() for branch in branches}) < len(branches)
         or not all(_runs_if(is_true, branch, condition) for is_true, branch in _branches(sides))
         or not _can_be_late(block, branches, selects)
@@ -144,7 +157,8 @@ def _can_be_late(block: Block, branches: list[Operation], selects: list[Operatio
     """Whether the blocks of ``branches`` may run in the place of the first of ``selects``."""
     places = {op.id(): place for place, op in enumerate(block.ops)}
     target = places[selects[0].id()]
-    between = block.ops[min(places[branch.id()] for branch in branches) + 1 : target]
+    first = min((places[branch.id()] for branch in branches), default=target)
+    between = block.ops[first + 1 : target]
     others = [op for op in between if op.id() not in {branch.id() for branch in branches}]
     inner = [op for branch in branches for op in _body(branch)]
     return (

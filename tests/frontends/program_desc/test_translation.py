@@ -181,7 +181,17 @@ def members_in_a_loop():
     return paddle.static.nn.while_loop(lambda i, t: i < 3, body, [count, second])[1]
 
 
-@pytest.mark.parametrize("build", [members_of_lists, members_in_a_loop])
+def members_read_in_a_loop():
+    """A list outside of a loop whose members iterations read, and operators after the loop."""
+    x = paddle.static.data("x", [4, 6], "float32")
+    parts = paddle.split(paddle.scale(x, 2.0), 3, axis=1)
+    start = [paddle.full([1], 0, "int64"), paddle.scale(parts[0], 0.5)]
+    body = lambda i, total: [i + 1, total * 0.5 + parts[2] - parts[1]]  # noqa: E731
+    total = paddle.static.nn.while_loop(lambda i, total: i < 3, body, start)[1]
+    return [total + parts[0], parts[2]]
+
+
+@pytest.mark.parametrize("build", [members_of_lists, members_in_a_loop, members_read_in_a_loop])
 def test_members_of_lists_are_known(build, small_intervals_pay):
     with paddle.pir_utils.OldIrGuard():
         program = Program(build)
