@@ -6,6 +6,7 @@ same kernel of the core.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -85,6 +86,8 @@ class PackedRun(SubgraphRun):
             names = [name for name in _OPERANDS if name in known]
             attributes = {n: v for n, v in graph.ops[0].attrs.items() if n != "input_size"}
             is_known = set(attributes) == set(_ATTRIBUTES)
+            num_states = 2 if attributes.get("mode") == "LSTM" else 1
+            is_known &= len(known["pre_state"]) == num_states  # Paddle reads them unchecked
             if is_known and attributes["mode"] in OPERATORS and _is_layer_input(known["x"]):
                 kinds = {name: [(s.dtype, s.shape) for s in known[name]] for name in names}
                 found = layer_graph(attributes, kinds)
@@ -100,14 +103,14 @@ class PackedRun(SubgraphRun):
     def by_new_function(self) -> tuple[list[Tensor], Any]:
         """Runs the packed layer, and its gradient; as that of :class:`SubgraphRun`."""
         op, tensors = self.graph.ops[0], iter(self.given)
-        found = {
-            name: [_eager(next(tensors)) for _ in self.graph.ops[-1].inputs[name]]
-            for name in _OPERANDS
-            if name in self.graph.ops[-1].inputs
-        }
-        inputs = [*found["x"], *found["pre_state"], *found["weight_list"]]
         is_gradient = len(self.graph.ops) > 1
         with self.replaying(), _dynamic_mode(True):
+            found = {
+                name: [_eager(next(tensors)) for _ in self.graph.ops[-1].inputs[name]]
+                for name in _OPERANDS
+                if name in self.graph.ops[-1].inputs
+            }
+            inputs = [*found["x"], *found["pre_state"], *found["weight_list"]]
             for each in inputs:
                 each.stop_gradient = not is_gradient
             results = run_custom_operator(
@@ -184,10 +187,22 @@ def layer_graph(
     return Graph(ops, given, [], outputs, [])
 
 
-# The functions that the core computes for optimizers (core/paddle/optimizer_calls.cc).
-_CALLS = frozenset({"sgd_", "momentum_", "adam_", "adamw_"}) | frozenset(
-    {"squared_l2_norm", "multiply", "multiply_"}
-)
+# The functions that the core computes for optimizers, with the arguments of the calls that it
+# computes (core/paddle/optimizer_calls.cc): (f) a float32 tensor of the shape of the first one, (1)
+# one of one element, (-) None, (m) the largest moments of AMSGrad, (n) a number, (i) a whole
+# number, (b) a bool, (0) False, (t) a text. Paddle's kernels check neither counts nor most shapes.
+_CALLS = {
+    "sgd_": "f1f-0",
+    "momentum_": "fff1-nbtn0n",
+    "adam_": "ff1ffm11--nnnbi00b",
+    "adamw_": "ff1ffm11--nnnnnbbi00b",
+    "squared_l2_norm": "f",
+    "multiply": "f1",
+    "multiply_": "f1",
+}
+_PLAIN: dict[str, tuple[type, ...]] = {
+    **{"n": (int, float), "i": (int,), "b": (bool,), "0": (bool,), "t": (str,), "-": (type(None),)}
+}
 _RESULT, _ARGUMENTS = "out", "arguments"
 
 
@@ -246,18 +261,30 @@ class CallRun(SubgraphRun):
     @staticmethod
     def require(graph: Graph) -> None:
         """Checks that a graph from a file is one of a call; as :meth:`PackedRun.require`."""
-        ops = graph.ops
-        if len(ops) != 1 or ops[0].type.removeprefix("pd_op.") not in _CALLS or graph.states:
-            raise NgraphError("its graph is none of a call of an optimizer")
-        positions = sorted([*(spec.id for spec in graph.inputs), *map(_position, ops[0].attrs)])
-        plain = (type(None), bool, int, float, str)
+        error = NgraphError("its graph is none of a call of an optimizer")
+        name = graph.ops[0].type.removeprefix("pd_op.") if len(graph.ops) == 1 else ""
+        if name not in _CALLS or graph.states:
+            raise error
+        (op,) = graph.ops
+        tensors = {spec.id: spec for spec in graph.inputs}
+        values = {_position(name): value for name, value in op.attrs.items()}
+        positions, kinds = sorted([*(spec.id for spec in graph.inputs), *values]), _CALLS[name]
         if (
-            positions != list(range(len(positions)))
-            or ops[0].inputs != {_ARGUMENTS: tuple(graph.inputs)}
-            or not all(isinstance(value, plain) for value in ops[0].attrs.values())
-            or not all(spec.id >= len(positions) for spec in graph.outputs)
+            positions != list(range(len(kinds)))
+            or op.inputs != {_ARGUMENTS: tuple(graph.inputs)}
+            or not all(spec.id >= len(kinds) for spec in graph.outputs)
         ):
-            raise NgraphError("its graph is none of a call of an optimizer")
+            raise error
+        is_amsgrad = values.get(len(kinds) - 1) is True
+        for position, kind in enumerate(kinds):
+            expected = kind if kind != "m" else "f" if is_amsgrad else "-"
+            if expected not in _PLAIN:
+                is_fit = _is_operand(tensors.get(position), expected, tensors.get(0))
+            else:
+                value = values.get(position, error)
+                is_fit = type(value) in _PLAIN[expected] and (expected != "0" or value is False)
+            if not is_fit:
+                raise NgraphError(f"argument {position} is none of a call of {name} by the core")
 
     @property
     def description(self) -> str:
@@ -306,6 +333,13 @@ class CallRun(SubgraphRun):
 
 def _position(name: str) -> int:
     return int(name) if name.isdecimal() and len(name) < 4 else -1
+
+
+def _is_operand(spec: TensorSpec | None, kind: str, first: TensorSpec | None) -> bool:
+    """Whether an argument is a tensor of a kind in ``_CALLS``, given the first argument."""
+    if spec is None or first is None or spec.dtype != "float32" or min(spec.shape, default=1) < 1:
+        return False
+    return math.prod(spec.shape) == 1 if kind == "1" else spec.shape == first.shape
 
 
 def _is_dense(value: Any) -> bool:

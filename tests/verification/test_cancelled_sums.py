@@ -80,3 +80,20 @@ def test_faults_beside_cancelled_sums_are_found(name: str, pole: int) -> None:
     with planted(f"pd_op.{name}", fault), verified(), pytest.warns(match=f"wrong at pd_op.{name},"):
         program = Program(lambda: _build(SUMS[:2], [POLES[pole]]))
         program.run(x=floats(ROWS, COLUMNS), y=floats(ROWS, COLUMNS, seed=1))
+
+
+def test_differences_that_vanish_after_many_roundings() -> None:
+    """Their zeros, and the signs of sums of thousands of elements, which few samples reach."""
+
+    def build() -> list[Any]:
+        x = paddle.static.data("x", [64, 96])
+        y = paddle.nn.functional.gelu(x) - x * 0.5 * (1 + paddle.erf(x * 0.70710678))
+        z = paddle.matmul(paddle.concat([x, -x], 1), paddle.ones([192, 8]))
+        return [1 / y, z / paddle.abs(z)]
+
+    with verified():
+        program = Program(build)
+        for seed in range(2):
+            program.run(x=floats(64, 96, seed=seed))
+    assert checks.log.checked == 2
+    assert (checks.log.wrong, checks.log.unchecked) == (0, {}), str(checks.log)

@@ -16,8 +16,10 @@ from paddle import nn
 import paddle_ngraph
 from paddle_ngraph import NgraphError, _core
 from paddle_ngraph.__main__ import main
+from paddle_ngraph._core import RandomState
 from paddle_ngraph.verification import checks, reproducer
-from paddle_ngraph.verification.kernel_runs import CallRun
+from paddle_ngraph.verification.evaluation import tensor_of
+from paddle_ngraph.verification.kernel_runs import CallRun, PackedRun, layer_graph
 from tests.frontends.dynamic.test_optimizer_calls import (
     OPTIMIZERS,
     SHAPES,
@@ -181,6 +183,63 @@ def test_forged_calls_do_not_run(
     assert main(["replay", str(file)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+_ADAM = [None, None, *[0.9, 0.99, 1e-8], False, 1000, False, False, False]
+
+
+@pytest.mark.usefixtures("in_dynamic_mode")
+@pytest.mark.parametrize(
+    ("name", "arguments", "wrong"),
+    [
+        # Paddle's kernels would read beyond the arguments, or beyond their memory.
+        ("sgd_", [9, 1, 9], -1),
+        ("sgd_", [9, 1, 1, None, False], 2),
+        ("sgd_", [9, 1, 9, 1, True], 3),
+        ("momentum_", [9, 9, 9, 1, None, 0.9], -1),
+        ("momentum_", [9, 1, 9, 1, None, 0.9, False, "", 0.0, False, 1.0], 1),
+        ("momentum_", [9, 9, 9, 1, None, "0.9", False, "", 0.0, False, 1.0], 5),
+        ("adam_", [9, 1, 1, 9, 9, None, 1, 1, *_ADAM], 1),
+        ("adam_", [9, 9, 1, 9, 9, None, 1, 1, *_ADAM[:-1], True], 5),
+        ("adam_", [9, 9, 1, 9, 9, 1, 1, 1, *_ADAM[:-1], True], 5),
+        ("adam_", [9, 9, 1, 9, 9, 9, 1, 1, *_ADAM], 5),
+        ("multiply", [9, 9], 1),
+    ],
+)
+def test_forged_arguments_do_not_reach_paddle(
+    name: str, arguments: list[Any], wrong: int, tmp_path: Path
+) -> None:
+    given = [paddle.ones([each]) if type(each) is int and each < 10 else each for each in arguments]
+    run, _ = CallRun.of_call(name, given, given[0])
+    reproducer.save(tmp_path / "a.npz", reproducer.contents(reproducer.recorded(run), False))
+    message = f"argument {wrong} is" if wrong >= 0 else "none of a call of an optimizer"
+    with pytest.raises(NgraphError, match=message):
+        reproducer.load(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("weights", [[(21, 5), (21, 7), (21,), (21,)], [], [(1, 1)] * 4])
+@pytest.mark.parametrize("lengths", [[6, 1, 2], [-6, 1, 2], [600, 1, 2]])
+@pytest.mark.parametrize("states", [0, 1])
+def test_forged_layers_do_not_reach_paddle(
+    weights: list[tuple[int, ...]], lengths: list[int], states: int, tmp_path: Path, capsys: Any
+) -> None:
+    """Nor does it need dynamic mode to run a layer again."""
+    attributes = {
+        **{"mode": "GRU", "hidden_size": 7, "num_layers": 1, "is_bidirec": False},
+        **{"dropout_prob": 0.0, "seed": 0, "is_test": False},
+    }
+    shapes = {"x": [(6, 3, 5)], "pre_state": [(1, 3, 7)] * states, "weight_list": weights}
+    kinds = {name: [("float32", each) for each in found] for name, found in shapes.items()}
+    graph = layer_graph(attributes, {**kinds, "sequence_length": [("int32", (3,))]})
+    floating = [tensor_of(np.ones(each), "float32") for found in shapes.values() for each in found]
+    run = PackedRun(graph, [*floating, tensor_of(np.array(lengths), "int32")], RandomState())
+    file = tmp_path / "layer.npz"
+    reproducer.save(file, reproducer.contents(reproducer.recorded(run), False))
+    is_right = len(weights) == 4 and weights[0] != (1, 1) and lengths[0] == 6 and states == 1
+    assert main(["replay", str(file)]) == (0 if is_right else 2)
+    sentence = capsys.readouterr().err
+    assert not is_right or not sentence
+    assert len(sentence.splitlines()) == (0 if is_right else 1)
 
 
 @pytest.mark.usefixtures("in_dynamic_mode")
