@@ -28,6 +28,7 @@ from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion.registry import ANY, Converter, Limit, Role, find_converter
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec, is_random
+from paddle_ngraph.paddle_private.names import operators
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import BYTES
 from paddle_ngraph.utils.thread_local import ThreadLocal
@@ -90,7 +91,7 @@ def may_call(type: str) -> bool:
 
 def callable_types() -> list[str]:
     """The types without a converter that Paddle has a CPU kernel for which functions may call."""
-    types = [f"pd_op.{name}" for name in dir(paddle._C_ops) if not name.startswith("_")]
+    types = [f"pd_op.{name}" for name in dir(operators) if not name.startswith("_")]
     return [
         type
         for type in sorted(types)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from paddle_ngraph.utils import clock
+from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.own_files import open_own, open_unlinked
 
@@ -84,7 +86,7 @@ class Record:
         return cls(**stored) if is_valid else None
 
 
-class Call(NamedTuple):
+class TimedCall(NamedTuple):
     """A call: its side, and whether its time is wanted."""
 
     is_challenger: bool
@@ -111,7 +113,7 @@ class MeasuredChoice:
         self._store = store
         self._lock = new_lock()
         self._is_impossible = False
-        self._timed: Call | None = None  # the call that is being timed
+        self._timed: TimedCall | None = None  # the call that is being timed
         self._calls = 0  # since the last decision
         self._warmed_up = 0
         self._unmeasured = 0  # calls of the challenger without a time
@@ -122,7 +124,7 @@ class MeasuredChoice:
         """The last result; ``None`` before the first one."""
         return self._record
 
-    def next_call(self, is_ready: bool = True) -> Call:
+    def next_call(self, is_ready: bool = True) -> TimedCall:
         """The side of the next call. A timed call is to be followed by :meth:`end_call`.
 
         Args:
@@ -134,14 +136,14 @@ class MeasuredChoice:
             # One call is timed at a time; calls that overlap it are served as if nothing was
             # measured, and their times are not known.
             if self._is_impossible or self._timed is not None or not self._is_due():
-                return Call(preferred and not self._is_impossible, False)
+                return TimedCall(preferred and not self._is_impossible, False)
             side = self._next_side()
             if side and not is_ready:
-                return Call(preferred, False)
-            self._timed = Call(side, True)
+                return TimedCall(preferred, False)
+            self._timed = TimedCall(side, True)
             return self._timed
 
-    def end_call(self, call: Call, seconds: float | None) -> None:
+    def end_call(self, call: TimedCall, seconds: float | None) -> None:
         """Ends a timed call; ``seconds``: ``None`` if its time is no measure of its side."""
         if not call.is_timed:
             return
@@ -222,11 +224,16 @@ class RecordFile:
         """All valid records, by key."""
         if self._path is None:
             return {}
-        try:
-            with open(self._path, encoding="utf-8", opener=open_unlinked) as file:
-                stored = json.load(file)
-        except (OSError, ValueError, RecursionError):  # the last one for lists in lists in lists
-            return {}
+        with signals.own_errors():
+            try:
+                with open(self._path, encoding="utf-8", opener=open_unlinked) as file:
+                    stored = json.load(file)
+            except (
+                OSError,
+                ValueError,
+                RecursionError,
+            ):  # the last one for lists in lists in lists
+                return {}
         found = stored.items() if isinstance(stored, dict) else ()
         records = {key: Record.of(each) for key, each in found}
         return {key: record for key, record in records.items() if record is not None}
@@ -238,13 +245,11 @@ class RecordFile:
             return
         records[key] = record
         text = json.dumps({key: asdict(each) for key, each in records.items()}, indent=1)
-        temporary = f"{self._path}.{os.getpid()}"
-        try:
+        temporary = f"{self._path}.{os.getpid()}.{threading.get_ident()}"
+        # Without the file, another process measures again.
+        with signals.own_errors(), suppress(OSError):
             os.makedirs(os.path.dirname(self._path), exist_ok=True)
             with open(temporary, "w", encoding="utf-8", opener=open_own) as file:
                 file.truncate()
                 file.write(text)
             os.replace(temporary, self._path)
-        except OSError:
-            # Without the file, another process measures again.
-            return

@@ -80,12 +80,18 @@ def _uniform_value(operand: Output) -> float | None:
 
 
 def _read_narrow(whole: Output, narrow: Output) -> None:
-    """Has elementwise readers of ``whole``, a broadcast of ``narrow``, broadcast it themselves."""
+    """Has elementwise readers of ``whole``, a broadcast of ``narrow``, broadcast it themselves.
+
+    Not sums with an input of the function: that may be a state, to which an update in place adds an
+    operand of its shape.
+    """
     for reader in whole.get_target_inputs():
         node = reader.get_node()
         if node.get_type_name() not in _ELEMENTWISE:
             continue
         other = node.input_value(1 - reader.get_index())
+        if other.get_node().get_type_name() == "Parameter":
+            continue
         if other.get_partial_shape() == node.get_output_partial_shape(0):
             reader.replace_source_output(narrow)
 

@@ -47,7 +47,7 @@ from paddle_ngraph.partitioning.whole_program import Whole
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock, first_use, signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
-from paddle_ngraph.utils.measured_choice import Call, MeasuredChoice
+from paddle_ngraph.utils.measured_choice import MeasuredChoice, TimedCall
 from paddle_ngraph.warning_codes import WarningCode, warn
 
 T = TypeVar("T")
@@ -649,7 +649,7 @@ class _PredictorSwitch:
         call = choice.next_call(is_ready=background_compile.wait(0))
         if (call.is_challenger or self.is_engine) and not self._can_switch():
             choice.give_up()
-            call = Call(self.is_engine, False)
+            call = TimedCall(self.is_engine, False)
         fallbacks, start, is_measured = statistics.native_runs(), clock.now(), False
         try:
             results = self._run_by(call.is_challenger, predictor, args, True)
