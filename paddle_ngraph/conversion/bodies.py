@@ -1,7 +1,6 @@
 """Bodies of loops and branches: models, whose inputs come from the nodes around them.
 
-Loop-carried values may grow by equal sizes in each iteration: "Sizes that depend on the iteration"
-in docs/how_it_works/loops_and_branches.md.
+Loop-carried values may grow by equal sizes in each iteration: docs/how_it_works/growing_loops.md.
 """
 
 from __future__ import annotations
