@@ -135,13 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--rounds", type=command_line.positive, default=5, help="samples (default: %(default)s)"
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=report.FOLDER,
-        metavar="DIR",
-        help="where the results go (default: benchmarks/results)",
-    )
+    report.add_output(parser)
     options = parser.parse_args(arguments)
     return command_line.exit_status(lambda: run(options))
 

@@ -275,13 +275,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--rounds", type=command_line.positive, default=5, help="samples (default: %(default)s)"
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=report.FOLDER,
-        metavar="DIR",
-        help="where the results go (default: benchmarks/results)",
-    )
+    report.add_output(parser)
     return parser.parse_args(arguments)
 
 

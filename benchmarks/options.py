@@ -56,13 +56,7 @@ def parser(description: str | None, topics: Iterable[str]) -> argparse.ArgumentP
         metavar="CHECKOUT",
         help="revisions: another checkout of this repository, its core built in place",
     )
-    options.add_argument(
-        "--output",
-        type=Path,
-        default=report.FOLDER,
-        metavar="DIR",
-        help="where the results go (default: benchmarks/results)",
-    )
+    report.add_output(options)
     return options
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import os
@@ -20,6 +21,17 @@ _ACROSS = 3  # panels per row of a plot
 _PACKAGES = ("paddlepaddle", "openvino", "paddle-ngraph", "torch", "numpy")
 _UNITS = {"amx_tile": "AMX", "avx512f": "AVX-512", "avx2": "AVX2"}
 _ZEN = {"23": "2", "25": "3", "26": "5"}  # by family
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Adds the option for the folder of the results."""
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=FOLDER,
+        metavar="DIR",
+        help="where the results go (default: benchmarks/results)",
+    )
 
 
 def environment() -> dict[str, str]:
