@@ -45,7 +45,7 @@
 #include "core/ov/plugin_errors.h"
 #include "core/ov/trim_memory.h"
 #include "core/paddle/call_interception.h"
-#include "core/paddle/capture.h"
+#include "core/lazy/capture.h"
 #include "core/paddle/data_dependency_engine.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/flag_override.h"

@@ -1,6 +1,6 @@
 #include "core/paddle/gradient_gates.h"
 
-#include "core/paddle/capture.h"
+#include "core/lazy/capture.h"
 #include "core/paddle/python_tensors.h"
 
 // Declares functions of Paddle's autograd, whose headers are not in its wheel.

@@ -19,7 +19,7 @@ from paddle_ngraph.paddle_private.names import has_gradients, set_gradients
 
 
 class TracedCall(NamedTuple):
-    """A recorded call of an operator; see ``TracedCall`` in core/paddle/capture.h."""
+    """A recorded call of an operator; see ``TracedCall`` in core/lazy/traced_call.h."""
 
     name: str
     is_method: bool

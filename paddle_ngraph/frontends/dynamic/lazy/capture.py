@@ -1,6 +1,6 @@
 """Capture of the operators that functions and layers call in dynamic mode.
 
-See core/paddle/capture.h for the method, deferral_rules.py for the operators, and trace_graph.py
+See core/lazy/capture.h for the method, deferral_rules.py for the operators, and trace_graph.py
 for the graphs that compute them.
 """
 

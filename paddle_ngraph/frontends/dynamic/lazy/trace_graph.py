@@ -1,6 +1,6 @@
 """Graphs of captured operators, which compute the requested values of a trace.
 
-A trace (core/paddle/capture.h) is a list of calls of operators. It is partitioned into stages, each
+A trace (core/lazy/capture.h) is a list of calls of operators. It is partitioned into stages, each
 a program in a ``PartialProgramLayer``, which the to_static hook runs through the engine. There is
 one stage if no result gets a gradient. Otherwise autograd has to reach each tensor that the user
 holds: operators that depend on such a tensor are in a later stage (stages.py).

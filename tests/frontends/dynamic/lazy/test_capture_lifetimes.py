@@ -287,3 +287,40 @@ def test_calls_that_use_different_results_share_functions():
         agree(found, expected)
         del found, expected
     assert paddle_ngraph.stats()["functions_built"] - made <= 4 * 6
+
+
+# -- many known calls ----------------------------------------------------------------------------
+
+
+def other_scalars() -> list[Any]:
+    """New objects in each call, as a loop computes them."""
+    numbers = [number / 7 for number in range(6)]
+    return [
+        *numbers,
+        0.0,
+        -0.0,
+        float("nan"),
+        *(np.float64(number + 3) for number in numbers),
+        *range(6),
+    ]
+
+
+def test_a_call_is_found_among_many_that_came_next_before():
+    """Scalars by their bits and types, sizes, and tensors by their positions."""
+
+    def function(x, number, rows):
+        return (x * number if rows else x.reshape([-1, number + 1])).tanh()
+
+    calls = [(4, number, True) for number in other_scalars()]
+    calls += [(rows, 2.5, True) for rows in range(5, 10)] + [(12, n, False) for n in range(4)]
+    compiled = paddle_ngraph.compile(function)
+    traces = []
+    for _ in range(3):
+        other = [(4, number, True) for number in other_scalars()] + calls[len(other_scalars()) :]
+        agree(
+            [compiled(floats(rows), *rest) for rows, *rest in other],
+            [function(floats(rows), *rest) for rows, *rest in other],
+        )
+        traces.append(len(compiled._trace_cache._traces.ends()))
+    assert traces[0] == traces[1] == traces[2] > 25
+    assert engine_runs() >= len(calls)

@@ -1,0 +1,116 @@
+#include "core/lazy/call_matching.h"
+
+#include "core/lazy/call_hash.h"
+#include "core/lazy/lazy_tensors.h"
+#include "core/lazy/python_arguments.h"
+
+namespace py = pybind11;
+
+namespace paddle_ngraph {
+
+namespace {
+
+// Whether the keyword arguments of a call have these names, in this order.
+bool has_keywords(const std::vector<py::str>& keywords, PyObject* kwargs) {
+  const size_t number = kwargs == nullptr ? 0 : PyDict_GET_SIZE(kwargs);
+  if (number != keywords.size()) return false;
+  if (number == 0) return true;
+  PyObject *key, *value;
+  size_t next = 0;
+  for (Py_ssize_t at = 0; PyDict_Next(kwargs, &at, &key, &value) != 0;) {
+    if (!keywords[next++].equal(py::handle(key))) return false;
+  }
+  return true;
+}
+
+bool matches_value(Trace* trace, const Argument& expected, PyObject* given,
+                   const TracedCall& call) {
+  const int known_value = trace->index_of(given);
+  if (known_value >= 0) return known_value == expected.value;
+  const int next = trace->num_values() + static_cast<int>(trace->new_tensors().size());
+  if (expected.value != next || next >= call.first_result) return false;
+  const TracedTensorMeta& known = call.meta_of(next);
+  // Shapes are compared first, since there may be recorded calls of many sizes.
+  if (tensor_of(given).dims() != known.shape) return false;
+  const auto meta = traced_meta(given);
+  if (!meta || !(*meta == known)) return false;
+  trace->note_new(given);
+  return true;
+}
+
+bool matches(Trace* trace, const Argument& expected, PyObject* given, const TracedCall& call) {
+  switch (expected.kind) {
+    case Argument::Kind::kValue:
+      return is_tensor(given) && matches_value(trace, expected, given, call);
+    case Argument::Kind::kConstant:
+      return equals_constant(expected, given);
+    case Argument::Kind::kUninitialized:
+      return is_uninitialized(given);
+    case Argument::Kind::kSequence:
+      break;
+  }
+  if (!is_sequence(given) || sequence_type(given) != expected.type) return false;
+  const std::vector<PyObject*> items = sequence_items(given);
+  if (items.size() != expected.items.size()) return false;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!matches(trace, expected.items[i], items[i], call)) return false;
+  }
+  return true;
+}
+
+bool match_result(Trace* trace, const Argument& expected, PyObject* result,
+                  const TracedCall& call) {
+  if (expected.kind == Argument::Kind::kConstant) return expected.constant.ptr() == result;
+  if (expected.kind == Argument::Kind::kUninitialized) return is_uninitialized(result);
+  if (expected.kind == Argument::Kind::kValue) {
+    if (!is_tensor(result) || trace->index_of(result) >= 0) return false;
+    const auto meta = traced_meta(result);
+    if (!meta || !(*meta == call.meta_of(expected.value))) return false;
+    trace->add_result(result);
+    return true;
+  }
+  if (Py_TYPE(result) != expected.type) return false;
+  const std::vector<PyObject*> items = sequence_items(result);
+  if (items.size() != expected.items.size()) return false;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!match_result(trace, expected.items[i], items[i], call)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TraceNode* find_next(Trace* trace, const InterceptedFunction& function, bool has_gradient,
+                     const std::vector<PyObject*>& given, PyObject* kwargs) {
+  const auto is_same = [&](const TracedCall& call) {
+    if (call.function != &function || call.has_gradient != has_gradient ||
+        call.arguments.size() != given.size() || !has_keywords(call.keywords, kwargs)) {
+      return false;
+    }
+    trace->clear_new();
+    for (size_t i = 0; i < given.size(); ++i) {
+      if (!matches(trace, call.arguments[i], given[i], call)) return false;
+    }
+    return true;
+  };
+  const TraceNode& node = trace->node();
+  if (node.children_by_hash.empty()) {
+    for (const auto& next : node.children) {
+      if (is_same(next->call)) return next.get();
+    }
+  } else {
+    const size_t hash = hash_of(trace, function, has_gradient, given);
+    const auto [first, last] = node.children_by_hash.equal_range(hash);
+    for (auto next = first; next != last; ++next) {
+      if (is_same(next->second->call)) return next->second;
+    }
+  }
+  trace->clear_new();
+  return nullptr;
+}
+
+bool match_result(Trace* trace, const TracedCall& call, PyObject* result) {
+  return match_result(trace, call.result, result, call);
+}
+
+}  // namespace paddle_ngraph

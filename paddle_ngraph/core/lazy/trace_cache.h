@@ -1,0 +1,127 @@
+// The traces of a captured function: a tree of calls, in which traces share the calls that they
+// begin with, and the groups of traces that differ in sizes only.
+#pragma once
+
+#include <pybind11/pytypes.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "paddle/phi/core/ddim.h"
+
+#include "core/lazy/traced_call.h"
+
+namespace paddle_ngraph {
+
+// A node in the tree of traces: a call that follows those of its ancestors, and the graphs of the
+// trace that ends with this call.
+struct TraceNode {
+  explicit TraceNode(TraceNode* parent = nullptr) : parent(parent) {}
+
+  TraceNode* parent;
+  TracedCall call;
+  // Hash of the calls up to this one; equal for traces that differ in sizes only.
+  size_t group_hash = 0;
+  std::vector<std::unique_ptr<TraceNode>> children;
+  // The children by the hash of their calls (call_hash.h); empty while they are few.
+  std::unordered_multimap<size_t, TraceNode*> children_by_hash;
+  // Reason -> reason and source line of a graph break after this call.
+  std::map<std::string, std::string> graph_breaks;
+  // Indices of requested values -> graph that computes them.
+  std::map<std::vector<int>, pybind11::object> graphs;
+  // Sets of requested values that were needed, but have no graph yet.
+  std::set<std::vector<int>> outputs;
+
+  // Adds a call that follows this one; returns its node.
+  TraceNode* add_child(TracedCall call);
+
+  // Comparing a call with this many others costs less than its hash.
+  static constexpr size_t kMaxUnindexedChildren = 8;
+};
+
+// The nodes from the first call to `node`.
+std::vector<const TraceNode*> nodes_to(const TraceNode& node);
+
+// The calls that traces have in common if they differ in sizes only, and the graphs with dynamic
+// shapes, which compute any of these traces.
+struct TracePattern {
+  std::vector<TracedCall> calls;
+  std::vector<phi::DDim> shapes;  // shapes of all values of the traces; -1: dynamic dimension
+  // Indices of requested values -> graph that computes them.
+  std::map<std::vector<int>, pybind11::object> graphs;
+};
+
+// All traces of one captured function. Guarded by the GIL.
+class TraceCache {
+ public:
+  // `make_graph(calls, metas, outputs, examples)` takes the calls, the metadata of values, the
+  // indices of the requested values, and, where the metadata has dynamic dimensions (-1), some
+  // example shapes of all values. It returns a callable that computes the requested values from the
+  // inputs, or returns the number of the reason (engine/events.h) why operators are to be called
+  // one by one. `trains`: whether calls that may get a gradient are captured, too.
+  TraceCache(pybind11::object make_graph, bool trains);
+
+  // The id of the traces in events.
+  uint64_t id() const { return id_; }
+
+  bool trains() const { return trains_; }
+
+  const std::shared_ptr<TraceNode>& root();
+  const pybind11::object& make_graph() const { return make_graph_; }
+  // Count a new trace and a new graph. At kMaxTraces all traces are dropped, at kMaxGraphs all
+  // graphs, too.
+  void count_trace();
+  void count_graph();
+
+  // Adds the trace that ends at `node` to its group, for patterns and example shapes of the group.
+  // Ignores a trace of a tree that was dropped meanwhile.
+  void add_end(const TraceNode& root, TraceNode& node);
+  // The pattern of a trace, which is created if its group has enough traces; else null.
+  std::shared_ptr<TracePattern> find_or_make_pattern(const TraceNode& node);
+  // The shapes of all values in some recorded traces of the group of `node`.
+  std::vector<std::vector<phi::DDim>> examples_of(const TraceNode& node) const;
+  // Has each trace of this group get a graph of its own, because no common graph could be computed.
+  void specialize_group(const TraceNode& node);
+
+  static constexpr size_t kMaxTraces = 60000;
+  static constexpr size_t kMaxGraphs = 256;
+  // Maximum number of traces of a pattern that get graphs of their own, with static shapes.
+  static constexpr size_t kMaxStaticGraphs = 2;
+
+  // Lists the nodes with graphs or graph breaks, each as (number of calls, graph breaks, graphs);
+  // for tests and reports.
+  pybind11::list ends() const;
+
+ private:
+  std::shared_ptr<TraceNode> root_;
+  pybind11::object make_graph_;
+  bool trains_;
+  const uint64_t id_;
+  void clear_traces();
+  void clear();
+
+  // The traces with one group hash: they may be equal except for sizes.
+  struct TraceGroup {
+    std::vector<TraceNode*> ends;
+    std::vector<std::shared_ptr<TracePattern>> patterns;
+    // Whether each trace gets a graph of its own, not one of a pattern.
+    bool is_specialized = false;
+  };
+  std::unordered_map<size_t, TraceGroup> groups_;
+
+  uint64_t settings_version_ = 0;
+  size_t num_traces_ = 0;
+  size_t graphs_ = 0;
+};
+
+// bump: records that a flag was set, after which recorded traces are invalid. version: the number
+// of such changes so far.
+void bump_settings_version();
+uint64_t settings_version();
+
+}  // namespace paddle_ngraph

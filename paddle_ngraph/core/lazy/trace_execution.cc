@@ -1,0 +1,210 @@
+#include "core/lazy/trace_execution.h"
+
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <utility>
+
+#include "core/common/deferred_signals.h"
+#include "core/lazy/lazy_tensors.h"
+#include "core/lazy/python_arguments.h"
+#include "core/paddle/call_interception.h"
+#include "core/paddle/python_tensors.h"
+
+namespace py = pybind11;
+
+namespace paddle_ngraph {
+
+std::optional<Reason> TraceExecution::run() {
+  outputs_ = trace_.requested_values();
+  TraceNode& node = trace_.node();
+  std::optional<Reason> reason = outputs_.empty() ? Reason::kNewResults : Reason::kGuard;
+  std::unique_ptr<py::error_already_set> raised;
+  py::object graph;  // a strong reference, since another thread may drop the graph while it runs
+  try {
+    const auto found = node.graphs.find(outputs_);
+    if (found != node.graphs.end()) {
+      graph = found->second;
+    } else if (!node.graph_breaks.empty() && !outputs_.empty()) {
+      graph = find_or_make_graph();
+      if (graph) node.graphs.emplace(outputs_, graph);
+      if (!graph) reason = Reason::kNewResults;
+    }
+    if (graph) reason = run_graph(graph);
+    if (!reason) return reason;
+  } catch (py::error_already_set& error) {
+    reason = Reason::kNoGraph;
+    const bool is_dynamic = graph && graph.attr("is_open").cast<bool>();
+    if (is_dynamic && error.matches(PyExc_Exception)) {
+      specialize_group();
+    } else {
+      raised = std::make_unique<py::error_already_set>(error);
+    }
+  }
+  if (!call_operators()) throw py::error_already_set();
+  if (raised != nullptr) throw py::error_already_set(*raised);
+  return reason;
+}
+
+// -- graphs --------------------------------------------------------------------------------------
+
+// Finds or creates the graph for the outputs: that of the pattern of the trace, or one for this
+// trace alone. Null if no graph is worth creating yet.
+py::object TraceExecution::find_or_make_graph() {
+  // A strong reference to the pattern, since another thread may drop it.
+  const auto pattern = cache_.find_or_make_pattern(trace_.node());
+  if (pattern != nullptr) {
+    const auto found = pattern->graphs.find(outputs_);
+    if (found != pattern->graphs.end()) return found->second;
+  }
+  if (!has_recurred()) return {};
+  const DeferredSignals deferral(DeferredSignals::Mode::kDeferred);
+  py::object graph = make_graph(pattern == nullptr ? nullptr : &pattern->shapes);
+  if (pattern != nullptr) pattern->graphs.emplace(outputs_, graph);
+  cache_.count_graph();
+  return graph;
+}
+
+// Whether a graph for the outputs is created immediately: the first graph of a trace, or values
+// that were requested before. Requested values may differ from call to call, so a graph for other
+// values might never be used again.
+bool TraceExecution::has_recurred() {
+  constexpr size_t kMaxOutputSets = 256;
+  TraceNode& node = trace_.node();
+  if (node.graphs.empty() || node.outputs.erase(outputs_) > 0) return true;
+  if (node.outputs.size() == kMaxOutputSets) node.outputs.clear();
+  node.outputs.insert(outputs_);
+  return false;
+}
+
+// The description of an argument for `make_graph`.
+static py::object described(const Argument& argument) {
+  return to_python(
+      argument, [](int value) { return py::cast(TracedValue{value}); }, [] { return py::none(); });
+}
+
+py::object TraceExecution::make_graph(const std::vector<phi::DDim>* dynamic_shapes) const {
+  py::list calls, metas, examples;
+  for (const TraceNode* each : nodes_to(trace_.node())) {
+    const TracedCall& call = each->call;
+    py::list arguments;
+    for (const Argument& argument : call.arguments) arguments.append(described(argument));
+    calls.append(py::make_tuple(call.function->name, call.function->is_method, arguments,
+                                call.keywords, described(call.result), call.has_gradient,
+                                call.first_value, call.first_result, call.views));
+    for (const TracedTensorMeta& meta : call.metas) {
+      const phi::DDim& shape =
+          dynamic_shapes == nullptr ? meta.shape : (*dynamic_shapes)[metas.size()];
+      metas.append(py::make_tuple(phi::DataTypeToString(meta.dtype), phi::vectorize<int64_t>(shape),
+                                  meta.stop_gradient, meta.is_contiguous, meta.is_parameter));
+    }
+  }
+  if (dynamic_shapes != nullptr) {
+    for (const auto& shapes : cache_.examples_of(trace_.node())) {
+      py::list example;
+      for (const phi::DDim& shape : shapes) example.append(phi::vectorize<int64_t>(shape));
+      examples.append(example);
+    }
+  }
+  return cache_.make_graph()(calls, metas, outputs_, examples);
+}
+
+// Computes the outputs by a graph. Returns the reason if the graph has not computed them.
+std::optional<Reason> TraceExecution::run_graph(const py::object& graph) {
+  py::list given;
+  for (const auto& tensor : trace_.tensors()) {
+    given.append(is_lazy(tensor.ptr()) ? py::none() : tensor);
+  }
+  const py::object computed = graph(given);
+  const bool is_dynamic = graph.attr("is_open").cast<bool>();
+  const bool is_computed = !py::isinstance<py::int_>(computed);
+  if (is_dynamic &&
+      !(is_computed ? have_shapes(py::list(computed)) : graph.attr("why_native").is_none())) {
+    specialize_group();
+    return is_computed ? Reason::kGuard : static_cast<Reason>(computed.cast<int>());
+  }
+  if (!is_computed) return static_cast<Reason>(computed.cast<int>());
+  const py::list results(computed);
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    materialize(&tensor_of(trace_.tensors()[outputs_[i]].ptr()), tensor_of(results[i].ptr()), "");
+  }
+  return std::nullopt;
+}
+
+// Whether the computed results have the shapes that the lazy tensors were given.
+bool TraceExecution::have_shapes(const py::list& results) const {
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    const auto& lazy = tensor_of(trace_.tensors()[outputs_[i]].ptr());
+    if (tensor_of(py::object(results[i]).ptr()).dims() != lazy.dims()) return false;
+  }
+  return true;
+}
+
+// Has traces of this group get graphs of their own, since a graph with static shapes may succeed
+// where one with dynamic shapes failed.
+void TraceExecution::specialize_group() {
+  cache_.specialize_group(trace_.node());
+  trace_.node().graphs.erase(outputs_);
+}
+
+// -- operators, one by one -----------------------------------------------------------------------
+
+// Returns false if Python's error is set.
+bool TraceExecution::call_operators() {
+  const py::object mode = tracer_.attr("_has_grad");
+  bool is_done = true;
+  for (const TraceNode* each : nodes_to(trace_.node())) {
+    tracer_.attr("_has_grad") = each->call.has_gradient;
+    is_done = static_cast<bool>(call_operator(each->call));
+    if (!is_done) break;
+  }
+  const py::error_scope saved_error;
+  tracer_.attr("_has_grad") = mode;
+  return is_done;
+}
+
+// Calls an operator, and gives the lazy tensors of its results their values. Returns null if
+// Python's error is set.
+py::object TraceExecution::call_operator(const TracedCall& call) const {
+  py::object self;
+  py::list positional;
+  py::dict kwargs;
+  const size_t first_keyword = call.arguments.size() - call.keywords.size();
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    const py::object argument = to_python(
+        call.arguments[i], [this](int value) { return trace_.tensors()[value]; },
+        make_uninitialized_tensor);
+    if (i == 0 && call.function->is_method) {
+      self = argument;
+    } else if (i < first_keyword) {
+      positional.append(argument);
+    } else {
+      kwargs[call.keywords[i - first_keyword]] = argument;
+    }
+  }
+  const py::tuple args(positional);
+  auto computed = py::reinterpret_steal<py::object>(
+      call_now(*call.function, self.ptr(), args.ptr(), kwargs.empty() ? nullptr : kwargs.ptr()));
+  if (!computed) return computed;
+  const bool is_changed = call.function->rule.mutation != Mutation::kNone;
+  materialize_results(call.result, is_changed ? self.ptr() : computed.ptr());
+  return computed;
+}
+
+void TraceExecution::materialize_results(const Argument& expected, PyObject* computed) const {
+  if (expected.kind == Argument::Kind::kConstant ||
+      expected.kind == Argument::Kind::kUninitialized) {
+    return;
+  }
+  if (expected.kind == Argument::Kind::kValue) {
+    const paddle::Tensor& result = tensor_of(computed);
+    materialize(&tensor_of(trace_.tensors()[expected.value].ptr()), result, result.name());
+    return;
+  }
+  const std::vector<PyObject*> items = sequence_items(computed);
+  for (size_t i = 0; i < expected.items.size(); ++i) {
+    materialize_results(expected.items[i], items[i]);
+  }
+}
+
+}  // namespace paddle_ngraph

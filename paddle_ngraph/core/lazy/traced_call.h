@@ -1,0 +1,104 @@
+// A recorded call of an operator: its arguments and results, as values of a trace.
+#pragma once
+
+#include <pybind11/pytypes.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "paddle/phi/common/data_type.h"
+#include "paddle/phi/core/ddim.h"
+#include "paddle/phi/core/tensor_meta.h"
+
+namespace paddle_ngraph {
+
+struct InterceptedFunction;
+
+// The metadata of a tensor in a trace. Tensors with equal metadata are interchangeable there.
+struct TracedTensorMeta {
+  phi::DataType dtype;
+  phi::DDim shape;
+  bool stop_gradient;
+  bool is_contiguous;
+  bool is_parameter;
+  // Compared, too, since some operators return an alias or a copy depending on strides.
+  phi::DDim strides;
+
+  bool operator==(const TracedTensorMeta& other) const;
+};
+
+// The metadata of an argument or result; nothing if the tensor cannot be part of a graph.
+std::optional<TracedTensorMeta> traced_meta(PyObject* tensor);
+
+// An argument or result of a call: a value, by its index in the trace; a list, tuple or slice; a
+// constant; or an uninitialized tensor, which is never read or computed.
+struct Argument {
+  enum class Kind { kValue, kSequence, kConstant, kUninitialized };
+  Kind kind = Kind::kConstant;
+  int value = -1;
+  PyTypeObject* type = nullptr;  // type of a kSequence: list, tuple or slice
+  std::vector<Argument> items;
+  pybind11::object constant;
+  bool is_any_of_type = false;  // whether the constant (a CPU place) equals all others of its type
+  // Dtype and shape of a kUninitialized tensor that has no elements, and so needs no memory.
+  std::shared_ptr<const phi::DenseTensorMeta> empty;
+  bool stop_gradient = true;
+};
+
+// Whether an object is a constant of a trace, which is compared by value, not by identity.
+bool is_constant(PyObject* object);
+bool equals_constant(const Argument& constant, PyObject* given);
+
+// Stands for a value, by its index in the trace, in the calls that `make_graph` gets.
+struct TracedValue {
+  int index;
+};
+
+// A call of an operator. It appends to the values of the earlier calls: first the tensors that no
+// earlier call has used, then its results.
+struct TracedCall {
+  const InterceptedFunction* function = nullptr;
+  bool has_gradient = true;
+  // Positional arguments, with self of a method first; then keyword arguments.
+  std::vector<Argument> arguments;
+  std::vector<pybind11::str> keywords;
+  Argument result;
+  int first_value = 0;
+  int first_result = 0;
+  std::vector<TracedTensorMeta> metas;
+  // For each result that is an alias: index of the result -> index of the value whose memory it
+  // shares.
+  std::map<int, int> views;
+
+  const TracedTensorMeta& meta_of(int value) const { return metas[value - first_value]; }
+  // The argument at index `at`, or that of the keyword `name`; null if there is none.
+  const Argument* argument(size_t at, const char* name) const;
+};
+
+// Whether two calls are equal except for sizes.
+bool is_similar(const TracedCall& one, const TracedCall& other);
+
+// Converts an argument or result to Python. The functions supply its tensors and uninitialized
+// tensors.
+template <typename GetValue, typename GetUninitialized>
+pybind11::object to_python(const Argument& argument, const GetValue& get_value,
+                           const GetUninitialized& get_uninitialized) {
+  namespace py = pybind11;
+  if (argument.kind == Argument::Kind::kValue) return get_value(argument.value);
+  if (argument.kind == Argument::Kind::kConstant) return argument.constant;
+  if (argument.kind == Argument::Kind::kUninitialized) return get_uninitialized();
+  py::list items;
+  for (const Argument& item : argument.items) {
+    items.append(to_python(item, get_value, get_uninitialized));
+  }
+  if (argument.type == &PyList_Type) return items;
+  if (argument.type == &PySlice_Type) {
+    return py::reinterpret_steal<py::object>(PySlice_New(
+        py::object(items[0]).ptr(), py::object(items[1]).ptr(), py::object(items[2]).ptr()));
+  }
+  return py::tuple(items);
+}
+
+}  // namespace paddle_ngraph
