@@ -18,6 +18,7 @@
 #include "core/lazy/python_arguments.h"
 #include "core/lazy/trace_execution.h"
 #include "core/lazy/value_ranges.h"
+#include "core/lazy/varying_numbers.h"
 #include "core/paddle/call_interception.h"
 #include "core/paddle/python_tensors.h"
 #include "core/paddle/tensors.h"
@@ -271,12 +272,18 @@ PyObject* Capture::call(const InterceptedFunction& function, PyObject* self, PyO
     return call_now(function, self, args, kwargs);
   }
   std::vector<py::object> copies;
-  const std::vector<PyObject*> given =
+  std::vector<PyObject*> given =
       snapshot_arguments(trace_, function, arguments_of(function, self, args, kwargs), &copies);
   if (!satisfies(function.rule.value_rule, given, trace_)) {
     return call_with_graph_break(function, self, args, kwargs);
   }
-  if (TraceNode* next = find_next(&trace_, function, gradient, given, kwargs)) {
+  TraceNode* next = find_next(&trace_, function, gradient, given, kwargs);
+  const bool has_number = next == nullptr && has_number_operand(function, given);
+  if (has_number && is_number_varying(&trace_, function, gradient, given)) {
+    replace_number(&given, &copies);
+    next = find_next(&trace_, function, gradient, given, kwargs);
+  }
+  if (next != nullptr) {
     if (aliases_a_copy(next->call, copies)) {
       return call_with_graph_break(function, self, args, kwargs);
     }
@@ -288,6 +295,7 @@ PyObject* Capture::call(const InterceptedFunction& function, PyObject* self, PyO
     begin();
     return nullptr;
   }
+  if (has_number_operand(function, given)) count_number(&trace_, function, gradient, given);
   return record_call(function, gradient, given, self, args, kwargs);
 }
 

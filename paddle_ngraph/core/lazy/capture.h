@@ -9,15 +9,14 @@
 // So nothing of the function is assumed, and no guards are needed: the computed operators are
 // exactly those that this call has requested.
 //
-// | file | role |
-// | --- | --- |
-// | capture | what an intercepted call becomes: deferred, recorded, computed, a graph break |
-// | argument_snapshot | the arguments of a call as a trace takes them |
-// | trace · trace_cache | the calls and values of this call of the function; those of all calls |
-// | call_matching (call_hash) · call_recording | the known call that equals one; a new one,
-// described | | trace_execution | computing the lazy tensors: by a graph, or by the operators | |
-// value_ranges | ranges of lazy integers, for lookups | | lazy_tensors | the registries of lazy
-// tensors, and of the memory that deferred calls read |
+// - capture: what an intercepted call becomes: deferred, recorded, computed, a graph break
+// - argument_snapshot, varying_numbers: the arguments of a call as a trace takes them; numbers that
+//   differ from call to call, as inputs
+// - trace, trace_cache: the calls and values of this call of the function; those of all calls
+// - call_matching, call_hash, call_recording: the known call that equals one; a new one, described
+// - trace_execution: computing the lazy tensors, by a graph or by the operators
+// - value_ranges: ranges of lazy integers, for lookups
+// - lazy_tensors: the registries of lazy tensors, and of the memory that deferred calls read
 #pragma once
 
 #include <pybind11/pytypes.h>

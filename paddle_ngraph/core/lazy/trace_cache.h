@@ -30,6 +30,8 @@ struct TraceNode {
   std::vector<std::unique_ptr<TraceNode>> children;
   // The children by the hash of their calls (call_hash.h); empty while they are few.
   std::unordered_multimap<size_t, TraceNode*> children_by_hash;
+  // The number of children that differ in a number only, by the hash of their calls without it.
+  std::unordered_map<size_t, int> constants_by_hash;
   // Reason -> reason and source line of a graph break after this call.
   std::map<std::string, std::string> graph_breaks;
   // Indices of requested values -> graph that computes them.
