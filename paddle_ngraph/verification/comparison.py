@@ -21,6 +21,7 @@ from paddle_ngraph.partitioning import fallback
 from paddle_ngraph.partitioning.analysis.block_view import dtype_name
 from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.verification.evaluation import (
+    Crossings,
     Evaluation,
     Noise,
     ReferenceProgram,
@@ -297,7 +298,7 @@ class Reference:
         self,
         evaluate: Callable[[Noise | None], Mapping[int, np.ndarray]],
         rounding: Rounding,
-        max_samples: int = SAMPLES,
+        max_samples: int = 2 * SAMPLES,
     ) -> None:
         self._evaluate = evaluate
         self._max_samples = max_samples
@@ -310,10 +311,12 @@ class Reference:
             self._exact = self._evaluate(None)
         return self._exact[tensor]
 
-    def samples(self) -> Iterator[Mapping[int, np.ndarray]]:
-        """Computes the results with noise, again and again."""
+    def samples(self) -> Iterator[tuple[Noise, Mapping[int, np.ndarray]]]:
+        """Computes the results with noise, again and again; yields the noise with them."""
+        crossings = Crossings()
         for number in range(self._max_samples):
-            yield self._evaluate(Noise(self.rounding.noise, number))
+            noise = Noise(self.rounding, number, crossings)
+            yield noise, self._evaluate(noise)
 
 
 # The first samples of noise, which are less thorough and much faster: each is one program.
@@ -337,7 +340,7 @@ class Judge:
         graph: Graph,
         remembered: dict[int, Remembered] | None = None,
         budget: Budget | None = None,
-        max_samples: int = SAMPLES,
+        max_samples: int = 2 * SAMPLES,
     ) -> None:
         self.remembered = remembered
         self._budget = budget or Budget(0.0, math.inf)
@@ -467,9 +470,9 @@ def compare_pairs(
         return of_kind
     found = (_JudgedPair.of(pair, reference, known) for pair in pairs)
     judged = [each for each in found if each is not None and not each.is_explained()]
-    for sample in reference.samples() if judged else ():
+    for noise, sample in reference.samples() if judged else ():
         for result in judged:
-            result.add(sample)
+            result.add(sample, noise.width)
         judged = [each for each in judged if not each.is_explained()]
         if not judged:
             break
@@ -516,9 +519,9 @@ class _JudgedPair:
             return None
         return _JudgedPair(pair, reference, where, remembered)
 
-    def add(self, sample: Mapping[int, np.ndarray]) -> None:
-        """Adds the results of a run with noise."""
-        self._spread.add(sample[self._pair.tensor][self._where][~self._is_right])
+    def add(self, sample: Mapping[int, np.ndarray], width: float) -> None:
+        """Adds the results of a run with noise; see :meth:`Spread.add`."""
+        self._spread.add(sample[self._pair.tensor][self._where][~self._is_right], width)
 
     def is_explained(self) -> bool:
         """Whether rounding errors explain all elements; what was measured then is remembered."""
