@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -186,14 +187,14 @@ class Remembered:
         errors: The usual errors of Paddle's, by the size of the elements.
         elements: Elements with larger errors, in order, and the largest that was measured at each,
             relative to the scale of the result. Replaced as a whole, since threads share it.
-        spared: The runs that were spared.
+        spared: The numbers of the runs that are spared: threads get one each.
     """
 
     errors: UsualErrors = field(default_factory=UsualErrors)
     elements: tuple[np.ndarray, np.ndarray] = field(
         default_factory=lambda: (np.zeros(0, np.int64), np.zeros(0))
     )
-    spared: int = 0
+    spared: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def explained(
         self, native: np.ndarray, engine: np.ndarray, where: np.ndarray, rounding: Rounding
@@ -206,8 +207,7 @@ class Remembered:
             large = ~(gaps <= SPREAD * self.errors.at(native, where, rounding))
             bounds = self._bounds(np.flatnonzero(where)[large]) * scale_of(native)
             is_known = bool((gaps[large] <= bounds).all())
-        self.spared += is_known
-        return is_known and self.spared % MAX_SPARED != 0
+        return is_known and next(self.spared) % MAX_SPARED != 0
 
     def _bounds(self, elements: np.ndarray) -> np.ndarray:
         known, bounds = self.elements
