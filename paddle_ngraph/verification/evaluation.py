@@ -668,15 +668,18 @@ class Noise:
             if not np.any(absolute):
                 return array
             error = (0.0, absolute, np.negative(absolute))[kind]
-            return np.asarray(np.where(np.abs(array) <= 3 * absolute, error, array))
+            return np.asarray(np.where(self._cancels(array, absolute), error, array))
         if self._random.random() < 0.5:
             errors = self._random.uniform(-self.size, self.size, array.shape)
             array = array * (1 + errors) + self._random.uniform(-1.0, 1.0, array.shape) * absolute
         share = (1.0, self._random.random(), 0.0, 0.0)[self.number % 4]
         if not share or not np.any(absolute):
             return array
-        vanishes = (np.abs(array) <= 3 * absolute) & (self._random.random(array.shape) < share)
-        return np.asarray(np.where(vanishes, 0.0, array))
+        vanishes = self._random.random(array.shape) < share
+        return np.asarray(np.where(vanishes & self._cancels(array, absolute), 0.0, array))
+
+    def _cancels(self, array: np.ndarray, absolute: np.ndarray | float) -> np.ndarray:
+        return np.asarray(np.abs(array) <= 3 / self.width * absolute)
 
 
 def _size(result: np.ndarray, operands: Iterable[Tensor]) -> np.ndarray:
