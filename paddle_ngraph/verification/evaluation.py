@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import paddle
@@ -47,6 +47,9 @@ from paddle_ngraph.verification.judgement import FLOAT32, SAMPLES, Rounding
 
 # Tensors by id; a TensorArray is a list of them.
 Values = dict[int, Any]
+T = TypeVar("T")
+# A computation that can be continued later, wherever it yields.
+Steps = Generator[None, None, T]
 # The random generator before each stochastic operator, by Op.id.
 Streams = Mapping[int, _core.RandomState]
 
@@ -90,6 +93,15 @@ _PROPORTIONAL = frozenset(
         *("elementwise_pow", "tan"),
     )
 )
+
+
+def finished(steps: Steps[T]) -> T:
+    """The result of a computation, without pauses."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("T", end.value)
 
 
 def array_of(tensor: Tensor) -> np.ndarray:
@@ -328,10 +340,16 @@ class Evaluation:
                 with the generator as it is, and :attr:`streams` records it.
             noise: Rounding errors to add.
         """
+        return finished(self.steps(given, streams, noise))
+
+    def steps(
+        self, given: Sequence[Tensor], streams: Streams | None, noise: Noise | None
+    ) -> Steps[Values]:
+        """As :meth:`run`, with a pause after each operator."""
         self.graph.set_op_ids()  # other graphs may share its operators
         sources = [*self.graph.inputs, *self.graph.states]
         values = {spec.id: self._given(tensor) for spec, tensor in zip(sources, given)}
-        self._run_block(self.graph, values, streams, noise)
+        yield from self._run_block(self.graph, values, streams, noise)
         return values
 
     def _given(self, tensor: Tensor) -> Tensor:
@@ -347,20 +365,21 @@ class Evaluation:
         values: Values,
         streams: Streams | None,
         noise: Noise | None,
-    ) -> None:
+    ) -> Steps[None]:
         for op in graph.ops:
             if op.blocks:
-                results = self._run_region(op, values, streams, noise)
+                results = yield from self._run_region(op, values, streams, noise)
             elif _is_on_array(op):
                 results = _run_on_array(op, values)
             else:
                 results = self._run_op(graph, op, values, streams, noise)
             values.update(results)
+            yield
 
-    def _run_region(self, op: Op, values: Values, streams: Any, noise: Any) -> Values:
-        def run(block: Graph, args: list[Tensor]) -> list[Tensor]:
+    def _run_region(self, op: Op, values: Values, streams: Any, noise: Any) -> Steps[Values]:
+        def run(block: Graph, args: list[Tensor]) -> Steps[list[Tensor]]:
             inner = dict(zip((spec.id for spec in block.inputs), args))
-            self._run_block(block, inner, streams, noise)
+            yield from self._run_block(block, inner, streams, noise)
             return [inner[spec.id] for spec in block.outputs]
 
         captured = [values[spec.id] for spec in op.inputs[CAPTURED]]
@@ -368,10 +387,10 @@ class Evaluation:
         if op.type == WHILE:
             found = [values[spec.id] for spec in op.inputs[INITIAL_VALUES]]
             while condition:
-                first, *found = run(op.blocks[0], [*found, *captured])
+                first, *found = yield from run(op.blocks[0], [*found, *captured])
                 condition = bool(np.all(array_of(first)))
         else:
-            found = run(op.blocks[0 if condition else 1], captured)
+            found = yield from run(op.blocks[0 if condition else 1], captured)
         assert op.form is not None
         return dict(zip((spec.id for spec in op.form.results[OUT]), found))
 
@@ -615,9 +634,7 @@ class Noise:
         crossings: The elements that earlier samples have taken through zero; updated.
     """
 
-    def __init__(
-        self, rounding: Rounding, number: int, crossings: Crossings | None = None
-    ) -> None:
+    def __init__(self, rounding: Rounding, number: int, crossings: Crossings | None = None) -> None:
         self.number = number
         # Errors of some samples are wide. Ties that they break are ties, but their effect on floats
         # counts as if it were not (``Spread.add``).

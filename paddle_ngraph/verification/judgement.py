@@ -128,6 +128,14 @@ class Spread:
         with np.errstate(invalid="ignore"):
             return np.where(self._up | self._down | self._nan, np.nan, self._high - self._low)
 
+    @property
+    def is_steady(self) -> np.ndarray:
+        """Where no run differs from the exact value by much: an eighth, or an integer."""
+        if self._exact.dtype.kind != "f":
+            return np.asarray(self._largest == 0)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.width <= np.abs(self._exact) / 8)
+
     def explains(self, engine: np.ndarray, rounding: Rounding = FLOAT32) -> np.ndarray:
         """Where rounding errors explain the engine's elements."""
         if self._exact.dtype.kind != "f":
@@ -152,7 +160,7 @@ class Spread:
         )
 
     def _is_indefinite(self, engine: np.ndarray) -> np.ndarray:
-        """Where the result has no right value, as noise over noise, and the engine's is a usual one.
+        """Where noise over noise has no right value, and the engine's is a usual one.
 
         Those elements were NaN in a sample, as 0 / 0 is, and had zero between others. One of them
         may have what others had: of a normalized row of noise, any element may be the only one.

@@ -124,7 +124,12 @@ def test_networks_in_bfloat16_with_poles(seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "function", "fault"),
-    [("divide", 0, negated), ("log", 1, negated), ("rsqrt", 2, negated), ("layer_norm", 0, negated)],
+    [
+        ("divide", 0, negated),
+        ("log", 1, negated),
+        ("rsqrt", 2, negated),
+        ("layer_norm", 0, negated),
+    ],
 )
 def test_faults_beside_poles_are_found(name: str, function: int, fault: Any) -> None:
     def build() -> list[Any]:
