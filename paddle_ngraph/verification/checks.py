@@ -239,7 +239,7 @@ class Subject:
             except IndexError:  # another thread continues it
                 break
             check(partial(self._go_on, earlier))
-            if self._paused:
+            if earlier in self._paused:
                 break
         if judgement is not None:
             self._go_on(judgement)
