@@ -38,6 +38,7 @@ from paddle_ngraph.verification.evaluation import (
 )
 from paddle_ngraph.verification.judgement import (
     FLOAT32,
+    MAX_SAMPLES,
     SAMPLES,
     SPREAD,
     Rounding,
@@ -245,6 +246,10 @@ class PostponedError(NgraphError):
     """A run is not judged, since the judgement of an earlier one pauses."""
 
 
+# The seconds that Paddle's executor needs for the smallest program.
+_SHORTEST_RUN = 1e-3
+
+
 class Budget:
     """The time for judgements in each run of a subgraph: a multiple of the time of Paddle's run.
 
@@ -263,7 +268,7 @@ class Budget:
 
     def begin_run(self, seconds: float) -> None:
         """Begins the time of a run, which took Paddle ``seconds``."""
-        self._end = clock.now() + self._ratio * max(seconds, 1e-6)
+        self._end = clock.now() + self._ratio * max(seconds, _SHORTEST_RUN)
 
     def end_limit(self) -> None:
         """From now on, what has begun is finished at once."""
@@ -300,7 +305,7 @@ class Reference:
         self,
         evaluate: Callable[[Noise | None], Steps[Mapping[int, np.ndarray]]],
         rounding: Rounding,
-        max_samples: int = 2 * SAMPLES,
+        max_samples: int = MAX_SAMPLES,
     ) -> None:
         self._evaluate = evaluate
         self._max_samples = max_samples
@@ -342,7 +347,7 @@ class Judge:
         graph: Graph,
         remembered: dict[int, Remembered] | None = None,
         budget: Budget | None = None,
-        max_samples: int = 2 * SAMPLES,
+        max_samples: int = MAX_SAMPLES,
     ) -> None:
         self.remembered = remembered
         self._budget = budget or Budget()

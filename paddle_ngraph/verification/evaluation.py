@@ -582,6 +582,10 @@ def _run_on_array(op: Op, values: Values) -> Values:
 _BESIDE = 2.0**-20
 
 
+# The elements whose sizes are remembered, of nine bytes each.
+_MAX_TRACKED = 1 << 25
+
+
 class Crossings:
     """The elements of results that noise takes through zero, by their sizes in samples.
 
@@ -592,6 +596,7 @@ class Crossings:
     def __init__(self) -> None:
         # By tensor and occurrence: the least and the largest size, and the signs (1: -, 2: +, 3).
         self._seen: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._elements = 0
 
     def add(
         self, result: tuple[int, int], sample: np.ndarray, magnitude: np.ndarray | None
@@ -607,6 +612,10 @@ class Crossings:
             The indices of elements that pass zero, and the largest size of each.
         """
         flat = sample.reshape(-1)
+        if result not in self._seen:
+            self._elements += flat.size
+        if self._elements > _MAX_TRACKED:
+            return np.zeros(0, np.intp), np.zeros(0)
         sizes = np.abs(flat).astype(np.float32)
         signs = (flat < 0) | ((flat > 0).astype(np.int8) << 1)
         sizes[flat == 0] = np.nan  # exact zeros tell nothing

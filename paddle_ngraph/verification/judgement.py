@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 SAMPLES = 24
+MAX_SAMPLES = 2 * SAMPLES  # before elements that noise changes much are called wrong
 SPREAD = 6.0  # times the spread of the samples
 
 

@@ -202,3 +202,20 @@ def test_a_fault_is_found_although_its_judgement_pauses(
                 program.run(x=floats(40, seed=1))
             assert bool(checks.log.wrong) == bool(later_runs)
             assert paddle_ngraph.verified_runs().wrong
+
+
+def test_judgements_of_several_threads_that_pause_are_all_finished() -> None:
+    def steps() -> Steps[list[Difference]]:
+        yield
+        return []
+
+    checks.reset()
+    subject, judged = checks.Subject(), []
+    for _ in range(3):
+        judgement = checks.Judgement(steps(), judged.append, None)
+        assert not judgement.go_on()
+        subject._paused.append(judgement)
+    assert list(checks.log.unchecked.values()) == [3]
+    subject.judge()
+    assert judged == [[], [], []]
+    assert not checks.log.unchecked
