@@ -118,7 +118,7 @@ def uses_running_statistics(attributes: Mapping[str, Any]) -> bool:
     return bool(is_test or attributes.get("use_global_stats"))
 
 
-def _reads_what_it_updates(op: Op) -> bool:
+def _reads_updated_statistics(op: Op) -> bool:
     statistics = {op.input(name).id for name in ("mean", "variance")}
     factors = {op.input(name).id for name in ("scale", "bias") if op.has_input(name)}
     return not uses_running_statistics(op.attrs) and not statistics.isdisjoint(factors)
@@ -126,7 +126,7 @@ def _reads_what_it_updates(op: Op) -> bool:
 
 _OWN_FACTORS = Limit(
     "Paddle updates the running statistics before it reads the same tensors as scale or bias",
-    lambda op: not _reads_what_it_updates(op),
+    lambda op: not _reads_updated_statistics(op),
 )
 
 

@@ -328,6 +328,7 @@ class Reference:
 
 # The first samples of noise, which are less thorough and much faster: each is one program.
 QUICK_SAMPLES = 12
+_FEW_SAMPLES = QUICK_SAMPLES + 4
 
 
 class Judge:
@@ -499,8 +500,11 @@ def compare_pairs(
     ]
     judged = [each for each in judged if not each.is_explained()]
     for noise in reference.noises() if judged else ():
-        if noise.number == SAMPLES and (certain := [each for each in judged if each.is_certain()]):
-            return [result.difference() for result in certain]
+        # Of most faults, some samples of each kind tell as much as all.
+        if noise.number in (_FEW_SAMPLES, SAMPLES):
+            margin = 4.0 if noise.number == _FEW_SAMPLES else 1.0
+            if certain := [each for each in judged if each.is_certain(margin)]:
+                return [result.difference() for result in certain]
         sample = yield from reference.sample(noise)
         for result in judged:
             result.add(sample, noise.width)
@@ -563,10 +567,15 @@ class _JudgedPair:
             self._remember()
         return is_right
 
-    def is_certain(self) -> bool:
-        """Whether a wrong element hardly changes with noise, so that more of it tells nothing."""
-        is_wrong = self._unexplained()[~self._is_right]
-        return bool((is_wrong & self._spread.is_steady).any())
+    def is_certain(self, margin: float) -> bool:
+        """Whether an element is wrong that hardly changes with noise: more of it tells nothing.
+
+        Args:
+            margin: Of floats, how often the error exceeds what noise explains; integers are certain
+                without a margin only.
+        """
+        engine = self._chosen_engine[~self._is_right]
+        return bool((~self._spread.may_explain(engine, self._rounding, margin)).any())
 
     def _unexplained(self) -> np.ndarray:
         explained = self._spread.explains(self._chosen_engine[~self._is_right], self._rounding)

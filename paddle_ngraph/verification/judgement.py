@@ -129,13 +129,25 @@ class Spread:
         with np.errstate(invalid="ignore"):
             return np.where(self._up | self._down | self._nan, np.nan, self._high - self._low)
 
-    @property
-    def is_steady(self) -> np.ndarray:
-        """Where no run differs from the exact value by much: an eighth, or an integer."""
+    def may_explain(self, engine: np.ndarray, rounding: Rounding, margin: float) -> np.ndarray:
+        """Where more samples may explain the engine's elements, if these do not.
+
+        They do not for elements that are steady: within an eighth in all samples, or one integer.
+
+        Args:
+            engine: The elements.
+            rounding: The rounding of the arithmetic.
+            margin: The factor by which the effect of noise may become larger; above 1, more samples
+                may explain any integer.
+        """
+        explained = self.explains(engine, rounding)
         if self._exact.dtype.kind != "f":
-            return np.asarray(self._largest == 0)
-        with np.errstate(invalid="ignore"):
-            return np.asarray(self.width <= np.abs(self._exact) / 8)
+            return np.asarray(explained | (self._largest > 0) | (margin > 1))
+        with np.errstate(invalid="ignore", over="ignore"):
+            is_steady = self.width <= np.abs(self._exact) / 8
+            allowed = SPREAD * self.width + rounding.rtol * np.abs(self._exact) + rounding.atol
+            is_far = np.abs(engine - self._exact) > margin * allowed
+        return np.asarray(explained | ~(is_steady & is_far))
 
     def explains(self, engine: np.ndarray, rounding: Rounding = FLOAT32) -> np.ndarray:
         """Where rounding errors explain the engine's elements."""
