@@ -183,7 +183,7 @@ class PolicySettings:
     interrupt_check_seconds: float = 0.05
 
     # -- verification/checks.py --
-    max_judgement_time_ratio: float = 2.2
+    max_judgement_time_ratio: float = 1.5
 
     # -- partitioning/cost_model.py, and its uses in frontends --
     dispatch_us_per_operator: float = 8.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, cast
@@ -126,15 +126,19 @@ class SubgraphRun:
         return rounding_of(dtypes, flags.get("ngraph_precision"))
 
     @contextmanager
-    def replaying(self) -> Iterator[None]:
-        """Sets the random generator as before the run, and back at the end."""
+    def replaying(self, stream: Any = None) -> Iterator[None]:
+        """Sets the random generator as before the run, and back at the end.
+
+        Args:
+            stream: Its state in the midst of the run.
+        """
         if not self.is_stochastic:
             yield
             return
         with _core.GeneratorChange():
             now = _core.RandomState()
             try:
-                self.random.restore()
+                (stream or self.random).restore()
                 yield
             finally:
                 now.restore()
@@ -370,10 +374,13 @@ class Judge:
                 yield
             found = run.evaluated(noise)
             if found is None and (noise is None or noise.number < QUICK_SAMPLES):
-                values = self._by_program(run, noise)
-                found = None if values is None else _arrays(run, values)
+                program = self._program(run, noise is not None)
+                if self._budget.is_spent:  # it was built now
+                    yield
+                values = program and self._by_program(run, program, noise)
+                found = _arrays(run, values) if values else None
             if found is None:
-                if noise is not None and not has_streams:
+                if noise is not None and not has_streams and run.is_stochastic:
                     yield from self._by_operators(run, None)
                 has_streams = True
                 found = _arrays(run, (yield from self._by_operators(run, noise)))
@@ -381,37 +388,42 @@ class Judge:
 
         return Reference(evaluate, run.rounding, self._max_samples)
 
-    def _by_program(self, run: SubgraphRun, noise: Noise | None) -> Values | None:
-        """The results by one program; ``None`` if there is none."""
-        is_noisy = noise is not None
+    def _program(self, run: SubgraphRun, is_noisy: bool) -> ReferenceProgram | None:
+        """The program with or without noise; ``None`` if there is none."""
         if is_noisy and run.rounding is not FLOAT32:
             return None
+        if is_noisy not in self._programs:
+            self._programs[is_noisy] = None
+            with signals.own_errors(), suppress(Exception):
+                self._programs[is_noisy] = ReferenceProgram(self._graph, is_noisy)
+        return self._programs[is_noisy]
+
+    def _by_program(
+        self, run: SubgraphRun, program: ReferenceProgram, noise: Noise | None
+    ) -> Values | None:
+        """The results by a program; ``None`` if it cannot run."""
         with signals.own_errors():
             try:
-                if is_noisy not in self._programs:
-                    self._programs[is_noisy] = ReferenceProgram(self._graph, is_noisy)
-                program = self._programs[is_noisy]
-                if program is not None:
-                    with run.replaying():
-                        return program.run(run.given, noise)
+                with run.replaying():
+                    return program.run(run.given, noise)
             except Exception:  # a kernel that is registered for float64, but rejects it
-                self._programs[is_noisy] = None
+                self._programs[noise is not None] = None
         return None
 
     def _by_operators(self, run: SubgraphRun, noise: Noise | None) -> Steps[Values]:
         if self._evaluation is None:
             self._evaluation = Evaluation(self._graph, widens=True)
-        if noise is None:  # its random numbers follow each other: without a pause
-            with run.replaying():
-                return self._evaluation.run(run.given)
-        steps = self._evaluation.steps(run.given, self._evaluation.streams, noise)
+        streams = None if noise is None else self._evaluation.streams
+        steps = self._evaluation.steps(run.given, streams, noise)
+        stream = run.random
         while True:
-            with run.replaying():
+            with run.replaying(stream):
                 try:
                     while not self._budget.is_spent:
                         next(steps)
                 except StopIteration as end:
                     return cast("Values", end.value)
+                stream = _core.RandomState()
             yield
 
 
