@@ -808,10 +808,14 @@ def verify(target: Any, inputs: Any, fetch_list: Sequence[Any] | None = None) ->
 
 
 def verified_runs() -> Log:
-    """Returns the results of the runs that ``FLAGS_ngraph_verify`` has compared with Paddle."""
+    """Returns the results of the runs that ``FLAGS_ngraph_verify`` has compared with Paddle.
+
+    Judgements that pause are finished first.
+    """
     library.load()
     from paddle_ngraph.verification import checks
 
+    checks.finish()
     return checks.log
 
 

@@ -89,9 +89,8 @@ class PolicySettings:
             Paddle waits for the GIL several times, and took twice as long with Python's 5 ms.
         interrupt_check_seconds: A run that waits for its function checks for Ctrl-C this often.
 
-        max_judgement_time_ratio: Verified runs are judged in float64 for at most this multiple of
-            the time that Paddle takes to run their subgraph; later judgements wait.
-        free_judgement_seconds: The time for judgements of a subgraph before that limit.
+        max_judgement_time_ratio: A verified run is judged in float64 for this multiple of the time
+            that Paddle takes to run its subgraph; then the judgement pauses until the next run.
 
         dispatch_us_per_operator: Dispatch overhead of Executor.
         accessed_elements_per_us: Elements that one thread reads or writes in a microsecond.
@@ -184,8 +183,7 @@ class PolicySettings:
     interrupt_check_seconds: float = 0.05
 
     # -- verification/checks.py --
-    max_judgement_time_ratio: float = 2.0
-    free_judgement_seconds: float = 0.25
+    max_judgement_time_ratio: float = 1.5
 
     # -- partitioning/cost_model.py, and its uses in frontends --
     dispatch_us_per_operator: float = 8.0

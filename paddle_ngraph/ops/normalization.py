@@ -118,8 +118,23 @@ def uses_running_statistics(attributes: Mapping[str, Any]) -> bool:
     return bool(is_test or attributes.get("use_global_stats"))
 
 
-@converter("pd_op.batch_norm", outputs={"reserve_space": Role.WORKSPACE})
-@converter("pd_op.batch_norm_", outputs={"reserve_space": Role.WORKSPACE})
+def _reads_updated_statistics(op: Op) -> bool:
+    statistics = {op.input(name).id for name in ("mean", "variance")}
+    factors = {op.input(name).id for name in ("scale", "bias") if op.has_input(name)}
+    return not uses_running_statistics(op.attrs) and not statistics.isdisjoint(factors)
+
+
+_OWN_FACTORS = Limit(
+    "Paddle updates the running statistics before it reads the same tensors as scale or bias",
+    lambda op: not _reads_updated_statistics(op),
+)
+
+
+@converter(
+    *("pd_op.batch_norm", "pd_op.batch_norm_"),
+    outputs={"reserve_space": Role.WORKSPACE},
+    limits=[_OWN_FACTORS],
+)
 def batch_norm(bridge: NgraphBridge, op: Op) -> None:
     """``out = x * a + (bias - m * a)`` per channel, ``a = scale / sqrt(v + epsilon)``.
 

@@ -33,7 +33,7 @@ from paddle_ngraph.verification.evaluation import (
     read_by,
     results_of,
 )
-from paddle_ngraph.verification.judgement import SAMPLES
+from paddle_ngraph.verification.judgement import MAX_SAMPLES
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def rerun(run: SubgraphRun) -> list[Difference]:
 
 def rerun_with_results(run: SubgraphRun) -> tuple[list[Difference], list[Tensor]]:
     """Compares a function that is built anew with Paddle's kernels; also returns its results."""
-    return _rerun(run, SAMPLES)
+    return _rerun(run, MAX_SAMPLES)
 
 
 def _rerun(run: SubgraphRun, max_samples: int) -> tuple[list[Difference], list[Tensor]]:

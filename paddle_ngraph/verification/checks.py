@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError, printable
@@ -31,8 +33,9 @@ from paddle_ngraph.verification.comparison import (
     Judge,
     Remembered,
     SubgraphRun,
-    compare,
+    comparison,
 )
+from paddle_ngraph.verification.evaluation import Steps
 from paddle_ngraph.verification.reproducer import Reproducer
 from paddle_ngraph.warning_codes import WarningCode, warn
 
@@ -125,6 +128,62 @@ class Log:
         return "\n".join([*lines, *map(str, self.mismatches)])
 
 
+_PAUSED = "differences whose judgement goes on in later runs, at the latest in verified_runs()"
+
+
+class Judgement:
+    """The judgement of a run, which pauses when the time of a run is up.
+
+    Args:
+        differences: Finds the wrong results.
+        record: Records these.
+        is_disturbed: Whether another thread may have sampled from the random generator during
+            Paddle's run; ``None`` if that does not matter.
+    """
+
+    def __init__(
+        self,
+        differences: Steps[list[Difference]],
+        record: Callable[[list[Difference]], None],
+        is_disturbed: bool | None,
+    ) -> None:
+        self._differences, self._record = differences, record
+        self._is_disturbed = is_disturbed
+        self._log: Log | None = None  # which counts it as not compared while it pauses
+
+    def go_on(self) -> bool:
+        """Continues; returns whether the run is judged.
+
+        Raises:
+            NgraphError: It cannot be judged.
+        """
+        self._pause(None)
+        changes = _core.generator_changes_of_other_threads()
+        try:
+            next(self._differences)
+            found = None
+        except StopIteration as end:
+            found = cast("list[Difference]", end.value)
+        if self._is_disturbed is not None:
+            self._is_disturbed |= changes != _core.generator_changes_of_other_threads()
+        if found is None:
+            self._pause(log)
+            return False
+        if found and self._is_disturbed:
+            raise NgraphError("another thread has sampled from the same random generator")
+        self._record(found)
+        return True
+
+    def _pause(self, counting: Log | None) -> None:
+        with _lock:
+            for each, change in ((self._log, -1), (counting, 1)):
+                if each is not None:
+                    each.unchecked[_PAUSED] = each.unchecked.get(_PAUSED, 0) + change
+                    if not each.unchecked[_PAUSED]:
+                        del each.unchecked[_PAUSED]
+            self._log = counting
+
+
 @dataclass
 class Subject:
     """A graph whose runs are checked, or a kernel outside of subgraphs.
@@ -142,24 +201,55 @@ class Subject:
     budget: Budget = field(default_factory=lambda: _new_budget())
     is_wrong: bool = False
     _idle: list[Judge] = field(default_factory=list)
+    _paused: list[Judgement] = field(default_factory=list)
 
-    def differences(self, run: SubgraphRun, found: list[Tensor]) -> tuple[list[Difference], Any]:
-        """The wrong results of a run, and the random generator after Paddle's run.
+    def natively(self, run: SubgraphRun) -> tuple[list[Tensor], Any]:
+        """The results by Paddle and the random generator after it; begins the time for judgements.
 
         Raises:
-            NgraphError: Paddle cannot run the graph, or :class:`PostponedError`.
+            NgraphError: Paddle cannot run the graph.
         """
         start = clock.now()
-        native, stream = run.natively()
-        self.budget.add_run(clock.now() - start)
+        found = run.natively()
+        self.budget.begin_run(clock.now() - start)
+        return found
+
+    def differences(
+        self, run: SubgraphRun, found: list[Tensor], native: list[Tensor]
+    ) -> Steps[list[Difference]]:
+        """The wrong results of a run.
+
+        Raises:
+            PostponedError: Another judgement pauses.
+        """
         try:
             judge = self._idle.pop()
-        except IndexError:  # no run has ended, or all judges are in use by other threads
+        except IndexError:  # no run has ended, or all judges are in use
             judge = Judge(run.graph, self.remembered, self.budget)
         try:
-            return compare(run, found, native, judge), stream
+            return (yield from comparison(run, found, native, judge))
         finally:
             self._idle.append(judge)
+
+    def judge(self, judgement: Judgement | None = None) -> None:
+        """Continues what pauses, then begins a judgement, until the time of the run is up."""
+        while self._paused:
+            try:
+                earlier = self._paused.pop()
+            except IndexError:  # another thread continues it
+                break
+            check(partial(self._go_on, earlier))
+            if earlier in self._paused:
+                break
+        if judgement is not None:
+            self._go_on(judgement)
+
+    def _go_on(self, judgement: Judgement) -> None:
+        try:
+            if not judgement.go_on():
+                self._paused.append(judgement)
+        finally:
+            self.budget.is_waiting = bool(self._paused)
 
 
 log = Log()
@@ -175,8 +265,18 @@ subjects: LRUCache[str, Subject] = process_cache(
 
 
 def _new_budget() -> Budget:
-    free = math.inf if _is_thorough else SETTINGS.free_judgement_seconds
-    return Budget(SETTINGS.max_judgement_time_ratio, free)
+    return Budget(math.inf if _is_thorough else SETTINGS.max_judgement_time_ratio)
+
+
+def finish() -> None:
+    """Finishes all judgements that pause."""
+    for subject in subjects.values():
+        subject.budget.end_limit()
+        subject.judge()
+
+
+# A script that ends while a judgement pauses hears of it all the same.
+atexit.register(finish)
 
 
 def reset() -> None:
@@ -193,6 +293,7 @@ def collected() -> Iterator[Log]:
     However long it takes, all runs are judged.
     """
     global log, _is_thorough
+    finish()
     with _lock:
         before, log, _is_thorough = log, Log(), True
         found = log
@@ -243,34 +344,52 @@ def check_run(
         subject = subjects.get_or_create(text, lambda: Subject(Graph.from_string(text), text))
         assert subject.graph is not None
         run = SubgraphRun(subject.graph, given, random, text)
-        differences = differences_of(subject, run, found, other_changes)
 
-        def mismatch() -> Mismatch:
+        def mismatch(differences: list[Difference]) -> Mismatch:
             first, *others = in_order(run.graph, differences)
             located = locate(run, first, _outdated_weights(run, weights))
             return Mismatch([first, *others], located, run, found)
 
-        record(subject, differences, mismatch)
+        judge(subject, run, found, mismatch, other_changes)
 
     check(compared)
 
 
-def differences_of(
-    subject: Subject, run: SubgraphRun, found: list[Tensor], other_changes: int
-) -> list[Difference]:
-    """The wrong results of a run, among them the state of the random generator.
+def judge(
+    subject: Subject,
+    run: SubgraphRun,
+    found: list[Tensor],
+    mismatch: Callable[[list[Difference]], Mismatch],
+    other_changes: int | None = None,
+) -> None:
+    """Compares a run, and records the result: now, or in a later run if it takes too long.
+
+    Args:
+        subject: The graph or kernel.
+        run: The run.
+        found: Its results by the engine.
+        mismatch: Finds the operator of wrong results.
+        other_changes: Changes of the random generator by other threads before the run, or -1;
+            ``None``: the run leaves the generator as it is.
 
     Raises:
-        NgraphError: Another thread has sampled meanwhile; or Paddle cannot run the graph.
+        NgraphError: Paddle cannot run the graph, or another judgement pauses.
     """
     after = _core.RandomState()
-    differences, stream = subject.differences(run, found)
-    if run.is_stochastic and after != stream:
-        differences.append(random_difference())
+    native, stream = subject.natively(run)
+    is_sampling = other_changes is not None and run.is_stochastic
+    is_other_stream = is_sampling and after != stream
     changes = _core.generator_changes_of_other_threads()
-    if differences and run.is_stochastic and (other_changes < 0 or changes != other_changes):
-        raise NgraphError("another thread has sampled from the same random generator")
-    return differences
+
+    def recorded(differences: list[Difference]) -> None:
+        record(subject, differences, lambda: mismatch(differences))
+
+    def differences() -> Steps[list[Difference]]:
+        found_wrong = yield from subject.differences(run, found, native)
+        return [*found_wrong, *([random_difference()] if is_other_stream else [])]
+
+    is_disturbed = other_changes in (-1, None) or changes != other_changes
+    subject.judge(Judgement(differences(), recorded, is_disturbed if is_sampling else None))
 
 
 def _outdated_weights(run: SubgraphRun, digests: Sequence[str]) -> list[int]:

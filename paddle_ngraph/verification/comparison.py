@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import paddle
@@ -21,12 +22,15 @@ from paddle_ngraph.partitioning import fallback
 from paddle_ngraph.partitioning.analysis.block_view import dtype_name
 from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.verification.evaluation import (
+    Crossings,
     Evaluation,
     Noise,
     ReferenceProgram,
+    Steps,
     Values,
     array_of,
     draws,
+    finished,
     rounding_of,
     specs_of,
     tensor_of,
@@ -34,6 +38,7 @@ from paddle_ngraph.verification.evaluation import (
 )
 from paddle_ngraph.verification.judgement import (
     FLOAT32,
+    MAX_SAMPLES,
     SAMPLES,
     SPREAD,
     Rounding,
@@ -121,15 +126,19 @@ class SubgraphRun:
         return rounding_of(dtypes, flags.get("ngraph_precision"))
 
     @contextmanager
-    def replaying(self) -> Iterator[None]:
-        """Sets the random generator as before the run, and back at the end."""
+    def replaying(self, stream: Any = None) -> Iterator[None]:
+        """Sets the random generator as before the run, and back at the end.
+
+        Args:
+            stream: Its state in the midst of the run.
+        """
         if not self.is_stochastic:
             yield
             return
         with _core.GeneratorChange():
             now = _core.RandomState()
             try:
-                self.random.restore()
+                (stream or self.random).restore()
                 yield
             finally:
                 now.restore()
@@ -185,14 +194,14 @@ class Remembered:
         errors: The usual errors of Paddle's, by the size of the elements.
         elements: Elements with larger errors, in order, and the largest that was measured at each,
             relative to the scale of the result. Replaced as a whole, since threads share it.
-        spared: The runs that were spared.
+        spared: The numbers of the runs that are spared: threads get one each.
     """
 
     errors: UsualErrors = field(default_factory=UsualErrors)
     elements: tuple[np.ndarray, np.ndarray] = field(
         default_factory=lambda: (np.zeros(0, np.int64), np.zeros(0))
     )
-    spared: int = 0
+    spared: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def explained(
         self, native: np.ndarray, engine: np.ndarray, where: np.ndarray, rounding: Rounding
@@ -205,8 +214,7 @@ class Remembered:
             large = ~(gaps <= SPREAD * self.errors.at(native, where, rounding))
             bounds = self._bounds(np.flatnonzero(where)[large]) * scale_of(native)
             is_known = bool((gaps[large] <= bounds).all())
-        self.spared += is_known
-        return is_known and self.spared % MAX_SPARED != 0
+        return is_known and next(self.spared) % MAX_SPARED != 0
 
     def _bounds(self, elements: np.ndarray) -> np.ndarray:
         known, bounds = self.elements
@@ -239,49 +247,53 @@ MAX_SPARED = 16
 
 
 class PostponedError(NgraphError):
-    """The judgement of a run is left to later runs, since it would take too long."""
+    """A run is not judged, since the judgement of an earlier one pauses."""
+
+
+# The seconds that Paddle's executor needs for the smallest program.
+_SHORTEST_RUN = 1e-3
 
 
 class Budget:
-    """The time for judgements of a subgraph: a multiple of the time that Paddle takes to run it.
+    """The time for judgements in each run of a subgraph: a multiple of the time of Paddle's run.
 
-    A judgement that has begun is completed. Later ones wait until runs have earned its time.
+    The first judgement takes as long as it takes: a short script gets its answer. Later ones pause
+    when the time is up, and are continued in the next runs.
 
-    Args:
-        ratio: The multiple.
-        free_seconds: The time at the beginning.
+    Attributes:
+        is_waiting: Whether a judgement pauses: then no other one begins.
     """
 
-    def __init__(self, ratio: float, free_seconds: float) -> None:
+    def __init__(self, ratio: float = math.inf) -> None:
         self._ratio = ratio
-        self._seconds = free_seconds
-        self._is_new = True
+        self._end = math.inf
+        self._judgements = 0
+        self.is_waiting = False
 
-    def add_run(self, seconds: float) -> None:
-        """Adds the time of a run by Paddle."""
-        self._seconds += self._ratio * seconds
+    def begin_run(self, seconds: float) -> None:
+        """Begins the time of a run, which took Paddle ``seconds``."""
+        self._end = clock.now() + self._ratio * max(seconds, _SHORTEST_RUN)
 
-    @contextmanager
-    def spending(self, begins: bool) -> Iterator[None]:
-        """Subtracts the time inside ``with``.
+    def end_limit(self) -> None:
+        """From now on, what has begun is finished at once."""
+        self._end = math.inf
 
-        Args:
-            begins: Whether a judgement begins.
+    def begin_judgement(self) -> None:
+        """Counts a judgement.
 
         Raises:
-            PostponedError: It would begin, and earlier ones have used the time.
+            PostponedError: Another one pauses.
         """
-        if begins and self._seconds < 0 and not self._is_new:
+        if self.is_waiting:
             raise PostponedError(
-                "differences to be judged in later runs: judgements of this subgraph have taken "
-                f"more than {self._ratio:g} times as long as Paddle's runs"
+                "differences to be judged in later runs: that of an earlier run is still judged"
             )
-        self._is_new = False
-        start = clock.now()
-        try:
-            yield
-        finally:
-            self._seconds -= clock.now() - start
+        self._judgements += 1
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether a judgement has to pause."""
+        return self._judgements > 1 and clock.now() > self._end
 
 
 class Reference:
@@ -295,29 +307,32 @@ class Reference:
 
     def __init__(
         self,
-        evaluate: Callable[[Noise | None], Mapping[int, np.ndarray]],
+        evaluate: Callable[[Noise | None], Steps[Mapping[int, np.ndarray]]],
         rounding: Rounding,
-        max_samples: int = SAMPLES,
+        max_samples: int = MAX_SAMPLES,
     ) -> None:
         self._evaluate = evaluate
         self._max_samples = max_samples
         self.rounding = rounding
-        self._exact: Mapping[int, np.ndarray] = {}
 
-    def exact(self, tensor: int) -> np.ndarray:
-        """The float64 result."""
-        if not self._exact:
-            self._exact = self._evaluate(None)
-        return self._exact[tensor]
+    def exact(self) -> Steps[Mapping[int, np.ndarray]]:
+        """The float64 results."""
+        return self._evaluate(None)
 
-    def samples(self) -> Iterator[Mapping[int, np.ndarray]]:
-        """Computes the results with noise, again and again."""
+    def noises(self) -> Iterator[Noise]:
+        """The noise of one sample after another."""
+        crossings = Crossings()
         for number in range(self._max_samples):
-            yield self._evaluate(Noise(self.rounding.noise, number))
+            yield Noise(self.rounding, number, crossings)
+
+    def sample(self, noise: Noise) -> Steps[Mapping[int, np.ndarray]]:
+        """The results with noise."""
+        return self._evaluate(noise)
 
 
 # The first samples of noise, which are less thorough and much faster: each is one program.
 QUICK_SAMPLES = 12
+_FEW_SAMPLES = QUICK_SAMPLES + 4
 
 
 class Judge:
@@ -337,10 +352,10 @@ class Judge:
         graph: Graph,
         remembered: dict[int, Remembered] | None = None,
         budget: Budget | None = None,
-        max_samples: int = SAMPLES,
+        max_samples: int = MAX_SAMPLES,
     ) -> None:
         self.remembered = remembered
-        self._budget = budget or Budget(0.0, math.inf)
+        self._budget = budget or Budget()
         self._max_samples = max_samples
         self._graph = graph
         self._evaluation: Evaluation | None = None
@@ -351,48 +366,65 @@ class Judge:
         """The float64 results of a run."""
         has_streams = False
 
-        def evaluate(noise: Noise | None) -> Mapping[int, np.ndarray]:
+        def evaluate(noise: Noise | None) -> Steps[Mapping[int, np.ndarray]]:
             nonlocal has_streams
-            if (own := run.evaluated(noise)) is not None:
-                return own
-            if noise is None or noise.number < QUICK_SAMPLES:
-                values = self._by_program(run, noise)
-                if values is not None:
-                    return _arrays(run, values)
-            if noise is not None and not has_streams:
-                self._by_operators(run, None)
-            has_streams = True
-            return _arrays(run, self._by_operators(run, noise))
+            if noise is None:
+                self._budget.begin_judgement()
+            elif self._budget.is_spent:
+                yield
+            found = run.evaluated(noise)
+            if found is None and (noise is None or noise.number < QUICK_SAMPLES):
+                program = self._program(run, noise is not None)
+                if self._budget.is_spent:  # it was built now
+                    yield
+                values = program and self._by_program(run, program, noise)
+                found = _arrays(run, values) if values else None
+            if found is None:
+                if noise is not None and not has_streams and run.is_stochastic:
+                    yield from self._by_operators(run, None)
+                has_streams = True
+                found = _arrays(run, (yield from self._by_operators(run, noise)))
+            return found
 
-        def timed(noise: Noise | None) -> Mapping[int, np.ndarray]:
-            with self._budget.spending(noise is None):
-                return evaluate(noise)
+        return Reference(evaluate, run.rounding, self._max_samples)
 
-        return Reference(timed, run.rounding, self._max_samples)
-
-    def _by_program(self, run: SubgraphRun, noise: Noise | None) -> Values | None:
-        """The results by one program; ``None`` if there is none."""
-        is_noisy = noise is not None
+    def _program(self, run: SubgraphRun, is_noisy: bool) -> ReferenceProgram | None:
+        """The program with or without noise; ``None`` if there is none."""
         if is_noisy and run.rounding is not FLOAT32:
             return None
+        if is_noisy not in self._programs:
+            self._programs[is_noisy] = None
+            with signals.own_errors(), suppress(Exception):
+                self._programs[is_noisy] = ReferenceProgram(self._graph, is_noisy)
+        return self._programs[is_noisy]
+
+    def _by_program(
+        self, run: SubgraphRun, program: ReferenceProgram, noise: Noise | None
+    ) -> Values | None:
+        """The results by a program; ``None`` if it cannot run."""
         with signals.own_errors():
             try:
-                if is_noisy not in self._programs:
-                    self._programs[is_noisy] = ReferenceProgram(self._graph, is_noisy)
-                program = self._programs[is_noisy]
-                if program is not None:
-                    with run.replaying():
-                        return program.run(run.given, noise)
+                with run.replaying():
+                    return program.run(run.given, noise)
             except Exception:  # a kernel that is registered for float64, but rejects it
-                self._programs[is_noisy] = None
+                self._programs[noise is not None] = None
         return None
 
-    def _by_operators(self, run: SubgraphRun, noise: Noise | None) -> Values:
+    def _by_operators(self, run: SubgraphRun, noise: Noise | None) -> Steps[Values]:
         if self._evaluation is None:
             self._evaluation = Evaluation(self._graph, widens=True)
-        with run.replaying():
-            streams = None if noise is None else self._evaluation.streams
-            return self._evaluation.run(run.given, streams, noise)
+        streams = None if noise is None else self._evaluation.streams
+        steps = self._evaluation.steps(run.given, streams, noise)
+        stream = run.random
+        while True:
+            with run.replaying(stream):
+                try:
+                    while not self._budget.is_spent:
+                        next(steps)
+                except StopIteration as end:
+                    return cast("Values", end.value)
+                stream = _core.RandomState()
+            yield
 
 
 def _arrays(run: SubgraphRun, values: Values) -> dict[int, np.ndarray]:
@@ -400,28 +432,29 @@ def _arrays(run: SubgraphRun, values: Values) -> dict[int, np.ndarray]:
 
 
 def compare(
-    run: SubgraphRun,
-    engine: Sequence[Tensor],
-    native: Sequence[Tensor],
-    own_judge: Judge | None = None,
+    run: SubgraphRun, engine: Sequence[Tensor], native: Sequence[Tensor], judge: Judge | None = None
 ) -> list[Difference]:
     """The results of the engine that are wrong.
 
     Args:
         run: The run.
         engine, native: Its results by the engine and by Paddle.
-        own_judge: The judge of earlier runs of its graph; by default a new one, of this run only.
-
-    Raises:
-        PostponedError: The judge has no time for a judgement.
+        judge: By default a new one, of this run only.
     """
-    chosen, skipped = own_judge or Judge(run.graph), workspaces(run.graph)
+    return finished(comparison(run, engine, native, judge or Judge(run.graph)))
+
+
+def comparison(
+    run: SubgraphRun, engine: Sequence[Tensor], native: Sequence[Tensor], judge: Judge
+) -> Steps[list[Difference]]:
+    """As :func:`compare`, with pauses when the time of the judge is up."""
+    skipped = workspaces(run.graph)
     pairs = [
         Pair(run.name(index), spec.id, ours, theirs)
         for index, (spec, ours, theirs) in enumerate(zip(run.results, engine, native))
         if spec.id not in skipped
     ]
-    return compare_pairs(pairs, chosen.reference(run), chosen.remembered)
+    return compare_pairs(pairs, judge.reference(run), judge.remembered)
 
 
 @dataclass(frozen=True)
@@ -451,8 +484,8 @@ class Pair:
 
 
 def compare_pairs(
-    pairs: Iterable[Pair], reference: Reference, remembered: dict[int, Remembered] | None = None
-) -> list[Difference]:
+    pairs: Sequence[Pair], reference: Reference, remembered: dict[int, Remembered] | None = None
+) -> Steps[list[Difference]]:
     """The results of the engine that are wrong: of another dtype or shape, or else other values.
 
     Args:
@@ -461,19 +494,46 @@ def compare_pairs(
         remembered: See :class:`Judge`; updated.
     """
     known = {} if remembered is None else remembered
-    pairs = list(pairs)
     of_kind = [each for each in (pair.difference_of_kind for pair in pairs) if each is not None]
     if of_kind:
         return of_kind
-    found = (_JudgedPair.of(pair, reference, known) for pair in pairs)
-    judged = [each for each in found if each is not None and not each.is_explained()]
-    for sample in reference.samples() if judged else ():
+    differing = [
+        (pair, where)
+        for pair in pairs
+        if (where := _unusual(pair, reference.rounding, known)) is not None
+    ]
+    if not differing:
+        return []
+    exact = yield from reference.exact()
+    rounding = reference.rounding
+    judged = [
+        _JudgedPair(pair, exact[pair.tensor], where, rounding, known[pair.tensor])
+        for pair, where in differing
+    ]
+    judged = [each for each in judged if not each.is_explained()]
+    for noise in reference.noises() if judged else ():
+        # Of most faults, some samples of each kind tell as much as all.
+        if noise.number in (_FEW_SAMPLES, SAMPLES):
+            margin = 4.0 if noise.number == _FEW_SAMPLES else 1.0
+            if certain := [each for each in judged if each.is_certain(margin)]:
+                return [result.difference() for result in certain]
+        sample = yield from reference.sample(noise)
         for result in judged:
-            result.add(sample)
+            result.add(sample, noise.width)
         judged = [each for each in judged if not each.is_explained()]
         if not judged:
             break
     return [result.difference() for result in judged]
+
+
+def _unusual(pair: Pair, rounding: Rounding, known: dict[int, Remembered]) -> np.ndarray | None:
+    """Where a result differs by more than rounding; ``None`` if what was measured explains it."""
+    engine, native = array_of(pair.ours), array_of(pair.theirs)
+    where = differences(native, engine, rounding)
+    if not where.any():
+        return None
+    remembered = known.setdefault(pair.tensor, Remembered())
+    return None if remembered.explained(native, engine, where, rounding) else where
 
 
 class _JudgedPair:
@@ -481,44 +541,36 @@ class _JudgedPair:
 
     Args:
         pair: The result.
-        reference: The float64 results.
+        result: That in float64.
         where: The elements that differ by more than rounding.
+        rounding: The rounding of the arithmetic.
         remembered: Measured errors, which are updated.
     """
 
     def __init__(
-        self, pair: Pair, reference: Reference, where: np.ndarray, remembered: Remembered
+        self,
+        pair: Pair,
+        result: np.ndarray,
+        where: np.ndarray,
+        rounding: Rounding,
+        remembered: Remembered,
     ) -> None:
-        self._pair, self._remembered = pair, remembered
-        self._rounding = reference.rounding
+        self._pair, self._exact = pair, result
+        self._rounding, self._remembered = rounding, remembered
         self._engine, self._native = array_of(pair.ours), array_of(pair.theirs)
-        self._exact = reference.exact(pair.tensor)
         self._usual = UsualErrors.of(self._exact, self._native)
         self._where = where
         chosen = [each[where] for each in (self._exact, self._engine, self._native)]
         self._chosen_engine = chosen[1]
         usual = self._usual.at(self._exact, where, self._rounding)
         exact, engine, native = chosen
-        self._is_right = is_nearer(exact, engine, native) | is_as_exact(
-            exact, engine, native, usual
-        )
+        self._is_right = is_nearer(exact, engine, native)
+        self._is_right |= is_as_exact(exact, engine, native, usual)
         self._spread = Spread(exact[~self._is_right])
 
-    @staticmethod
-    def of(pair: Pair, reference: Reference, known: dict[int, Remembered]) -> _JudgedPair | None:
-        """The judged pair; ``None`` if its differences are explained without float64."""
-        engine, native = array_of(pair.ours), array_of(pair.theirs)
-        where = differences(native, engine, reference.rounding)
-        if not where.any():
-            return None
-        remembered = known.setdefault(pair.tensor, Remembered())
-        if remembered.explained(native, engine, where, reference.rounding):
-            return None
-        return _JudgedPair(pair, reference, where, remembered)
-
-    def add(self, sample: Mapping[int, np.ndarray]) -> None:
-        """Adds the results of a run with noise."""
-        self._spread.add(sample[self._pair.tensor][self._where][~self._is_right])
+    def add(self, sample: Mapping[int, np.ndarray], width: float) -> None:
+        """Adds the results of a run with noise; see :meth:`Spread.add`."""
+        self._spread.add(sample[self._pair.tensor][self._where][~self._is_right], width)
 
     def is_explained(self) -> bool:
         """Whether rounding errors explain all elements; what was measured then is remembered."""
@@ -526,6 +578,16 @@ class _JudgedPair:
         if is_right and self._native.dtype.kind == "f":
             self._remember()
         return is_right
+
+    def is_certain(self, margin: float) -> bool:
+        """Whether an element is wrong that hardly changes with noise: more of it tells nothing.
+
+        Args:
+            margin: Of floats, how often the error exceeds what noise explains; integers are certain
+                without a margin only.
+        """
+        engine = self._chosen_engine[~self._is_right]
+        return bool((~self._spread.may_explain(engine, self._rounding, margin)).any())
 
     def _unexplained(self) -> np.ndarray:
         explained = self._spread.explains(self._chosen_engine[~self._is_right], self._rounding)

@@ -27,10 +27,7 @@ def check_call(name: str, given: tuple[Any, ...], result: Any) -> None:
         subject = checks.subjects.get_or_create(
             run.text, lambda: checks.Subject(run.graph, run.text)
         )
-        differences, _ = subject.differences(run, found)
         located = Located(run.graph.ops[0], run.description)
-        checks.record(
-            subject, differences, lambda: checks.Mismatch(differences, located, run, found)
-        )
+        checks.judge(subject, run, found, lambda wrong: checks.Mismatch(wrong, located, run, found))
 
     checks.check(compared)

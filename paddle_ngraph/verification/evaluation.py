@@ -7,9 +7,10 @@ them. Loops and branches are evaluated here, so that noise reaches the operators
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import paddle
@@ -42,10 +43,13 @@ from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 from paddle_ngraph.utils.once import once
 from paddle_ngraph.verification.judgement import BFLOAT16 as BFLOAT16_ROUNDING
-from paddle_ngraph.verification.judgement import FLOAT32, Rounding
+from paddle_ngraph.verification.judgement import FLOAT32, SAMPLES, Rounding
 
 # Tensors by id; a TensorArray is a list of them.
 Values = dict[int, Any]
+T = TypeVar("T")
+# A computation that can be continued later, wherever it yields.
+Steps = Generator[None, None, T]
 # The random generator before each stochastic operator, by Op.id.
 Streams = Mapping[int, _core.RandomState]
 
@@ -79,6 +83,25 @@ _SUMS = frozenset(
         *("mean_all", "mv", "reduce_as", "subtract", "sum", "trace"),
     )
 )
+
+# Types, without these suffixes, whose results are zero where operands are, or change their sign at
+# a pole: no noise takes them through a zero of their own.
+_PROPORTIONAL = frozenset(
+    f"pd_op.{name}"
+    for name in (
+        *("cast", "divide", "multiply", "pow", "prod", "reciprocal", "rsqrt", "sqrt", "square"),
+        *("elementwise_pow", "tan"),
+    )
+)
+
+
+def finished(steps: Steps[T]) -> T:
+    """The result of a computation, without pauses."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("T", end.value)
 
 
 def array_of(tensor: Tensor) -> np.ndarray:
@@ -317,10 +340,16 @@ class Evaluation:
                 with the generator as it is, and :attr:`streams` records it.
             noise: Rounding errors to add.
         """
+        return finished(self.steps(given, streams, noise))
+
+    def steps(
+        self, given: Sequence[Tensor], streams: Streams | None, noise: Noise | None
+    ) -> Steps[Values]:
+        """As :meth:`run`, with a pause after each operator."""
         self.graph.set_op_ids()  # other graphs may share its operators
         sources = [*self.graph.inputs, *self.graph.states]
         values = {spec.id: self._given(tensor) for spec, tensor in zip(sources, given)}
-        self._run_block(self.graph, values, streams, noise)
+        yield from self._run_block(self.graph, values, streams, noise)
         return values
 
     def _given(self, tensor: Tensor) -> Tensor:
@@ -336,20 +365,21 @@ class Evaluation:
         values: Values,
         streams: Streams | None,
         noise: Noise | None,
-    ) -> None:
+    ) -> Steps[None]:
         for op in graph.ops:
             if op.blocks:
-                results = self._run_region(op, values, streams, noise)
+                results = yield from self._run_region(op, values, streams, noise)
             elif _is_on_array(op):
                 results = _run_on_array(op, values)
             else:
                 results = self._run_op(graph, op, values, streams, noise)
             values.update(results)
+            yield
 
-    def _run_region(self, op: Op, values: Values, streams: Any, noise: Any) -> Values:
-        def run(block: Graph, args: list[Tensor]) -> list[Tensor]:
+    def _run_region(self, op: Op, values: Values, streams: Any, noise: Any) -> Steps[Values]:
+        def run(block: Graph, args: list[Tensor]) -> Steps[list[Tensor]]:
             inner = dict(zip((spec.id for spec in block.inputs), args))
-            self._run_block(block, inner, streams, noise)
+            yield from self._run_block(block, inner, streams, noise)
             return [inner[spec.id] for spec in block.outputs]
 
         captured = [values[spec.id] for spec in op.inputs[CAPTURED]]
@@ -357,10 +387,10 @@ class Evaluation:
         if op.type == WHILE:
             found = [values[spec.id] for spec in op.inputs[INITIAL_VALUES]]
             while condition:
-                first, *found = run(op.blocks[0], [*found, *captured])
+                first, *found = yield from run(op.blocks[0], [*found, *captured])
                 condition = bool(np.all(array_of(first)))
         else:
-            found = run(op.blocks[0 if condition else 1], captured)
+            found = yield from run(op.blocks[0 if condition else 1], captured)
         assert op.form is not None
         return dict(zip((spec.id for spec in op.form.results[OUT]), found))
 
@@ -403,9 +433,7 @@ class Evaluation:
         return {
             spec.id: values[unwritten[spec.id]]
             if spec.id in unwritten
-            else self._result(
-                tensor, noise, self._own_errors.get(op.id, 0.0), operands, magnitudes.get(spec.id)
-            )
+            else self._result(op, spec, tensor, noise, operands, magnitudes.get(spec.id))
             for spec, tensor in zip(step.outputs, results)
         }
 
@@ -469,9 +497,10 @@ class Evaluation:
 
     def _result(
         self,
+        op: Op,
+        spec: TensorSpec,
         tensor: Tensor,
         noise: Noise | None,
-        own_error: float,
         operands: Iterable[Tensor],
         magnitude: np.ndarray | None,
     ) -> Tensor:
@@ -479,11 +508,14 @@ class Evaluation:
             tensor = tensor_of(array_of(tensor), "float64")
         if noise is None or dtype_name(dtype_of(tensor)) != "float64":
             return tensor
-        array = array_of(tensor)
+        array, own_error = array_of(tensor), self._own_errors.get(op.id, 0.0)
         own: np.ndarray | float = 2 * own_error * _size(array, operands) if own_error else 0.0
         if magnitude is not None:
             own = np.fmax(own, noise.size * magnitude)
-        return tensor_of(noise.added(array, own), "float64")
+        array = noise.added(array, own)
+        if _passes_zero(op):
+            array = noise.near_zero(spec.id, array, magnitude)
+        return tensor_of(array, "float64")
 
     def _step(self, graph: Graph, op: Op, may_widen: bool = True) -> _Step:
         around = self._around.get(id(graph))
@@ -499,6 +531,12 @@ class Evaluation:
         single = replace(alone, ops=ops, inputs=inputs, outputs=outputs)
         program = FallbackProgram(single, [spec.dtype for spec in inputs])
         return _Step(program, inputs, outputs, op.type.endswith("_"), is_widened)
+
+
+def _passes_zero(op: Op) -> bool:
+    """Whether noise of operands that are not zero may take results through zero."""
+    base = function_type(op.type)
+    return base not in _PROPORTIONAL and (base != "pd_op.scale" or bool(op.attr("bias", 0.0)))
 
 
 def _unwritten(op: Op) -> dict[int, int]:
@@ -540,20 +578,107 @@ def _run_on_array(op: Op, values: Values) -> Values:
     return {op.output("out").id: array[position]}
 
 
+# The distance from zero that counts as beside it, relative to the largest size in samples.
+_BESIDE = 2.0**-20
+
+
+# The elements whose sizes are remembered, of nine bytes each.
+_MAX_TRACKED = 1 << 25
+
+
+class Crossings:
+    """The elements of results that noise takes through zero, by their sizes in samples.
+
+    A function of such an element may have a pole or a jump there, and an engine whose error ends
+    beside it is right, however large the function is. Random samples hardly come that near.
+    """
+
+    def __init__(self) -> None:
+        # By tensor and occurrence: the least and the largest size, and the signs (1: -, 2: +, 3).
+        self._seen: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._elements = 0
+
+    def add(
+        self, result: tuple[int, int], sample: np.ndarray, magnitude: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Adds a sample of a result.
+
+        Args:
+            result: The tensor id, and how often the sample has computed this tensor before.
+            sample: The elements.
+            magnitude: Of sums, those of the absolute terms.
+
+        Returns:
+            The indices of elements that pass zero, and the largest size of each.
+        """
+        flat = sample.reshape(-1)
+        if result not in self._seen:
+            self._elements += flat.size
+        if self._elements > _MAX_TRACKED:
+            return np.zeros(0, np.intp), np.zeros(0)
+        sizes = np.abs(flat).astype(np.float32)
+        signs = (flat < 0) | ((flat > 0).astype(np.int8) << 1)
+        sizes[flat == 0] = np.nan  # exact zeros tell nothing
+        least, largest, known = self._seen.get(result, (sizes, sizes, signs))
+        if least.size == flat.size:  # otherwise a loop over other sizes
+            least, largest, signs = np.fmin(least, sizes), np.fmax(largest, sizes), known | signs
+        self._seen[result] = least, largest, signs
+        # Two values, as of a sum of a tie and a constant, do not pass the zero between them.
+        places = np.flatnonzero(4 * least <= largest)
+        passes = signs[places] == 3
+        if magnitude is not None:  # terms of both signs: the other sign is near
+            passes |= 2 * np.abs(flat[places]) <= magnitude.reshape(-1)[places]
+        places = places[passes]
+        return places, largest[places]
+
+
 class Noise:
     """Random rounding errors of a relative size, for all elements of a tensor or for none.
 
     A rounding may preserve a tie in one run and break it in the next.
 
     Args:
-        size: The largest error.
+        rounding: The rounding of the arithmetic.
         number: The number of the sample, which is the seed.
+        crossings: The elements that earlier samples have taken through zero; updated.
     """
 
-    def __init__(self, size: float, number: int) -> None:
+    def __init__(self, rounding: Rounding, number: int, crossings: Crossings | None = None) -> None:
         self.number = number
-        self.size = size
+        # Errors of some samples are wide. Ties that they break are ties, but their effect on floats
+        # counts as if it were not (``Spread.add``).
+        self.width = rounding.wide if number % 2 == 0 else 1.0
+        self.size = rounding.noise * self.width
         self._random = np.random.default_rng(number)
+        self._crossings = crossings or Crossings()
+        self._occurrences: Counter[int] = Counter()
+
+    def near_zero(
+        self, tensor: int, result: np.ndarray, magnitude: np.ndarray | None
+    ) -> np.ndarray:
+        """The result of an operator with elements that pass zero set to zero, or beside it.
+
+        In one sample of four each, half of them, and in later samples a sixth; the others follow.
+        A row with several poles tells nothing of one of them.
+
+        Args:
+            tensor: Its id.
+            result: The elements.
+            magnitude: Of sums, those of the absolute terms.
+        """
+        self._occurrences[tensor] += 1
+        key = tensor, self._occurrences[tensor]
+        places, largest = self._crossings.add(key, result, magnitude)
+        if not places.size or self.number % 2 == 0:
+            return result
+        # As good as random, but zero is not left to chance.
+        bits = ((places + 977 * tensor) * 2654435761) >> 16
+        chosen = (bits + self.number // 4) % (2 if self.number < SAMPLES else 6) == 0
+        is_negative = ((bits >> 1) + self.number // 8) % 2 == 1
+        signs = 0.0 if self.number % 4 == 1 else np.where(is_negative, -1.0, 1.0)
+        result = result.copy()
+        result.reshape(-1)[places[chosen]] = (_BESIDE * largest * signs)[chosen]
+        return result
 
     def added(self, array: np.ndarray, absolute: np.ndarray | float = 0.0) -> np.ndarray:
         """The array with new errors.
@@ -569,15 +694,18 @@ class Noise:
             if not np.any(absolute):
                 return array
             error = (0.0, absolute, np.negative(absolute))[kind]
-            return np.asarray(np.where(np.abs(array) <= 3 * absolute, error, array))
+            return np.asarray(np.where(self._cancels(array, absolute), error, array))
         if self._random.random() < 0.5:
             errors = self._random.uniform(-self.size, self.size, array.shape)
             array = array * (1 + errors) + self._random.uniform(-1.0, 1.0, array.shape) * absolute
-        if not np.any(absolute):
+        share = (1.0, self._random.random(), 0.0, 0.0)[self.number % 4]
+        if not share or not np.any(absolute):
             return array
-        share = 1.0 if self.number % 4 == 0 else self._random.random()
-        vanishes = (np.abs(array) <= 3 * absolute) & (self._random.random(array.shape) < share)
-        return np.asarray(np.where(vanishes, 0.0, array))
+        vanishes = self._random.random(array.shape) < share
+        return np.asarray(np.where(vanishes & self._cancels(array, absolute), 0.0, array))
+
+    def _cancels(self, array: np.ndarray, absolute: np.ndarray | float) -> np.ndarray:
+        return np.asarray(np.abs(array) <= 3 / self.width * absolute)
 
 
 def _size(result: np.ndarray, operands: Iterable[Tensor]) -> np.ndarray:

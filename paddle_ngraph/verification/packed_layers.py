@@ -57,14 +57,14 @@ def _check(
     assert subject.graph is not None
     stream = layer.stream() if is_gradient else random
     run = PackedRun(subject.graph, layer.given, stream, subject.text)
-    if is_gradient:
-        differences, _ = subject.differences(run, found)
-    else:
+    changes = None if is_gradient else other_changes
+    if not is_gradient:
         *found, _, mask = found
         _streams.put(_core.digest_of(mask), random)
-        differences = checks.differences_of(subject, run, found, other_changes)
     located = Located(subject.graph.ops[-1], run.description)
-    checks.record(subject, differences, lambda: checks.Mismatch(differences, located, run, found))
+    checks.judge(
+        subject, run, found, lambda wrong: checks.Mismatch(wrong, located, run, found), changes
+    )
 
 
 class _Layer:

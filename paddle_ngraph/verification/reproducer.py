@@ -362,7 +362,7 @@ def _require_operators(graph: Graph, given: Sequence[Tensor], calls_kernels: boo
     inference.
     """
     for op in graph.all_ops():
-        if op.blocks or find_converter(op.type) is not None:
+        if op.blocks or (find_converter(op.type) is not None and not op.called):
             continue
         is_kernel_call = calls_kernels and kernel_calls.may_call(op.type)
         if not is_kernel_call or kernel_calls.CONVERTER.reason_against(op) is not None:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.operators import CHOICES, OPTIMIZERS, arithmetic
-from tests.fuzz.programs import Builder, Program, Value
+from tests.fuzz.programs import Builder, Line, Program, Shape, Value
 
 # Operators that read beyond the end of a smaller batch, or leave the result of an empty one.
 _UNCHECKED = ("gather_nd", "take_along_axis", "paddle.gather(")
@@ -61,14 +61,25 @@ def _finish(b: Builder, purpose: str) -> None:
         _add_gradients(b, results)
     elif purpose == "optimizer":
         _add_optimizer(b, results)
-    # Paddle ends the process for a list of unknown length.
-    if not any("unbind" in line.code for line in b.program.lines):
+    if not any(map(_needs_sizes, b.program.lines)):
         b.program.open_dims = b.chance(25)
     if b.program.parameters:
         b.program.runs = 2
     # Programs without state run at other sizes too.
     elif b.program.open_dims and not _reads_unchecked(b.program):
         b.program.batches = [b.choose(BATCHES) for _ in range(3)]
+
+
+def _needs_sizes(line: Line) -> bool:
+    """Whether Paddle ends the process for an operator on dimensions of unknown sizes.
+
+    It does for a list of unknown length; and ``where`` reads operands of 1 and of 3 rows as if they
+    had equal shapes, since both are declared as -1.
+    """
+    ranks: dict[int, set[Shape]] = {}
+    for value in line.arguments if "paddle.where(" in line.code else ():
+        ranks.setdefault(len(value.shape), set()).add(value.shape)
+    return "unbind" in line.code or any(len(shapes) > 1 for shapes in ranks.values())
 
 
 def _reads_unchecked(program: Program) -> bool:

@@ -124,6 +124,18 @@ def test_batch_norm_without_scale_or_bias(given, training):
     check(build, {"x": floats(2, 3, 4, 4), **inputs}, converted, runs=3, gradients=not given)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_statistics_that_are_scale_and_bias(training):
+    """Paddle reads them after their update, in training."""
+
+    def build(x):
+        mean, variance = statistics(3)
+        return F.tanh(F.batch_norm(x, mean, variance, variance, mean, training=training))
+
+    converted = ["tanh"] if training else ["tanh", "batch_norm_"]
+    check(build, {"x": floats(5, 3)}, converted, runs=3, gradients=False)
+
+
 def test_gradients_of_scale_without_bias_fall_back():
     entry = find_converter("pd_op.batch_norm_grad")
     assert entry is not None

@@ -38,11 +38,11 @@ from tests.verification.planted import (
 
 
 @contextmanager
-def verified(every: int = 1, free_seconds: float = math.inf) -> Iterator[None]:
-    """Verifies one run in ``every``, with this time for judgements before their limit."""
+def verified(every: int = 1, time_ratio: float = math.inf) -> Iterator[None]:
+    """Verifies one run in ``every``, with this time for judgements in later runs."""
     checks.reset()
-    time_before = SETTINGS.free_judgement_seconds
-    SETTINGS.free_judgement_seconds = free_seconds
+    ratio_before = SETTINGS.max_judgement_time_ratio
+    SETTINGS.max_judgement_time_ratio = time_ratio
     names = ["FLAGS_ngraph_verify", "FLAGS_ngraph_background_compile"]
     before = paddle.get_flags([*names, "FLAGS_ngraph_min_interval_us"])
     paddle.set_flags(
@@ -55,7 +55,7 @@ def verified(every: int = 1, free_seconds: float = math.inf) -> Iterator[None]:
     try:
         yield
     finally:
-        SETTINGS.free_judgement_seconds = time_before
+        SETTINGS.max_judgement_time_ratio = ratio_before
         paddle.set_flags(before)
 
 

@@ -159,6 +159,24 @@ def test_a_hostile_reproducer_is_one_sentence(mismatch: Any, tmp_path: Path, cha
         reproducer.load(file)
 
 
+@pytest.mark.parametrize("calls_kernels", [False, True])
+def test_operators_that_are_called_are_those_that_may_be(
+    mismatch: Any, tmp_path: Path, calls_kernels: bool
+) -> None:
+    """Although their types have converters."""
+    file, graph = _file(mismatch, tmp_path), mismatch.run.graph
+    type = "pd_op.gelu" if not calls_kernels else "pd_op.dropout"
+    ops = [
+        replace(op, called=True, type=type) if op.type == "pd_op.gelu" else op for op in graph.ops
+    ]
+    text = replace(graph, ops=ops).to_string().encode()
+    _with(file, "graph", np.frombuffer(text, np.uint8))
+    if calls_kernels:
+        _with(file, "kernel calls", np.array([True]))
+    with pytest.raises(NgraphError, match=f"no converter for {type}"):
+        reproducer.load(file)
+
+
 def test_claimed_sizes_are_checked_before_memory_is_allocated(
     mismatch: Any, tmp_path: Path
 ) -> None:
