@@ -4,8 +4,9 @@ The environment has another path, and its interpreter too; its packages are read
 nothing else; the home of the user has only the data of the demo (Paddle writes to it). If root runs
 this, the user is another one, who has neither headers nor the libraries of a compiler nor this
 source tree, since empty folders are mounted over them, where mounting is permitted. Packages are
-those of requirements/locked.txt, so no later release of one fails a change. Each wheel is used by its own Python, found
-as tools/wheels.py finds it; a wheel without a core by the one that runs this, natively.
+those of requirements/locked.txt: a later release of one fails no change. Each wheel is used by its
+own Python, found as tools/wheels.py finds it; a wheel without a core by the one that runs this,
+natively.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class Stranger:
                 os.chown(path, int(OTHER_USER), int(OTHER_USER))
 
     def _copied_interpreter(self) -> Path:
-        """Copies the files of Python alone: a system's interpreter shares its folder with others."""
+        """Copies the files of Python alone: those of a system lie between others."""
         base, name = Path(sys.base_prefix), f"python{sys.version_info[0]}.{sys.version_info[1]}"
         names = ("test", "site-packages", "dist-packages", "__pycache__", "config-*", "*.a")
         unused = shutil.ignore_patterns(*names)
