@@ -142,7 +142,8 @@ Written by `make compatibility` (`tools/compatibility.py`) from `compatibility.j
 test fails when this page is out of date. Each pair of releases is installed in an environment of
 its own, the core is compiled against it, and `make check-tests` runs one case for each converter
 and the tests that compile nothing. Where tests failed, the package works except for the reasons
-listed. A published wheel is for the releases that it names only:
+listed; where private names of Paddle are missing, it leaves all programs to Paddle, with the
+[warning](warnings.md) NG101. A published wheel is for the releases that it names only:
 [porting](../development/porting.md) describes how to support another one.
 """
 
