@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import re
+import struct
 import sys
 from importlib import metadata
 from importlib.machinery import ExtensionFileLoader
@@ -160,7 +161,11 @@ def _why_not_loadable(paddle: str) -> str | None:
             remedy = f"`{_REINSTALL} {openvino}`"
             return f"openvino is installed in part, without openvino/{pattern}: {remedy}."
     assert folder is not None
+    found = [each for pattern in _openvino_files()[1:] for each in folder.glob(pattern)]
     try:
+        for library in [*found, _cores()[paddle]]:
+            if library.is_file() and not _is_whole(library):
+                raise OSError(f"since {library.name} lacks its end")
         for pattern in _openvino_files():
             if "libopenvino.so" in pattern:
                 ctypes.CDLL(str(folder / pattern))
@@ -169,6 +174,24 @@ def _why_not_loadable(paddle: str) -> str | None:
         remedy = f"`{_REINSTALL} paddlepaddle=={paddle} {openvino}`"
         return f"the compiled core cannot be loaded, {error}: {remedy}, or {_REBUILD}."
     return None
+
+
+def _is_whole(library: Path) -> bool:
+    """Returns whether a file has all bytes that the loader maps: reading others is a SIGBUS."""
+    length = library.stat().st_size
+    with library.open("rb") as file:
+        header = file.read(64)
+        if len(header) < 64:
+            return False
+        (offset,) = struct.unpack_from("<Q", header, 32)
+        size, count = struct.unpack_from("<HH", header, 54)
+        file.seek(min(offset, length))
+        table = file.read(size * count)
+    try:  # of each segment its offset in the file, and its length there
+        segments = [struct.unpack_from("<Q16xQ", table, 8 + size * i) for i in range(count)]
+    except struct.error:
+        return False
+    return all(sum(segment) <= length for segment in segments)
 
 
 _CORE = "paddle_ngraph._core"

@@ -3,8 +3,10 @@
 The environment has another path, and its interpreter too; its packages are read-only; PATH has
 nothing else; the home of the user has only the data of the demo (Paddle writes to it). If root runs
 this, the user is another one, who has neither headers nor the libraries of a compiler nor this
-source tree, since empty folders are mounted over them. Each wheel is used by its own Python, found
-as tools/wheels.py finds it; a wheel without a core by the one that runs this, natively.
+source tree, since empty folders are mounted over them, where mounting is permitted. Packages are
+those of requirements/locked.txt: a later release of one fails no change. Each wheel is used by its
+own Python, found as tools/wheels.py finds it; a wheel without a core by the one that runs this,
+natively.
 """
 
 from __future__ import annotations
@@ -83,13 +85,13 @@ class Stranger:
 
     def install(self, wheel: Path) -> None:
         """Copies the interpreter, and installs a wheel with what it requires."""
-        base, name = Path(sys.base_prefix), f"python{sys.version_info[0]}.{sys.version_info[1]}"
-        names = ("test", "site-packages", "__pycache__", "config-*", "*.a", "include")
-        unused = shutil.ignore_patterns(*names)
-        shutil.copytree(base, self._python, symlinks=True, ignore=unused)
-        _call([str(self._python / "bin" / name), "-m", "venv", str(self._environment)])
+        _call([str(self._copied_interpreter()), "-m", "venv", str(self._environment)])
+        pins = self.work / "constraints.txt"
+        # Digests in constraints would be asked of the wheel, too.
+        lines = (pin.partition(" \\")[0] for pin in wheels._pins("locked.txt"))
+        pins.write_text("\n".join(lines))
         pip = [str(self._environment / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-        _call([*pip, str(wheel), "tqdm", "pillow"])
+        _call([*pip, "--constraint", str(pins), str(wheel), "tqdm", "pillow"])
         for name in ("demos", FRONTENDS, SERVER):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
             target = self.work / name
@@ -105,6 +107,18 @@ class Stranger:
         if os.getuid() == 0:
             for path in [self.work, *self.work.rglob("*")]:
                 os.chown(path, int(OTHER_USER), int(OTHER_USER))
+
+    def _copied_interpreter(self) -> Path:
+        """Copies the files of Python alone: those of a system lie between others."""
+        base, name = Path(sys.base_prefix), f"python{sys.version_info[0]}.{sys.version_info[1]}"
+        names = ("test", "site-packages", "dist-packages", "__pycache__", "config-*", "*.a")
+        unused = shutil.ignore_patterns(*names)
+        for folder in ("bin", "lib"):
+            (self._python / folder).mkdir(parents=True)
+        shutil.copytree(base / "lib" / name, self._python / "lib" / name, ignore=unused)
+        for library in (base / "lib").glob("libpython3*.so*"):
+            shutil.copy2(library, self._python / "lib")
+        return Path(shutil.copy2(base / "bin" / name, self._python / "bin"))
 
     def run(self, program: str, *arguments: str) -> str:
         """Runs a program of the environment as somebody else; returns its output."""
@@ -131,10 +145,14 @@ def _as_other_user() -> list[str]:
         print("not root: used by this user, with headers and a compiler beside PATH", flush=True)
         return []
     unshare, mount, setpriv, sh = map(shutil.which, ("unshare", "mount", "setpriv", "sh"))
+    user = [f"{setpriv}", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups", "--"]
     hides = [f"{mount} -t tmpfs none {shlex.quote(str(each))}" for each in HIDDEN if each.is_dir()]
-    user = f"--reuid={OTHER_USER} --regid={OTHER_USER} --clear-groups"
-    script = " && ".join([*hides, f'exec {setpriv} {user} -- "$@"'])
-    return [f"{unshare}", "--mount", f"{sh}", "-c", script, "sh"]
+    script = " && ".join([*hides, 'exec "$@"'])
+    hiding = [f"{unshare}", "--mount", f"{sh}", "-c", script, "sh"]
+    if subprocess.run([*hiding, "true"], stderr=subprocess.DEVNULL).returncode:
+        print("mounts are not permitted: a compiler's files and the sources stay", flush=True)
+        return user
+    return [*hiding, *user]
 
 
 def _call(command: Sequence[str]) -> None:

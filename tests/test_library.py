@@ -217,6 +217,29 @@ def test_an_openvino_that_is_installed_in_part(monkeypatch, build_info, tmp_path
         paddle_ngraph.enable()
 
 
+@pytest.mark.parametrize("pattern", ["libs/libopenvino.so.*", "_core.*.so"])
+def test_a_library_without_its_end_is_not_loaded(monkeypatch, build_info, tmp_path, pattern):
+    """An interrupted installation leaves such files; loading one would end the process."""
+    (library,) = _libraries(pattern)
+    content = library.read_bytes()[:1_000_000]
+    for number, length in enumerate((0, 63, 64, 200, 100_000, 1_000_000)):
+        cut = tmp_path / f"{number}.so"
+        cut.write_bytes(content[:length])
+        assert not installation._is_whole(cut)
+    assert installation._is_whole(library)
+    is_whole = installation._is_whole
+    monkeypatch.setattr(
+        installation, "_is_whole", lambda file: is_whole(cut if file == library else file)
+    )
+    with unavailable(f"{re.escape(library.name)} lacks its end: `pip install"):
+        paddle_ngraph.enable()
+
+
+def _libraries(pattern: str) -> list[Path]:
+    folders = (Path(paddle_ngraph.__file__), Path(installation.find_spec("openvino").origin))
+    return [file for folder in folders for file in folder.parent.glob(pattern)]
+
+
 IN_AN_ARCHIVE = """
 import sys
 sys.path.insert(0, sys.argv[1])

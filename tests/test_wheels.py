@@ -79,6 +79,28 @@ def test_a_wheel_of_cibuildwheel_has_the_cores_that_its_preparation_builds():
     assert str(built) == folder
 
 
+def test_workflows_and_ci_name_targets_of_the_makefile_and_options_of_the_wheels():
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    wanted, options = {"style", "test", "check", "wheel", "test-wheel", "test-wheels"}, []
+    found: set[str] = set()
+    for file in [ROOT / ".ci" / "run", *(ROOT / ".github" / "workflows").glob("*.yml")]:
+        text = file.read_text()
+        found |= set(re.findall(r"^(?:\s*- run: |\s*run: )?make ([\w-]+)", text, re.MULTILINE))
+        found |= set(re.findall(r"^\s*target: ([\w-]+)$", text, re.MULTILINE))
+        options += re.findall(r"make wheel OPTIONS=\"(.+)\"$", text, re.MULTILINE)
+    assert wanted <= found <= targets
+    for each in options:  # the command of a shell prints the version of this Python
+        each = re.sub(r"\$\(.+\)", "{}.{}".format(*sys.version_info), each)
+        assert wheels.parser().parse_args(each.split()).python
+    assert len(options) == 2
+
+
+def test_the_workflow_of_a_release_has_the_interpreters_of_all_wheels():
+    text = (ROOT / ".github" / "workflows" / "wheels.yml").read_text()
+    (versions,) = re.findall(r"python-version: \|\n((?: +[\d.]+\n)+)", text)
+    assert sorted(versions.split()) == sorted(wheels.PYTHONS)
+
+
 def test_the_packages_of_a_build_are_pinned_with_digests():
     pins = [
         *wheels._pins("locked.txt", wheels.BUILD_PACKAGES),

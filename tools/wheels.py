@@ -51,7 +51,7 @@ def main() -> int:
         if interpreter is None:
             print(f"no CPython {version} on PATH or under ~/.pyenv: no wheel for it", flush=True)
         else:
-            made.append(builder.wheel(interpreter))
+            made.append(builder.wheel(interpreter, options.newest_only))
     for file in made:
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         print(f"{file.stat().st_size / 2**20:6.2f} MB  {file.name}  sha256:{digest}")
@@ -64,6 +64,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--python", nargs="*", default=PYTHONS, metavar="3.X", choices=PYTHONS)
     made.add_argument("--output", type=Path, default=ROOT / "dist", metavar="DIR")
     made.add_argument("--work", type=Path, default=ROOT / "build" / "wheels", metavar="DIR")
+    made.add_argument(
+        "--newest-only", action="store_true", help="without cores for older lines of Paddle"
+    )
     made.add_argument(
         "--older-cores",
         type=Path,
@@ -124,11 +127,11 @@ class Builder:
         """Builds the wheel without a core, from the source distribution."""
         return self._built("wheel", self.output, self._unpacked(), {"PURE": "ON"})
 
-    def wheel(self, interpreter: str) -> Path:
+    def wheel(self, interpreter: str, newest_only: bool = False) -> Path:
         """Builds the wheel with the cores for an interpreter, from the source distribution."""
-        tag = _tag_of(interpreter)
-        cores = self.older_cores(interpreter, self.work / f"{tag}-cores")
-        given = {"WITH_MKL": "ON", "CORES": str(cores)}
+        tag, given = _tag_of(interpreter), {"WITH_MKL": "ON", "CORES": ""}
+        if not newest_only:
+            given["CORES"] = str(self.older_cores(interpreter, self.work / f"{tag}-cores"))
         return self._repaired(self._compiled(interpreter, tag, _build_pins(), given))
 
     def older_cores(self, interpreter: str, folder: Path, links_stubs: bool = True) -> Path:

@@ -20,25 +20,7 @@ const paddle_ngraph::ElementNames& row_of(ElementType type) {
 
 }  // namespace
 
-size_t bytes_of(ElementType type) {
-  switch (type) {
-    case ElementType::boolean:
-    case ElementType::i8:
-    case ElementType::u8:
-      return 1;
-    case ElementType::i16:
-    case ElementType::f16:
-    case ElementType::bf16:
-      return 2;
-    case ElementType::i32:
-    case ElementType::f32:
-      return 4;
-    case ElementType::i64:
-    case ElementType::f64:
-      return 8;
-  }
-  return 0;
-}
+size_t bytes_of(ElementType type) { return row_of(type).bytes; }
 
 uint64_t bytes_of(ElementType type, const Shape& shape) {
   uint64_t bytes = bytes_of(type);
