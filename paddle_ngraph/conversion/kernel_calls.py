@@ -27,7 +27,14 @@ from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion import kernel_shapes
-from paddle_ngraph.conversion.registry import ANY, Converter, Limit, Role, find_converter
+from paddle_ngraph.conversion.registry import (
+    ANY,
+    Converter,
+    Limit,
+    Role,
+    find_converter,
+    is_left_native,
+)
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec, is_random
 from paddle_ngraph.paddle_private.names import operators
@@ -130,7 +137,8 @@ def converter_of(type: str) -> Converter | None:
 
     Without the flag there is none, even for graphs of saved programs, which may name any operator.
     """
-    return CONVERTER if flags.get("ngraph_kernel_calls") and may_call(type) else None
+    is_called = flags.get("ngraph_kernel_calls") and may_call(type) and not is_left_native(type)
+    return CONVERTER if is_called else None
 
 
 def find(op: Op) -> Converter | None:

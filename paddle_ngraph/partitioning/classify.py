@@ -182,7 +182,7 @@ class _Classifier:
     def _kernel_call(self, node: OpNode) -> tuple[Op | str, Converter | None]:
         """An operator as a kernel call, or the reason for its fallback."""
         absent = reason_of(node.op) or ABSENT.get(node.type, "no converter")
-        if not self._calls_kernels or not kernel_calls.may_call(node.type) or node.effects:
+        if not self._calls_kernels or kernel_calls.converter_of(node.type) is None or node.effects:
             return absent, None
         if node.type in REGIONS:
             return absent, None

@@ -406,10 +406,10 @@ def test_limits(build, reason):
 def test_a_batch_that_is_computed_in_chunks_has_no_calls_that_mix_samples():
     """Convolutions without chunks take longer, by more than a call gains."""
 
-    def found(batch: int, by_sample: bool) -> list[str]:
+    def found(batch: int, by_sample: bool, side: int = 128) -> list[str]:
         def build() -> Any:
-            x = paddle.static.data("x", [batch, 4, 8, 8], "float32")
-            y = paddle.nn.Conv2D(4, 4, 3)(x)
+            x = paddle.static.data("x", [batch, 4, side, side], "float32")
+            y = paddle.nn.Conv2D(4, 64, 3, padding=1)(x)
             y = operators.shuffle_channel(y, 2) if by_sample else operators.mode(y, -1, False)[0]
             return paddle.exp(y)
 
@@ -417,6 +417,7 @@ def test_a_batch_that_is_computed_in_chunks_has_no_calls_that_mix_samples():
 
     assert found(1, by_sample=False) == ["pd_op.mode"]
     assert found(8, by_sample=False) == found(-1, by_sample=False) == []
+    assert found(8, by_sample=False, side=16) == ["pd_op.mode"]
     assert found(8, by_sample=True) == found(-1, by_sample=True) == ["pd_op.shuffle_channel"]
 
 
@@ -424,7 +425,7 @@ def test_a_batch_that_is_computed_in_chunks_has_no_calls_that_mix_samples():
 def test_chunks_of_a_batch_with_calls(batch):
     def build() -> Any:
         x = paddle.static.data("x", [batch, 8, 64, 64], "float32")
-        y = paddle.nn.Conv2D(8, 16, 3, padding=1)(x)
+        y = paddle.nn.Conv2D(8, 64, 3, padding=1)(x)
         return operators.shuffle_channel(y, 2) * 2.0
 
     program, feed = Program(build), {"x": floats(8, 8, 64, 64)}
