@@ -203,7 +203,9 @@ def reason_against(op: Op, reads_unsized: bool = False) -> str | None:
     if reads_unsized or not any(-1 in spec.shape for spec in specs):
         return None
     types, shapes = zip(*map(_type_and_shape, specs))
-    if not kernel_shapes.has_rule(kernel.text, types, shapes):
+    depend_on_data = DATA_DEPENDENT.get(op.type, ())
+    may_be_open = [name in depend_on_data for name, _, _ in _used_results(op)]
+    if not kernel_shapes.has_rule(kernel.text, types, shapes, may_be_open):
         return "no converter, and a size of a result does not follow from the dynamic ones"
     return None
 

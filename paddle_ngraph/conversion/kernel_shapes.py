@@ -64,12 +64,22 @@ def rule_of(
     return rule
 
 
-def has_rule(kernel: str, types: Sequence[Type], declared: Shapes) -> bool:
-    """Whether all sizes of results follow from those of operands, of which -1 is any size."""
+def has_rule(
+    kernel: str, types: Sequence[Type], declared: Shapes, may_be_open: Sequence[bool]
+) -> bool:
+    """Whether all sizes of results follow from those of operands.
+
+    Args:
+        kernel, types: As for :func:`rule_of`.
+        declared: The shapes of the operands, of which -1 is any size.
+        may_be_open: For each result, whether its sizes may depend on data.
+    """
     probes = [[[size if s < 0 else s for s in shape] for shape in declared]
               for size in _DECLARED_PROBES]  # fmt: skip
     rule = rule_of(kernel, types, probes)
-    return rule is not None and not any(_OPEN in shape for shape in rule)
+    return rule is not None and all(
+        is_open or _OPEN not in shape for shape, is_open in zip(rule, may_be_open)
+    )
 
 
 def symbolic_rule_of(

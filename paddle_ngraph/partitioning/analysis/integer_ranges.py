@@ -333,7 +333,8 @@ class Integers:
         roles = (
             (Role.INDEX, *_ARITHMETIC_ROLES) if entry.moves and is_output_checked else (Role.INDEX,)
         )
-        return set(self._candidates.inputs_of(node, *roles))
+        found = set(self._candidates.inputs_of(node, *roles))
+        return set(filter(self._is_int64, found)) if entry is kernel_calls.CONVERTER else found
 
     def _read_by_value(self) -> set[str]:
         return {
