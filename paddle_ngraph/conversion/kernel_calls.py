@@ -200,9 +200,15 @@ def reason_against(op: Op, reads_unsized: bool = False) -> str | None:
     except NgraphError as error:
         return f"no converter, and its kernel cannot be called in a function: {error}"
     specs = [spec for name in kernel.tensors for spec in op.inputs[name]]
+    types, shapes = [[*each] for each in zip(*map(_type_and_shape, specs))] or ([], [])
+    if any(spec.dtype in BYTES for spec in (*specs, *op.output_specs())):
+        # Paddle may promote operands to another dtype than the program declares.
+        try:
+            kernel_shapes.inferred(kernel.text, types, shapes)
+        except NgraphError as error:
+            return f"no converter, and {error}"
     if reads_unsized or not any(-1 in spec.shape for spec in specs):
         return None
-    types, shapes = zip(*map(_type_and_shape, specs))
     depend_on_data = DATA_DEPENDENT.get(op.type, ())
     may_be_open = [name in depend_on_data for name, _, _ in _used_results(op)]
     if not kernel_shapes.has_rule(kernel.text, types, shapes, may_be_open):

@@ -45,7 +45,7 @@ def rule_of(
         ``None`` if a size is neither a constant nor that of an operand.
     """
     try:
-        found = [_inferred(kernel, types, shapes) for shapes in probes]
+        found = [inferred(kernel, types, shapes) for shapes in probes]
     except NgraphError:  # of Paddle's shape inference
         return None
     sizes = {
@@ -120,7 +120,12 @@ def _at(size: Number, values: dict[int, int]) -> int:
     return evaluate(size.terms, values) if isinstance(size, SymbolicSize) else int(size)
 
 
-def _inferred(kernel: str, types: Sequence[Type], shapes: Shapes) -> list[list[int]]:
+def inferred(kernel: str, types: Sequence[Type], shapes: Shapes) -> list[list[int]]:
+    """The shapes of the results, by Paddle's inference; -1 where only a run knows a size.
+
+    Raises:
+        NgraphError: Paddle rejects these operands, or a result has another dtype than declared.
+    """
     parameters = [
         opset15.parameter(PartialShape(list(shape)), type) for shape, type in zip(shapes, types)
     ]
