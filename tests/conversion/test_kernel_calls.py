@@ -442,7 +442,7 @@ def test_chunks_of_a_batch_with_calls(batch):
 
 
 def test_small_operators_around_a_kernel_stay_native():
-    """What a kernel call takes is no gain of the engine."""
+    """A kernel takes as long in a function, which is no gain."""
     paddle.set_flags({"FLAGS_ngraph_min_interval_us": 60})
     large = single(OPERATORS["svd"][0], {"x": floats(64, 64)})
     report = program_pass.dry_run(large.main)

@@ -54,7 +54,7 @@ class KernelCall
   // The shapes of the results for inputs of these shapes, by the attribute `shapes`.
   std::vector<std::vector<int64_t>> shapes_for(
       const std::vector<std::vector<int64_t>>& inputs) const;
-  // Those of the results in a run: kOpenSize where only the kernel knows a size.
+  // The shapes of the results in a run: kOpenSize where only the kernel knows a size.
   std::vector<std::vector<int64_t>> shapes_in_run(const ov::TensorVector& inputs) const;
   void run(const ov::TensorVector& inputs, ov::TensorVector* outputs) const;
   void fill_with_zeros(const ov::TensorVector& inputs, ov::TensorVector* outputs) const;
