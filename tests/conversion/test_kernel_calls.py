@@ -12,6 +12,7 @@ import paddle
 import pytest
 from openvino import Tensor, opset15
 from paddle import _C_ops as operators
+from paddle import inference
 
 import paddle_ngraph
 from paddle_ngraph import flags
@@ -125,6 +126,43 @@ def test_eight_runs_at_once():
     with paddle_ngraph.use_ngraph():
         at_once(work, 8)
     assert quantity("kernel_calls") - before == 4 * 48
+
+
+def predicted(predictor: Any, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    for name in predictor.get_input_names():
+        predictor.get_input_handle(name).copy_from_cpu(feed[name])
+    predictor.run()
+    return [
+        predictor.get_output_handle(name).copy_to_cpu() for name in predictor.get_output_names()
+    ]
+
+
+def test_eight_clones_at_once(tmp_path):
+    main = paddle.static.Program()
+    with paddle.static.program_guard(main, paddle.static.Program()):
+        results = list(head())
+        inputs = [op.result(0) for op in main.global_block().ops if op.name() == "pd_op.data"]
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        paddle.static.save_inference_model(
+            str(tmp_path / "model"), inputs, results, executor, program=main
+        )
+    config = inference.Config(str(tmp_path / "model.json"), str(tmp_path / "model.pdiparams"))
+    config.disable_glog_info()
+    natively = inference.create_predictor(config)
+    expected = {count: predicted(natively, maps(count)) for count in set(COUNTS)}
+    with paddle_ngraph.use_ngraph():
+        first = inference.create_predictor(config)
+        assert_same(expected[7], predicted(first, maps(7)))
+        clones = [first.clone() for _ in range(8)]
+        before = quantity("kernel_calls")
+
+        def work(number: int) -> None:
+            for step in range(4):
+                count = COUNTS[(number + step) % len(COUNTS)]
+                assert_same(expected[count], predicted(clones[number], maps(count)))
+
+        at_once(work, 8)
+    assert quantity("kernel_calls") == before + 4 * 32
 
 
 def once_on_disk() -> None:
