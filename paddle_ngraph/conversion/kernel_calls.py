@@ -40,6 +40,7 @@ from paddle_ngraph.ir.graph import Graph, Op, TensorSpec, is_random
 from paddle_ngraph.paddle_private.names import operators
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import BYTES, element_name
+from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 # By operator, the results whose number of rows depends on the contents of the inputs.
@@ -249,13 +250,9 @@ def description(
     Raises:
         NgraphError: The kernel cannot be called in a function.
     """
-    with signals.own_errors():
-        try:
-            call = _core.kernel_call(_program_of(op), op.type)
-        except Exception as error:
-            # Catches all exceptions, since Paddle raises errors of many types.
-            raise NgraphError(str(error).strip().partition("\n")[0]) from error
-    assert op.form is not None
+    if op.form is None:
+        raise NgraphError("the graph lacks Paddle's attributes of the operator")
+    call = _lowered.get_or_create(_form_of(op), lambda: _lower(op))
     input_lists, output_lists = op.form.lists
     names = list(op.inputs)
     inlined = {names[value] for type, value in call["kernel_attributes"] if type == "operand"}
@@ -286,6 +283,37 @@ def description(
     return KernelDescription(" ".join(words), tensors)
 
 
+def _form_of(op: Op) -> str:
+    """What an operator's lowering depends on: all but the ids of its tensors."""
+    form = op.form
+    assert form is not None
+    tensors = [
+        [(name, [(spec.dtype, spec.shape) for spec in specs]) for name, specs in lists.items()]
+        for lists in (op.inputs, form.results)
+    ]
+    lists = [sorted(names) for names in form.lists]
+    return repr((op.type, tensors, lists, op.attrs, form.attribute_types))
+
+
+def _lower(op: Op) -> dict[str, Any]:
+    """The kernel call of an operator in Paddle's executor (core/paddle/kernel_call.h)."""
+    with signals.own_errors():
+        try:
+            return _core.kernel_call(_program_of(op), op.type)
+        except Exception as error:
+            # Catches all exceptions, since Paddle raises errors of many types.
+            raise NgraphError(str(error).strip().partition("\n")[0]) from error
+
+
+_lowered: LRUCache[str, dict[str, Any]] = process_cache(
+    __name__,
+    "kernel_calls",
+    "kernels that Paddle calls for operators without a converter, with their arguments",
+    key="operator, its attributes, and the dtypes and shapes of its tensors",
+    bound=256,
+)
+
+
 def _inlined(
     op: Op, scalars: Sequence[int], known: Contents, type: str, value: Any
 ) -> tuple[str, Any]:
@@ -308,8 +336,7 @@ def _inlined(
 def _program_of(op: Op) -> Any:
     """A program of ``op`` alone."""
     form = op.form
-    if form is None:
-        raise NgraphError("the graph lacks Paddle's attributes of the operator")
+    assert form is not None
     program = paddle.pir.Program()
     block = program.global_block()
     values: dict[int, Any] = {}
