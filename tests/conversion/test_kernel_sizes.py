@@ -194,6 +194,17 @@ def test_dynamic_sizes(name):
     assert added == [3, 0, len(sizes) * len(calls)]
 
 
+@pytest.mark.parametrize("rows", [0, 1])
+def test_no_rows_and_one_beside_many(rows):
+    """Tensors without elements, and a size of 1, have functions of their own, or fall back."""
+    shape, build, sizes = DYNAMIC["batch"]
+    program = dynamic(shape, build)
+    paddle.set_flags({"FLAGS_ngraph_strict": False})
+    for size in (*sizes[:4], (rows, 4, 6, 6), sizes[4], (rows, 4, 6, 6)):
+        feed = {"x": floats(*size)}
+        assert_same(program.run(False, **feed), program.run(**feed))
+
+
 def test_sizes_that_follow_otherwise_stay_native():
     program = dynamic([2, -1], lambda x: operators.fft_r2c(x, [1], "backward", True, True).abs())
     report = program_pass.dry_run(program.main)
