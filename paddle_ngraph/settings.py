@@ -137,7 +137,7 @@ class PolicySettings:
     background_compile: str = "auto"
     strict: bool = False
     verify: int = 0
-    kernel_calls: bool = False
+    kernel_calls: bool = True
     use_mkl_packed: bool = True
     mkl_packed_provider: str = "auto"
 

@@ -19,18 +19,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import paddle
-from openvino import Type, opset15
+from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph import _core, flags
-from paddle_ngraph.conversion.registry import ANY, Converter, Limit, Role, find_converter
+from paddle_ngraph.conversion import kernel_shapes
+from paddle_ngraph.conversion.registry import (
+    ANY,
+    Converter,
+    Limit,
+    Role,
+    find_converter,
+    is_left_native,
+)
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec, is_random
 from paddle_ngraph.paddle_private.names import operators
 from paddle_ngraph.utils import signals
-from paddle_ngraph.utils.dtypes import BYTES
+from paddle_ngraph.utils.dtypes import BYTES, element_name
+from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 # By operator, the results whose number of rows depends on the contents of the inputs.
@@ -47,21 +57,45 @@ DATA_DEPENDENT: Mapping[str, frozenset[str]] = {
         "nonzero": ("out",),
         "unique": ("out", "indices", "inverse", "counts"),
         "unique_consecutive": ("out", "index", "counts"),
+        "viterbi_decode": ("path",),
     }.items()
+}
+# The rank of results for which programs declare another one.
+_RANKS: Mapping[tuple[str, str], int] = {("pd_op.viterbi_decode", "path"): 2}
+# The dtypes of results for which programs declare another one.
+_RESULT_DTYPES: Mapping[tuple[str, str], str] = {
+    ("pd_op.generate_proposals", "rpn_rois_num"): "int32",
+    ("pd_op.viterbi_decode", "path"): "int64",
+}
+# The results whose dtype is that of the first operand, though programs declare another one.
+_DTYPE_AS_FIRST = frozenset({("pd_op.viterbi_decode", "scores")})
+# The operators with such results.
+WRONGLY_DECLARED = frozenset(type for type, _ in (*_RESULT_DTYPES, *_DTYPE_AS_FIRST))
+# By operator, the results that have a LoD, which tensors of functions lack.
+_LOD_RESULTS: Mapping[str, str] = {
+    "pd_op.collect_fpn_proposals": "fpn_rois",
+    "pd_op.distribute_fpn_proposals": "multi_fpn_rois",
+}
+# The operators that neither read the LoD of an operand, given the operand with this name, nor pass
+# it on.
+_IGNORE_LOD: Mapping[str, str] = {
+    "pd_op.roi_align": "boxes_num",
+    "pd_op.roi_align_grad": "boxes_num",
+    "pd_op.roi_pool": "boxes_num",
+    "pd_op.roi_pool_grad": "boxes_num",
 }
 # By operator, the results with as many rows as the input ``out_size`` says, or else as ``x`` has.
 # Paddle's shape inference knows neither.
 _ROWS_AS: Mapping[str, frozenset[str]] = {
     f"pd_op.{name}": frozenset({"out"}) for name in ("send_u_recv", "send_ue_recv")
 }
+# Operators whose kernels compute each sample, along axis 0, from that sample of every operand.
+SAMPLEWISE = frozenset({"pd_op.shuffle_channel", "pd_op.yolo_box"})
 # Operators that no function calls.
 EXCLUDED = frozenset(_core.impure_operators()) | {
-    # Their results have a LoD, which tensors of functions lack.
-    *("pd_op.collect_fpn_proposals", "pd_op.distribute_fpn_proposals"),
     # Programs declare other dtypes of their results than their kernels make, or another shape.
-    *("pd_op.equal_all", "pd_op.generate_proposals", "pd_op.matrix_rank", "pd_op.matrix_rank_tol"),
-    *("pd_op.matrix_rank_atol_rtol", "pd_op.slogdet", "pd_op.unique", "pd_op.unique_consecutive"),
-    "pd_op.viterbi_decode",
+    *("pd_op.equal_all", "pd_op.matrix_rank", "pd_op.matrix_rank_tol", "pd_op.slogdet"),
+    *("pd_op.matrix_rank_atol_rtol", "pd_op.unique", "pd_op.unique_consecutive"),
 }
 _MODES = frozenset(_core.mode_attributes())
 DTYPES = ANY | frozenset(BYTES)
@@ -104,7 +138,8 @@ def converter_of(type: str) -> Converter | None:
 
     Without the flag there is none, even for graphs of saved programs, which may name any operator.
     """
-    return CONVERTER if flags.get("ngraph_kernel_calls") and may_call(type) else None
+    is_called = flags.get("ngraph_kernel_calls") and may_call(type) and not is_left_native(type)
+    return CONVERTER if is_called else None
 
 
 def find(op: Op) -> Converter | None:
@@ -151,16 +186,42 @@ def name_of_bytes(dtype: str, index: str) -> str:
     return f"bytes/{dtype}/{index}"
 
 
-def reason_against(op: Op) -> str | None:
-    """The reason why the kernel of ``op`` cannot be called inside a function, or ``None``."""
+def reason_against(op: Op, reads_unsized: bool = False) -> str | None:
+    """The reason why the kernel of ``op`` cannot be called inside a function, or ``None``.
+
+    Args:
+        op: The operator.
+        reads_unsized: Whether a size of an operand depends on data: then those of results may.
+    """
     reason = CONVERTER.reason_against(op)
     if reason is not None:
         return reason
     try:
-        description(op, op.constants)
+        kernel = description(op, op.constants)
     except NgraphError as error:
         return f"no converter, and its kernel cannot be called in a function: {error}"
+    specs = [spec for name in kernel.tensors for spec in op.inputs[name]]
+    types, shapes = [[*each] for each in zip(*map(_type_and_shape, specs))] or ([], [])
+    if any(spec.dtype in BYTES for spec in (*specs, *op.output_specs())):
+        # Paddle may promote operands to another dtype than the program declares.
+        try:
+            kernel_shapes.inferred(kernel.text, types, shapes)
+        except NgraphError as error:
+            return f"no converter, and {error}"
+    if reads_unsized or not any(-1 in spec.shape for spec in specs):
+        return None
+    depend_on_data = DATA_DEPENDENT.get(op.type, ())
+    may_be_open = [name in depend_on_data for name, _, _ in _used_results(op)]
+    if not kernel_shapes.has_rule(kernel.text, types, shapes, may_be_open):
+        return "no converter, and a size of a result does not follow from the dynamic ones"
     return None
+
+
+def _type_and_shape(spec: TensorSpec) -> tuple[Type, tuple[int, ...]]:
+    """The element type and shape of an operand in a function."""
+    if spec.dtype in BYTES:
+        return Type.u8, (*spec.shape, BYTES[spec.dtype])
+    return getattr(Type, str(element_name(spec.dtype))), spec.shape
 
 
 class KernelDescription(NamedTuple):
@@ -189,13 +250,9 @@ def description(
     Raises:
         NgraphError: The kernel cannot be called in a function.
     """
-    with signals.own_errors():
-        try:
-            call = _core.kernel_call(_program_of(op), op.type)
-        except Exception as error:
-            # Catches all exceptions, since Paddle raises errors of many types.
-            raise NgraphError(str(error).strip().partition("\n")[0]) from error
-    assert op.form is not None
+    if op.form is None:
+        raise NgraphError("the graph lacks Paddle's attributes of the operator")
+    call = _lowered.get_or_create(_form_of(op), lambda: _lower(op))
     input_lists, output_lists = op.form.lists
     names = list(op.inputs)
     inlined = {names[value] for type, value in call["kernel_attributes"] if type == "operand"}
@@ -226,6 +283,37 @@ def description(
     return KernelDescription(" ".join(words), tensors)
 
 
+def _form_of(op: Op) -> str:
+    """What an operator's lowering depends on: all but the ids of its tensors."""
+    form = op.form
+    assert form is not None
+    tensors = [
+        [(name, [(spec.dtype, spec.shape) for spec in specs]) for name, specs in lists.items()]
+        for lists in (op.inputs, form.results)
+    ]
+    lists = [sorted(names) for names in form.lists]
+    return repr((op.type, tensors, lists, op.attrs, form.attribute_types))
+
+
+def _lower(op: Op) -> dict[str, Any]:
+    """The kernel call of an operator in Paddle's executor (core/paddle/kernel_call.h)."""
+    with signals.own_errors():
+        try:
+            return _core.kernel_call(_program_of(op), op.type)
+        except Exception as error:
+            # Catches all exceptions, since Paddle raises errors of many types.
+            raise NgraphError(str(error).strip().partition("\n")[0]) from error
+
+
+_lowered: LRUCache[str, dict[str, Any]] = process_cache(
+    __name__,
+    "kernel_calls",
+    "kernels that Paddle calls for operators without a converter, with their arguments",
+    key="operator, its attributes, and the dtypes and shapes of its tensors",
+    bound=256,
+)
+
+
 def _inlined(
     op: Op, scalars: Sequence[int], known: Contents, type: str, value: Any
 ) -> tuple[str, Any]:
@@ -248,8 +336,7 @@ def _inlined(
 def _program_of(op: Op) -> Any:
     """A program of ``op`` alone."""
     form = op.form
-    if form is None:
-        raise NgraphError("the graph lacks Paddle's attributes of the operator")
+    assert form is not None
     program = paddle.pir.Program()
     block = program.global_block()
     values: dict[int, Any] = {}
@@ -274,12 +361,14 @@ def _use(op: Op, name: str, known: Contents) -> str:
     """The use of a result, for core/paddle/phi_kernel.h."""
     if not op.has_output(name):
         return "unused"
-    if (rows := num_rows(op, name, known)) is not None:
-        return str(rows)
+    if (rank := _RANKS.get((op.type, name))) is not None:
+        return f"open{rank}"
+    if (rows := rows_of(op, name, known)) is not None:
+        return rows
     return "unsized" if name in DATA_DEPENDENT.get(op.type, ()) else "sized"
 
 
-def num_rows(op: Op, name: str, known: Contents) -> int | None:
+def rows_of(op: Op, name: str, known: Contents) -> str | None:
     """The number of rows of a result, where Paddle's shape inference does not know it.
 
     Args:
@@ -288,7 +377,8 @@ def num_rows(op: Op, name: str, known: Contents) -> int | None:
         known: The contents of inputs, by name.
 
     Returns:
-        ``None`` if shape inference knows it, or if it depends on data.
+        A number, or ``"as_first"`` for the rows of the first operand, as core/paddle/phi_kernel.h
+        has them; ``None`` if shape inference knows the number, or if it depends on data.
     """
     if name not in _ROWS_AS.get(op.type, ()):
         return None
@@ -297,17 +387,41 @@ def num_rows(op: Op, name: str, known: Contents) -> int | None:
             return None
         size = next((int(size) for size in known["out_size"]), 0)
         if size > 0:
-            return size
-    rows = op.input("x").shape[0]
-    return rows if rows > 0 else None
+            return str(size)
+    return "as_first"
 
 
 def _used_results(op: Op) -> Iterator[tuple[str, int, TensorSpec]]:
     """Yields (name, position, tensor) of each tensor of the results in use: outputs of the node."""
     assert op.form is not None
+    first = next(op.input_specs(), None)
     for name, specs in op.form.results.items():
+        dtype = made_dtype(op.type, name, "" if first is None else first.dtype)
         for position, spec in enumerate(specs if op.has_output(name) else ()):
-            yield name, position, spec
+            yield name, position, spec if dtype is None else replace(spec, dtype=dtype)
+
+
+def made_dtype(type: str, result: str, first: str) -> str | None:
+    """The dtype of a result, if programs declare another one; else ``None``.
+
+    Args:
+        type: The type of the operator.
+        result: The name of the result.
+        first: The dtype of the first operand.
+    """
+    if (type, result) in _DTYPE_AS_FIRST:
+        return first
+    return _RESULT_DTYPES.get((type, result))
+
+
+def result_with_lod(type: str) -> str | None:
+    """The name of the result of an operator of a type that has a LoD; ``None`` without one."""
+    return _LOD_RESULTS.get(type)
+
+
+def ignores_lod(op: Op) -> bool:
+    """Whether an operator computes the same for operands with and without a LoD."""
+    return op.type in _IGNORE_LOD and op.has_input(_IGNORE_LOD[op.type])
 
 
 def _packed(items: list[Any], is_list: bool) -> Any:
@@ -353,13 +467,31 @@ def _call(bridge: Any, op: Op) -> None:
     }
     kernel = description(op, known, bridge.as_bytes)
     operands = [node for name in kernel.tensors for node in bridge.kernel_operands(op, name)]
-    node = bridge.extension("KernelCall", operands, kernel=kernel.text, op_id=op.id)
+    node = _node(bridge, op, kernel.text, operands)
     for (name, position, spec), output in zip(_used_results(op), node.outputs()):
         if op.outputs[name][position] is not None:
             is_narrow = spec.dtype == _INT64 and spec.id not in bridge.as_bytes
             result = opset15.convert(output, Type.i64).output(0) if is_narrow else output
             is_sized = output.get_partial_shape().is_static
             bridge.set_kernel_result(op, name, result, position, is_sized)
+
+
+def _node(bridge: Any, op: Op, kernel: str, operands: Sequence[Output]) -> Node:
+    """A kernel call, with the sizes of its results in a build with symbolic sizes."""
+    if not bridge.sizes.are_symbolic:
+        return bridge.extension("KernelCall", operands, kernel=kernel, op_id=op.id)
+    shapes = list(map(bridge.shape, operands))
+    types = [operand.get_element_type() for operand in operands]
+    rule = kernel_shapes.symbolic_rule_of(kernel, types, shapes, op.type in SAMPLEWISE)
+    if rule is None:
+        for size in (size for shape in shapes for size in shape):
+            int(size)  # a guard: the function is valid for this size
+        return bridge.extension("KernelCall", operands, kernel=kernel, op_id=op.id)
+    words = kernel_shapes.words_of(rule)
+    node = bridge.extension("KernelCall", operands, kernel=kernel, op_id=op.id, shapes=words)
+    for output, shape in zip(node.outputs(), kernel_shapes.sizes_by(rule, shapes)):
+        bridge.sizes.set(output, shape)
+    return node
 
 
 class _Indices(Mapping[str, Role]):
@@ -381,6 +513,11 @@ def _names_modes_only(op: Op) -> bool:
     return all(name in _MODES or types.get(name) in ("dtype", "layout") for name in texts)
 
 
+def _knows_lengths(op: Op) -> bool:
+    # Without lengths, the kernels read them from a LoD.
+    return "warpctc" not in op.type or op.has_input("logits_length")
+
+
 def _has_declared_dtypes(op: Op) -> bool:
     # Of a mean, Paddle's kernels count in int32, and programs declare float32.
     return not (op.attrs.get("reduce_op") == "MEAN" and op.has_output("dst_count"))
@@ -396,6 +533,7 @@ CONVERTER = Converter(
         Limit("no converter", lambda op: may_call(op.type)),
         Limit("no converter, and an attribute may name a file", _names_modes_only),
         Limit("no converter, and a result has another dtype than declared", _has_declared_dtypes),
+        Limit("no converter, and its kernel reads a LoD", _knows_lengths),
     ),
     draws=lambda op: False,
     moves=False,

@@ -180,6 +180,7 @@ class Converter:
 
 
 _converters: dict[str, Converter] = {}
+_left_native: frozenset[str] = frozenset()
 _changes = ChangeCounter()
 
 
@@ -275,15 +276,27 @@ def unregister(type: str) -> None:
 
 @contextmanager
 def without(types: Iterable[str]) -> Iterator[None]:
-    """Hides the converters of these types inside the ``with`` block, so that they fall back."""
+    """Has operators of these types fall back inside the ``with`` block.
+
+    Their converters are hidden, and functions call none of their kernels.
+    """
+    global _left_native
     load_converters()
-    hidden = {type: _converters.pop(type) for type in set(types) if type in _converters}
+    before, given = _left_native, frozenset(types)
+    hidden = {type: _converters.pop(type) for type in given if type in _converters}
+    _left_native = before | given
     _changes.count()
     try:
         yield
     finally:
+        _left_native = before
         _converters.update(hidden)
         _changes.count()
+
+
+def is_left_native(type: str) -> bool:
+    """Whether operators of this type fall back for now, by :func:`without`."""
+    return type in _left_native
 
 
 def find_converter(type: str) -> Converter | None:

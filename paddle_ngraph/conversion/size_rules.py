@@ -58,6 +58,11 @@ def is_same_shape(a: Sequence[Number], b: Sequence[Number]) -> bool:
     )
 
 
+def _size_of(dim: ov.Dimension) -> int:
+    """A size in a model at its hints; -1 where a kernel call determines it (kernel_calls.py)."""
+    return int(dim.get_length()) if dim.is_static else -1
+
+
 def touches_empty_tensor(node: Node) -> bool:
     """Whether a node reads or computes an empty tensor, which nGraph's evaluation does not support.
 
@@ -143,7 +148,7 @@ class Shapes:
 
     def _infer(self, node: Node) -> None:
         inputs = [self.of(value) for value in node.input_values()]
-        known = [[int(dim) for dim in output.get_shape()] for output in node.outputs()]
+        known = [list(map(_size_of, output.get_partial_shape())) for output in node.outputs()]
         found = self._by_rule(node, inputs, known)
         if found is None or [list(map(hint_of, dims)) for dims in found] != known:
             self._fix_inputs(node, inputs)

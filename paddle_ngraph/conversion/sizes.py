@@ -34,6 +34,11 @@ class Sizes:
         """New sizes for a loop body or branch in this block, with the same symbols and guards."""
         return Sizes(None if self.shapes is None else self.shapes.guards)
 
+    @property
+    def are_symbolic(self) -> bool:
+        """Whether a size may be symbolic."""
+        return self.shapes is not None
+
     def of(self, node: Any) -> list[Number]:
         """The shape of a node; dynamic dimensions are symbolic sizes."""
         if self.shapes is not None:

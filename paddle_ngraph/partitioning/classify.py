@@ -182,28 +182,41 @@ class _Classifier:
     def _kernel_call(self, node: OpNode) -> tuple[Op | str, Converter | None]:
         """An operator as a kernel call, or the reason for its fallback."""
         absent = reason_of(node.op) or ABSENT.get(node.type, "no converter")
-        if not self._calls_kernels or not kernel_calls.may_call(node.type) or node.effects:
+        if not self._calls_kernels or kernel_calls.converter_of(node.type) is None or node.effects:
             return absent, None
         if node.type in REGIONS:
             return absent, None
         described = self._described(node, kernel_calls.CONVERTER)
         if isinstance(described, str):
             return described, None
+        if self._has_readers_of_lod(node):
+            return "no converter, and its results have a LoD that another operator may read", None
         sized = self._sized_by_kernels
         if not (self._unsized - sized).isdisjoint(node.reads):
             return "no converter, and a size of its input depends on data", None
         sized_ids = {self._tensor_ids.get(vid) for vid in sized}
         read = (spec for spec in described.input_specs() if spec.id not in sized_ids)
         for spec in read:
-            if -1 in spec.shape[1:]:
-                # The node makes the sizes static that its kernel reads.
-                return "no converter, and a size other than the batch is dynamic", None
             # An empty list of integers, such as axes, is no such tensor.
             if 0 in spec.shape and not (spec.shape == (0,) and spec.dtype in INTEGER):
                 return "no converter, and an input is empty", None
-        if (reason := kernel_calls.reason_against(described)) is not None:
+        reads_unsized = not sized.isdisjoint(node.reads)
+        if (reason := kernel_calls.reason_against(described, reads_unsized)) is not None:
             return reason, None
         return described, kernel_calls.CONVERTER
+
+    def _has_readers_of_lod(self, node: OpNode) -> bool:
+        """Whether a LoD of a result of ``node``, which functions drop, may have a reader."""
+        name = kernel_calls.result_with_lod(node.type)
+        if name is None:
+            return False
+        value = dict(zip(node.op.get_output_names(), node.op.results()))[name]
+        members = self._view.result_members(value)
+        if members is None or self._view.is_result(node):
+            return True
+        readers = [r for vid in members if vid for r, _ in self._reads_through_lists(vid)]
+        read = (describe(self._view, reader, self._tensor_ids) for reader in readers)
+        return not all(isinstance(op, Op) and kernel_calls.ignores_lod(op) for op in read)
 
     def _is_constant(self, node: OpNode) -> bool:
         return node.type in CONSTANTS and not any(map(self._view.is_overwritten, node.writes))

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from paddle_ngraph import flags
+from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.ir.graph import Graph, TensorSpec
 from paddle_ngraph.paddle_private.names import kernel_name, registered_kernels
 from paddle_ngraph.paddle_private.protocols import Program
@@ -60,7 +62,9 @@ def reason_against(
     threshold = flags.get("ngraph_min_interval_us")
     if threshold <= 0 or open_size is None or graph.has_bfloat16():
         return None
-    estimate = native_us(graph, open_size)
+    # Kernel calls take as long in a function.
+    ops = [op for op in graph.ops if kernel_calls.find(op) is not kernel_calls.CONVERTER]
+    estimate = native_us(replace(graph, ops=ops), open_size)
     if estimate >= threshold:
         return None
     return (

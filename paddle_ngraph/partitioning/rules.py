@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import denylist, disk_cache
 from paddle_ngraph.conversion.build import conversion_error
+from paddle_ngraph.conversion.kernel_calls import SAMPLEWISE
 from paddle_ngraph.conversion.registry import Role
+from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.partitioning import background_compile, fallback
 from paddle_ngraph.partitioning.analysis.block_view import LISTS, OpNode
 from paddle_ngraph.partitioning.analysis.capability import Capability
 from paddle_ngraph.partitioning.partition import Interval
 from paddle_ngraph.partitioning.subgraph import Subgraph
+from paddle_ngraph.settings import SETTINGS
 
+# Batches of networks without these are not computed in chunks.
+_CONVOLUTIONS = frozenset(
+    f"pd_op.{name}" for name in ("conv2d", "depthwise_conv2d", "conv3d", "conv2d_transpose")
+)
 _MAX_OUTPUTS: int = _core.max_outputs
 
 
@@ -31,6 +39,8 @@ def illegal_operators(
         yield from ((n, "no converter, and only such operators around it") for n in interval.nodes)
     elif unsized := list(_unsized_from_outside(capable, subgraph)):
         yield from ((n, "no converter, and a size of its input depends on data") for n in unsized)
+    elif calls := _calls_against_chunks(capable, subgraph):
+        yield from ((n, "no converter, and the batch is computed in chunks") for n in calls)
     elif crossing := list(_arrays_crossing_boundary(capable, subgraph)):
         yield from ((node, "its TensorArray is used outside of its interval") for node in crossing)
     elif len(subgraph.outputs) > _MAX_OUTPUTS:
@@ -65,6 +75,35 @@ def _unsized_from_outside(capable: Capability, subgraph: Subgraph) -> Iterator[O
         read = {spec.id for spec in capable.ops[node].input_specs()}
         if capable.is_kernel_call(node) and not unsized.isdisjoint(read):
             yield node
+
+
+def _calls_against_chunks(capable: Capability, subgraph: Subgraph) -> list[OpNode]:
+    """Kernel calls that keep a batch of images from being computed in chunks (batch_split.py).
+
+    Without chunks convolutions take longer, by more than a kernel call gains.
+    """
+    ops = subgraph.graph.ops
+    if any(op.type.endswith("_grad") for op in ops):
+        return []
+    nodes = filter(capable.is_kernel_call, subgraph.interval.nodes)
+    calls = [node for node in nodes if node.type not in SAMPLEWISE]
+    convolutions = [op for op in ops if op.type in _CONVOLUTIONS]
+    return calls if calls and _may_have_chunks(convolutions) else []
+
+
+def _may_have_chunks(convolutions: Sequence[Op]) -> bool:
+    """Whether the batch of these convolutions is dynamic, or large enough for two chunks."""
+    work = 0
+    for op in convolutions:
+        (made,), (batch, *_), filter_shape = (
+            op.outputs_used(), op.input("input").shape, op.input("filter").shape
+        )  # fmt: skip
+        if batch == 1:
+            continue
+        if -1 in made.shape:
+            return True
+        work += math.prod(made.shape) * math.prod(filter_shape[1:])
+    return work >= 2 * SETTINGS.min_multiplications_per_chunk
 
 
 def _arrays_crossing_boundary(capable: Capability, subgraph: Subgraph) -> Iterator[OpNode]:

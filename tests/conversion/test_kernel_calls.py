@@ -10,8 +10,9 @@ from unittest import mock
 import numpy as np
 import paddle
 import pytest
-from openvino import opset15
+from openvino import Tensor, opset15
 from paddle import _C_ops as operators
+from paddle import inference
 
 import paddle_ngraph
 from paddle_ngraph import flags
@@ -127,6 +128,43 @@ def test_eight_runs_at_once():
     assert quantity("kernel_calls") - before == 4 * 48
 
 
+def predicted(predictor: Any, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    for name in predictor.get_input_names():
+        predictor.get_input_handle(name).copy_from_cpu(feed[name])
+    predictor.run()
+    return [
+        predictor.get_output_handle(name).copy_to_cpu() for name in predictor.get_output_names()
+    ]
+
+
+def test_eight_clones_at_once(tmp_path):
+    main = paddle.static.Program()
+    with paddle.static.program_guard(main, paddle.static.Program()):
+        results = list(head())
+        inputs = [op.result(0) for op in main.global_block().ops if op.name() == "pd_op.data"]
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        paddle.static.save_inference_model(
+            str(tmp_path / "model"), inputs, results, executor, program=main
+        )
+    config = inference.Config(str(tmp_path / "model.json"), str(tmp_path / "model.pdiparams"))
+    config.disable_glog_info()
+    natively = inference.create_predictor(config)
+    expected = {count: predicted(natively, maps(count)) for count in set(COUNTS)}
+    with paddle_ngraph.use_ngraph():
+        first = inference.create_predictor(config)
+        assert_same(expected[7], predicted(first, maps(7)))
+        clones = [first.clone() for _ in range(8)]
+        before = quantity("kernel_calls")
+
+        def work(number: int) -> None:
+            for step in range(4):
+                count = COUNTS[(number + step) % len(COUNTS)]
+                assert_same(expected[count], predicted(clones[number], maps(count)))
+
+        at_once(work, 8)
+    assert quantity("kernel_calls") == before + 4 * 32
+
+
 def once_on_disk() -> None:
     paddle.set_flags({"FLAGS_ngraph_kernel_calls": True})
     program = Program(head)
@@ -206,6 +244,22 @@ OPERATORS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray]]] = {
         lambda x: operators.histogram(x, None, 4, 0.0, 2.0, False),
         {"x": floats(20)},
     ),
+    # Programs declare the dtypes of the results of these two wrongly.
+    "viterbi_decode": (
+        lambda x, moves, length: operators.viterbi_decode(x, moves, length, True),
+        {"x": floats(3, 7, 5), "moves": floats(5, 5), "length": np.array([5, 6, 3], "int64")},
+    ),
+    "generate_proposals": (
+        lambda x, deltas, size, anchors: operators.generate_proposals(
+            x, deltas, size, anchors, paddle.ones([8, 8, 3, 4]), 50, 20, 0.5, 0.1, 1.0, True
+        ),
+        {
+            "x": floats(1, 3, 8, 8),
+            "deltas": floats(1, 12, 8, 8) / 8,
+            "size": np.array([[64, 64]], "float32"),
+            "anchors": boxes(192).reshape(8, 8, 3, 4),
+        },
+    ),
     "svd": (lambda x: operators.svd(x, False), {"x": floats(4, 3)}),
     "lu": (lambda x: operators.lu(x, True), {"x": floats(4, 4)}),
 }
@@ -223,6 +277,48 @@ def test_operators(name):
     assert quantity("kernel_calls") == before + 2
 
 
+def proposals(levels_read: bool) -> Program:
+    """The proposals of a two-stage detector by levels of a pyramid, with the features of each."""
+
+    def build(x: Any, rois: Any, number: Any) -> list[Any]:
+        by_level, counts, order = operators.distribute_fpn_proposals(
+            rois * 1.0, number, 2, 4, 3, 16, True
+        )
+        found = [
+            operators.roi_align(x, level, count, 2, 2, 1.0, 2, True)
+            for level, count in zip(by_level, counts)
+        ]
+        return [
+            paddle.concat(found) * 2.0,
+            *counts,
+            order,
+            *(level * 2.0 for level in by_level if levels_read),
+        ]
+
+    return single(build, {"x": floats(1, 4, 32, 32), "rois": boxes(9), "number": COUNT_OF_ROIS})
+
+
+COUNT_OF_ROIS = np.array([9], "int32")
+
+
+def test_proposals_by_level():
+    """A LoD of results is dropped where nothing can read it."""
+    program = proposals(levels_read=False)
+    assert "distribute_fpn_proposals" in calls_in(program)
+    before = quantity("native_runs")
+    for scale in (1.0, 0.2, 3.0):
+        feed = {"x": floats(1, 4, 32, 32), "rois": boxes(9) * np.float32(scale),
+                "number": COUNT_OF_ROIS}  # fmt: skip
+        assert_same(program.run(False, **feed), program.run(**feed))
+    assert quantity("native_runs") == before
+
+
+def test_results_with_a_lod_that_is_read_stay_native():
+    report = program_pass.dry_run(proposals(levels_read=True).main)
+    reasons = {op.type: op.reason for op in report.native}
+    assert "LoD" in reasons["pd_op.distribute_fpn_proposals"]
+
+
 def test_splits_nothing():
     """An operator without a converter in the middle of a network would separate two subgraphs."""
     program = single(
@@ -236,6 +332,29 @@ def test_splits_nothing():
     report = str(paddle_ngraph.explain(program.main))
     assert "native, by Paddle's kernels in the function: shuffle_channel" in report
     assert "4 of 5 compute ops" in report
+
+
+def test_training_with_ctc():
+    def build() -> Any:
+        x = paddle.static.data("x", [2, 12, 8], "float32")
+        label = paddle.static.data("label", [2, 4], "int32")
+        length, size = (paddle.static.data(name, [2], "int64") for name in ("length", "size"))
+        y = paddle.transpose(paddle.nn.Linear(8, 6)(x), [1, 0, 2])
+        loss = paddle.nn.functional.ctc_loss(y, label, length, size)
+        paddle.optimizer.Adam(0.05).minimize(loss)
+        return loss
+
+    feed = {name: OPERATORS["warpctc"][1][name] for name in ("label", "length", "size")}
+    feed["x"] = floats(2, 12, 8)
+    natively, program = Program(build), Program(build)
+    assert set(calls_in(program)) == {"warpctc", "warpctc_grad"}
+    before = quantity("native_runs")
+    losses = []
+    for _ in range(5):
+        (expected,), (found,) = natively.run(False, **feed), program.run(**feed)
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+        losses.append(float(found))
+    assert losses[-1] < losses[0] and quantity("native_runs") == before
 
 
 def test_training_with_gradients_by_kernels():
@@ -258,20 +377,6 @@ def test_training_with_gradients_by_kernels():
         (expected,), (found,) = natively.run(False, **feed), program.run(**feed)
         np.testing.assert_allclose(found, expected, rtol=1e-4)
     assert (quantity("kernel_calls"), quantity("native_runs")) == (before[0] + 20, before[1])
-
-
-def test_each_batch_size_has_a_function():
-    def build() -> Any:
-        x = paddle.nn.functional.relu(paddle.static.data("x", [-1, 4, 6, 6], "float32"))
-        return operators.shuffle_channel(x, 2) + 1.0
-
-    program = Program(build)
-    assert calls_in(program) == ["shuffle_channel"]
-    before = quantity("functions_built")
-    for batch in (1, 2, 3, 4, 5, 6, 2):
-        feed = {"x": floats(batch, 4, 6, 6)}
-        assert_same(program.run(False, **feed), program.run(**feed))
-    assert quantity("functions_built") == before + 6
 
 
 def test_errors_of_a_kernel_are_those_of_paddle():
@@ -300,7 +405,7 @@ def test_a_kernel_that_fails_in_functions_only_runs_natively_in_the_end():
     )
     natively = program.run(False, **feed)
     paddle.set_flags({"FLAGS_ngraph_strict": False})
-    with mock.patch.object(kernel_calls, "EXCLUDED", frozenset()):
+    with mock.patch.object(kernel_calls, "made_dtype", lambda *_: None):
         assert calls_in(program) == ["viterbi_decode"]
         for _ in range(7):
             assert_same(natively, program.run(**feed))
@@ -328,15 +433,6 @@ def test_results_that_programs_declare_wrongly_stay_native(build):
     assert_same(program.run(False, **feed), program.run(**feed))
 
 
-def test_other_dynamic_sizes_fall_back():
-    def build() -> Any:
-        x = paddle.nn.functional.relu(paddle.static.data("x", [1, 4, -1, 6], "float32"))
-        return operators.shuffle_channel(x, 2) + 1.0
-
-    report = program_pass.dry_run(Program(build).main)
-    assert [op.type for op in report.native] == ["pd_op.shuffle_channel"]
-
-
 @pytest.mark.parametrize(
     ("build", "reason"),
     [
@@ -350,6 +446,47 @@ def test_limits(build, reason):
     assert any(reason in op.reason for op in report.native)
 
 
+def test_a_batch_that_is_computed_in_chunks_has_no_calls_that_mix_samples():
+    """Convolutions without chunks take longer, by more than a call gains."""
+
+    def found(batch: int, by_sample: bool, side: int = 128) -> list[str]:
+        def build() -> Any:
+            x = paddle.static.data("x", [batch, 4, side, side], "float32")
+            y = paddle.nn.Conv2D(4, 64, 3, padding=1)(x)
+            y = operators.shuffle_channel(y, 2) if by_sample else operators.mode(y, -1, False)[0]
+            return paddle.exp(y)
+
+        return program_pass.dry_run(Program(build).main).kernel_calls
+
+    assert found(1, by_sample=False) == ["pd_op.mode"]
+    assert found(8, by_sample=False) == found(-1, by_sample=False) == []
+    assert found(8, by_sample=False, side=16) == ["pd_op.mode"]
+    assert found(8, by_sample=True) == found(-1, by_sample=True) == ["pd_op.shuffle_channel"]
+
+
+@pytest.mark.parametrize("batch", [8, -1])
+def test_chunks_of_a_batch_with_calls(batch):
+    def build() -> Any:
+        x = paddle.static.data("x", [batch, 8, 64, 64], "float32")
+        y = paddle.nn.Conv2D(8, 64, 3, padding=1)(x)
+        return operators.shuffle_channel(y, 2) * 2.0
+
+    program, feed = Program(build), {"x": floats(8, 8, 64, 64)}
+    natively = program.run(False, **feed)
+    calls = quantity("kernel_calls")
+    for _ in range(2):
+        np.testing.assert_allclose(program.run(**feed)[0], natively[0], rtol=1e-4, atol=1e-5)
+    assert quantity("kernel_calls") - calls > 2  # one in each chunk
+
+
+def test_small_operators_around_a_kernel_stay_native():
+    """A kernel takes as long in a function, which is no gain."""
+    paddle.set_flags({"FLAGS_ngraph_min_interval_us": 60})
+    large = single(OPERATORS["svd"][0], {"x": floats(64, 64)})
+    report = program_pass.dry_run(large.main)
+    assert not report.intervals and "too little" in report.native[0].reason
+
+
 def test_operators_alone_stay_native():
     def build() -> Any:
         return operators.shuffle_channel(paddle.static.data("x", [1, 4, 3, 3], "float32"), 2)
@@ -358,11 +495,42 @@ def test_operators_alone_stay_native():
     assert [op.type for op in report.native] == ["pd_op.shuffle_channel"] and not report.intervals
 
 
-def test_flag_is_off_by_default():
-    assert flags.FLAGS["ngraph_kernel_calls"].default is False
+def test_flag_off():
+    assert flags.FLAGS["ngraph_kernel_calls"].default is True
     paddle.set_flags({"FLAGS_ngraph_kernel_calls": False})
     report = program_pass.dry_run(Program(head).main)
     assert "pd_op.yolo_box" in {op.type for op in report.native}
+
+
+NEVER_CALLED = {
+    "random": ["bernoulli", "cudnn_lstm", "gaussian", "poisson", "randint", "top_p_sampling"],
+    "in place": ["adam_", "assign_out_", "exponential_", "relu_", "set_value_", "uniform_"],
+    "other places and files": ["load", "memcpy_d2h", "memcpy_h2d", "print", "save", "share_data"],
+    "LoD": ["beam_search", "box_clip", "crf_decoding", "sequence_conv", "sequence_pool"],
+    "undefined": ["empty", "empty_like"],
+}
+
+
+@pytest.mark.parametrize("kind", NEVER_CALLED)
+def test_operators_that_are_never_called(kind):
+    called = {type for type in kernel_calls.callable_types() if type.endswith("_")}
+    assert not called
+    for name in NEVER_CALLED[kind]:
+        assert not kernel_calls.may_call(f"pd_op.{name}"), name
+        assert f"pd_op.{name}" not in kernel_calls.callable_types()
+
+
+def test_results_are_written_to_the_memory_of_the_function():
+    x = opset15.parameter([2, 2], np.float32)
+    made = extension("KernelCall", [x], kernel=RELU, op_id=0)
+    given = Tensor(np.array([[-1, 2], [3, -4]], "float32"))
+    memory = np.full((2, 2), 7, "float32")
+    result = Tensor(memory, shared_memory=True)
+    before = quantity("kernel_results_copied"), quantity("kernel_calls")
+    assert made.evaluate([result], [given])
+    assert memory.tolist() == [[0, 2], [3, 0]] and np.shares_memory(result.data, memory)
+    after = quantity("kernel_results_copied"), quantity("kernel_calls")
+    assert after == (before[0], before[1] + 1)
 
 
 def node(description: str) -> Any:

@@ -168,17 +168,6 @@ def test_inputs_and_parameters_of_the_function():
     assert_same(program.run(False, **feed), program.run(**feed))
 
 
-def test_each_batch_size_has_a_function():
-    def build() -> Any:
-        x = paddle.nn.functional.relu(paddle.static.data("x", [-1, 8], "float32"))
-        return [paddle.abs(operators.fft_r2c(x, [1], "backward", True, True)) + 1.0]
-
-    program = Program(build)
-    for batch in (1, 3, 2, 3):
-        feed = {"x": floats(batch, 8)}
-        assert_same(program.run(False, **feed), program.run(**feed))
-
-
 def spectra(trains: bool) -> Program:
     """A network with a loss of spectra, as vocoders have; see also paddle.signal.stft."""
 

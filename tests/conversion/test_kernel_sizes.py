@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from tests.kernel_call_programs import (
     quantity,
     single,
 )
+from tests.programs import Program
 
 # Numbers of elements, or of boxes, that are left.
 COUNTS = (0, 1, 7, 1000, 3, 0)
@@ -124,3 +125,102 @@ def test_kernels_with_sizes_from_outside_fall_back():
     reasons = {op.type: op.reason for op in report.native}
     assert "depends on data" in reasons["pd_op.mode"]
     assert_same(program.run(False, x=floats(9)), program.run(x=floats(9)))
+
+
+def dynamic(shape: list[int], build: Callable[[Any], Any]) -> Program:
+    """A program of an operator with dynamic sizes, between operators with converters."""
+
+    def whole() -> Any:
+        made = build(paddle.nn.functional.relu(paddle.static.data("x", shape, "float32")))
+        return made + 1.0
+
+    return Program(whole)
+
+
+DYNAMIC: dict[str, tuple[list[int], Callable[[Any], Any], Sequence[tuple[int, ...]]]] = {
+    "batch": (
+        [-1, 4, 6, 6],
+        lambda x: operators.shuffle_channel(x, 2),
+        [(n, 4, 6, 6) for n in (2, 3, 4, 5, 6, 2)],
+    ),
+    "all": (
+        [-1, 4, -1, -1],
+        lambda x: paddle.nn.functional.softmax(operators.shuffle_channel(x, 2), -1),
+        [(2, 4, 6, 6), (3, 4, 7, 6), (3, 4, 8, 9), (5, 4, 3, 11), (2, 4, 9, 2)],
+    ),
+    "reduced": (
+        [-1, -1, 5],
+        lambda x: paddle.sum(operators.kthvalue(x, 2, 1, False)[0], 0),
+        [(2, 6, 5), (3, 7, 5), (4, 4, 5), (5, 9, 5)],
+    ),
+    "bytes": (
+        [-1, 8],
+        lambda x: paddle.abs(operators.fft_r2c(x, [1], "backward", True, True)),
+        [(2, 8), (3, 8), (4, 8), (6, 8)],
+    ),
+    "sizes in a target": (
+        [-1, -1, 4],
+        lambda x: paddle.reshape(operators.shuffle_channel(paddle.unsqueeze(x, 3), 1), [0, -1]),
+        [(2, 6, 4), (3, 7, 4), (4, 4, 4), (5, 9, 4)],
+    ),
+    "rows as another tensor": (
+        [-1, 4],
+        lambda x: operators.send_u_recv(
+            x,
+            paddle.to_tensor(np.array([0, 1, 0])),
+            paddle.to_tensor(np.array([1, 0, 1])),
+            "SUM",
+            [0],
+        ),
+        [(2, 4), (3, 4), (5, 4), (9, 4)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_dynamic_sizes(name):
+    shape, build, sizes = DYNAMIC[name]
+    program = dynamic(shape, build)
+    calls = calls_in(program)
+    assert calls
+    names = ("functions_built", "native_runs", "kernel_calls")
+    before = list(map(quantity, names))
+    for size in sizes:
+        feed = {"x": floats(*size)}
+        for expected, found in zip(program.run(False, **feed), program.run(**feed)):
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
+    added = [quantity(name) - number for name, number in zip(names, before)]
+    # The first two sizes have functions of their own, and the third one is for all others.
+    assert added == [3, 0, len(sizes) * len(calls)]
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_no_rows_and_one_beside_many(rows):
+    """Tensors without elements, and a size of 1, have functions of their own, or fall back."""
+    shape, build, sizes = DYNAMIC["batch"]
+    program = dynamic(shape, build)
+    paddle.set_flags({"FLAGS_ngraph_strict": False})
+    for size in (*sizes[:4], (rows, 4, 6, 6), sizes[4], (rows, 4, 6, 6)):
+        feed = {"x": floats(*size)}
+        assert_same(program.run(False, **feed), program.run(**feed))
+
+
+def test_sizes_that_follow_otherwise_stay_native():
+    program = dynamic([2, -1], lambda x: operators.fft_r2c(x, [1], "backward", True, True).abs())
+    report = program_pass.dry_run(program.main)
+    reasons = {op.type: op.reason for op in report.native}
+    assert "does not follow" in reasons["pd_op.fft_r2c"]
+
+
+def test_results_of_unknown_size_beside_dynamic_ones():
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 9], "float32")
+        return [x * 2.0, paddle.nonzero(paddle.exp(x) > 1.0)]
+
+    program = Program(build)
+    assert "nonzero" in calls_in(program)
+    before = quantity("functions_built"), quantity("native_runs")
+    for rows in (2, 3, 4, 5, 7):
+        feed = {"x": floats(rows, 9) - 1}
+        assert_same(program.run(False, **feed), program.run(**feed))
+    assert (quantity("functions_built"), quantity("native_runs")) == (before[0] + 3, before[1])

@@ -29,8 +29,8 @@ _OF_MODELS = frozenset(
     | {"int8", "mixed_precision", "plugin_workarounds", "matmuls"}
 )
 _KNOWING = frozenset(
-    {"bodies", "constant_folding", "function_builder", "kernel_calls", "model_inputs"}
-    | {"regions", "size_rules", "sizes"}
+    {"bodies", "constant_folding", "function_builder", "kernel_calls", "kernel_shapes"}
+    | {"model_inputs", "regions", "size_rules", "sizes"}
 )
 
 

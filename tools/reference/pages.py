@@ -90,7 +90,7 @@ FLAG_DETAILS: Mapping[str, str] = {
     "ngraph_verify": "Compare one run in so many, of each subgraph, with Paddle's kernels, and "
     "warn of a wrong result with its operator ([debugging](../operations/debugging.md)); 0: none.",
     "ngraph_kernel_calls": "Functions call [Paddle's kernels](../how_it_works/kernel_calls.md) for "
-    "operators without a converter, which then split nothing.",
+    "operators without a converter, so that these split nothing.",
     "mkl_packed_provider": "The library for [matmuls with packed weights]"
     "(../guides/mkl_packed.md): `auto`, `onednn` or `mkl`.",
 }

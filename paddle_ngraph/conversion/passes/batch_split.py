@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 from openvino import Model, Node, Output, PartialShape, opset15
 
+from paddle_ngraph.conversion.kernel_calls import SAMPLEWISE
 from paddle_ngraph.conversion.node_tools import ELEMENTWISE, Key, key_of
 from paddle_ngraph.conversion.symbolic_sizes import Number, SymbolicSize
 from paddle_ngraph.errors import NgraphError
@@ -348,6 +349,12 @@ def _gather(batch: _Batch, node: Node) -> int | None:
     return axis if axis < along[0] else axis - 1 + len(indices.get_shape())
 
 
+def _kernel_call(batch: _Batch, node: Node) -> int | None:
+    name, _, _ = node.get_attributes()["kernel"].partition(" ")
+    is_batched = all(batch.axis(value) == 0 for value in node.input_values())
+    return 0 if is_batched and name in SAMPLEWISE else None
+
+
 Rule = Callable[[_Batch, Node], "int | None"]
 
 _AT_AXIS_0 = """
@@ -390,6 +397,7 @@ _RULES: dict[str, Rule] = {
     "Concat": _concat,
     "Gather": _gather,
     "Interpolate": _interpolate,
+    "KernelCall": _kernel_call,
     "MatMul": _matmul,
     "MaxPool": _pool,
     "PRelu": _prelu,

@@ -1,5 +1,6 @@
 #include "core/ov/kernel_call_op.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -24,7 +25,15 @@ ov::element::Type type_of(ElementType element) {
   throw NgraphError("a result has no nGraph element type");
 }
 
-int64_t size_of(const ov::Dimension& dim) { return dim.is_static() ? dim.get_length() : -1; }
+std::vector<int64_t> sizes_of(const ov::PartialShape& shape) {
+  std::vector<int64_t> found;
+  for (const auto& dim : shape) found.push_back(dim.is_static() ? dim.get_length() : -1);
+  return found;
+}
+
+bool is_open(const std::vector<int64_t>& shape) {
+  return std::any_of(shape.begin(), shape.end(), [](int64_t size) { return size < 0; });
+}
 
 KernelTensor view(const ov::Tensor& tensor) {
   const ov::Shape shape = tensor.get_shape();
@@ -38,19 +47,24 @@ KernelTensor view(const ov::Tensor& tensor) {
 void set_paddle_kernels(MakePaddleKernel make) { make_kernel = make; }
 
 void KernelCall::infer() {
-  if (kernel_ == nullptr) {
+  if (attributes().made == nullptr) {
     require(make_kernel != nullptr, "this process has no kernels of Paddle");
-    kernel_ = make_kernel(attributes().kernel.c_str());
+    attributes().made = make_kernel(attributes().kernel.c_str());
   }
   std::vector<KernelTensor> inputs;
   for (size_t i = 0; i < get_input_size(); ++i) {
     const auto& shape = get_input_partial_shape(i);
     require(shape.rank().is_static(), "input ", i, " has an unknown rank");
-    KernelTensor input{element_of(get_input_element_type(i)), {}};
-    for (const auto& dim : shape) input.shape.push_back(size_of(dim));
-    inputs.push_back(std::move(input));
+    inputs.push_back({element_of(get_input_element_type(i)), sizes_of(shape)});
   }
-  const auto results = kernel_->infer(inputs);
+  auto results = attributes().made->infer(inputs);
+  if (!attributes().shapes.empty()) {
+    std::vector<std::vector<int64_t>> given;
+    for (auto& input : inputs) given.push_back(std::move(input.shape));
+    auto shapes = shapes_for(given);
+    require(shapes.size() == results.size(), "has shapes of another number of results");
+    for (size_t i = 0; i < results.size(); ++i) results[i].shape = std::move(shapes[i]);
+  }
   set_output_size(results.size());
   for (size_t i = 0; i < results.size(); ++i) {
     const auto& shape = results[i].shape;
@@ -59,13 +73,50 @@ void KernelCall::infer() {
   }
 }
 
+std::vector<std::vector<int64_t>> KernelCall::shapes_for(
+    const std::vector<std::vector<int64_t>>& inputs) const {
+  const auto& words = attributes().shapes;
+  std::vector<std::vector<int64_t>> found;
+  for (auto next = words.begin(); next != words.end();) {
+    const int64_t rank = *next++;
+    require(rank >= 0 && rank <= words.end() - next, "has a shape that ends early");
+    found.emplace_back(next, next + rank);
+    next += rank;
+    for (auto& size : found.back()) {
+      if (size > kSizeOfInput) continue;
+      const auto place = static_cast<uint64_t>(kSizeOfInput - size);
+      const uint64_t input = place / kMaxRank, axis = place % kMaxRank;
+      require(input < inputs.size() && axis < inputs[input].size(),
+              "has a size of an input that it lacks");
+      size = inputs[input][axis];
+    }
+  }
+  return found;
+}
+
+std::vector<std::vector<int64_t>> KernelCall::shapes_in_run(const ov::TensorVector& inputs) const {
+  std::vector<std::vector<int64_t>> found;
+  if (attributes().shapes.empty()) {
+    for (size_t i = 0; i < get_output_size(); ++i) {
+      found.push_back(sizes_of(get_output_partial_shape(i)));
+    }
+    return found;
+  }
+  std::vector<std::vector<int64_t>> given;
+  for (const auto& input : inputs) {
+    const auto shape = input.get_shape();
+    given.emplace_back(shape.begin(), shape.end());
+  }
+  return shapes_for(given);
+}
+
 void KernelCall::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   try {
     run(inputs, outputs);
   } catch (const NgraphError& error) {
     report_error(attributes().deferred_errors_id,
                  InvalidInput(error.what(), error.code(), attributes().op_id));
-    fill_with_zeros(outputs);
+    fill_with_zeros(inputs, outputs);
   }
 }
 
@@ -74,14 +125,14 @@ void KernelCall::run(const ov::TensorVector& inputs, ov::TensorVector* outputs) 
   operands.reserve(inputs.size());
   results.reserve(outputs->size());
   for (const auto& input : inputs) operands.push_back(view(input));
+  auto shapes = shapes_in_run(inputs);
   for (size_t i = 0; i < outputs->size(); ++i) {
-    results.push_back(view((*outputs)[i]));
-    const auto& shape = get_output_partial_shape(i);
-    if (shape.is_static()) continue;
-    results.back().shape.clear();
-    for (const auto& dim : shape) results.back().shape.push_back(size_of(dim));
+    auto& output = (*outputs)[i];
+    if (!is_open(shapes[i])) output.set_shape(ov::Shape(shapes[i].begin(), shapes[i].end()));
+    results.push_back(view(output));
+    results.back().shape = std::move(shapes[i]);
   }
-  kernel_->run(operands, results, [&](size_t i, const std::vector<int64_t>& shape) {
+  attributes().made->run(operands, results, [&](size_t i, const std::vector<int64_t>& shape) {
     auto& output = (*outputs)[i];
     output.set_shape(ov::Shape(shape.begin(), shape.end()));
     return output.get_size() == 0 ? nullptr : output.data();
@@ -89,12 +140,11 @@ void KernelCall::run(const ov::TensorVector& inputs, ov::TensorVector* outputs) 
 }
 
 // Zeros for all outputs, none for one whose size is unknown, after an error that was deferred.
-void KernelCall::fill_with_zeros(ov::TensorVector* outputs) const {
+void KernelCall::fill_with_zeros(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+  const auto shapes = shapes_in_run(inputs);
   for (size_t i = 0; i < outputs->size(); ++i) {
     ov::Shape shape;
-    for (const auto& dim : get_output_partial_shape(i)) {
-      shape.push_back(dim.is_static() ? dim.get_length() : 0);
-    }
+    for (const int64_t size : shapes[i]) shape.push_back(size < 0 ? 0 : size);
     (*outputs)[i].set_shape(shape);
     if ((*outputs)[i].get_size() == 0) continue;
     std::memset((*outputs)[i].data(), 0, (*outputs)[i].get_byte_size());

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/ov/deferred_errors.h"
 #include "core/ov/paddle_kernel.h"
@@ -11,15 +12,23 @@ namespace paddle_ngraph {
 
 struct KernelCallAttributes {
   std::string kernel;  // the description of the kernel and its arguments
+  // The shape of each result, for a function with dynamic shapes: the rank, then for each dimension
+  // its size, kOpenSize, or kSizeOfInput - (input * kMaxRank + axis). Empty: as Paddle's shape
+  // inference says.
+  std::vector<int64_t> shapes;
   int64_t op_id = kNoOperator;
   int64_t deferred_errors_id = DeferredErrors::kNone;
 
   template <typename Visit>
   void visit(const Visit& visit) {
     visit("kernel", kernel);
+    visit("shapes", shapes);
     visit("op_id", op_id);
     visit("findings", deferred_errors_id);
   }
+
+  // Of `kernel`, shared by the copies of a node: the plugin copies it for each new shape.
+  std::shared_ptr<const PaddleKernel> made;
 };
 
 // The operands of an operator of Paddle -> its results, members of lists one after the other. The
@@ -40,10 +49,15 @@ class KernelCall
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 
  private:
-  void run(const ov::TensorVector& inputs, ov::TensorVector* outputs) const;
-  void fill_with_zeros(ov::TensorVector* outputs) const;
+  static constexpr int64_t kOpenSize = -1, kSizeOfInput = -2, kMaxRank = 16;
 
-  std::shared_ptr<const PaddleKernel> kernel_;
+  // The shapes of the results for inputs of these shapes, by the attribute `shapes`.
+  std::vector<std::vector<int64_t>> shapes_for(
+      const std::vector<std::vector<int64_t>>& inputs) const;
+  // The shapes of the results in a run: kOpenSize where only the kernel knows a size.
+  std::vector<std::vector<int64_t>> shapes_in_run(const ov::TensorVector& inputs) const;
+  void run(const ov::TensorVector& inputs, ov::TensorVector* outputs) const;
+  void fill_with_zeros(const ov::TensorVector& inputs, ov::TensorVector* outputs) const;
 };
 
 }  // namespace paddle_ngraph

@@ -35,7 +35,7 @@
   INT32(ngraph_verify, 0,                                                                         \
         "Compare one run of the engine in so many, of each subgraph, with Paddle's kernels; 0: "  \
         "none.")                                                                                  \
-  BOOL(ngraph_kernel_calls, false,                                                                \
+  BOOL(ngraph_kernel_calls, true,                                                                 \
        "Call Paddle's kernels inside functions, for operators without a converter.")              \
   BOOL(use_mkl_packed, true, "Run the recurrent layers of a program with packed weights.")        \
   STRING(mkl_packed_provider, "auto",                                                             \

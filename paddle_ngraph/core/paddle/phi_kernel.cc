@@ -46,23 +46,36 @@ struct Slot {
   size_t size;
 };
 
-// The number of rows of a result: one that only a run knows, or that Paddle's shape inference
-// knows.
-constexpr int64_t kUnknown = -1, kInferred = -2;
+// The number of rows of a result: one that only a run knows, that Paddle's shape inference knows,
+// or that of the first operand.
+constexpr int64_t kUnknown = -1, kInferred = -2, kOfFirst = -3;
 
 // The number of rows of a result, from its use in a description.
 int64_t rows_of(const std::string& use) {
   if (use == "unused" || use == "sized") return kInferred;
   if (use == "unsized") return kUnknown;
+  if (use == "as_first") return kOfFirst;
+  if (use.rfind("open", 0) == 0) return kUnknown;
   const int64_t rows = std::strtoll(use.c_str(), nullptr, 10);
   if (rows < 1) throw NgraphError(concat("a result of a kernel is ", use));
   return rows;
+}
+
+// The rank of a result all of whose sizes only a run knows, from its use; -1 for others.
+int64_t open_rank_of(const std::string& use) {
+  if (use.rfind("open", 0) != 0) return -1;
+  const int64_t rank = std::strtoll(use.c_str() + 4, nullptr, 10);
+  if (rank < 1 || rank > common::DDim::kMaxRank) {
+    throw NgraphError(concat("a result of a kernel is ", use));
+  }
+  return rank;
 }
 
 // A tensor of a result that the function reads.
 struct Result {
   size_t index;
   int64_t num_rows;
+  int64_t open_rank;
   DataType dtype;
   bool is_bytes;  // whether the function has it as bytes
 };
@@ -254,12 +267,13 @@ class CallableKernel final : public PaddleKernel {
     operands_ = words.list(slot);
     dtypes_ = words.list([&] { return words.dtype(); });
     std::vector<bool> is_used;
-    std::vector<int64_t> rows;
+    std::vector<int64_t> rows, open_ranks;
     results_ = words.list([&] {
       const Slot found = slot();
       const auto use = words.word();
       is_used.push_back(use != "unused");
       rows.push_back(rows_of(use));
+      open_ranks.push_back(open_rank_of(use));
       return found;
     });
     const auto used = words.list([&] {
@@ -270,6 +284,9 @@ class CallableKernel final : public PaddleKernel {
     kernel_arguments_ = arguments_of(&words);
     require_operator();
     find(dtype);
+    // The program pass shows that no operator reads it.
+    has_unread_lod_ =
+        operator_ == "pd_op.distribute_fpn_proposals" || operator_ == "pd_op.collect_fpn_proposals";
     first_input_ = firsts(operands_);
     first_result_ = firsts(results_);
     require(dtypes_.size() == first_input_.back(), "has another number of dtypes than of tensors");
@@ -279,7 +296,7 @@ class CallableKernel final : public PaddleKernel {
         const auto& [result_dtype, is_bytes] = used[used_.size()];
         require(is_bytes ? phi::SizeOf(result_dtype) > 1 : !needs_bytes(result_dtype),
                 "makes a tensor that is passed in another way");
-        used_.push_back({n, rows[i], result_dtype, is_bytes});
+        used_.push_back({n, rows[i], open_ranks[i], result_dtype, is_bytes});
       }
     }
   }
@@ -298,7 +315,14 @@ class CallableKernel final : public PaddleKernel {
     add_meta_arguments(&call);
     guarded([&] { infer_meta_(&call.meta); });
     std::vector<KernelTensor> found;
-    for (const auto& result : used_) found.push_back(type_of(result, call.results[result.index]));
+    for (const auto& result : used_) {
+      require_declared(result, call.results[result.index].dtype());
+      found.push_back(type_of(result, call.results[result.index]));
+      if (result.num_rows != kOfFirst) continue;
+      require(!inputs.empty() && !inputs.front().shape.empty() && !found.back().shape.empty(),
+              "has no rows");
+      found.back().shape.front() = inputs.front().shape.front();
+    }
     return found;
   }
 
@@ -328,6 +352,16 @@ class CallableKernel final : public PaddleKernel {
     if (condition) return;
     throw NgraphError(concat("Paddle's kernel of ", operator_, ' ', reason),
                       ErrorCode::kKernelFailed);
+  }
+
+  // Throws if Paddle's shape inference gives a result another dtype than the program declares, as
+  // of ProgramDesc programs. It does not know all, and is wrong about two operators
+  // (_RESULT_DTYPES in conversion/kernel_calls.py).
+  void require_declared(const Result& result, DataType inferred) const {
+    if (inferred == result.dtype || inferred == DataType::UNDEFINED) return;
+    const bool is_wrong =
+        operator_ == "pd_op.viterbi_decode" || operator_ == "pd_op.generate_proposals";
+    require(is_wrong, "makes another dtype than the program declares");
   }
 
   static std::vector<size_t> firsts(const std::vector<Slot>& slots) {
@@ -453,8 +487,10 @@ class CallableKernel final : public PaddleKernel {
       if (is_open(results[i].shape) || is_narrowed(used_[i])) continue;
       auto& tensor = call->results[used_[i].index];
       const auto& memory = call->memory[call->inputs.size() + used_[i].index];
-      if (shape_of(tensor, used_[i]) != results[i].shape) continue;
-      memory->set(results[i].data, tensor.numel() * phi::SizeOf(used_[i].dtype));
+      size_t bytes = used_[i].is_bytes ? 1 : phi::SizeOf(used_[i].dtype);
+      for (const int64_t size : results[i].shape) bytes *= static_cast<size_t>(size);
+      // A kernel that makes more than the function expects allocates memory of its own.
+      memory->set(results[i].data, bytes);
       tensor.ResetHolder(memory);
     }
   }
@@ -503,7 +539,7 @@ class CallableKernel final : public PaddleKernel {
   void return_result(const KernelTensor& result, const DenseTensor& tensor, const Result& declared,
                      const Resize& resize) const {
     const DataType dtype = declared.dtype;
-    require(tensor.lod().empty(), "makes a LoD");
+    require(tensor.lod().empty() || has_unread_lod_, "makes a LoD");
     require(tensor.initialized() || tensor.numel() == 0, "makes a result without memory");
     if (tensor.dtype() != dtype) {
       throw NgraphError(
@@ -544,10 +580,11 @@ class CallableKernel final : public PaddleKernel {
   static KernelTensor type_of(const Result& result, const DenseTensor& tensor) {
     KernelTensor found{element_of(result.dtype), common::vectorize<int64_t>(tensor.dims())};
     if (is_narrowed(result)) found.element = ElementType::i32;
+    if (result.open_rank > 0) found.shape.assign(static_cast<size_t>(result.open_rank), -1);
     for (auto& size : found.shape) {
       if (size <= 0) size = -1;
     }
-    if (result.num_rows != kInferred && !found.shape.empty()) found.shape.front() = result.num_rows;
+    if (result.num_rows > kInferred && !found.shape.empty()) found.shape.front() = result.num_rows;
     if (result.is_bytes) {
       found.element = ElementType::u8;
       found.shape.push_back(static_cast<int64_t>(phi::SizeOf(result.dtype)));
@@ -620,6 +657,7 @@ class CallableKernel final : public PaddleKernel {
   }
 
   std::string operator_, name_;
+  bool has_unread_lod_ = false;
   void (*infer_meta_)(phi::InferMetaContext*) = nullptr;
   const phi::Kernel* kernel_ = nullptr;
   std::vector<Slot> operands_, results_;
@@ -634,35 +672,67 @@ class CallableKernel final : public PaddleKernel {
 
 }  // namespace
 
+// Among them are those that read or make a LoD, sample (cudnn_lstm), leave their results undefined
+// (empty), or only order others (depend).
 std::set<std::string> impure_operators() {
   std::set<std::string> names;
   for (const char* name : {"accuracy_check",
+                           "add_position_encoding",
+                           "add_position_encoding_grad",
                            "assert",
+                           "beam_search",
+                           "beam_search_decode",
+                           "box_clip",
                            "check_numerics",
                            "coalesce_tensor",
+                           "crf_decoding",
+                           "ctc_align",
+                           "cudnn_lstm",
+                           "cvm",
+                           "cvm_grad",
                            "data",
                            "decode_jpeg",
+                           "depend",
                            "disable_check_model_nan_inf",
                            "disable_check_model_nan_inf_grad",
                            "distributed_fused_lamb_init",
                            "dpsgd",
+                           "edit_distance",
+                           "empty",
+                           "empty_like",
                            "enable_check_model_nan_inf",
                            "enable_check_model_nan_inf_grad",
                            "feed",
                            "fetch",
+                           "fusion_seqconv_eltadd_relu",
+                           "fusion_seqpool_concat",
+                           "fusion_seqpool_cvm_concat",
                            "graph_khop_sampler",
                            "graph_sample_neighbors",
+                           "im2sequence",
+                           "im2sequence_grad",
                            "load",
                            "load_combine",
+                           "match_matrix_tensor",
+                           "match_matrix_tensor_grad",
                            "memcpy",
                            "memcpy_d2h",
-                           "memcpy_h2d",
                            "memcpy_d2h_multi_io",
+                           "memcpy_h2d",
+                           "nop",
                            "print",
                            "py_func",
                            "read_file",
                            "save",
                            "save_combine",
+                           "sequence_conv",
+                           "sequence_conv_grad",
+                           "sequence_expand",
+                           "sequence_expand_grad",
+                           "sequence_pool",
+                           "sequence_pool_grad",
+                           "sequence_softmax",
+                           "sequence_softmax_grad",
                            "set",
                            "shadow_feed",
                            "shadow_feed_tensors",

@@ -19,11 +19,12 @@ namespace paddle_ngraph {
 //   <arguments of shape inference> <arguments of the kernel>
 // where arguments are <number of operands> <index>... <number of attributes> (<type> <value>)...
 // A text is <number of bytes>:<bytes>, a list is <number of items> <item>... The use of a result is
-// unused, sized, unsized (its number of rows depends on the contents of the inputs), or its number
-// of rows, which Paddle's shape inference does not know. Throws NgraphError if the description is
-// malformed, is not the kernel and the arguments that Paddle declares for the operator, or names no
-// kernel for the CPU or one that does more than compute; and while FLAGS_ngraph_kernel_calls is
-// off. The description may come from a file.
+// unused, sized, unsized (its number of rows depends on the contents of the inputs), as_first (it
+// has the rows of the first operand), open<rank> (of this rank, no size is known before a run), or
+// its number of rows, where shape inference knows none.
+// Throws NgraphError if the description is malformed, is not the kernel and the arguments that
+// Paddle declares for the operator, or names no kernel for the CPU or one that does more than
+// compute; and while FLAGS_ngraph_kernel_calls is off. The description may come from a file.
 std::unique_ptr<PaddleKernel> make_phi_kernel(const char* description);
 
 // Whether functions may call a CPU kernel of the operator with this name, for some arguments.

@@ -299,7 +299,9 @@ def reason_against_engine(
         if report.has_small_interval:
             return _Obstacle(_COST_RULE, "none of its intervals pays off")
         return _Obstacle(_NOT_CONVERTIBLE, "nothing is converted")
-    count, fallback = len(report.intervals), [op.type for op in report.native]
+    # Kernel calls lose oneDNN's kernels, too.
+    fallback = [*(op.type for op in report.native), *report.kernel_calls]
+    count = len(report.intervals)
     if has_onednn and not cost_model.is_faster_than_onednn(report.ops_converted, count, fallback):
         return _Obstacle(
             _ONEDNN,

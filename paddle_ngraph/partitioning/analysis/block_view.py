@@ -257,7 +257,7 @@ class BlockView:
             suffix = ARRAY_SUFFIX if self.is_array(vid) else ""
             shape = _constant_shape(value)
             shape = value.shape if shape is None else shape
-            self._types[vid] = dtype_name(value.dtype) + suffix, _with_unknown_dims(shape)
+            self._types[vid] = _dtype_of(value) + suffix, _with_unknown_dims(shape)
         return TensorSpec(number, *self._types[vid])
 
     def unpacked(self, value: Value) -> list[str] | None:
@@ -807,6 +807,18 @@ def _describe_form(view: BlockView, node: OpNode, op: Op, tensor_ids: dict[str, 
     op.form = FallbackForm(
         attribute_types, (frozenset(input_lists), frozenset(output_lists)), {}, results
     )
+
+
+def _dtype_of(value: Value) -> str:
+    """The dtype that a variable has in a run: of some results, programs declare another one."""
+    declared, producer = dtype_name(value.dtype), value.get_defining_op()
+    if producer is None or producer.name() not in kernel_calls.WRONGLY_DECLARED:
+        return declared
+    first = dtype_name(producer.operand_source(0).dtype)
+    for name, result in zip(producer.get_output_names(), producer.results()):
+        if value.is_same(result):
+            return kernel_calls.made_dtype(producer.name(), name, first) or declared
+    return declared
 
 
 def _constant_shape(value: Value) -> Sequence[int] | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from paddle_ngraph.conversion import denylist
+from paddle_ngraph.conversion import denylist, kernel_calls
 from paddle_ngraph.conversion.analysis.induction_variables import SLICES
 from paddle_ngraph.conversion.analysis.offsets import OPERANDS, VALUE_PRESERVING, Offsets, terms
 from paddle_ngraph.conversion.registry import (
@@ -333,7 +333,8 @@ class Integers:
         roles = (
             (Role.INDEX, *_ARITHMETIC_ROLES) if entry.moves and is_output_checked else (Role.INDEX,)
         )
-        return set(self._candidates.inputs_of(node, *roles))
+        found = set(self._candidates.inputs_of(node, *roles))
+        return set(filter(self._is_int64, found)) if entry is kernel_calls.CONVERTER else found
 
     def _read_by_value(self) -> set[str]:
         return {
@@ -714,7 +715,8 @@ class Integers:
             return False
         roles = self._roles(reader, entry, vid)
         if roles and roles <= {Role.INDEX, Role.SHAPE_ONLY, Role.UNUSED}:
-            return True
+            # Kernel calls read anything: only their integers may be positions.
+            return entry is not kernel_calls.CONVERTER or self._is_int64(vid)
         return entry.moves and self._outputs_are_positions(reader)
 
     def _roles(self, reader: OpNode, entry: Converter, vid: str) -> set[Role]:

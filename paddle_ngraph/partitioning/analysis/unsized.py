@@ -52,7 +52,7 @@ def _without_known(view: BlockView, node: OpNode, found: list[str]) -> Iterator[
     op = describe(view, node, {})
     if isinstance(op, Op):
         for name, value in zip(node.op.get_output_names(), node.op.results()):
-            if kernel_calls.num_rows(op, name, op.constants) is not None:
+            if kernel_calls.rows_of(op, name, op.constants) is not None:
                 known.add(value_id(value))
     yield from (vid for vid in found if vid not in known)
 
