@@ -104,6 +104,7 @@ def canonicalize(program: Any) -> int:
     with signals.deferred_signals():
         list_members.split_lists(program)
         loops.capture_arrays(program)
+        loops.declare_sizes_of_all_iterations(program)
         single_assignment.to_single_assignment(program)
         loops.drop_dead_loop_outputs(program)
         loops.share_initial_values(program)

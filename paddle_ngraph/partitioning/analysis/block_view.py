@@ -48,6 +48,8 @@ FETCH = "pd_op.fetch"
 # Types of constants, which every subgraph that reads one contains as a copy.
 CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
 # Operators whose attribute ``shape`` is the shape of their result.
+# Dtypes that kernels compute, where shape inference declares another one.
+_COMPUTED_DTYPES = {"pd_op.equal_all": "bool"}
 _SHAPED_CONSTANTS = frozenset({"pd_op.full", "pd_op.assign_value"})
 
 # Types of operators that act outside of the process's memory, such as printing.
@@ -257,7 +259,8 @@ class BlockView:
             suffix = ARRAY_SUFFIX if self.is_array(vid) else ""
             shape = _constant_shape(value)
             shape = value.shape if shape is None else shape
-            self._types[vid] = dtype_name(value.dtype) + suffix, _with_unknown_dims(shape)
+            dtype = _computed_dtype(value) or dtype_name(value.dtype)
+            self._types[vid] = dtype + suffix, _with_unknown_dims(shape)
         return TensorSpec(number, *self._types[vid])
 
     def unpacked(self, value: Value) -> list[str] | None:
@@ -822,6 +825,12 @@ def _constant_shape(value: Value) -> Sequence[int] | None:
         return None
     shape: Sequence[int] = producer.attrs()["shape"]
     return shape
+
+
+def _computed_dtype(value: Value) -> str | None:
+    """The dtype that Paddle's kernel computes where the program declares another one."""
+    producer = value.get_defining_op()
+    return None if producer is None else _COMPUTED_DTYPES.get(producer.name())
 
 
 def _with_unknown_dims(shape: Sequence[int]) -> tuple[int, ...]:

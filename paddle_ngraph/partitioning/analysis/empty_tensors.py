@@ -52,7 +52,7 @@ class _EmptyTensors:
         """Visits an operator whose inputs' producers have been visited."""
         if op.name() in _UNKNOWN_SIZED:
             return
-        inputs = list(_inputs(op))
+        inputs = list(tensors_read(op))
         reads_one = any(value_id(value) in self.values for value in inputs)
         results: Iterable[Value] = ()
         if op.name() == "pd_op.assign":
@@ -68,7 +68,7 @@ class _EmptyTensors:
             value = pending[-1]
             if (producer := value.get_defining_op()) is not None and self._is_new(value):
                 is_copy = producer.name() == "pd_op.assign"
-                inputs = [each for each in _inputs(producer) if is_copy or 0 in each.shape]
+                inputs = [each for each in tensors_read(producer) if is_copy or 0 in each.shape]
                 if inputs := list(filter(self._is_new, inputs)):
                     pending += inputs
                     continue
@@ -91,7 +91,7 @@ def _can_produce_empty(op: Operation, inputs: Sequence[Value]) -> bool:
     return all(unknown.isdisjoint(value.shape) for value in inputs)
 
 
-def _inputs(op: Operation) -> Iterator[Value]:
+def tensors_read(op: Operation) -> Iterator[Value]:
     """The tensors that an operator reads: operands, and members of lists."""
     for value in op.operands_source():
         yield from _members(value)
@@ -101,7 +101,7 @@ def _members(value: Value) -> Iterator[Value]:
     if _is_tensor(value):
         yield value
     elif value.initialized() and (producer := value.get_defining_op()) is not None:
-        yield from _inputs(producer) if producer.name() == "builtin.combine" else ()
+        yield from tensors_read(producer) if producer.name() == "builtin.combine" else ()
 
 
 def _empty_results(op: Operation) -> Iterator[Value]:
@@ -109,13 +109,13 @@ def _empty_results(op: Operation) -> Iterator[Value]:
     if op.name() in REGIONS or not op.name().startswith("pd_op."):
         return
     entry = find_converter(op.name())
-    for name, value, inferred in zip(op.get_output_names(), op.results(), _inferred(op)):
+    for name, value, inferred in zip(op.get_output_names(), op.results(), inferred_shapes(op)):
         is_result = entry is None or entry.output_role(name) is Role.RESULT
         if is_result and _is_tensor(value) and 0 in (*value.shape, *inferred):
             yield value
 
 
-def _inferred(op: Operation) -> Iterator[Sequence[int]]:
+def inferred_shapes(op: Operation) -> Iterator[Sequence[int]]:
     """The shapes that Paddle infers for the results; ``()`` for a result that is not a tensor.
 
     The declared shape may be dynamic instead: for an initial value of a loop, Paddle declares the

@@ -13,11 +13,14 @@ another name of that memory instead of a copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import paddle
 
 from paddle_ngraph import _core
-from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.aliases import Aliases
+from paddle_ngraph.partitioning.analysis.empty_tensors import inferred_shapes, tensors_read
 from paddle_ngraph.partitioning.analysis.block_view import (
     SINKS,
     SOURCES,
@@ -60,6 +63,42 @@ def capture_arrays(program: Program) -> None:
                     body.args()[index].replace_all_uses_with(array)
                     loop.result(index).replace_all_uses_with(array)
                     loop = _core.drop_carried_value(loop, index)
+
+
+def declare_sizes_of_all_iterations(program: Program) -> None:
+    """Declares the sizes in loops of a PIR program that differ between iterations as unknown.
+
+    Paddle infers the shapes in a body from the initial values. It then declares loop-carried values
+    that change their shape with unknown sizes, but not the results that follow from them.
+    """
+    for block in blocks_outermost_first(program):
+        for loop in [op for op in block.ops if op.name() == WHILE]:
+            for body in loop.blocks():
+                _declare_sizes(body)
+
+
+def _declare_sizes(block: Block) -> None:
+    for op in block.ops:
+        if op.num_regions() > 0:
+            for inner in op.blocks():
+                _declare_sizes(inner)
+            if op.name() != WHILE:
+                ends = (inner.ops[-1].operands_source() for inner in op.blocks())
+                for result, *yielded in zip(op.results(), *ends):
+                    for value in yielded:
+                        _forget_sizes(result, value.shape)
+        elif any(-1 in value.shape for value in tensors_read(op)):
+            for result, shape in zip(op.results(), inferred_shapes(op)):
+                _forget_sizes(result, shape)
+
+
+def _forget_sizes(value: Value, shape: Sequence[int]) -> None:
+    """Declares sizes of a tensor as unknown that ``shape`` has so."""
+    if not (value.initialized() and value.is_dense_tensor_type() and len(value.shape) == len(shape)):
+        return
+    sizes = [-1 if other == -1 else size for size, other in zip(value.shape, shape)]
+    if sizes != list(value.shape):
+        value.set_type(paddle.pir.create_shaped_type(value.type(), sizes))
 
 
 def _is_same_array(loop: Operation, index: int) -> bool:
