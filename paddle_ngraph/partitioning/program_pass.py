@@ -18,6 +18,7 @@ from paddle_ngraph.partitioning import (
     cost_model,
     dequantization,
     einsum_operands,
+    float64_masks,
     legacy_operators,
     list_members,
     packed_layers,
@@ -109,6 +110,7 @@ def canonicalize(program: Any) -> int:
         loops.drop_dead_loop_outputs(program)
         loops.share_initial_values(program)
         dequantization.replace_dequantize_linear(program)
+        float64_masks.round_before_moves(program)
         einsum_operands.give_gradients_operands(program)
         return packed_layers.apply(program)
 

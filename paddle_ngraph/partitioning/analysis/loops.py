@@ -66,15 +66,14 @@ def capture_arrays(program: Program) -> None:
 
 
 def declare_sizes_of_all_iterations(program: Program) -> None:
-    """Declares the sizes in loops of a PIR program that differ between iterations as unknown.
+    """Declares the sizes in a PIR program that differ between iterations of a loop as unknown.
 
     Paddle infers the shapes in a body from the initial values. It then declares loop-carried values
     that change their shape with unknown sizes, but not the results that follow from them.
     """
-    for block in blocks_outermost_first(program):
-        for loop in [op for op in block.ops if op.name() == WHILE]:
-            for body in loop.blocks():
-                _declare_sizes(body)
+    outermost = next(iter(blocks_outermost_first(program)))
+    if any(op.name() == WHILE for op in outermost.ops):
+        _declare_sizes(outermost)
 
 
 def _declare_sizes(block: Block) -> None:
@@ -82,10 +81,10 @@ def _declare_sizes(block: Block) -> None:
         if op.num_regions() > 0:
             for inner in op.blocks():
                 _declare_sizes(inner)
-            if op.name() != WHILE:
-                ends = (inner.ops[-1].operands_source() for inner in op.blocks())
-                for result, *yielded in zip(op.results(), *ends):
-                    for value in yielded:
+                args, end = inner.args(), inner.ops[-1].operands_source()
+                yielded = end[len(end) - len(op.results()) :]
+                for values in (args if op.name() == WHILE else (), yielded):
+                    for result, value in zip(op.results(), values):
                         _forget_sizes(result, value.shape)
         elif any(-1 in value.shape for value in tensors_read(op)):
             for result, shape in zip(op.results(), inferred_shapes(op)):
