@@ -258,11 +258,36 @@ class BodyBuilder:
 
     def _with_hidden_sizes(self, start: Output, growth: Sequence[Number]) -> Output:
         axes = [axis for axis, size in enumerate(growth) if _is_growth(size)]
-        if not axes:
-            return start
         outer = self._outer
+        empty = [axis for axis, size in enumerate(outer.shape(start)) if is_same_shape([size], [0])]
+        shape = outer.shape(start)
+        if empty:
+            start = self._nothing(start, empty, axes)
+        elif not axes:
+            return start
         node = outer.extension("ShapeBarrier", [start, outer.inputs.runtime_input()], axes=axes)
-        outer.sizes.set(node, outer.shape(start))
+        outer.sizes.set_initial(node.output(0), shape)
+        return node.output(0)
+
+    def _nothing(self, start: Output, empty: Sequence[int], axes: Sequence[int]) -> Output:
+        """An initial value without elements along the axis that grows.
+
+        It is cut from one with elements, at a size that nGraph does not know: operators that read
+        empty tensors are refused, and only concatenations read this one (empty_tensors.py).
+
+        Raises:
+            NgraphError: It does not grow along that axis only.
+        """
+        if list(empty) != list(axes):
+            raise NgraphError("an initial value has no elements, and does not grow")
+        outer, (axis,) = self._outer, axes
+        shape = outer.shape(start)
+        none = opset15.constant(np.zeros(0, np.int64))
+        hidden = outer.extension("ShapeBarrier", [none, outer.inputs.runtime_input()], axes=[0])
+        some = outer.full(0, start.get_element_type(), [*shape[:axis], 1, *shape[axis + 1 :]])
+        first, step, along = (outer.ints([number]) for number in (0, 1, axis))
+        node = opset15.slice(some, first, opset15.shape_of(hidden), step, along)
+        outer.sizes.set_initial(node.output(0), shape)
         return node.output(0)
 
     def loop_results(

@@ -73,9 +73,12 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
         bridge.arrays.elements(s) if isinstance(s, TensorArray) else s for s in sources[:args]
     ]
     captured = [*sources[args:], *bridge.inline(before, sources)]
-    is_certain = _is_constant(condition)
+    starts_empty = any(is_same_shape([0], [n]) for start in firsts for n in bridge.shape(start))
+    if starts_empty:
+        condition = _require_iteration(bridge, condition)
+    is_certain = starts_empty or _is_constant(condition)
     body, read, shapes = body_of_loop(bridge, block, firsts, captured, kept, is_certain)
-    if body.collected or body.has_placeholders or twins:
+    if not starts_empty and (body.collected or body.has_placeholders or twins):
         condition = _require_iteration(bridge, condition)
     outputs = bridge.regions.add(Loop(condition, read, body), shapes)
     uncut = [*outputs]
