@@ -54,6 +54,8 @@ DATA_DEPENDENT: Mapping[str, frozenset[str]] = {
 _ROWS_AS: Mapping[str, frozenset[str]] = {
     f"pd_op.{name}": frozenset({"out"}) for name in ("send_u_recv", "send_ue_recv")
 }
+# Operators that sample in loops by their kernels, whose subgraph may not sample anything else.
+SAMPLERS = frozenset({"pd_op.multinomial"})
 # Operators that no function calls.
 EXCLUDED = frozenset(_core.impure_operators()) | {
     # Their results have a LoD, which tensors of functions lack.
@@ -360,6 +362,25 @@ def _call(bridge: Any, op: Op) -> None:
             result = opset15.convert(output, Type.i64).output(0) if is_narrow else output
             is_sized = output.get_partial_shape().is_static
             bridge.set_kernel_result(op, name, result, position, is_sized)
+
+
+def sample(bridge: Any, op: Op) -> None:
+    """Samples by Paddle's kernel, from the generator that ``paddle.seed`` sets.
+
+    Only in loops: whether and how often an iteration samples is known in a run only. No pass may
+    compute the node, merge it with another, or move it out of the loop, so one of its operands is
+    unknown to the build.
+
+    Raises:
+        NgraphError: The kernel cannot be called in a function.
+    """
+    known = {name: bridge.constant(op, name).reshape(-1).tolist() for name in ("num_samples",)}
+    kernel = description(op, known)
+    x = bridge.get_input_node(op, "x")
+    hidden = bridge.extension("ShapeBarrier", [x, bridge.inputs.runtime_input()], axes=[])
+    bridge.sizes.set(hidden, bridge.shape(x))
+    node = bridge.extension("KernelCall", [hidden], kernel=kernel.text, op_id=op.id)
+    bridge.set_output_node(op, "out", opset15.convert(node, Type.i64))
 
 
 class _Indices(Mapping[str, Role]):

@@ -15,7 +15,7 @@ from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.node_tools import select
 from paddle_ngraph.conversion.regions import Branch, Cut, Loop
-from paddle_ngraph.conversion.registry import ANY, ARRAYS, Limit, converter
+from paddle_ngraph.conversion.registry import ANY, ARRAYS, Limit, converter, find_converter
 from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.conversion.symbolic_sizes import Number
 from paddle_ngraph.conversion.tensor_arrays import TensorArray, carry_read_arrays
@@ -42,7 +42,13 @@ _SAME_SHAPES = Limit(
 )
 
 
-@converter("pd_op.while", dtypes=ANY | ARRAYS)
+def _samples(op: Op) -> bool:
+    """Whether an operator of a block samples random numbers."""
+    inner = (each for block in op.blocks for each in block.all_ops() if not each.blocks)
+    return any((entry := find_converter(o.type)) is not None and entry.draws(o) for o in inner)
+
+
+@converter("pd_op.while", dtypes=ANY | ARRAYS, draws=_samples)
 def while_(bridge: NgraphBridge, op: Op) -> None:
     """Repeats its block while a condition is true (Paddle ``while``).
 
@@ -133,7 +139,7 @@ def _append_loop_elements(bridge: NgraphBridge, array: TensorArray, output: Outp
     bridge.arrays.append(array, reshaped(bridge, output, [iterations * count, *shape]))
 
 
-@converter("pd_op.if", dtypes=ANY | ARRAYS, limits=[_SAME_SHAPES])
+@converter("pd_op.if", dtypes=ANY | ARRAYS, limits=[_SAME_SHAPES], draws=_samples)
 def if_(bridge: NgraphBridge, op: Op) -> None:
     """Runs one of two blocks (Paddle ``if``), which yield equal shapes."""
     if EARLY_EXIT in op.attrs:
