@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from openvino import Output, Type, opset15
 
 from paddle_ngraph.conversion.analysis.early_exits import EarlyExit, compute_before_exits
+from paddle_ngraph.conversion.analysis.last_positions import take_last_early
 from paddle_ngraph.conversion.analysis.last_values import without_twins
 from paddle_ngraph.conversion.analysis.loop_invariants import hoist_invariants, only_selects
 from paddle_ngraph.conversion.analysis.offsets import EARLY_EXIT
@@ -65,6 +66,7 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
         return
     block, twins = without_twins(op.blocks[0], len(initial_values))
     block = compute_before_exits(block, len(initial_values) - len(twins))
+    block = take_last_early(block)
     kept_values = [number for number in range(len(initial_values)) if number not in twins]
     given = [*(initial_values[number] for number in kept_values), *_captured(bridge, op)]
     specs = [*(op.inputs["inputs"][number] for number in kept_values), *op.inputs["captured"]]
