@@ -58,8 +58,7 @@ class FunctionBuilder:
         self._samplers = [op for op in graph.all_ops() if not op.blocks and _samples(op)]
         self._samples_by_kernel = any(op.type in kernel_calls.SAMPLERS for op in self._samplers)
         if self._samples_by_kernel:
-            # No number, since kernels sample during the run: if it fails, the generator is restored.
-            self.inputs.draw("uniform", 0.0, 1.0, 0, [0])
+            self.inputs.sample_during_runs()
         values = values or {}
         for position, spec in enumerate([*graph.inputs, *graph.states]):
             dtype, shape = signature[position]
