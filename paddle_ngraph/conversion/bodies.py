@@ -284,6 +284,7 @@ class BodyBuilder:
         shape = outer.shape(start)
         none = opset15.constant(np.zeros(0, np.int64))
         hidden = outer.extension("ShapeBarrier", [none, outer.inputs.runtime_input()], axes=[0])
+        outer.sizes.set_initial(hidden.output(0), [0])
         some = outer.full(0, start.get_element_type(), [*shape[:axis], 1, *shape[axis + 1 :]])
         first, step, along = (outer.ints([number]) for number in (0, 1, axis))
         node = opset15.slice(some, first, opset15.shape_of(hidden), step, along)
