@@ -22,8 +22,15 @@ _FILLS = frozenset({"pd_op.full", "pd_op.full_with_tensor"})
 # Types of operators that move or select elements of their tensors.
 _MOVES = frozenset(
     {
-        *("pd_op.assign", "pd_op.expand", "pd_op.flatten", "pd_op.masked_fill", "pd_op.reshape"),
-        *("pd_op.slice", "pd_op.squeeze", "pd_op.tile", "pd_op.transpose", "pd_op.tril"),
+        *("pd_op.assign", "pd_op.expand", "pd_op.flatten", "pd_op.full_like", "pd_op.masked_fill"),
+        *(
+            "pd_op.reshape",
+            "pd_op.slice",
+            "pd_op.squeeze",
+            "pd_op.tile",
+            "pd_op.transpose",
+            "pd_op.tril",
+        ),
         *("pd_op.triu", "pd_op.unsqueeze", "pd_op.where"),
     }
 )
