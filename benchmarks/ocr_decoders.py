@@ -23,7 +23,7 @@ Decoders in the forms in which PaddleOCR exports them (a `while` with a `break`,
 concatenated, sampled words, masks of float64, a cache that starts empty), with random weights, in
 Paddle Inference with one thread: milliseconds of processor time of a run, the median of runs in
 turns, and native over engine, the median of the turns' ratios. NRTR reads 40 columns and writes 25
-words, the others read 100 columns and write 64 words of a vocabulary of 8,000 (LaTeX-OCR) and 5,000.
+words; the others read 100 columns and write 64 words of 8,000 (LaTeX-OCR) and 5,000.
 Native is without oneDNN, with which Paddle itself fails on these loops. Each is one operator of the
 engine, with equal words and equally many random numbers."""
 
@@ -87,13 +87,13 @@ def samples(name: str, batch: int, rounds: int) -> dict[str, list[float]]:
         path = ocr_networks.export(name, folder, end=-1)
         predictors = {key: _Predictor(path, key == "engine") for key in ("native", "engine")}
     times: dict[str, list[float]] = {key: [] for key in predictors}
-    for turn in range(2 + rounds):
+    for number in range(2 + rounds):
         results = {}
         paddle_ngraph.reset_stats()
         for key, predictor in predictors.items():
             start = time.process_time()
             results[key] = predictor.run(context)
-            if turn >= 2:
+            if number >= 2:
                 times[key].append(1e3 * (time.process_time() - start))
         for expected, actual in zip(results["native"], results["engine"]):
             if not np.allclose(actual, expected, rtol=1e-3, atol=1e-4):

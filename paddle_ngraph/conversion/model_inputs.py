@@ -191,7 +191,6 @@ class FunctionInputs(ModelInputs):
         self.draws.append(Draw(distribution_id, float(a), float(b), int(seed), sizes))
         return self.add(position, _DISTRIBUTIONS[distribution], sizes)
 
-
     def sample_during_runs(self) -> None:
         """Declares that kernels sample during a run; if it fails, the generator is restored.
 

@@ -27,13 +27,13 @@ class Cut(NamedTuple):
     """A result of a loop that grows in each iteration but the last one, if that is an early exit.
 
     Attributes:
-        index: The index of the loop-carried value.
+        arg: The index of the loop-carried value.
         exits: The early exits.
         axis, growth: What the last iteration must not add: so many elements along this axis.
         shape: The shape of the result.
     """
 
-    index: int
+    arg: int
     exits: Sequence[EarlyExit]
     axis: int
     growth: Number

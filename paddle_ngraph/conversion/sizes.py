@@ -47,7 +47,7 @@ class Sizes:
             self.shapes.set(as_output(node), shape)
 
     def set_initial(self, node: Output, shape: Sequence[Number]) -> None:
-        """Declares the shape of a loop's initial value, which may be empty: no operator reads it."""
+        """Declares the shape of an initial value, which may be empty: no operator reads it."""
         self._initial.add(key_of(node))
         self.set(node, shape)
 

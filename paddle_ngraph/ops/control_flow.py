@@ -91,7 +91,7 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     outputs = bridge.regions.add(Loop(condition, read, body), shapes)
     uncut = [*outputs]
     for cut in body.cuts:
-        outputs[cut.index] = _cut(bridge, cut, condition, uncut)
+        outputs[cut.arg] = _cut(bridge, cut, condition, uncut)
     results = dict(zip(kept_values, outputs))
     results.update((number, results[other]) for number, other in twins.items())
     for number, output in results.items():
@@ -121,14 +121,15 @@ def _cut(bridge: NgraphBridge, cut: Cut, condition: Output, results: Sequence[Ou
     """
     exited = bridge.full(False, Type.boolean)
     for exit in cut.exits:
+        assert exit.flag is not None  # see declare_growth
         flag = reshaped(bridge, results[exit.flag], [])
         exited = opset15.logical_or(exited, flag if exit.value else opset15.logical_not(flag))
     exited = opset15.logical_and(exited, reshaped(bridge, condition, []))
     added = opset15.multiply(opset15.convert(exited, Type.i64), bridge.ints([cut.growth]))
-    size = bridge.shape(results[cut.index])[cut.axis]
+    size = bridge.shape(results[cut.arg])[cut.axis]
     end = opset15.subtract(bridge.ints([size]), added)
     first, step, axis = (bridge.ints([number]) for number in (0, 1, cut.axis))
-    kept = opset15.slice(results[cut.index], first, end, step, axis)
+    kept = opset15.slice(results[cut.arg], first, end, step, axis)
     return bridge.regions.cut(kept.output(0), cut.shape)
 
 

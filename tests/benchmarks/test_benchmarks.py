@@ -417,7 +417,9 @@ def test_decoder(tmp_path):
 @pytest.mark.slow("measures in processes of its own")
 def test_ocr_decoders(tmp_path):
     found = run(tmp_path, "ocr_decoders")["ms"]
-    assert list(found) == [f"{name}, 1" for name in ("NRTR", "LaTeX-OCR", "UniMERNet", "PP-FormulaNet")]
+    assert list(found) == [
+        f"{name}, 1" for name in ("NRTR", "LaTeX-OCR", "UniMERNet", "PP-FormulaNet")
+    ]
     assert all(min(times) > 0 for way in found.values() for times in way.values())
 
 

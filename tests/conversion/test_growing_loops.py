@@ -671,7 +671,9 @@ def test_a_loop_starts_with_zero_rows(length: int, limit: int) -> None:
     _, *expected = program.run(engine=False, **feed, limit=np.array([0]))
     paddle_ngraph.reset_stats()
     _, *found = program.run(**feed, limit=np.array([0]))
-    assert [each.shape for each in found] == [each.shape for each in expected] == [(2, 0, WIDTH)] * 2
+    assert (
+        [each.shape for each in found] == [each.shape for each in expected] == [(2, 0, WIDTH)] * 2
+    )
     assert paddle_ngraph.stats()["native_runs"] == 1
 
 

@@ -34,7 +34,7 @@ class _Read(NamedTuple):
     """An input of an operator that has the positions of its result, along ``axis``."""
 
     name: str
-    index: int
+    position: int
     axis: int
 
 
@@ -171,9 +171,9 @@ class _Moves:
         """Replaces ``op``, a slice of the result of ``producer``, by slices of what that reads."""
         new: list[Op] = []
         inputs = dict(producer.inputs)
-        for name, index, own_axis in reads:
+        for name, position, own_axis in reads:
             specs = list(inputs[name])
-            specs[index] = self._slice_of(specs[index], own_axis, producer, new)
+            specs[position] = self._slice_of(specs[position], own_axis, producer, new)
             inputs[name] = tuple(specs)
         (result,) = producer.output_specs()
         if drops := bool(op.attr("decrease_axis")):
@@ -202,7 +202,8 @@ class _Moves:
         taken = TensorSpec(next(self._ids), spec.dtype, _with_one(spec.shape, axis))
         self._slices[spec.id, axis] = taken
         attributes = {"axes": [axis], "infer_flags": [1], "decrease_axis": []}
-        inputs = {"input": (spec,), "starts": (self._first,), "ends": (self._last,)}
+        inputs: dict[str, tuple[TensorSpec, ...]] = {"input": (spec,)}
+        inputs.update(starts=(self._first,), ends=(self._last,))
         new.append(Op(_SLICE, before.index, inputs, {"out": (taken,)}, attributes, id=before.id))
         return taken
 

@@ -89,11 +89,7 @@ class Offsets:
             results = list(op.output_specs())
             if op.type == "pd_op.full" and op.attr("value") == 1:
                 self._ones |= {spec.id for spec in results}
-            if (
-                len(results) != 1
-                or results[0].dtype not in dtypes
-                or _count(results[0]) is None
-            ):
+            if len(results) != 1 or results[0].dtype not in dtypes or _count(results[0]) is None:
                 continue
             found = self._computed(op)
             if found is not None and len(found) == _count(results[0]):
@@ -133,11 +129,7 @@ class Offsets:
 
     def scalar(self, tensor: TensorSpec) -> Offset | None:
         """The :class:`Offset` that is the only integer in a tensor; ``None`` for other tensors."""
-        if (
-            tensor.id in self._changing
-            or _count(tensor) != 1
-            or tensor.dtype not in self._dtypes
-        ):
+        if tensor.id in self._changing or _count(tensor) != 1 or tensor.dtype not in self._dtypes:
             return None
         (found,) = self._known.get(tensor.id, [Offset((tensor.id, 0), 0)])
         return found

@@ -22,6 +22,7 @@ import numpy as np
 import paddle.inference  # not by names, of which some are patched
 
 from paddle_ngraph import _core, flags, statistics
+from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.frontends import program_id
 from paddle_ngraph.frontends.executor import weight_writes
@@ -39,7 +40,6 @@ from paddle_ngraph.paddle_private.names import (
     operators_compute,
 )
 from paddle_ngraph.paddle_private.protocols import Config, Handle, Predictor, Scope, Tensor
-from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.partitioning import background_compile, cost_model, program_pass
 from paddle_ngraph.partitioning.analysis.aliases import OVERWRITES_SHARED
 from paddle_ngraph.partitioning.analysis.block_view import changes_parameters

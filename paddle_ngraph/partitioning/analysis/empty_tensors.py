@@ -11,7 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from paddle_ngraph import _core
 from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.paddle_private.protocols import Operation, Value
-from paddle_ngraph.partitioning.analysis.block_view import FEEDS, REGIONS, WHILE, BlockView, value_id
+from paddle_ngraph.partitioning.analysis.block_view import (
+    FEEDS,
+    REGIONS,
+    WHILE,
+    BlockView,
+    value_id,
+)
 from paddle_ngraph.utils import signals
 
 # Operators whose inferred size 0 is reliable. Others may compute with the -1 of a dynamic dimension

@@ -20,7 +20,6 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.aliases import Aliases
-from paddle_ngraph.partitioning.analysis.empty_tensors import inferred_shapes, tensors_read
 from paddle_ngraph.partitioning.analysis.block_view import (
     SINKS,
     SOURCES,
@@ -29,6 +28,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     overwritten,
     value_id,
 )
+from paddle_ngraph.partitioning.analysis.empty_tensors import inferred_shapes, tensors_read
 
 
 def drop_dead_loop_outputs(program: Program) -> None:
@@ -93,7 +93,9 @@ def _declare_sizes(block: Block) -> None:
 
 def _forget_sizes(value: Value, shape: Sequence[int]) -> None:
     """Declares sizes of a tensor as unknown that ``shape`` has so."""
-    if not (value.initialized() and value.is_dense_tensor_type() and len(value.shape) == len(shape)):
+    if not (
+        value.initialized() and value.is_dense_tensor_type() and len(value.shape) == len(shape)
+    ):
         return
     sizes = [-1 if other == -1 else size for size, other in zip(value.shape, shape)]
     if sizes != list(value.shape):
