@@ -23,7 +23,7 @@ from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 
 _IF, _WHILE = "pd_op.if", "pd_op.while"
-_NEGATIONS = ("pd_op.logical_not",)
+_NEGATIONS = ("pd_op.logical_not", "pd_op.bitwise_not")
 _DISJUNCTIONS = ("pd_op.logical_or", "pd_op.bitwise_or")
 
 
@@ -146,7 +146,7 @@ class _Body:
 
     def _literal(self, tensor: int, is_true: bool) -> _Literal:
         while (op := self._producers.get(tensor)) is not None:
-            if op.type not in (*VALUE_PRESERVING, *_NEGATIONS):
+            if op.type not in (*VALUE_PRESERVING, *_NEGATIONS) or op.input("x").dtype != "bool":
                 break
             tensor, is_true = op.input("x").id, is_true != (op.type in _NEGATIONS)
         return _Literal(tensor, is_true)
