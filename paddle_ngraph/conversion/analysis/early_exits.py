@@ -11,7 +11,7 @@ last iteration must not add, it is cut behind the loop (bodies.py).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import NamedTuple
 
@@ -27,7 +27,8 @@ _NEGATIONS = ("pd_op.logical_not", "pd_op.bitwise_not")
 _DISJUNCTIONS = ("pd_op.logical_or", "pd_op.bitwise_or")
 
 
-class EarlyExit(NamedTuple):
+@dataclass(frozen=True)
+class EarlyExit:
     """The attribute ``EARLY_EXIT`` of a branch, which has one result.
 
     Attributes:
@@ -65,7 +66,8 @@ def compute_before_exits(block: Graph, args: int) -> Graph:
         if EARLY_EXIT in op.attrs:
             exit = op.attrs[EARLY_EXIT]
             after, before = (op.inputs["captured"][n] for n in (exit.after, 1 - exit.after))
-            op.attrs[EARLY_EXIT] = exit._replace(appends=_appends(before, after, producers))
+            appends = _appends(before, after, producers)
+            op.attrs[EARLY_EXIT] = replace(exit, appends=appends)
     return block
 
 
@@ -106,7 +108,7 @@ class _Body:
 
     def _exit_of(self, op: Op) -> EarlyExit | None:
         taken = self._literal(op.input("cond").id, True)
-        opposite = taken._replace(is_true=not taken.is_true)
+        opposite = _Literal(taken.id, not taken.is_true)
         for after, literal in enumerate((taken, opposite)):
             if literal in self._implied:
                 index, is_true = self._flags.get(literal.id, (None, True))

@@ -30,7 +30,7 @@ _OF_PAIRS = frozenset(
 )
 
 
-class _Read(NamedTuple):
+class _Sliced(NamedTuple):
     """An input of an operator that has the positions of its result, along ``axis``."""
 
     name: str
@@ -119,13 +119,13 @@ class _Moves:
         readers = [other for other in self.ops if any(s.id in ids for s in other.input_specs())]
         return len(readers) == 1 and readers[0] is op
 
-    def _reads(self, op: Op, axis: int) -> list[_Read] | None:
+    def _reads(self, op: Op, axis: int) -> list[_Sliced] | None:
         """The inputs from which an operator computes each position along an axis of its result.
 
         ``None`` if other positions have an effect, too.
         """
         if op.type in _OF_EACH_ELEMENT or (op.type == "pd_op.dropout" and op.attr("is_test")):
-            return [_Read("x", 0, axis)]
+            return [_Sliced("x", 0, axis)]
         (result,) = op.output_specs()
         rank = len(result.shape)
         if op.type in _OF_PAIRS:
@@ -134,40 +134,40 @@ class _Moves:
                 shape = op.input(name).shape
                 own = axis - (rank - len(shape))
                 if own >= 0 and shape[own] != 1:
-                    found.append(_Read(name, 0, own))
+                    found.append(_Sliced(name, 0, own))
             return found
         if op.type == "pd_op.matmul":
             x = op.input("x").shape
             is_row = axis == rank - 2 and min(len(x), len(op.input("y").shape)) >= 2
-            return [_Read("x", 0, len(x) - 1 - (not op.attr("transpose_x")))] if is_row else None
+            return [_Sliced("x", 0, len(x) - 1 - (not op.attr("transpose_x")))] if is_row else None
         if op.type == "pd_op.layer_norm":
-            return [_Read("x", 0, axis)] if axis < op.attr("begin_norm_axis") else None
+            return [_Sliced("x", 0, axis)] if axis < op.attr("begin_norm_axis") else None
         if op.type == "pd_op.softmax":
-            return [_Read("x", 0, axis)] if axis != op.attr("axis") % rank else None
+            return [_Sliced("x", 0, axis)] if axis != op.attr("axis") % rank else None
         if op.type == "pd_op.transpose":
-            return [_Read("x", 0, op.attr("perm")[axis])]
+            return [_Sliced("x", 0, op.attr("perm")[axis])]
         if op.type == "pd_op.conv2d":
-            return [_Read("input", 0, axis)] if axis >= 2 and _is_pointwise(op) else None
+            return [_Sliced("input", 0, axis)] if axis >= 2 and _is_pointwise(op) else None
         if op.type in ("pd_op.unsqueeze", "pd_op.squeeze"):
             return self._read_of_other_rank(op, axis)
         if op.type == "pd_op.concat":
             along = self._known(op, "axis")
             if along is None or along[0] % rank == axis:
                 return None
-            return [_Read("x", index, axis) for index in range(len(op.inputs["x"]))]
+            return [_Sliced("x", index, axis) for index in range(len(op.inputs["x"]))]
         return None
 
-    def _read_of_other_rank(self, op: Op, axis: int) -> list[_Read] | None:
+    def _read_of_other_rank(self, op: Op, axis: int) -> list[_Sliced] | None:
         axes, x = self._known(op, "axis"), op.input("x").shape
         if axes is None or len(axes) != 1:
             return None
         if op.type == "pd_op.unsqueeze":
             added = axes[0] % (len(x) + 1)
-            return [_Read("x", 0, axis - (added < axis))] if added != axis else None
+            return [_Sliced("x", 0, axis - (added < axis))] if added != axis else None
         dropped = axes[0] % len(x)
-        return [_Read("x", 0, axis + (dropped <= axis))] if x[dropped] == 1 else None
+        return [_Sliced("x", 0, axis + (dropped <= axis))] if x[dropped] == 1 else None
 
-    def _move(self, op: Op, axis: int, producer: Op, reads: list[_Read]) -> None:
+    def _move(self, op: Op, axis: int, producer: Op, reads: list[_Sliced]) -> None:
         """Replaces ``op``, a slice of the result of ``producer``, by slices of what that reads."""
         new: list[Op] = []
         inputs = dict(producer.inputs)
