@@ -9,6 +9,7 @@
   threads      the same work on one thread and on more, up to all cores and beyond
   products     matmuls by the plugin and by oneDNN
   decoder      a decoder with a loop over its steps, against OpenVINO's own loop
+  ocr_decoders decoders of text and formulas as PaddleOCR exports them
   ocr_widths   500 lines of text of random widths
   precision    inference in bfloat16 against float32
   int8         networks quantized by Paddle's tools: int8 against float32
@@ -45,6 +46,7 @@ from benchmarks import (
     memory,
     mixed_precision,
     native,
+    ocr_decoders,
     ocr_widths,
     optimizers,
     overhead,
@@ -73,6 +75,7 @@ TOPICS: dict[str, Callable] = {
     "threads": threads.measure,
     "products": matmuls.measure,
     "decoder": decoder.measure,
+    "ocr_decoders": ocr_decoders.measure,
     "ocr_widths": ocr_widths.measure,
     "precision": precision.measure,
     "int8": int8.measure,

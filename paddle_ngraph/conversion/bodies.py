@@ -5,7 +5,7 @@ Loop-carried values may grow by equal sizes in each iteration: docs/how_it_works
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
 import numpy as np
@@ -13,8 +13,10 @@ import openvino as ov
 from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 
+from paddle_ngraph.conversion.analysis.early_exits import EarlyExit
 from paddle_ngraph.conversion.analysis.induction_variables import Counters, InductionValues
 from paddle_ngraph.conversion.analysis.last_values import unread_values
+from paddle_ngraph.conversion.analysis.offsets import EARLY_EXIT
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.loop_iterations import LoopIterations
@@ -26,7 +28,7 @@ from paddle_ngraph.conversion.node_tools import (
     read_by,
     select,
 )
-from paddle_ngraph.conversion.regions import RegionBody
+from paddle_ngraph.conversion.regions import Cut, RegionBody
 from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.conversion.symbolic_sizes import (
     MAX_ITERATIONS,
@@ -38,7 +40,7 @@ from paddle_ngraph.conversion.symbolic_sizes import (
 )
 from paddle_ngraph.conversion.tensor_arrays import TensorArray, appended_by
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.ir.graph import Graph, TensorSpec
+from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 
 # For each loop-carried value and each of its dimensions, the size that an iteration adds.
@@ -76,6 +78,7 @@ def body_of_loop(
     initial_values: Sequence[Output],
     captured: Sequence[Output | TensorArray],
     used_arrays: Collection[int] = (),
+    has_iteration: bool = False,
 ) -> tuple[RegionBody, list[Output], list[list[Number]]]:
     """Converts the block of a loop, which may carry growing values, and append to TensorArrays.
 
@@ -88,6 +91,7 @@ def body_of_loop(
         initial_values: The initial values of the loop-carried values.
         captured: The invariant inputs.
         used_arrays: The indices of sources that are TensorArrays still used after the loop.
+        has_iteration: Whether it is certain that there is an iteration.
 
     Returns:
         The body, the sources that it reads, and the shapes of the loop's results.
@@ -123,11 +127,30 @@ def body_of_loop(
             continue
         found = builder.found_growth(shapes)
         if is_same_shape([*chain(*found)], [*chain(*growth)]):
-            results = builder.loop_results(body.shapes[1 + args :])
+            results = builder.loop_results(body.shapes[1 + args :], has_iteration)
             body.has_placeholders = has_placeholders
+            body.cuts = builder.cuts
             return body, [*builder.initial_values(), *builder.inputs.sources[args:]], results
         growth = found
     raise NgraphError(f"{_SHAPE_CHANGES}, and not equally in all iterations")
+
+
+def declare_growth(bridge: NgraphBridge, op: Op, exit: EarlyExit) -> None:
+    """Declares that a branch, in the body of a loop, has a larger result than ``exit`` allows.
+
+    Args:
+        bridge: The bridge of the body.
+        op: The branch: the result is that of all other iterations.
+        exit: The early exit.
+
+    Raises:
+        NgraphError: No loop-carried value shows whether the loop has ended by the exit.
+    """
+    if exit.flag is None:
+        raise NgraphError("a value does not grow in the last iteration, which no value shows")
+    exits = bridge.shared.setdefault(EARLY_EXIT, {})
+    after = op.inputs["captured"][exit.after]
+    exits[op.output("out").id] = [exit, *exits.get(after.id, ())]
 
 
 class BodyBuilder:
@@ -145,6 +168,7 @@ class BodyBuilder:
     Attributes:
         inputs: The inputs of the body, as parameters.
         bridge: The bridge that converts the block.
+        cuts: The results that may be shorter than the model's, once :meth:`loop_results` is called.
     """
 
     def __init__(
@@ -178,6 +202,7 @@ class BodyBuilder:
             if counters is not None and written[block.inputs[index].id]
         }
         self._used_arrays = used_arrays
+        self.cuts: list[Cut] = []
         # TensorArrays of the elements that one iteration appends, by the index of the array's
         # source.
         self._appended: dict[int, TensorArray] = {}
@@ -233,19 +258,48 @@ class BodyBuilder:
 
     def _with_hidden_sizes(self, start: Output, growth: Sequence[Number]) -> Output:
         axes = [axis for axis, size in enumerate(growth) if _is_growth(size)]
-        if not axes:
-            return start
         outer = self._outer
+        empty = [axis for axis, size in enumerate(outer.shape(start)) if is_same_shape([size], [0])]
+        shape = outer.shape(start)
+        if empty:
+            start = self._nothing(start, empty, axes)
+        elif not axes:
+            return start
         node = outer.extension("ShapeBarrier", [start, outer.inputs.runtime_input()], axes=axes)
-        outer.sizes.set(node, outer.shape(start))
+        outer.sizes.set_initial(node.output(0), shape)
         return node.output(0)
 
-    def loop_results(self, appended: Sequence[Sequence[Number]]) -> list[list[Number]]:
+    def _nothing(self, start: Output, empty: Sequence[int], axes: Sequence[int]) -> Output:
+        """An initial value without elements along the axis that grows.
+
+        It is cut from one with elements, at a size that nGraph does not know: operators that read
+        empty tensors are refused, and only concatenations read this one (empty_tensors.py).
+
+        Raises:
+            NgraphError: It does not grow along that axis only.
+        """
+        if list(empty) != list(axes):
+            raise NgraphError("an initial value has no elements, and does not grow")
+        outer, (axis,) = self._outer, axes
+        shape = outer.shape(start)
+        none = opset15.constant(np.zeros(0, np.int64))
+        hidden = outer.extension("ShapeBarrier", [none, outer.inputs.runtime_input()], axes=[0])
+        outer.sizes.set_initial(hidden.output(0), [0])
+        some = outer.full(0, start.get_element_type(), [*shape[:axis], 1, *shape[axis + 1 :]])
+        first, step, along = (outer.ints([number]) for number in (0, 1, axis))
+        node = opset15.slice(some, first, opset15.shape_of(hidden), step, along)
+        outer.sizes.set_initial(node.output(0), shape)
+        return node.output(0)
+
+    def loop_results(
+        self, appended: Sequence[Sequence[Number]], has_iteration: bool
+    ) -> list[list[Number]]:
         """The shapes of the loop's results.
 
         Args:
             appended: The shapes of the results collected from all iterations, of which there is at
                 least one then.
+            has_iteration: Whether it is certain that there is an iteration.
 
         Raises:
             NgraphError: Iterations append elements of several shapes.
@@ -259,17 +313,31 @@ class BodyBuilder:
         count = self._iterations.count
         if count is not None and appended and not _has_growth(self._growth):
             return [*before, *([count, *shape[1:]] for shape in appended)]
-        least = 1 if appended else 0
+        least = 1 if appended or has_iteration else 0
+        exits = {index: self._exits_of(index) for index in range(self._args)}
+        whole = [pair for n, pair in enumerate(zip(before, self._growth)) if not exits[n]]
         more = self._iterations.extra(outer_shapes.guards, least)
-        sizes = zip(chain(*before), chain(*self._growth))
-        grow_by_one = (size for size, added in sizes if is_same_shape([added], [1]))
-        if (first := 1 if appended else next(grow_by_one, None)) is not None:
-            outer_shapes.declare_trip_count(more, first)
+        if (first := 1 if appended else _grown_by_one(whole)) is not None:
+            outer_shapes.declare_trip_count(more, first if appended else first + least)
         iterations = more + least
+        if cut := {n: each for n, each in exits.items() if each}:
+            grown = self._iterations.extra(outer_shapes.guards, 0)
+            if (first := _grown_by_one([(before[n], self._growth[n]) for n in cut])) is not None:
+                outer_shapes.declare_trip_count(grown, first)
+            for index, each in cut.items():
+                growth = self._growth[index]
+                (axis,) = (axis for axis, added in enumerate(growth) if _is_growth(added))
+                (shape,) = _shapes_after([before[index]], [growth], grown)
+                self.cuts.append(Cut(index, each, axis, growth[axis], shape))
         return [
             *_shapes_after(before, self._growth, iterations),
             *([iterations, *shape[1:]] for shape in appended),
         ]
+
+    def _exits_of(self, index: int) -> list[EarlyExit]:
+        """The early exits that a loop-carried value does not grow by."""
+        exits = self.bridge.shared.get(EARLY_EXIT, {})
+        return exits.get(self._block.outputs[1 + index].id, [])
 
     def _set_inputs(self) -> None:
         inputs, shapes = self.inputs, self.bridge.sizes.shapes
@@ -531,6 +599,16 @@ def _growth_between(
 def _is_growth(added: Number) -> bool:
     """Whether ``added``, the size that an iteration adds to a dimension, differs from 0."""
     return not is_same_shape([added], [0])
+
+
+def _grown_by_one(values: Iterable[tuple[Sequence[Number], Sequence[Number]]]) -> Number | None:
+    """The initial size of a dimension to which each iteration adds 1; ``None`` if there is none.
+
+    Args:
+        values: The initial shape of each loop-carried value, and its growth.
+    """
+    sizes = (pair for shape, growth in values for pair in zip(shape, growth))
+    return next((size for size, added in sizes if is_same_shape([added], [1])), None)
 
 
 def _has_growth(growth: ShapeGrowth) -> bool:

@@ -13,11 +13,12 @@ from openvino.utils import replace_node
 from paddle_ngraph.conversion import dynamic_shapes, kernel_calls
 from paddle_ngraph.conversion.bridge import PADDLE_DTYPES, NgraphBridge, element_type
 from paddle_ngraph.conversion.dynamic_shapes import SymbolicDims
+from paddle_ngraph.conversion.errors import ConversionError
 from paddle_ngraph.conversion.model_inputs import FunctionInputs
 from paddle_ngraph.conversion.node_tools import constant_of, is_used
 from paddle_ngraph.conversion.sizes import Sizes
 from paddle_ngraph.conversion.symbolic_sizes import Guards
-from paddle_ngraph.ir.graph import BFLOAT16, Graph, TensorSpec
+from paddle_ngraph.ir.graph import BFLOAT16, Graph, Op, TensorSpec
 from paddle_ngraph.utils.dtypes import element_name
 
 _LOOP = "pd_op.while"
@@ -54,6 +55,10 @@ class FunctionBuilder:
         self.inputs = FunctionInputs(graph, sizes, symbolic_dims)
         self.bridge = NgraphBridge(graph, self.inputs, sizes, graph.compiled_for)
         self._symbolic_dims = symbolic_dims
+        self._samplers = [op for op in graph.all_ops() if not op.blocks and _samples(op)]
+        self._samples_by_kernel = any(op.type in kernel_calls.SAMPLERS for op in self._samplers)
+        if self._samples_by_kernel:
+            self.inputs.sample_during_runs()
         values = values or {}
         for position, spec in enumerate([*graph.inputs, *graph.states]):
             dtype, shape = signature[position]
@@ -99,8 +104,12 @@ class FunctionBuilder:
             feeds it; indices after the inputs continue through :attr:`FunctionInputs.draws`.
 
         Raises:
-            ConversionError: As in :meth:`NgraphBridge.convert`.
+            ConversionError: As in :meth:`NgraphBridge.convert`; or a kernel samples in a loop, and
+                another operator, too: before the run, and so perhaps out of order.
         """
+        if self._samples_by_kernel and len(self._samplers) > 1:
+            reason = "an operator of its subgraph samples random numbers, too"
+            raise ConversionError(self._samplers[0], reason, self.graph.compiled_for)
         self.bridge.convert()
         self._insert_weights(weights or {}, in_place)
         results = []
@@ -174,6 +183,11 @@ class FunctionBuilder:
     def has_placeholders(self) -> bool:
         """Whether the model reads a tensor of dynamic shape from a loop or branch."""
         return bool(self.bridge.regions.placeholders())
+
+
+def _samples(op: Op) -> bool:
+    entry = kernel_calls.find(op)
+    return entry is not None and entry.draws(op)
 
 
 def _sizes_of(graph: Graph, symbolic_dims: SymbolicDims | None) -> Sizes:

@@ -64,6 +64,7 @@ DATA_DEPENDENT: Mapping[str, frozenset[str]] = {
 _RANKS: Mapping[tuple[str, str], int] = {("pd_op.viterbi_decode", "path"): 2}
 # The dtypes of results for which programs declare another one.
 _RESULT_DTYPES: Mapping[tuple[str, str], str] = {
+    ("pd_op.equal_all", "out"): "bool",
     ("pd_op.generate_proposals", "rpn_rois_num"): "int32",
     ("pd_op.viterbi_decode", "path"): "int64",
 }
@@ -91,6 +92,8 @@ _ROWS_AS: Mapping[str, frozenset[str]] = {
 }
 # Operators whose kernels compute each sample, along axis 0, from that sample of every operand.
 SAMPLEWISE = frozenset({"pd_op.shuffle_channel", "pd_op.yolo_box"})
+# Operators that sample in loops by their kernels, whose subgraph may not sample anything else.
+SAMPLERS = frozenset({"pd_op.multinomial"})
 # Operators that no function calls.
 EXCLUDED = frozenset(_core.impure_operators()) | {
     # Programs declare other dtypes of their results than their kernels make, or another shape.
@@ -492,6 +495,25 @@ def _node(bridge: Any, op: Op, kernel: str, operands: Sequence[Output]) -> Node:
     for output, shape in zip(node.outputs(), kernel_shapes.sizes_by(rule, shapes)):
         bridge.sizes.set(output, shape)
     return node
+
+
+def sample(bridge: Any, op: Op) -> None:
+    """Samples by Paddle's kernel, from the generator that ``paddle.seed`` sets.
+
+    Only in loops: whether and how often an iteration samples is known in a run only. No pass may
+    compute the node, merge it with another, or move it out of the loop, so one of its operands is
+    unknown to the build.
+
+    Raises:
+        NgraphError: The kernel cannot be called in a function.
+    """
+    known = {name: bridge.constant(op, name).reshape(-1).tolist() for name in ("num_samples",)}
+    kernel = description(op, known)
+    x = bridge.get_input_node(op, "x")
+    hidden = bridge.extension("ShapeBarrier", [x, bridge.inputs.runtime_input()], axes=[])
+    bridge.sizes.set(hidden, bridge.shape(x))
+    node = bridge.extension("KernelCall", [hidden], kernel=kernel.text, op_id=op.id)
+    bridge.set_output_node(op, "out", opset15.convert(node, Type.i64))
 
 
 class _Indices(Mapping[str, Role]):

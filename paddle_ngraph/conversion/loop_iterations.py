@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openvino import Output
+from openvino import Output, Type
 
 from paddle_ngraph.conversion.analysis.induction_variables import Counters
+from paddle_ngraph.conversion.analysis.offsets import INTEGER_DTYPES
 from paddle_ngraph.conversion.size_rules import Shapes
 from paddle_ngraph.conversion.symbolic_sizes import (
     MAX_SYMBOLIC_SIZE,
     Guards,
     Number,
     SymbolicSize,
+    bounds_of,
     hint_of,
     is_always_at_least,
 )
@@ -20,6 +22,8 @@ from paddle_ngraph.ir.graph import TensorSpec
 
 # The index of the iteration whose sizes are the hints of symbolic sizes in a body.
 _TRACED_ITERATION = 2
+# Half of 2^24, up to which integers are exact in float32: counters add small constants to these.
+_MAX_EXACT = 2**23
 
 
 class LoopIterations:
@@ -85,6 +89,8 @@ class LoopIterations:
         """An induction variable's value if it fits into int32 in every iteration; else ``None``."""
         if self._counters is None or position not in self._counters.steps:
             return None
+        if self._specs[position].dtype not in INTEGER_DTYPES:
+            return None
         end = self._value_at(position, self.last)
         has_32_bits = (
             end is not None
@@ -104,6 +110,8 @@ class LoopIterations:
         for limit in counters.limits():
             first, most = self._initial_value(limit.arg), self._limit(limit.upper, args)
             if first is not None and most is not None:
+                if limit.is_float and not _are_exact_in_float32(first, most):
+                    continue
                 last = (most - limit.added - first) // counters.steps[limit.arg] + 1
                 if is_always_at_least(last, 0):
                     return last
@@ -120,5 +128,15 @@ class LoopIterations:
         source, shapes = self._sources[position], self._outer_shapes
         if shapes is None or shapes.depends_on(source) == "data":
             return None
+        node = source.get_node()
+        if node.get_type_name() == "Constant" and source.get_element_type() == Type.f32:
+            data = node.get_data().reshape(-1)
+            return int(data[0]) if data.size == 1 and float(data[0]).is_integer() else None
         found = shapes.value(source)
         return None if found is None or found.size != 1 else found.reshape(-1).tolist()[0]
+
+
+def _are_exact_in_float32(*numbers: Number) -> bool:
+    """Whether integers up to these, and sums with small ones, are exact in float32."""
+    bounds = [bound for number in numbers for bound in bounds_of(number)]
+    return all(abs(bound) <= _MAX_EXACT for bound in bounds)

@@ -191,6 +191,13 @@ class FunctionInputs(ModelInputs):
         self.draws.append(Draw(distribution_id, float(a), float(b), int(seed), sizes))
         return self.add(position, _DISTRIBUTIONS[distribution], sizes)
 
+    def sample_during_runs(self) -> None:
+        """Declares that kernels sample during a run; if it fails, the generator is restored.
+
+        That is a sample without a number, and without a parameter.
+        """
+        self.draws.append(Draw(list(_DISTRIBUTIONS).index("uniform"), 0.0, 1.0, 0, [0]))
+
 
 class BodyInputs(ModelInputs):
     """The inputs of the body of a loop or branch: values of the surrounding block.

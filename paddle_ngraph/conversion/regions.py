@@ -10,14 +10,34 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import openvino as ov
 from openvino import Node, Output, opset15
 from openvino.utils import replace_node
 
+from paddle_ngraph.conversion.analysis.early_exits import EarlyExit
 from paddle_ngraph.conversion.sizes import Sizes
 from paddle_ngraph.conversion.symbolic_sizes import Number, hint_of, symbolic_size
+
+
+class Cut(NamedTuple):
+    """A result of a loop that grows in each iteration but the last one, if that is an early exit.
+
+    Attributes:
+        arg: The index of the loop-carried value.
+        exits: The early exits.
+        axis, growth: What the last iteration must not add: so many elements along this axis.
+        shape: The shape of the result.
+    """
+
+    arg: int
+    exits: Sequence[EarlyExit]
+    axis: int
+    growth: Number
+    shape: list[Number]
 
 
 @dataclass
@@ -36,6 +56,7 @@ class RegionBody:
         collected: The indices of sources that are TensorArrays. The last results are appended to
             these, those of all iterations in order, along axis 0.
         has_placeholders: Whether some result of a loop is undefined without an iteration.
+        cuts: The results of a loop that may be shorter than the model's.
     """
 
     model: ov.Model
@@ -46,6 +67,7 @@ class RegionBody:
     reads_iteration: bool = False
     collected: Sequence[int] = ()
     has_placeholders: bool = False
+    cuts: Sequence[Cut] = ()
 
     def results(self) -> list[Output]:
         """The outputs that the results of the body's model read."""
@@ -187,9 +209,8 @@ class Regions:
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
         self._regions: list[tuple[Region, Sequence[Sequence[Number]]]] = []
-        # For each placeholder: its node, the region, and the index of the region's result that it
-        # replaces.
-        self._placeholders: list[tuple[Node, Region, int]] = []
+        # For each placeholder: its node, and a function that returns the output that it replaces.
+        self._placeholders: list[tuple[Node, Callable[[], Output]]] = []
 
     def add(self, region: Region, shapes: Sequence[Sequence[Number]]) -> list[Output]:
         """Adds a loop or branch, whose results have these shapes, and returns its outputs."""
@@ -199,9 +220,13 @@ class Regions:
         return [
             output
             if output.get_partial_shape().is_static
-            else self._placeholder_for(region, n, shape)
+            else self._placeholder_for(output, shape, partial(_result_of, region, n))
             for n, (output, shape) in enumerate(zip(region.node.outputs(), shapes))
         ]
+
+    def cut(self, output: Output, shape: Sequence[Number]) -> Output:
+        """A placeholder for a slice of a result, whose size, too, only a run knows."""
+        return self._placeholder_for(output, shape, lambda: output)
 
     def bodies(self) -> Iterator[RegionBody]:
         """The bodies of these loops and branches, and of all loops and branches inside."""
@@ -232,22 +257,27 @@ class Regions:
 
     def placeholders(self) -> list[Node]:
         """The parameters that replace results of dynamic shape of loops and branches."""
-        return [node for node, _, _ in self._placeholders]
+        return [node for node, _ in self._placeholders]
 
     def replace_placeholders(self) -> None:
         """Has readers of placeholders read the results of loops and branches instead."""
-        for node, region, index in self._placeholders:
+        for node, replaced in self._placeholders:
             for reader in node.output(0).get_target_inputs():
-                reader.replace_source_output(region.node.output(index))
+                reader.replace_source_output(replaced())
 
     def _declare_results(self, region: Region, shapes: Sequence[Sequence[Number]]) -> None:
         for output, shape in zip(region.node.outputs(), shapes):
             self._sizes.set(output, shape)
 
-    def _placeholder_for(self, region: Region, index: int, shape: Sequence[Number]) -> Output:
-        dtype = region.node.output(index).get_element_type()
-        node = opset15.parameter(list(map(hint_of, shape)), dtype)
-        self._placeholders.append((node, region, index))
+    def _placeholder_for(
+        self, output: Output, shape: Sequence[Number], replaced: Callable[[], Output]
+    ) -> Output:
+        node = opset15.parameter(list(map(hint_of, shape)), output.get_element_type())
+        self._placeholders.append((node, replaced))
         if self._sizes.shapes is not None:
             self._sizes.shapes.declare(node.output(0), [symbolic_size(size) for size in shape])
         return node.output(0)
+
+
+def _result_of(region: Region, index: int) -> Output:
+    return region.node.output(index)

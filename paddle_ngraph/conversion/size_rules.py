@@ -716,11 +716,19 @@ def slice_extent(size: Number, start: Number, end: Number, step: int) -> tuple[N
     """Start of ``[start:end:step]`` along an axis of ``size``, and the number of elements."""
     least, most = (0, size) if step > 0 else (-1, size - 1)
     first, last = (
-        least if index < least else most if index > most else index
+        _clamped(index, least, most)
         for index in (index + size if index < 0 else index for index in (start, end))
     )
     distance = last - first if step > 0 else first - last
     return first, (distance - 1) // abs(step) + 1 if distance > 0 else 0
+
+
+def _clamped(index: Number, least: Number, most: Number) -> Number:
+    try:
+        return least if index < least else most if index > most else index
+    except Undecided:
+        # The bound itself may be what decides: below or equal in all iterations.
+        return least if index <= least else most if index >= most else index
 
 
 def _strided_slice(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:

@@ -9,7 +9,7 @@ import numpy as np
 import openvino as ov
 from openvino import Output, opset15
 
-from paddle_ngraph.conversion.node_tools import as_output
+from paddle_ngraph.conversion.node_tools import Key, as_output, key_of
 from paddle_ngraph.conversion.size_rules import Shapes
 from paddle_ngraph.conversion.symbolic_sizes import Guards, Number, SymbolicSize, is_symbolic
 
@@ -29,6 +29,7 @@ class Sizes:
     def __init__(self, guards: Guards | None) -> None:
         self.shapes = None if guards is None else Shapes(guards)
         self.has_empty_tensor: bool | None = None
+        self._initial: set[Key] = set()
 
     def of_block(self) -> Sizes:
         """New sizes for a loop body or branch in this block, with the same symbols and guards."""
@@ -50,6 +51,11 @@ class Sizes:
         if self.shapes is not None:
             self.shapes.set(as_output(node), shape)
 
+    def set_initial(self, node: Output, shape: Sequence[Number]) -> None:
+        """Declares the shape of an initial value, which may be empty: no operator reads it."""
+        self._initial.add(key_of(node))
+        self.set(node, shape)
+
     def node(self, values: Sequence[Number]) -> Any:
         """A 1-D int64 tensor of ``values``; a constant unless some of them are symbolic sizes."""
         numbers = list(values)
@@ -69,7 +75,8 @@ class Sizes:
             for output in node.outputs():
                 sizes = self.shapes.of(output)
                 is_empty = any(not isinstance(dim, SymbolicSize) and dim == 0 for dim in sizes)
-                self.has_empty_tensor |= is_empty and not _is_list(output)
+                is_read = key_of(output) not in self._initial and not _is_list(output)
+                self.has_empty_tensor |= is_empty and is_read
 
 
 def _is_list(output: Output) -> bool:

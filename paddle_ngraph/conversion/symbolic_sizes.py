@@ -752,6 +752,17 @@ def is_always_at_least(size: Number, lower: int) -> bool:
         return False
 
 
+def is_always(size: Number, value: Number) -> bool:
+    """Whether a size has a value, by a guard if needed; ``False`` if iterations differ.
+
+    Only for a choice between equivalent computations.
+    """
+    try:
+        return bool(size == value)
+    except Undecided:
+        return False
+
+
 def may_vary_per_iteration(size: Number) -> bool:
     """Whether a size may have different values in two iterations of a loop."""
     return isinstance(size, SymbolicSize) and size.guards.varies_per_iteration(size.terms)

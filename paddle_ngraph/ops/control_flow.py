@@ -6,14 +6,18 @@ from collections.abc import Sequence
 
 from openvino import Output, Type, opset15
 
+from paddle_ngraph.conversion.analysis.early_exits import EarlyExit, compute_before_exits
+from paddle_ngraph.conversion.analysis.last_positions import take_last_early
 from paddle_ngraph.conversion.analysis.last_values import without_twins
 from paddle_ngraph.conversion.analysis.loop_invariants import hoist_invariants, only_selects
-from paddle_ngraph.conversion.bodies import body_of_branch, body_of_loop
+from paddle_ngraph.conversion.analysis.offsets import EARLY_EXIT
+from paddle_ngraph.conversion.bodies import body_of_branch, body_of_loop, declare_growth
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.node_tools import select
-from paddle_ngraph.conversion.regions import Branch, Loop
-from paddle_ngraph.conversion.registry import ANY, ARRAYS, Limit, converter
+from paddle_ngraph.conversion.regions import Branch, Cut, Loop
+from paddle_ngraph.conversion.registry import ANY, ARRAYS, Limit, converter, find_converter
+from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.conversion.symbolic_sizes import Number
 from paddle_ngraph.conversion.tensor_arrays import TensorArray, carry_read_arrays
 from paddle_ngraph.errors import NgraphError
@@ -39,7 +43,13 @@ _SAME_SHAPES = Limit(
 )
 
 
-@converter("pd_op.while", dtypes=ANY | ARRAYS)
+def _samples(op: Op) -> bool:
+    """Whether an operator of a block samples random numbers."""
+    inner = (each for block in op.blocks for each in block.all_ops() if not each.blocks)
+    return any((entry := find_converter(o.type)) is not None and entry.draws(o) for o in inner)
+
+
+@converter("pd_op.while", dtypes=ANY | ARRAYS, draws=_samples)
 def while_(bridge: NgraphBridge, op: Op) -> None:
     """Repeats its block while a condition is true (Paddle ``while``).
 
@@ -55,6 +65,8 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
             bridge.set_output_node(op, "out", value, number)
         return
     block, twins = without_twins(op.blocks[0], len(initial_values))
+    block = compute_before_exits(block, len(initial_values) - len(twins))
+    block = take_last_early(block)
     kept_values = [number for number in range(len(initial_values)) if number not in twins]
     given = [*(initial_values[number] for number in kept_values), *_captured(bridge, op)]
     specs = [*(op.inputs["inputs"][number] for number in kept_values), *op.inputs["captured"]]
@@ -69,10 +81,17 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
         bridge.arrays.elements(s) if isinstance(s, TensorArray) else s for s in sources[:args]
     ]
     captured = [*sources[args:], *bridge.inline(before, sources)]
-    body, read, shapes = body_of_loop(bridge, block, firsts, captured, kept)
-    if body.collected or body.has_placeholders or twins:
+    starts_empty = any(is_same_shape([0], [n]) for start in firsts for n in bridge.shape(start))
+    if starts_empty:
+        condition = _require_iteration(bridge, condition)
+    is_certain = starts_empty or _is_constant(condition)
+    body, read, shapes = body_of_loop(bridge, block, firsts, captured, kept, is_certain)
+    if not starts_empty and (body.collected or body.has_placeholders or twins):
         condition = _require_iteration(bridge, condition)
     outputs = bridge.regions.add(Loop(condition, read, body), shapes)
+    uncut = [*outputs]
+    for cut in body.cuts:
+        outputs[cut.arg] = _cut(bridge, cut, condition, uncut)
     results = dict(zip(kept_values, outputs))
     results.update((number, results[other]) for number, other in twins.items())
     for number, output in results.items():
@@ -91,6 +110,29 @@ def _captured(bridge: NgraphBridge, op: Op) -> list[Output | TensorArray]:
     ]
 
 
+def _cut(bridge: NgraphBridge, cut: Cut, condition: Output, results: Sequence[Output]) -> Output:
+    """The result of a loop without what the last iteration has added, if that is an early exit.
+
+    Args:
+        bridge: The bridge of the block around the loop.
+        cut: The cut.
+        condition: Whether there is an iteration.
+        results: The results of the loop.
+    """
+    exited = bridge.full(False, Type.boolean)
+    for exit in cut.exits:
+        assert exit.flag is not None  # see declare_growth
+        flag = reshaped(bridge, results[exit.flag], [])
+        exited = opset15.logical_or(exited, flag if exit.value else opset15.logical_not(flag))
+    exited = opset15.logical_and(exited, reshaped(bridge, condition, []))
+    added = opset15.multiply(opset15.convert(exited, Type.i64), bridge.ints([cut.growth]))
+    size = bridge.shape(results[cut.arg])[cut.axis]
+    end = opset15.subtract(bridge.ints([size]), added)
+    first, step, axis = (bridge.ints([number]) for number in (0, 1, cut.axis))
+    kept = opset15.slice(results[cut.arg], first, end, step, axis)
+    return bridge.regions.cut(kept.output(0), cut.shape)
+
+
 def _append_loop_elements(bridge: NgraphBridge, array: TensorArray, output: Output) -> None:
     """Appends the elements that the iterations of a loop have added to a TensorArray.
 
@@ -100,9 +142,12 @@ def _append_loop_elements(bridge: NgraphBridge, array: TensorArray, output: Outp
     bridge.arrays.append(array, reshaped(bridge, output, [iterations * count, *shape]))
 
 
-@converter("pd_op.if", dtypes=ANY | ARRAYS, limits=[_SAME_SHAPES])
+@converter("pd_op.if", dtypes=ANY | ARRAYS, limits=[_SAME_SHAPES], draws=_samples)
 def if_(bridge: NgraphBridge, op: Op) -> None:
     """Runs one of two blocks (Paddle ``if``), which yield equal shapes."""
+    if EARLY_EXIT in op.attrs:
+        _select_unless_grown(bridge, op, op.attrs[EARLY_EXIT])
+        return
     sources = _captured(bridge, op)
     if all(map(only_selects, op.blocks)):
         _select_results(bridge, op, *(bridge.inline(block, sources) for block in op.blocks))
@@ -129,6 +174,21 @@ def _select_results(
         shapes = bridge.shape(one), bridge.shape(other)
         _require_equal(*shapes, "the results of a branch have several shapes")
         bridge.set_output_node(op, "out", select(condition, one, other), number)
+
+
+def _select_unless_grown(bridge: NgraphBridge, op: Op, exit: EarlyExit) -> None:
+    """Selects between a value after an iteration and that of the last one, which an exit skips.
+
+    A grown value is the result even in the last iteration: it is cut behind the loop.
+    """
+    sides = bridge.get_input_nodes(op, "captured")
+    after, before = sides[exit.after], sides[1 - exit.after]
+    # A size may grow by 0 until the growth of the values that it follows from is known.
+    if not exit.appends or is_same_shape(bridge.shape(before), bridge.shape(after)):
+        _select_results(bridge, op, *([side] for side in sides))
+        return
+    declare_growth(bridge, op, exit)
+    bridge.set_output_node(op, "out", after)
 
 
 def _condition(bridge: NgraphBridge, op: Op) -> Output:

@@ -18,6 +18,7 @@ from openvino.utils.types import NodeInput
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.passes.blocked_layout import Blocked, blocks_of_convolution
 from paddle_ngraph.conversion.registry import Limit, Role, converter
+from paddle_ngraph.conversion.symbolic_sizes import is_always
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.higher_gradients import Bilinear, Term, operands
@@ -72,8 +73,8 @@ class _Geometry:
         """Whether the convolution's kernel covers the whole axis: a sum, as over channels."""
         return (
             self.groups == 1
-            and self.out[axis] == 1
-            and self.kernel[axis] == self.size[axis]
+            and is_always(self.out[axis], 1)
+            and is_always(self.kernel[axis], self.size[axis])
             and self.dilations[axis] == 1
             and self.begin[axis] == self.end[axis] == 0
         )

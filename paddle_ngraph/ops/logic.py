@@ -113,6 +113,17 @@ def _all_elements(bridge: NgraphBridge, node: NodeInput) -> Any:
     return opset15.reduce_logical_and(node, bridge.ints(range(rank))) if rank else node
 
 
+@converter("pd_op.equal_all", dtypes=_NUMERIC_DTYPES | BOOL)
+def equal_all(bridge: NgraphBridge, op: Op) -> None:
+    """Whether ``x`` and ``y`` have one shape and equal elements (Paddle ``equal_all``)."""
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    shapes = bridge.shape(x), bridge.shape(y)
+    if len(shapes[0]) == len(shapes[1]) and all(m == n for m, n in zip(*shapes)):
+        bridge.set_output_node(op, "out", _all_elements(bridge, _equal(x, y)))
+    else:
+        bridge.set_output_node(op, "out", bridge.full(False, "bool"))
+
+
 def _tolerances_are(dtypes: frozenset[str]) -> Callable[[Op], bool]:
     """Returns whether both tolerances of an operator are scalars of one of ``dtypes``.
 

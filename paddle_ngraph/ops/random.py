@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from openvino import opset15
 
+from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.registry import ANY, Limit, Role, converter
@@ -88,6 +89,18 @@ def gumbel_softmax(bridge: NgraphBridge, op: Op) -> None:
         on, off = bridge.full(1.0, "float32"), bridge.full(0.0, "float32")
         out = opset15.one_hot(position, bridge.full(shape[axis], "int64"), on, off, axis)
     bridge.set_output_node(op, "out", out)
+
+
+@converter(
+    "pd_op.multinomial",
+    inputs={"num_samples": Role.CONSTANT},
+    draws=lambda op: True,
+    small_integers=True,
+    rounds=False,
+)
+def multinomial(bridge: NgraphBridge, op: Op) -> None:
+    """Indices with probabilities ``x``, sampled in an iteration of a loop (``multinomial``)."""
+    kernel_calls.sample(bridge, op)
 
 
 @converter("pd_op.gumbel_softmax_grad")

@@ -93,10 +93,16 @@ def _inputs_made_natively(candidates: Candidates) -> dict[OpNode, str]:
 
 
 class _Classifier:
-    """Decides for each operator of a block, on its own, whether it can be converted."""
+    """Decides for each operator of a block, on its own, whether it can be converted.
 
-    def __init__(self, view: BlockView) -> None:
+    Args:
+        view: The block.
+        is_inside: Whether it is a body of a loop or branch that may belong to a subgraph.
+    """
+
+    def __init__(self, view: BlockView, is_inside: bool = False) -> None:
         self._view = view
+        self._is_inside = is_inside
         self._empty = always_empty(view)
         self._has_feed = any(node.type == "pd_op.feed" for node in view.nodes)
         self._is_fed = any(node.is_source and is_fed(node.op) for node in view.nodes)
@@ -225,6 +231,8 @@ class _Classifier:
         """Returns the operator as converters see it, or the reason for its fallback to Paddle."""
         if node.device == NATIVE:
             return "it is placed on native Paddle"
+        if node.type in kernel_calls.SAMPLERS and not self._is_inside:
+            return "functions sample by it in loops only"
         if COMMUNICATE in node.effects:
             return "it communicates with other processes"
         if (reason := self._reason_in_memory(node)) is not None:
@@ -258,7 +266,7 @@ class _Classifier:
             return reason
         bodies = []
         for block in node.op.blocks():
-            inner = _Classifier(BlockView(block, self._view.aliases))
+            inner = _Classifier(BlockView(block, self._view.aliases), is_inside=True)
             body = inner.body(block.args(), [self._view.values[vid] for vid in node.captured])
             if isinstance(body, str):
                 return f"inside, {body}"
@@ -406,7 +414,7 @@ def _reason_inside(candidates: Candidates, node: OpNode) -> str | None:
         if node.type in LISTS:
             return None
         return candidates.reasons.get(node, "it belongs to the program around it")
-    if node.effects and node.type not in REGIONS:
+    if node.effects and node.type not in REGIONS and node.type not in kernel_calls.SAMPLERS:
         return "it has to stay in order with others"
     if node.device:
         return "it is placed on a device"

@@ -18,6 +18,7 @@ from paddle_ngraph.partitioning import (
     cost_model,
     dequantization,
     einsum_operands,
+    float64_masks,
     legacy_operators,
     list_members,
     packed_layers,
@@ -104,10 +105,12 @@ def canonicalize(program: Any) -> int:
     with signals.deferred_signals():
         list_members.split_lists(program)
         loops.capture_arrays(program)
+        loops.declare_sizes_of_all_iterations(program)
         single_assignment.to_single_assignment(program)
         loops.drop_dead_loop_outputs(program)
         loops.share_initial_values(program)
         dequantization.replace_dequantize_linear(program)
+        float64_masks.round_before_moves(program)
         einsum_operands.give_gradients_operands(program)
         return packed_layers.apply(program)
 

@@ -414,6 +414,15 @@ def test_decoder(tmp_path):
     assert "| batch 8, engine, ids[:, i] = word |" in (tmp_path / "decoder.md").read_text()
 
 
+@pytest.mark.slow("measures in processes of its own")
+def test_ocr_decoders(tmp_path):
+    found = run(tmp_path, "ocr_decoders")["ms"]
+    assert list(found) == [
+        f"{name}, 1" for name in ("NRTR", "LaTeX-OCR", "UniMERNet", "PP-FormulaNet")
+    ]
+    assert all(min(times) > 0 for way in found.values() for times in way.values())
+
+
 def test_a_missing_paddleocr_is_reported_in_one_sentence(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(command.paddleocr_pages, "is_installed", lambda: False)
     assert command.main(["paddleocr", "--output", str(tmp_path)]) == 1

@@ -347,3 +347,12 @@ def test_masked_fill_with_a_tensor():
 
     inputs = {"x": normal((3, 5)), "value": np.array(2.5, "float32")}
     check(build, inputs, ["masked_fill", "masked_fill_grad"])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
+@pytest.mark.parametrize("shapes", [((2, 3), (2, 3)), ((2, 3), (2, 1)), ((1,), (1,))])
+def test_equal_all(shapes, dtype):
+    x, y = (np.ones(shape, dtype) for shape in shapes)
+    for other in (y, 1 - y if dtype != "bool" else ~y):
+        (found,) = check(paddle.equal_all, {"x": x, "y": other}, ["equal_all"])
+        assert found.dtype == bool

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from paddle_ngraph.conversion.analysis.offsets import VALUE_PRESERVING, Offsets
+from paddle_ngraph.conversion.analysis.offsets import INTEGER_DTYPES, VALUE_PRESERVING, Offsets
 from paddle_ngraph.conversion.symbolic_sizes import Number
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 
@@ -30,11 +30,13 @@ class CounterLimit(NamedTuple):
         arg: The index of the induction variable among the loop-carried inputs.
         added: The constant that is added to its value before the iteration.
         upper: A known integer, or a tensor.
+        is_float: Whether the comparison is one of float32 numbers: exact below 2^24 only.
     """
 
     arg: int
     added: int
     upper: int | TensorSpec
+    is_float: bool
 
 
 class InductionValues:
@@ -84,12 +86,14 @@ class Counters:
 
     def __init__(self, block: Graph, args: int) -> None:
         self._offsets = Offsets(block.ops)
+        # ``paddle.full([], 0)`` is a counter of float32.
+        self._counted = Offsets(block.ops, dtypes=(*INTEGER_DTYPES, "float32"))
         self._producers = {spec.id: op for op in block.ops for spec in op.output_specs()}
         self._args = {spec.id: index for index, spec in enumerate(block.inputs[:args])}
         self._inputs = {spec.id: spec for spec in block.inputs}
         results = block.outputs[1:]
         pairs = enumerate(zip(block.inputs[:args], results))
-        found = {n: self._offsets.increment(arg, result) for n, (arg, result) in pairs}
+        found = {n: self._counted.increment(arg, result) for n, (arg, result) in pairs}
         self.steps = {n: step for n, step in found.items() if step}
         self._condition = block.outputs[0]
         self._ops = block.ops
@@ -123,17 +127,19 @@ class Counters:
         elif op.type in LESS or op.type in GREATER:
             x, y = (op.input(name) for name in ("xy" if op.type in LESS else "yx"))
             distance = {**LESS, **GREATER}[op.type]
-            counted, upper = self._offsets.scalar(x), self._offsets.scalar(y)
+            counted, upper = self._counted.scalar(x), self._counted.scalar(y)
             if counted is None or upper is None or counted.base is None:
                 return
             arg = self._args.get(counted.base[0])
             if arg is not None and self.steps.get(arg, 0) > 0:
+                is_float = x.dtype == "float32"
                 if upper.base is None:
-                    yield CounterLimit(arg, counted.added + distance, upper.added)
+                    yield CounterLimit(arg, counted.added + distance, upper.added, is_float)
                 elif upper.base[0] in self._inputs:
                     # i + a < n + b, where an operator of the body computes n + b.
                     added = counted.added + distance - upper.added
-                    yield CounterLimit(arg, added, self._inputs[upper.base[0]])
+                    upper_input = self._inputs[upper.base[0]]
+                    yield CounterLimit(arg, added, upper_input, is_float)
 
     def _source_op(self, tensor: TensorSpec) -> Op | None:
         """The operator that computes the elements of a tensor: follows copies and reshapes back."""

@@ -28,7 +28,15 @@ _TERMS: Mapping[str, Sequence[str]] = {
     "pd_op.scale": ("x",),
     "pd_op.subtract": ("x",),
 }
-_INTEGER_DTYPES = ("int32", "int64")
+# Types of operators that compute known values, with the name of the attribute of these.
+_CONSTANTS = {
+    "pd_op.full": "value",
+    "pd_op.full_int_array": "value",
+    "pd_op.assign_value": "values",
+}
+INTEGER_DTYPES = ("int32", "int64")
+# Attribute of a branch with one result: an EarlyExit (early_exits.py).
+EARLY_EXIT = "early_exit"
 # Maximum number of elements of a tensor that is analysed: lists of indices are not longer.
 _MAX_ELEMENTS = 16
 
@@ -64,21 +72,24 @@ class Offsets:
     Args:
         ops: The operators of the block, in order.
         changing: The tensors that other operators overwrite after their producer.
+        dtypes: The dtypes of the tensors. Those of float32 have to be integers below 2^24.
     """
 
-    def __init__(self, ops: Iterable[Op], changing: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        ops: Iterable[Op],
+        changing: Collection[int] = (),
+        dtypes: Collection[str] = INTEGER_DTYPES,
+    ) -> None:
         self._known: dict[int, list[Offset]] = {}
         self._changing = changing
+        self._dtypes = dtypes
         self._ones: set[int] = set()
         for op in ops:
             results = list(op.output_specs())
             if op.type == "pd_op.full" and op.attr("value") == 1:
                 self._ones |= {spec.id for spec in results}
-            if (
-                len(results) != 1
-                or results[0].dtype not in _INTEGER_DTYPES
-                or _count(results[0]) is None
-            ):
+            if len(results) != 1 or results[0].dtype not in dtypes or _count(results[0]) is None:
                 continue
             found = self._computed(op)
             if found is not None and len(found) == _count(results[0]):
@@ -118,11 +129,7 @@ class Offsets:
 
     def scalar(self, tensor: TensorSpec) -> Offset | None:
         """The :class:`Offset` that is the only integer in a tensor; ``None`` for other tensors."""
-        if (
-            tensor.id in self._changing
-            or _count(tensor) != 1
-            or tensor.dtype not in _INTEGER_DTYPES
-        ):
+        if tensor.id in self._changing or _count(tensor) != 1 or tensor.dtype not in self._dtypes:
             return None
         (found,) = self._known.get(tensor.id, [Offset((tensor.id, 0), 0)])
         return found
@@ -134,21 +141,29 @@ class Offsets:
 
     def _read(self, op: Op, name: str) -> list[Offset] | None:
         """The offsets of all integers of an input, in order of its tensors; ``None`` if unknown."""
+        return self._known_of(op.inputs.get(name, ()))
+
+    def _known_of(self, specs: Sequence[TensorSpec]) -> list[Offset] | None:
         found: list[Offset] = []
-        for spec in op.inputs.get(name, ()):
+        for spec in specs:
             count = _count(spec)
-            if spec.id in self._changing or count is None or spec.dtype not in _INTEGER_DTYPES:
+            if spec.id in self._changing or count is None or spec.dtype not in self._dtypes:
                 return None
             itself = [Offset((spec.id, index), 0) for index in range(count)]
             found += self._known.get(spec.id, itself)
         return found
 
     def _computed(self, op: Op) -> list[Offset] | None:
-        if op.type in ("pd_op.full", "pd_op.full_int_array"):
+        if op.type in _CONSTANTS:
             (result,) = op.output_specs()
-            value = op.attr("value")
+            value = op.attr(_CONSTANTS[op.type])
             values = value if isinstance(value, list) else [value] * (_count(result) or 0)
+            if not all(math.isfinite(each) and each == int(each) for each in values):
+                return None
             return [Offset(None, int(each)) for each in values]
+        if EARLY_EXIT in op.attrs:
+            # Of the last iteration, no later one sees the result.
+            return self._known_of([op.inputs["captured"][op.attrs[EARLY_EXIT].after]])
         if op.type in (*VALUE_PRESERVING, "pd_op.cast"):
             return self._read(op, "x")
         if op.type == "pd_op.stack":

@@ -185,6 +185,9 @@ bool is_pure(const std::string& name) {
   return name.rfind("pd_op.", 0) == 0 && name.back() != '_' && impure.count(name) == 0;
 }
 
+// Whether loops in functions sample by the kernel of an operator (conversion/kernel_calls.py).
+bool is_sampler(const std::string& name) { return name == "pd_op.multinomial"; }
+
 bool names_mode(const std::string& attribute) {
   static const std::set<std::string> modes = mode_attributes();
   return modes.count(attribute) > 0;
@@ -193,7 +196,7 @@ bool names_mode(const std::string& attribute) {
 // The reason why no function calls the kernel of an operator, whatever its arguments; nullptr if
 // there is none.
 const char* reason_against(const std::string& name, const OpYamlInfoParser& parsed) {
-  if (!is_pure(name)) return "does more than compute its results";
+  if (!is_pure(name) && !is_sampler(name)) return "does more than compute its results";
   for (const auto& attribute : parsed.AttributeNames()) {
     const bool is_text = parsed.AttrTypeName(attribute).find("StrAttribute") != std::string::npos;
     if (is_text && !names_mode(attribute)) return "has an attribute that may name a file";
@@ -258,6 +261,10 @@ class CallableKernel final : public PaddleKernel {
   explicit CallableKernel(const char* description) {
     DescriptionReader words(description);
     operator_ = words.word();
+    // Also for functions on disk, and for graphs of saved programs.
+    if (!FLAGS_ngraph_kernel_calls && !is_sampler(operator_)) {
+      throw NgraphError("FLAGS_ngraph_kernel_calls is off");
+    }
     name_ = words.word();
     const auto dtype = words.dtype();
     const auto slot = [&] {
@@ -790,8 +797,6 @@ bool has_callable_kernel(const std::string& name) {
 }
 
 std::unique_ptr<PaddleKernel> make_phi_kernel(const char* description) {
-  // Also for functions on disk, and for graphs of saved programs.
-  if (!FLAGS_ngraph_kernel_calls) throw NgraphError("FLAGS_ngraph_kernel_calls is off");
   return std::make_unique<CallableKernel>(description);
 }
 

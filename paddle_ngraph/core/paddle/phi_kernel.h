@@ -24,7 +24,8 @@ namespace paddle_ngraph {
 // its number of rows, where shape inference knows none.
 // Throws NgraphError if the description is malformed, is not the kernel and the arguments that
 // Paddle declares for the operator, or names no kernel for the CPU or one that does more than
-// compute; and while FLAGS_ngraph_kernel_calls is off. The description may come from a file.
+// compute; and while FLAGS_ngraph_kernel_calls is off, unless the kernel samples in loops. The
+// description may come from a file.
 std::unique_ptr<PaddleKernel> make_phi_kernel(const char* description);
 
 // Whether functions may call a CPU kernel of the operator with this name, for some arguments.

@@ -22,6 +22,7 @@ import numpy as np
 import paddle.inference  # not by names, of which some are patched
 
 from paddle_ngraph import _core, flags, statistics
+from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.frontends import program_id
 from paddle_ngraph.frontends.executor import weight_writes
@@ -42,7 +43,7 @@ from paddle_ngraph.paddle_private.protocols import Config, Handle, Predictor, Sc
 from paddle_ngraph.partitioning import background_compile, cost_model, program_pass
 from paddle_ngraph.partitioning.analysis.aliases import OVERWRITES_SHARED
 from paddle_ngraph.partitioning.analysis.block_view import changes_parameters
-from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.partitioning.report import IntervalReport, Report
 from paddle_ngraph.partitioning.whole_program import Whole
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock, first_use, signals
@@ -290,7 +291,7 @@ def reason_against_engine(
     """
     if changes_parameters:
         return _Obstacle(_WRITES_PARAMETERS, "it changes its parameters")
-    if any(interval.draws for interval in report.intervals):
+    if any(map(_samples_before_runs, report.intervals)):
         return _Obstacle(_SAMPLES, "it samples random numbers")
     if any(op.reason == OVERWRITES_SHARED for op in report.native):
         # Paddle's predictors run operators in several threads, which know one name of a memory.
@@ -309,6 +310,16 @@ def reason_against_engine(
             f"are converted, in {count} interval{'s' * (count != 1)}: Paddle's oneDNN is faster",
         )
     return None
+
+
+def _samples_before_runs(interval: IntervalReport) -> bool:
+    """Whether the engine samples random numbers, and not Paddle's kernels in loops."""
+    if not interval.draws or interval.graph is None:
+        return interval.draws
+    operators = (op for op in interval.graph.all_ops() if not op.blocks)
+    entries = ((op.type, kernel_calls.find(op), op) for op in operators)
+    types = {type for type, entry, op in entries if entry is None or entry.draws(op)}
+    return not types <= kernel_calls.SAMPLERS
 
 
 def explain(config: Config) -> Report:

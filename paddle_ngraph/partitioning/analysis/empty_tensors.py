@@ -11,7 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from paddle_ngraph import _core
 from paddle_ngraph.conversion.registry import Role, find_converter
 from paddle_ngraph.paddle_private.protocols import Operation, Value
-from paddle_ngraph.partitioning.analysis.block_view import FEEDS, REGIONS, BlockView, value_id
+from paddle_ngraph.partitioning.analysis.block_view import (
+    FEEDS,
+    REGIONS,
+    WHILE,
+    BlockView,
+    value_id,
+)
 from paddle_ngraph.utils import signals
 
 # Operators whose inferred size 0 is reliable. Others may compute with the -1 of a dynamic dimension
@@ -24,13 +30,16 @@ _EMPTY_TENSOR_SOURCES = frozenset(
 )
 # An empty list of sizes or axes does not make a tensor empty; feeds may have other sizes than the
 # program declares.
+_COPY = "pd_op.assign"
+_READ_SHAPES = frozenset({"pd_op.shape", "pd_op.shape64"})
 _UNKNOWN_SIZED = FEEDS | {"pd_op.full_int_array"}
 
 
 def always_empty(view: BlockView) -> frozenset[str]:
     """Ids of the variables of a block that never have an element.
 
-    Variables of rank 1 are excluded: they may be lists of sizes or axes.
+    Variables of rank 1 are excluded: they may be lists of sizes or axes. So are those from which
+    loops start that only append to them, as to a cache: no operator but the loop reads them.
     """
     found = _EmptyTensors()
     for node in view.nodes:
@@ -38,7 +47,37 @@ def always_empty(view: BlockView) -> frozenset[str]:
             if vid not in view.producer:
                 found.visit_outer(view.values[vid])
         found.visit(node.op)
-    return frozenset(vid for vid, value in found.values.items() if len(value.shape) > 1)
+    return frozenset(
+        vid
+        for vid, value in found.values.items()
+        if len(value.shape) > 1 and not _only_starts_loops(value)
+    )
+
+
+def _only_starts_loops(value: Value) -> bool:
+    """Whether only loops read a variable, as an initial value to which iterations append."""
+    readers = value.all_used_ops()
+    return bool(readers) and all(
+        _only_starts_loops(reader.result(0))
+        if reader.name() == _COPY
+        else reader.name() == WHILE and _is_only_extended(reader, value)
+        for reader in readers
+    )
+
+
+def _is_only_extended(loop: Operation, value: Value) -> bool:
+    """Whether the body of a loop only appends to ``value``, and reads its shape."""
+    (body,) = loop.blocks()
+    pairs = zip(loop.operands_source()[1:], body.args())
+    readers = [op for given, arg in pairs if given.is_same(value) for op in arg.all_used_ops()]
+    return all(
+        op.name() in _READ_SHAPES
+        or (
+            op.name() == "builtin.combine"
+            and all(user.name() == "pd_op.concat" for user in op.result(0).all_used_ops())
+        )
+        for op in readers
+    )
 
 
 class _EmptyTensors:
@@ -52,10 +91,10 @@ class _EmptyTensors:
         """Visits an operator whose inputs' producers have been visited."""
         if op.name() in _UNKNOWN_SIZED:
             return
-        inputs = list(_inputs(op))
+        inputs = list(tensors_read(op))
         reads_one = any(value_id(value) in self.values for value in inputs)
         results: Iterable[Value] = ()
-        if op.name() == "pd_op.assign":
+        if op.name() == _COPY:
             results = op.results() if reads_one else ()
         elif reads_one or _can_produce_empty(op, inputs):
             results = _empty_results(op)
@@ -67,8 +106,8 @@ class _EmptyTensors:
         while pending:
             value = pending[-1]
             if (producer := value.get_defining_op()) is not None and self._is_new(value):
-                is_copy = producer.name() == "pd_op.assign"
-                inputs = [each for each in _inputs(producer) if is_copy or 0 in each.shape]
+                is_copy = producer.name() == _COPY
+                inputs = [each for each in tensors_read(producer) if is_copy or 0 in each.shape]
                 if inputs := list(filter(self._is_new, inputs)):
                     pending += inputs
                     continue
@@ -91,7 +130,7 @@ def _can_produce_empty(op: Operation, inputs: Sequence[Value]) -> bool:
     return all(unknown.isdisjoint(value.shape) for value in inputs)
 
 
-def _inputs(op: Operation) -> Iterator[Value]:
+def tensors_read(op: Operation) -> Iterator[Value]:
     """The tensors that an operator reads: operands, and members of lists."""
     for value in op.operands_source():
         yield from _members(value)
@@ -101,7 +140,7 @@ def _members(value: Value) -> Iterator[Value]:
     if _is_tensor(value):
         yield value
     elif value.initialized() and (producer := value.get_defining_op()) is not None:
-        yield from _inputs(producer) if producer.name() == "builtin.combine" else ()
+        yield from tensors_read(producer) if producer.name() == "builtin.combine" else ()
 
 
 def _empty_results(op: Operation) -> Iterator[Value]:
@@ -109,13 +148,13 @@ def _empty_results(op: Operation) -> Iterator[Value]:
     if op.name() in REGIONS or not op.name().startswith("pd_op."):
         return
     entry = find_converter(op.name())
-    for name, value, inferred in zip(op.get_output_names(), op.results(), _inferred(op)):
+    for name, value, inferred in zip(op.get_output_names(), op.results(), inferred_shapes(op)):
         is_result = entry is None or entry.output_role(name) is Role.RESULT
         if is_result and _is_tensor(value) and 0 in (*value.shape, *inferred):
             yield value
 
 
-def _inferred(op: Operation) -> Iterator[Sequence[int]]:
+def inferred_shapes(op: Operation) -> Iterator[Sequence[int]]:
     """The shapes that Paddle infers for the results; ``()`` for a result that is not a tensor.
 
     The declared shape may be dynamic instead: for an initial value of a loop, Paddle declares the

@@ -13,10 +13,12 @@ another name of that memory instead of a copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import paddle
 
 from paddle_ngraph import _core
-from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.aliases import Aliases
 from paddle_ngraph.partitioning.analysis.block_view import (
     SINKS,
@@ -26,6 +28,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     overwritten,
     value_id,
 )
+from paddle_ngraph.partitioning.analysis.empty_tensors import inferred_shapes, tensors_read
 
 
 def drop_dead_loop_outputs(program: Program) -> None:
@@ -60,6 +63,43 @@ def capture_arrays(program: Program) -> None:
                     body.args()[index].replace_all_uses_with(array)
                     loop.result(index).replace_all_uses_with(array)
                     loop = _core.drop_carried_value(loop, index)
+
+
+def declare_sizes_of_all_iterations(program: Program) -> None:
+    """Declares the sizes in a PIR program that differ between iterations of a loop as unknown.
+
+    Paddle infers the shapes in a body from the initial values. It then declares loop-carried values
+    that change their shape with unknown sizes, but not the results that follow from them.
+    """
+    outermost = next(iter(blocks_outermost_first(program)))
+    if any(op.name() == WHILE for op in outermost.ops):
+        _declare_sizes(outermost)
+
+
+def _declare_sizes(block: Block) -> None:
+    for op in block.ops:
+        if op.num_regions() > 0:
+            for inner in op.blocks():
+                _declare_sizes(inner)
+                args, end = inner.args(), inner.ops[-1].operands_source()
+                yielded = end[len(end) - len(op.results()) :]
+                for values in (args if op.name() == WHILE else (), yielded):
+                    for result, value in zip(op.results(), values):
+                        _forget_sizes(result, value.shape)
+        elif any(-1 in value.shape for value in tensors_read(op)):
+            for result, shape in zip(op.results(), inferred_shapes(op)):
+                _forget_sizes(result, shape)
+
+
+def _forget_sizes(value: Value, shape: Sequence[int]) -> None:
+    """Declares sizes of a tensor as unknown that ``shape`` has so."""
+    if not (
+        value.initialized() and value.is_dense_tensor_type() and len(value.shape) == len(shape)
+    ):
+        return
+    sizes = [-1 if other == -1 else size for size, other in zip(value.shape, shape)]
+    if sizes != list(value.shape):
+        value.set_type(paddle.pir.create_shaped_type(value.type(), sizes))
 
 
 def _is_same_array(loop: Operation, index: int) -> bool:

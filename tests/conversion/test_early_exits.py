@@ -1,0 +1,143 @@
+"""Loops that end by a flag before their values grow: as ``break`` in front of a concatenation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from tests.programs import Program, fed_limit, floats
+from tests.zips import zip_equal
+
+pytestmark = pytest.mark.usefixtures("small_intervals_pay")
+
+WIDTH = 4
+cond = paddle.static.nn.cond
+
+
+def loop(grow: Callable[..., list[Any]], start: list[Any], first: Any, stops: Any = False) -> Any:
+    """A loop that ends before step ``at``, which is fed, or after ``limit`` steps.
+
+    Args:
+        grow: Returns the values of the next iteration, for the counter and the values.
+        start: The initial values.
+        first: The initial value of the counter.
+        stops: The initial value of the flag.
+    """
+    at, limit = paddle.static.data("at", [1], "float32"), fed_limit()
+
+    def body(i: Any, flag: Any, steps: Any, *values: Any) -> list[Any]:
+        flag = paddle.cast(steps, "float32") == at
+        grown = cond(flag, lambda: list(values), lambda: grow(steps, *values))
+        i = cond(flag, lambda: i, lambda: i + 1)
+        return [i, flag, steps + 1, *grown]
+
+    def goes_on(i: Any, flag: Any, steps: Any, *values: Any) -> Any:
+        return paddle.logical_and(steps < limit, paddle.logical_not(flag))
+
+    begin = [first, paddle.full([1], stops, "bool"), paddle.full([1], 0, "int64")]
+    return paddle.static.nn.while_loop(goes_on, body, [*begin, *start])
+
+
+def rows(steps: Any, kept: Any, sums: Any) -> list[Any]:
+    """A row is appended, and one is written to."""
+    new = paddle.tanh(paddle.mean(kept, axis=1, keepdim=True)) + 0.1
+    return [paddle.concat([kept, new], axis=1), sums * 0.5 + new[:, 0]]
+
+
+def two_columns(steps: Any, kept: Any, sums: Any) -> list[Any]:
+    """Two columns are appended, and one to another value."""
+    new = paddle.mean(kept, axis=2, keepdim=True)
+    pair = paddle.concat([new, new * 0.5], axis=2)
+    return [paddle.concat([kept, pair], axis=2), paddle.concat([sums, sums[:, :1]], axis=1)]
+
+
+def build(grow: Callable[..., list[Any]], stops: bool = False) -> list[Any]:
+    x = paddle.static.data("x", [-1, 2, WIDTH], "float32")
+    first = paddle.full([1], 0, "int64")
+    results = loop(grow, [x * 1.0, x[:, 0] * 1.0], first, stops)
+    # Readers of the values behind the loop.
+    return [*results, paddle.mean(results[3], axis=1), paddle.sum(results[3]) + results[0]]
+
+
+@pytest.mark.parametrize("grow", [rows, two_columns])
+def test_a_loop_ends_before_its_values_grow(grow: Callable) -> None:
+    program = Program(lambda: build(grow))
+    report = paddle_ngraph.explain(program.main)
+    assert len(report.intervals) == 1 and not report.native, report
+    sizes = set()
+    for at, limit in [(2, 5), (1, 5), (0, 5), (9, 5), (4, 5), (5, 5), (0, 1), (9, 0)]:
+        feed = {"x": floats(2, 2, WIDTH), "at": np.array([at], "float32")}
+        feed["limit"] = np.array([limit])
+        expected = program.run(engine=False, **feed)
+        paddle_ngraph.reset_stats()
+        found = program.run(**feed)
+        stats = paddle_ngraph.stats()
+        assert (stats["engine_runs"], stats["native_runs"]) == (1, 0)
+        for one, other in zip_equal(expected, found):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape)
+            np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-6)
+        sizes.add(found[3].shape)
+    assert len(sizes) > 3
+
+
+def test_a_loop_that_has_stopped_before_it_starts_keeps_its_values() -> None:
+    program = Program(lambda: build(rows, stops=True))
+    feed = {"x": floats(2, 2, WIDTH), "at": np.array([1], "float32"), "limit": np.array([3])}
+    for one, other in zip_equal(program.run(engine=False, **feed), program.run(**feed)):
+        assert one.shape == other.shape
+        np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-6)
+
+
+def prepended(steps: Any, kept: Any, sums: Any) -> list[Any]:
+    new = paddle.mean(kept, axis=1, keepdim=True)
+    return [paddle.concat([new, kept], axis=1), sums]
+
+
+def test_a_value_that_begins_with_new_rows_falls_back() -> None:
+    """Without its last row, it would not be the value of the iteration before."""
+    program = Program(lambda: build(prepended))
+    for at in (2, 9):
+        feed = {"x": floats(2, 2, WIDTH), "at": np.array([at], "float32")}
+        feed["limit"] = np.array([4])
+        for one, other in zip_equal(program.run(engine=False, **feed), program.run(**feed)):
+            assert one.shape == other.shape
+            np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-6)
+    native = [op for op in paddle_ngraph.explain(program.main).native if op.type == "pd_op.while"]
+    assert native and "inside, if runs natively" in native[0].reason
+
+
+def counted_in_float32() -> list[Any]:
+    """``paddle.full([], 0)`` counts in float32; its limit decides how long slices are."""
+    x = paddle.static.data("x", [-1, 2, WIDTH], "float32")
+    at = paddle.static.data("at", [1], "float32")
+
+    def body(i: Any, flag: Any, kept: Any) -> list[Any]:
+        last = kept[:, -12:]
+        kept = paddle.concat([last, paddle.mean(last, axis=1, keepdim=True)], axis=1)
+        flag = paddle.mean(paddle.cast(paddle.shape(kept)[1], "float32")) == at
+        return [cond(flag, lambda: i, lambda: i + 1), flag, kept]
+
+    def goes_on(i: Any, flag: Any, kept: Any) -> Any:
+        return paddle.logical_and(i < paddle.cast(paddle.full([1], 9), "float32"), ~flag)
+
+    start = [paddle.full([1], 0.0), paddle.full([1], False, "bool"), x * 1.0]
+    return paddle.static.nn.while_loop(goes_on, body, start)
+
+
+def test_a_counter_of_float32_bounds_sizes() -> None:
+    program = Program(counted_in_float32)
+    for at in (5, 99):
+        feed = {"x": floats(2, 2, WIDTH), "at": np.array([at], "float32")}
+        expected = program.run(engine=False, **feed)
+        paddle_ngraph.reset_stats()
+        found = program.run(**feed)
+        stats = paddle_ngraph.stats()
+        assert (stats["engine_runs"], stats["native_runs"]) == (1, 0)
+        for one, other in zip_equal(expected, found):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape)
+            np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-6)
