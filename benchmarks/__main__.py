@@ -10,6 +10,7 @@
   products     matmuls by the plugin and by oneDNN
   decoder      a decoder with a loop over its steps, against OpenVINO's own loop
   ocr_widths   500 lines of text of random widths
+  sizes        memory over requests of random sizes: texts, audio, pages
   precision    inference in bfloat16 against float32
   int8         networks quantized by Paddle's tools: int8 against float32
   mixed_precision  training in bfloat16 against float32, and both of PyTorch
@@ -57,6 +58,7 @@ from benchmarks import (
     scaling,
     serving,
     side_by_side,
+    sizes,
     threads,
     to_static,
 )
@@ -74,6 +76,7 @@ TOPICS: dict[str, Callable] = {
     "products": matmuls.measure,
     "decoder": decoder.measure,
     "ocr_widths": ocr_widths.measure,
+    "sizes": sizes.measure,
     "precision": precision.measure,
     "int8": int8.measure,
     "mixed_precision": mixed_precision.measure,
