@@ -1,4 +1,4 @@
-"""Many models in one process, in turn and reloaded under load: right answers, bounded caches."""
+"""Many models in one process, alternating and reloaded under load: right answers, bounded caches."""
 
 from __future__ import annotations
 
@@ -83,15 +83,15 @@ def few_functions() -> Iterator[None]:
     "count",
     [FUNCTIONS + 2, pytest.param(100, marks=pytest.mark.slow("compiles 200 functions"))],
 )
-def test_models_in_turn(request_of: Request, count: int, tmp_path: Path) -> None:
+def test_alternating_models(request_of: Request, count: int, tmp_path: Path) -> None:
     paddle_ngraph.clear_cache()
     for model in range(count):
         _save(model, tmp_path / str(model))
     before = paddle_ngraph.stats()["engine_runs"]
     with paddle_ngraph.use_ngraph():
-        for turn in range(2):
+        for iteration in range(2):
             for model in range(count):
-                x = floats(2 + turn, WIDTH) + np.float32(model)
+                x = floats(2 + iteration, WIDTH) + np.float32(model)
                 found = request_of(tmp_path / str(model), x)
                 np.testing.assert_allclose(found, _answer(model, x), rtol=1e-5, atol=1e-6)
                 assert caches.sizes()["functions"] <= FUNCTIONS
