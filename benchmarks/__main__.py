@@ -11,6 +11,7 @@
   decoder      a decoder with a loop over its steps, against OpenVINO's own loop
   ocr_decoders decoders of text and formulas as PaddleOCR exports them
   ocr_widths   500 lines of text of random widths
+  sizes        memory over requests of random sizes: texts, audio, pages
   precision    inference in bfloat16 against float32
   int8         networks quantized by Paddle's tools: int8 against float32
   mixed_precision  training in bfloat16 against float32, and both of PyTorch
@@ -59,6 +60,7 @@ from benchmarks import (
     scaling,
     serving,
     side_by_side,
+    sizes,
     threads,
     to_static,
 )
@@ -77,6 +79,7 @@ TOPICS: dict[str, Callable] = {
     "decoder": decoder.measure,
     "ocr_decoders": ocr_decoders.measure,
     "ocr_widths": ocr_widths.measure,
+    "sizes": sizes.measure,
     "precision": precision.measure,
     "int8": int8.measure,
     "mixed_precision": mixed_precision.measure,

@@ -47,6 +47,9 @@ def parser(description: str | None, topics: Iterable[str]) -> argparse.ArgumentP
         metavar="COUNT",
         help="threads: how many (default: 1, 2, 4, ... and more than there are cores)",
     )
+    options.add_argument(
+        "--kinds", nargs="+", metavar="KIND", help="sizes: only these, of texts, audio, pages"
+    )
     size = options.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="short samples, small batches: a try")
     size.add_argument("--full", action="store_true", help="scaling: up to the largest sizes")

@@ -127,6 +127,8 @@ def stats() -> dict[str, Any]:
         ``kernel_calls``, ``kernel_call_ns``: calls of Paddle's kernels inside functions, and their
         time, which is native; ``kernel_results_copied``: results of these that were not written to
         the function's memory: 64-bit integers, and those whose size depends on data;
+        ``pool_bytes_live``, ``pool_bytes_idle``: bytes of the engine's memory pool at this moment:
+        of results, states and buffers that exist, and retained for the next ones;
         ``rests_shared_out``: runs in which all threads shared the leftover chunks of a batch;
         ``ops_converted`` and ``ops_native``: compute operators of the programs rewritten;
         ``native_by_type``: the latter by operator type.
@@ -181,7 +183,7 @@ def events(limit: int = MAX_EVENTS) -> list[Event]:
 
 
 def reset_stats() -> None:
-    """Sets all counters of :func:`stats` and :func:`cache_info` to 0, and forgets all events.
+    """Sets the counters of :func:`stats` and :func:`cache_info` to 0, and forgets all events.
 
     Caches keep their entries.
     """

@@ -143,7 +143,10 @@ def test_results_reuse_released_memory() -> None:
     addresses = {program.run(x=feed)[0].__array_interface__["data"][0] for _ in range(30)}
     assert paddle_ngraph.stats()["engine_runs"] == 30
     assert len(addresses) < 6
+    before = paddle_ngraph.stats()["pool_bytes_live"]
     kept = [program.run(x=feed)[0] for _ in range(5)]
+    assert paddle_ngraph.stats()["pool_bytes_live"] == before + 5 * feed.nbytes
+    assert paddle_ngraph.stats()["pool_bytes_idle"] == caches.sizes()["freed_bytes"]
     assert len({array.__array_interface__["data"][0] for array in kept}) == 5
     for array in kept:
         np.testing.assert_array_equal(array, feed * 2)

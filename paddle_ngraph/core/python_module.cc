@@ -564,7 +564,7 @@ py::list reasons_of_events() {
   return rows;
 }
 
-// The number of events by reason, and the quantities by name.
+// The number of events by reason; the quantities, and the bytes of the memory pool, by name.
 std::pair<std::map<std::string, uint64_t>, std::map<std::string, uint64_t>> named_totals() {
   const Totals sums = totals();
   std::pair<std::map<std::string, uint64_t>, std::map<std::string, uint64_t>> named;
@@ -572,6 +572,8 @@ std::pair<std::map<std::string, uint64_t>, std::map<std::string, uint64_t>> name
   for (size_t i = 0; i < kQuantities.size(); ++i) {
     named.second[kQuantities[i]] = sums.quantities[i];
   }
+  named.second["pool_bytes_live"] = MemoryPool::instance().live_bytes();
+  named.second["pool_bytes_idle"] = MemoryPool::instance().idle_bytes();
   return named;
 }
 

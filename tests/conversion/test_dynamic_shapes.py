@@ -10,6 +10,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
+from paddle_ngraph import caches
 from paddle_ngraph.settings import SETTINGS
 from tests.programs import Program, floats, summary
 
@@ -71,6 +72,28 @@ def characters() -> Any:
 def test_many_shapes_share_a_function(build, feed):
     run_all(build, feed)
     assert built() == SETTINGS.static_shapes_before_dynamic + 1
+
+
+def test_functions_of_shapes_that_do_not_recur_are_dropped():
+    program = run_all(words, text)
+    first, second = SIZES[: SETTINGS.static_shapes_before_dynamic]
+    functions = caches.sizes()["functions"]
+    assert functions == built() == SETTINGS.static_shapes_before_dynamic + 1
+
+    def run(*sizes: tuple[int, int]) -> None:
+        for size in sizes:
+            program.run(**text(*size))
+
+    for _ in range(100):
+        run((2, 63), first, (3, 40), second)
+    assert caches.sizes()["functions"] == functions
+    for _ in range(100):
+        run((2, 63), first)
+    assert caches.sizes()["functions"] == functions - 1
+    for size in (first, second):  # the function for many shapes serves it
+        program.both(**text(*size))
+    assert built() == functions
+    assert paddle_ngraph.stats()["native_runs"] == 0
 
 
 def test_training_steps_of_many_batch_sizes_share_a_function():

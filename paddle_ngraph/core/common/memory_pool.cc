@@ -45,8 +45,13 @@ void* of_system(size_t bytes) {
 
 class MemoryPool::Memory final : public phi::Allocation {
  public:
-  explicit Memory(size_t bytes) : Allocation(instance().take(bytes), bytes, phi::CPUPlace()) {}
-  ~Memory() override { instance().give(ptr_, size_); }
+  explicit Memory(size_t bytes) : Allocation(instance().take(bytes), bytes, phi::CPUPlace()) {
+    instance().live_bytes_ += bytes;
+  }
+  ~Memory() override {
+    instance().live_bytes_ -= size_;
+    instance().give(ptr_, size_);
+  }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 };

@@ -1,6 +1,7 @@
 // Memory pool for outputs, states, random numbers and buffers of the engine and the packed layers.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <list>
 #include <map>
@@ -32,6 +33,9 @@ class MemoryPool {
   // Total size of the unused blocks, in bytes.
   size_t idle_bytes() const;
 
+  // Total size of the allocated blocks that have not returned, in bytes.
+  size_t live_bytes() const { return live_bytes_; }
+
   // Whether an allocation is from this pool.
   static bool owns(const phi::Allocation& memory);
 
@@ -50,6 +54,7 @@ class MemoryPool {
   Blocks idle_;  // unused blocks, the most recently freed one first
   std::multimap<size_t, Blocks::iterator> by_size_;
   size_t idle_bytes_ = 0;
+  std::atomic<size_t> live_bytes_{0};
 };
 
 }  // namespace paddle_ngraph

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "core/common/caches.h"
 #include "core/common/content_hash.h"
@@ -57,6 +58,11 @@ constexpr size_t kMaxEvictedHashes = 4096;
 // the cache, each is rebuilt only after as many lookups.
 constexpr int64_t kRecentLookups = 1024;
 
+// A function for one signature is dropped if it was not found while a function with symbolic sizes
+// that serves its signature was found this many times. It was compiled before that one, and may be
+// faster, but for a signature that is so seldom its memory is worth more.
+constexpr int64_t kFoundBetweenCollections = 64;
+
 uint64_t hash_of_weights(const Signature& signature) {
   const std::array<uint64_t, 2> words{signature.graph, first_word(signature.weights)};
   return content_hash(words.data(), sizeof(words), 0);
@@ -95,13 +101,27 @@ FunctionCache& FunctionCache::instance() {
 }
 
 std::shared_ptr<NgraphFunction> FunctionCache::find(const Signature& signature, bool is_retry) {
+  Functions::Entries superseded;  // destroyed after the lock is released, as in insert()
   std::lock_guard<std::mutex> lock(mutex_);
   CachedFunction* const found = find_locked(signature);
   if (!is_retry) ++(found == nullptr ? misses_ : hits_);
   ++lookups_;
   if (found == nullptr) return nullptr;
   found->last_lookup = lookups_;
+  if (found->symbolic && ++found->num_found % kFoundBetweenCollections == 0) {
+    superseded = collect_superseded(found);
+  }
   return found->function;
+}
+
+// Removes the functions for one signature that `symbolic` serves too, and that no look-up has found
+// since its latest collection.
+FunctionCache::Functions::Entries FunctionCache::collect_superseded(CachedFunction* symbolic) {
+  const int64_t since = std::exchange(symbolic->last_collection, lookups_);
+  return functions_.remove_if([&](const Functions::Entry& entry) {
+    return !entry.value.symbolic && entry.value.last_lookup <= since &&
+           symbolic->symbolic->fits(entry.key);
+  });
 }
 
 FunctionCache::CachedFunction* FunctionCache::find_locked(const Signature& signature) {
@@ -123,7 +143,7 @@ std::shared_ptr<NgraphFunction> FunctionCache::insert(const Signature& signature
   std::lock_guard<std::mutex> lock(mutex_);
   if (is_active != nullptr && !*is_active) return function;
   if (const auto* const found = find_locked(signature)) return found->function;
-  functions_.add(signature, {function, std::move(symbolic), lookups_}, weight_bytes);
+  functions_.add(signature, {function, std::move(symbolic), lookups_, 0, lookups_}, weight_bytes);
   evicted_for_capacity_.erase(hash_of_weights(signature));
   for_count = functions_.evict_beyond(static_cast<size_t>(std::max(1, FLAGS_ngraph_cache_size)));
   // The capacity in bytes counts constant weights only: a function without them evicts nothing

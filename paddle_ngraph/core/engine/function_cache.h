@@ -66,7 +66,9 @@ class FunctionCache {
   static FunctionCache& instance();
 
   // The function for this signature, which becomes the most recently used one; nullptr if there is
-  // none. A repeated search for one run (`is_retry`) counts neither as hit nor as miss.
+  // none. A repeated search for one run (`is_retry`) counts neither as hit nor as miss. Drops
+  // functions for one signature that have not been found for a while, if one with symbolic sizes,
+  // which has, serves that signature too.
   std::shared_ptr<NgraphFunction> find(const Signature& signature, bool is_retry = false);
 
   // Caches `function` for this signature or, if it has symbolic sizes, for all signatures that fit
@@ -109,11 +111,16 @@ class FunctionCache {
     std::shared_ptr<NgraphFunction> function;
     std::optional<SymbolicSignature> symbolic;
     int64_t last_lookup;  // value of lookups_ at the last look-up that found the function
+    // For a function with symbolic sizes: the number of look-ups that found it, and the value of
+    // lookups_ when it was cached or, later, at the last collect_superseded().
+    int64_t num_found;
+    int64_t last_collection;
   };
   // The bytes are those of the weights that a function retains as constants.
   using Functions = LruMap<Signature, CachedFunction, SignatureHash>;
 
   CachedFunction* find_locked(const Signature& signature);
+  Functions::Entries collect_superseded(CachedFunction* symbolic);
   void note_evicted_for_capacity(const Signature& signature);
   void drop_if(const std::function<bool(const Functions::Entry&)>& is_unwanted);
 
