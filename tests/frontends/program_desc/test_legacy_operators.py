@@ -12,13 +12,17 @@ import pytest
 from tests.legacy_operator_walk import RESULTS
 
 _KNOWN = json.loads(RESULTS.read_text())
-_JUDGED = sorted(t for t, row in _KNOWN.items() if row[""].startswith(("translated", "as it is")))
-# Each of these had a program fall back because of one attribute, or of a LoD.
-_NAMED = ["fill_constant", "leaky_relu", "multiclass_nms", "multiclass_nms3", "pow", "unique"]
+_JUDGED = sorted(
+    type
+    for type, row in _KNOWN.items()
+    if row[""].startswith(("translated", "as it is")) and not type.endswith("_grad")
+)
+# Each of these had a program fall back because of one attribute, or of a LoD, or crash.
+_NAMED = ["fill_constant", "ftrl", "leaky_relu", "multiclass_nms", "multiclass_nms3", "unique"]
 
 
 def walked(path, types):
-    """The verdicts of a new walk over operators of these types."""
+    """The verdicts of a new walk over operators of these types, and their gradients."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.legacy_operator_walk", "-o", str(path)]
     environment = {**os.environ, "FLAGS_call_stack_level": "0", "GLOG_minloglevel": "3"}
     subprocess.run([*command, *types], check=True, env=environment, stderr=subprocess.DEVNULL)
@@ -37,9 +41,10 @@ def require_equal(found):
 def test_a_sample_of_operators(tmp_path):
     types = sorted({*_NAMED, *_JUDGED[::40]})
     found = walked(tmp_path / "found.json", types)
-    assert sorted(found) == types
+    assert set(types) <= found.keys()
     require_equal(found)
     assert found["leaky_relu"]["alpha"] == "translated"
+    assert found["leaky_relu_grad"]["alpha"] == "translated"
     assert "LoD" in found["multiclass_nms"][""]
 
 
