@@ -58,6 +58,7 @@ class NetworkFamily:
         inputs: Its inputs.
         untrained: Why it takes no training steps; empty if it does.
         differentiates: Whether the network computes gradients itself.
+        onednn: Whether Paddle's oneDNN runs it; on some networks it crashes.
     """
 
     package: str
@@ -68,6 +69,7 @@ class NetworkFamily:
     inputs: tuple[Input, ...]
     untrained: str = ""
     differentiates: bool = False
+    onednn: bool = True
 
     @property
     def id(self) -> str:
@@ -224,6 +226,7 @@ FAMILIES: tuple[NetworkFamily, ...] = (
         2022,
         Make("paddleclas.ppcls.arch.backbone:AdaFace_IR_18"),
         _picture(112),
+        onednn=False,
     ),
     _classifier("FasterNet_T0", 2023),
     _classifier("PPHGNetV2_B0", 2023),
