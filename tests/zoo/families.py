@@ -118,10 +118,13 @@ def _segmentation(
 _TARGETS = "its loss assigns targets with NumPy"
 
 
-def _detector(name: str, year: int, size: int = 96, task: str = "detection") -> NetworkFamily:
+def _detector(
+    name: str, year: int, size: int = 96, task: str = "detection", reads_size: bool = True
+) -> NetworkFamily:
+    size_of_image = (Input((1, 2), name="im_shape", value=size),) if reads_size else ()
     inputs = (
         Input((1, 3, size, size), name="image"),
-        Input((1, 2), name="im_shape", value=size),
+        *size_of_image,
         Input((1, 2), name="scale_factor", value=1.0),
     )
     make = Make("tests.zoo.networks:detector", positional=(name,))
@@ -255,7 +258,7 @@ FAMILIES: tuple[NetworkFamily, ...] = (
     _detector("BlazeFace", 2019, 128, "faces"),
     _detector("GFL", 2020),
     _detector("SOLOv2", 2020, 128),
-    _detector("PicoDet", 2021),
+    _detector("PicoDet", 2021, reads_size=False),
     _detector("PPYOLOE", 2022),
     _science("MLP", 2019, _points("x", "y"), num_layers=4, hidden_size=64),
     _science("ModifiedMLP", 2020, _points("x", "y"), num_layers=4, hidden_size=64),
