@@ -97,11 +97,23 @@ _UNDEFINED_WITH = {
     ("reduce_amax", "reduce_all"): "Paddle writes a part of the result",
     ("reduce_amin", "reduce_all"): "Paddle writes a part of the result",
     ("split", "num"): "it has another number of outputs",
+    ("auc", "num_thresholds"): "its statistics have another size",
+    ("auc", "slide_steps"): "its statistics have another size",
+    ("class_center_sample", "fix_seed"): "its results are random",
+    ("fft_c2r", "axes"): "Paddle reads beyond the input",
+    ("interp_antialias", "interp_method"): "Paddle writes no result",
+    ("sparse_momentum", "axis"): "Paddle writes beyond the parameter",
 }
 # Outputs that a program never fetches: PIR lacks them, or does not write them.
 _NOT_FETCHED = frozenset({"InnerCache", "MeanGradOut", "XShape"})
 # Operators of which an output has to be an input, beside those that only may have such an output.
 _IN_PLACE = frozenset({"fused_adam", "merged_adam", "merged_momentum"})
+# Inputs that operators write in place of outputs of other names.
+_SOURCES = {
+    "LossScaling": "PrevLossScaling",
+    "OutBadSteps": "InBadSteps",
+    "OutGoodSteps": "InGoodSteps",
+}
 # Operators that read or write files, or start processes of their own.
 OUTSIDE = frozenset({"load", "load_combine", "read_file", "save", "save_combine", "decode_jpeg"})
 _KINDS = framework_pb2.AttrType
@@ -202,17 +214,13 @@ def with_gradient(each: Case) -> Case | None:
 
     The gradients of results are inputs of the program.
     """
-    integers = {
-        f"{name}{_GRADIENT}" for name, (a, _) in each.tensors.items() if a.dtype.kind not in "fc"
-    }
-    described = core.get_grad_op_desc(each.op, integers, [])[0]
-    if len(described) != 1 or not described[0].type().endswith("_grad"):
+    if (described := _described_gradient(each)) is None:
         return None
     scope = _run_in_scope(each)
     program = ProgramDesc(each.program)
     block = program.block(0)
     op = block.append_op()
-    op.copy_from(described[0])
+    op.copy_from(described)
     tensors = dict(each.tensors)
     draw = np.random.RandomState(zlib.crc32(op.type().encode()))
     for name in op.input_arg_names():
@@ -230,6 +238,15 @@ def with_gradient(each: Case) -> Case | None:
     return Case(program, op, tensors, outputs)
 
 
+def _described_gradient(each: Case) -> Any:
+    integers = {
+        f"{name}{_GRADIENT}" for name, (a, _) in each.tensors.items() if a.dtype.kind not in "fc"
+    }
+    described = core.get_grad_op_desc(each.op, integers, [])[0]
+    is_one = len(described) == 1 and described[0].type().endswith("_grad")
+    return described[0] if is_one else None
+
+
 def _source(proto: Any, output: Any) -> str:
     """The input that an operator writes in place, of which this output is the new value, or none.
 
@@ -237,6 +254,8 @@ def _source(proto: Any, output: Any) -> str:
     """
     if proto.type not in IN_PLACE | _IN_PLACE:
         return ""
+    if output.name in _SOURCES:
+        return _SOURCES[output.name]
     name = output.name.removesuffix("Out") if output.name.endswith("Out") else ""
     names = {name, f"{name}ulator", output.name.replace("out_", "in_", 1)}
     found = names & {slot.name for slot in proto.inputs}
@@ -499,26 +518,24 @@ def walk(proto: Any, skipped: Sequence[str], record: Callable[[str, str, str], N
         return
     inputs, attributes = found
     defaults = case(proto, inputs, attributes)
-    gradient = _gradient_of(defaults)
-    for name in ["", *_attributes(proto)]:
-        for type, extended in ((proto.type, False), (gradient, True)):
-            if not type or (type, name) in skipped:
-                continue
-            record(type, name, "not run: it crashes")
-            judged = _verdict_on(proto, inputs, attributes, name, defaults, extended)
-            record(type, name, judged)
+    for type, extended in ((proto.type, False), (_gradient_of(defaults), True)):
+        for name in ["", *_attributes(proto)] if type else []:
+            if (type, name) not in skipped:
+                record(type, name, "not run: it crashes")
+                judged = _verdict_on(proto, inputs, attributes, name, defaults, extended)
+                record(type, name, judged)
     if (proto.type, LOD) not in skipped:
         record(proto.type, LOD, "not run: it crashes")
         record(proto.type, LOD, _use_of_lod(case(proto, inputs, attributes)))
 
 
 def _gradient_of(each: Case) -> str:
-    """The type of the gradient of an operator; empty if it has none that can be judged."""
+    """The type of the gradient of an operator; empty if it has none of its own."""
     try:
-        extended = with_gradient(each)
+        described = _described_gradient(each)
     except Exception:
         return ""
-    return extended.op.type() if extended else ""
+    return described.type() if described else ""
 
 
 def _use_of_lod(each: Case) -> str:

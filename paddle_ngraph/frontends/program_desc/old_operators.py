@@ -156,7 +156,7 @@ def rewrite_for_translation(description: LegacyProgramDesc) -> None:
                 _align_operands(block, op)
             elif op.type() == "strided_slice":
                 _squeeze_axes(block, op)
-            elif op.type().startswith("fake_quantize_") and _is_test(op):
+            elif _is_quantization(op) and _is_test(op):
                 _rename_unwritten(block, op)
             elif op.type() == "dequantize_linear":
                 _declare_weights(block, op)
@@ -348,6 +348,10 @@ def _squeeze_axes(block: LegacyBlock, op: LegacyOperator) -> None:
     set_attribute(op, "decrease_axis", [])
     position = block_position(block, op) + 1
     _insert(block, position, "squeeze2", {"X": [whole]}, {"Out": [name]}, {"axes": list(axes)})
+
+
+def _is_quantization(op: LegacyOperator) -> bool:
+    return op.type().startswith("fake_quantize_") and not op.type().endswith("_grad")
 
 
 def _is_test(op: LegacyOperator) -> bool:
