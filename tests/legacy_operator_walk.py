@@ -541,7 +541,7 @@ def _gradient_of(each: Case) -> str:
 def _use_of_lod(each: Case) -> str:
     """Whether an operator writes a LoD: ``from none``, ``from inputs`` or ``never``."""
     if any(levels for _, levels in run_natively(each).values()):
-        return "from none"
+        return "from inputs" if any(levels for _, levels in each.tensors.values()) else "from none"
     for name, (contents, _) in each.tensors.items():
         if contents.ndim == 0 or len(contents) < 2:
             continue
