@@ -1,10 +1,10 @@
-"""All operators of ProgramDesc, each with every attribute off its default, against Paddle.
+"""All operators of ProgramDesc and their gradients, each attribute off its default, against Paddle.
 
 ``python -m tests.legacy_operator_walk`` walks all of them and writes legacy_operators.json, from
 which `make docs` writes a page of docs/reference. An operator runs in a program of its own, on
 inputs that are drawn until Paddle accepts them; legacy_operator_inputs.json has inputs for
-operators that accept few. Each operator has a process of its own, since some kernels crash on wrong
-inputs.
+operators that accept few: shape, dtype, and where it matters LoD and values. Each operator has a
+process of its own, since some kernels crash on wrong inputs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from paddle_ngraph.frontends.program_desc import old_operators, translation
-from paddle_ngraph.frontends.program_desc.single_assignment import IN_PLACE, NotTranslatable
+from paddle_ngraph.frontends.program_desc.single_assignment import (
+    IN_PLACE,
+    NotTranslatable,
+    operators,
+)
 from paddle_ngraph.paddle_private.names import (
     OperatorBase,
     PaddleJob,
@@ -48,6 +52,8 @@ _CPU = paddle.CPUPlace()
 _TYPES = {
     "float32": VarType.FP32,
     "float64": VarType.FP64,
+    "complex64": VarType.COMPLEX64,
+    "int8": VarType.INT8,
     "int32": VarType.INT32,
     "int64": VarType.INT64,
     "bool": VarType.BOOL,
@@ -66,6 +72,7 @@ _FIRST = [
     [[2, 3], "float64"],
     [[2, 4, 6, 6, 6], "float32"],
 ]
+_GRADIENT = "@GRAD"
 # The key of how an operator uses LoD, among those of its attributes.
 LOD = "@LOD"
 # Operators that this walk cannot compare: their results are random, memory that they do not write
@@ -73,6 +80,7 @@ LOD = "@LOD"
 UNDEFINED = frozenset(
     {
         "affine_channel",
+        "coalesce_tensor",
         "dequantize_linear",
         "dpsgd",
         "empty",
@@ -89,9 +97,23 @@ _UNDEFINED_WITH = {
     ("reduce_amax", "reduce_all"): "Paddle writes a part of the result",
     ("reduce_amin", "reduce_all"): "Paddle writes a part of the result",
     ("split", "num"): "it has another number of outputs",
+    ("auc", "num_thresholds"): "its statistics have another size",
+    ("auc", "slide_steps"): "its statistics have another size",
+    ("class_center_sample", "fix_seed"): "its results are random",
+    ("fft_c2r", "axes"): "Paddle reads beyond the input",
+    ("interp_antialias", "interp_method"): "Paddle writes no result",
+    ("sparse_momentum", "axis"): "Paddle writes beyond the parameter",
 }
 # Outputs that a program never fetches: PIR lacks them, or does not write them.
 _NOT_FETCHED = frozenset({"InnerCache", "MeanGradOut", "XShape"})
+# Operators of which an output has to be an input, beside those that only may have such an output.
+_IN_PLACE = frozenset({"fused_adam", "merged_adam", "merged_momentum"})
+# Inputs that operators write in place of outputs of other names.
+_SOURCES = {
+    "LossScaling": "PrevLossScaling",
+    "OutBadSteps": "InBadSteps",
+    "OutGoodSteps": "InGoodSteps",
+}
 # Operators that read or write files, or start processes of their own.
 OUTSIDE = frozenset({"load", "load_combine", "read_file", "save", "save_combine", "decode_jpeg"})
 _KINDS = framework_pb2.AttrType
@@ -124,13 +146,13 @@ def prototypes() -> dict[str, Any]:
 
 
 class Case(NamedTuple):
-    """An operator in a program of its own.
+    """An operator in a program of its own, or an operator and its gradient.
 
     Attributes:
         program: The program.
-        op: The operator.
-        tensors: The contents of its inputs, by name.
-        outputs: The names of the outputs that are compared.
+        op: The operator; of a gradient, the last operator.
+        tensors: The contents of the inputs of the program, by name.
+        outputs: The names of the outputs of ``op`` that are compared.
     """
 
     program: Any
@@ -149,22 +171,24 @@ def case(proto: Any, inputs: Inputs, attributes: dict[str, Any]) -> Case:
     tensors: Tensors = {}
     for slot, specs in inputs.items():
         names = [f"{slot}_{index}" for index in range(len(specs))]
-        for name, (shape, dtype) in zip(names, specs):
-            _declare(block, name, _TYPES[dtype], shape)
-            tensors[name] = _sampled(draw, shape, dtype), []
+        for name, (shape, dtype, *more) in zip(names, specs):
+            given = more[0] if more else {}
+            _declare(block, name, _TYPES[dtype], shape, len(given.get("lod", ())))
+            contents = _sampled(draw, shape, dtype)
+            if "values" in given:
+                contents = np.asarray(given["values"]).astype(dtype).reshape(shape)
+            tensors[name] = contents, given.get("lod", [])
         op.set_input(slot, names)
     for absent in {slot.name for slot in proto.inputs} - inputs.keys():
         op.set_input(absent, [])
     outputs = []
     for output in proto.outputs:
-        source = output.name.removesuffix("Out")
-        is_lost = output.name.startswith("MasterParam") or (
-            proto.type in IN_PLACE and source != output.name and source not in inputs
-        )
+        source = _source(proto, output)
+        is_lost = output.name.startswith("MasterParam") or (source and source not in inputs)
         if output.dispensable and is_lost:
             op.set_output(output.name, [])
             continue
-        if proto.type in IN_PLACE and source != output.name and source in inputs:
+        if source in inputs:
             names = op.input(source)
         else:
             names = [f"{output.name}_{i}_out" for i in range(_count(proto, output, inputs))]
@@ -185,10 +209,67 @@ def case(proto: Any, inputs: Inputs, attributes: dict[str, Any]) -> Case:
     return Case(program, op, tensors, outputs)
 
 
-def _declare(block: Any, name: str, dtype: Any, shape: list[int] | None) -> None:
+def with_gradient(each: Case) -> Case | None:
+    """The program of an operator and its gradient; ``None`` if Paddle has no gradient of it.
+
+    The gradients of results are inputs of the program.
+    """
+    if (described := _described_gradient(each)) is None:
+        return None
+    scope = _run_in_scope(each)
+    program = ProgramDesc(each.program)
+    block = program.block(0)
+    op = block.append_op()
+    op.copy_from(described)
+    tensors = dict(each.tensors)
+    draw = np.random.RandomState(zlib.crc32(op.type().encode()))
+    for name in op.input_arg_names():
+        if name in tensors or not name.endswith(_GRADIENT):
+            continue
+        value = np.array(scope.find_var(name.removesuffix(_GRADIENT)).get_tensor())
+        _declare(block, name, _TYPES[str(value.dtype)], list(value.shape))
+        tensors[name] = _sampled(draw, list(value.shape), str(value.dtype)), []
+        block.find_var(name.encode()).set_persistable(True)
+    outputs = [name for name in op.output_arg_names() if name != "@EMPTY@"]
+    for name in outputs:
+        _declare(block, name, VarType.FP32, None)
+    op.infer_var_type(block)
+    op.infer_shape(block)
+    return Case(program, op, tensors, outputs)
+
+
+def _described_gradient(each: Case) -> Any:
+    integers = {
+        f"{name}{_GRADIENT}" for name, (a, _) in each.tensors.items() if a.dtype.kind not in "fc"
+    }
+    described = core.get_grad_op_desc(each.op, integers, [])[0]
+    is_one = len(described) == 1 and described[0].type().endswith("_grad")
+    return described[0] if is_one else None
+
+
+def _source(proto: Any, output: Any) -> str:
+    """The input that an operator writes in place, of which this output is the new value, or none.
+
+    Operators of which that is not part of the name write no input in place.
+    """
+    if proto.type not in IN_PLACE | _IN_PLACE:
+        return ""
+    if output.name in _SOURCES:
+        return _SOURCES[output.name]
+    name = output.name.removesuffix("Out") if output.name.endswith("Out") else ""
+    names = {name, f"{name}ulator", output.name.replace("out_", "in_", 1)}
+    found = names & {slot.name for slot in proto.inputs}
+    return found.pop() if found else name
+
+
+def _declare(
+    block: Any, name: str, dtype: Any, shape: list[int] | None, lod_level: int = 0
+) -> None:
     variable = block.var(name.encode())
     variable.set_type(VarType.DENSE_TENSOR)
     variable.set_dtype(dtype)
+    if lod_level:
+        variable.set_lod_level(lod_level)
     if shape is not None:
         variable.set_shape(shape)
 
@@ -202,6 +283,8 @@ def _count(proto: Any, output: Any, inputs: Inputs) -> int:
 
 
 def _sampled(draw: Any, shape: list[int], dtype: str) -> np.ndarray:
+    if dtype.startswith("complex"):
+        return _sampled(draw, [*shape, 2], "float32").view(dtype)[..., 0]
     if dtype.startswith("float"):
         return np.asarray(draw.uniform(0.1, 0.9, shape)).astype(dtype)
     return np.asarray(draw.randint(0, 2, shape)).astype(dtype)
@@ -221,7 +304,15 @@ def _setters(op: Any) -> dict[int, Callable[[str, Any], None]]:
         _KINDS.Value("FLOAT64S"): op._set_float64s_attr,
         _KINDS.Value("BOOLEANS"): op._set_bools_attr,
         _KINDS.Value("STRINGS"): op._set_strs_attr,
+        _KINDS.Value("SCALAR"): lambda name, value: op._set_scalar_attr(name, _scalar(value)),
+        _KINDS.Value("SCALARS"): lambda name, values: op._set_scalars_attr(
+            name, [_scalar(value) for value in values]
+        ),
     }
+
+
+def _scalar(value: Any) -> Any:
+    return core.Scalar(float(value))
 
 
 def off_default(name: str, kind: int, default: Any) -> list[Any]:
@@ -234,7 +325,7 @@ def off_default(name: str, kind: int, default: Any) -> list[Any]:
     elif label in ("INT", "LONG"):
         found = [(default or 0) + 1, (default or 0) - 1, 2, 1, 0, 3]
     elif label in ("FLOAT", "FLOAT64"):
-        found = [(default or 0.0) * 0.5 + 0.25, 0.3, 2.0]
+        found = [(default or 0.0) * 0.5 + 0.25, 0.3, 2.0, 5e-4]
     elif label == "STRING":
         found = [value for row in _STRINGS if default in row for value in row]
         found = found or ["0.5", "none", "sum", "relu"]
@@ -253,12 +344,18 @@ def off_default(name: str, kind: int, default: Any) -> list[Any]:
 
 def run_natively(each: Case) -> Tensors:
     """The results of the ProgramDesc operator; raises any error of Paddle."""
-    scope = _filled(each)
-    for name in each.op.output_arg_names():
-        scope.var(name).get_tensor()
-    paddle.seed(7)
-    OperatorBase.create(each.op.serialize_to_string()).run(scope, _CPU)
+    scope = _run_in_scope(each)
     return {name: _contents(scope.find_var(name).get_tensor()) for name in each.outputs}
+
+
+def _run_in_scope(each: Case) -> Any:
+    scope = _filled(each)
+    paddle.seed(7)
+    for op in operators(each.program.block(0)):
+        for name in op.output_arg_names():
+            scope.var(name).get_tensor()
+        OperatorBase.create(op.serialize_to_string()).run(scope, _CPU)
+    return scope
 
 
 def run_translated(each: Case, program: Any) -> Tensors:
@@ -311,7 +408,7 @@ def verdict(each: Case, expected: Tensors) -> str:
         program, _ = translation.translate_fetching(each.program, each.outputs)
     except NotTranslatable as reason:
         return f"refused: {reason}"
-    (kept,) = [op for op in program.global_block().ops if is_legacy_operator(op.name())] or [None]
+    kept = next((op for op in program.global_block().ops if _is_kept(op, each.op.type())), None)
     try:
         found = run_translated(each, program)
     except Exception as error:
@@ -319,6 +416,10 @@ def verdict(each: Case, expected: Tensors) -> str:
     if names := differs(expected, found):
         return f"DIFFERENT: {', '.join(names)}"
     return "translated" if kept is None else f"as it is: {kept.attrs()['reason']}"
+
+
+def _is_kept(op: Any, type: str) -> bool:
+    return is_legacy_operator(op.name()) and op.attrs()["type"] == type
 
 
 def _last_line(error: BaseException) -> str:
@@ -359,47 +460,88 @@ _COMMUNICATES = (
     *("global_", "mp_allreduce", "p_recv", "p_send", "partial_", "recv_v2", "reduce_scatter"),
     *("send_v2", "comm_init", "dist_concat"),
 )
+_NO_INPUT = "Paddle runs it on no input that was tried"
+# Operators of which an input or output is a list, rows, strings, or a variable of the caller.
+_OTHER_VARIABLES = frozenset(
+    {
+        *("beam_search_decode", "data", "faster_tokenizer", "feed", "fetch", "fetch_v2"),
+        *("get_tensor_from_selected_rows", "merge_selected_rows", "shadow_output"),
+    }
+)
 
 
-def why_not_run(type: str) -> str:
+def why_not_run(proto: Any) -> str:
     """The reason why Paddle ran an operator on none of the inputs, as far as Paddle shows it."""
-    if type.startswith(_COMMUNICATES):
+    if reason := _why_not_here(proto.type):
+        return reason
+    names = {proto.type, core._get_phi_kernel_name(proto.type)}
+    kernels = [core._get_all_register_op_kernels(library) for library in ("phi", "fluid")]
+    found = [kernel for every in kernels for name in names for kernel in every.get(name, ())]
+    found = [kernel for kernel in found if "place(cpu)" in kernel.lower()]
+    if not found or "no kernels which are registered" in (raised := _raised(proto)):
+        return "it has no kernel for CPUs"
+    if all("ONEDNN" in kernel for kernel in found):
+        return "its kernels for CPUs are oneDNN's alone"
+    if any(text in raised for text in ("(Unavailable)", "(Unimplemented)", "_gpu_place", "GPU")):
+        return "its kernel for CPUs raises an error"
+    return _NO_INPUT
+
+
+def _why_not_here(type: str) -> str:
+    """The reason why no program of dense tensors alone runs an operator; empty if one may."""
+    if type.startswith(_COMMUNICATES) or type == "reduce":
         return "it communicates"
     if type.startswith("sparse_") and type != "sparse_momentum":
         return "it reads or writes sparse tensors, which a ProgramDesc program does not have"
-    names = {type, core._get_phi_kernel_name(type)}
-    kernels = [core._get_all_register_op_kernels(library) for library in ("phi", "fluid")]
-    found = [kernel for every in kernels for name in names for kernel in every.get(name, ())]
-    if not any("place(cpu)" in kernel.lower() for kernel in found):
-        return "it has no kernel for CPUs"
-    return "Paddle runs it on no input that was tried"
+    if type in _OTHER_VARIABLES:
+        return "it reads or writes other variables than dense tensors"
+    return ""
 
 
-def walk(proto: Any, skipped: Sequence[str], record: Callable[[str, str], None]) -> None:
+def _raised(proto: Any) -> str:
+    """The error of Paddle with the first candidate."""
+    try:
+        run_natively(case(proto, *next(candidates(proto))))
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def walk(proto: Any, skipped: Sequence[str], record: Callable[[str, str, str], None]) -> None:
     """Records the verdict on an operator (``""``), and on each attribute off its default.
 
-    Under ``LOD``, how it uses a LoD.
+    Under ``LOD``, how it uses a LoD. The same, without LoD, for its gradient, if it has one.
     """
     found = accepted(proto)
     if found is None:
-        record("", f"not run: {why_not_run(proto.type)}")
+        record(proto.type, "", f"not run: {why_not_run(proto)}")
         return
     inputs, attributes = found
     defaults = case(proto, inputs, attributes)
-    for name in ["", *_attributes(proto)]:
-        if name in skipped:
-            continue
-        record(name, "not run: it crashes")
-        record(name, _verdict_on(proto, inputs, attributes, name, defaults))
-    if LOD not in skipped:
-        record(LOD, "not run: it crashes")
-        record(LOD, _use_of_lod(case(proto, inputs, attributes)))
+    for type, extended in ((proto.type, False), (_gradient_of(defaults), True)):
+        for name in ["", *_attributes(proto)] if type else []:
+            if (type, name) not in skipped:
+                record(type, name, "not run: it crashes")
+                judged = _verdict_on(proto, inputs, attributes, name, defaults, extended)
+                record(type, name, judged)
+    if (proto.type, LOD) not in skipped:
+        record(proto.type, LOD, "not run: it crashes")
+        record(proto.type, LOD, _use_of_lod(case(proto, inputs, attributes)))
+
+
+def _gradient_of(each: Case) -> str:
+    """The type of the gradient of an operator; empty if it has none of its own."""
+    try:
+        described = _described_gradient(each)
+    except Exception:
+        return ""
+    return described.type() if described else ""
 
 
 def _use_of_lod(each: Case) -> str:
     """Whether an operator writes a LoD: ``from none``, ``from inputs`` or ``never``."""
     if any(levels for _, levels in run_natively(each).values()):
-        return "from none"
+        return "from inputs" if any(levels for _, levels in each.tensors.values()) else "from none"
     for name, (contents, _) in each.tensors.items():
         if contents.ndim == 0 or len(contents) < 2:
             continue
@@ -419,7 +561,12 @@ def _attributes(proto: Any) -> list[str]:
 
 
 def _verdict_on(
-    proto: Any, inputs: Inputs, attributes: dict[str, Any], name: str, defaults: Case
+    proto: Any,
+    inputs: Inputs,
+    attributes: dict[str, Any],
+    name: str,
+    defaults: Case,
+    with_its_gradient: bool,
 ) -> str:
     kinds = {each.name: each.type for each in proto.attrs}
     values: list[Any] = [None]
@@ -431,41 +578,46 @@ def _verdict_on(
     for value in values:
         try:
             each = case(proto, inputs, {**attributes, name: value} if name else attributes)
+            each = with_gradient(each) if with_its_gradient else each
             expected = run_natively(each)
+            if with_its_gradient and differs(expected, run_natively(each)):
+                continue
         except Exception:
             continue
         return verdict(each, expected)
-    return "not run: no drawn value is accepted"
+    return f"not run: {'no drawn value is accepted' if name else _NO_INPUT}"
 
 
-def walk_apart(proto: Any) -> dict[str, str]:
-    """:func:`walk` in processes of its own: a crash skips an attribute."""
-    found: dict[str, str] = {}
+def walk_apart(proto: Any) -> dict[str, dict[str, str]]:
+    """:func:`walk` in processes of its own, by operator: a crash skips an attribute."""
+    found: dict[tuple[str, str], str] = {}
     for _ in range(_CRASHES):
         reading, writing = os.pipe()
         if (child := os.fork()) == 0:
             _walk_in_child(proto, [*found], writing)
         os.close(writing)
         with os.fdopen(reading) as lines:
-            found.update(json.loads(line) for line in lines)
+            for type, name, text in map(json.loads, lines):
+                found[type, name] = text
         if os.waitpid(child, 0)[1] == 0:
             break
-        found = found or {"": "not run: it crashes"}
-    return found
+        why = _why_not_here(proto.type) or "it crashes"
+        found = found or {(proto.type, ""): f"not run: {why}"}
+    rows: dict[str, dict[str, str]] = {proto.type: {}}
+    for (type, name), text in found.items():
+        rows.setdefault(type, {})[name] = text
+    return rows
 
 
-def _walk_in_child(proto: Any, skipped: list[str], writing: int) -> None:
+def _walk_in_child(proto: Any, skipped: list[tuple[str, str]], writing: int) -> None:
+    def record(*found: str) -> None:
+        os.write(writing, (json.dumps(found) + "\n").encode())
+
     signal.alarm(_SECONDS)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        walk(
-            proto,
-            skipped,
-            lambda name, text: (
-                os.write(writing, (json.dumps([name, text]) + "\n").encode()) and None
-            ),
-        )
+        walk(proto, skipped, record)
     os._exit(0)
 
 
@@ -475,12 +627,11 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     parser.add_argument("types", nargs="*")
     options = parser.parse_args(arguments)
-    verdicts = {
-        type: walk_apart(proto)
-        for type, proto in sorted(prototypes().items())
-        if type not in OUTSIDE and (not options.types or type in options.types)
-    }
-    rows = [f"  {json.dumps(type)}: {json.dumps(row)}" for type, row in verdicts.items()]
+    verdicts: dict[str, dict[str, str]] = {}
+    for type, proto in sorted(prototypes().items()):
+        if type not in OUTSIDE and (not options.types or type in options.types):
+            verdicts |= walk_apart(proto)
+    rows = [f"  {json.dumps(type)}: {json.dumps(row)}" for type, row in sorted(verdicts.items())]
     options.output.write_text("{\n" + ",\n".join(rows) + "\n}\n")
 
 

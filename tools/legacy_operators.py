@@ -8,14 +8,15 @@ from pathlib import Path
 
 _RESULTS = Path(__file__).parents[1] / "tests" / "legacy_operators.json"
 _LOD = "@LOD"
-_KEPT, _REFUSED, _NOT_RUN = "as it is: ", "refused: ", "not run: "
+_GRADIENT = "_grad"
+_TRANSLATED, _KEPT, _REFUSED, _NOT_RUN = "translated", "as it is: ", "refused: ", "not run: "
 
 _INTRODUCTION = """# Operators of ProgramDesc programs
 
 Written by `make docs` from `tests/legacy_operators.json`, which `python -m
 tests.legacy_operator_walk` writes: it runs every operator of ProgramDesc in a program of its own,
-once with default attributes and once with each attribute off its default, and compares results
-and LoD with Paddle's.
+and again with the operator's gradient, once with default attributes and once with each attribute
+off its default, and compares results and LoD with Paddle's.
 
 A ProgramDesc program (`.pdmodel`, `FLAGS_enable_pir_api=0`) is [translated to
 PIR](../how_it_works/executor.md#programdesc-programs). An operator that the translation would
@@ -39,17 +40,13 @@ def markdown() -> str:
     found = {type: {n: v for n, v in row.items() if n != _LOD} for type, row in known.items()}
     whole = {type: row.get("", "") for type, row in found.items()}
     kept = {t: text.removeprefix(_KEPT) for t, text in whole.items() if text.startswith(_KEPT)}
-    refused = {t: text.removeprefix(_REFUSED) for t, text in whole.items() if _is_refused(text)}
-    not_run = [type for type, text in whole.items() if text.startswith(_NOT_RUN)]
-    tried = [text for row in found.values() for name, text in row.items() if name]
-    tried = [text for text in tried if not text.startswith(_NOT_RUN)]
-    translated = sum(text == "translated" for text in whole.values())
+    refused = {
+        t: text.removeprefix(_REFUSED) for t, text in whole.items() if text.startswith(_REFUSED)
+    }
     lines = [
-        f"{len(whole)} operators: {translated} are translated, {len(kept)} stay as they are, "
-        f"{len(refused)} have the program fall back, and {len(not_run)} are not judged, since "
-        "Paddle runs them on no input that was tried. Of "
-        f"{len(tried)} attributes off their defaults, "
-        f"{sum(text == 'translated' for text in tried)} are translated.",
+        _counted("operators", {t: row for t, row in found.items() if not t.endswith(_GRADIENT)}),
+        "",
+        _counted("gradients", {t: row for t, row in found.items() if t.endswith(_GRADIENT)}),
         "",
         "## Operators that stay as they are",
         "",
@@ -61,7 +58,7 @@ def markdown() -> str:
         "",
         "| operator | attributes off their defaults |",
         "| --- | --- |",
-        *_attribute_rows({t: row for t, row in found.items() if whole[t] == "translated"}),
+        *_attribute_rows({t: row for t, row in found.items() if whole[t] == _TRANSLATED}),
         "",
         "## Operators with which a program falls back",
         "",
@@ -79,6 +76,22 @@ def markdown() -> str:
     return _INTRODUCTION + "\n".join(lines) + "\n"
 
 
+def _counted(kind: str, found: dict[str, dict[str, str]]) -> str:
+    whole = [row.get("", "") for row in found.values()]
+    tried = [text for row in found.values() for name, text in row.items() if name]
+    tried = [text for text in tried if not text.startswith(_NOT_RUN)]
+    return (
+        f"{len(whole)} {kind}: {whole.count(_TRANSLATED)} are translated, "
+        f"{_starting(whole, _KEPT)} stay as they are, {_starting(whole, _REFUSED)} have the "
+        f"program fall back, and {_starting(whole, _NOT_RUN)} are not judged. Of {len(tried)} "
+        f"attributes off their defaults, {tried.count(_TRANSLATED)} are translated."
+    )
+
+
+def _starting(texts: list[str], prefix: str) -> int:
+    return sum(text.startswith(prefix) for text in texts)
+
+
 def _not_run_rows(whole: dict[str, str]) -> Iterator[str]:
     """The operators without a verdict, by reason."""
     reasons: dict[str, list[str]] = {}
@@ -87,10 +100,6 @@ def _not_run_rows(whole: dict[str, str]) -> Iterator[str]:
             reasons.setdefault(text.removeprefix(_NOT_RUN), []).append(f"`{type}`")
     for reason, types in sorted(reasons.items(), key=lambda item: -len(item[1])):
         yield f"- {reason} ({len(types)}): {', '.join(types)}."
-
-
-def _is_refused(text: str) -> bool:
-    return text.startswith(_REFUSED)
 
 
 def _attribute_rows(found: dict[str, dict[str, str]]) -> Iterator[str]:

@@ -21,7 +21,9 @@ def test_the_page_is_current():
 
 def test_every_operator_has_a_verdict():
     found = json.loads(RESULTS.read_text())
-    assert found.keys() == prototypes().keys() - OUTSIDE
+    judged = {type for type in found if not type.endswith("_grad")}
+    assert judged == prototypes().keys() - OUTSIDE
+    assert {f"{type}_grad" for type in ("relu", "matmul_v2", "batch_norm")} <= found.keys()
 
 
 def test_no_operator_differs():

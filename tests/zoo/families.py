@@ -58,6 +58,7 @@ class NetworkFamily:
         inputs: Its inputs.
         untrained: Why it takes no training steps; empty if it does.
         differentiates: Whether the network computes gradients itself.
+        onednn: Whether Paddle's oneDNN runs it; on some networks it crashes.
     """
 
     package: str
@@ -68,6 +69,7 @@ class NetworkFamily:
     inputs: tuple[Input, ...]
     untrained: str = ""
     differentiates: bool = False
+    onednn: bool = True
 
     @property
     def id(self) -> str:
@@ -116,10 +118,13 @@ def _segmentation(
 _TARGETS = "its loss assigns targets with NumPy"
 
 
-def _detector(name: str, year: int, size: int = 96, task: str = "detection") -> NetworkFamily:
+def _detector(
+    name: str, year: int, size: int = 96, task: str = "detection", reads_size: bool = True
+) -> NetworkFamily:
+    size_of_image = (Input((1, 2), name="im_shape", value=size),) if reads_size else ()
     inputs = (
         Input((1, 3, size, size), name="image"),
-        Input((1, 2), name="im_shape", value=size),
+        *size_of_image,
         Input((1, 2), name="scale_factor", value=1.0),
     )
     make = Make("tests.zoo.networks:detector", positional=(name,))
@@ -224,6 +229,7 @@ FAMILIES: tuple[NetworkFamily, ...] = (
         2022,
         Make("paddleclas.ppcls.arch.backbone:AdaFace_IR_18"),
         _picture(112),
+        onednn=False,
     ),
     _classifier("FasterNet_T0", 2023),
     _classifier("PPHGNetV2_B0", 2023),
@@ -252,7 +258,7 @@ FAMILIES: tuple[NetworkFamily, ...] = (
     _detector("BlazeFace", 2019, 128, "faces"),
     _detector("GFL", 2020),
     _detector("SOLOv2", 2020, 128),
-    _detector("PicoDet", 2021),
+    _detector("PicoDet", 2021, reads_size=False),
     _detector("PPYOLOE", 2022),
     _science("MLP", 2019, _points("x", "y"), num_layers=4, hidden_size=64),
     _science("ModifiedMLP", 2020, _points("x", "y"), num_layers=4, hidden_size=64),

@@ -129,6 +129,22 @@ def _roll(x: Any, shifts: Any, axis: Any = None, name: Any = None) -> Any:
     return _append("roll", {"X": x}, {"shifts": shifts, "axis": axes})
 
 
+def _normalize(
+    x: Any,
+    p: float = 2,
+    axis: int = 1,
+    epsilon: float = 1e-12,
+    name: Any = None,
+    *,
+    out: Any = None,
+) -> Any:
+    attributes = {"axis": axis, "porder": float(p), "keepdim": True, "epsilon": epsilon}
+    norm = _append("p_norm", {"X": x}, attributes)
+    least = paddle.full([1], epsilon, norm.dtype)
+    norm = _append("elementwise_max", {"X": norm, "Y": least}, {"axis": -1})
+    return _append("elementwise_div", {"X": x, "Y": norm}, {"axis": -1})
+
+
 def _triangle(lower: bool) -> Function:
     def call(x: Any, diagonal: int = 0, name: Any = None, *, out: Any = None) -> Any:
         return _append("tril_triu", {"X": x}, {"diagonal": diagonal, "lower": lower})
@@ -169,12 +185,17 @@ REPLACEMENTS: dict[str, Function] = {
 }
 
 
+# The same for functions of Paddle's Python code.
+_IN_PYTHON: dict[Function, Function] = {paddle.nn.functional.normalize: _normalize}
+
+
 @contextmanager
 def old_ir() -> Iterator[None]:
     """Behaves as ``FLAGS_enable_pir_api=0`` does, with the functions of Paddle 2."""
+    functions = {getattr(_C_ops, name): older for name, older in REPLACEMENTS.items()}
     replaced = {
-        getattr(_C_ops, name): _taking_variables(getattr(_C_ops, name), function)
-        for name, function in REPLACEMENTS.items()
+        present: _taking_variables(present, older)
+        for present, older in {**functions, **_IN_PYTHON}.items()
     }
     with paddle.pir_utils.OldIrGuard(), ExitStack() as stack:
         for module, name, function in _references(list(replaced)):
@@ -183,8 +204,11 @@ def old_ir() -> Iterator[None]:
 
 
 def _references(functions: list[Function]) -> Iterator[tuple[Any, str, Function]]:
-    """The names in modules of Paddle that are bound to functions of the core."""
+    """The names in modules of Paddle, and the methods of variables, that are these functions."""
     wanted = {id(function): function for function in functions}
+    for name, value in list(vars(Variable).items()):
+        if id(value) in wanted:
+            yield Variable, name, wanted[id(value)]
     for title, module in list(sys.modules.items()):
         if title.partition(".")[0] == "paddle":
             for name, value in list(vars(module).items()):

@@ -143,8 +143,11 @@ _OWN_AXES = frozenset({"reduce_amax", "reduce_amin"})
 
 def rewrite_for_translation(description: LegacyProgramDesc) -> None:
     """Rewrites, in place, operators of which the translation is known to lose information."""
+    types = {op.type() for block in blocks(description) for op in operators(block)}
     for block in blocks(description):
         for op in list(operators(block)):
+            if f"{op.type()}_grad" not in types:
+                _rewrite_first_version(block, op)
             if op.type().startswith("reduce_") and op.type() not in _OWN_AXES:
                 _list_axes(block, op)
             elif op.type() in ("mul", "mul_grad"):
@@ -153,10 +156,72 @@ def rewrite_for_translation(description: LegacyProgramDesc) -> None:
                 _align_operands(block, op)
             elif op.type() == "strided_slice":
                 _squeeze_axes(block, op)
-            elif op.type().startswith("fake_quantize_") and _is_test(op):
+            elif _is_quantization(op) and _is_test(op):
                 _rename_unwritten(block, op)
             elif op.type() == "dequantize_linear":
                 _declare_weights(block, op)
+
+
+# First versions of operators, which Paddle's translator does not have, and the present ones that
+# compute the same: the type, and attributes under other names.
+_FIRST_VERSIONS: dict[str, tuple[str, dict[str, str]]] = {
+    "expand": ("tile", {"expand_times": "repeat_times"}),
+    "top_k": ("top_k_v2", {}),
+    "transpose": ("transpose2", {}),
+}
+# The attributes with the sizes of the results of resizing operators, by the rank of the input.
+_SIZES = {3: ("out_w",), 4: ("out_h", "out_w"), 5: ("out_d", "out_h", "out_w")}
+
+
+def _rewrite_first_version(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Converts the first version of an operator to the present one, where they agree."""
+    if op.type() in _FIRST_VERSIONS:
+        type, renamed = _FIRST_VERSIONS[op.type()]
+        op.set_type(type)
+        for name, present in renamed.items():
+            set_attribute(op, present, op.attr(name))
+            op.remove_attr(name)
+        op.check_attrs()
+    elif op.type() == "flatten2":
+        _rewrite_flatten(block, op)
+    elif op.type() in ("bilinear_interp", "nearest_interp"):
+        _rewrite_resize(block, op)
+
+
+def _rewrite_flatten(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Converts a flattening to a matrix, if the rows are an axis of the operand."""
+    if op.attr("axis") != 1 or len(_shape(block, op, "X")) < 2:
+        return
+    op.set_type("flatten_contiguous_range")
+    op.remove_attr("axis")
+    set_attribute(op, "start_axis", 1)
+    set_attribute(op, "stop_axis", -1)
+    op.check_attrs()
+
+
+def _rewrite_resize(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Converts a resizing operator to its second version.
+
+    With a scale, the second version samples at multiples of ``1 / scale``, the first at those of
+    the ratio of the sizes: these are equal if the scale is an integer. Otherwise the sizes replace
+    the scale.
+    """
+    scale, names = op.attr("scale"), _SIZES.get(len(_shape(block, op, "X")), ())
+    if op.attr("data_layout") != "NCHW" or not names or _has(op, "input", "Scale"):
+        return
+    scales: list[float] = []
+    if scale > 0 and not _has(op, "input", "OutSize") and not _has(op, "input", "SizeTensor"):
+        sizes = _shape(block, op, "X")[2:]
+        if scale == int(scale):
+            scales = [scale] * len(sizes)
+        elif -1 in sizes:
+            return
+        for name, size in zip(names, sizes):
+            set_attribute(op, name, -1 if scales else int(size * np.float32(scale)))
+    op.set_type(f"{op.type()}_v2")
+    op.remove_attr("scale")
+    set_attribute(op, "scale", scales)
+    op.check_attrs()
 
 
 def _list_axes(block: LegacyBlock, op: LegacyOperator) -> None:
@@ -283,6 +348,10 @@ def _squeeze_axes(block: LegacyBlock, op: LegacyOperator) -> None:
     set_attribute(op, "decrease_axis", [])
     position = block_position(block, op) + 1
     _insert(block, position, "squeeze2", {"X": [whole]}, {"Out": [name]}, {"axes": list(axes)})
+
+
+def _is_quantization(op: LegacyOperator) -> bool:
+    return op.type().startswith("fake_quantize_") and not op.type().endswith("_grad")
 
 
 def _is_test(op: LegacyOperator) -> bool:
@@ -618,6 +687,10 @@ class _TranslatedOperator:
         """Whether an operator ignores ``dim``, since it reduces all axes."""
         return self._op.has_attr("reduce_all") and bool(self._op.attr("reduce_all"))
 
+    def is_maximum(self, kind: str) -> bool:
+        """Whether an unpooling is that of the maximum, the only one that Paddle has."""
+        return kind == "max"
+
     def is_dtype_of_values(self, dtype: int) -> bool:
         """Whether ``dtype`` of ``set_value`` is that of its tensor of values, and so redundant."""
         if self._op.type() != "set_value" or not _has(self._op, "input", "ValueTensor"):
@@ -635,6 +708,7 @@ _ACCEPTED: dict[str, _Rule] = {
     "dtype": _TranslatedOperator.is_dtype_of_values,
     "lower": _TranslatedOperator.is_triangle,
     "reduce_all": _TranslatedOperator.is_full_reduction,
+    "unpooling_type": _TranslatedOperator.is_maximum,
 }
 
 

@@ -48,8 +48,12 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 from paddle_ngraph.partitioning.report import BlockReport, NativeOp, Report
 from paddle_ngraph.utils import signals
 
-# Operators that Paddle cannot run after a translation: kernels reject the operands.
-_CANNOT_RUN = frozenset({"lod_reset", "lod_reset_grad", "merged_momentum", "range_v2"})
+# Operators that Paddle cannot run after a translation: kernels reject the operands, or the result
+# is a complex gradient, of which only ProgramDesc programs retain the real part.
+_CANNOT_RUN = frozenset({"eig_grad", "lod_reset", "lod_reset_grad", "merged_momentum", "range_v2"})
+# Operators on which Paddle's translator crashes: it has kernels of them for rows of a sparse
+# gradient, and no PIR operator in place.
+_CRASH = frozenset({"ftrl"})
 # The name of the variable in which a ProgramDesc program stores what it fetches.
 FETCHED = "fetch"
 
@@ -100,6 +104,11 @@ def _reasons(description: LegacyProgramDesc) -> dict[int, str]:
     for number, (_, op) in enumerate(numbered(description)):
         if op.type() in _CANNOT_RUN:
             reasons[number] = f"Paddle cannot run the translation of {op.type()}"
+        if op.type() in _CRASH:
+            reasons[number] = f"Paddle cannot translate {op.type()}"
+        # A copy to another device, which this build of Paddle skips: in PIR it is an error.
+        if op.type() == "memcpy" and op.attr("dst_place_type") != 0:
+            reasons[number] = "Paddle cannot run the translation of memcpy to another device"
         # In PIR, the results are sorted.
         if op.type() == "unique" and not op.attr("is_sorted"):
             reasons[number] = "the translation loses is_sorted = False of unique"

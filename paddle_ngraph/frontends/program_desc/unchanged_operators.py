@@ -49,9 +49,9 @@ _REMOTE = ("endpoints", "epmap")
 # Types of attributes that refer to variables or blocks of the program, which a single operator
 # does not have.
 _REFERENCES = frozenset({AttrType.BLOCK, AttrType.BLOCKS, AttrType.VAR, AttrType.VARS})
-# Operators that call Python, whose errors and Ctrl-C have to reach the caller, or that print the
-# names of their variables.
-_SHOWN = frozenset({"print", "py_func"})
+# Operators that call Python, whose errors and Ctrl-C have to reach the caller, that print the names
+# of their variables, or look up the dtype of a variable which they do not read.
+_SHOWN = frozenset({"eig_grad", "print", "py_func"})
 
 
 @dataclass(frozen=True)
