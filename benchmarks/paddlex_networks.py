@@ -230,11 +230,13 @@ def measure(network: Network) -> dict[str, Any]:
     paddle.disable_static()
     layer, inputs, result = build(network), arrays(network), {}
     runs: dict[str, Callable[[Sequence[np.ndarray]], list[np.ndarray]]] = {}
-    if network.exports:
-        with tempfile.TemporaryDirectory() as folder:
+    # The files are needed until the first run by the engine, which reads them again.
+    with tempfile.TemporaryDirectory() as folder:
+        if network.exports:
             prefix = f"{folder}/network"
             export(layer, inputs, prefix)
             config = paddle.inference.Config(f"{prefix}.json", f"{prefix}.pdiparams")
+            config.disable_onednn()
             found = paddle_ngraph.explain(config)
             reasons = Counter((op.type, op.reason) for op in found.native)
             result = {
@@ -244,17 +246,21 @@ def measure(network: Network) -> dict[str, Any]:
             }
             runs = {mode: predictor(prefix, mode == "oneDNN") for mode in ("plain", "oneDNN")}
             runs["engine"] = predictor(prefix, False)
-    else:
+        else:
 
-        def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-            with paddle.no_grad():
-                return [np.asarray(output) for output in layer(inputs)]
+            def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+                with paddle.no_grad():
+                    return [np.asarray(output) for output in layer(inputs)]
 
-        runs = {"plain": run, "engine": run}
-    before = paddle_ngraph.stats()["engine_runs"]
-    measured = _alternately(runs, inputs, not network.exports)
-    result["engine runs"] = paddle_ngraph.stats()["engine_runs"] - before
-    return {**result, "modes": {mode: vars(each) for mode, each in measured.items()}}
+            runs = {"plain": run, "engine": run}
+        before = paddle_ngraph.stats()["engine_runs"]
+        measured = _alternately(runs, inputs, not network.exports)
+        engine_runs = paddle_ngraph.stats()["engine_runs"] - before
+    return {
+        **result,
+        "engine runs": engine_runs,
+        "modes": {mode: vars(each) for mode, each in measured.items()},
+    }
 
 
 def _alternately(
