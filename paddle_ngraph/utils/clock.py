@@ -13,7 +13,7 @@ from time import perf_counter, time
 Clock = Callable[[], float]
 
 
-class _Source:
+class _ReplaceableClock:
     """A clock that a test can replace, for all threads."""
 
     def __init__(self, clock: Clock) -> None:
@@ -29,7 +29,7 @@ class _Source:
             self.clock = before
 
 
-_time, _date = _Source(perf_counter), _Source(time)
+_time, _date = _ReplaceableClock(perf_counter), _ReplaceableClock(time)
 overridden = _time.overridden
 overridden_date = _date.overridden
 
