@@ -118,11 +118,13 @@ def run(options: argparse.Namespace) -> None:
         rows.append(measure(kind, size, steps, batch, options.rounds))
         ratios = ", ".join(f"{v} {rows[-1].processor.get(v, 0.0):.2f}x" for v in VARIANTS)
         print(f"{kind} {size}, {steps} steps, batch {batch}: {ratios}", flush=True)
-    withheld = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
-    topic = f"few_sequences_{withheld.lower()}" if withheld else "few_sequences"
-    title = f"{TITLE}, ONEDNN_MAX_CPU_ISA={withheld}" if withheld else TITLE
+    topic, title = "few_sequences", TITLE
+    if options.threads > 1:
+        topic, title = f"{topic}_threads", f"{title}, on several threads"
+    if withheld := os.environ.get("ONEDNN_MAX_CPU_ISA", ""):
+        topic, title = f"{topic}_{withheld.lower()}", f"{title}, ONEDNN_MAX_CPU_ISA={withheld}"
     data = {"rows": [asdict(row) for row in rows]}
-    command = "python benchmarks/few_sequences.py"
+    command = f"python benchmarks/few_sequences.py --threads {options.threads}"
     report.write(options.output, topic, title, sections(rows, options), data, command=command)
     print(f"written to {options.output}")
 

@@ -24,6 +24,7 @@ from paddle_ngraph.conversion.optimizer_updates import update_in_place
 from paddle_ngraph.conversion.passes import (
     algebra,
     batch_split,
+    channels_last,
     fusion,
     int8,
     matmuls,
@@ -76,6 +77,12 @@ def _use_onednn_matmuls(draft: Draft) -> None:
     # are.
     if draft.settings.precision == "f32" or not draft.builder.graph.infers:
         matmuls.use_onednn_matmuls(draft.model, draft.bridge.extension)
+
+
+def _move_channels(draft: Draft) -> None:
+    if draft.settings.precision == "f32":
+        for model in draft.models():
+            channels_last.move_channels(model)
 
 
 def _preserve_branch_results(draft: Draft) -> None:
@@ -224,6 +231,13 @@ PASSES = (
         "the plugin confuses two packed layouts of one weight; after folding, which shows which "
         "weights are constants",
         _on_models(constants.separate_packed_weights),
+    ),
+    BuildPass(
+        "move channels",
+        "the plugin moves channels from last to first slowly where planes share a set of the "
+        "cache; late, since it is for the final readers of a value",
+        _move_channels,
+        is_cpu_only=True,
     ),
     BuildPass(
         "disable loop fusion",

@@ -26,18 +26,30 @@ constexpr int64_t kMinParallelFlops = 1'000'000;
 // takes as long as multiplying by this number of rows.
 constexpr int64_t kMinRows = 4;
 
-int threads_for(const Network& net) {
-  const int64_t rows = std::max(net.batch, kMinRows);
-  const int64_t work = 2 * rows * net.gates() * std::max(net.hidden, net.input);
-  if (work < kMinParallelFlops) return 1;
+int threads_for(const Network& net, const MatmulSizes& matmul) {
+  if (matmul.flops() < kMinParallelFlops) return 1;
   const int threads = max_threads();
   const bool is_synchronized = rows_per_shard(net.batch, threads) == net.batch;
   return is_synchronized && is_straggling() ? 1 : threads;
 }
 
-// The number of floating-point operations of all threads in the recurrent matmul of a time step.
-// StepTimer expects steps with equal numbers to take equally long, to find late threads.
-int64_t work_of_step(const Network& net) { return 2 * net.batch * net.gates() * net.hidden; }
+int threads_for_steps(const Network& net) {
+  const int64_t rows = std::max(net.batch, kMinRows);
+  return threads_for(net, {rows, net.gates(), std::max(net.hidden, net.input)});
+}
+
+// The recurrent matmul of a time step of all threads.
+MatmulSizes matmul_of_step(const Network& net) { return {net.batch, net.gates(), net.hidden}; }
+
+// A matmul over all steps: c[m, n] = a[m, k] * b[k, n], or c += a * b. It may be worth several
+// threads where the matmul of a step is not.
+void multiply_all_steps(const Network& net, const Matrix& a, const Matrix& b,
+                        const MatmulSizes& matmul, float* c, bool adds) {
+  const OmpThreads threads(threads_for(net, matmul));
+  StepTimer timer(matmul, *net.gemm);
+  net.gemm->gemm(a, b, matmul.m, matmul.n, matmul.k, c, matmul.n, adds);
+  timer.has_straggler();
+}
 
 // One layer in one direction: its weights, and the offset of its results in the output.
 struct Cell {
@@ -157,8 +169,8 @@ class ForwardCell {
   }
 
   void run() {
-    net_.gemm->gemm({x_, cell_.input}, {cell_.w_ih, cell_.input, true}, net_.rows(), net_.gates(),
-                    cell_.input, gates_, net_.gates(), false);
+    multiply_all_steps(net_, {x_, cell_.input}, {cell_.w_ih, cell_.input, true},
+                       {net_.rows(), net_.gates(), cell_.input}, gates_, false);
     join_biases();
     const int64_t count = rows_per_shard(net_.batch);
     const auto weight =
@@ -183,7 +195,7 @@ class ForwardCell {
     const int64_t state = rows.first * net_.hidden, size = rows.count * net_.hidden;
     if (keeps_h_in_last()) std::copy_n(h_before_ + state, size, h_last_ + state);
     if (c_last_ != nullptr) std::copy_n(c_before_ + state, size, c_last_ + state);
-    StepTimer timer(work_of_step(net_), *net_.gemm);
+    StepTimer timer(matmul_of_step(net_), *net_.gemm);
     for (int64_t i = 0; i < net_.steps; ++i) {
       const int64_t step = cell_.step(net_, i);
       if (i == 0 || keeps_h_in_last()) {
@@ -391,8 +403,8 @@ class BackwardCell {
     const auto weight = pack_once(*net_.gemm, *cell_.w_hh, WeightOrientation::plain, shard_rows_);
     parallel_shards(net_.batch / shard_rows_, [&](int64_t shard) { run_steps(*weight, shard); });
     set_weight_grads();
-    net_.gemm->gemm(of_input().from(0), {cell_.w_ih, cell_.input}, net_.rows(), cell_.input,
-                    net_.gates(), x_grad, cell_.input, adds);
+    multiply_all_steps(net_, of_input().from(0), {cell_.w_ih, cell_.input},
+                       {net_.rows(), cell_.input, net_.gates()}, x_grad, adds);
   }
 
  private:
@@ -403,7 +415,7 @@ class BackwardCell {
     const int64_t state = rows.first * net_.hidden, size = rows.count * net_.hidden;
     float* through = through_.data() + state;
     std::fill_n(through, size, 0.0f);
-    StepTimer timer(work_of_step(net_), *net_.gemm);
+    StepTimer timer(matmul_of_step(net_), *net_.gemm);
     for (int64_t i = net_.steps - 1; i >= 0; --i) {
       const int64_t step = cell_.step(net_, i);
       run_step(i, step, rows);
@@ -498,8 +510,8 @@ class BackwardCell {
   }
 
   void set_weight_grad(GateGrads& grads, const Matrix& read, int64_t columns, float* result) {
-    net_.gemm->gemm(grads.from(0, /*transposed=*/true), read, net_.gates(), columns, net_.rows(),
-                    result, columns, false);
+    multiply_all_steps(net_, grads.from(0, /*transposed=*/true), read,
+                       {net_.gates(), columns, net_.rows()}, result, false);
   }
 
   // The vectors that the forward pass multiplies by the gates' weights, for the gradients of these
@@ -549,7 +561,7 @@ int64_t Network::reserve_size() const {
 
 void forward(const Network& net, const ForwardData& data) {
   const DefaultFloatEnvironment environment;
-  const OmpThreads threads(threads_for(net));
+  const OmpThreads threads(threads_for_steps(net));
   const int64_t size = net.rows() * net.width();
   // Without a gradient, the gates are not saved, and layers write alternately to `ping_pong` and to
   // the output.
@@ -577,7 +589,7 @@ void forward(const Network& net, const ForwardData& data) {
 
 void backward(const Network& net, const BackwardData& data) {
   const DefaultFloatEnvironment environment;
-  const OmpThreads threads(threads_for(net));
+  const OmpThreads threads(threads_for_steps(net));
   const int64_t size = net.rows() * net.width();
   Buffer ping_pong[2] = {Buffer(net.layers > 2 ? size : 0), Buffer(net.layers > 1 ? size : 0)};
   Buffer dropped(net.has_dropout() ? size : 0);

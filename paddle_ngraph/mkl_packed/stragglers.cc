@@ -39,23 +39,22 @@ std::array<Fastest, 64> all_fastest;
 
 Fastest& fastest_slot(uint64_t step_key) { return all_fastest[step_key >> 58]; }
 
-// A key that steps of equal expected duration share: it contains the work, the number of threads,
-// and the library, which differs for operands in bfloat16.
-uint64_t make_step_key(int64_t work, const GemmProvider& gemm) {
+// A key that steps of equal expected duration share: it contains the sizes of the matmul, the
+// number of threads, and the library, which differs for operands in bfloat16.
+uint64_t make_step_key(const MatmulSizes& matmul, const GemmProvider& gemm) {
   uint64_t step_key = 0;
-  const uint64_t library = reinterpret_cast<uintptr_t>(&gemm);
-  for (const uint64_t each :
-       {static_cast<uint64_t>(work), static_cast<uint64_t>(num_omp_threads()), library}) {
-    step_key = (step_key ^ each) * 0x9e3779b97f4a7c15u;
-  }
+  const auto mix = [&](uint64_t each) { step_key = (step_key ^ each) * 0x9e3779b97f4a7c15u; };
+  for (const int64_t size : {matmul.m, matmul.n, matmul.k}) mix(static_cast<uint64_t>(size));
+  mix(static_cast<uint64_t>(num_omp_threads()));
+  mix(reinterpret_cast<uintptr_t>(&gemm));
   return step_key;
 }
 
-// The shortest measured time of a recurrent layer's step with this key. Before the first one, an
-// upper bound: a nanosecond for each of the step's `work` operations.
-int64_t fastest_ns(uint64_t step_key, int64_t work) {
+// The shortest measured time of a step with this key. Before the first one, an upper bound: a
+// nanosecond for each floating-point operation.
+int64_t fastest_ns(uint64_t step_key, const MatmulSizes& matmul) {
   const Fastest& known = fastest_slot(step_key);
-  return known.step_key == step_key ? known.time.load() : work;
+  return known.step_key == step_key ? known.time.load() : matmul.flops();
 }
 
 void note_straggler(int64_t taken) {
@@ -72,10 +71,10 @@ bool is_straggling() { return now() < single_thread_until; }
 
 void run_single_threaded_for(nanoseconds time) { single_thread_until = now() + time.count(); }
 
-StepTimer::StepTimer(int64_t work, const GemmProvider& gemm)
-    : step_key_(make_step_key(work, gemm)),
+StepTimer::StepTimer(const MatmulSizes& matmul, const GemmProvider& gemm)
+    : step_key_(make_step_key(matmul, gemm)),
       is_parallel_(num_omp_threads() > 1),
-      fastest_(fastest_ns(step_key_, work)),
+      fastest_(fastest_ns(step_key_, matmul)),
       last_(Clock::now()) {}
 
 StepTimer::~StepTimer() {

@@ -20,12 +20,18 @@ bool is_straggling();
 // For the duration `time`, has a single thread compute the steps of recurrent layers.
 void run_single_threaded_for(std::chrono::nanoseconds time);
 
+// The sizes of a matmul c[m, n] = a[m, k] * b[k, n].
+struct MatmulSizes {
+  int64_t m, n, k;
+  int64_t flops() const { return 2 * m * n * k; }
+};
+
 // Measures the durations of steps in which threads synchronize, to find late threads.
 class StepTimer {
  public:
-  // Steps with equal `work` (floating-point operations), number of threads and `gemm` are expected
-  // to take equally long.
-  StepTimer(int64_t work, const GemmProvider& gemm);
+  // Steps whose matmul has equal sizes, number of threads and `gemm` are expected to take equally
+  // long.
+  StepTimer(const MatmulSizes& matmul, const GemmProvider& gemm);
   ~StepTimer();
   StepTimer(const StepTimer&) = delete;
   StepTimer& operator=(const StepTimer&) = delete;

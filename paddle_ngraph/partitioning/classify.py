@@ -177,7 +177,7 @@ class _Classifier:
         """
         if self._sized_by_kernels.isdisjoint(node.reads):
             return False
-        return "multiply" in node.type or not is_matmul_or_convolution(node)
+        return not is_matmul_or_convolution(node)
 
     def _has_dtypes_of_kernels(self, node: OpNode, entry: Converter, described: Op | str) -> bool:
         if isinstance(described, Op):

@@ -27,7 +27,7 @@ from paddle_ngraph.partitioning.analysis.block_view import WHILE, BlockView, OpN
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils.once import once
 
-_MATMUL_PREFIXES = ("matmul", "conv", "bmm", "mul", "depthwise_conv", "addmm", "einsum")
+_MATMUL_PREFIXES = ("matmul", "conv", "bmm", "multi_dot", "depthwise_conv", "addmm", "einsum")
 
 
 def native_us(graph: Graph, open_size: int = SETTINGS.typical_dimension_size) -> float:

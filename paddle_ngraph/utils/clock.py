@@ -12,37 +12,33 @@ from time import perf_counter, time
 
 Clock = Callable[[], float]
 
-_clock: Clock = perf_counter
-_date: Clock = time
+
+class _ReplaceableClock:
+    """A clock that a test can replace, for all threads."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    @contextmanager
+    def overridden(self, clock: Clock) -> Iterator[None]:
+        """Replaces the clock inside ``with``."""
+        before, self.clock = self.clock, clock
+        try:
+            yield
+        finally:
+            self.clock = before
+
+
+_time, _date = _ReplaceableClock(perf_counter), _ReplaceableClock(time)
+overridden = _time.overridden
+overridden_date = _date.overridden
 
 
 def now() -> float:
     """The time in seconds since an arbitrary start."""
-    return _clock()
-
-
-@contextmanager
-def overridden(clock: Clock) -> Iterator[None]:
-    """Replaces the clock, for all threads, inside ``with``."""
-    global _clock
-    before, _clock = _clock, clock
-    try:
-        yield
-    finally:
-        _clock = before
+    return _time.clock()
 
 
 def date() -> float:
     """The time in seconds since 1970, which other processes share."""
-    return _date()
-
-
-@contextmanager
-def overridden_date(date: Clock) -> Iterator[None]:
-    """Replaces the date, for all threads, inside ``with``."""
-    global _date
-    before, _date = _date, date
-    try:
-        yield
-    finally:
-        _date = before
+    return _date.clock()

@@ -124,11 +124,11 @@ class MeasuredChoice:
         """The last result; ``None`` before the first one."""
         return self._record
 
-    def next_call(self, is_ready: bool = True) -> TimedCall:
+    def next_call(self, is_ready: Callable[[], bool] = lambda: True) -> TimedCall:
         """The side of the next call. A timed call is to be followed by :meth:`end_call`.
 
         Args:
-            is_ready: Whether the challenger may be tried now.
+            is_ready: Returns whether the challenger may be tried now.
         """
         with self._lock:
             preferred = self._record is not None and self._record.uses_challenger
@@ -138,7 +138,7 @@ class MeasuredChoice:
             if self._is_impossible or self._timed is not None or not self._is_due():
                 return TimedCall(preferred and not self._is_impossible, False)
             side = self._next_side()
-            if side and not is_ready:
+            if side and not is_ready():
                 return TimedCall(preferred, False)
             self._timed = TimedCall(side, True)
             return self._timed

@@ -6,6 +6,7 @@ import copy
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 import paddle
@@ -373,6 +374,17 @@ for batch in (1, 50, 64):
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], env=environment, check=True)
 
 
+@contextmanager
+def flag_of_threads(threads):
+    flag = "FLAGS_ngraph_num_threads"
+    before = paddle.get_flags(flag)
+    paddle.set_flags({flag: threads})
+    try:
+        yield
+    finally:
+        paddle.set_flags(before)
+
+
 # Three threads have 16 of 48 rows each; 8 and 50 rows do not split into slices worth a thread.
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("batch", [1, 8, 48, 50])
@@ -381,16 +393,20 @@ def test_any_number_of_threads(mode, ragged, batch, threads):
     shape = Shape(64, 512, batch, 3, direction="bidirect")
     native, packed = pair(mode, shape)
     given = data(mode, shape, ragged)
-    flag = "FLAGS_ngraph_num_threads"
-    before = paddle.get_flags(flag)
-    paddle.set_flags({flag: threads})
-    try:
+    with flag_of_threads(threads):
         assert_close(run(native, given), run(packed, given))
         native.eval(), packed.eval()
         x = paddle.to_tensor(given.x)
         np.testing.assert_allclose(packed(x)[0], native(x)[0], atol=1e-5)
-    finally:
-        paddle.set_flags(before)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_threads_share_matmuls_over_all_steps_though_steps_run_alone(mode):
+    shape = Shape(48, 60, 3, 120)
+    native, packed = pair(mode, shape)
+    given = data(mode, shape)
+    with flag_of_threads(3):
+        assert_close(run(native, given), run(packed, given))
 
 
 @pytest.mark.parametrize("batch", [3, 300])

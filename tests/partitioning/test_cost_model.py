@@ -42,6 +42,21 @@ def test_the_estimate_grows_with_operators_and_elements() -> None:
     assert cost_model.native_us(_chain(-1, 4), open_size=3) == cost_model.native_us(_chain(3, 4))
 
 
+@pytest.mark.parametrize(
+    "op_type, multiplies_matrices",
+    [
+        *((name, True) for name in ("matmul_with_flatten", "multi_dot", "conv2d_grad", "einsum")),
+        *((name, False) for name in ("multiply", "multiply_grad", "multiplex", "multinomial")),
+    ],
+)
+def test_matmuls_cost_their_multiplications(op_type: str, multiplies_matrices: bool) -> None:
+    specs = [TensorSpec(i, "float32", (512, 512)) for i in range(3)]
+    op = Op(f"pd_op.{op_type}", 0, {"x": (specs[0],), "y": (specs[1],)}, {"out": (specs[2],)})
+    graph = Graph([op], inputs=specs[:2], states=[], outputs=specs[2:], state_outputs=[])
+    estimate, accesses = cost_model.us_of_run(graph, 1), cost_model.native_us(graph)
+    assert (estimate > 2 * accesses) == multiplies_matrices
+
+
 def test_the_reason_names_the_estimate_and_the_flag() -> None:
     reason = cost_model.reason_against(_chain(4))
     assert reason is not None

@@ -626,6 +626,7 @@ class _PredictorSwitch:
         self._original = original
         self.other: Predictor | None = None
         self._cannot_switch = False
+        self._inputs: list[Handle] | None = None  # the predictor's, from its first measured run on
         # Memory that the two predictors share, retained since a handle retains none: results and
         # inputs shown by the user's handles, and inputs of the counterpart.
         self._shared_outputs: list[Tensor] = []
@@ -649,8 +650,10 @@ class _PredictorSwitch:
                     return self.model.choice_for([tuple(tensor.shape) for tensor in args[0]])
                 if _is_lod_used and _has_lod(predictor):
                     return None
-                handles = map(predictor.get_input_handle, predictor.get_input_names())
-                return self.model.choice_for([handle.shape() for handle in handles])
+                if self._inputs is None:
+                    names = predictor.get_input_names()
+                    self._inputs = [predictor.get_input_handle(name) for name in names]
+                return self.model.choice_for([handle.shape() for handle in self._inputs])
             except Exception:  # Paddle reports what is wrong with the inputs
                 return None
 
@@ -659,21 +662,31 @@ class _PredictorSwitch:
     ) -> Any:
         """Runs by oneDNN or the engine, and times the run if the choice measures."""
         # A function that is being compiled would have Paddle's plain kernels run its subgraph.
-        call = choice.next_call(is_ready=background_compile.wait(0))
+        call = choice.next_call(is_ready=lambda: background_compile.wait(0))
         if (call.is_challenger or self.is_engine) and not self._can_switch():
             choice.give_up()
             call = TimedCall(self.is_engine, False)
-        fallbacks, start, is_measured = statistics.native_runs(), clock.now(), False
         try:
-            results = self._run_by(call.is_challenger, predictor, args, True)
-            is_measured = not call.is_challenger or statistics.native_runs() == fallbacks
-            return results
+            if not call.is_timed:
+                return self._run_by(call.is_challenger, predictor, args, True)
+            return self._run_timed(choice, call, predictor, args)
         finally:
-            choice.end_call(call, clock.now() - start if is_measured else None)
             # In each clone, one of which has run the call that decided.
             may_drop = self.other is not None and not (self.is_engine or call.is_challenger)
             if may_drop and not self.model.needs_engine():
                 self.other = None
+
+    def _run_timed(
+        self, choice: MeasuredChoice, call: TimedCall, predictor: Predictor, args: tuple[Any, ...]
+    ) -> Any:
+        fallbacks, start, is_measured = statistics.native_runs(), clock.now(), False
+        try:
+            results = self._run_by(call.is_challenger, predictor, args, True)
+            seconds = clock.now() - start
+            is_measured = not call.is_challenger or statistics.native_runs() == fallbacks
+            return results
+        finally:
+            choice.end_call(call, seconds if is_measured else None)
 
     def _run_by(
         self, engine: bool, predictor: Predictor, args: tuple[Any, ...], is_on: bool

@@ -1034,6 +1034,7 @@ def test_runs_correct_the_rule_about_onednn(tmp_path, monkeypatch, engine, chose
     with clock.overridden(costs):
         for _ in range(14):
             assert_equal(run(predictor), expected)
+        monkeypatch.setattr(predictor_hook._PredictorSwitch, "_run_timed", pytest.fail)
         with engine_runs(chosen):
             assert_equal(run(predictor), expected)
         # A new predictor, as of another process, begins with the result on disk.
