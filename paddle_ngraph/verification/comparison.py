@@ -418,6 +418,7 @@ class Judge:
         stream = run.random
         while True:
             with run.replaying(stream):
+                self._graph.set_op_ids()  # a search in another thread shares its operators
                 try:
                     while not self._budget.is_spent:
                         next(steps)
