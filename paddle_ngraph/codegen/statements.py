@@ -13,6 +13,7 @@ from typing import Any, Union
 
 from paddle_ngraph.codegen import cpp, kernels
 from paddle_ngraph.codegen.kernels import PhiKernel
+from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import CPU, Graph
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
@@ -512,6 +513,12 @@ class _CppProgramBuilder:
     def _interval(self, scope: _CppScope, op: Operation) -> None:
         text = str(op.attrs()["graph"])
         graph = Graph.from_string(text)
+        for each in graph.ops:
+            if kernel_calls.find(each) is kernel_calls.CONVERTER:
+                raise NotExpressible(
+                    f"its function calls Paddle's kernel of {each.type}; generate the project from "
+                    "the program that was transpiled"
+                )
         # Subgraphs that were placed on another device are compiled for the CPU: projects run on
         # CPUs only.
         if graph.compiled_for != CPU:

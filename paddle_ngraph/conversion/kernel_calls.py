@@ -287,7 +287,7 @@ def description(
 
 
 def _form_of(op: Op) -> str:
-    """What an operator's lowering depends on: all but the ids of its tensors."""
+    """A text of all that the lowering of an operator depends on, which excludes ids of tensors."""
     form = op.form
     assert form is not None
     tensors = [

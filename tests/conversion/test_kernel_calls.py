@@ -15,7 +15,7 @@ from paddle import _C_ops as operators
 from paddle import inference
 
 import paddle_ngraph
-from paddle_ngraph import flags
+from paddle_ngraph import flags, transpiler
 from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.conversion.build import conversion_error
 from paddle_ngraph.conversion.extensions import extension
@@ -485,6 +485,14 @@ def test_small_operators_around_a_kernel_stay_native():
     large = single(OPERATORS["svd"][0], {"x": floats(64, 64)})
     report = program_pass.dry_run(large.main)
     assert not report.intervals and "too little" in report.native[0].reason
+
+
+def test_projects_of_transpiled_programs_are_refused(tmp_path):
+    """Generated projects call kernels themselves, outside of functions."""
+    program = single(*OPERATORS["svd"])
+    transpiled, wanted = paddle_ngraph.transpile(program.main, program.fetches)
+    with pytest.raises(NgraphError, match="kernel of pd_op"):
+        transpiler.generate_native(transpiled, tmp_path / "project", wanted)
 
 
 def test_operators_alone_stay_native():
