@@ -31,6 +31,8 @@ def illegal_operators(
         yield from ((n, "no converter, and only such operators around it") for n in interval.nodes)
     elif unsized := list(_unsized_from_outside(capable, subgraph)):
         yield from ((n, "no converter, and a size of its input depends on data") for n in unsized)
+    elif empty := list(_computing_empty_outputs(capable, subgraph)):
+        yield from ((node, "it computes an empty tensor for another interval") for node in empty)
     elif crossing := list(_arrays_crossing_boundary(capable, subgraph)):
         yield from ((node, "its TensorArray is used outside of its interval") for node in crossing)
     elif len(subgraph.outputs) > _MAX_OUTPUTS:
@@ -64,6 +66,14 @@ def _unsized_from_outside(capable: Capability, subgraph: Subgraph) -> Iterator[O
     for node in subgraph.interval.nodes if unsized else ():
         read = {spec.id for spec in capable.ops[node].input_specs()}
         if capable.is_kernel_call(node) and not unsized.isdisjoint(read):
+            yield node
+
+
+def _computing_empty_outputs(capable: Capability, subgraph: Subgraph) -> Iterator[OpNode]:
+    """Yields operators of which a loop of another subgraph gets an initial value that is empty."""
+    empty = capable.empty_starts.intersection(subgraph.outputs)
+    for node in subgraph.interval.nodes if empty else ():
+        if not empty.isdisjoint(node.writes):
             yield node
 
 
