@@ -37,7 +37,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     value_id,
 )
 from paddle_ngraph.partitioning.analysis.capability import Candidates, Capability, ConvertibleBlock
-from paddle_ngraph.partitioning.analysis.empty_tensors import always_empty
+from paddle_ngraph.partitioning.analysis.empty_tensors import always_empty, only_start_loops
 from paddle_ngraph.partitioning.analysis.integer_ranges import Integers
 from paddle_ngraph.partitioning.analysis.operator_kinds import YIELD
 from paddle_ngraph.partitioning.analysis.placement import NATIVE
@@ -46,6 +46,8 @@ from paddle_ngraph.partitioning.cost_model import is_matmul_or_convolution
 from paddle_ngraph.partitioning.legacy_operators import reason_of
 from paddle_ngraph.partitioning.subgraph import graph_of
 from paddle_ngraph.utils import signals
+
+COMPUTES_EMPTY = "it computes an empty tensor, which nGraph does not support"
 
 
 def classify(view: BlockView) -> Capability:
@@ -66,7 +68,12 @@ def fixpoint(candidates: Candidates) -> Capability:
         if checked := integers.operators_to_check():
             candidates = candidates.with_checks(checked)
             continue
-        rejected = wide or _outputs_read_natively(candidates) or _inputs_made_natively(candidates)
+        rejected = (
+            wide
+            or _outputs_read_natively(candidates)
+            or _inputs_made_natively(candidates)
+            or _empty_tensors_read_natively(candidates)
+        )
         if not rejected:
             return Capability(**{**vars(candidates), "static": integers.static})
         candidates = candidates.without(rejected)
@@ -92,6 +99,17 @@ def _inputs_made_natively(candidates: Candidates) -> dict[OpNode, str]:
     }
 
 
+def _empty_tensors_read_natively(candidates: Candidates) -> dict[OpNode, str]:
+    """Operators that compute an empty tensor from which a loop starts, if Paddle runs the loop."""
+    readers = candidates.view.readers
+    return {
+        node: COMPUTES_EMPTY
+        for node in candidates.ops
+        for vid in candidates.empty_starts.intersection(node.writes)
+        if not all(map(candidates.can_convert, readers.get(vid, ())))
+    }
+
+
 class _Classifier:
     """Decides for each operator of a block, on its own, whether it can be converted.
 
@@ -103,7 +121,9 @@ class _Classifier:
     def __init__(self, view: BlockView, is_inside: bool = False) -> None:
         self._view = view
         self._is_inside = is_inside
-        self._empty = always_empty(view)
+        empty = always_empty(view)
+        self._empty_starts = only_start_loops(view, empty)
+        self._empty = empty - self._empty_starts
         self._has_feed = any(node.type == "pd_op.feed" for node in view.nodes)
         self._is_fed = any(node.is_source and is_fed(node.op) for node in view.nodes)
         self._slots = {node: slots(view, node) for node in view.nodes}
@@ -154,6 +174,7 @@ class _Classifier:
             unused_by=self._unused_by,
             bodies=self._bodies,
             unsized=self._unsized,
+            empty_starts=self._empty_starts,
         )
 
     def _operator(self, node: OpNode, entry: Converter | None) -> tuple[Op | str, Converter | None]:
@@ -293,7 +314,7 @@ class _Classifier:
         if entry is not kernel_calls.CONVERTER and any(
             self._tensor_ids[vid] in used for vid in node.writes if vid in self._empty
         ):
-            return "it computes an empty tensor, which nGraph does not support"
+            return COMPUTES_EMPTY
         return None
 
     def _reason_in_blocks(self, node: OpNode) -> str | None:

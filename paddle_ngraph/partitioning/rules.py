@@ -41,6 +41,8 @@ def illegal_operators(
         yield from ((n, "no converter, and a size of its input depends on data") for n in unsized)
     elif calls := _calls_against_chunks(capable, subgraph):
         yield from ((n, "no converter, and the batch is computed in chunks") for n in calls)
+    elif empty := list(_computing_empty_outputs(capable, subgraph)):
+        yield from ((node, "it computes an empty tensor for another interval") for node in empty)
     elif crossing := list(_arrays_crossing_boundary(capable, subgraph)):
         yield from ((node, "its TensorArray is used outside of its interval") for node in crossing)
     elif len(subgraph.outputs) > _MAX_OUTPUTS:
@@ -104,6 +106,14 @@ def _may_have_chunks(convolutions: Sequence[Op]) -> bool:
             return True
         work += math.prod(made.shape) * math.prod(filter_shape[1:])
     return work >= 2 * SETTINGS.min_multiplications_per_chunk
+
+
+def _computing_empty_outputs(capable: Capability, subgraph: Subgraph) -> Iterator[OpNode]:
+    """Yields operators of which a loop of another subgraph gets an initial value that is empty."""
+    empty = capable.empty_starts.intersection(subgraph.outputs)
+    for node in subgraph.interval.nodes if empty else ():
+        if not empty.isdisjoint(node.writes):
+            yield node
 
 
 def _arrays_crossing_boundary(capable: Capability, subgraph: Subgraph) -> Iterator[OpNode]:

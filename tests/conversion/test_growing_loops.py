@@ -688,6 +688,32 @@ def test_a_value_that_starts_with_zero_rows_and_is_read_falls_back() -> None:
     assert "its initial value is an empty tensor" in reason
 
 
+def test_an_empty_value_stays_with_a_loop_that_falls_back() -> None:
+    """The engine has other operators around it, and would refuse to compute the empty tensor."""
+
+    def build() -> Any:
+        nothing = paddle.zeros([2, 0, WIDTH])
+        x = data()
+        new = paddle.tanh(paddle.mean(x, 1, True))
+
+        def append(i: Any, rows: Any) -> Any:
+            order = paddle.median(new, axis=-1, keepdim=True)  # without a converter
+            return [paddle.concat([rows, new + order], 1)]
+
+        return counted(append, nothing, end=fed_limit())
+
+    program = Program(build)
+    native = [op for op in native_of(program) if op.type in ("pd_op.while", "pd_op.full")]
+    assert len(native) >= 1, native
+    feed = {"x": floats(2, 3, WIDTH), "limit": np.array([3])}
+    expected = program.run(engine=False, **feed)
+    paddle_ngraph.reset_stats()
+    for one, other in zip_equal(expected, program.run(**feed)):
+        assert one.shape == other.shape
+        np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
 # -- functions on disk, and projects ---------------------------------------------------------------
 
 

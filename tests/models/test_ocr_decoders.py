@@ -38,7 +38,15 @@ def predictor(path: str, engine: bool) -> Callable[[np.ndarray], list[np.ndarray
     return run
 
 
-@pytest.mark.parametrize("name", ocr_networks.DECODERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("NRTR", marks=pytest.mark.slow("compiles loops of many lengths")),
+        "LaTeX-OCR",
+        pytest.param("UniMERNet", marks=pytest.mark.slow("compiles loops of many lengths")),
+        "PP-FormulaNet",
+    ],
+)
 def test_a_decoder_is_one_operator(name: str, tmp_path: Path) -> None:
     sizes = {"width": WIDTH, "heads": 2, "wide": 32, "depth": 1, "words": 8, "steps": STEPS}
     path = ocr_networks.export(name, str(tmp_path), **sizes, end=ENDS[name])

@@ -93,10 +93,14 @@ class Counters:
         self._inputs = {spec.id: spec for spec in block.inputs}
         results = block.outputs[1:]
         pairs = enumerate(zip(block.inputs[:args], results))
-        found = {n: self._counted.increment(arg, result) for n, (arg, result) in pairs}
+        found = {n: self._offsets_for(arg).increment(arg, result) for n, (arg, result) in pairs}
         self.steps = {n: step for n, step in found.items() if step}
         self._condition = block.outputs[0]
         self._ops = block.ops
+
+    def _offsets_for(self, arg: TensorSpec) -> Offsets:
+        # An integer that is counted by way of float32 is exact below 2^24 only.
+        return self._offsets if arg.dtype in INTEGER_DTYPES else self._counted
 
     def decide_slice_sizes(self) -> bool:
         """Whether the length of some slice in the body follows from an induction variable."""

@@ -225,7 +225,8 @@ def _is_pointwise(op: Op) -> bool:
     """Whether a convolution has a filter of one element, and takes all positions once."""
     window = op.input("filter").shape[2:]
     return (
-        {*window} == {*op.attr("strides")} == {1}
+        op.attr("data_format") == "NCHW"
+        and {*window} == {*op.attr("strides")} == {1}
         and not any(op.attr("paddings"))
         and op.attr("padding_algorithm") != "SAME"
     )

@@ -47,6 +47,7 @@ class Candidates:
             another subgraph.
         checked: Operators whose results each run checks for overflow of int32, in bodies too.
         unsized: Variables with a size that depends on data.
+        empty_starts: Variables without elements that only loops read, which append to them.
     """
 
     view: BlockView
@@ -61,6 +62,7 @@ class Candidates:
     cut_off: frozenset[tuple[OpNode, str]] = frozenset()
     checked: frozenset[OpNode] = frozenset()
     unsized: frozenset[str] = frozenset()
+    empty_starts: frozenset[str] = frozenset()
 
     def can_convert(self, node: OpNode) -> bool:
         """Whether ``node`` can be converted, and so becomes part of a subgraph."""

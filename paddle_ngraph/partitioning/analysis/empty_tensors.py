@@ -38,8 +38,7 @@ _UNKNOWN_SIZED = FEEDS | {"pd_op.full_int_array"}
 def always_empty(view: BlockView) -> frozenset[str]:
     """Ids of the variables of a block that never have an element.
 
-    Variables of rank 1 are excluded: they may be lists of sizes or axes. So are those from which
-    loops start that only append to them, as to a cache: no operator but the loop reads them.
+    Variables of rank 1 are excluded: they may be lists of sizes or axes.
     """
     found = _EmptyTensors()
     for node in view.nodes:
@@ -47,11 +46,13 @@ def always_empty(view: BlockView) -> frozenset[str]:
             if vid not in view.producer:
                 found.visit_outer(view.values[vid])
         found.visit(node.op)
-    return frozenset(
-        vid
-        for vid, value in found.values.items()
-        if len(value.shape) > 1 and not _only_starts_loops(value)
-    )
+    return frozenset(vid for vid, value in found.values.items() if len(value.shape) > 1)
+
+
+def only_start_loops(view: BlockView, empty: frozenset[str]) -> frozenset[str]:
+    """Those of the variables ``empty`` that only loops read which append to them, as to a cache."""
+    own = (vid for vid in empty if vid in view.producer)
+    return frozenset(vid for vid in own if _only_starts_loops(view.values[vid]))
 
 
 def _only_starts_loops(value: Value) -> bool:
