@@ -87,7 +87,7 @@ def test_functions_of_shapes_that_do_not_recur_are_dropped():
     for _ in range(100):
         run((2, 63), first, (3, 40), second)
     assert caches.sizes()["functions"] == functions
-    for _ in range(100):
+    for _ in range(2 * 64):  # core/engine/function_cache.cc:kFoundBetweenCollections
         run((2, 63), first)
     assert caches.sizes()["functions"] == functions - 1
     for size in (first, second):  # the function for many shapes serves it
