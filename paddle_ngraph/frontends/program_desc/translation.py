@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import paddle
 
@@ -18,12 +18,14 @@ from paddle_ngraph.frontends.program_desc.single_assignment import (
     LossyOperators,
     NotTranslatable,
     blocks,
+    declared,
     numbered,
     operators,
 )
 from paddle_ngraph.paddle_private.names import (
     ProgramDesc,
     VarType,
+    insert_operator,
     make_persistable,
     producer_of,
     set_attribute,
@@ -178,6 +180,36 @@ def translate_fetching(
     program = translate(copy, feeds_lod=True)
     fetches = {op.attrs()["col"]: op for op in program.global_block().ops if op.name() == FETCH}
     return program, [fetches[column] for column in range(first, first + len(names))]
+
+
+def with_parameters(
+    description: LegacyProgramDesc, overwritten: Iterable[str]
+) -> LegacyProgramDesc:
+    """A copy of a program in which these variables are parameters that it only reads.
+
+    Args:
+        description: The program.
+        overwritten: Variables that each run writes before it reads them, such as normalized
+            weights: the copy has others in their place, that do not outlive a run.
+    """
+    copy: LegacyProgramDesc = ProgramDesc(description)
+    block = copy.block(0)
+    first = sum(op.type() == "feed" for op in operators(block))
+    for name in sorted(overwritten):
+        current, value = f"{name}@current", declared(block, name)
+        single_assignment.copy_variable(block, value, current)
+        single_assignment.copy_variable(block, value, f"{name}@stored")
+        for each in blocks(copy):
+            for op in operators(each):
+                for slot in op.input_names():
+                    op.set_input(slot, [current if n == name else n for n in op.input(slot)])
+                for slot in op.output_names():
+                    op.set_output(slot, [current if n == name else n for n in op.output(slot)])
+        op = insert_operator(block, first)
+        op.set_type("assign")
+        op.set_input("X", [name])
+        op.set_output("Out", [f"{name}@stored"])
+    return copy
 
 
 def rename_as_pir(program: Program) -> None:

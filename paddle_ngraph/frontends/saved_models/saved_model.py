@@ -114,12 +114,13 @@ class SavedModel:
         """Reads a program that is not PIR, as ``ProgramDesc``."""
         return ProgramDesc(_read(self.program))
 
-    def _read_as_pir(self, feeds_lod: bool) -> Program:
+    def _read_as_pir(self, feeds_lod: bool, overwritten: Iterable[str] = ()) -> Program:
         with signals.own_errors():
             try:
                 if self.is_pir:
                     return self._read()
-                return translation.translate(self.description, feeds_lod)
+                description = translation.with_parameters(self.description, overwritten)
+                return translation.translate(description, feeds_lod)
             except NotTranslatable as error:
                 raise NgraphError(f"{self.program} cannot run as PIR: {error}") from error
             except Exception as error:  # any error of Paddle for a damaged file
@@ -136,7 +137,14 @@ class SavedModel:
         """
         with signals.deferred_signals():
             program = self._read_as_pir(feeds_lod)
-        if not self.is_pir and set(_parameters_of(program)) != _persistable_in(self.description):
+            if self.is_pir:
+                return program
+            # Predictors read the parameters of the file in their order, also those that the program
+            # overwrites before it reads them.
+            known = _persistable_in(self.description)
+            if overwritten := known - set(_parameters_of(program)):
+                program = self._read_as_pir(feeds_lod, overwritten)
+        if set(_parameters_of(program)) != known:
             raise NgraphError(f"the translation of {self.program} loses parameters")
         return program
 

@@ -73,6 +73,28 @@ def tagger():
     return [ids], [append("softmax", {"X": x}, {"axis": -1}), score]
 
 
+def normalized():
+    """A network whose runs overwrite a parameter, as the hooks of weight norm do."""
+    x = paddle.static.data("image", [-1, 3, SIZE, SIZE], "float32")
+    direction, weight = parameter(SIZE, 5), parameter(SIZE, 5)
+    length = {"axis": 0, "porder": 2.0, "keepdim": True, "epsilon": 1e-12}
+    norm = append("p_norm", {"X": direction}, length)
+    value = append("elementwise_div", {"X": direction, "Y": norm}, {"axis": -1})
+    block = paddle.static.default_main_program().global_block()
+    block.append_op(type="assign", inputs={"X": value}, outputs={"Out": weight})
+    return [x], [append("matmul_v2", {"X": x, "Y": weight})]
+
+
+def first_versions():
+    """Operators of which Paddle's translator has later versions only."""
+    x = paddle.static.data("image", [-1, 3, SIZE, SIZE], "float32")
+    nearest = {"scale": 2.0, "align_corners": False, "interp_method": "nearest"}
+    x = append("nearest_interp", {"X": x}, nearest)
+    x = append("transpose", {"X": x}, {"axis": [0, 2, 3, 1]})
+    x = append("flatten2", {"X": x}, {"axis": 1}, others=["XShape"])
+    return [inputs_of_program()["image"]], [append("tanh", {"X": x})]
+
+
 def without_parameters():
     x = paddle.static.data("image", [-1, 3, SIZE, SIZE], "float32")
     return [x], [append("relu", {"X": append("scale", {"X": x}, {"scale": 3.0, "bias": 0.5})})]
@@ -91,7 +113,13 @@ def sentences(batch=2, seed=0):
     return {"ids": np.random.default_rng(seed).integers(0, 23, [batch, 5])}
 
 
-MODELS = {classifier: pictures, tagger: sentences, without_parameters: pictures}
+MODELS = {
+    classifier: pictures,
+    tagger: sentences,
+    normalized: pictures,
+    first_versions: pictures,
+    without_parameters: pictures,
+}
 LAYOUTS = ("separate", "one file", "names of one's own")
 
 
