@@ -20,7 +20,7 @@ from tests.kernel_call_programs import (
     quantity,
     single,
 )
-from tests.programs import Program
+from tests.programs import Program, counts_of_two_processes
 
 # Numbers of elements, or of boxes, that are left.
 COUNTS = (0, 1, 7, 1000, 3, 0)
@@ -224,3 +224,19 @@ def test_results_of_unknown_size_beside_dynamic_ones():
         feed = {"x": floats(rows, 9) - 1}
         assert_same(program.run(False, **feed), program.run(**feed))
     assert (quantity("functions_built"), quantity("native_runs")) == (before[0] + 3, before[1])
+
+
+def once_on_disk() -> None:
+    shape, build, sizes = DYNAMIC["all"]
+    program = dynamic(shape, build)
+    for size in sizes:
+        feed = {"x": floats(*size)}
+        (expected,), (found,) = program.run(False, **feed), program.run(**feed)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert quantity("kernel_calls") == len(sizes)
+    print("counts", quantity("functions_built"), quantity("functions_loaded"))
+
+
+@pytest.mark.slow("two new processes")
+def test_functions_on_disk(tmp_path):
+    assert counts_of_two_processes(__name__, tmp_path) == [[3, 0], [0, 3]]
