@@ -25,10 +25,13 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     SOURCES,
     WHILE,
     blocks_outermost_first,
+    dtype_name,
     overwritten,
     value_id,
 )
 from paddle_ngraph.partitioning.analysis.empty_tensors import inferred_shapes, tensors_read
+
+_BRANCH = "pd_op.if"
 
 
 def drop_dead_loop_outputs(program: Program) -> None:
@@ -86,9 +89,24 @@ def _declare_sizes(block: Block) -> None:
                 for values in (args if op.name() == WHILE else (), yielded):
                     for result, value in zip(op.results(), values):
                         _forget_sizes(result, value.shape)
+            _declare_dtypes(op)
         elif any(-1 in value.shape for value in tensors_read(op)):
             for result, shape in zip(op.results(), inferred_shapes(op)):
                 _forget_sizes(result, shape)
+
+
+def _declare_dtypes(op: Operation) -> None:
+    """Declares results of a branch with the dtype of both yielded values, where it has another.
+
+    In ProgramDesc programs, a result that only one side computes has the dtype of a placeholder.
+    """
+    if op.name() != _BRANCH:
+        return
+    one, other = (block.ops[-1].operands_source() for block in op.blocks())
+    for result, *yielded in zip(op.results(), one, other):
+        dtypes = {dtype_name(value.dtype) for value in yielded if value.is_dense_tensor_type()}
+        if len(dtypes) == 1 and dtypes != {dtype_name(result.dtype)}:
+            result.set_type(paddle.pir.create_shaped_type(yielded[0].type(), list(result.shape)))
 
 
 def _forget_sizes(value: Value, shape: Sequence[int]) -> None:
