@@ -113,7 +113,8 @@ def _range_of_values(op: Op, ranges: Mapping[str, Range]) -> Range | None:
 )
 def assign_value(bridge: NgraphBridge, op: Op) -> None:
     """Attribute ``values`` in the shape of attribute ``shape`` (Paddle ``assign_value``)."""
-    dtype = element_type(op.attr("dtype"))
+    # A placeholder of a loop is declared as what an iteration assigns, and may name another dtype.
+    dtype = element_type(op.output("out").dtype)
     values = np.array(op.attr("values")).astype(dtype.to_dtype()).reshape(op.attr("shape"))
     bridge.set_output_node(op, "out", opset15.constant(values, dtype))
 

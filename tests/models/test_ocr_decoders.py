@@ -14,14 +14,17 @@ import paddle_ngraph
 from benchmarks import ocr_networks
 from tests.programs import floats
 from tests.zips import zip_equal
+from tests.zoo.old_ir import old_ir
 
-WIDTH, STEPS = 16, 6
+WIDTH = 16
+SIZES = {"width": WIDTH, "heads": 2, "wide": 32, "depth": 1, "words": 8, "steps": 6}
 # The word that ends a row, so that rows of several lengths occur.
 ENDS = {"NRTR": 4, "LaTeX-OCR": 3, "UniMERNet": 4, "PP-FormulaNet": 4}
 
 
 def predictor(path: str, engine: bool) -> Callable[[np.ndarray], list[np.ndarray]]:
-    config = inference.Config(f"{path}.json", f"{path}.pdiparams")
+    ending = ".json" if Path(f"{path}.json").exists() else ".pdmodel"
+    config = inference.Config(path + ending, f"{path}.pdiparams")
     config.disable_mkldnn()  # with oneDNN, Paddle itself fails
     with paddle_ngraph.use_ngraph(engine):
         made = inference.create_predictor(config)
@@ -48,8 +51,16 @@ def predictor(path: str, engine: bool) -> Callable[[np.ndarray], list[np.ndarray
     ],
 )
 def test_a_decoder_is_one_operator(name: str, tmp_path: Path) -> None:
-    sizes = {"width": WIDTH, "heads": 2, "wide": 32, "depth": 1, "words": 8, "steps": STEPS}
-    path = ocr_networks.export(name, str(tmp_path), **sizes, end=ENDS[name])
+    runs_as_one_operator(ocr_networks.export(name, str(tmp_path), **SIZES, end=ENDS[name]))
+
+
+def test_a_decoder_of_an_old_file_is_one_operator(tmp_path: Path) -> None:
+    with old_ir():
+        path = ocr_networks.export("NRTR", str(tmp_path), **SIZES, end=ENDS["NRTR"])
+    runs_as_one_operator(path)
+
+
+def runs_as_one_operator(path: str) -> None:
     native, engine = predictor(path, engine=False), predictor(path, engine=True)
     lengths = set()
     for seed in range(6):

@@ -59,6 +59,7 @@ def compute_before_exits(block: Graph, args: int) -> Graph:
         block: The block.
         args: The number of loop-carried inputs, which come first.
     """
+    block = _without_copies(block)
     while (found := _Body(block, args).find()) is not None:
         block = _with_selection(block, *found)
     producers = {spec.id: op for op in block.ops for spec in op.output_specs()}
@@ -69,6 +70,27 @@ def compute_before_exits(block: Graph, args: int) -> Graph:
             appends = _appends(before, after, producers)
             op.attrs[EARLY_EXIT] = replace(exit, appends=appends)
     return block
+
+
+def _without_copies(block: Graph) -> Graph:
+    """A block whose operators, also those in branches, read variables instead of their copies.
+
+    Programs that Paddle translates from ProgramDesc copy what a branch or an iteration yields.
+    """
+    sources: dict[int, TensorSpec] = {}
+    ops = []
+    for op in block.ops:
+        op = _reading(op, sources)
+        if op.type == "pd_op.assign" and op.input("x").dtype == op.output("out").dtype:
+            sources[op.output("out").id] = op.input("x")
+            continue
+        if op.type == _IF and EARLY_EXIT not in op.attrs:
+            op = replace(op, blocks=list(map(_without_copies, op.blocks)))
+        ops.append(op)
+    if len(ops) == len(block.ops):
+        return replace(block, ops=ops)
+    outputs = [sources.get(spec.id, spec) for spec in block.outputs]
+    return replace(block, ops=ops, outputs=outputs)
 
 
 def _appends(before: TensorSpec, after: TensorSpec, producers: Mapping[int, Op]) -> bool:

@@ -50,7 +50,7 @@ def always_empty(view: BlockView) -> frozenset[str]:
 
 
 def only_start_loops(view: BlockView, empty: frozenset[str]) -> frozenset[str]:
-    """Those of the variables ``empty`` that only loops read which append to them, as to a cache."""
+    """Returns those of ``empty`` that only loops read which append to them, as to a cache."""
     own = (vid for vid in empty if vid in view.producer)
     return frozenset(vid for vid in own if _only_starts_loops(view.values[vid]))
 

@@ -25,10 +25,13 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     SOURCES,
     WHILE,
     blocks_outermost_first,
+    dtype_name,
     overwritten,
     value_id,
 )
 from paddle_ngraph.partitioning.analysis.empty_tensors import inferred_shapes, tensors_read
+
+_BRANCH = "pd_op.if"
 
 
 def drop_dead_loop_outputs(program: Program) -> None:
@@ -44,8 +47,35 @@ def drop_dead_loop_outputs(program: Program) -> None:
             continue
         for loop in loops:
             for index in reversed(range(len(loop.results()))):
+                _drop_dead_write(loop, index)
                 if len(loop.results()) > 1 and _is_dead_output(loop, index):
                     loop = _core.drop_carried_value(loop, index)
+            _drop_unread_copies(loop)
+
+
+def _drop_dead_write(loop: Operation, index: int) -> None:
+    """Removes the only write to a loop-carried value without a reader, as ``to_static`` has some.
+
+    Programs that Paddle translates from ProgramDesc assign to a placeholder of the outer block.
+    """
+    (block,) = loop.blocks()
+    arg, end = block.args()[index], block.ops[-1]
+    writes = [op for op in arg.all_used_ops() if op.id() != end.id()]
+    if len(writes) != 1 or writes[0].name() != "pd_op.assign_out_":
+        return
+    (write,) = writes
+    readers = write.result(0).all_used_ops()
+    is_target = write.operand_source(1).is_same(arg) and not write.operand_source(0).is_same(arg)
+    if is_target and loop.result(index).use_empty() and all(r.id() == end.id() for r in readers):
+        write.result(0).replace_all_uses_with(arg)
+        write.get_parent_block().remove_op(write)
+
+
+def _drop_unread_copies(loop: Operation) -> None:
+    (block,) = loop.blocks()
+    for op in reversed(block.ops):
+        if op.name() == "pd_op.assign" and op.result(0).use_empty():
+            block.remove_op(op)
 
 
 def capture_arrays(program: Program) -> None:
@@ -86,9 +116,24 @@ def _declare_sizes(block: Block) -> None:
                 for values in (args if op.name() == WHILE else (), yielded):
                     for result, value in zip(op.results(), values):
                         _forget_sizes(result, value.shape)
+            _declare_dtypes(op)
         elif any(-1 in value.shape for value in tensors_read(op)):
             for result, shape in zip(op.results(), inferred_shapes(op)):
                 _forget_sizes(result, shape)
+
+
+def _declare_dtypes(op: Operation) -> None:
+    """Declares results of a branch with the dtype of both yielded values, where it has another.
+
+    In ProgramDesc programs, a result that only one side computes has the dtype of a placeholder.
+    """
+    if op.name() != _BRANCH:
+        return
+    one, other = (block.ops[-1].operands_source() for block in op.blocks())
+    for result, *yielded in zip(op.results(), one, other):
+        dtypes = {dtype_name(value.dtype) for value in yielded if value.is_dense_tensor_type()}
+        if len(dtypes) == 1 and dtypes != {dtype_name(result.dtype)}:
+            result.set_type(paddle.pir.create_shaped_type(yielded[0].type(), list(result.shape)))
 
 
 def _forget_sizes(value: Value, shape: Sequence[int]) -> None:
