@@ -84,7 +84,7 @@ def test_functions_of_shapes_that_do_not_recur_are_dropped():
         for size in sizes:
             program.run(**text(*size))
 
-    for _ in range(100):
+    for _ in range(64):
         run((2, 63), first, (3, 40), second)
     assert caches.sizes()["functions"] == functions
     for _ in range(2 * 64):  # core/engine/function_cache.cc:kFoundBetweenCollections
