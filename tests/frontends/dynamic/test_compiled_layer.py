@@ -1928,7 +1928,7 @@ def test_graphs_that_train_are_bounded(monkeypatch):
 @pytest.mark.slow("calls a function until its records are full")
 def test_traces_of_a_function_are_bounded():
     """Each other scalar is another trace."""
-    function = paddle_ngraph.compile(lambda x, number: F.relu(x) * number + x)
+    function = paddle_ngraph.compile(lambda x, number: paddle.scale(F.relu(x), number) + x)
     x = floats(3)
     for number in range(_core.MAX_TRACES // 2):
         function(x, 1.5 + number)
