@@ -97,9 +97,9 @@ def _may_have_chunks(convolutions: Sequence[Op]) -> bool:
     """Whether the batch of these convolutions is dynamic, or large enough for two chunks."""
     work = 0
     for op in convolutions:
-        (made,), (batch, *_), filter_shape = (
-            op.outputs_used(), op.input("input").shape, op.input("filter").shape
-        )  # fmt: skip
+        (made,) = op.outputs_used()
+        batch = next(op.input_specs()).shape[0]
+        filter_shape = op.input("filter").shape
         if batch == 1:
             continue
         if -1 in made.shape:

@@ -1,4 +1,4 @@
-"""Many models in one process, alternating and swapped under load: right answers, bounded memory."""
+"""Many models in one process, alternating and swapped under load: right answers, few functions."""
 
 from __future__ import annotations
 
