@@ -24,6 +24,7 @@ _MIN_CHANNELS_PER_SET = 16
 # The bytes after which addresses share a set again.
 _SET_PERIOD = 4096
 _RANKS = (4, 5)
+_LAYOUT_PRESERVING = ELEMENTWISE | {"PRelu"}
 _READERS_IN_PLAIN_LAYOUT = frozenset({"Reshape", "Result"})
 
 
@@ -49,7 +50,7 @@ def _has_channels_last(node: Node, last: set[Key]) -> bool:
     """Whether the plugin stores the result of a node as convolutions do."""
     if node.get_type_name() == "Convolution":
         return len(node.get_output_partial_shape(0)) in _RANKS
-    if node.get_type_name() not in ELEMENTWISE:
+    if node.get_type_name() not in _LAYOUT_PRESERVING:
         return False
     read = [value for value in node.input_values() if not constants.is_constant(value)]
     return bool(read) and all(key_of(value) in last for value in read)

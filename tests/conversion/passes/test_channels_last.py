@@ -68,6 +68,7 @@ def test_each_value_is_moved_once_before_readers_in_plain_layout() -> None:
     assert _moves(ops.add(_flat(value, 16), ops.tanh(_flat(value, 16))), x) == 1
     assert _moves(_convolution(_convolution(x, 16), 16), x) == 1, "convolutions read channels last"
     assert _moves(ops.add(value, _convolution(x, 16)), x) == 1
+    assert _moves(ops.prelu(value, ops.constant(np.float32(0.5))), x) == 1
     picture = ops.parameter([1, 16, 64, 64], Type.f32)
     assert _moves(ops.relu(picture), picture) == 0
     assert _moves(ops.add(picture, _convolution(picture, 16)), picture) == 0
