@@ -97,14 +97,11 @@ def _may_have_chunks(convolutions: Sequence[Op]) -> bool:
     """Whether the batch of these convolutions is dynamic, or large enough for two chunks."""
     work = 0
     for op in convolutions:
-        (made,) = op.outputs_used()
         batch = next(op.input_specs()).shape[0]
-        filter_shape = op.input("filter").shape
-        if batch == 1:
-            continue
-        if -1 in made.shape:
-            return True
-        work += math.prod(made.shape) * math.prod(filter_shape[1:])
+        for made in op.outputs_used() if batch != 1 else ():
+            if -1 in made.shape:
+                return True
+            work += math.prod(made.shape) * math.prod(op.input("filter").shape[1:])
     return work >= 2 * SETTINGS.min_multiplications_per_chunk
 
 

@@ -464,6 +464,23 @@ def test_a_batch_that_is_computed_in_chunks_has_no_calls_that_mix_samples():
     assert found(8, by_sample=True) == found(-1, by_sample=True) == ["pd_op.shuffle_channel"]
 
 
+@pytest.mark.parametrize(
+    "convolution",
+    [
+        lambda x: paddle.nn.Conv2DTranspose(4, 64, 3, padding=1)(x),
+        lambda x: paddle.nn.Conv2D(4, 64, 3, padding=1, groups=4)(x),
+        lambda x: paddle.nn.Conv3D(4, 64, 3, padding=1)(x.reshape([-1, 4, 8, 16, 128])),
+    ],
+    ids=["transposed", "depthwise", "3-D"],
+)
+def test_batches_of_other_convolutions_are_computed_in_chunks(convolution):
+    def build() -> Any:
+        x = paddle.static.data("x", [8, 4, 128, 128], "float32")
+        return paddle.exp(operators.mode(convolution(x), -1, False)[0])
+
+    assert program_pass.dry_run(Program(build).main).kernel_calls == []
+
+
 @pytest.mark.parametrize("batch", [8, -1])
 def test_chunks_of_a_batch_with_calls(batch):
     def build() -> Any:
