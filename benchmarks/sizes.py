@@ -37,7 +37,7 @@ class Kind:
     title: str
     count: int
     draw: Callable[[np.random.Generator], Feed]
-    inputs: dict[str, tuple[list[int | None], str]]
+    inputs: dict[str, tuple[list[int | None], Any]]
     network: Callable[[], Any]
 
 
