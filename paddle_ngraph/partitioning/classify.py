@@ -201,7 +201,8 @@ class _Classifier:
         return not is_matmul_or_convolution(node)
 
     def _has_dtypes_of_kernels(self, node: OpNode, entry: Converter, described: Op | str) -> bool:
-        if isinstance(described, Op):
+        # Operators with effects stay without ids: programs that differ in these have equal graphs.
+        if isinstance(described, Op) or node.effects:
             return False
         op = describe(self._view, node, self._tensor_ids)
         return isinstance(op, Op) and kernel_calls.has_dtypes_of_kernels(entry, op)

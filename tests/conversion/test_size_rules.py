@@ -25,7 +25,15 @@ _SHAPES = frozenset(
 )
 # Sources: complete models with dynamic dimensions, or the chunks of a static batch.
 _OF_MODELS = frozenset(
-    {"algebra", "batch_split", "constants", "functions", "fusion", "gradient_pinning"}
+    {
+        "algebra",
+        "batch_split",
+        "channels_last",
+        "constants",
+        "functions",
+        "fusion",
+        "gradient_pinning",
+    }
     | {"int8", "mixed_precision", "plugin_workarounds", "matmuls"}
 )
 _KNOWING = frozenset(

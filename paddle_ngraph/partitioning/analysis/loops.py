@@ -111,6 +111,8 @@ def _declare_sizes(block: Block) -> None:
         if op.num_regions() > 0:
             for inner in op.blocks():
                 _declare_sizes(inner)
+                if not inner.ops:
+                    continue  # a side of a branch without results
                 args, end = inner.args(), inner.ops[-1].operands_source()
                 yielded = end[len(end) - len(op.results()) :]
                 for values in (args if op.name() == WHILE else (), yielded):
@@ -127,7 +129,7 @@ def _declare_dtypes(op: Operation) -> None:
 
     In ProgramDesc programs, a result that only one side computes has the dtype of a placeholder.
     """
-    if op.name() != _BRANCH:
+    if op.name() != _BRANCH or not op.results():
         return
     one, other = (block.ops[-1].operands_source() for block in op.blocks())
     for result, *yielded in zip(op.results(), one, other):
