@@ -530,7 +530,13 @@ def _paddle_flags() -> list[str]:
     include = _paddle() / "include"
     compat = include / "paddle" / "phi" / "api" / "include" / "compat"
     torch = compat / "torch" / "csrc" / "api" / "include"
-    folders = (include, include / "third_party", compat, torch, sysconfig.get_path("include"))
+    python = Path(sysconfig.get_path("include"))
+    if not (python / "Python.h").is_file():
+        raise SystemExit(
+            f"There are no headers of Python in {python}: install them (`apt install python3-dev` "
+            "on Debian and Ubuntu), and build again."
+        )
+    folders = (include, include / "third_party", compat, torch, python)
     headers = [f"-isystem{path}" for path in folders]
     # Paddle's own pybind11 ABI: both modules then share their registered types.
     platform = _platform_of(_paddle() / "base" / "libpaddle.so")

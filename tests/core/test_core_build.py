@@ -210,6 +210,12 @@ def test_a_quote_without_its_end_is_named(setup, monkeypatch, variable):
         setup._flags_of("common", Path(), "-O3")
 
 
+def test_missing_headers_of_python_are_named(setup, monkeypatch, tmp_path):
+    monkeypatch.setattr(setup.sysconfig, "get_path", lambda name: str(tmp_path))
+    with pytest.raises(SystemExit, match="apt install python3-dev"):
+        setup._flags_of("common", Path(), "-O3")
+
+
 def test_a_file_in_the_way_of_the_build_is_named(setup):
     Path("build").touch()
     with pytest.raises(SystemExit, match="in the way of the folder build/core"):

@@ -200,24 +200,21 @@ def _rewrite_flatten(block: LegacyBlock, op: LegacyOperator) -> None:
 
 
 def _rewrite_resize(block: LegacyBlock, op: LegacyOperator) -> None:
-    """Converts a resizing operator to its second version.
+    """Converts a resizing operator to its second version, which has a scale for each axis.
 
-    With a scale, the second version samples at multiples of ``1 / scale``, the first at those of
-    the ratio of the sizes: these are equal if the scale is an integer. Otherwise the sizes replace
-    the scale.
+    Both sample at multiples of ``1 / scale`` if there is a scale. An operator with a scale and
+    sizes in ``OutSize``, which computes with both, stays.
     """
     scale, names = op.attr("scale"), _SIZES.get(len(_shape(block, op, "X")), ())
     if op.attr("data_layout") != "NCHW" or not names or _has(op, "input", "Scale"):
         return
+    if scale > 0 and _has(op, "input", "OutSize"):
+        return
     scales: list[float] = []
-    if scale > 0 and not _has(op, "input", "OutSize") and not _has(op, "input", "SizeTensor"):
-        sizes = _shape(block, op, "X")[2:]
-        if scale == int(scale):
-            scales = [scale] * len(sizes)
-        elif -1 in sizes:
-            return
-        for name, size in zip(names, sizes):
-            set_attribute(op, name, -1 if scales else int(size * np.float32(scale)))
+    if scale > 0 and not _has(op, "input", "SizeTensor"):
+        scales = [scale] * len(names)
+        for name in names:
+            set_attribute(op, name, -1)
     op.set_type(f"{op.type()}_v2")
     op.remove_attr("scale")
     set_attribute(op, "scale", scales)

@@ -88,7 +88,7 @@ def normalized():
 def first_versions():
     """Operators of which Paddle's translator has later versions only."""
     x = paddle.static.data("image", [-1, 3, SIZE, SIZE], "float32")
-    nearest = {"scale": 2.0, "align_corners": False, "interp_method": "nearest"}
+    nearest = {"scale": 1.7, "align_corners": False, "interp_method": "nearest"}
     x = append("nearest_interp", {"X": x}, nearest)
     x = append("transpose", {"X": x}, {"axis": [0, 2, 3, 1]})
     x = append("flatten2", {"X": x}, {"axis": 1}, others=["XShape"])
@@ -186,6 +186,31 @@ def test_executors(tmp_path, build, layout):
             with paddle_ngraph.use_ngraph(on), engine_runs(on):
                 found = executor.run(program, feed=feed, fetch_list=fetches)
             assert_equal(found, built.run(feed))
+
+
+def test_a_scale_applies_to_any_size_and_beside_given_sizes(tmp_path):
+    def build():
+        x = paddle.static.data("image", [-1, 3, SIZE, SIZE], "float32")
+        resize = {"scale": 1.7, "align_corners": False, "align_mode": 0}
+        values = {"shape": [2], "dtype": 2, "values": [5, 6]}
+        size = append("assign_value", {}, values, dtype="int32")
+        names = {"X": append("scale", {"X": x}, {"scale": 2.0})}, {"X": x, "OutSize": size}
+        return [x], [append("bilinear_interp", each, resize) for each in names]
+
+    arguments, _ = save(Built(build, "old"), tmp_path, "one file")
+    made = []
+    for on in (False, True):
+        config = config_of(arguments)
+        config.disable_onednn()  # so that the engine runs what it converts
+        with paddle_ngraph.use_ngraph(on):
+            made.append(inference.create_predictor(config))
+    native, predictor = made
+    for size in (SIZE, 8):
+        feed = {"image": floats(2, 3, size, size)}
+        with paddle_ngraph.use_ngraph(), engine_runs():
+            results = predict(predictor, feed)
+        with paddle_ngraph.use_ngraph(False):
+            assert_equal(results, predict(native, feed))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS[:2])
