@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "paddle/phi/api/include/tensor.h"
 
@@ -17,12 +18,14 @@ namespace {
 // The number of different values that are constants before the number is an input.
 constexpr int kMaxConstants = 3;
 
-// Whether an object is a float, or an integer of 64 bits.
+// Whether an object is a float, or an integer that is one: Paddle rounds others once in comparisons,
+// and twice in sums.
 bool is_number(PyObject* object) {
+  constexpr int64_t kMaxExact = int64_t{1} << 53;
   if (!PyLong_CheckExact(object)) return PyFloat_CheckExact(object);
   int overflow = 0;
-  PyLong_AsLongLongAndOverflow(object, &overflow);
-  return overflow == 0;
+  const int64_t integer = PyLong_AsLongLongAndOverflow(object, &overflow);
+  return overflow == 0 && -kMaxExact <= integer && integer <= kMaxExact;
 }
 
 }  // namespace
