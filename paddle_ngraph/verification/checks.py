@@ -250,6 +250,10 @@ class Subject:
                 self._paused.append(judgement)
         finally:
             self.budget.is_waiting = bool(self._paused)
+            with _lock:
+                _waiting.pop(id(self), None)
+                if self._paused:
+                    _waiting[id(self)] = self
 
 
 log = Log()
@@ -263,6 +267,9 @@ subjects: LRUCache[str, Subject] = process_cache(
     bound=256,
 )
 
+# Those with judgements that pause, which outlive the cache: it is bounded, and may be emptied.
+_waiting: dict[int, Subject] = {}
+
 
 def _new_budget() -> Budget:
     return Budget(math.inf if _is_thorough else SETTINGS.max_judgement_time_ratio)
@@ -270,7 +277,7 @@ def _new_budget() -> Budget:
 
 def finish() -> None:
     """Finishes all judgements that pause."""
-    for subject in subjects.values():
+    for subject in list(_waiting.values()):
         subject.budget.end_limit()
         subject.judge()
 

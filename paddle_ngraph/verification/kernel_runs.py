@@ -214,7 +214,8 @@ class CallRun(SubgraphRun):
     positions, and the others as attributes by position.
 
     Attributes:
-        is_compared: Whether the call is compared while it runs: then the core computes none.
+        is_compared: Whether the call is compared while it runs: then the core computes none. A
+            judgement that pauses may be finished later, in another mode.
     """
 
     kernel: ClassVar[str] = "call"
@@ -310,7 +311,8 @@ class CallRun(SubgraphRun):
 
     def evaluated(self, noise: Noise | None) -> dict[int, np.ndarray]:
         """The results in float64."""
-        with nullcontext() if self.is_compared else _dynamic_mode(False):
+        is_ready = self.is_compared and paddle.in_dynamic_mode()
+        with nullcontext() if is_ready else _dynamic_mode(False):
             found = self._called("float64", noise)
         arrays = {spec.id: np.array(each) for spec, each in zip(self.graph.outputs, found)}
         if noise is None:

@@ -17,9 +17,13 @@ import paddle_ngraph
 from paddle_ngraph import NgraphError, _core
 from paddle_ngraph.__main__ import main
 from paddle_ngraph._core import RandomState
-from paddle_ngraph.verification import checks, reproducer
+from paddle_ngraph.settings import SETTINGS
+from paddle_ngraph.utils import clock
+from paddle_ngraph.verification import checks, dynamic_calls, reproducer
 from paddle_ngraph.verification.evaluation import tensor_of
 from paddle_ngraph.verification.kernel_runs import CallRun, PackedRun, layer_graph
+from tests.clocks import Clock
+from tests.dynamic import dynamic_mode
 from tests.frontends.dynamic.test_optimizer_calls import (
     OPTIMIZERS,
     SHAPES,
@@ -251,3 +255,26 @@ def test_forged_kernels_do_not_run(tmp_path: Path) -> None:
         reproducer.save(tmp_path / "forged.npz", arrays)
         with pytest.raises(NgraphError, match=message):
             reproducer.load(tmp_path / "forged.npz")
+
+
+def test_a_judgement_of_a_call_that_is_finished_in_static_mode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The call was one of dynamic mode; the user's program gets no operators."""
+    monkeypatch.setattr(SETTINGS, "max_judgement_time_ratio", 2.0)
+    checks.reset()
+    with clock.overridden(Clock(tick=1.0)):
+        with dynamic_mode():
+            x, y, double = (
+                paddle.arange(1.0, 5.0),
+                paddle.to_tensor(2.0),
+                paddle.arange(2.0, 10.0, 2),
+            )
+            dynamic_calls.check_call("multiply", (x, y), double * 1.0001)  # does not pause
+            assert not checks.log.unchecked
+            dynamic_calls.check_call("multiply", (x, y), double * 1.01)
+            assert checks.log.unchecked
+        wrong = checks.log.wrong
+        assert paddle_ngraph.verified_runs().wrong == wrong + 1
+    assert not checks.log.unchecked
+    assert not paddle.static.default_main_program().global_block().ops

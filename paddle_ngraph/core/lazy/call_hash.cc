@@ -60,7 +60,8 @@ void add_argument(size_t* hash, const Argument& argument, const TracedCall& call
   for (const Argument& item : argument.items) add_argument(hash, item, call);
 }
 
-void add_argument(size_t* hash, PyObject* given, Trace* trace) {
+void add_argument(size_t* hash, PyObject* given, Trace* trace, int depth = 0) {
+  if (depth > kMaxArgumentDepth) return;  // a list may contain itself; no known call has such ones
   if (is_tensor(given)) {
     if (is_uninitialized(given)) return add(hash, Argument::Kind::kUninitialized);
     int value = trace->index_of(given);
@@ -70,7 +71,7 @@ void add_argument(size_t* hash, PyObject* given, Trace* trace) {
   if (is_sequence(given)) {
     const std::vector<PyObject*> items = sequence_items(given);
     add_sequence(hash, sequence_type(given), items.size());
-    for (PyObject* item : items) add_argument(hash, item, trace);
+    for (PyObject* item : items) add_argument(hash, item, trace, depth + 1);
     return;
   }
   const py::object constant = is_foreign_number(given) ? to_python_number(given)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "paddle/phi/api/include/tensor.h"
 
@@ -17,22 +18,25 @@ namespace {
 // The number of different values that are constants before the number is an input.
 constexpr int kMaxConstants = 3;
 
-// Whether an object is a float, or an integer of 64 bits.
+// Whether an object is a float, or an integer that is one: Paddle rounds others once in
+// comparisons, and twice in sums.
 bool is_number(PyObject* object) {
+  constexpr int64_t kMaxExact = int64_t{1} << 53;
   if (!PyLong_CheckExact(object)) return PyFloat_CheckExact(object);
   int overflow = 0;
-  PyLong_AsLongLongAndOverflow(object, &overflow);
-  return overflow == 0;
+  const int64_t integer = PyLong_AsLongLongAndOverflow(object, &overflow);
+  return overflow == 0 && -kMaxExact <= integer && integer <= kMaxExact;
 }
 
 }  // namespace
 
 bool has_number_operand(const InterceptedFunction& function, const std::vector<PyObject*>& given) {
-  // Paddle has other kernels for powers by numbers than by tensors.
-  constexpr std::array<const char*, 2> kPowers{"__pow__", "__rpow__"};
+  // Paddle has other kernels for powers by numbers than by tensors, and results of shape [1] where
+  // it divides a tensor without axes by a number.
+  constexpr std::array<const char*, 4> kOthers{"__pow__", "__rpow__", "__floordiv__", "__mod__"};
   return function.rule.is_arithmetic && given.size() == 2 && is_tensor(given[0]) &&
          is_number(given[1]) && tensor_of(given[0]).dtype() == phi::DataType::FLOAT32 &&
-         std::find(kPowers.begin(), kPowers.end(), function.name) == kPowers.end();
+         std::find(kOthers.begin(), kOthers.end(), function.name) == kOthers.end();
 }
 
 void count_number(Trace* trace, const InterceptedFunction& function, bool has_gradient,

@@ -324,3 +324,19 @@ def test_a_call_is_found_among_many_that_came_next_before():
         traces.append(len(compiled._trace_cache._traces.ends()))
     assert traces[0] == traces[1] == traces[2] > 25
     assert engine_runs() >= len(calls)
+
+
+def test_a_list_that_contains_itself_is_an_error_after_many_known_calls():
+    compiled = paddle_ngraph.compile(
+        lambda x, number: (
+            paddle.scale(x, number)
+            if isinstance(number, float)
+            else paddle._C_ops.concat(number, 0)
+        )
+    )
+    for number in range(12):
+        compiled(floats(3), number + 0.5)
+    items = [floats(3)]
+    items.append(items)
+    with pytest.raises(ValueError, match="list of Tensors"):
+        compiled(floats(3), items)

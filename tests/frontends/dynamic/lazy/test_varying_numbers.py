@@ -93,6 +93,24 @@ def test_extreme_numbers_as_in_eager_mode() -> None:
     assert engine_runs() > before
 
 
+def test_integers_that_are_no_floats_as_in_eager_mode() -> None:
+    """Paddle rounds them once in comparisons, and twice in sums."""
+    x = paddle.to_tensor([2.0**60, 2.0**60 + 2.0**37])
+    for function in (operator.eq, operator.add):
+        compiled = paddle_ngraph.compile(lambda x, number, function=function: function(x, number))
+        for number in [*range(6), 2**60 + 2**36 + 1]:
+            agree(compiled(x, number), function(x, number))
+
+
+@pytest.mark.parametrize("name", [*OPERATIONS, "floordiv", "mod"])
+def test_a_tensor_without_axes_as_in_eager_mode(name: str) -> None:
+    function = OPERATIONS.get(name) or getattr(operator, name)
+    compiled = paddle_ngraph.compile(lambda x, number: function(x, number))
+    x = paddle.to_tensor(1.75)
+    for number in NUMBERS[:6]:
+        agree(compiled(x, number), function(x, number))
+
+
 @pytest.mark.parametrize("dtype", ["float64", "int64", "bfloat16"])
 def test_other_dtypes_have_constants(dtype: str) -> None:
     def function(x: Any, number: float) -> Any:
