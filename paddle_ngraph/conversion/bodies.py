@@ -137,7 +137,7 @@ def body_of_loop(
 
 
 class Skipped(NamedTuple):
-    """What early exits skip of the growth of a tensor in an iteration.
+    """The growth of a tensor in an iteration that early exits skip.
 
     Attributes:
         exits: The early exits.
@@ -175,7 +175,7 @@ def require_whole(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _skipped(bridge: NgraphBridge) -> dict[int, Skipped]:
-    """What early exits skip, by the id of the tensor in the body."""
+    """The growth that early exits skip, by the id of the tensor in the body."""
     found: dict[int, Skipped] = bridge.shared.setdefault(EARLY_EXIT, {})
     return found
 
@@ -378,7 +378,7 @@ class BodyBuilder:
                 self.cuts.append(Cut(index, exits, axis, growth[axis], shape))
 
     def _skipped_by(self, index: int) -> Skipped | None:
-        """What early exits skip of the growth of a loop-carried value; ``None`` without any.
+        """The growth of a loop-carried value that early exits skip; ``None`` without any.
 
         Raises:
             NgraphError: They do not skip all of it.

@@ -94,7 +94,7 @@ def test_a_loop_that_has_stopped_before_it_starts_keeps_its_values() -> None:
 
 
 def two_exits() -> list[Any]:
-    """Either of two values misses the last row, or both do: their lengths differ behind the loop."""
+    """Either of two values misses the last row, or both do: lengths differ behind the loop."""
     x, limit = paddle.static.data("x", [-1, 2, WIDTH], "float32"), fed_limit()
     at = [paddle.static.data(f"at{n}", [1], "float32") for n in range(2)]
 

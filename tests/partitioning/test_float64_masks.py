@@ -77,7 +77,7 @@ def test_a_comparison_in_float64_is_not_rounded() -> None:
 
 
 def test_a_fill_by_a_computed_number_stays_in_float64() -> None:
-    """Its number is a difference of close ones: of float32, little would be left."""
+    """The number is a difference of close ones: of float32, little would be left."""
 
     def build() -> Any:
         number = paddle.static.data("number", [1], "float64")[0]
