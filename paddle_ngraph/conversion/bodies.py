@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import openvino as ov
@@ -29,7 +30,7 @@ from paddle_ngraph.conversion.node_tools import (
     select,
 )
 from paddle_ngraph.conversion.regions import Cut, RegionBody
-from paddle_ngraph.conversion.size_rules import is_same_shape
+from paddle_ngraph.conversion.size_rules import Shapes, is_same_shape
 from paddle_ngraph.conversion.symbolic_sizes import (
     MAX_ITERATIONS,
     Number,
@@ -135,22 +136,48 @@ def body_of_loop(
     raise NgraphError(f"{_SHAPE_CHANGES}, and not equally in all iterations")
 
 
-def declare_growth(bridge: NgraphBridge, op: Op, exit: EarlyExit) -> None:
+class Skipped(NamedTuple):
+    """The growth of a tensor in an iteration that early exits skip.
+
+    Attributes:
+        exits: The early exits.
+        added: The sizes that they skip, by axis.
+    """
+
+    exits: Sequence[EarlyExit]
+    added: Sequence[Number]
+
+
+def declare_growth(bridge: NgraphBridge, op: Op, exit: EarlyExit, added: Sequence[Number]) -> None:
     """Declares that a branch, in the body of a loop, has a larger result than ``exit`` allows.
 
     Args:
         bridge: The bridge of the body.
         op: The branch: the result is that of all other iterations.
         exit: The early exit.
+        added: The sizes by which the result is larger, by axis.
 
     Raises:
         NgraphError: No loop-carried value shows whether the loop has ended by the exit.
     """
     if exit.flag is None:
         raise NgraphError("a value does not grow in the last iteration, which no value shows")
-    exits = bridge.shared.setdefault(EARLY_EXIT, {})
-    after = op.inputs["captured"][exit.after]
-    exits[op.output("out").id] = [exit, *exits.get(after.id, ())]
+    skipped = _skipped(bridge)
+    inner = skipped.get(op.inputs["captured"][exit.after].id)
+    others = [] if inner is None else inner.exits
+    skipped[op.output("out").id] = Skipped([exit, *others], added)
+
+
+def require_whole(bridge: NgraphBridge, op: Op) -> None:
+    """Raises NgraphError if a branch selects a tensor that is larger than early exits allow."""
+    if any(spec.id in _skipped(bridge) for spec in op.inputs["captured"]):
+        raise NgraphError("a value that may not grow in the last iteration is selected")
+
+
+def _skipped(bridge: NgraphBridge) -> dict[int, Skipped]:
+    """The growth that early exits skip, by the id of the tensor in the body."""
+    found: dict[int, Skipped] = bridge.shared.setdefault(EARLY_EXIT, {})
+    return found
 
 
 class BodyBuilder:
@@ -314,30 +341,52 @@ class BodyBuilder:
         if count is not None and appended and not _has_growth(self._growth):
             return [*before, *([count, *shape[1:]] for shape in appended)]
         least = 1 if appended or has_iteration else 0
-        exits = {index: self._exits_of(index) for index in range(self._args)}
-        whole = [pair for n, pair in enumerate(zip(before, self._growth)) if not exits[n]]
+        skipped = [self._skipped_by(index) for index in range(self._args)]
+        whole = [pair for pair, each in zip(zip(before, self._growth), skipped) if each is None]
         more = self._iterations.extra(outer_shapes.guards, least)
         if (first := 1 if appended else _grown_by_one(whole)) is not None:
             outer_shapes.declare_trip_count(more, first if appended else first + least)
         iterations = more + least
-        if cut := {n: each for n, each in exits.items() if each}:
-            grown = self._iterations.extra(outer_shapes.guards, 0)
-            if (first := _grown_by_one([(before[n], self._growth[n]) for n in cut])) is not None:
-                outer_shapes.declare_trip_count(grown, first)
-            for index, each in cut.items():
-                growth = self._growth[index]
-                (axis,) = (axis for axis, added in enumerate(growth) if _is_growth(added))
-                (shape,) = _shapes_after([before[index]], [growth], grown)
-                self.cuts.append(Cut(index, each, axis, growth[axis], shape))
+        self._declare_cuts(before, skipped, outer_shapes)
         return [
             *_shapes_after(before, self._growth, iterations),
             *([iterations, *shape[1:]] for shape in appended),
         ]
 
-    def _exits_of(self, index: int) -> list[EarlyExit]:
-        """The early exits that a loop-carried value does not grow by."""
-        exits = self.bridge.shared.get(EARLY_EXIT, {})
-        return exits.get(self._block.outputs[1 + index].id, [])
+    def _declare_cuts(
+        self, before: Sequence[list[Number]], skipped: Sequence[Skipped | None], outer: Shapes
+    ) -> None:
+        """Declares the results that early exits make shorter.
+
+        Those that other exits skip grow in another number of iterations.
+        """
+        by_exits: dict[frozenset[tuple[int | None, bool]], list[int]] = {}
+        for index, each in enumerate(skipped):
+            if each is not None:
+                flags = frozenset((exit.flag, exit.value) for exit in each.exits)
+                by_exits.setdefault(flags, []).append(index)
+        for indices in by_exits.values():
+            grown = self._iterations.extra(outer.guards, 0)
+            values = [(before[index], self._growth[index]) for index in indices]
+            if (first := _grown_by_one(values)) is not None:
+                outer.declare_trip_count(grown, first)
+            for index, (size, growth) in zip(indices, values):
+                each = skipped[index]
+                exits = () if each is None else each.exits
+                (axis,) = (axis for axis, added in enumerate(growth) if _is_growth(added))
+                (shape,) = _shapes_after([size], [growth], grown)
+                self.cuts.append(Cut(index, exits, axis, growth[axis], shape))
+
+    def _skipped_by(self, index: int) -> Skipped | None:
+        """The growth of a loop-carried value that early exits skip; ``None`` without any.
+
+        Raises:
+            NgraphError: They do not skip all of it.
+        """
+        found = _skipped(self.bridge).get(self._block.outputs[1 + index].id)
+        if found is not None and not is_same_shape(found.added, self._growth[index]):
+            raise NgraphError("a value grows in front of an early exit, too")
+        return found
 
     def _set_inputs(self) -> None:
         inputs, shapes = self.inputs, self.bridge.sizes.shapes

@@ -11,7 +11,12 @@ from paddle_ngraph.conversion.analysis.last_positions import take_last_early
 from paddle_ngraph.conversion.analysis.last_values import without_twins
 from paddle_ngraph.conversion.analysis.loop_invariants import hoist_invariants, only_selects
 from paddle_ngraph.conversion.analysis.offsets import EARLY_EXIT
-from paddle_ngraph.conversion.bodies import body_of_branch, body_of_loop, declare_growth
+from paddle_ngraph.conversion.bodies import (
+    body_of_branch,
+    body_of_loop,
+    declare_growth,
+    require_whole,
+)
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.node_tools import select
@@ -185,9 +190,11 @@ def _select_unless_grown(bridge: NgraphBridge, op: Op, exit: EarlyExit) -> None:
     after, before = sides[exit.after], sides[1 - exit.after]
     # A size may grow by 0 until the growth of the values that it follows from is known.
     if not exit.appends or is_same_shape(bridge.shape(before), bridge.shape(after)):
+        require_whole(bridge, op)
         _select_results(bridge, op, *([side] for side in sides))
         return
-    declare_growth(bridge, op, exit)
+    added = [a - b for a, b in zip(bridge.shape(after), bridge.shape(before))]
+    declare_growth(bridge, op, exit, added)
     bridge.set_output_node(op, "out", after)
 
 

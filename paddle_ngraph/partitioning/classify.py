@@ -104,7 +104,7 @@ def _empty_tensors_read_natively(candidates: Candidates) -> dict[OpNode, str]:
     readers = candidates.view.readers
     return {
         node: COMPUTES_EMPTY
-        for node in candidates.ops
+        for node in candidates.ops.keys() - candidates.constants
         for vid in candidates.empty_starts.intersection(node.writes)
         if not all(map(candidates.can_convert, readers.get(vid, ())))
     }

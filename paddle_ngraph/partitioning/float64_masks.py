@@ -18,11 +18,11 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 
 _CAST = "pd_op.cast"
-_FILLS = frozenset({"pd_op.full", "pd_op.full_with_tensor"})
-# Types of operators that move or select elements of their tensors.
+# Types of operators that fill a tensor with a number, or move or select elements of their tensors.
 _MOVES = frozenset(
     {
-        *("pd_op.assign", "pd_op.expand", "pd_op.flatten", "pd_op.full_like", "pd_op.masked_fill"),
+        *("pd_op.assign", "pd_op.expand", "pd_op.flatten", "pd_op.full", "pd_op.full_like"),
+        *("pd_op.full_with_tensor", "pd_op.masked_fill"),
         *(
             "pd_op.reshape",
             "pd_op.slice",
@@ -63,9 +63,7 @@ def _can_be_rounded(value: Value) -> bool:
         return False
     if op.name() == _CAST:
         return dtype_name(op.operand_source(0).dtype) in _EXACT
-    return op.name() in _FILLS or (
-        op.name() in _MOVES and all(map(_can_be_rounded, _operands_of_float64(op)))
-    )
+    return op.name() in _MOVES and all(map(_can_be_rounded, _operands_of_float64(op)))
 
 
 def _operands_of_float64(op: Operation) -> list[Value]:

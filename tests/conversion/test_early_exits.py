@@ -93,6 +93,44 @@ def test_a_loop_that_has_stopped_before_it_starts_keeps_its_values() -> None:
         np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-6)
 
 
+def two_exits() -> list[Any]:
+    """Either of two values misses the last row, or both do: lengths differ behind the loop."""
+    x, limit = paddle.static.data("x", [-1, 2, WIDTH], "float32"), fed_limit()
+    at = [paddle.static.data(f"at{n}", [1], "float32") for n in range(2)]
+
+    def body(one: Any, other: Any, i: Any, *values: Any) -> list[Any]:
+        flags = [paddle.cast(i, "float32") == each for each in at]
+        new = paddle.tanh(paddle.mean(values[0], axis=1, keepdim=True)) + 0.1
+        grown = [
+            cond(flag, lambda kept=kept: kept, lambda kept=kept: paddle.concat([kept, new], axis=1))
+            for flag, kept in zip(flags, values)
+        ]
+        return [*flags, i + 1, *grown]
+
+    def goes_on(one: Any, other: Any, i: Any, *values: Any) -> Any:
+        return paddle.logical_and(i < limit, ~paddle.logical_or(one, other))
+
+    flags = [paddle.full([1], False, "bool") for _ in range(2)]
+    start = [*flags, paddle.full([1], 0, "int64"), x * 1.0, x * 2.0]
+    results = paddle.static.nn.while_loop(goes_on, body, start)
+    return [*results, *(paddle.zeros(paddle.shape(each)) + 1.0 for each in results[3:])]
+
+
+def test_values_that_different_exits_skip_have_different_lengths() -> None:
+    program = Program(two_exits)
+    for one, other in [(1, 9), (9, 1), (2, 2), (9, 9)]:
+        feed = {"x": floats(2, 2, WIDTH), "limit": np.array([4])}
+        feed.update(at0=np.array([one], "float32"), at1=np.array([other], "float32"))
+        expected = program.run(engine=False, **feed)
+        paddle_ngraph.reset_stats()
+        found = program.run(**feed)
+        stats = paddle_ngraph.stats()
+        assert (stats["engine_runs"], stats["native_runs"]) == (1, 0)
+        for a, b in zip_equal(expected, found):
+            assert a.shape == b.shape
+            np.testing.assert_allclose(b, a, rtol=2e-5, atol=1e-6)
+
+
 def prepended(steps: Any, kept: Any, sums: Any) -> list[Any]:
     new = paddle.mean(kept, axis=1, keepdim=True)
     return [paddle.concat([new, kept], axis=1), sums]

@@ -74,3 +74,16 @@ def test_a_comparison_in_float64_is_not_rounded() -> None:
     )
     feed = {"x": floats(2, 5, 4)}
     np.testing.assert_array_equal(program.run(**feed)[0], program.run(engine=False, **feed)[0])
+
+
+def test_a_fill_by_a_computed_number_stays_in_float64() -> None:
+    """The number is a difference of close ones: of float32, little would be left."""
+
+    def build() -> Any:
+        number = paddle.static.data("number", [1], "float64")[0]
+        filled = paddle.full([2, 3], number * (1.0 + 1e-9) - number, "float64")
+        return [paddle.cast(filled, "float32"), number + 1.0]
+
+    program, feed = Program(build), {"number": np.array([1.0 / 3.0])}
+    for one, other in zip_equal(program.run(engine=False, **feed), program.run(**feed)):
+        np.testing.assert_array_equal(other, one)

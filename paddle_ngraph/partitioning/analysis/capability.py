@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.conversion.registry import Converter, Role
@@ -98,20 +98,11 @@ class Candidates:
 
     def without(self, rejected: Mapping[OpNode, str]) -> Candidates:
         """Returns a copy in which the given operators fall back, with their reasons."""
-        return Candidates(
-            view=self.view,
-            slots=self.slots,
-            ops={node: op for node, op in self.ops.items() if node not in rejected},
-            converters={n: entry for n, entry in self.converters.items() if n not in rejected},
-            reasons={**self.reasons, **rejected},
-            tensor_ids=self.tensor_ids,
-            constants=self.constants,
-            unused_by=self.unused_by,
-            bodies=self.bodies,
-            cut_off=self.cut_off,
-            checked=self.checked,
-            unsized=self.unsized,
-        )
+        kept = {each.name: getattr(self, each.name) for each in fields(Candidates)}
+        kept["ops"] = {node: op for node, op in self.ops.items() if node not in rejected}
+        kept["converters"] = {n: e for n, e in self.converters.items() if n not in rejected}
+        kept["reasons"] = {**self.reasons, **rejected}
+        return Candidates(**kept)
 
     def with_cuts(self, edges: frozenset[tuple[OpNode, str]]) -> Candidates:
         """Returns a copy of the candidates with ``edges`` added to the attribute ``cut_off``."""
