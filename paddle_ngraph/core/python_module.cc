@@ -1039,6 +1039,7 @@ PYBIND11_MODULE(_core, module) {
            py::arg("int_list_arguments") = std::vector<size_t>());
   module.def("set_call_effect", &set_call_effect, py::arg("function"), py::arg("name"),
              py::arg("effect"), py::arg("rule") = DeferralRule());
+  module.def("set_scale_operator", &set_scale_operator, py::arg("function"));
   module.def("intercept_attribute", &intercept_attribute, py::arg("attribute"), py::arg("name"),
              py::arg("get_is_passive"), py::arg("set_is_passive"));
   module.def("set_stop_gradient",

@@ -279,16 +279,18 @@ PyObject* Capture::call(const InterceptedFunction& function, PyObject* self, PyO
   }
   TraceNode* next = find_next(&trace_, function, gradient, given, kwargs);
   const bool has_number = next == nullptr && has_number_operand(function, given);
+  const InterceptedFunction* traced = &function;
   if (has_number && is_number_varying(&trace_, function, gradient, given)) {
-    replace_number(&given, &copies);
-    next = find_next(&trace_, function, gradient, given, kwargs);
+    traced = &replace_number(function, &given, &copies);
+    next = find_next(&trace_, *traced, gradient, given, kwargs);
   }
   if (next != nullptr) {
     if (aliases_a_copy(next->call, copies)) {
       return call_with_graph_break(function, self, args, kwargs);
     }
     follow(next);
-    return trace_.is_recording() ? replay_call(next->call, self, args, kwargs) : defer(next->call);
+    if (!trace_.is_recording()) return defer(next->call);
+    return replay_call(next->call, function, self, args, kwargs);
   }
   if (!trace_.is_recording() && !compute()) {
     const py::error_scope saved_error;
@@ -296,7 +298,7 @@ PyObject* Capture::call(const InterceptedFunction& function, PyObject* self, PyO
     return nullptr;
   }
   if (has_number_operand(function, given)) count_number(&trace_, function, gradient, given);
-  return record_call(function, gradient, given, self, args, kwargs);
+  return record_call(function, *traced, gradient, given, self, args, kwargs);
 }
 
 PyObject* Capture::call_with_graph_break(const InterceptedFunction& function, PyObject* self,
@@ -399,22 +401,23 @@ py::object Capture::make_lazy_result(const Argument& result, const TracedCall& c
 
 // Computes a call that has a recorded node, as an unknown call before it was, and checks the
 // result.
-PyObject* Capture::replay_call(const TracedCall& call, PyObject* self, PyObject* args,
-                               PyObject* kwargs) {
+PyObject* Capture::replay_call(const TracedCall& call, const InterceptedFunction& function,
+                               PyObject* self, PyObject* args, PyObject* kwargs) {
   trace_.release_unused();
   const NoCapture none;
-  auto result = py::reinterpret_steal<py::object>(call_now(*call.function, self, args, kwargs));
+  auto result = py::reinterpret_steal<py::object>(call_now(function, self, args, kwargs));
   if (result && match_result(&trace_, call, result.ptr())) return result.release().ptr();
   const py::error_scope saved_error;
   begin();
   return result.release().ptr();
 }
 
-PyObject* Capture::record_call(const InterceptedFunction& function, bool has_gradient,
+PyObject* Capture::record_call(const InterceptedFunction& function,
+                               const InterceptedFunction& traced, bool has_gradient,
                                const std::vector<PyObject*>& given, PyObject* self, PyObject* args,
                                PyObject* kwargs) {
   trace_.release_unused();
-  auto call = describe_call(&trace_, function, has_gradient, given, kwargs);
+  auto call = describe_call(&trace_, traced, has_gradient, given, kwargs);
   if (!call && !(flush(function.name) && flush_other_threads(self, args, kwargs, false))) {
     return nullptr;
   }

@@ -118,10 +118,12 @@ class Capture {
   PyObject* defer(const TracedCall& call);
   pybind11::object make_lazy_result(const Argument& result, const TracedCall& call);
   void defer_mutation(const TracedCall& call, PyObject* tensor);
-  PyObject* replay_call(const TracedCall& call, PyObject* self, PyObject* args, PyObject* kwargs);
-  PyObject* record_call(const InterceptedFunction& function, bool has_gradient,
-                        const std::vector<PyObject*>& given, PyObject* self, PyObject* args,
-                        PyObject* kwargs);
+  PyObject* replay_call(const TracedCall& call, const InterceptedFunction& function, PyObject* self,
+                        PyObject* args, PyObject* kwargs);
+  // `traced`: the function of the call in the trace.
+  PyObject* record_call(const InterceptedFunction& function, const InterceptedFunction& traced,
+                        bool has_gradient, const std::vector<PyObject*>& given, PyObject* self,
+                        PyObject* args, PyObject* kwargs);
   PyObject* record_mutation(const InterceptedFunction& function, TraceNode* known,
                             const std::vector<PyObject*>& given, PyObject* self, PyObject* args,
                             PyObject* kwargs);

@@ -22,7 +22,9 @@ constexpr int kMaxConstants = 3;
 // comparisons, and twice in sums.
 bool is_number(PyObject* object) {
   constexpr int64_t kMaxExact = int64_t{1} << 53;
-  if (!PyLong_CheckExact(object)) return PyFloat_CheckExact(object);
+  if (!PyLong_CheckExact(object)) {
+    return PyFloat_CheckExact(object) || (PyFloat_Check(object) && is_foreign_number(object));
+  }
   int overflow = 0;
   const int64_t integer = PyLong_AsLongLongAndOverflow(object, &overflow);
   return overflow == 0 && -kMaxExact <= integer && integer <= kMaxExact;
@@ -53,12 +55,18 @@ bool is_number_varying(Trace* trace, const InterceptedFunction& function, bool h
   return found != constants.end() && found->second >= kMaxConstants;
 }
 
-void replace_number(std::vector<PyObject*>* given, std::vector<py::object>* copies) {
+const InterceptedFunction& replace_number(const InterceptedFunction& function,
+                                          std::vector<PyObject*>* given,
+                                          std::vector<py::object>* copies) {
   const double number = PyFloat_AsDouble((*given)[1]);
   auto tensor = paddle::empty({}, phi::DataType::FLOAT32, phi::CPUPlace());
   *tensor.data<float>() = static_cast<float>(number);
   copies->push_back(py::reinterpret_steal<py::object>(new_python_tensor(tensor)));
   (*given)[1] = copies->back().ptr();
+  if (function.name != "__mul__" && function.name != "__rmul__") return function;
+  copies->push_back(py::float_(0.0));
+  given->insert(given->end(), {copies->back().ptr(), Py_True});  // the bias is added last
+  return scale_operator();
 }
 
 }  // namespace paddle_ngraph

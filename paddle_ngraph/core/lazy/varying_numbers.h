@@ -28,7 +28,10 @@ void count_number(Trace* trace, const InterceptedFunction& function, bool has_gr
 bool is_number_varying(Trace* trace, const InterceptedFunction& function, bool has_gradient,
                        const std::vector<PyObject*>& given);
 
-// Replaces the number by a tensor, to which `copies` gets a reference.
-void replace_number(std::vector<PyObject*>* given, std::vector<pybind11::object>* copies);
+// Replaces the number by a tensor, to which `copies` gets a reference. Returns the function of the
+// trace's call: a product with a number is Paddle's `scale`, whose sum with 0 leaves no -0.
+const InterceptedFunction& replace_number(const InterceptedFunction& function,
+                                          std::vector<PyObject*>* given,
+                                          std::vector<pybind11::object>* copies);
 
 }  // namespace paddle_ngraph

@@ -542,6 +542,18 @@ PyObject* call_now(const InterceptedFunction& function, PyObject* self, PyObject
   return result;
 }
 
+// Guarded by the GIL.
+static const InterceptedFunction* scale_function = nullptr;
+
+void set_scale_operator(const pybind11::object& function) {
+  scale_function = &functions[function_indices.at(method_definition(function.ptr()))];
+}
+
+const InterceptedFunction& scale_operator() {
+  if (scale_function == nullptr) throw NgraphError("the operator scale is not intercepted");
+  return *scale_function;
+}
+
 void set_call_effect(const pybind11::object& function, const std::string& name, CallEffect effect,
                      const DeferralRule& rule) {
   // pthread_atfork() fails only if no memory is left; the state is then not reset in a forked

@@ -29,6 +29,7 @@ from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
     dynamic_tracer,
     expected_place,
+    operators,
     set_frame_callback,
     switch_tracer,
 )
@@ -55,6 +56,7 @@ def _install() -> None:
     trace_isolation.install()
     for name, function in replaced.functions_of_tensors():
         _register_call(function, name, OPERATORS.get(name))
+    _core.set_scale_operator(operators.scale)
     for name, method in replaced.methods_of_tensors():
         if name in METADATA_METHODS:
             _core.set_call_effect(method, name, _core.CallEffect.METADATA_ONLY)

@@ -121,7 +121,7 @@ _SHAPE_DEPENDENT = (
     "all any argmax argmin argsort clip concat cumsum diag diag_embed diagonal flatten "
     "flip frobenius_norm logsumexp max max_pool2d_with_index maxout mean mean_all meshgrid min pad "
     "pixel_shuffle pixel_unshuffle channel_shuffle pool2d pool3d pow p_norm "
-    "repeat_interleave roll scale slice split split_with_num squared_l2_norm squeeze "
+    "repeat_interleave roll slice split split_with_num squared_l2_norm squeeze "
     "stack strided_slice sum topk transpose tril triu unbind unfold unsqueeze unstack "
     "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp "
     "cumprod prod trace"
@@ -155,6 +155,7 @@ OPERATORS: dict[str, _core.DeferralRule] = {
     **_rules(_POINTWISE + " " + _MATMULS_AND_CONVOLUTIONS + " " + _NORMALIZATION),
     **_rules(_SHAPE_DEPENDENT, max_tensors=1),
     **_rules("expand pad3d reshape tile", max_tensors=1, int_lists=(1,)),
+    **_rules("scale", max_tensors=2),  # the factor may be a tensor: no shape depends on its value
     **_rules("floor_divide remainder", values=_DIVISOR),
     **{
         name: _rule(most, values=values, ranges=_RANGE_RULES.get(name))

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
@@ -70,11 +71,12 @@ def test_a_number_of_each_operator(name: str, trains: bool) -> None:
     both(scenario, runs=len(NUMBERS) - CONSTANT_CALLS)
 
 
-def test_one_graph_for_all_numbers() -> None:
+@pytest.mark.parametrize("dtype", [float, np.float64])
+def test_one_graph_for_all_numbers(dtype: type[float]) -> None:
     compiled = paddle_ngraph.compile(temperature)
     built = paddle_ngraph.stats()["functions_built"]
     for call in range(30):
-        number = 1.0 + call / 29
+        number = dtype(1.0 + call / 29)
         agree(compiled(floats(3, 5), number), temperature(floats(3, 5), number))
     assert paddle_ngraph.stats()["functions_built"] - built <= 2
     assert engine_runs() >= 12
@@ -143,3 +145,15 @@ def test_a_number_that_is_used_by_several_operators() -> None:
         with paddle.no_grad():
             agree(compiled(floats(2, 6), level), layer(floats(2, 6), level))
     assert engine_runs() - before >= 15
+
+
+@pytest.mark.parametrize(
+    "product", [lambda x, number: x * number, lambda x, number: number * x], ids=["x*n", "n*x"]
+)
+def test_products_leave_no_negative_zero(product: Callable[[Any, float], Any]) -> None:
+    """Paddle adds 0 to a product with a number, but not to one with a tensor."""
+    x = paddle.to_tensor([-0.0, 0.0, 1.5])
+    compiled = paddle_ngraph.compile(lambda x, number: 1 / product(x, number))
+    for number in NUMBERS:
+        agree(compiled(x, number), 1 / product(x, number))
+    assert engine_runs() > 0
