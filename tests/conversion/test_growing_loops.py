@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 WIDTH, WORDS = 6, 11
 
 
-def agree(program: Program, **feed: np.ndarray) -> list[np.ndarray]:
+def agree(program: Program, atol: float = 1e-5, **feed: np.ndarray) -> list[np.ndarray]:
     """Compares Paddle and the engine, which has to run the program in one call."""
     native = program.run(engine=False, **feed)
     for _ in range(2):
@@ -40,7 +40,7 @@ def agree(program: Program, **feed: np.ndarray) -> list[np.ndarray]:
         assert (stats["engine_runs"], stats["native_runs"]) == (1, 0)
         for expected, actual in zip_equal(native, found):
             assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
-            np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
+            np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=atol)
     return native
 
 
