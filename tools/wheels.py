@@ -45,23 +45,30 @@ def main() -> int:
         builder.source()
         builder.older_cores(sys.executable, options.older_cores.resolve(), links_stubs=False)
         return 0
-    made = [builder.source(), builder.pure_wheel()]
-    for version in options.python:
+    made, missing = [builder.source(), builder.pure_wheel()], []
+    for version in options.python or PYTHONS:
         interpreter = find_interpreter(version)
         if interpreter is None:
             print(f"no CPython {version} on PATH or under ~/.pyenv: no wheel for it", flush=True)
+            missing.append(version)
         else:
             made.append(builder.wheel(interpreter, options.newest_only))
     for file in made:
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         print(f"{file.stat().st_size / 2**20:6.2f} MB  {file.name}  sha256:{digest}")
-    return 0
+    return 1 if options.python and missing else 0
 
 
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
     made = argparse.ArgumentParser(prog="python -m tools.wheels", description=__doc__)
-    made.add_argument("--python", nargs="*", default=PYTHONS, metavar="3.X", choices=PYTHONS)
+    made.add_argument(
+        "--python",
+        nargs="+",
+        metavar="3.X",
+        choices=PYTHONS,
+        help="only for these, each of which must be found (default: for each that is found)",
+    )
     made.add_argument("--output", type=Path, default=ROOT / "dist", metavar="DIR")
     made.add_argument("--work", type=Path, default=ROOT / "build" / "wheels", metavar="DIR")
     made.add_argument(
@@ -121,6 +128,11 @@ class Builder:
             shutil.copy2(ROOT / name, tree / name)
         built = self._built("sdist", self.output, tree)
         _normalize(built, int(self.environment["SOURCE_DATE_EPOCH"]))
+        release = built.name.removesuffix(".tar.gz")
+        for other in set(self.output.glob("paddle_ngraph-*")) - set(
+            self.output.glob(f"{release}[-.]*")
+        ):
+            other.unlink()  # An earlier release: `make test-wheel` takes the one of this tree.
         return built
 
     def pure_wheel(self) -> Path:
