@@ -263,7 +263,7 @@ def test_tables_are_bounded_over_many_programs() -> None:
 
 def test_an_engine_is_released_with_its_functions() -> None:
     paddle_ngraph.clear_cache()
-    background_compile.wait()  # a canceled job of another test keeps its engine until it ends
+    background_compile.wait()  # a build of another test has its engine until the thread ends
     gc.collect()
     before = caches.sizes()
     program = Program(lambda: [paddle.static.data("x", [-1, 3], "float32") * 1.625])
@@ -276,6 +276,7 @@ def test_an_engine_is_released_with_its_functions() -> None:
     assert caches.sizes()["engines"] == before["engines"] + 1  # the executor's
     np.testing.assert_array_equal(program.run(x=floats(4, 3))[0], floats(4, 3) * 1.625)
     del program
+    background_compile.wait()
     gc.collect()
     paddle_ngraph.clear_cache()
     assert caches.sizes()["engines"] == before["engines"]

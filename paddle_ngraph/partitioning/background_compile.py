@@ -335,10 +335,18 @@ def wait_for_build(build: _core.AwaitedBuild, text: str) -> bool | None:
 def wait(timeout: float | None = None) -> bool:
     """Waits until background compilation is idle, at most ``timeout`` seconds.
 
+    A thread whose run has its function already may still hold the engine: such threads end, too.
+
     Returns:
         Whether the compiler is idle.
     """
-    return _queue.wait(timeout)
+    is_idle = _queue.wait(timeout)
+    # A copy, since other threads may start builds meanwhile.
+    others = [thread for ref in _awaited_threads.keyrefs() if (thread := ref()) is not None]
+    threads = [thread for thread in others if thread is not threading.current_thread()]
+    for thread in threads:
+        thread.join(timeout)
+    return is_idle and not any(thread.is_alive() for thread in threads)
 
 
 def compile_synchronously() -> AbstractContextManager[None]:
