@@ -230,10 +230,10 @@ def test_values_without_rows_stay_empty_after_runs_with_rows(seed: int) -> None:
     paddle_ngraph.reset_stats()
     sizes = set()
     draw = np.random.default_rng(seed)
-    drawn = [
+    sampled = [
         (one, other, 4) for one, other in draw.permutation(np.indices((3, 3)).reshape(2, -1).T)[:4]
     ]
-    for one, other, limit in [(9, 9, 1), (0, 9, 3), *drawn, (9, 9, 0), (9, 0, 3)]:
+    for one, other, limit in [(9, 9, 1), (0, 9, 3), *sampled, (9, 9, 0), (9, 0, 3)]:
         feed = {"x": floats(2, 2, WIDTH), "limit": np.array([limit])}
         feed.update(at0=np.array([one], "float32"), at1=np.array([other], "float32"))
         for expected, found in zip_equal(program.run(engine=False, **feed), program.run(**feed)):
