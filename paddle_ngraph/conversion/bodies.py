@@ -130,7 +130,7 @@ def body_of_loop(
         if is_same_shape([*chain(*found)], [*chain(*growth)]):
             results = builder.loop_results(body.shapes[1 + args :], has_iteration)
             body.has_placeholders = has_placeholders
-            body.cuts = builder.cuts
+            body.cuts, body.count = builder.cuts, builder.count
             return body, [*builder.initial_values(), *builder.inputs.sources[args:]], results
         growth = found
     raise NgraphError(f"{_SHAPE_CHANGES}, and not equally in all iterations")
@@ -196,6 +196,7 @@ class BodyBuilder:
         inputs: The inputs of the body, as parameters.
         bridge: The bridge that converts the block.
         cuts: The results that may be shorter than the model's, once :meth:`loop_results` is called.
+        count: The number of iterations then, if sizes after the loop depend on it and it may be 0.
     """
 
     def __init__(
@@ -230,6 +231,7 @@ class BodyBuilder:
         }
         self._used_arrays = used_arrays
         self.cuts: list[Cut] = []
+        self.count: SymbolicSize | None = None
         # TensorArrays of the elements that one iteration appends, by the index of the array's
         # source.
         self._appended: dict[int, TensorArray] = {}
@@ -347,6 +349,7 @@ class BodyBuilder:
         if (first := 1 if appended else _grown_by_one(whole)) is not None:
             outer_shapes.declare_trip_count(more, first if appended else first + least)
         iterations = more + least
+        self.count = None if least else more
         self._declare_cuts(before, skipped, outer_shapes)
         return [
             *_shapes_after(before, self._growth, iterations),
@@ -375,7 +378,7 @@ class BodyBuilder:
                 exits = () if each is None else each.exits
                 (axis,) = (axis for axis, added in enumerate(growth) if _is_growth(added))
                 (shape,) = _shapes_after([size], [growth], grown)
-                self.cuts.append(Cut(index, exits, axis, growth[axis], shape))
+                self.cuts.append(Cut(index, exits, axis, growth[axis], shape, grown))
 
     def _skipped_by(self, index: int) -> Skipped | None:
         """The growth of a loop-carried value that early exits skip; ``None`` without any.

@@ -20,7 +20,12 @@ from openvino.utils import replace_node
 
 from paddle_ngraph.conversion.analysis.early_exits import EarlyExit
 from paddle_ngraph.conversion.sizes import Sizes
-from paddle_ngraph.conversion.symbolic_sizes import Number, hint_of, symbolic_size
+from paddle_ngraph.conversion.symbolic_sizes import (
+    Number,
+    SymbolicSize,
+    hint_of,
+    symbolic_size,
+)
 
 
 class Cut(NamedTuple):
@@ -31,6 +36,7 @@ class Cut(NamedTuple):
         exits: The early exits.
         axis, growth: What the last iteration must not add: so many elements along this axis.
         shape: The shape of the result.
+        grown: The number of iterations in which it grows.
     """
 
     arg: int
@@ -38,6 +44,7 @@ class Cut(NamedTuple):
     axis: int
     growth: Number
     shape: list[Number]
+    grown: SymbolicSize
 
 
 @dataclass
@@ -57,6 +64,7 @@ class RegionBody:
             these, those of all iterations in order, along axis 0.
         has_placeholders: Whether some result of a loop is undefined without an iteration.
         cuts: The results of a loop that may be shorter than the model's.
+        count: The number of iterations of a loop, if sizes depend on it and it may be 0.
     """
 
     model: ov.Model
@@ -68,6 +76,7 @@ class RegionBody:
     collected: Sequence[int] = ()
     has_placeholders: bool = False
     cuts: Sequence[Cut] = ()
+    count: SymbolicSize | None = None
 
     def results(self) -> list[Output]:
         """The outputs that the results of the body's model read."""

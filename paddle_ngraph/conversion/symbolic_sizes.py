@@ -20,7 +20,8 @@ under guards on other symbols: any other decision raises :class:`Undecided`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -267,6 +268,10 @@ class Guards:
         # For each symbol that iterations check, since no known size bounds it: all such symbols of
         # its loop.
         self._checked: dict[int, list[int]] = {}
+        # For each iteration symbol whose loop can still be required to have an iteration, so that
+        # the symbol is at least 1: a function that has each run check that.
+        self._requirements: dict[int, Callable[[], None]] = {}
+        self._requires_iterations = False
         self._values = dict(hints)
         for symbol in hints:
             self.require(Guard(AT_LEAST_ZERO, (((), -MIN_SYMBOLIC_SIZE), (((0, symbol),), 1))))
@@ -325,6 +330,19 @@ class Guards:
                 self._set_last_iteration(symbol, _constant(fewer))
             is_bounded = True
         return is_bounded
+
+    def let_require(self, count: SymbolicSize, require: Callable[[], None]) -> None:
+        """Registers a function that has each run check that an iteration count is not 0."""
+        self._requirements[_only_symbol_in(count)] = require
+
+    @contextmanager
+    def requiring_iterations(self) -> Iterator[None]:
+        """Inside ``with``, decisions may require that loops before them have an iteration."""
+        before, self._requires_iterations = self._requires_iterations, True
+        try:
+            yield
+        finally:
+            self._requires_iterations = before
 
     def numbers(self) -> list[int]:
         """The ids of all symbols: those of dynamic dimensions, and those of iterations."""
@@ -405,7 +423,23 @@ class Guards:
             return self.is_at_least_zero(lower)
         if upper is not None and evaluate(upper, self.hints) < 0:
             return self.is_at_least_zero(upper)
+        if self._requires_iterations and self._require_iterations(terms):
+            return self.is_at_least_zero(terms)
         raise Undecided
+
+    def _require_iterations(self, terms: Terms) -> bool:
+        """Requires an iteration of the loops that ``terms`` count, if that decides its sign."""
+        counted = [symbol for symbol in _symbols_in(terms) if symbol in self._requirements]
+        keys = [self.size(symbol).terms for symbol in counted]
+        before = {key: self._lower_bounds[key] for key in keys}
+        self._lower_bounds.update(dict.fromkeys(keys, 1))
+        lower, upper = self.bounds(terms)
+        if lower < 0 <= upper:
+            self._lower_bounds.update(before)
+            return False
+        for symbol in counted:
+            self._requirements.pop(symbol)()
+        return True
 
     def _is_zero_in_every_iteration(self, terms: Terms) -> bool:
         """Whether the polynomial ``terms`` is 0 in all iterations (``True``) or in none.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from openvino import Output, Type, opset15
+from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.conversion.analysis.early_exits import EarlyExit, compute_before_exits
 from paddle_ngraph.conversion.analysis.last_positions import take_last_early
@@ -23,7 +24,7 @@ from paddle_ngraph.conversion.node_tools import select
 from paddle_ngraph.conversion.regions import Branch, Cut, Loop
 from paddle_ngraph.conversion.registry import ANY, ARRAYS, Limit, converter, find_converter
 from paddle_ngraph.conversion.size_rules import is_same_shape
-from paddle_ngraph.conversion.symbolic_sizes import Number
+from paddle_ngraph.conversion.symbolic_sizes import MAX_ITERATIONS, Number
 from paddle_ngraph.conversion.tensor_arrays import TensorArray, carry_read_arrays
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op, TensorSpec
@@ -93,7 +94,10 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     body, read, shapes = body_of_loop(bridge, block, firsts, captured, kept, is_certain)
     if not starts_empty and (body.collected or body.has_placeholders or twins):
         condition = _require_iteration(bridge, condition)
-    outputs = bridge.regions.add(Loop(condition, read, body), shapes)
+    loop = Loop(condition, read, body)
+    outputs = bridge.regions.add(loop, shapes)
+    if body.count is not None:
+        body.count.guards.let_require(body.count, partial(_require_loop, bridge, loop, condition))
     uncut = [*outputs]
     for cut in body.cuts:
         outputs[cut.arg] = _cut(bridge, cut, condition, uncut)
@@ -135,7 +139,18 @@ def _cut(bridge: NgraphBridge, cut: Cut, condition: Output, results: Sequence[Ou
     end = opset15.subtract(bridge.ints([size]), added)
     first, step, axis = (bridge.ints([number]) for number in (0, 1, cut.axis))
     kept = opset15.slice(results[cut.arg], first, end, step, axis)
+    cut.grown.guards.let_require(cut.grown, partial(_require_growth, bridge, cut, kept))
     return bridge.regions.cut(kept.output(0), cut.shape)
+
+
+def _require_growth(bridge: NgraphBridge, cut: Cut, kept: Node) -> None:
+    """Has each run check that a result has grown, before it is cut to its size."""
+    before = bridge.ints([cut.shape[cut.axis] - cut.growth * cut.grown])
+    added = opset15.subtract(kept.input_value(2), before)
+    error = RunError("a value that grows in a loop has not grown.")
+    checked = bridge.integers.in_range(opset15.convert(added, Type.i32), 1, MAX_ITERATIONS, error)
+    end = opset15.add(opset15.convert(checked, Type.i64), before)
+    kept.input(2).replace_source_output(end.output(0))
 
 
 def _append_loop_elements(bridge: NgraphBridge, array: TensorArray, output: Output) -> None:
@@ -218,6 +233,11 @@ def _require_iteration(bridge: NgraphBridge, condition: Output) -> Output:
     error = RunError("a loop whose results are undefined without an iteration has none.")
     checked = bridge.integers.in_range(as_integer, 1, 2, error)
     return opset15.convert(checked, Type.boolean).output(0)
+
+
+def _require_loop(bridge: NgraphBridge, loop: Loop, condition: Output) -> None:
+    """Has each run check that a loop has an iteration."""
+    loop.node.input(1).replace_source_output(_require_iteration(bridge, condition))
 
 
 def _is_constant(condition: Output) -> bool:

@@ -12,7 +12,7 @@ from openvino.utils.types import NodeInput
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import FLOAT, INT32, Limit, Role, converter
 from paddle_ngraph.conversion.size_rules import broadcast_shapes, is_same_shape
-from paddle_ngraph.conversion.symbolic_sizes import is_always_at_least
+from paddle_ngraph.conversion.symbolic_sizes import is_always_at_least, may_vary_per_iteration
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.higher_gradients import (
     Bilinear,
@@ -380,8 +380,13 @@ class _Matmul:
         self._batch = broadcast_shapes(x_matrix[:-2], y_matrix[:-2])
         matrices = math.prod(y_matrix[:-2])
         is_one = is_always_at_least(matrices, 1) and is_always_at_least(1 - matrices, 0)
-        self._is_flat = is_one and not self._transpose_x
-        if self._is_flat:
+        # In a loop where sizes grow, the plugin prepares each Reshape again in each iteration, and
+        # a Reshape behind a matmul keeps it from adding the bias.
+        grows = any(map(may_vary_per_iteration, x_matrix[:-1])) and bridge.on_cpu
+        self._is_flat = is_one and not self._transpose_x and not grows
+        if is_one and grows:
+            y_matrix = y_matrix[-2:]
+        elif self._is_flat:
             # All batches share y: they become the rows of one large matmul.
             x_matrix = [math.prod(x_matrix[:-1]), x_matrix[-1]]
             y_matrix = y_matrix[-2:]

@@ -86,14 +86,15 @@ def _is_faster_by_rows(bridge: NgraphBridge, x: NodeInput) -> bool:
     """Whether walking over each row while it is in the cache beats the plugin's fused loops.
 
     The fused loops pass over the whole tensor four times, but the plugin fuses attention around
-    them. Not so in a loop where the rows grow: there the plugin prepares each of a dozen nodes
+    them. Not so in a loop where sizes grow: there the plugin prepares each of a dozen nodes
     again in each iteration.
     """
-    length = bridge.shape(x)[-1]
+    shape = bridge.shape(x)
+    length = shape[-1]
     return (
         bridge.trains("pd_op.softmax_grad")
         or is_always_at_least(length, _MAX_CACHED_ROW)
-        or may_vary_per_iteration(length)
+        or any(map(may_vary_per_iteration, shape))
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,6 +169,12 @@ def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[P
     """The indices along each axis of ``x`` that a slice operator reads."""
     if not bridge.is_known(op, "starts") or not bridge.is_known(op, "ends"):
         return _runtime_ranges(bridge, op, dims)
+    shapes = bridge.sizes.shapes
+    with nullcontext() if shapes is None else shapes.guards.requiring_iterations():
+        return _known_ranges(bridge, op, dims)
+
+
+def _known_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[Positions]:
     ranges = [Positions(0, dim) for dim in dims]
     starts, ends = (known_ints(bridge, op, name) for name in ("starts", "ends"))
     name = next((name for name in ("strides", "steps") if op.has_input(name)), None)

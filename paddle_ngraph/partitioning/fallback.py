@@ -358,9 +358,14 @@ _NEVER_READ = {
 def _placeholder(block: Block, dtype: str, values: dict[int, Value]) -> TensorSpec:
     """Appends a placeholder tensor for a required input that is not in the graph."""
     spec = TensorSpec(min(0, *values) - 1, dtype, (1,))
-    attributes = [("shape", "ints", [1]), ("dtype", "dtype", dtype), ("value", "float64", 0.0)]
-    (values[spec.id],) = _core.append_operator(block, "pd_op.full", [], [(dtype, [1])], attributes)
+    values[spec.id] = _zero(block, dtype)
     return spec
+
+
+def _zero(block: Block, dtype: str) -> Value:
+    attributes = [("shape", "ints", [1]), ("dtype", "dtype", dtype), ("value", "float64", 0.0)]
+    (zero,) = _core.append_operator(block, "pd_op.full", [], [(dtype, [1])], attributes)
+    return zero
 
 
 def _append(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -> None:
@@ -435,19 +440,75 @@ def _append_region(
     """Appends a loop or branch, with the operators in its bodies, to ``block``."""
     read = {name: [values[spec.id] for spec in specs] for name, specs in op.inputs.items()}
     (condition,), captured = read[COND], read[CAPTURED]
+    made = form.results[OUT]
+    padded: Sequence[int] = ()
     if op.type == WHILE:
         body, args, results = _core.append_while(block, condition, read[INITIAL_VALUES])
         bodies = [body]
     else:
-        types = list(map(_type, form.results[OUT]))
+        padded = _possibly_empty(op, made)
+        types = list(map(_type, made))
+        for index in padded:
+            types[index] = made[index].dtype, [-1]
+            types.append(("int64", [len(made[index].shape)]))
         first, second, results = _core.append_if(block, condition, types)
         bodies, args = [first, second], []
     for inner, graph in zip(bodies, op.blocks):
         known = dict(zip((spec.id for spec in graph.inputs), [*args, *captured]))
         for each in graph.ops:
             _append(inner, each, known, as_declared)
-        _core.append_yield(inner, [known[spec.id] for spec in graph.outputs])
-    values.update((spec.id, result) for spec, result in zip(form.results[OUT], results))
+        yielded = [known[spec.id] for spec in graph.outputs]
+        for index in padded:
+            yielded[index], shape = _with_padding(inner, yielded[index], made[index])
+            yielded.append(shape)
+        _core.append_yield(inner, yielded)
+    shapes = results[len(made) :]
+    for index, shape in zip(padded, shapes):
+        results[index] = _without_padding(block, results[index], shape, made[index])
+    values.update((spec.id, result) for spec, result in zip(made, results))
+
+
+def _possibly_empty(op: Op, made: Sequence[TensorSpec]) -> list[int]:
+    """The results of a branch that may have no element.
+
+    Paddle's ``if`` does not assign such a result: the variable retains the tensor of the last run
+    (tests/paddle_faults/empty_branch.py). The branches therefore yield its elements, to which one
+    is appended, and its shape.
+    """
+    yields = zip(made, *(graph.outputs for graph in op.blocks))
+    return [
+        index
+        for index, specs in enumerate(yields)
+        if any(size <= 0 for spec in specs for size in spec.shape)
+    ]
+
+
+def _with_padding(block: Block, value: Value, spec: TensorSpec) -> tuple[Value, Value]:
+    """Returns the elements of ``value`` and one more, and the shape of ``value``."""
+    append, vector = _core.append_operator, (spec.dtype, [-1])
+    (flat,) = append(block, "pd_op.reshape", [value, _integers(block, [-1])], [vector], [])
+    operands = [[flat, _zero(block, spec.dtype)], _zero(block, "int32")]
+    (padded,) = append(block, "pd_op.concat", operands, [vector], [])
+    (shape,) = append(block, "pd_op.shape64", [value], [("int64", [len(spec.shape)])], [])
+    return padded, shape
+
+
+def _without_padding(block: Block, padded: Value, shape: Value, spec: TensorSpec) -> Value:
+    """Restores a value from :func:`_with_padding`."""
+    append, vector = _core.append_operator, (spec.dtype, [-1])
+    slices = {"axes": [0], "infer_flags": [1], "decrease_axis": []}
+    attributes = [(name, "int64", values) for name, values in slices.items()]
+    ends = _integers(block, [0]), _integers(block, [-1])
+    (flat,) = append(block, "pd_op.slice", [padded, *ends], [vector], attributes)
+    (value,) = append(block, "pd_op.reshape", [flat, shape], [_type(spec)], [])
+    return value
+
+
+def _integers(block: Block, values: list[int]) -> Value:
+    attributes = [("value", "int64", values), ("dtype", "dtype", "int64")]
+    type = "int64", [len(values)]
+    (list_,) = _core.append_operator(block, "pd_op.full_int_array", [], [type], attributes)
+    return list_
 
 
 def _reshaped(block: Block, value: Value, source: TensorSpec, target: TensorSpec) -> Value:
@@ -458,13 +519,9 @@ def _reshaped(block: Block, value: Value, source: TensorSpec, target: TensorSpec
         ("pd_op.unsqueeze", _ones(target), list(target.shape)),
     ):
         if axes:
-            attributes = [("value", "int64", axes), ("dtype", "dtype", "int64")]
-            type = "int64", [len(axes)]
-            (axes_value,) = _core.append_operator(
-                block, "pd_op.full_int_array", [], [type], attributes
-            )
             types = [(source.dtype, shape)]
-            (value,) = _core.append_operator(block, name, [value, axes_value], types, [])
+            operands = [value, _integers(block, axes)]
+            (value,) = _core.append_operator(block, name, operands, types, [])
     return value
 
 

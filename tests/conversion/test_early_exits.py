@@ -10,6 +10,8 @@ import paddle
 import pytest
 
 import paddle_ngraph
+from paddle_ngraph.partitioning import program_pass
+from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first
 from tests.conversion.test_growing_loops import agree
 from tests.programs import Program, fed_limit, floats
 from tests.zips import zip_equal
@@ -76,6 +78,26 @@ def test_a_loop_ends_before_its_values_grow(grow: Callable) -> None:
         feed["limit"] = np.array([limit])
         sizes.add(agree(program, atol=1e-6, **feed)[3].shape)
     assert len(sizes) > 3
+
+
+def test_the_exit_is_known_where_nothing_behind_the_loop_reads_it() -> None:
+    program = Program(lambda: build(rows)[3:5])
+    for at in (2, 0, 9):
+        feed = {"x": floats(2, 2, WIDTH), "at": np.array([at], "float32")}
+        agree(program, atol=1e-6, **feed, limit=np.array([4]))
+
+
+def test_a_slice_is_empty_only_where_no_iteration_adds_a_row() -> None:
+    program = Program(lambda: (lambda found: [found[3][:, 2:] * 2.0, found[4]])(build(rows)))
+    for at, limit in [(2, 4), (9, 3), (1, 4), (0, 4)]:
+        feed = {"x": floats(2, 2, WIDTH), "at": np.array([at], "float32")}
+        feed["limit"] = np.array([limit])
+        if at:
+            agree(program, atol=1e-6, **feed)
+            continue
+        paddle_ngraph.reset_stats()
+        assert program.run(**feed)[0].shape == (2, 0, WIDTH)
+        assert paddle_ngraph.stats()["native_runs"] == 1
 
 
 def test_a_loop_that_has_stopped_before_it_starts_keeps_its_values() -> None:
@@ -158,3 +180,64 @@ def test_a_counter_of_float32_bounds_sizes() -> None:
     for at in (5, 99):
         feed = {"x": floats(2, 2, WIDTH), "at": np.array([at], "float32")}
         agree(program, atol=1e-6, **feed)
+
+
+def natively_looped(seed: int) -> list[Any]:
+    """A loop that Paddle runs, with branches in subgraphs of its body.
+
+    Some values start without a row, and are read; each may miss rows by either of two exits.
+    """
+    draw = np.random.default_rng(seed)
+    x, limit = paddle.static.data("x", [2, 2, WIDTH], "float32"), fed_limit()
+    at = [paddle.static.data(f"at{n}", [1], "float32") for n in range(2)]
+    exits = [int(draw.integers(2)) for _ in range(3)]
+    starts = [0, int(draw.integers(3)), int(draw.integers(2))]
+
+    def body(one: Any, other: Any, i: Any, *values: Any) -> list[Any]:
+        first = paddle.cast(i, "float32") == at[0]
+        flags = [first, paddle.logical_or(first, paddle.cast(i, "float32") == at[1])]
+        grown = []
+        for number, (value, flag) in enumerate(zip(values, (flags[n] for n in exits))):
+            new = paddle.tanh(x[:, :1] * 0.5) + 0.1 * number
+            both = lambda value=value, new=new: paddle.concat([value, new], axis=1)  # noqa: E731
+            grown.append(cond(flag, lambda value=value: value, both))
+        return [*flags, i + 1, *grown]
+
+    def goes_on(one: Any, other: Any, i: Any, *values: Any) -> Any:
+        return paddle.logical_and(i < limit, ~paddle.logical_or(one, other))
+
+    flags = [paddle.full([1], False, "bool") for _ in range(2)]
+    empty = [x[:, :count] * 1.0 if count else paddle.zeros([2, 0, WIDTH]) for count in starts]
+    start = [*flags, paddle.full([1], 0, "int64"), *empty]
+    results = paddle.static.nn.while_loop(goes_on, body, start)
+    return [*results, *(paddle.zeros(paddle.shape(each)) + 1.0 for each in results[3:])]
+
+
+def test_concatenations_in_branches_have_the_sizes_of_all_iterations() -> None:
+    """Paddle declares them as in the first iteration; Paddle would run them in all others."""
+    program = Program(lambda: natively_looped(0)).main.clone()
+    program_pass.canonicalize(program)
+    blocks = blocks_outermost_first(program)
+    joined = [op for block in blocks for op in block.ops if op.name() == "pd_op.concat"]
+    assert [list(op.result(0).shape) for op in joined] == [[2, -1, WIDTH]] * 3
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_values_without_rows_stay_empty_after_runs_with_rows(seed: int) -> None:
+    """Paddle's own ``if`` retains the tensor of the run before."""
+    program = Program(lambda: natively_looped(seed))
+    assert any(op.type == "pd_op.while" for op in paddle_ngraph.explain(program.main).native)
+    paddle_ngraph.reset_stats()
+    sizes = set()
+    draw = np.random.default_rng(seed)
+    sampled = [
+        (one, other, 4) for one, other in draw.permutation(np.indices((3, 3)).reshape(2, -1).T)[:4]
+    ]
+    for one, other, limit in [(9, 9, 1), (0, 9, 3), *sampled, (9, 9, 0), (9, 0, 3)]:
+        feed = {"x": floats(2, 2, WIDTH), "limit": np.array([limit])}
+        feed.update(at0=np.array([one], "float32"), at1=np.array([other], "float32"))
+        for expected, found in zip_equal(program.run(engine=False, **feed), program.run(**feed)):
+            assert expected.shape == found.shape
+            np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
+            sizes.add(expected.shape)
+    assert paddle_ngraph.stats()["engine_runs"] > 0 and (2, 0, WIDTH) in sizes and len(sizes) > 2

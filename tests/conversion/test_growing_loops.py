@@ -714,6 +714,38 @@ def test_an_empty_value_stays_with_a_loop_that_falls_back() -> None:
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
+# -- slices after the loop -------------------------------------------------------------------------
+
+AFTER: dict[str, Callable[[Any], Any]] = {
+    "without the first row": lambda rows: rows[:, 1:],
+    "computed with": lambda rows: paddle.transpose(paddle.tanh(rows[:, 1:]), [1, 0, 2]) * 2.0,
+    "after a transpose": lambda rows: paddle.transpose(rows, [1, 0, 2])[1:],
+    "without the last row": lambda rows: rows[:, :-1] + 1.0,
+}
+
+
+@pytest.mark.parametrize("name", AFTER)
+def test_a_slice_is_empty_only_without_an_iteration(name: str) -> None:
+    """Then the function would compute an empty tensor: Paddle does such a run."""
+
+    def build() -> Any:
+        add = lambda i, rows: [paddle.concat([rows, paddle.tanh(rows[:, -1:] * 2.0)], 1)]  # noqa: E731
+        _, rows = counted(add, data()[:, :1] * 1.0, end=fed_limit())
+        return [AFTER[name](rows), rows]
+
+    program = Program(build)
+    for batch, limit in [(2, 3), (3, 1), (4, 2), (5, 4)]:
+        feed = {"x": floats(batch, 2, WIDTH), "limit": np.array([limit])}
+        agree(program, **feed)
+        expected = program.run(engine=False, **{**feed, "limit": np.array([0])})
+        paddle_ngraph.reset_stats()
+        found = program.run(**{**feed, "limit": np.array([0])})
+        assert [each.shape for each in found] == [each.shape for each in expected]
+        assert found[0].size == 0
+        assert paddle_ngraph.stats()["native_runs"] == 1
+    assert denylist.count() == 0
+
+
 # -- functions on disk, and projects ---------------------------------------------------------------
 
 

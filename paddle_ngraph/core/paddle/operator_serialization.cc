@@ -200,6 +200,17 @@ std::vector<pir::Type> infer(const pir::OpInfo& info, const std::vector<pir::Val
   return interface->infer_meta_by_value_(operands, attributes);
 }
 
+// Declares a list as the list of its members' types, which may have changed since: Paddle declares
+// the sizes of loop-carried values after it has built the body.
+void declare_members(pir::Value list) {
+  if (!list || !list.type() || !list.type().isa<pir::VectorType>()) return;
+  const auto* producer = list.defining_op();
+  if (producer == nullptr || !producer->isa<pir::CombineOp>()) return;
+  std::vector<pir::Type> types;
+  for (const auto& member : producer->operands_source()) types.push_back(member.type());
+  list.set_type(pir::VectorType::get(ir(), types));
+}
+
 // Appends a control-flow operator to `block`, with one empty block in each of its regions.
 pir::Operation* append_with_regions(pir::Block* block, const std::string& name,
                                     const std::vector<pir::Value>& operands,
@@ -234,8 +245,10 @@ py::list result_types(const pir::Operation& op) {
 
 py::list inferred_types(const pir::Operation& op) {
   pir::AttributeMap attributes = op.attributes();
+  std::vector<pir::Value> operands = op.operands_source();
+  for (auto& operand : operands) declare_members(operand);
   py::list types;
-  for (const auto& type : infer(op.info(), op.operands_source(), &attributes)) {
+  for (const auto& type : infer(op.info(), operands, &attributes)) {
     types.append(plain_type(type));
   }
   return types;

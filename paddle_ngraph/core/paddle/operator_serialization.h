@@ -25,7 +25,8 @@ pybind11::list attributes_of(const pir::Operation& op);
 pybind11::list result_types(const pir::Operation& op);
 
 // The result types that Paddle infers from the operands. The program may declare less precise ones:
-// the initial value of a loop-carried value may be declared with dynamic dimensions.
+// the initial value of a loop-carried value may be declared with dynamic dimensions. Updates the
+// declared types of lists among the operands.
 pybind11::list inferred_types(const pir::Operation& op);
 
 // Inserts an operator into `block`, before the operator `before`, or at the end. Operands are

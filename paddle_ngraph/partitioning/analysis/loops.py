@@ -48,7 +48,8 @@ def drop_dead_loop_outputs(program: Program) -> None:
         for loop in loops:
             for index in reversed(range(len(loop.results()))):
                 _drop_dead_write(loop, index)
-                if len(loop.results()) > 1 and _is_dead_output(loop, index):
+                is_dead = _is_dead_output(loop, index) and not _is_flag(loop, index)
+                if len(loop.results()) > 1 and is_dead:
                     loop = _core.drop_carried_value(loop, index)
             _drop_unread_copies(loop)
 
@@ -172,6 +173,20 @@ def _is_dead_output(loop: Operation, index: int) -> bool:
         loop.result(index).use_empty()
         and all(user.id() == end.id() for user in arg.all_used_ops())
         and yielded_at in ([], [index + 1])
+    )
+
+
+def _is_flag(loop: Operation, index: int) -> bool:
+    """Whether a loop-carried value shows after the loop which branch its last iteration took.
+
+    The function of the loop reads it for the size of values that grow (conversion/bodies.py).
+    """
+    (block,) = loop.blocks()
+    arg, yielded = block.args()[index], block.ops[-1].operand_source(index + 1)
+    return (
+        dtype_name(yielded.dtype) == "bool"
+        and list(arg.shape) == list(yielded.shape)
+        and len(yielded.all_used_ops()) > 1
     )
 
 

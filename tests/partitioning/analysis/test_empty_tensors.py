@@ -286,7 +286,7 @@ READERS: dict[str, Callable[[Any, Any], Any]] = {
         lambda i, y: [y + paddle.sum(empty, 1)], h * 1.0, end=paddle.full([1], 2, "int64")
     )[1],
     "grown": lambda h, empty: counted(
-        lambda i, y, rows: [paddle.tanh(y), paddle.concat([rows, y.unsqueeze(1)], 1)],
+        lambda i, y, rows: [paddle.tanh(y), paddle.concat([rows * 2.0, y.unsqueeze(1)], 1)],
         *(h * 1.0, empty),
         end=paddle.full([1], 3, "int64"),
     )[1:],
