@@ -147,7 +147,7 @@ def apply_by_name(block: Any, scope: Any) -> None:
 
 
 class _Applied(NamedTuple):
-    """What the pass, run by name, has done to a program, for others of equal contents.
+    """The changes that the pass, run by name, has made to a program, for others of equal contents.
 
     Attributes:
         report: The report on the program.
@@ -174,7 +174,7 @@ class _Applied(NamedTuple):
 _known: LRUCache[Hashable, _Applied] = process_cache(
     __name__,
     "predictor_passes",
-    "what the program pass did to the programs of predictors",
+    "changes that the program pass has made to programs of predictors",
     key="digest of the program, flags, policy, converters, denylist and threads",
     bound=64,
 )
