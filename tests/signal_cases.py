@@ -1036,7 +1036,7 @@ MAKING_GRAPHS = (
     (trace_graph.TraceStage, "_append"),
     (to_static_hook._LayerPrograms, "rewritten"),
     (program_pass, "_partition_block"),
-    (program_pass, "rewrite"),
+    (program_pass, "rewriting_of"),
 )
 
 

@@ -8,12 +8,13 @@ has the loop around the first three, and the entry points.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
-from paddle_ngraph import statistics
+from paddle_ngraph import _core, flags, statistics
+from paddle_ngraph.conversion import denylist, registry
 from paddle_ngraph.partitioning import (
     cost_model,
     dequantization,
@@ -39,11 +40,12 @@ from paddle_ngraph.partitioning.analysis.capability import Capability
 from paddle_ngraph.partitioning.classify import classify, fixpoint
 from paddle_ngraph.partitioning.partition import partition
 from paddle_ngraph.partitioning.report import BlockReport, IntervalReport, NativeOp, Report
-from paddle_ngraph.partitioning.rewrite import rewrite
+from paddle_ngraph.partitioning.rewrite import Rewriting, rewriting_of
 from paddle_ngraph.partitioning.subgraph import Subgraph, SubgraphSettings, subgraph_of
 from paddle_ngraph.partitioning.whole_program import Whole, find_whole_program
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import first_use, signals
+from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
 T = TypeVar("T")
 
@@ -79,21 +81,27 @@ def apply(
     Returns:
         A report of converted subgraphs, and of fallbacks with their reasons.
     """
-    first_use.begin()
-    collect(program)
-    packed = canonicalize(program)
     settings = SubgraphSettings(
         keep_weights, open_size, sorted(gradients), eager_weights, threads, tries, folds_constants
     )
+    first_use.begin()
+    collect(program)
+    return _apply(program, settings, canonicalize(program))[0]
+
+
+def _apply(
+    program: Any, settings: SubgraphSettings, packed: int
+) -> tuple[Report, list[Rewriting | None]]:
+    """Replaces the subgraphs of all blocks; returns a report, and the rewriting of each block."""
     aliases = Aliases(next(iter(blocks_outermost_first(program))))
     blocks = [
         # Replacing a block changes the values of others, but creates no alias.
         _apply_to_block(block, settings, None if aliases else aliases)
         for block in blocks_outermost_first(program)
     ]
-    report = Report(blocks, packed)
+    report = Report([each for each, _ in blocks], packed)
     statistics.count(report)
-    return report
+    return report, [rewriting for _, rewriting in blocks]
 
 
 def canonicalize(program: Any) -> int:
@@ -122,23 +130,88 @@ def apply_by_name(block: Any, scope: Any) -> None:
     cases the programs that share the scope are unknown.
     """
     runs = _runs_by_name.get()
-    has_state = runs is not None and changes_parameters(block)
-    keep_weights = scope is not None and not may_write_variables(block)
-    is_predictor = runs is not None
-    report = apply(
-        block,
-        keep_weights,
-        threads=_threads.get(),
-        tries=not is_predictor,
-        folds_constants=is_predictor,
-    )
+    key = None if runs is None or scope is None else _key(block)
+    known = None if key is None else _known.get(key)
+    if known is None:
+        known = _applied(block, scope, is_predictor=runs is not None)
+        if key is not None and known.is_repeatable:
+            _known.put(key, known)
+    else:
+        known.repeat(block)
     if runs is not None:
         parameters = [
             op.attrs()["parameter_name"] for op in block.ops if op.name() == "builtin.parameter"
         ]
-        runs.append(
-            RunByName(report, has_state, parameters, scope, find_whole_program(block, FETCH))
-        )
+        whole = find_whole_program(block, FETCH)
+        runs.append(RunByName(known.report, known.has_state, parameters, scope, whole))
+
+
+class _Applied(NamedTuple):
+    """The changes that the pass, run by name, has made to a program, for others of equal contents.
+
+    Attributes:
+        report: The report on the program.
+        has_state: Whether the program changes parameters.
+        rewriting: What replaced the subgraphs of its only block; ``None`` if nothing did.
+        is_repeatable: Whether nothing else was changed, so that :meth:`repeat` does the same.
+    """
+
+    report: Report
+    has_state: bool
+    rewriting: Rewriting | None
+    is_repeatable: bool
+
+    def repeat(self, block: Any) -> None:
+        """Does the same to a block of equal contents."""
+        first_use.begin()
+        collect(block)
+        if self.rewriting is not None:
+            with signals.deferred_signals():
+                self.rewriting.apply(block)
+        statistics.count(self.report)
+
+
+_known: LRUCache[Hashable, _Applied] = process_cache(
+    __name__,
+    "predictor_passes",
+    "changes that the program pass has made to programs of predictors",
+    key="digest of the program, flags, policy, converters, denylist and threads",
+    bound=64,
+)
+
+
+def _key(block: Any) -> Hashable:
+    """The key of a predictor's program: servers create predictors of one model again and again."""
+    return (
+        _core.program_digest(block.program),
+        flags.values(),
+        tuple(vars(SETTINGS).values()),
+        registry.generation(),
+        denylist.generation(),
+        _threads.get(),
+    )
+
+
+def _applied(block: Any, scope: Any, is_predictor: bool) -> _Applied:
+    has_state = is_predictor and changes_parameters(block)
+    settings = SubgraphSettings(
+        keep_weights=scope is not None and not may_write_variables(block),
+        open_size=SETTINGS.typical_dimension_size,
+        threads=_threads.get(),
+        tries=not is_predictor,
+        folds_constants=is_predictor,
+    )
+    first_use.begin()
+    collect(block)
+    before = _core.program_digest(block.program)
+    packed = canonicalize(block)
+    is_canonical = _core.program_digest(block.program) == before
+    report, rewritings = _apply(block, settings, packed)
+    is_repeatable = is_canonical and len(rewritings) == 1
+    rewriting = rewritings[0] if is_repeatable else None
+    if rewriting is not None:
+        is_repeatable = rewriting.is_repeatable
+    return _Applied(report, has_state, rewriting, is_repeatable)
 
 
 class RunByName(NamedTuple):
@@ -229,12 +302,16 @@ def dry_run(
     return Report(reports, packed)
 
 
-def _apply_to_block(block: Any, settings: SubgraphSettings, aliases: Aliases | None) -> BlockReport:
+def _apply_to_block(
+    block: Any, settings: SubgraphSettings, aliases: Aliases | None
+) -> tuple[BlockReport, Rewriting | None]:
     plan = _partition_block(block, settings, aliases)
+    rewriting = None
     if plan.subgraphs:
+        rewriting = rewriting_of(plan.capable, plan.levels, plan.subgraphs)
         with signals.deferred_signals():
-            rewrite(plan.capable, plan.levels, plan.subgraphs)
-    return plan.report()
+            rewriting.apply(block, plan.capable.view.values)
+    return plan.report(), rewriting
 
 
 class _BlockPartition(NamedTuple):

@@ -2,99 +2,175 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.names import make_persistable
+from paddle_ngraph.paddle_private.protocols import Block, Operation, Value
 from paddle_ngraph.partitioning import fallback
 from paddle_ngraph.partitioning.analysis.block_view import CONSTANTS, LISTS, OpNode
 from paddle_ngraph.partitioning.analysis.capability import Capability
 from paddle_ngraph.partitioning.subgraph import Subgraph
 
 
-def rewrite(
-    capable: Capability, levels: Mapping[OpNode, int], subgraphs: Sequence[Subgraph]
+class _Insertion(NamedTuple):
+    """An engine operator, with the ids of its operands and outputs, and what replaces which."""
+
+    text: str
+    range: list[int]
+    inputs: Sequence[str]
+    states: Sequence[str]
+    outputs: Sequence[str]
+    # The id of a variable, and the index of the new operator's result that replaces it.
+    replaced: Sequence[tuple[str, int]]
+
+    @property
+    def variables(self) -> set[str]:
+        """The ids of all variables of the block to which this refers."""
+        return {*self.inputs, *self.states, *self.outputs, *(v for v, _ in self.replaced)}
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """The replacement of each subgraph of a block with one ``ngraph_engine`` operator.
+
+    It refers to operators by their indices in the block before, so that it applies to every block
+    of equal contents.
+    """
+
+    steps: Sequence[Sequence[int] | _Insertion]
+    inside: frozenset[int]
+    # Indices of the operators that are removed if nothing uses them, those of subgraphs among them.
+    removable: Sequence[int]
+    # By the id of a variable, the indices of its operator and, in that operator, of the result.
+    places: Mapping[str, tuple[int, int]]
+    variables: frozenset[str]
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether operators of the block define all variables that the rewriting refers to."""
+        return self.variables == self.places.keys()
+
+    def apply(self, block: Block, values: Mapping[str, Value] | None = None) -> None:
+        """Rewrites a block, and drops dead code.
+
+        Args:
+            block: The block for which the rewriting was made, or one of equal contents.
+            values: The variables by id; ``None``: found in the block, if it is repeatable.
+        """
+        ops = block.ops
+        if values is None:
+            results = {index: ops[index].results() for index, _ in self.places.values()}
+            values = {id: results[index][result] for id, (index, result) in self.places.items()}
+        # For each variable, the value that holds its contents after the steps so far.
+        current = dict(values)
+        for step in self.steps:
+            if isinstance(step, _Insertion):
+                _insert(block, step, values, current)
+            else:
+                for index in step:
+                    block.move_op_to_block_end(ops[index])
+        for index in self.removable:
+            self._drop_if_dead(block, ops[index], index)
+
+    def _drop_if_dead(self, block: Block, op: Operation, index: int) -> None:
+        if not any(v.initialized() and not v.use_empty() for v in op.results()):
+            block.remove_op(op)
+        elif index in self.inside:
+            raise NgraphError(
+                f"{op.name()} (operator {index}) was converted, but is still in use; "
+                "please report this program"
+            )
+
+
+def _insert(
+    block: Block, step: _Insertion, values: Mapping[str, Value], current: dict[str, Value]
 ) -> None:
-    """Replaces each subgraph of a block with one ``ngraph_engine`` operator, and drops dead code.
+    fallback.record_graph(step.text)
+    new = _core.insert_ngraph_engine(
+        block,
+        None,
+        [current[v] for v in step.inputs],
+        [current[v] for v in step.states],
+        [values[v] for v in step.outputs],
+        step.text,
+        step.range,
+    )
+    for v, value in zip(step.outputs, new):
+        # The engine's result must be persistable, too: Paddle looks such a value up in the
+        # outermost scope.
+        if values[v].persistable:
+            make_persistable(value)
+    for v, index in step.replaced:
+        values[v].replace_all_uses_with(new[index])
+        current[v] = new[index]
+
+
+def rewriting_of(
+    capable: Capability, levels: Mapping[OpNode, int], subgraphs: Sequence[Subgraph]
+) -> Rewriting:
+    """Returns the replacement of the subgraphs of a block.
 
     Args:
         capable: The block.
         levels: The levels of all operators: the order of subgraphs and fallback operators.
         subgraphs: The subgraphs.
     """
-    _Rewriter(capable, levels, subgraphs).run()
+    view = capable.view
+    inside = {node for each in subgraphs for node in each.interval.nodes}
+    removable = [n for n in reversed(view.nodes) if n in inside or n.type in LISTS | CONSTANTS]
+    places: dict[str, tuple[int, int]] = {}
+    for node in view.nodes:
+        written = [i for i, value in enumerate(node.op.results()) if value.initialized()]
+        places.update({id: (node.index, i) for id, i in zip(node.writes, written)})
+    steps = list(_steps(capable, levels, subgraphs, inside))
+    insertions = [step for step in steps if isinstance(step, _Insertion)]
+    variables = frozenset().union(*(step.variables for step in insertions))
+    return Rewriting(
+        steps,
+        frozenset(node.index for node in inside),
+        [node.index for node in removable],
+        {id: place for id, place in places.items() if id in variables},
+        variables,
+    )
 
 
-class _Rewriter:
-    """The replacement in one block; see :func:`rewrite`."""
+def _steps(
+    capable: Capability,
+    levels: Mapping[OpNode, int],
+    subgraphs: Sequence[Subgraph],
+    inside: set[OpNode],
+) -> Iterator[list[int] | _Insertion]:
+    """The order of the block: operators that move to its end, and new operators there."""
+    remaining = [node for node in capable.view.nodes if node not in inside]
+    first = [n for n in remaining if n.is_source or n in capable.constants]
+    last = [n for n in remaining if n.type == "cf.yield"]
+    placed = {*first, *last}
+    by_level: dict[int, tuple[list[Subgraph], list[int]]] = {}
+    for subgraph in subgraphs:
+        by_level.setdefault(subgraph.interval.level, ([], []))[0].append(subgraph)
+    for node in remaining:
+        if node not in placed:
+            by_level.setdefault(levels[node], ([], []))[1].append(node.index)
+    yield [node.index for node in first]
+    for _, (of_engine, native) in sorted(by_level.items()):
+        for subgraph in of_engine:
+            if subgraph.outputs or subgraph.states:
+                yield _insertion(subgraph)
+        yield native
+    yield [node.index for node in last]
 
-    def __init__(
-        self, capable: Capability, levels: Mapping[OpNode, int], subgraphs: Sequence[Subgraph]
-    ) -> None:
-        self._capable = capable
-        self._view = capable.view
-        self._subgraphs: dict[int, list[Subgraph]] = {}
-        for subgraph in subgraphs:
-            self._subgraphs.setdefault(subgraph.interval.level, []).append(subgraph)
-        self._levels = levels
-        # For each variable, the value that holds its contents after the operators rewritten so far.
-        self._replacements = dict(capable.view.values)
 
-    def run(self) -> None:
-        subgraphs = self._subgraphs
-        inside = {node for level in subgraphs.values() for b in level for node in b.interval.nodes}
-        remaining = [node for node in self._view.nodes if node not in inside]
-        first = [n for n in remaining if n.is_source or n in self._capable.constants]
-        last = [n for n in remaining if n.type == "cf.yield"]
-        self._to_end(first)
-        rest = [n for n in remaining if n not in set(first) and n not in set(last)]
-        by_level: dict[int, list[OpNode]] = {}
-        for node in rest:
-            by_level.setdefault(self._levels[node], []).append(node)
-        for level in sorted({*by_level, *subgraphs}):
-            for subgraph in subgraphs.get(level, ()):
-                if subgraph.outputs or subgraph.states:
-                    self._insert(subgraph)
-            self._to_end(by_level.get(level, []))
-        self._to_end(last)
-        self._drop_dead(inside)
-
-    def _to_end(self, nodes: Iterable[OpNode]) -> None:
-        for node in nodes:
-            self._view.block.move_op_to_block_end(node.op)
-
-    def _insert(self, subgraph: Subgraph) -> None:
-        fallback.record_graph(subgraph.text)
-        values = _core.insert_ngraph_engine(
-            self._view.block,
-            None,
-            [self._replacements[v] for v in subgraph.inputs],
-            [self._replacements[v] for v in subgraph.states],
-            [self._view.values[v] for v in subgraph.outputs],
-            subgraph.text,
-            subgraph.interval.range,
-        )
-        for old, new in zip((self._view.values[v] for v in subgraph.outputs), values):
-            # The engine's result must be persistable, too: Paddle looks such a value up in the
-            # outermost scope.
-            if old.persistable:
-                make_persistable(new)
-        offset = {"output": 0, "state": len(subgraph.outputs)}
-        for vid, (target, position) in subgraph.replaced_by.items():
-            value = values[offset[target] + position]
-            self._view.values[vid].replace_all_uses_with(value)
-            self._replacements[vid] = value
-
-    def _drop_dead(self, inside: set[OpNode]) -> None:
-        for node in reversed(self._view.nodes):
-            if node not in inside and node.type not in LISTS | CONSTANTS:
-                continue
-            used = any(v.initialized() and not v.use_empty() for v in node.op.results())
-            if not used:
-                self._view.block.remove_op(node.op)
-            elif node in inside:
-                raise NgraphError(
-                    f"{node.type} (operator {node.index}) was converted, but is still in use; "
-                    "please report this program"
-                )
+def _insertion(subgraph: Subgraph) -> _Insertion:
+    offset = {"output": 0, "state": len(subgraph.outputs)}
+    return _Insertion(
+        subgraph.text,
+        subgraph.interval.range,
+        subgraph.inputs,
+        subgraph.states,
+        subgraph.outputs,
+        [(v, offset[kind] + at) for v, (kind, at) in subgraph.replaced_by.items()],
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,12 @@ def run_all(
 
 def built() -> int:
     return int(paddle_ngraph.stats()["functions_built"])
+
+
+def resident_mb() -> float:
+    """The resident memory of this process, in MB."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
 def pictures() -> Any:
@@ -87,13 +95,30 @@ def test_functions_of_shapes_that_do_not_recur_are_dropped():
     for _ in range(64):
         run((2, 63), first, (3, 40), second)
     assert caches.sizes()["functions"] == functions
-    for _ in range(2 * 64):  # core/engine/function_cache.cc:kFoundBetweenCollections
+    for _ in range(2 * 32):  # core/engine/function_cache.cc:kFoundBetweenCollections
         run((2, 63), first)
     assert caches.sizes()["functions"] == functions - 1
     for size in (first, second):  # the function for many shapes serves it
         program.both(**text(*size))
     assert built() == functions
     assert paddle_ngraph.stats()["native_runs"] == 0
+
+
+def test_changing_sizes_return_freed_memory_to_the_system():
+    program = run_all(words, text)
+    library = ctypes.CDLL(None)
+    library.malloc.restype = ctypes.c_void_p
+    library.free.argtypes = [ctypes.c_void_p]
+    blocks = [library.malloc(100_000) for _ in range(500)]
+    for block in blocks:
+        ctypes.memset(block, 1, 100_000)
+    held = resident_mb()
+    for block in blocks[:-1]:  # the last one separates them from the end of the heap
+        library.free(block)
+    for change in range(64):  # core/engine/function_cache.cc:kChangesBetweenTrims
+        program.run(**text(*SIZES[2 + change % 5]))
+    assert resident_mb() < held - 30
+    library.free(blocks[-1])
 
 
 def test_training_steps_of_many_batch_sizes_share_a_function():

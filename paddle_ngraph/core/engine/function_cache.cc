@@ -10,6 +10,7 @@
 #include "core/common/content_hash.h"
 #include "core/engine/ngraph_function.h"
 #include "core/engine/size_guards.h"
+#include "core/ov/trim_memory.h"
 #include "core/paddle/flags.h"
 
 namespace paddle_ngraph {
@@ -61,7 +62,11 @@ constexpr int64_t kRecentLookups = 1024;
 // A function for one signature is dropped if it was not found while a function with symbolic sizes
 // that serves its signature was found this many times. It was compiled before that one, and may be
 // faster, but for a signature that is so seldom its memory is worth more.
-constexpr int64_t kFoundBetweenCollections = 64;
+constexpr int64_t kFoundBetweenCollections = 32;
+
+// After this many changes of sizes, freed memory is returned to the system: for each size, the
+// plugin replaces kernels by others of other sizes, which leaves blocks in the middle of the heap.
+constexpr int64_t kChangesBetweenTrims = 64;
 
 uint64_t hash_of_weights(const Signature& signature) {
   const std::array<uint64_t, 2> words{signature.graph, first_word(signature.weights)};
@@ -101,17 +106,32 @@ FunctionCache& FunctionCache::instance() {
 }
 
 std::shared_ptr<NgraphFunction> FunctionCache::find(const Signature& signature, bool is_retry) {
-  Functions::Entries superseded;  // destroyed after the lock is released, as in insert()
-  std::lock_guard<std::mutex> lock(mutex_);
-  CachedFunction* const found = find_locked(signature);
-  if (!is_retry) ++(found == nullptr ? misses_ : hits_);
-  ++lookups_;
-  if (found == nullptr) return nullptr;
-  found->last_lookup = lookups_;
-  if (found->symbolic && ++found->num_found % kFoundBetweenCollections == 0) {
-    superseded = collect_superseded(found);
+  std::shared_ptr<NgraphFunction> function;
+  bool is_trim_due = false;
+  {
+    Functions::Entries superseded;  // destroyed after the lock is released, as in insert()
+    std::lock_guard<std::mutex> lock(mutex_);
+    CachedFunction* const found = find_locked(signature);
+    if (!is_retry) ++(found == nullptr ? misses_ : hits_);
+    ++lookups_;
+    if (found == nullptr) return nullptr;
+    found->last_lookup = lookups_;
+    function = found->function;
+    if (found->symbolic) {
+      if (++found->num_found % kFoundBetweenCollections == 0)
+        superseded = collect_superseded(found);
+      is_trim_due = note_signature(found, signature) || !superseded.empty();
+    }
   }
-  return found->function;
+  if (is_trim_due) trim_free_memory();
+  return function;
+}
+
+// Notes the signature for which `symbolic` was found; returns whether memory is to be trimmed.
+bool FunctionCache::note_signature(CachedFunction* symbolic, const Signature& signature) {
+  const uint64_t hash = SignatureHash()(signature);
+  if (std::exchange(symbolic->last_signature, hash) == hash) return false;
+  return ++changes_of_size_ % kChangesBetweenTrims == 0;
 }
 
 // Removes the functions for one signature that `symbolic` serves too, and that no look-up has found

@@ -68,7 +68,8 @@ class FunctionCache {
   // The function for this signature, which becomes the most recently used one; nullptr if there is
   // none. A repeated search for one run (`is_retry`) counts neither as hit nor as miss. Drops
   // functions for one signature that have not been found for a while, if one with symbolic sizes,
-  // which has, serves that signature too.
+  // which has, serves that signature too. Returns freed memory to the system now and then, if sizes
+  // keep changing.
   std::shared_ptr<NgraphFunction> find(const Signature& signature, bool is_retry = false);
 
   // Caches `function` for this signature or, if it has symbolic sizes, for all signatures that fit
@@ -115,12 +116,15 @@ class FunctionCache {
     // lookups_ when it was cached or, later, at the last collect_superseded().
     int64_t num_found;
     int64_t last_collection;
+    // For a function with symbolic sizes: the hash of the signature that was looked up last.
+    uint64_t last_signature = 0;
   };
   // The bytes are those of the weights that a function retains as constants.
   using Functions = LruMap<Signature, CachedFunction, SignatureHash>;
 
   CachedFunction* find_locked(const Signature& signature);
   Functions::Entries collect_superseded(CachedFunction* symbolic);
+  bool note_signature(CachedFunction* symbolic, const Signature& signature);
   void note_evicted_for_capacity(const Signature& signature);
   void drop_if(const std::function<bool(const Functions::Entry&)>& is_unwanted);
 
@@ -129,6 +133,7 @@ class FunctionCache {
   std::unordered_set<uint64_t> evicted_for_capacity_;  // hashes of graphs with weights
   std::atomic<bool> is_any_evicted_for_capacity_{false};
   int64_t lookups_ = 0;
+  int64_t changes_of_size_ = 0;
   int64_t hits_ = 0;
   int64_t misses_ = 0;
   int64_t evictions_ = 0;

@@ -23,13 +23,13 @@ namespace {
 
 // Number of recent sizes whose kernels a function caches. Those of matmuls are large, and quickly
 // created: texts of 16 lengths in turn take 6 to 11 % more processor time without any of them, and
-// 1,600 texts of random lengths the same time.
+// 1,600 texts of random lengths the same time. Sizes that recur often have functions of their own.
 constexpr size_t kRecentSizesOfConvolutions = 4;
-constexpr size_t kRecentSizesOfMatmuls = 2;
+constexpr size_t kRecentSizesOfMatmuls = 1;
 
 // Number of primitives that the plugin's oneDNN caches. The plugin has caches of its own, one for
-// each function, and finds few in this one, which would retain 1,024 (0.3 MB each) otherwise.
-constexpr char kCapacity[] = "ONEDNN_PRIMITIVE_CACHE_CAPACITY=32";
+// each function, and finds few in this one, which would retain 1,024 (0.7 MB each) otherwise.
+constexpr char kCapacity[] = "ONEDNN_PRIMITIVE_CACHE_CAPACITY=8";
 constexpr const char* kCapacityNames[] = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY",
                                           "DNNL_PRIMITIVE_CACHE_CAPACITY"};
 

@@ -21,7 +21,7 @@ from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.frontends.predictor import hook as predictor_hook
 from paddle_ngraph.frontends.saved_models import saving
 from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
-from paddle_ngraph.partitioning import program_pass
+from paddle_ngraph.partitioning import fallback, program_pass
 from paddle_ngraph.utils import clock
 from tests.dynamic import dynamic_mode
 from tests.programs import at_once, floats, strict_runs
@@ -108,8 +108,8 @@ MODELS = {convnet: images, perceptron: pairs, loop: rows, partly_native: rows}
 SAVED = [(build, "json") for build in MODELS] + [(convnet, "pdmodel")]
 
 
-def save(folder, build, form="json", name="model"):
-    """Saves a model natively. Returns the path of its program and that of its parameters."""
+def save(folder, build, form="json", name="model", seed=5):
+    """Saves a model natively, with random weights. Returns the paths of program and parameters."""
     old = paddle.pir_utils.OldIrGuard() if form == "pdmodel" else contextlib.nullcontext()
     prefix = folder / name
     with old, paddle_ngraph.use_ngraph(False):
@@ -122,7 +122,7 @@ def save(folder, build, form="json", name="model"):
             inputs, outputs = build()
         executor = paddle.static.Executor(paddle.CPUPlace())
         with paddle.static.scope_guard(scope):
-            paddle.seed(5)
+            paddle.seed(seed)
             executor.run(startup)
             paddle.static.save_inference_model(str(prefix), inputs, outputs, executor, program=main)
     return f"{prefix}.{form}", f"{prefix}.pdiparams"
@@ -186,6 +186,26 @@ def test_every_model(tmp_path, build, form, in_memory):
         assert_equal(predict(predictor, feed), expected)
     with engine_runs():
         assert_equal(predict(predictor, MODELS[build](7, 3)), native(files, MODELS[build](7, 3)))
+
+
+@pytest.mark.parametrize("build", [convnet, perceptron, partly_native])
+def test_models_of_known_contents_are_not_partitioned_again(tmp_path, build, monkeypatch):
+    files = save(tmp_path, build)
+    others = files[0], save(tmp_path, build, name="other", seed=6)[1]
+    feed = MODELS[build]()
+    expected = [native(each, feed) for each in (files, others)]
+    paddle_ngraph.enable()
+    configs = [config_of(each) for each in (files, others)]
+    for config in configs:
+        config.disable_onednn()
+    first = inference.create_predictor(configs[0])
+    before = paddle_ngraph.stats()["ops_converted"]
+    monkeypatch.setattr(program_pass, "_partition_block", None)
+    predictors = [first, *map(inference.create_predictor, configs)]
+    for predictor, right in zip(predictors, [expected[0], *expected]):
+        with engine_runs():
+            assert_equal(predict(predictor, feed), right)
+    assert paddle_ngraph.stats()["ops_converted"] == 3 * before
 
 
 def of_class(config):
@@ -1320,12 +1340,7 @@ def test_threads_that_are_asked_for(monkeypatch, tmp_path, asked, granted, copie
         config = inference.Config(config)
     graphs: list[str] = []
 
-    def rewrite(capable, levels, borders):
-        graphs.extend(border.text for border in borders)
-        return original(capable, levels, borders)
-
-    original = program_pass.rewrite
-    monkeypatch.setattr(program_pass, "rewrite", rewrite)
+    monkeypatch.setattr(fallback, "record_graph", graphs.append)
     before = flags.get("ngraph_num_threads")
     paddle_ngraph.enable()
     try:
