@@ -30,8 +30,7 @@ PACKAGE = "paddlex.inference.models"
 TOPIC = "paddlex_networks"
 THREADS = 1  # processor time would count threads that wait for each other
 ROUNDS, MAX_ROUNDS, SECONDS = 3, 15, 5.0  # more rounds than the first number until so long
-TOLERANCE = 1e-3
-"""Largest difference of an output, as a share of its largest value."""
+NUDGES = 2
 EXPLANATION = f"""\
 The networks of PaddleX 3.7's document pipelines, as PaddleX itself defines them, with random
 weights (model hubs have the trained ones) and inputs of the published sizes. Most are exported by
@@ -39,7 +38,8 @@ weights (model hubs have the trained ones) and inputs of the published sizes. Mo
 *oneDNN* with it, *engine* after `paddle_ngraph.enable()`. Decoders whose loops read values in
 Python cannot be exported; they run in dynamic mode, natively and after `enable(dynamic=True)`.
 Processor time of a run, the median of {ROUNDS} to {MAX_ROUNDS} after two others, the modes in turn.
-*Apart* is the largest difference from plain, as a share of the largest value."""
+*Apart* is the largest difference from plain, as a share of the largest value; *rounding* is that of
+plain runs themselves, from inputs that differ in their last bit."""
 
 
 @dataclass(frozen=True)
@@ -278,6 +278,8 @@ def measure(network: Network) -> dict[str, Any]:
                     return [np.asarray(output) for output in layer(inputs)]
 
             runs = {"plain": run, "engine": run}
+        paddle_ngraph.disable()
+        rounding = _rounding(runs["plain"], inputs)
         before = paddle_ngraph.stats()["engine_runs"]
         measured = _alternately(runs, inputs, not network.exports)
         engine_runs = paddle_ngraph.stats()["engine_runs"] - before
@@ -285,9 +287,24 @@ def measure(network: Network) -> dict[str, Any]:
         raise SystemExit("the engine has not run")
     return {
         **result,
+        "rounding": rounding,
         "engine runs": engine_runs,
         "modes": {mode: vars(each) for mode, each in measured.items()},
     }
+
+
+def _rounding(run: Callable[[Sequence[np.ndarray]], list[np.ndarray]], inputs: Any) -> float:
+    """Returns how far results part if inputs change by a unit in the last place."""
+    generator = np.random.default_rng(1)
+    try:
+        expected = [output.copy() for output in run(inputs)]
+    except Exception:  # the measurement reports it
+        return float("nan")
+    found = 0.0
+    for _ in range(NUDGES):
+        sides = [generator.choice([-np.inf, np.inf], a.shape).astype(a.dtype) for a in inputs]
+        found = max(found, _apart(expected, run(list(map(np.nextafter, inputs, sides)))))
+    return found
 
 
 def _alternately(
@@ -342,7 +359,7 @@ def _apart(expected: Sequence[np.ndarray], found: Sequence[np.ndarray]) -> float
 
 def _write(found: Mapping[str, Any], output: Path) -> None:
     header = ["", "used for", "plain (ms)", "oneDNN (ms)", "engine (ms)", "plain by engine"]
-    header += ["apart", "operators in the engine"]
+    header += ["apart", "rounding", "operators in the engine"]
     rows, reasons = [], []
     for name, data in found.items():
         network = NETWORKS[name]
@@ -362,7 +379,9 @@ def _write(found: Mapping[str, Any], output: Path) -> None:
             f"{data['share']:.1%}, {data['subgraphs']} subgraphs" if "share" in data else "dynamic"
         )
         title = f"{name}, {network.remark}" if network.remark else name
-        rows.append([title, network.pipeline, *cells, ratio, f"{modes['engine'].apart:.0e}", share])
+        apart, rounding = modes["engine"].apart, data.get("rounding", float("nan"))
+        numbers = [ratio, f"{apart:.0e}", "-" if np.isnan(rounding) else f"{rounding:.0e}"]
+        rows.append([title, network.pipeline, *cells, *numbers, share])
         if network.exports:
             reasons += [f"- {name}: {n} x `{kind}`: {why}" for kind, why, n in data["native"]]
         reasons += [

@@ -5,8 +5,8 @@
     python -m tests.zoo --timed
     python -m tests.zoo --page-only
 
-Results are lines of JSON in ``.zoo/results.jsonl``; a form that has one runs again only if it was
-not right, and the sources have changed since. The exit status is 1 if a result is wrong.
+Results are lines of JSON in ``tests/zoo/results.jsonl``; a form that has one runs again only if it
+was not right, and the sources have changed since. The exit status is 1 if a result is wrong.
 """
 
 from __future__ import annotations
@@ -89,13 +89,13 @@ def run_family(
         if waiting:
             running = running if running in waiting else waiting[0]
             waiting.remove(running)
-            yield {**EMPTY, "family": family.id, "form": running, "outcome": "fails", "why": why}
-
-
-EMPTY: dict[str, Any] = {
-    **{"error": 0.0, "rounding": 0.0, "engine_runs": 0, "coverage": None, "left": {}},
-    **{"ratio": None, "seconds": 0.0, "revision": ""},
-}
+            yield {
+                **records.EMPTY,
+                "family": family.id,
+                "form": running,
+                "outcome": "fails",
+                "why": why,
+            }
 
 
 def _child(command: list[str], seconds: float) -> tuple[list[Any], str]:
@@ -149,6 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results.add(record)
             wrong += record["outcome"] in ("wrong", "fails")
             print(_line(record), flush=True)
+    results.compact()
     options.page.write_text(records.page(results))
     return 1 if wrong else 0
 

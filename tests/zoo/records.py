@@ -11,7 +11,7 @@ from typing import Any
 from tests.zoo.families import FAMILIES, NetworkFamily
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / ".zoo" / "results.jsonl"
+RESULTS = Path(__file__).with_name("results.jsonl")
 PAGE = ROOT / "docs" / "development" / "zoo.md"
 EVALUATED = ("old predictor", "old Executor", "predictor", "Executor")
 DYNAMIC = ("compile", "enable", "training")
@@ -21,6 +21,12 @@ UNDECIDED = 1e-3
 
 Record = dict[str, Any]
 Key = tuple[str, str]
+
+# What the file leaves out.
+EMPTY: Record = {
+    **{"outcome": "equal", "why": "", "error": 0.0, "rounding": 0.0, "engine_runs": 0},
+    **{"coverage": None, "left": {}, "ratio": None, "seconds": 0.0, "revision": ""},
+}
 
 INTRODUCTION = """\
 # The zoo
@@ -52,9 +58,12 @@ class Results:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.records: dict[Key, Record] = {}
-        for line in path.read_text().splitlines() if path.exists() else []:
+        self._read()
+
+    def _read(self) -> None:
+        for line in self._path.read_text().splitlines() if self._path.exists() else []:
             try:
-                record = json.loads(line)
+                record = {**EMPTY, **json.loads(line)}
             except ValueError:
                 continue
             self.records[record["family"], record["form"]] = record
@@ -64,7 +73,15 @@ class Results:
         self.records[record["family"], record["form"]] = record
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+            file.write(_line(record))
+
+    def compact(self) -> None:
+        """Rewrites the file in order, without what later records have replaced."""
+        self._read()  # another share may have added some
+        if self.records:
+            whole = self._path.with_suffix(".new")
+            whole.write_text("".join(_line(self.records[key]) for key in sorted(self.records)))
+            whole.replace(self._path)
 
     def missing(self, family: NetworkFamily, forms: Sequence[str], revision: str) -> list[str]:
         """The forms to run: those without a record, and what failed with other sources."""
@@ -79,6 +96,13 @@ class Results:
     def of(self, family: NetworkFamily, form: str) -> Record | None:
         """The record of a form of a family."""
         return self.records.get((family.id, form))
+
+
+def _line(record: Record) -> str:
+    """A line of the file: six digits are enough, and empty fields are left out."""
+    numbers = {k: float(f"{v:.6g}") for k, v in record.items() if isinstance(v, float)}
+    stored = {k: v for k, v in (record | numbers).items() if k not in EMPTY or v != EMPTY[k]}
+    return json.dumps(stored) + "\n"
 
 
 def page(results: Results, families: Iterable[NetworkFamily] = FAMILIES) -> str:

@@ -15,7 +15,7 @@ from tests.zoo import child, forms, packages, records
 from tests.zoo.families import FAMILIES
 
 LENET = next(family for family in FAMILIES if family.name == "LeNet")
-RIGHT = {**zoo.EMPTY, "family": LENET.id, "form": "predictor", "outcome": "equal", "why": ""}
+RIGHT = {**records.EMPTY, "family": LENET.id, "form": "predictor", "outcome": "equal", "why": ""}
 
 
 def test_families_are_many_and_of_many_packages():
@@ -56,6 +56,9 @@ def test_a_run_resumes(tmp_path):
     every = ("predictor", "compile", "training")
     assert again.missing(LENET, every, "new") == ["compile", "training"]
     assert again.missing(LENET, every, "old") == ["training"]
+    again.compact()
+    assert records.Results(tmp_path / "results.jsonl").records == results.records
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 2
 
 
 def test_the_page_lists_failures_and_reasons(tmp_path):
