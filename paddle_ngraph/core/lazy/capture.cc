@@ -16,6 +16,7 @@
 #include "core/lazy/garbage_collection.h"
 #include "core/lazy/lazy_tensors.h"
 #include "core/lazy/python_arguments.h"
+#include "core/lazy/result_shapes.h"
 #include "core/lazy/trace_execution.h"
 #include "core/lazy/value_ranges.h"
 #include "core/lazy/varying_numbers.h"
@@ -181,9 +182,12 @@ bool Capture::flush(const std::string& reason) {
     return true;
   }
   TraceNode& node = trace_.node();
-  if (node.graph_breaks.empty()) trace_cache_->add_end(trace_.root(), node);
+  const bool is_new_end = node.graph_breaks.empty();
   if (node.graph_breaks.count(reason) == 0) {
     node.graph_breaks.emplace(reason, with_user_line(reason));
+  }
+  if (is_new_end) {
+    trace_cache_->add_end(trace_.root(), &node, {trace_.shapes(), trace_.numbers()});
   }
   if (trace_.is_recording()) record(Reason::kGuard, recording_since_);
   const bool is_done = trace_.is_recording() || compute(/*is_end=*/true);
@@ -391,7 +395,9 @@ py::object Capture::make_lazy_result(const Argument& result, const TracedCall& c
     return result.type == &PyTuple_Type ? py::object(py::tuple(items)) : py::object(items);
   }
   const TracedTensorMeta& meta = call.meta_of(result.value);
-  auto lazy = make_tensor({meta.dtype, meta.shape}, meta.stop_gradient);
+  const auto& shapes = trace_.next_shapes;
+  const phi::DDim& shape = shapes ? (*shapes)[result.value - call.first_result] : meta.shape;
+  auto lazy = make_tensor({meta.dtype, shape}, meta.stop_gradient);
   trace_.add_result(lazy.ptr());
   lazy_tensors().emplace(lazy.ptr(), this);
   return lazy;
@@ -410,6 +416,16 @@ PyObject* Capture::replay_call(const TracedCall& call, const InterceptedFunction
   const py::error_scope saved_error;
   begin();
   return result.release().ptr();
+}
+
+// Whether the rule of the operator gives the shapes of the results.
+static bool has_rule(const TracedCall& call, const std::vector<PyObject*>& given,
+                     PyObject* kwargs) {
+  const auto shapes = result_shapes(*call.function, given, kwargs, call.num_results());
+  for (int i = 0; shapes && i < call.num_results(); ++i) {
+    if ((*shapes)[i] != call.meta_of(call.first_result + i).shape) return false;
+  }
+  return shapes.has_value();
 }
 
 PyObject* Capture::record_call(const InterceptedFunction& function,
@@ -434,6 +450,12 @@ PyObject* Capture::record_call(const InterceptedFunction& function,
     flush(function.name);
     return result.release().ptr();
   }
+  call->has_rule = has_rule(*call, given, kwargs);
+  call->has_number_operand = has_number_operand(function, given);
+  if (!call->has_rule && trace_.node().is_open) {
+    flush(function.name);
+    return result.release().ptr();
+  }
   trace_.record(std::move(*call));
   trace_cache_->count_trace();
   return result.release().ptr();
@@ -451,7 +473,8 @@ PyObject* Capture::call_mutating(const InterceptedFunction& function, PyObject* 
     const NoCapture none;
     return call_now(function, self, args, kwargs);
   }
-  if (!may_capture(gradient) || !may_mutate(function, self)) {
+  // A trace with open sizes has no writes.
+  if (!may_capture(gradient) || trace_.node().is_open || !may_mutate(function, self)) {
     return call_with_graph_break(function, self, args, kwargs);
   }
   std::vector<py::object> copies;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/paddle/integer_ranges.h"
+#include "core/paddle/shape_rules.h"
 
 namespace paddle_ngraph {
 
@@ -73,6 +74,7 @@ struct DeferralRule {
   Mutation mutation = Mutation::kNone;
   // Indices of arguments for which known integer tensors are treated as lists of their elements.
   std::vector<size_t> int_list_arguments;
+  ShapeRule shape_rule;
 };
 
 // Computes a call instead of Paddle, or returns null without an error to fall back to Paddle.
