@@ -36,8 +36,9 @@ bool matches_value(Trace* trace, const Argument& expected, PyObject* given,
   if (!has_sizes(tensor_of(given).dims(), known.shape)) return false;
   const auto meta = traced_meta(given);
   if (!meta || !meta->is_similar(known)) return false;
-  // A tensor with open sizes is contiguous.
-  if (!known.has_open_sizes() && meta->strides != known.strides) return false;
+  const bool is_same_layout = known.has_open_sizes() ? meta->merged_axes == known.merged_axes
+                                                     : meta->strides == known.strides;
+  if (!is_same_layout) return false;
   trace->note_new(given);
   return true;
 }

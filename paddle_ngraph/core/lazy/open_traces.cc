@@ -125,7 +125,9 @@ class Joining {
              !joined->is_parameter && !other.is_parameter;
     }
     if (!joined->is_similar(other)) return false;
-    if (joined->has_open_sizes()) return joined->is_contiguous && !joined->is_parameter;
+    if (joined->has_open_sizes()) {
+      return joined->merged_axes == other.merged_axes && !joined->is_parameter;
+    }
     return joined->strides == other.strides;
   }
 

@@ -103,6 +103,21 @@ void TraceCache::clear() {
 
 // -- open traces ---------------------------------------------------------------------------------
 
+// Retires the trace that ends at a node: no call follows it any more. The calls before the end are
+// retired, too, up to the first from where another trace goes on.
+static void retire(TraceNode* node) {
+  const auto is_live = [](const auto& child) { return !child->is_retired; };
+  for (TraceNode* each = node; each->parent != nullptr; each = each->parent) {
+    const auto &children = each->children, &others = each->open_children;
+    const bool is_end = each != node && !each->graph_breaks.empty();
+    if (is_end || std::any_of(children.begin(), children.end(), is_live) ||
+        std::any_of(others.begin(), others.end(), is_live)) {
+      break;
+    }
+    each->is_retired = true;
+  }
+}
+
 void TraceCache::add_end(const TraceNode& root, TraceNode* node, TraceSample sample) {
   constexpr size_t kMaxCompared = 16;
   if (&root != root_.get()) return;
@@ -116,6 +131,10 @@ void TraceCache::add_end(const TraceNode& root, TraceNode* node, TraceSample sam
     if (TraceNode* const opened = open_traces(root_.get(), other, node)) {
       num_traces_ += opened->call.first_value;
       if (opened != other) group.ends.push_back(opened);
+      // A trace that has recurred keeps its graph, which is faster than that of the open trace.
+      for (TraceNode* each : {other, node}) {
+        if (each != opened && each->graphs.empty()) retire(each);
+      }
       return;
     }
   }
@@ -123,15 +142,7 @@ void TraceCache::add_end(const TraceNode& root, TraceNode* node, TraceSample sam
 
 void TraceCache::close(TraceNode* node) {
   groups_[node->group_hash].is_closed = true;
-  node->is_retired = true;
-  // Calls before it are retired, too, unless another trace goes on from there.
-  for (TraceNode* each = node; each->parent != nullptr && each->is_open; each = each->parent) {
-    const auto& others = each->open_children;
-    const bool is_end = each != node && !each->graph_breaks.empty();
-    const auto is_live = [](const auto& child) { return !child->is_retired; };
-    if (is_end || std::any_of(others.begin(), others.end(), is_live)) break;
-    each->is_retired = true;
-  }
+  retire(node);
 }
 
 py::list TraceCache::ends() const {

@@ -47,7 +47,7 @@ struct TraceNode {
 
   // Whether sizes or numbers of the calls up to this one are open, so that shapes are computed.
   bool is_open = false;
-  // Whether no call follows this node any more, because there is no graph for an open trace.
+  // Whether no call follows this node any more, but an open trace, or others if that has no graph.
   bool is_retired = false;
   // The children whose own sizes or numbers are open.
   std::vector<std::unique_ptr<TraceNode>> open_children;

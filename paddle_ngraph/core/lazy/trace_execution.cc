@@ -86,7 +86,7 @@ py::object TraceExecution::make_graph() const {
   const auto add_numbers = [&](const auto& self, const Argument& argument,
                                phi::DataType dtype) -> void {
     if (argument.kind == Argument::Kind::kNumber) {
-      number_metas.append(described({dtype, phi::DDim(), true, true, false, phi::DDim()}));
+      number_metas.append(described({dtype, phi::make_ddim({}), true, true, false, {}, 0}));
       ++num_numbers;
     }
     for (const Argument& item : argument.items) self(self, item, dtype);

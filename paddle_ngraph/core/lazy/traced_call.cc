@@ -36,6 +36,15 @@ bool has_sizes(const phi::DDim& shape, const phi::DDim& sizes) {
   return true;
 }
 
+static uint32_t merged_axes_of(const phi::DenseTensor& tensor) {
+  const phi::DDim &shape = tensor.dims(), &strides = tensor.strides();
+  uint32_t merged = 0;
+  for (int axis = 0; axis + 1 < shape.size(); ++axis) {
+    if (strides[axis] == shape[axis + 1] * strides[axis + 1]) merged |= 1U << axis;
+  }
+  return merged;
+}
+
 std::optional<TracedTensorMeta> traced_meta(PyObject* object) {
   // A lazy tensor of another thread is not part of this thread's graph.
   if (is_lazy(object)) return std::nullopt;
@@ -46,7 +55,8 @@ std::optional<TracedTensorMeta> traced_meta(PyObject* object) {
                           stops_gradient(object),
                           tensor->meta().is_contiguous(),
                           Py_TYPE(object)->tp_base != &PyBaseObject_Type,
-                          tensor->strides()};
+                          tensor->strides(),
+                          merged_axes_of(*tensor)};
 }
 
 bool is_constant(PyObject* object) {

@@ -3,6 +3,7 @@
 
 #include <pybind11/pytypes.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,6 +27,8 @@ struct TracedTensorMeta {
   bool is_parameter;
   // Compared, too, since some operators return an alias or a copy depending on strides.
   phi::DDim strides;
+  // Bit i: axes i and i + 1 are one in memory. Compared in place of strides if sizes are open.
+  uint32_t merged_axes = 0;
 
   bool operator==(const TracedTensorMeta& other) const;
   // Whether tensors with this metadata are of many shapes.

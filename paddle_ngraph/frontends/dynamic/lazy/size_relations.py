@@ -45,6 +45,8 @@ def find_relation(
         inputs: The ids of the inputs of the trace.
     """
     found = []
+    if len(shapes) < 2:
+        return None
     (first, *_, last), (one, *_, other) = numbers, shapes
     for value in inputs:
         for axis, (size, other_size) in enumerate(zip(one[value], other[value])):
