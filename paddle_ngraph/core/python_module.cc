@@ -1043,12 +1043,13 @@ PYBIND11_MODULE(_core, module) {
       .value("GRID_SAMPLE", ShapeRule::Kind::kGridSample);
   py::class_<ShapeRule>(module, "ShapeRule", "The shapes of an operator's results.")
       .def(py::init([](ShapeRule::Kind kind, std::vector<std::string> parameters,
-                       std::vector<std::string> sizes) {
-             return ShapeRule{kind, std::move(parameters), std::move(sizes)};
+                       std::vector<std::string> sizes, std::vector<std::string> numbers) {
+             return ShapeRule{kind, std::move(parameters), std::move(sizes), std::move(numbers)};
            }),
            py::arg("kind") = ShapeRule::Kind::kUnknown,
            py::arg("parameters") = std::vector<std::string>(),
-           py::arg("sizes") = std::vector<std::string>());
+           py::arg("sizes") = std::vector<std::string>(),
+           py::arg("numbers") = std::vector<std::string>());
   py::enum_<Mutation>(module, "Mutation", "The part of its tensor that a method mutates.")
       .value("NONE", Mutation::kNone)
       .value("VALUES", Mutation::kValues)

@@ -452,6 +452,8 @@ PyObject* Capture::record_call(const InterceptedFunction& function,
   }
   call->has_rule = has_rule(*call, given, kwargs);
   call->has_number_operand = has_number_operand(function, given);
+  call->has_float_operand = !given.empty() && is_tensor(given[0]) &&
+                            tensor_of(given[0]).dtype() == phi::DataType::FLOAT32;
   if (!call->has_rule && trace_.node().is_open) {
     flush(function.name);
     return result.release().ptr();

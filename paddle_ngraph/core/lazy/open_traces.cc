@@ -181,7 +181,11 @@ bool may_differ(const TracedCall& call, size_t argument, PyObject* number) {
   const auto keyword = call.keyword_of(argument);
   const ShapeRule& rule = call.function->rule.shape_rule;
   const std::string name = parameter_of(rule, argument, keyword ? keyword->c_str() : nullptr);
-  if (std::find(rule.sizes.begin(), rule.sizes.end(), name) == rule.sizes.end()) return false;
+  const auto contains = [&name](const std::vector<std::string>& names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (contains(rule.numbers)) return call.has_float_operand && is_number(number);
+  if (!contains(rule.sizes)) return false;
   if (!PyLong_CheckExact(number)) return false;
   int overflow = 0;
   const int64_t size = PyLong_AsLongLongAndOverflow(number, &overflow);

@@ -75,6 +75,11 @@ static py::tuple described(const TracedTensorMeta& meta) {
                         meta.stop_gradient, meta.is_contiguous, meta.is_parameter);
 }
 
+// Whether the numbers of a call that differ are sizes.
+static bool is_size(const TracedCall& call) {
+  return !call.has_number_operand && call.function->rule.shape_rule.numbers.empty();
+}
+
 py::object TraceExecution::make_graph() const {
   py::list calls, metas, number_metas, examples;
   const auto as_value = [](int value) { return py::cast(TracedValue{value}); };
@@ -97,7 +102,7 @@ py::object TraceExecution::make_graph() const {
     for (const Argument& argument : call.arguments) {
       arguments.append(described_argument(argument));
       add_numbers(add_numbers, argument,
-                  call.has_number_operand ? phi::DataType::FLOAT32 : phi::DataType::INT64);
+                  is_size(call) ? phi::DataType::INT64 : phi::DataType::FLOAT32);
     }
     calls.append(py::make_tuple(call.function->name, call.function->is_method, arguments,
                                 call.keywords, described_argument(call.result), call.has_gradient,

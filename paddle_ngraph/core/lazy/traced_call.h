@@ -86,7 +86,10 @@ struct TracedCall {
   std::map<int, int> views;
   // Whether the rule of the operator has given the shapes of the results (result_shapes.h).
   bool has_rule = false;
-  bool has_number_operand = false;  // varying_numbers.h
+  // Whether it is arithmetic with a number that may be an input (varying_numbers.h), and whether
+  // its first argument is a float32 tensor.
+  bool has_number_operand = false;
+  bool has_float_operand = false;
 
   int num_results() const {
     return first_value + static_cast<int>(metas.size()) - first_result;

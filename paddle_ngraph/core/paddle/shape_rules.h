@@ -49,6 +49,8 @@ struct ShapeRule {
   std::vector<std::string> parameters;
   // Those whose integers may differ from call to call of one trace (open_traces.h).
   std::vector<std::string> sizes;
+  // Those whose numbers may differ where the first argument is a float32 tensor.
+  std::vector<std::string> numbers;
 };
 
 }  // namespace paddle_ngraph

@@ -94,18 +94,20 @@ _RANGE_RULES: dict[str, _core.RangeRule] = {
 }
 
 
-# Shapes of results: operators, or the tensor methods that call them, by the kind of rule. After a
-# name in parentheses come the parameters, of which those with * are sizes.
+# Shapes of results: operators, or the tensor methods that call them, by the kind of rule and the
+# parameters. Of these, integers of those with * are sizes, and numbers of those with ~ may differ.
 _KINDS = _core.ShapeRuleKind
 _UNARY = "x, _, _, _, _, _, _"
 _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
     _KINDS.SAME: {
+        "x, min~, max~": "clip",
+        "x, scale~, bias, _": "scale",
         _UNARY: (
-            "abs acos acosh asin asinh assign atan atanh bitwise_not cast ceil celu clip clone cos "
+            "abs acos acosh asin asinh assign atan atanh bitwise_not cast ceil celu clone cos "
             "cosh cumprod cumsum detach elu erf exp expm1 flip floor gelu hardshrink hardsigmoid "
             "hardswish hardtanh isfinite isinf isnan label_smooth leaky_relu log log10 log1p log2 "
             "log_softmax logical_not logit logsigmoid mish prelu reciprocal relu relu6 roll round "
-            "rsqrt scale selu sigmoid sign silu sin sinh softmax softplus softshrink softsign sqrt "
+            "rsqrt selu sigmoid sign silu sin sinh softmax softplus softshrink softsign sqrt "
             "square stanh tan tanh tanh_shrink thresholded_relu tril triu trunc argsort full_like "
             "dropout pow swish channel_shuffle group_norm instance_norm layer_norm "
             "_tensor_use_gpudnn _copy_to"
@@ -188,9 +190,11 @@ def _shape_rules() -> dict[str, _core.ShapeRule]:
     for kind, variants in _SHAPES.items():
         for parameters, names in variants.items():
             given = parameters.split(", ")
-            plain = [each.rstrip("*") for each in given]
-            sizes = [each.rstrip("*") for each in given if each.endswith("*")]
-            rules |= dict.fromkeys(names.split(), _core.ShapeRule(kind, plain, sizes))
+            plain = [each.rstrip("*~") for each in given]
+            sizes, numbers = (
+                [each[:-1] for each in given if each.endswith(mark)] for mark in ("*", "~")
+            )
+            rules |= dict.fromkeys(names.split(), _core.ShapeRule(kind, plain, sizes, numbers))
     return rules
 
 
