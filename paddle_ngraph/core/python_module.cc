@@ -1025,7 +1025,6 @@ PYBIND11_MODULE(_core, module) {
       .value("PAD", ShapeRule::Kind::kPad)
       .value("MATMUL", ShapeRule::Kind::kMatmul)
       .value("LINEAR", ShapeRule::Kind::kLinear)
-      .value("EINSUM", ShapeRule::Kind::kEinsum)
       .value("SLICE", ShapeRule::Kind::kSlice)
       .value("SUBSCRIPT", ShapeRule::Kind::kSubscript)
       .value("REDUCTION", ShapeRule::Kind::kReduction)
@@ -1036,11 +1035,11 @@ PYBIND11_MODULE(_core, module) {
       .value("ONE_HOT", ShapeRule::Kind::kOneHot)
       .value("LIKE_INDEX", ShapeRule::Kind::kLikeIndex)
       .value("CONVOLUTION", ShapeRule::Kind::kConvolution)
-      .value("TRANSPOSED_CONVOLUTION", ShapeRule::Kind::kTransposedConvolution)
       .value("POOL", ShapeRule::Kind::kPool)
       .value("INTERPOLATION", ShapeRule::Kind::kInterpolation)
       .value("PIXEL_SHUFFLE", ShapeRule::Kind::kPixelShuffle)
-      .value("GRID_SAMPLE", ShapeRule::Kind::kGridSample);
+      .value("GRID_SAMPLE", ShapeRule::Kind::kGridSample)
+      .value("RECURRENT", ShapeRule::Kind::kRecurrent);
   py::class_<ShapeRule>(module, "ShapeRule", "The shapes of an operator's results.")
       .def(py::init([](ShapeRule::Kind kind, std::vector<std::string> parameters,
                        std::vector<std::string> sizes, std::vector<std::string> numbers) {

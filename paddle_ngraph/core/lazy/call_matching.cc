@@ -109,8 +109,8 @@ bool match_result(Trace* trace, const Argument& expected, PyObject* result,
 
 // Whether the results of a call have the sizes that are noted, which a trace with open sizes does
 // not imply.
-static bool has_result_sizes(Trace* trace, const TraceNode& next, const std::vector<PyObject*>& given,
-                             PyObject* kwargs) {
+static bool has_result_sizes(Trace* trace, const TraceNode& next,
+                             const std::vector<PyObject*>& given, PyObject* kwargs) {
   const TracedCall& call = next.call;
   if (!next.is_open) return true;
   if (!call.has_rule) return false;

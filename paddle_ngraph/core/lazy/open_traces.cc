@@ -67,8 +67,7 @@ class Joining {
   static bool are_alike(const TracedCall& one, const TracedCall& other) {
     const auto equal = [](const py::str& a, const py::str& b) { return a.equal(b); };
     return one.function == other.function && !one.has_gradient && !other.has_gradient &&
-           one.has_rule && other.has_rule &&
-           one.function->rule.mutation == Mutation::kNone &&
+           one.has_rule && other.has_rule && one.function->rule.mutation == Mutation::kNone &&
            one.first_value == other.first_value && one.first_result == other.first_result &&
            one.views == other.views && one.metas.size() == other.metas.size() &&
            one.arguments.size() == other.arguments.size() &&
@@ -89,8 +88,8 @@ class Joining {
 
   bool join(const Argument& one, const Argument& other, const TracedCall& call, size_t at,
             Argument* joined) {
-    PyObject *const number = number_in(one_.sample, one),
-                    *const other_number = number_in(other_.sample, other);
+    PyObject *const number = number_in(one_.sample, one), *const other_number =
+                                                              number_in(other_.sample, other);
     const bool is_same_number = one.kind == Argument::Kind::kConstant && other.kind == one.kind &&
                                 equals_constant(one, other.constant.ptr());
     if (number != nullptr && other_number != nullptr && !is_same_number) {
@@ -203,8 +202,8 @@ TraceNode* open_traces(TraceNode* root, TraceNode* one, TraceNode* other) {
   if (!calls) return nullptr;
   TraceNode* end = root;
   for (size_t i = 0; i < calls->size(); ++i) {
-    auto *const node = const_cast<TraceNode*>(first.nodes[i]),
-               *const same = const_cast<TraceNode*>(second.nodes[i]);
+    auto *const node = const_cast<TraceNode*>(first.nodes[i]), *const same = const_cast<TraceNode*>(
+                                                                   second.nodes[i]);
     if (node == same && node->parent == end) {
       end = node;
       continue;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <map>
 #include <numeric>
 #include <utility>
 
@@ -488,38 +487,6 @@ Shape projected(Arguments* arguments) {
   return found;
 }
 
-Shape summed(Arguments* arguments) {
-  const std::string equation = arguments->text("equation");
-  const Shapes operands = arguments->shapes("x");
-  std::map<char, int64_t> sizes;
-  size_t operand = 0, axis = 0, at = 0;
-  const auto end_operand = [&] {
-    arguments->require(operand < operands.size() && axis == operands[operand].size());
-    ++operand;
-    axis = 0;
-  };
-  for (; at < equation.size() && equation[at] != '-' && arguments->is_valid(); ++at) {
-    const char label = equation[at];
-    if (label == ',') end_operand();
-    if (label == ',' || label == ' ') continue;
-    arguments->require(label != '.' && operand < operands.size() &&
-                       axis < operands[operand].size());
-    if (!arguments->is_valid()) return {};
-    const int64_t size = operands[operand][axis++];
-    arguments->require(sizes.emplace(label, size).first->second == size);
-  }
-  end_operand();
-  arguments->require(operand == operands.size() && equation.compare(at, 2, "->") == 0);
-  if (!arguments->is_valid()) return {};
-  Shape found;
-  for (const char label : equation.substr(at + 2)) {
-    if (label == ' ') continue;
-    arguments->require(sizes.count(label) > 0);
-    found.push_back(sizes[label]);
-  }
-  return found;
-}
-
 // -- windows -------------------------------------------------------------------------------------
 
 // Where the axes of pictures are: axes `first` to before `first + number`, channels at `channel`.
@@ -550,37 +517,28 @@ std::vector<int64_t> padding_sums(Arguments* arguments, size_t number) {
   return sums;
 }
 
-Shape convolved(Arguments* arguments, bool is_transposed) {
+Shape convolved(Arguments* arguments) {
   Shape found = arguments->shape("x");
   const Shape filter = arguments->shape("filter");
   const Layout layout = layout_of(arguments, found);
   const auto strides = arguments->integers("strides"), dilations = arguments->integers("dilations"),
              paddings = padding_sums(arguments, layout.number);
-  const auto extra = arguments->integers("output_padding", /*is_optional=*/true);
-  const auto sizes = arguments->integers("output_size", /*is_optional=*/true);
   arguments->require(filter.size() == found.size() && strides.size() == layout.number &&
-                     dilations.size() == layout.number && sizes.empty() &&
-                     (extra.empty() || extra.size() == layout.number));
+                     dilations.size() == layout.number);
   for (size_t i = 0; i < layout.number && arguments->is_valid(); ++i) {
     int64_t& size = found[layout.first + i];
     const int64_t window = dilations[i] * (filter[2 + i] - 1) + 1;
-    if (is_transposed) {
-      size = (size - 1) * strides[i] - paddings[i] + window + (extra.empty() ? 0 : extra[i]);
-    } else {
-      arguments->require(strides[i] > 0 && size + paddings[i] >= window);
-      if (arguments->is_valid()) size = (size + paddings[i] - window) / strides[i] + 1;
-    }
+    arguments->require(strides[i] > 0 && size + paddings[i] >= window);
+    if (arguments->is_valid()) size = (size + paddings[i] - window) / strides[i] + 1;
   }
-  if (!arguments->is_valid()) return {};
-  found[layout.channel] = is_transposed ? filter[1] * arguments->integer("groups") : filter[0];
+  if (arguments->is_valid()) found[layout.channel] = filter[0];
   return found;
 }
 
 Shape pooled(Arguments* arguments) {
   Shape found = arguments->shape("x");
   const Layout layout = layout_of(arguments, found);
-  const auto windows = arguments->integers("kernel_size"),
-             strides = arguments->integers("strides"),
+  const auto windows = arguments->integers("kernel_size"), strides = arguments->integers("strides"),
              paddings = padding_sums(arguments, layout.number);
   const bool is_global = arguments->flag("global_pooling"),
              is_adaptive = arguments->flag("adaptive"), rounds_up = arguments->flag("ceil_mode");
@@ -633,6 +591,17 @@ Shape shuffled(Arguments* arguments) {
   found[layout.channel] /= factor * factor;
   for (size_t i = 0; i < layout.number; ++i) found[layout.first + i] *= factor;
   return found;
+}
+
+Shapes recurred(Arguments* arguments) {
+  Shape found = arguments->shape("x");
+  const int64_t directions = arguments->flag("is_bidirec") ? 2 : 1;
+  arguments->require(found.size() == 3);
+  if (!arguments->is_valid()) return {};
+  found.back() = arguments->integer("hidden_size") * directions;
+  Shapes results = arguments->shapes("pre_state");
+  results.insert(results.begin(), found);
+  return results;
 }
 
 // -- all rules -----------------------------------------------------------------------------------
@@ -690,8 +659,6 @@ Shapes evaluate(ShapeRule::Kind kind, Arguments* arguments, size_t num_results) 
       return {multiplied(arguments)};
     case Kind::kLinear:
       return {projected(arguments)};
-    case Kind::kEinsum:
-      return {summed(arguments)};
     case Kind::kSlice:
       return {sliced(arguments)};
     case Kind::kSubscript:
@@ -719,9 +686,7 @@ Shapes evaluate(ShapeRule::Kind kind, Arguments* arguments, size_t num_results) 
     case Kind::kLikeIndex:
       return {arguments->shape("index")};
     case Kind::kConvolution:
-      return {convolved(arguments, /*is_transposed=*/false)};
-    case Kind::kTransposedConvolution:
-      return {convolved(arguments, /*is_transposed=*/true)};
+      return {convolved(arguments)};
     case Kind::kPool:
       return {pooled(arguments)};
     case Kind::kInterpolation:
@@ -735,6 +700,8 @@ Shapes evaluate(ShapeRule::Kind kind, Arguments* arguments, size_t num_results) 
       if (arguments->is_valid()) found = {found[0], found[1], grid[1], grid[2]};
       return {found};
     }
+    case Kind::kRecurrent:
+      return recurred(arguments);
   }
   arguments->require(false);
   return {};

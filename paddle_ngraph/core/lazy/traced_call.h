@@ -91,9 +91,7 @@ struct TracedCall {
   bool has_number_operand = false;
   bool has_float_operand = false;
 
-  int num_results() const {
-    return first_value + static_cast<int>(metas.size()) - first_result;
-  }
+  int num_results() const { return first_value + static_cast<int>(metas.size()) - first_result; }
   // The name by which the argument at an index is passed; null: by its position.
   std::optional<std::string> keyword_of(size_t argument) const;
 
@@ -106,8 +104,7 @@ struct TracedCall {
 // differ from call to call, and uninitialized tensors.
 template <typename GetValue, typename GetNumber, typename GetUninitialized>
 pybind11::object to_python(const Argument& argument, const GetValue& get_value,
-                           const GetNumber& get_number,
-                           const GetUninitialized& get_uninitialized) {
+                           const GetNumber& get_number, const GetUninitialized& get_uninitialized) {
   namespace py = pybind11;
   if (argument.kind == Argument::Kind::kValue) return get_value(argument.value);
   if (argument.kind == Argument::Kind::kNumber) return get_number(argument.number);

@@ -27,7 +27,6 @@ struct ShapeRule {
     kPad,
     kMatmul,
     kLinear,
-    kEinsum,
     kSlice,
     kSubscript,
     kReduction,
@@ -38,11 +37,11 @@ struct ShapeRule {
     kOneHot,
     kLikeIndex,  // the result has the shape of the second argument
     kConvolution,
-    kTransposedConvolution,
     kPool,
     kInterpolation,
     kPixelShuffle,
     kGridSample,
+    kRecurrent,
   };
   Kind kind = Kind::kUnknown;
   // The names of the operator's parameters, in order.

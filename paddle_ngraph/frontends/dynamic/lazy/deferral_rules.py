@@ -111,7 +111,7 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
             "square stanh tan tanh tanh_shrink thresholded_relu tril triu trunc argsort full_like "
             "dropout pow swish channel_shuffle group_norm instance_norm layer_norm "
             "_tensor_use_gpudnn _copy_to"
-        )
+        ),
     },
     _KINDS.FIRST_SAME: {"x, mean, variance, _, _, _, _, _, _, _, _": "batch_norm"},
     _KINDS.BROADCAST: {
@@ -142,7 +142,6 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
         "x, y": "__matmul__",
     },
     _KINDS.LINEAR: {"x, weight, bias": "linear"},
-    _KINDS.EINSUM: {"x, equation": "einsum"},
     _KINDS.SLICE: {
         "x, axes, starts*, ends*, _, decrease_axis": "slice",
         "x, axes, starts*, ends*, strides": "strided_slice",
@@ -167,10 +166,6 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
         ),
         "x, filter, strides, paddings, padding_algorithm, groups, dilations, data_format": "conv3d",
     },
-    _KINDS.TRANSPOSED_CONVOLUTION: {
-        "x, filter, strides, paddings, output_padding, output_size, padding_algorithm, groups, "
-        "dilations, data_format": "conv2d_transpose"
-    },
     _KINDS.POOL: {
         "x, kernel_size, strides, paddings, ceil_mode, _, data_format, _, global_pooling, "
         "adaptive, padding_algorithm": "pool2d pool3d"
@@ -182,6 +177,9 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
     },
     _KINDS.PIXEL_SHUFFLE: {"x, upscale_factor, data_format": "pixel_shuffle"},
     _KINDS.GRID_SAMPLE: {"x, grid, _, _, _": "grid_sample"},
+    _KINDS.RECURRENT: {
+        "x, pre_state, _, _, _, _, is_bidirec, _, hidden_size, _, _, _, _": "rnn",
+    },
 }
 
 
@@ -285,7 +283,7 @@ OPERATORS: dict[str, _core.DeferralRule] = {
         required_with_gradient=((3, False),),
         values=_core.ValueRule(_ALONG, 0, 1),
     ),
-    "rnn": _rule(required=((3, None), (5, 0.0)), unread=4),
+    **_rules("rnn", required=((3, None), (5, 0.0)), unread=4),
     "uniform": _rule(max_tensors=0, is_stochastic=True),
 }
 

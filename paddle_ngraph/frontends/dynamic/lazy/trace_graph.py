@@ -150,7 +150,9 @@ class TraceGraph:
 
     def _find_stages(self, non_differentiable: set[Read]) -> None:
         self.stages = [
-            TraceStage(spec, self._examples, self._numbers, self._relations) if isinstance(spec, StageSpec) else spec
+            TraceStage(spec, self._examples, self._numbers, self._relations)
+            if isinstance(spec, StageSpec)
+            else spec
             for spec in partition_stages(
                 self._calls, self._metas, self.requested, non_differentiable
             )
