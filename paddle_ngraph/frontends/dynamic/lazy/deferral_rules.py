@@ -116,8 +116,8 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
     _KINDS.FIRST_SAME: {"x, mean, variance, _, _, _, _, _, _, _, _": "batch_norm"},
     _KINDS.BROADCAST: {
         "x, y, _, _": (
-            "add atan2 bitwise_and bitwise_or bitwise_xor divide elementwise_pow equal floor_divide "
-            "fmax fmin greater_equal greater_than heaviside huber_loss less_equal less_than lerp "
+            "add atan2 bitwise_and bitwise_or bitwise_xor divide elementwise_pow equal "
+            "floor_divide fmax fmin greater_equal greater_than heaviside huber_loss less_equal less_than lerp "
             "logical_and logical_or logical_xor masked_fill maximum minimum multiply not_equal "
             "remainder subtract where __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ "
             "__truediv__ __rtruediv__ __div__ __rdiv__ __pow__ __rpow__ __gt__ __ge__ __lt__ "
@@ -171,9 +171,8 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
         "adaptive, padding_algorithm": "pool2d pool3d"
     },
     _KINDS.INTERPOLATION: {
-        "x, out_size, size_tensor, scale_tensor, data_format, out_d, out_h, out_w, scale, _, _, _": (
-            "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp"
-        )
+        "x, out_size, size_tensor, scale_tensor, data_format, out_d, out_h, out_w, scale, _, _, "
+        "_": "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp"
     },
     _KINDS.PIXEL_SHUFFLE: {"x, upscale_factor, data_format": "pixel_shuffle"},
     _KINDS.GRID_SAMPLE: {"x, grid, _, _, _": "grid_sample"},
@@ -184,7 +183,7 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
 
 
 def _shape_rules() -> dict[str, _core.ShapeRule]:
-    rules = {}
+    rules: dict[str, _core.ShapeRule] = {}
     for kind, variants in _SHAPES.items():
         for parameters, names in variants.items():
             given = parameters.split(", ")
