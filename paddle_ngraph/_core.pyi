@@ -306,6 +306,7 @@ class Mutation:
     NONE: Mutation
     VALUES: Mutation
     STOP_GRADIENT: Mutation
+    LAYOUT: Mutation
 
 class DeferralRule:
     def __init__(

@@ -1052,7 +1052,8 @@ PYBIND11_MODULE(_core, module) {
   py::enum_<Mutation>(module, "Mutation", "The part of its tensor that a method mutates.")
       .value("NONE", Mutation::kNone)
       .value("VALUES", Mutation::kValues)
-      .value("STOP_GRADIENT", Mutation::kStopGradient);
+      .value("STOP_GRADIENT", Mutation::kStopGradient)
+      .value("LAYOUT", Mutation::kLayout);
   py::class_<DeferralRule>(module, "DeferralRule",
                            "The conditions under which a call may be deferred.")
       .def(py::init([](size_t max_tensor_arguments, bool requires_floats,

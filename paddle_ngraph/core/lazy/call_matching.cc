@@ -75,24 +75,14 @@ bool matches(Trace* trace, const Argument& expected, PyObject* given, const Trac
   return true;
 }
 
-// Whether a computed result has the noted metadata. Strides are those of sizes in a trace with open
-// sizes.
-bool has_meta(Trace* trace, PyObject* result, int value, const TracedCall& call) {
-  const auto meta = traced_meta(result);
-  if (!meta) return false;
-  const TracedTensorMeta& known = call.meta_of(value);
-  if (!trace->next_shapes) return *meta == known;
-  return meta->dtype == known.dtype && meta->stop_gradient == known.stop_gradient &&
-         meta->shape == (*trace->next_shapes)[value - call.first_result];
-}
-
 bool match_result(Trace* trace, const Argument& expected, PyObject* result,
                   const TracedCall& call) {
   if (expected.kind == Argument::Kind::kConstant) return expected.constant.ptr() == result;
   if (expected.kind == Argument::Kind::kUninitialized) return is_uninitialized(result);
   if (expected.kind == Argument::Kind::kValue) {
     if (!is_tensor(result) || trace->index_of(result) >= 0) return false;
-    if (!has_meta(trace, result, expected.value, call)) return false;
+    const auto meta = traced_meta(result);
+    if (!meta || !has_meta(*trace, *meta, expected.value - call.first_result, call)) return false;
     trace->add_result(result);
     return true;
   }
@@ -158,6 +148,15 @@ TraceNode* find_next(Trace* trace, const InterceptedFunction& function, bool has
   }
   trace->clear_new();
   return nullptr;
+}
+
+bool has_meta(const Trace& trace, const TracedTensorMeta& meta, int result,
+              const TracedCall& call) {
+  const TracedTensorMeta& known = call.meta_of(call.first_result + result);
+  if (!trace.next_shapes) return meta == known;
+  // The strides noted in a trace with open sizes are those of other sizes.
+  return meta.dtype == known.dtype && meta.stop_gradient == known.stop_gradient &&
+         meta.shape == (*trace.next_shapes)[result];
 }
 
 bool match_result(Trace* trace, const TracedCall& call, PyObject* result) {

@@ -475,8 +475,15 @@ PyObject* Capture::call_mutating(const InterceptedFunction& function, PyObject* 
     const NoCapture none;
     return call_now(function, self, args, kwargs);
   }
+  const bool is_layout = function.rule.mutation == Mutation::kLayout;
+  const phi::DenseTensor* const known =
+      is_layout && !trace_.is_deferred(self) ? plain_tensor(self) : nullptr;
+  if (known != nullptr && known->meta().is_contiguous()) {
+    return py::reinterpret_borrow<py::object>(self).release().ptr();
+  }
   // A trace with open sizes has no writes.
-  if (!may_capture(gradient) || trace_.node().is_open || !may_mutate(function, self)) {
+  const bool may_write = is_layout || !trace_.node().is_open;
+  if (!may_capture(gradient) || !may_write || !may_mutate(function, self)) {
     return call_with_graph_break(function, self, args, kwargs);
   }
   std::vector<py::object> copies;
@@ -495,14 +502,14 @@ PyObject* Capture::call_mutating(const InterceptedFunction& function, PyObject* 
   if (trace_.is_recording()) return record_mutation(function, next, given, self, args, kwargs);
   follow(next);
   defer_mutation(next->call, self);
-  Py_RETURN_NONE;
+  return py::reinterpret_borrow<py::object>(is_layout ? self : Py_None).release().ptr();
 }
 
 // Whether a writing call is independent of deferred operators: its arguments are materialized, and
 // no deferred operator reads the written memory.
 bool Capture::may_mutate_eagerly(const InterceptedFunction& function, PyObject* self,
                                  PyObject* args, PyObject* kwargs) const {
-  return function.rule.mutation == Mutation::kValues && shape_tensors_.count(self) == 0 &&
+  return function.rule.mutation != Mutation::kStopGradient && shape_tensors_.count(self) == 0 &&
          has_only_materialized_tensors({self, args, kwargs}, false) &&
          owner_of({self, nullptr, nullptr}, true) == nullptr;
 }
@@ -513,7 +520,7 @@ bool Capture::may_mutate(const InterceptedFunction& function, PyObject* tensor) 
   const int value = trace_.index_of(tensor);
   if (value < 0) return function.rule.mutation == Mutation::kValues && owns_memory(tensor);
   if (!trace_.is_result(value)) return false;
-  if (function.rule.mutation == Mutation::kStopGradient) return true;
+  if (function.rule.mutation != Mutation::kValues) return true;
   // A write is not deferred if stop_gradient of the tensor was set: a written value that has a
   // gradient would let the gradient pass again.
   const TracedCall& call = trace_.call_of(value);
@@ -571,21 +578,24 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
   std::optional<TracedCall> call;
   if (known == nullptr) {
     const bool is_own =
-        function.rule.mutation == Mutation::kValues || !trace_.shares_autograd_meta(self);
+        function.rule.mutation != Mutation::kStopGradient || !trace_.shares_autograd_meta(self);
     if (is_own) call = describe_call(&trace_, function, gradient, given, kwargs);
     if (!call && !(flush(function.name) && flush_other_threads(self, args, kwargs, true))) {
       return nullptr;
     }
   }
   const int former_value = trace_.index_of(self);
+  const phi::DenseTensor* const former = plain_tensor(self);
+  const auto memory = former == nullptr ? nullptr : former->Holder();
   const NoCapture none;
   auto result = py::reinterpret_steal<py::object>(call_now(function, self, args, kwargs));
   if (known == nullptr && !call) return result.release().ptr();
   const auto meta = result ? traced_meta(self) : std::nullopt;
-  const bool is_known = known != nullptr && meta && *meta == known->call.metas.back();
+  const bool is_known = known != nullptr && meta && has_meta(trace_, *meta, 0, known->call);
   // Whether the tensor requires a gradient although gradients are off: autograd does not see the
   // mutation, see may_mutate().
-  const bool is_unseen = meta && !gradient && !meta->stop_gradient;
+  const bool is_unseen =
+      meta && !gradient && !meta->stop_gradient && function.rule.mutation != Mutation::kLayout;
   if (!meta || is_unseen || (known != nullptr && !is_known)) {
     const py::error_scope saved_error;
     flush(function.name);
@@ -601,9 +611,11 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
     call->metas.push_back(*meta);
     // The new value is recorded as a view of the former one: setting stop_gradient keeps the memory
     // and the grad node, which counts if stop_gradient is reset.
-    if (function.rule.mutation == Mutation::kStopGradient) {
-      call->views[call->first_result] = former_value;
-    }
+    const bool is_view =
+        function.rule.mutation == Mutation::kStopGradient ||
+        (function.rule.mutation == Mutation::kLayout && plain_tensor(self)->Holder() == memory);
+    if (is_view) call->views[call->first_result] = former_value;
+    call->has_rule = has_rule(*call, given, kwargs);
     trace_.record(std::move(*call));
     trace_cache_->count_trace();
   }

@@ -64,10 +64,14 @@ class Joining {
     return call;
   }
 
+  static bool may_be_open(Mutation mutation) {
+    return mutation == Mutation::kNone || mutation == Mutation::kLayout;
+  }
+
   static bool are_alike(const TracedCall& one, const TracedCall& other) {
     const auto equal = [](const py::str& a, const py::str& b) { return a.equal(b); };
     return one.function == other.function && !one.has_gradient && !other.has_gradient &&
-           one.has_rule && other.has_rule && one.function->rule.mutation == Mutation::kNone &&
+           one.has_rule && other.has_rule && may_be_open(one.function->rule.mutation) &&
            one.first_value == other.first_value && one.first_result == other.first_result &&
            one.views == other.views && one.metas.size() == other.metas.size() &&
            one.arguments.size() == other.arguments.size() &&

@@ -50,6 +50,7 @@ enum class Mutation {
   kNone,
   kValues,        // the values, and thereby whether the tensor has a gradient
   kStopGradient,  // stop_gradient, which the method sets to true
+  kLayout,        // the memory, which is contiguous after the call; the method returns the tensor
 };
 
 // The conditions under which a call of an operator may be deferred.

@@ -46,9 +46,9 @@ struct ShapeRule {
   Kind kind = Kind::kUnknown;
   // The names of the operator's parameters, in order.
   std::vector<std::string> parameters;
-  // Those whose integers may differ from call to call of one trace (open_traces.h).
+  // Parameters whose integers may differ from call to call of one trace (open_traces.h).
   std::vector<std::string> sizes;
-  // Those whose numbers may differ where the first argument is a float32 tensor.
+  // Parameters whose numbers may differ where the first argument is a float32 tensor.
   std::vector<std::string> numbers;
 };
 

@@ -62,7 +62,7 @@ def _values_of(*arguments: int) -> _core.RangeRule:
 
 # Integer ranges of results, by the name of an operator or of the tensor method that calls it.
 _VALUE_PRESERVING = (
-    "assign clone _copy_to detach expand expand_as flatten flip gather gather_nd index_sample "
+    "assign clone contiguous _copy_to detach expand expand_as flatten flip gather gather_nd index_sample "
     "index_select reshape roll slice split split_with_num squeeze strided_slice take_along_axis "
     "tile transpose unbind unsqueeze unstack concat max min repeat_interleave cast "
     "channel_shuffle pixel_shuffle pixel_unshuffle diagonal _getitem_dygraph meshgrid"
@@ -110,7 +110,7 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
             "rsqrt selu sigmoid sign silu sin sinh softmax softplus softshrink softsign sqrt "
             "square stanh tan tanh tanh_shrink thresholded_relu tril triu trunc argsort full_like "
             "dropout pow swish channel_shuffle group_norm instance_norm layer_norm "
-            "_tensor_use_gpudnn _copy_to"
+            "_tensor_use_gpudnn _copy_to contiguous"
         ),
     },
     _KINDS.FIRST_SAME: {"x, mean, variance, _, _, _, _, _, _, _, _": "batch_norm"},
@@ -314,6 +314,7 @@ METHODS: dict[str, _core.DeferralRule] = {
     **_rules("__floordiv__ __mod__", values=_DIVISOR, is_arithmetic=True),
     **_rules("_tensor_use_gpudnn clone detach"),
     **_rules("_copy_to", max_tensors=1),
+    **_rules("contiguous", mutation=_core.Mutation.LAYOUT),
     **_rules(
         "_getitem_dygraph",
         max_tensors=2,
@@ -491,6 +492,7 @@ def _range(item: Any) -> tuple[int, int, int]:
 # program's variant.
 _PROGRAM_VARIANTS: dict[str, Callable[..., Any]] = {
     "batch_norm": _C_ops.batch_norm_,
+    "contiguous": _C_ops.assign,
     "detach": _detach,
     "linear": _linear,
     "rnn": _rnn,

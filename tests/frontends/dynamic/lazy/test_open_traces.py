@@ -267,3 +267,60 @@ def test_sizes_that_are_independent() -> None:
         x, y = floats(rows, WIDTH), floats(columns, WIDTH, seed=1)
         agree(compiled(x, y), function(x, y))
     assert number_of_ends(compiled) <= 6
+
+
+# -- contiguous tensors ----------------------------------------------------------------------------
+
+
+def _heads(x: Any) -> Any:
+    y = F.tanh(x).transpose([1, 0, 2])
+    return y.contiguous().reshape([x.shape[1], -1]) * 2.0
+
+
+def _of_a_view(x: Any) -> Any:
+    y = F.tanh(x)
+    view = y.transpose([1, 0, 2])
+    part = view[:2]
+    view = view.contiguous()
+    return [part, view, y + 1.0]
+
+
+def _of_an_input(x: Any) -> Any:
+    y = x.transpose([0, 2, 1])
+    return [F.tanh(x.contiguous()), y.contiguous() * 2.0]
+
+
+@pytest.mark.parametrize("function", [_heads, _of_a_view, _of_an_input])
+@pytest.mark.parametrize("trains", [False, True], ids=["inference", "training"])
+def test_contiguous_breaks_no_graph(function: Callable[[Any], Any], trains: bool) -> None:
+    compiled = paddle_ngraph.compile(function)
+    before = paddle_ngraph.stats()["engine_runs"]
+    for size in (4, 5, 6, 7, 4, 4, 4):
+        found = []
+        for run in (function, compiled):
+            x = floats(2, size, WIDTH, seed=size)
+            x.stop_gradient = not trains
+            with paddle.set_grad_enabled(trains):
+                result = run(x)
+            results = result if isinstance(result, list) else [result]
+            if trains:
+                sum(each.square().sum() for each in results).backward()
+                results.append(x.grad)
+            found.append(results)
+        agree(found[1], found[0])
+    assert compiled._trace_cache.breaks() == []
+    assert paddle_ngraph.stats()["engine_runs"] > before
+
+
+def test_a_write_after_contiguous_reaches_the_same_tensors() -> None:
+    def function(x: Any) -> Any:
+        y = F.tanh(x)
+        same, view = y.contiguous(), y.transpose([1, 0, 2])
+        view.contiguous()
+        same[0], view[0] = 1.0, 5.0
+        return [y * 1.0, same * 2.0, view * 1.0]
+
+    compiled = paddle_ngraph.compile(function)
+    for size in (4, 5, 6, 4, 4):
+        x = floats(2, size, WIDTH, seed=size)
+        agree(compiled(x), function(x))
