@@ -30,9 +30,9 @@ constexpr std::array<const char*, 3> kOthers{"out", "name", "dtype"};
 
 // The arguments of a call, by the names of the parameters. An argument of another type than asked
 // for makes the arguments invalid, and a default value is returned.
-class Arguments {
+class CallArguments {
  public:
-  Arguments(const ShapeRule& rule, const std::vector<PyObject*>& given, PyObject* kwargs)
+  CallArguments(const ShapeRule& rule, const std::vector<PyObject*>& given, PyObject* kwargs)
       : rule_(rule), given_(given) {
     const size_t num_keywords = kwargs == nullptr ? 0 : PyDict_GET_SIZE(kwargs);
     num_positional_ = given.size() - num_keywords;
@@ -136,7 +136,7 @@ int64_t product(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-Shape broadcast(Arguments* arguments, const Shape& one, const Shape& other) {
+Shape broadcast(CallArguments* arguments, const Shape& one, const Shape& other) {
   const Shape& longer = one.size() >= other.size() ? one : other;
   const Shape& shorter = one.size() >= other.size() ? other : one;
   Shape found = longer;
@@ -151,7 +151,7 @@ Shape broadcast(Arguments* arguments, const Shape& one, const Shape& other) {
 
 // -- moves ---------------------------------------------------------------------------------------
 
-Shape reshaped(Arguments* arguments) {
+Shape reshaped(CallArguments* arguments) {
   const Shape from = arguments->shape("x");
   Shape to = arguments->integers("shape");
   int64_t known = 1;
@@ -174,7 +174,7 @@ Shape reshaped(Arguments* arguments) {
   return to;
 }
 
-Shape transposed(Arguments* arguments) {
+Shape transposed(CallArguments* arguments) {
   const Shape from = arguments->shape("x");
   Shape to;
   for (const int64_t axis : arguments->integers("perm")) {
@@ -185,7 +185,7 @@ Shape transposed(Arguments* arguments) {
   return to;
 }
 
-Shape concatenated(Arguments* arguments) {
+Shape concatenated(CallArguments* arguments) {
   const Shapes parts = arguments->shapes("x");
   Shape found = parts[0];
   const size_t axis = arguments->axis(arguments->integer("axis", 0), found.size());
@@ -202,7 +202,7 @@ Shape concatenated(Arguments* arguments) {
   return found;
 }
 
-Shape stacked(Arguments* arguments) {
+Shape stacked(CallArguments* arguments) {
   const Shapes parts = arguments->shapes("x");
   Shape found = parts[0];
   for (const Shape& part : parts) arguments->require(part == found);
@@ -211,7 +211,7 @@ Shape stacked(Arguments* arguments) {
   return found;
 }
 
-Shapes split(Arguments* arguments) {
+Shapes split(CallArguments* arguments) {
   const Shape from = arguments->shape("x");
   const size_t axis = arguments->axis(arguments->integer("axis", 0), from.size());
   if (!arguments->is_valid()) return {};
@@ -236,7 +236,7 @@ Shapes split(Arguments* arguments) {
   return found;
 }
 
-Shapes unbound(Arguments* arguments) {
+Shapes unbound(CallArguments* arguments) {
   Shape from = arguments->shape("x");
   const size_t axis = arguments->axis(arguments->integer("axis", 0), from.size());
   constexpr int64_t kMaxParts = 4096;
@@ -247,7 +247,7 @@ Shapes unbound(Arguments* arguments) {
   return {static_cast<size_t>(number), from};
 }
 
-Shape squeezed(Arguments* arguments) {
+Shape squeezed(CallArguments* arguments) {
   const Shape from = arguments->shape("x");
   const std::vector<int64_t> axes = arguments->integers("axis", /*is_optional=*/true);
   std::vector<bool> is_removed(from.size(), axes.empty());
@@ -262,7 +262,7 @@ Shape squeezed(Arguments* arguments) {
   return to;
 }
 
-Shape unsqueezed(Arguments* arguments) {
+Shape unsqueezed(CallArguments* arguments) {
   Shape to = arguments->shape("x");
   for (const int64_t axis : arguments->integers("axis")) {
     to.insert(to.begin() + arguments->axis(axis, to.size() + 1), 1);
@@ -270,7 +270,7 @@ Shape unsqueezed(Arguments* arguments) {
   return to;
 }
 
-Shape flattened(Arguments* arguments) {
+Shape flattened(CallArguments* arguments) {
   const Shape from = arguments->shape("x");
   arguments->require(!from.empty());
   const size_t first = arguments->axis(arguments->integer("start_axis", 0), from.size());
@@ -283,7 +283,7 @@ Shape flattened(Arguments* arguments) {
   return to;
 }
 
-Shape expanded(Arguments* arguments) {
+Shape expanded(CallArguments* arguments) {
   const Shape from = arguments->shape("x");
   Shape to = arguments->integers("shape");
   arguments->require(to.size() >= from.size());
@@ -296,7 +296,7 @@ Shape expanded(Arguments* arguments) {
   return to;
 }
 
-Shape tiled(Arguments* arguments) {
+Shape tiled(CallArguments* arguments) {
   Shape found = arguments->shape("x");
   std::vector<int64_t> repeats = arguments->integers("repeat_times");
   const size_t rank = std::max(found.size(), repeats.size());
@@ -306,7 +306,7 @@ Shape tiled(Arguments* arguments) {
   return found;
 }
 
-Shape padded(Arguments* arguments) {
+Shape padded(CallArguments* arguments) {
   Shape found = arguments->shape("x");
   const std::vector<int64_t> pads = arguments->integers("paddings");
   if (arguments->find("data_format") == nullptr) {
@@ -328,7 +328,7 @@ Shape padded(Arguments* arguments) {
 
 // The number of elements from `start` to before `end`; both are clamped, and count from the end if
 // they are negative.
-int64_t count(Arguments* arguments, int64_t size, int64_t start, int64_t end, int64_t step) {
+int64_t count(CallArguments* arguments, int64_t size, int64_t start, int64_t end, int64_t step) {
   arguments->require(step > 0);
   if (!arguments->is_valid()) return 0;
   const auto clamp = [size](int64_t at) {
@@ -337,7 +337,7 @@ int64_t count(Arguments* arguments, int64_t size, int64_t start, int64_t end, in
   return std::max<int64_t>(0, (clamp(end) - clamp(start) + step - 1) / step);
 }
 
-Shape sliced(Arguments* arguments) {
+Shape sliced(CallArguments* arguments) {
   Shape found = arguments->shape("x");
   const auto axes = arguments->integers("axes"), starts = arguments->integers("starts"),
              ends = arguments->integers("ends"),
@@ -365,7 +365,7 @@ Shape sliced(Arguments* arguments) {
   return rest;
 }
 
-Shape subscripted(Arguments* arguments) {
+Shape subscripted(CallArguments* arguments) {
   const Shape from = arguments->shape("x");
   PyObject* const index = arguments->find("index");
   if (index == nullptr) {  // None: a new axis
@@ -409,7 +409,7 @@ Shape subscripted(Arguments* arguments) {
   return found;
 }
 
-Shape gathered(Arguments* arguments) {
+Shape gathered(CallArguments* arguments) {
   Shape found = arguments->shape("x");
   const Shape index = arguments->shape("index");
   const size_t axis = arguments->axis(arguments->integer("axis", 0), found.size());
@@ -420,7 +420,7 @@ Shape gathered(Arguments* arguments) {
   return found;
 }
 
-Shape gathered_nd(Arguments* arguments) {
+Shape gathered_nd(CallArguments* arguments) {
   const Shape from = arguments->shape("x");
   Shape found = arguments->shape("index");
   arguments->require(!found.empty() && found.back() <= static_cast<int64_t>(from.size()));
@@ -433,7 +433,7 @@ Shape gathered_nd(Arguments* arguments) {
 
 // -- reductions ----------------------------------------------------------------------------------
 
-Shape reduced(Arguments* arguments) {
+Shape reduced(CallArguments* arguments) {
   const Shape from = arguments->shape("x");
   const std::vector<int64_t> axes = arguments->integers("axis", /*is_optional=*/true);
   const bool keeps = arguments->flag("keepdim");
@@ -452,7 +452,7 @@ Shape reduced(Arguments* arguments) {
   return to;
 }
 
-Shape top_k(Arguments* arguments) {
+Shape top_k(CallArguments* arguments) {
   Shape found = arguments->shape("x");
   const size_t axis = arguments->axis(arguments->integer("axis", -1), found.size());
   const int64_t number = arguments->integer("k");
@@ -463,7 +463,7 @@ Shape top_k(Arguments* arguments) {
 
 // -- products ------------------------------------------------------------------------------------
 
-Shape multiplied(Arguments* arguments) {
+Shape multiplied(CallArguments* arguments) {
   Shape x = arguments->shape("x"), y = arguments->shape("y");
   arguments->require(!x.empty() && !y.empty());
   if (!arguments->is_valid()) return {};
@@ -479,7 +479,7 @@ Shape multiplied(Arguments* arguments) {
   return found;
 }
 
-Shape projected(Arguments* arguments) {
+Shape projected(CallArguments* arguments) {
   Shape found = arguments->shape("x");
   const Shape weight = arguments->shape("weight");
   arguments->require(!found.empty() && weight.size() == 2 && found.back() == weight[0]);
@@ -494,7 +494,7 @@ struct Layout {
   size_t first, number, channel;
 };
 
-Layout layout_of(Arguments* arguments, const Shape& shape) {
+Layout layout_of(CallArguments* arguments, const Shape& shape) {
   arguments->require(shape.size() >= 3);
   if (!arguments->is_valid()) return {};
   const std::string format = arguments->text("data_format", "NCHW");
@@ -504,7 +504,7 @@ Layout layout_of(Arguments* arguments, const Shape& shape) {
 }
 
 // The sums of the paddings before and after each axis.
-std::vector<int64_t> padding_sums(Arguments* arguments, size_t number) {
+std::vector<int64_t> padding_sums(CallArguments* arguments, size_t number) {
   const std::vector<int64_t> paddings = arguments->integers("paddings");
   const std::string algorithm = arguments->text("padding_algorithm", "EXPLICIT");
   std::vector<int64_t> sums(number, 0);
@@ -517,7 +517,7 @@ std::vector<int64_t> padding_sums(Arguments* arguments, size_t number) {
   return sums;
 }
 
-Shape convolved(Arguments* arguments) {
+Shape convolved(CallArguments* arguments) {
   Shape found = arguments->shape("x");
   const Shape filter = arguments->shape("filter");
   const Layout layout = layout_of(arguments, found);
@@ -535,7 +535,7 @@ Shape convolved(Arguments* arguments) {
   return found;
 }
 
-Shape pooled(Arguments* arguments) {
+Shape pooled(CallArguments* arguments) {
   Shape found = arguments->shape("x");
   const Layout layout = layout_of(arguments, found);
   const auto windows = arguments->integers("kernel_size"), strides = arguments->integers("strides"),
@@ -556,7 +556,7 @@ Shape pooled(Arguments* arguments) {
   return found;
 }
 
-Shape interpolated(Arguments* arguments) {
+Shape interpolated(CallArguments* arguments) {
   Shape found = arguments->shape("x");
   const Layout layout = layout_of(arguments, found);
   constexpr std::array<const char*, 3> kSizes{"out_d", "out_h", "out_w"};
@@ -581,7 +581,7 @@ Shape interpolated(Arguments* arguments) {
   return found;
 }
 
-Shape shuffled(Arguments* arguments) {
+Shape shuffled(CallArguments* arguments) {
   Shape found = arguments->shape("x");
   const Layout layout = layout_of(arguments, found);
   const int64_t factor = arguments->integer("upscale_factor");
@@ -593,7 +593,7 @@ Shape shuffled(Arguments* arguments) {
   return found;
 }
 
-Shapes recurred(Arguments* arguments) {
+Shapes recurred(CallArguments* arguments) {
   Shape found = arguments->shape("x");
   const int64_t directions = arguments->flag("is_bidirec") ? 2 : 1;
   arguments->require(found.size() == 3);
@@ -606,7 +606,7 @@ Shapes recurred(Arguments* arguments) {
 
 // -- all rules -----------------------------------------------------------------------------------
 
-Shapes evaluate(ShapeRule::Kind kind, Arguments* arguments, size_t num_results) {
+Shapes evaluate(ShapeRule::Kind kind, CallArguments* arguments, size_t num_results) {
   using Kind = ShapeRule::Kind;
   switch (kind) {
     case Kind::kUnknown:
@@ -725,7 +725,7 @@ std::optional<std::vector<phi::DDim>> result_shapes(const InterceptedFunction& f
                                                     PyObject* kwargs, size_t num_results) {
   const ShapeRule& rule = function.rule.shape_rule;
   if (rule.kind == ShapeRule::Kind::kUnknown) return {};
-  Arguments arguments(rule, given, kwargs);
+  CallArguments arguments(rule, given, kwargs);
   if (!arguments.is_valid()) return {};
   const Shapes shapes = evaluate(rule.kind, &arguments, num_results);
   if (!arguments.is_valid() || shapes.size() != num_results) return {};

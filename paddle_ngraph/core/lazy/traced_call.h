@@ -86,8 +86,8 @@ struct TracedCall {
   std::map<int, int> views;
   // Whether the rule of the operator has given the shapes of the results (result_shapes.h).
   bool has_rule = false;
-  // Whether the call is arithmetic with a number that may be an input (varying_numbers.h), and whether
-  // its first argument is a float32 tensor.
+  // Whether the call is arithmetic with a number that may be an input (varying_numbers.h), and
+  // whether its first argument is a float32 tensor.
   bool has_number_operand = false;
   bool has_float_operand = false;
 

@@ -62,8 +62,9 @@ def _values_of(*arguments: int) -> _core.RangeRule:
 
 # Integer ranges of results, by the name of an operator or of the tensor method that calls it.
 _VALUE_PRESERVING = (
-    "assign clone contiguous _copy_to detach expand expand_as flatten flip gather gather_nd index_sample "
-    "index_select reshape roll slice split split_with_num squeeze strided_slice take_along_axis "
+    "assign clone contiguous _copy_to detach expand expand_as flatten flip gather gather_nd "
+    "index_sample index_select reshape roll slice split split_with_num squeeze strided_slice "
+    "take_along_axis "
     "tile transpose unbind unsqueeze unstack concat max min repeat_interleave cast "
     "channel_shuffle pixel_shuffle pixel_unshuffle diagonal _getitem_dygraph meshgrid"
 )
@@ -117,10 +118,10 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
     _KINDS.BROADCAST: {
         "x, y, _, _": (
             "add atan2 bitwise_and bitwise_or bitwise_xor divide elementwise_pow equal "
-            "floor_divide fmax fmin greater_equal greater_than heaviside huber_loss less_equal less_than lerp "
-            "logical_and logical_or logical_xor masked_fill maximum minimum multiply not_equal "
-            "remainder subtract where __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ "
-            "__truediv__ __rtruediv__ __div__ __rdiv__ __pow__ __rpow__ __gt__ __ge__ __lt__ "
+            "floor_divide fmax fmin greater_equal greater_than heaviside huber_loss less_equal "
+            "less_than lerp logical_and logical_or logical_xor masked_fill maximum minimum "
+            "multiply not_equal remainder subtract where __add__ __radd__ __sub__ __rsub__ "
+            "__mul__ __rmul__ __truediv__ __rtruediv__ __div__ __rdiv__ __pow__ __rpow__ __gt__ __ge__ __lt__ "
             "__le__ __eq__ __ne__ __floordiv__ __mod__"
         )
     },

@@ -605,7 +605,7 @@ def _with_number(call: TracedCall, numbers: range) -> TracedCall:
     factors = list(values_in(call.arguments[1:]))
     if call.name not in ("__mul__", "__rmul__") or not factors or factors[0] not in numbers:
         return call
-    return call._replace(name="scale", is_method=False, arguments=[*call.arguments, 0.0, True])
+    return TracedCall("scale", False, [*call.arguments, 0.0, True], *call[3:])
 
 
 def _has_shape(value: Any, shape: list[int]) -> bool:
