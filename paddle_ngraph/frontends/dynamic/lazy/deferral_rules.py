@@ -121,8 +121,8 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
             "floor_divide fmax fmin greater_equal greater_than heaviside huber_loss less_equal "
             "less_than lerp logical_and logical_or logical_xor masked_fill maximum minimum "
             "multiply not_equal remainder subtract where __add__ __radd__ __sub__ __rsub__ "
-            "__mul__ __rmul__ __truediv__ __rtruediv__ __div__ __rdiv__ __pow__ __rpow__ __gt__ __ge__ __lt__ "
-            "__le__ __eq__ __ne__ __floordiv__ __mod__"
+            "__mul__ __rmul__ __truediv__ __rtruediv__ __div__ __rdiv__ __pow__ __rpow__ "
+            "__gt__ __ge__ __lt__ __le__ __eq__ __ne__ __floordiv__ __mod__"
         )
     },
     _KINDS.RESHAPE: {"x, shape*": "reshape"},
