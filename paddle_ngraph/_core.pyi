@@ -257,10 +257,56 @@ class RangeRule:
         self, kind: RangeRuleKind = ..., sources: list[int] = ..., axis_argument: int = 1
     ) -> None: ...
 
+class ShapeRuleKind:
+    UNKNOWN: ShapeRuleKind
+    SAME: ShapeRuleKind
+    FIRST_SAME: ShapeRuleKind
+    BROADCAST: ShapeRuleKind
+    RESHAPE: ShapeRuleKind
+    TRANSPOSE: ShapeRuleKind
+    CONCAT: ShapeRuleKind
+    STACK: ShapeRuleKind
+    SPLIT: ShapeRuleKind
+    UNBIND: ShapeRuleKind
+    SQUEEZE: ShapeRuleKind
+    UNSQUEEZE: ShapeRuleKind
+    FLATTEN: ShapeRuleKind
+    EXPAND: ShapeRuleKind
+    EXPAND_AS: ShapeRuleKind
+    TILE: ShapeRuleKind
+    PAD: ShapeRuleKind
+    MATMUL: ShapeRuleKind
+    LINEAR: ShapeRuleKind
+    SLICE: ShapeRuleKind
+    SUBSCRIPT: ShapeRuleKind
+    REDUCTION: ShapeRuleKind
+    TOP_K: ShapeRuleKind
+    GATHER: ShapeRuleKind
+    GATHER_ND: ShapeRuleKind
+    EMBEDDING: ShapeRuleKind
+    ONE_HOT: ShapeRuleKind
+    LIKE_INDEX: ShapeRuleKind
+    CONVOLUTION: ShapeRuleKind
+    POOL: ShapeRuleKind
+    INTERPOLATION: ShapeRuleKind
+    PIXEL_SHUFFLE: ShapeRuleKind
+    GRID_SAMPLE: ShapeRuleKind
+    RECURRENT: ShapeRuleKind
+
+class ShapeRule:
+    def __init__(
+        self,
+        kind: ShapeRuleKind = ...,
+        parameters: list[str] = ...,
+        sizes: list[str] = ...,
+        numbers: list[str] = ...,
+    ) -> None: ...
+
 class Mutation:
     NONE: Mutation
     VALUES: Mutation
     STOP_GRADIENT: Mutation
+    LAYOUT: Mutation
 
 class DeferralRule:
     def __init__(
@@ -277,6 +323,7 @@ class DeferralRule:
         is_arithmetic: bool = False,
         mutation: Mutation = ...,
         int_list_arguments: list[int] = ...,
+        shape_rule: ShapeRule = ...,
     ) -> None: ...
 
 END_OF_FUNCTION: str

@@ -1004,10 +1004,56 @@ PYBIND11_MODULE(_core, module) {
            }),
            py::arg("kind") = RangeRule::Kind::kUnknown, py::arg("sources") = std::vector<size_t>(),
            py::arg("axis_argument") = 1);
+  py::enum_<ShapeRule::Kind>(module, "ShapeRuleKind",
+                             "How the shapes of an operator's results follow from its arguments.")
+      .value("UNKNOWN", ShapeRule::Kind::kUnknown)
+      .value("SAME", ShapeRule::Kind::kSame)
+      .value("FIRST_SAME", ShapeRule::Kind::kFirstSame)
+      .value("BROADCAST", ShapeRule::Kind::kBroadcast)
+      .value("RESHAPE", ShapeRule::Kind::kReshape)
+      .value("TRANSPOSE", ShapeRule::Kind::kTranspose)
+      .value("CONCAT", ShapeRule::Kind::kConcat)
+      .value("STACK", ShapeRule::Kind::kStack)
+      .value("SPLIT", ShapeRule::Kind::kSplit)
+      .value("UNBIND", ShapeRule::Kind::kUnbind)
+      .value("SQUEEZE", ShapeRule::Kind::kSqueeze)
+      .value("UNSQUEEZE", ShapeRule::Kind::kUnsqueeze)
+      .value("FLATTEN", ShapeRule::Kind::kFlatten)
+      .value("EXPAND", ShapeRule::Kind::kExpand)
+      .value("EXPAND_AS", ShapeRule::Kind::kExpandAs)
+      .value("TILE", ShapeRule::Kind::kTile)
+      .value("PAD", ShapeRule::Kind::kPad)
+      .value("MATMUL", ShapeRule::Kind::kMatmul)
+      .value("LINEAR", ShapeRule::Kind::kLinear)
+      .value("SLICE", ShapeRule::Kind::kSlice)
+      .value("SUBSCRIPT", ShapeRule::Kind::kSubscript)
+      .value("REDUCTION", ShapeRule::Kind::kReduction)
+      .value("TOP_K", ShapeRule::Kind::kTopK)
+      .value("GATHER", ShapeRule::Kind::kGather)
+      .value("GATHER_ND", ShapeRule::Kind::kGatherNd)
+      .value("EMBEDDING", ShapeRule::Kind::kEmbedding)
+      .value("ONE_HOT", ShapeRule::Kind::kOneHot)
+      .value("LIKE_INDEX", ShapeRule::Kind::kLikeIndex)
+      .value("CONVOLUTION", ShapeRule::Kind::kConvolution)
+      .value("POOL", ShapeRule::Kind::kPool)
+      .value("INTERPOLATION", ShapeRule::Kind::kInterpolation)
+      .value("PIXEL_SHUFFLE", ShapeRule::Kind::kPixelShuffle)
+      .value("GRID_SAMPLE", ShapeRule::Kind::kGridSample)
+      .value("RECURRENT", ShapeRule::Kind::kRecurrent);
+  py::class_<ShapeRule>(module, "ShapeRule", "The shapes of an operator's results.")
+      .def(py::init([](ShapeRule::Kind kind, std::vector<std::string> parameters,
+                       std::vector<std::string> sizes, std::vector<std::string> numbers) {
+             return ShapeRule{kind, std::move(parameters), std::move(sizes), std::move(numbers)};
+           }),
+           py::arg("kind") = ShapeRule::Kind::kUnknown,
+           py::arg("parameters") = std::vector<std::string>(),
+           py::arg("sizes") = std::vector<std::string>(),
+           py::arg("numbers") = std::vector<std::string>());
   py::enum_<Mutation>(module, "Mutation", "The part of its tensor that a method mutates.")
       .value("NONE", Mutation::kNone)
       .value("VALUES", Mutation::kValues)
-      .value("STOP_GRADIENT", Mutation::kStopGradient);
+      .value("STOP_GRADIENT", Mutation::kStopGradient)
+      .value("LAYOUT", Mutation::kLayout);
   py::class_<DeferralRule>(module, "DeferralRule",
                            "The conditions under which a call may be deferred.")
       .def(py::init([](size_t max_tensor_arguments, bool requires_floats,
@@ -1015,7 +1061,8 @@ PYBIND11_MODULE(_core, module) {
                        std::vector<std::pair<size_t, py::object>> required_with_gradient,
                        ValueRule value_rule, RangeRule range_rule, int unread_argument,
                        bool has_reserve_space, bool is_stochastic, bool is_arithmetic,
-                       Mutation mutation, std::vector<size_t> int_list_arguments) {
+                       Mutation mutation, std::vector<size_t> int_list_arguments,
+                       ShapeRule shape_rule) {
              return DeferralRule{max_tensor_arguments,
                                  requires_floats,
                                  std::move(required_arguments),
@@ -1027,7 +1074,8 @@ PYBIND11_MODULE(_core, module) {
                                  is_stochastic,
                                  is_arithmetic,
                                  mutation,
-                                 std::move(int_list_arguments)};
+                                 std::move(int_list_arguments),
+                                 std::move(shape_rule)};
            }),
            py::arg("max_tensor_arguments") = 0, py::arg("requires_floats") = false,
            py::arg("required_arguments") = std::vector<std::pair<size_t, py::object>>(),
@@ -1036,7 +1084,8 @@ PYBIND11_MODULE(_core, module) {
            py::arg("unread_argument") = -1, py::arg("has_reserve_space") = false,
            py::arg("is_stochastic") = false, py::arg("is_arithmetic") = false,
            py::arg("mutation") = Mutation::kNone,
-           py::arg("int_list_arguments") = std::vector<size_t>());
+           py::arg("int_list_arguments") = std::vector<size_t>(),
+           py::arg("shape_rule") = ShapeRule());
   module.def("set_call_effect", &set_call_effect, py::arg("function"), py::arg("name"),
              py::arg("effect"), py::arg("rule") = DeferralRule());
   module.def("set_scale_operator", &set_scale_operator, py::arg("function"));

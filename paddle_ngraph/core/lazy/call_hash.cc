@@ -51,6 +51,7 @@ void add_argument(size_t* hash, const Argument& argument, const TracedCall& call
           argument.value < call.first_value ? phi::DDim() : call.meta_of(argument.value).shape);
     case Argument::Kind::kConstant:
       return add_constant(hash, argument.constant.ptr());
+    case Argument::Kind::kNumber:
     case Argument::Kind::kUninitialized:
       return add(hash, argument.kind);
     case Argument::Kind::kSequence:

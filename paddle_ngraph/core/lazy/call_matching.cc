@@ -2,7 +2,9 @@
 
 #include "core/lazy/call_hash.h"
 #include "core/lazy/lazy_tensors.h"
+#include "core/lazy/open_traces.h"
 #include "core/lazy/python_arguments.h"
+#include "core/lazy/result_shapes.h"
 
 namespace py = pybind11;
 
@@ -31,19 +33,34 @@ bool matches_value(Trace* trace, const Argument& expected, PyObject* given,
   if (expected.value != next || next >= call.first_result) return false;
   const TracedTensorMeta& known = call.meta_of(next);
   // Shapes are compared first, since there may be recorded calls of many sizes.
-  if (tensor_of(given).dims() != known.shape) return false;
+  if (!has_sizes(tensor_of(given).dims(), known.shape)) return false;
   const auto meta = traced_meta(given);
-  if (!meta || !(*meta == known)) return false;
+  if (!meta || !meta->is_similar(known)) return false;
+  const bool is_same_layout = known.has_open_sizes() ? meta->merged_axes == known.merged_axes
+                                                     : meta->strides == known.strides;
+  if (!is_same_layout) return false;
   trace->note_new(given);
   return true;
 }
 
-bool matches(Trace* trace, const Argument& expected, PyObject* given, const TracedCall& call) {
+bool matches_number(Trace* trace, PyObject* given, const TracedCall& call, size_t argument) {
+  const py::object number = is_foreign_number(given) ? to_python_number(given)
+                                                     : py::reinterpret_borrow<py::object>(given);
+  if (!may_differ(call, argument, number.ptr())) return false;
+  trace->note_new_number(number);
+  return true;
+}
+
+// `argument`: the index of the call's argument that `expected` is a part of.
+bool matches(Trace* trace, const Argument& expected, PyObject* given, const TracedCall& call,
+             size_t argument) {
   switch (expected.kind) {
     case Argument::Kind::kValue:
       return is_tensor(given) && matches_value(trace, expected, given, call);
     case Argument::Kind::kConstant:
       return equals_constant(expected, given);
+    case Argument::Kind::kNumber:
+      return matches_number(trace, given, call, argument);
     case Argument::Kind::kUninitialized:
       return is_uninitialized(given);
     case Argument::Kind::kSequence:
@@ -53,7 +70,7 @@ bool matches(Trace* trace, const Argument& expected, PyObject* given, const Trac
   const std::vector<PyObject*> items = sequence_items(given);
   if (items.size() != expected.items.size()) return false;
   for (size_t i = 0; i < items.size(); ++i) {
-    if (!matches(trace, expected.items[i], items[i], call)) return false;
+    if (!matches(trace, expected.items[i], items[i], call, argument)) return false;
   }
   return true;
 }
@@ -65,7 +82,7 @@ bool match_result(Trace* trace, const Argument& expected, PyObject* result,
   if (expected.kind == Argument::Kind::kValue) {
     if (!is_tensor(result) || trace->index_of(result) >= 0) return false;
     const auto meta = traced_meta(result);
-    if (!meta || !(*meta == call.meta_of(expected.value))) return false;
+    if (!meta || !has_meta(*trace, *meta, expected.value - call.first_result, call)) return false;
     trace->add_result(result);
     return true;
   }
@@ -80,33 +97,66 @@ bool match_result(Trace* trace, const Argument& expected, PyObject* result,
 
 }  // namespace
 
+// Whether the results of a call have the sizes that are noted, which a trace with open sizes does
+// not imply.
+static bool has_result_sizes(Trace* trace, const TraceNode& next,
+                             const std::vector<PyObject*>& given, PyObject* kwargs) {
+  const TracedCall& call = next.call;
+  if (!next.is_open) return true;
+  if (!call.has_rule) return false;
+  auto shapes = result_shapes(*call.function, given, kwargs, call.num_results());
+  for (int i = 0; shapes && i < call.num_results(); ++i) {
+    if (!has_sizes((*shapes)[i], call.meta_of(call.first_result + i).shape)) shapes.reset();
+  }
+  trace->next_shapes = std::move(shapes);
+  return trace->next_shapes.has_value();
+}
+
 TraceNode* find_next(Trace* trace, const InterceptedFunction& function, bool has_gradient,
                      const std::vector<PyObject*>& given, PyObject* kwargs) {
-  const auto is_same = [&](const TracedCall& call) {
-    if (call.function != &function || call.has_gradient != has_gradient ||
+  const auto is_same = [&](const TraceNode& next) {
+    const TracedCall& call = next.call;
+    if (call.function != &function || call.has_gradient != has_gradient || next.is_retired ||
         call.arguments.size() != given.size() || !has_keywords(call.keywords, kwargs)) {
       return false;
     }
     trace->clear_new();
     for (size_t i = 0; i < given.size(); ++i) {
-      if (!matches(trace, call.arguments[i], given[i], call)) return false;
+      if (!matches(trace, call.arguments[i], given[i], call, i)) return false;
     }
-    return true;
+    return has_result_sizes(trace, next, given, kwargs);
   };
-  const TraceNode& node = trace->node();
-  if (node.children_by_hash.empty()) {
-    for (const auto& next : node.children) {
-      if (is_same(next->call)) return next.get();
+  const auto find_among = [&](const TraceNode& node) -> TraceNode* {
+    if (node.children_by_hash.empty()) {
+      for (const auto& next : node.children) {
+        if (is_same(*next)) return next.get();
+      }
+    } else {
+      const size_t hash = hash_of(trace, function, has_gradient, given);
+      const auto [first, last] = node.children_by_hash.equal_range(hash);
+      for (auto next = first; next != last; ++next) {
+        if (is_same(*next->second)) return next->second;
+      }
     }
-  } else {
-    const size_t hash = hash_of(trace, function, has_gradient, given);
-    const auto [first, last] = node.children_by_hash.equal_range(hash);
-    for (auto next = first; next != last; ++next) {
-      if (is_same(next->second->call)) return next->second;
+    for (const auto& next : node.open_children) {
+      if (is_same(*next)) return next.get();
     }
+    return nullptr;
+  };
+  for (TraceNode* const node : with_opened(&trace->node())) {
+    if (TraceNode* const found = find_among(*node)) return found;
   }
   trace->clear_new();
   return nullptr;
+}
+
+bool has_meta(const Trace& trace, const TracedTensorMeta& meta, int result,
+              const TracedCall& call) {
+  const TracedTensorMeta& known = call.meta_of(call.first_result + result);
+  if (!trace.next_shapes) return meta == known;
+  // The strides noted in a trace with open sizes are those of other sizes.
+  return meta.dtype == known.dtype && meta.stop_gradient == known.stop_gradient &&
+         meta.shape == (*trace.next_shapes)[result];
 }
 
 bool match_result(Trace* trace, const TracedCall& call, PyObject* result) {

@@ -13,6 +13,9 @@ namespace paddle_ngraph {
 TraceNode* find_next(Trace* trace, const InterceptedFunction& function, bool has_gradient,
                      const std::vector<PyObject*>& given, PyObject* kwargs);
 
+// Whether a computed result has the noted metadata. `result`: its number among the results.
+bool has_meta(const Trace& trace, const TracedTensorMeta& meta, int result, const TracedCall& call);
+
 // Compares the result of a call that was computed with the recorded one, and adds its tensors to
 // the values of the trace. Returns false if kind or metadata differ.
 bool match_result(Trace* trace, const TracedCall& call, PyObject* result);

@@ -16,6 +16,7 @@
 #include "core/lazy/garbage_collection.h"
 #include "core/lazy/lazy_tensors.h"
 #include "core/lazy/python_arguments.h"
+#include "core/lazy/result_shapes.h"
 #include "core/lazy/trace_execution.h"
 #include "core/lazy/value_ranges.h"
 #include "core/lazy/varying_numbers.h"
@@ -181,9 +182,12 @@ bool Capture::flush(const std::string& reason) {
     return true;
   }
   TraceNode& node = trace_.node();
-  if (node.graph_breaks.empty()) trace_cache_->add_end(trace_.root(), node);
+  const bool is_new_end = node.graph_breaks.empty();
   if (node.graph_breaks.count(reason) == 0) {
     node.graph_breaks.emplace(reason, with_user_line(reason));
+  }
+  if (is_new_end) {
+    trace_cache_->add_end(trace_.root(), &node, {trace_.shapes(), trace_.numbers()});
   }
   if (trace_.is_recording()) record(Reason::kGuard, recording_since_);
   const bool is_done = trace_.is_recording() || compute(/*is_end=*/true);
@@ -391,7 +395,9 @@ py::object Capture::make_lazy_result(const Argument& result, const TracedCall& c
     return result.type == &PyTuple_Type ? py::object(py::tuple(items)) : py::object(items);
   }
   const TracedTensorMeta& meta = call.meta_of(result.value);
-  auto lazy = make_tensor({meta.dtype, meta.shape}, meta.stop_gradient);
+  const auto& shapes = trace_.next_shapes;
+  const phi::DDim& shape = shapes ? (*shapes)[result.value - call.first_result] : meta.shape;
+  auto lazy = make_tensor({meta.dtype, shape}, meta.stop_gradient);
   trace_.add_result(lazy.ptr());
   lazy_tensors().emplace(lazy.ptr(), this);
   return lazy;
@@ -410,6 +416,16 @@ PyObject* Capture::replay_call(const TracedCall& call, const InterceptedFunction
   const py::error_scope saved_error;
   begin();
   return result.release().ptr();
+}
+
+// Whether the rule of the operator gives the shapes of the results.
+static bool has_rule(const TracedCall& call, const std::vector<PyObject*>& given,
+                     PyObject* kwargs) {
+  const auto shapes = result_shapes(*call.function, given, kwargs, call.num_results());
+  for (int i = 0; shapes && i < call.num_results(); ++i) {
+    if ((*shapes)[i] != call.meta_of(call.first_result + i).shape) return false;
+  }
+  return shapes.has_value();
 }
 
 PyObject* Capture::record_call(const InterceptedFunction& function,
@@ -434,6 +450,14 @@ PyObject* Capture::record_call(const InterceptedFunction& function,
     flush(function.name);
     return result.release().ptr();
   }
+  call->has_rule = has_rule(*call, given, kwargs);
+  call->has_number_operand = has_number_operand(function, given);
+  call->has_float_operand = !given.empty() && is_tensor(given[0]) &&
+                            tensor_of(given[0]).dtype() == phi::DataType::FLOAT32;
+  if (!call->has_rule && trace_.node().is_open) {
+    flush(function.name);
+    return result.release().ptr();
+  }
   trace_.record(std::move(*call));
   trace_cache_->count_trace();
   return result.release().ptr();
@@ -451,7 +475,15 @@ PyObject* Capture::call_mutating(const InterceptedFunction& function, PyObject* 
     const NoCapture none;
     return call_now(function, self, args, kwargs);
   }
-  if (!may_capture(gradient) || !may_mutate(function, self)) {
+  const bool is_layout = function.rule.mutation == Mutation::kLayout;
+  const phi::DenseTensor* const known =
+      is_layout && !trace_.is_deferred(self) ? plain_tensor(self) : nullptr;
+  if (known != nullptr && known->meta().is_contiguous()) {
+    return py::reinterpret_borrow<py::object>(self).release().ptr();
+  }
+  // A trace with open sizes has no writes.
+  const bool may_write = is_layout || !trace_.node().is_open;
+  if (!may_capture(gradient) || !may_write || !may_mutate(function, self)) {
     return call_with_graph_break(function, self, args, kwargs);
   }
   std::vector<py::object> copies;
@@ -470,14 +502,14 @@ PyObject* Capture::call_mutating(const InterceptedFunction& function, PyObject* 
   if (trace_.is_recording()) return record_mutation(function, next, given, self, args, kwargs);
   follow(next);
   defer_mutation(next->call, self);
-  Py_RETURN_NONE;
+  return py::reinterpret_borrow<py::object>(is_layout ? self : Py_None).release().ptr();
 }
 
 // Whether a writing call is independent of deferred operators: its arguments are materialized, and
 // no deferred operator reads the written memory.
 bool Capture::may_mutate_eagerly(const InterceptedFunction& function, PyObject* self,
                                  PyObject* args, PyObject* kwargs) const {
-  return function.rule.mutation == Mutation::kValues && shape_tensors_.count(self) == 0 &&
+  return function.rule.mutation != Mutation::kStopGradient && shape_tensors_.count(self) == 0 &&
          has_only_materialized_tensors({self, args, kwargs}, false) &&
          owner_of({self, nullptr, nullptr}, true) == nullptr;
 }
@@ -488,7 +520,7 @@ bool Capture::may_mutate(const InterceptedFunction& function, PyObject* tensor) 
   const int value = trace_.index_of(tensor);
   if (value < 0) return function.rule.mutation == Mutation::kValues && owns_memory(tensor);
   if (!trace_.is_result(value)) return false;
-  if (function.rule.mutation == Mutation::kStopGradient) return true;
+  if (function.rule.mutation != Mutation::kValues) return true;
   // A write is not deferred if stop_gradient of the tensor was set: a written value that has a
   // gradient would let the gradient pass again.
   const TracedCall& call = trace_.call_of(value);
@@ -546,21 +578,24 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
   std::optional<TracedCall> call;
   if (known == nullptr) {
     const bool is_own =
-        function.rule.mutation == Mutation::kValues || !trace_.shares_autograd_meta(self);
+        function.rule.mutation != Mutation::kStopGradient || !trace_.shares_autograd_meta(self);
     if (is_own) call = describe_call(&trace_, function, gradient, given, kwargs);
     if (!call && !(flush(function.name) && flush_other_threads(self, args, kwargs, true))) {
       return nullptr;
     }
   }
   const int former_value = trace_.index_of(self);
+  const phi::DenseTensor* const former = plain_tensor(self);
+  const auto memory = former == nullptr ? nullptr : former->Holder();
   const NoCapture none;
   auto result = py::reinterpret_steal<py::object>(call_now(function, self, args, kwargs));
   if (known == nullptr && !call) return result.release().ptr();
   const auto meta = result ? traced_meta(self) : std::nullopt;
-  const bool is_known = known != nullptr && meta && *meta == known->call.metas.back();
+  const bool is_known = known != nullptr && meta && has_meta(trace_, *meta, 0, known->call);
   // Whether the tensor requires a gradient although gradients are off: autograd does not see the
   // mutation, see may_mutate().
-  const bool is_unseen = meta && !gradient && !meta->stop_gradient;
+  const bool is_unseen =
+      meta && !gradient && !meta->stop_gradient && function.rule.mutation != Mutation::kLayout;
   if (!meta || is_unseen || (known != nullptr && !is_known)) {
     const py::error_scope saved_error;
     flush(function.name);
@@ -576,9 +611,11 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
     call->metas.push_back(*meta);
     // The new value is recorded as a view of the former one: setting stop_gradient keeps the memory
     // and the grad node, which counts if stop_gradient is reset.
-    if (function.rule.mutation == Mutation::kStopGradient) {
-      call->views[call->first_result] = former_value;
-    }
+    const bool is_view =
+        function.rule.mutation == Mutation::kStopGradient ||
+        (function.rule.mutation == Mutation::kLayout && plain_tensor(self)->Holder() == memory);
+    if (is_view) call->views[call->first_result] = former_value;
+    call->has_rule = has_rule(*call, given, kwargs);
     trace_.record(std::move(*call));
     trace_cache_->count_trace();
   }

@@ -14,6 +14,8 @@
 //   differ from call to call, as inputs
 // - trace, trace_cache: the calls and values of this call of the function; those of all calls
 // - call_matching, call_hash, call_recording: the known call that equals one; a new one, described
+// - open_traces, result_shapes: one trace for calls that differ in sizes and numbers; the shapes of
+//   its results
 // - trace_execution: computing the lazy tensors, by a graph or by the operators
 // - value_ranges: ranges of lazy integers, for lookups
 // - lazy_tensors: the registries of lazy tensors, and of the memory that deferred calls read

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/lazy/lazy_tensors.h"
+#include "core/lazy/open_traces.h"
 #include "core/paddle/python_tensors.h"
 
 namespace py = pybind11;
@@ -13,6 +14,9 @@ namespace paddle_ngraph {
 // -- values --------------------------------------------------------------------------------------
 
 void Trace::follow(TraceNode* node) {
+  if (node->parent != node_) numbers_ = numbers_of(*node_, numbers_, *node->parent);
+  for (py::object& number : new_numbers_) numbers_.push_back(std::move(number));
+  new_numbers_.clear();
   add_new(/*are_results=*/false);
   node_ = node;
 }
@@ -20,12 +24,19 @@ void Trace::follow(TraceNode* node) {
 void Trace::add(PyObject* tensor, bool is_result) {
   indices_.emplace(tensor, num_values());
   is_result_.push_back(is_result);
+  shapes_.push_back(tensor_of(tensor).dims());
   tensors_.push_back(py::reinterpret_borrow<py::object>(tensor));
 }
 
 int Trace::note_new(PyObject* tensor) {
   new_tensors_.push_back(tensor);
   return num_values() + static_cast<int>(new_tensors_.size()) - 1;
+}
+
+void Trace::clear_new() {
+  new_tensors_.clear();
+  new_numbers_.clear();
+  next_shapes.reset();
 }
 
 void Trace::add_new(bool are_results) {

@@ -29,7 +29,8 @@ class Trace {
   bool is_recording() const { return is_recording_; }
   void start_recording() { is_recording_ = true; }
 
-  // Appends a known call, whose arguments include the new tensors; its results are added next.
+  // Appends a known call, whose arguments include the new tensors and numbers; its results are
+  // added next.
   void follow(TraceNode* node);
   // Appends a call that was recorded just now, and whose values were added.
   void record(TracedCall call) { node_ = node_->add_child(std::move(call)); }
@@ -46,6 +47,9 @@ class Trace {
   // The call that computed a value, or was the first to read it.
   const TracedCall& call_of(int value) const;
   const TracedTensorMeta& meta_of(int value) const { return call_of(value).meta_of(value); }
+  // The shapes of all values, and the numbers of the calls that differ from call to call.
+  const std::vector<phi::DDim>& shapes() const { return shapes_; }
+  const std::vector<pybind11::object>& numbers() const { return numbers_; }
 
   // Whether a tensor is lazy, or will be when the recorded call is replayed.
   bool is_deferred(PyObject* tensor) const;
@@ -72,10 +76,14 @@ class Trace {
   const std::vector<PyObject*>& new_tensors() const { return new_tensors_; }
   // Notes a new tensor; returns the index that its value will have.
   int note_new(PyObject* tensor);
-  void clear_new() { new_tensors_.clear(); }
+  void note_new_number(pybind11::object number) { new_numbers_.push_back(std::move(number)); }
+  void clear_new();
   void add_new(bool are_results);
   // The tensor of a value, also of a new one.
   PyObject* tensor_of_value(int value) const;
+
+  // The shapes of the results of the known call that is followed next, if it has open sizes.
+  std::optional<std::vector<phi::DDim>> next_shapes;
 
  private:
   void add(PyObject* tensor, bool is_result);
@@ -87,7 +95,10 @@ class Trace {
   std::vector<bool> is_result_;
   std::unordered_map<PyObject*, int> indices_;
   std::unordered_map<int, std::optional<IntegerRange>> released_ranges_;
+  std::vector<phi::DDim> shapes_;
+  std::vector<pybind11::object> numbers_;
   std::vector<PyObject*> new_tensors_;
+  std::vector<pybind11::object> new_numbers_;
 };
 
 }  // namespace paddle_ngraph

@@ -6,6 +6,7 @@
 #include "core/common/caches.h"
 #include "core/engine/events.h"
 #include "core/lazy/call_hash.h"
+#include "core/lazy/open_traces.h"
 
 namespace py = pybind11;
 
@@ -32,13 +33,26 @@ uint64_t settings_version() { return current_settings_version; }
 
 // -- the tree ------------------------------------------------------------------------------------
 
-TraceNode* TraceNode::add_child(TracedCall call) {
-  auto& child = *children.emplace_back(std::make_unique<TraceNode>(this));
+// Sets the call of a new child.
+static TraceNode* begin_child(TraceNode* child, TracedCall call) {
+  const size_t hash = child->parent->group_hash;
   // Of the functions of the calls, not of their arguments.
   const size_t number = std::hash<const void*>()(call.function) + call.metas.size();
-  child.group_hash =
-      group_hash ^ (number + 0x9e3779b97f4a7c15 + (group_hash << 6) + (group_hash >> 2));
-  child.call = std::move(call);
+  child->group_hash = hash ^ (number + 0x9e3779b97f4a7c15 + (hash << 6) + (hash >> 2));
+  child->call = std::move(call);
+  return child;
+}
+
+TraceNode* TraceNode::add_open_child(TracedCall call) {
+  open_children.push_back(std::make_unique<TraceNode>(this));
+  open_children.back()->is_open = true;
+  return begin_child(open_children.back().get(), std::move(call));
+}
+
+TraceNode* TraceNode::add_child(TracedCall call) {
+  auto& child = *children.emplace_back(std::make_unique<TraceNode>(this));
+  child.is_open = is_open;
+  begin_child(&child, std::move(call));
   if (children.size() > kMaxUnindexedChildren) {
     const auto first = children_by_hash.empty() ? children.begin() : children.end() - 1;
     for (auto each = first; each != children.end(); ++each) {
@@ -70,132 +84,65 @@ const std::shared_ptr<TraceNode>& TraceCache::root() {
 }
 
 void TraceCache::count_trace() {
-  if (++num_traces_ == kMaxTraces) clear_traces();
+  if (++num_traces_ == kMaxTraces) clear();
 }
 
 void TraceCache::count_graph() {
   if (++graphs_ == kMaxGraphs) clear();
 }
 
-// Drops all traces, so that traces are recorded anew. Calls in progress retain their nodes, and the
-// groups their patterns, which traces use that recur.
-void TraceCache::clear_traces() {
-  num_traces_ = 0;
-  for (auto& [number, group] : groups_) group.ends.clear();
-  root_ = std::make_shared<TraceNode>();
-}
-
+// Drops all traces and graphs, so that traces are recorded anew. Calls in progress retain their
+// nodes.
 void TraceCache::clear() {
-  clear_traces();
-  graphs_ = 0;
-  // The groups are destroyed at the end of the scope, when all members are consistent: their
-  // destructors may call Python.
-  const auto freed = std::exchange(groups_, {});
+  num_traces_ = graphs_ = 0;
+  groups_.clear();
+  // Destroyed at the end of the scope, when all members are consistent: destructors may call
+  // Python.
+  const auto freed = std::exchange(root_, std::make_shared<TraceNode>());
 }
 
-// -- groups --------------------------------------------------------------------------------------
+// -- open traces ---------------------------------------------------------------------------------
 
-namespace {
-
-std::vector<const TracedCall*> calls_of(const TraceNode& node) {
-  std::vector<const TracedCall*> calls;
-  for (const TraceNode* each : nodes_to(node)) calls.push_back(&each->call);
-  return calls;
-}
-
-std::vector<phi::DDim> shapes_of(const TraceNode& node) {
-  std::vector<phi::DDim> shapes;
-  for (const TracedCall* call : calls_of(node)) {
-    for (const TracedTensorMeta& meta : call->metas) shapes.push_back(meta.shape);
-  }
-  return shapes;
-}
-
-bool is_similar(const TraceNode& node, const std::vector<const TracedCall*>& calls) {
-  const TraceNode* each = &node;
-  for (auto call = calls.rbegin(); call != calls.rend(); ++call, each = each->parent) {
-    if (each->parent == nullptr) return false;
-    if (&each->call != *call && !is_similar(each->call, **call)) return false;
-  }
-  return each->parent == nullptr;
-}
-
-std::vector<const TracedCall*> pointers(const std::vector<TracedCall>& calls) {
-  std::vector<const TracedCall*> found;
-  for (const TracedCall& call : calls) found.push_back(&call);
-  return found;
-}
-
-bool covers(const std::vector<phi::DDim>& dynamic_shapes, const std::vector<phi::DDim>& shapes) {
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    for (int axis = 0; axis < shapes[i].size(); ++axis) {
-      if (dynamic_shapes[i][axis] >= 0 && dynamic_shapes[i][axis] != shapes[i][axis]) return false;
+// Retires the trace that ends at a node: no call follows it any more. The calls before the end are
+// retired, too, up to the first from where another trace goes on.
+static void retire(TraceNode* node) {
+  const auto is_live = [](const auto& child) { return !child->is_retired; };
+  for (TraceNode* each = node; each->parent != nullptr; each = each->parent) {
+    const auto &children = each->children, &others = each->open_children;
+    const bool is_end = each != node && !each->graph_breaks.empty();
+    if (is_end || std::any_of(children.begin(), children.end(), is_live) ||
+        std::any_of(others.begin(), others.end(), is_live)) {
+      break;
     }
+    each->is_retired = true;
   }
-  return true;
 }
 
-void mark_differing_dims_dynamic(const std::vector<phi::DDim>& others,
-                                 std::vector<phi::DDim>* shapes) {
-  for (size_t i = 0; i < shapes->size(); ++i) {
-    for (int axis = 0; axis < others[i].size(); ++axis) {
-      if ((*shapes)[i][axis] != others[i][axis]) (*shapes)[i][axis] = -1;
+void TraceCache::add_end(const TraceNode& root, TraceNode* node, TraceSample sample) {
+  constexpr size_t kMaxCompared = 16;
+  if (&root != root_.get()) return;
+  node->samples.push_back(std::move(sample));
+  TraceGroup& group = groups_[node->group_hash];
+  const auto number = group.is_closed ? 0 : std::min(group.ends.size(), kMaxCompared);
+  std::vector<TraceNode*> others(group.ends.rbegin(), group.ends.rbegin() + number);
+  group.ends.push_back(node);
+  for (TraceNode* other : others) {
+    if (other->is_retired) continue;
+    if (TraceNode* const opened = open_traces(root_.get(), other, node)) {
+      num_traces_ += opened->call.first_value;
+      if (opened != other) group.ends.push_back(opened);
+      // A trace that has recurred keeps its graph, which is faster than that of the open trace.
+      for (TraceNode* each : {other, node}) {
+        if (each != opened && each->graphs.empty()) retire(each);
+      }
+      return;
     }
   }
 }
 
-}  // namespace
-
-void TraceCache::add_end(const TraceNode& root, TraceNode& node) {
-  if (&root == root_.get()) groups_[node.group_hash].ends.push_back(&node);
-}
-
-std::shared_ptr<TracePattern> TraceCache::find_or_make_pattern(const TraceNode& node) {
-  const auto found = groups_.find(node.group_hash);
-  if (found == groups_.end() || found->second.is_specialized) return nullptr;
-  const std::vector<const TracedCall*> calls = calls_of(node);
-  const auto has_gradient = [](const TracedCall* call) { return call->has_gradient; };
-  if (std::any_of(calls.begin(), calls.end(), has_gradient)) return nullptr;
-  auto& [ends, patterns, _] = found->second;
-  const std::vector<phi::DDim> own = shapes_of(node);
-  std::vector<phi::DDim> dynamic_shapes = own;
-  bool has_pattern = false;
-  for (const auto& pattern : patterns) {
-    if (!is_similar(node, pointers(pattern->calls))) continue;
-    if (covers(pattern->shapes, own)) return pattern;
-    mark_differing_dims_dynamic(pattern->shapes, &dynamic_shapes);
-    has_pattern = true;
-  }
-  size_t similar = 0;
-  for (const TraceNode* end : ends) {
-    if (!is_similar(*end, calls)) continue;
-    mark_differing_dims_dynamic(shapes_of(*end), &dynamic_shapes);
-    ++similar;
-  }
-  if (!has_pattern && similar <= kMaxStaticGraphs) return nullptr;
-  auto pattern = std::make_shared<TracePattern>();
-  for (const TracedCall* call : calls) pattern->calls.push_back(*call);
-  pattern->shapes = std::move(dynamic_shapes);
-  return patterns.emplace_back(std::move(pattern));
-}
-
-std::vector<std::vector<phi::DDim>> TraceCache::examples_of(const TraceNode& node) const {
-  constexpr size_t kMaxExamples = 8;
-  const std::vector<const TracedCall*> calls = calls_of(node);
-  std::vector<std::vector<phi::DDim>> found{shapes_of(node)};
-  const auto group = groups_.find(node.group_hash);
-  if (group == groups_.end()) return found;
-  for (const TraceNode* end : group->second.ends) {
-    if (found.size() == kMaxExamples) break;
-    if (end != &node && is_similar(*end, calls)) found.push_back(shapes_of(*end));
-  }
-  return found;
-}
-
-void TraceCache::specialize_group(const TraceNode& node) {
-  TraceGroup& group = groups_[node.group_hash];
-  group.is_specialized = true;
-  const auto freed = std::exchange(group.patterns, {});
+void TraceCache::close(TraceNode* node) {
+  groups_[node->group_hash].is_closed = true;
+  retire(node);
 }
 
 py::list TraceCache::ends() const {
@@ -211,8 +158,10 @@ py::list TraceCache::ends() const {
       for (const auto& [reason, line] : node->graph_breaks) graph_breaks.append(line);
       found.append(py::make_tuple(length, graph_breaks, graphs));
     }
-    for (auto next = node->children.rbegin(); next != node->children.rend(); ++next) {
-      pending.emplace_back(next->get(), length + 1);
+    for (const auto* some : {&node->open_children, &node->children}) {
+      for (auto next = some->rbegin(); next != some->rend(); ++next) {
+        pending.emplace_back(next->get(), length + 1);
+      }
     }
   }
   return found;

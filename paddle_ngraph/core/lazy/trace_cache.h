@@ -1,5 +1,5 @@
 // The traces of a captured function: a tree of calls, in which traces share the calls that they
-// begin with, and the groups of traces that differ in sizes only.
+// begin with. Traces that differ in sizes and numbers only are opened (open_traces.h).
 #pragma once
 
 #include <pybind11/pytypes.h>
@@ -17,6 +17,12 @@
 #include "core/lazy/traced_call.h"
 
 namespace paddle_ngraph {
+
+// The sizes and numbers of one call of a trace.
+struct TraceSample {
+  std::vector<phi::DDim> shapes;  // of all values
+  std::vector<pybind11::object> numbers;
+};
 
 // A node in the tree of traces: a call that follows those of its ancestors, and the graphs of the
 // trace that ends with this call.
@@ -39,8 +45,20 @@ struct TraceNode {
   // Sets of requested values that were needed, but have no graph yet.
   std::set<std::vector<int>> outputs;
 
+  // Whether sizes or numbers of the calls up to this one are open, so that shapes are computed.
+  bool is_open = false;
+  // Whether no call follows this node any more, but an open trace, or others if that has no graph.
+  bool is_retired = false;
+  // The children whose own sizes or numbers are open.
+  std::vector<std::unique_ptr<TraceNode>> open_children;
+  // The nodes of open traces that this trace is one of, which have the same values.
+  std::vector<TraceNode*> opened;
+  // Some calls of the trace that ends here.
+  std::vector<TraceSample> samples;
+
   // Adds a call that follows this one; returns its node.
   TraceNode* add_child(TracedCall call);
+  TraceNode* add_open_child(TracedCall call);
 
   // Comparing a call with this many others costs less than its hash.
   static constexpr size_t kMaxUnindexedChildren = 8;
@@ -48,15 +66,6 @@ struct TraceNode {
 
 // The nodes from the first call to `node`.
 std::vector<const TraceNode*> nodes_to(const TraceNode& node);
-
-// The calls that traces have in common if they differ in sizes only, and the graphs with dynamic
-// shapes, which compute any of these traces.
-struct TracePattern {
-  std::vector<TracedCall> calls;
-  std::vector<phi::DDim> shapes;  // shapes of all values of the traces; -1: dynamic dimension
-  // Indices of requested values -> graph that computes them.
-  std::map<std::vector<int>, pybind11::object> graphs;
-};
 
 // All traces of one captured function. Guarded by the GIL.
 class TraceCache {
@@ -80,20 +89,15 @@ class TraceCache {
   void count_trace();
   void count_graph();
 
-  // Adds the trace that ends at `node` to its group, for patterns and example shapes of the group.
-  // Ignores a trace of a tree that was dropped meanwhile.
-  void add_end(const TraceNode& root, TraceNode& node);
-  // The pattern of a trace, which is created if its group has enough traces; else null.
-  std::shared_ptr<TracePattern> find_or_make_pattern(const TraceNode& node);
-  // The shapes of all values in some recorded traces of the group of `node`.
-  std::vector<std::vector<phi::DDim>> examples_of(const TraceNode& node) const;
-  // Has each trace of this group get a graph of its own, because no common graph could be computed.
-  void specialize_group(const TraceNode& node);
+  // Notes that a trace ends at its last node. If an earlier trace differs in sizes and numbers
+  // only, adds the open trace of both. Ignores a trace of a tree that was dropped meanwhile.
+  void add_end(const TraceNode& root, TraceNode* node, TraceSample sample);
+  // Has each trace that differs in sizes from the open trace that ends at `node` get a graph of its
+  // own, because the graph of the open trace cannot be computed.
+  void close(TraceNode* node);
 
   static constexpr size_t kMaxTraces = 60000;
   static constexpr size_t kMaxGraphs = 256;
-  // Maximum number of traces of a pattern that get graphs of their own, with static shapes.
-  static constexpr size_t kMaxStaticGraphs = 2;
 
   // Lists the nodes with graphs or graph breaks, each as (number of calls, graph breaks, graphs);
   // for tests and reports.
@@ -107,12 +111,10 @@ class TraceCache {
   void clear_traces();
   void clear();
 
-  // The traces with one group hash: they may be equal except for sizes.
+  // The ends of traces with one group hash: they may be equal except for sizes and numbers.
   struct TraceGroup {
     std::vector<TraceNode*> ends;
-    std::vector<std::shared_ptr<TracePattern>> patterns;
-    // Whether each trace gets a graph of its own, not one of a pattern.
-    bool is_specialized = false;
+    bool is_closed = false;  // whether each trace gets a graph of its own
   };
   std::unordered_map<size_t, TraceGroup> groups_;
 

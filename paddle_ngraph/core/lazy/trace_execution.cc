@@ -26,7 +26,7 @@ std::optional<Reason> TraceExecution::run() {
     if (found != node.graphs.end()) {
       graph = found->second;
     } else if (!node.graph_breaks.empty() && !outputs_.empty()) {
-      graph = find_or_make_graph();
+      graph = make_graph_if_recurred();
       if (graph) node.graphs.emplace(outputs_, graph);
       if (!graph) reason = Reason::kNewResults;
     }
@@ -36,7 +36,7 @@ std::optional<Reason> TraceExecution::run() {
     reason = Reason::kNoGraph;
     const bool is_dynamic = graph && graph.attr("is_open").cast<bool>();
     if (is_dynamic && error.matches(PyExc_Exception)) {
-      specialize_group();
+      close_trace();
     } else {
       raised = std::make_unique<py::error_already_set>(error);
     }
@@ -48,19 +48,11 @@ std::optional<Reason> TraceExecution::run() {
 
 // -- graphs --------------------------------------------------------------------------------------
 
-// Finds or creates the graph for the outputs: that of the pattern of the trace, or one for this
-// trace alone. Null if no graph is worth creating yet.
-py::object TraceExecution::find_or_make_graph() {
-  // A strong reference to the pattern, since another thread may drop it.
-  const auto pattern = cache_.find_or_make_pattern(trace_.node());
-  if (pattern != nullptr) {
-    const auto found = pattern->graphs.find(outputs_);
-    if (found != pattern->graphs.end()) return found->second;
-  }
+// Creates the graph for the outputs. Null if none is worth creating yet.
+py::object TraceExecution::make_graph_if_recurred() {
   if (!has_recurred()) return {};
   const DeferredSignals deferral(DeferredSignals::Mode::kDeferred);
-  py::object graph = make_graph(pattern == nullptr ? nullptr : &pattern->shapes);
-  if (pattern != nullptr) pattern->graphs.emplace(outputs_, graph);
+  py::object graph = make_graph();
   cache_.count_graph();
   return graph;
 }
@@ -77,33 +69,53 @@ bool TraceExecution::has_recurred() {
   return false;
 }
 
-// The description of an argument for `make_graph`.
-static py::object described(const Argument& argument) {
-  return to_python(
-      argument, [](int value) { return py::cast(TracedValue{value}); }, [] { return py::none(); });
+// The metadata of a value for `make_graph`.
+static py::tuple described(const TracedTensorMeta& meta) {
+  return py::make_tuple(phi::DataTypeToString(meta.dtype), phi::vectorize<int64_t>(meta.shape),
+                        meta.stop_gradient, meta.is_contiguous, meta.is_parameter);
 }
 
-py::object TraceExecution::make_graph(const std::vector<phi::DDim>* dynamic_shapes) const {
-  py::list calls, metas, examples;
+// Whether the numbers of a call that differ are sizes.
+static bool is_size(const TracedCall& call) {
+  return !call.has_number_operand && call.function->rule.shape_rule.numbers.empty();
+}
+
+py::object TraceExecution::make_graph() const {
+  py::list calls, metas, number_metas, examples;
+  const auto as_value = [](int value) { return py::cast(TracedValue{value}); };
+  const auto as_input = [&](int number) { return as_value(trace_.num_values() + number); };
+  const auto described_argument = [&](const Argument& argument) {
+    return to_python(argument, as_value, as_input, [] { return py::none(); });
+  };
+  size_t num_numbers = 0;
+  const auto add_numbers = [&](const auto& self, const Argument& argument,
+                               phi::DataType dtype) -> void {
+    if (argument.kind == Argument::Kind::kNumber) {
+      number_metas.append(described({dtype, phi::make_ddim({}), true, true, false, {}, 0}));
+      ++num_numbers;
+    }
+    for (const Argument& item : argument.items) self(self, item, dtype);
+  };
   for (const TraceNode* each : nodes_to(trace_.node())) {
     const TracedCall& call = each->call;
     py::list arguments;
-    for (const Argument& argument : call.arguments) arguments.append(described(argument));
-    calls.append(py::make_tuple(call.function->name, call.function->is_method, arguments,
-                                call.keywords, described(call.result), call.has_gradient,
-                                call.first_value, call.first_result, call.views));
-    for (const TracedTensorMeta& meta : call.metas) {
-      const phi::DDim& shape =
-          dynamic_shapes == nullptr ? meta.shape : (*dynamic_shapes)[metas.size()];
-      metas.append(py::make_tuple(phi::DataTypeToString(meta.dtype), phi::vectorize<int64_t>(shape),
-                                  meta.stop_gradient, meta.is_contiguous, meta.is_parameter));
+    for (const Argument& argument : call.arguments) {
+      arguments.append(described_argument(argument));
+      add_numbers(add_numbers, argument,
+                  is_size(call) ? phi::DataType::INT64 : phi::DataType::FLOAT32);
     }
+    calls.append(py::make_tuple(call.function->name, call.function->is_method, arguments,
+                                call.keywords, described_argument(call.result), call.has_gradient,
+                                call.first_value, call.first_result, call.views));
+    for (const TracedTensorMeta& meta : call.metas) metas.append(described(meta));
   }
-  if (dynamic_shapes != nullptr) {
-    for (const auto& shapes : cache_.examples_of(trace_.node())) {
-      py::list example;
-      for (const phi::DDim& shape : shapes) example.append(phi::vectorize<int64_t>(shape));
-      examples.append(example);
+  metas = metas + number_metas;
+  if (trace_.node().is_open) {
+    for (const TraceSample& sample : trace_.node().samples) {
+      py::list shapes;
+      for (const phi::DDim& shape : sample.shapes) shapes.append(phi::vectorize<int64_t>(shape));
+      for (size_t i = 0; i < num_numbers; ++i) shapes.append(py::list());
+      examples.append(py::make_tuple(shapes, sample.numbers));
     }
   }
   return cache_.make_graph()(calls, metas, outputs_, examples);
@@ -115,12 +127,13 @@ std::optional<Reason> TraceExecution::run_graph(const py::object& graph) {
   for (const auto& tensor : trace_.tensors()) {
     given.append(is_lazy(tensor.ptr()) ? py::none() : tensor);
   }
+  for (const py::object& number : trace_.numbers()) given.append(number);
   const py::object computed = graph(given);
   const bool is_dynamic = graph.attr("is_open").cast<bool>();
   const bool is_computed = !py::isinstance<py::int_>(computed);
   if (is_dynamic &&
       !(is_computed ? have_shapes(py::list(computed)) : graph.attr("why_native").is_none())) {
-    specialize_group();
+    close_trace();
     return is_computed ? Reason::kGuard : static_cast<Reason>(computed.cast<int>());
   }
   if (!is_computed) return static_cast<Reason>(computed.cast<int>());
@@ -140,10 +153,10 @@ bool TraceExecution::have_shapes(const py::list& results) const {
   return true;
 }
 
-// Has traces of this group get graphs of their own, since a graph with static shapes may succeed
+// Has traces of these calls get graphs of their own, since a graph with static shapes may succeed
 // where one with dynamic shapes failed.
-void TraceExecution::specialize_group() {
-  cache_.specialize_group(trace_.node());
+void TraceExecution::close_trace() {
+  cache_.close(&trace_.node());
   trace_.node().graphs.erase(outputs_);
 }
 
@@ -173,7 +186,7 @@ py::object TraceExecution::call_operator(const TracedCall& call) const {
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     const py::object argument = to_python(
         call.arguments[i], [this](int value) { return trace_.tensors()[value]; },
-        make_uninitialized_tensor);
+        [this](int number) { return trace_.numbers()[number]; }, make_uninitialized_tensor);
     if (i == 0 && call.function->is_method) {
       self = argument;
     } else if (i < first_keyword) {

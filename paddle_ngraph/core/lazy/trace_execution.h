@@ -24,12 +24,12 @@ class TraceExecution {
   std::optional<Reason> run();
 
  private:
-  pybind11::object find_or_make_graph();
-  pybind11::object make_graph(const std::vector<phi::DDim>* dynamic_shapes) const;
+  pybind11::object make_graph_if_recurred();
+  pybind11::object make_graph() const;
   bool has_recurred();
   std::optional<Reason> run_graph(const pybind11::object& graph);
   bool have_shapes(const pybind11::list& results) const;
-  void specialize_group();
+  void close_trace();
   bool call_operators();
   pybind11::object call_operator(const TracedCall& call) const;
   void materialize_results(const Argument& expected, PyObject* computed) const;

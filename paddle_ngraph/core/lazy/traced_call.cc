@@ -13,9 +13,36 @@ namespace py = pybind11;
 namespace paddle_ngraph {
 
 bool TracedTensorMeta::operator==(const TracedTensorMeta& other) const {
-  return dtype == other.dtype && shape == other.shape && stop_gradient == other.stop_gradient &&
-         is_contiguous == other.is_contiguous && is_parameter == other.is_parameter &&
-         strides == other.strides;
+  return is_similar(other) && shape == other.shape && strides == other.strides;
+}
+
+bool TracedTensorMeta::has_open_sizes() const {
+  for (int axis = 0; axis < shape.size(); ++axis) {
+    if (shape[axis] < 0) return true;
+  }
+  return false;
+}
+
+bool TracedTensorMeta::is_similar(const TracedTensorMeta& other) const {
+  return dtype == other.dtype && stop_gradient == other.stop_gradient &&
+         is_contiguous == other.is_contiguous && is_parameter == other.is_parameter;
+}
+
+bool has_sizes(const phi::DDim& shape, const phi::DDim& sizes) {
+  if (shape.size() != sizes.size()) return false;
+  for (int axis = 0; axis < shape.size(); ++axis) {
+    if (sizes[axis] >= 0 && sizes[axis] != shape[axis]) return false;
+  }
+  return true;
+}
+
+static uint32_t merged_axes_of(const phi::DenseTensor& tensor) {
+  const phi::DDim &shape = tensor.dims(), &strides = tensor.strides();
+  uint32_t merged = 0;
+  for (int axis = 0; axis + 1 < shape.size(); ++axis) {
+    if (strides[axis] == shape[axis + 1] * strides[axis + 1]) merged |= 1U << axis;
+  }
+  return merged;
 }
 
 std::optional<TracedTensorMeta> traced_meta(PyObject* object) {
@@ -28,7 +55,8 @@ std::optional<TracedTensorMeta> traced_meta(PyObject* object) {
                           stops_gradient(object),
                           tensor->meta().is_contiguous(),
                           Py_TYPE(object)->tp_base != &PyBaseObject_Type,
-                          tensor->strides()};
+                          tensor->strides(),
+                          merged_axes_of(*tensor)};
 }
 
 bool is_constant(PyObject* object) {
@@ -53,6 +81,12 @@ bool equals_constant(const Argument& constant, PyObject* given) {
   return is_equal == 1;
 }
 
+std::optional<std::string> TracedCall::keyword_of(size_t argument) const {
+  const size_t first_keyword = arguments.size() - keywords.size();
+  if (argument < first_keyword) return {};
+  return std::string(keywords[argument - first_keyword]);
+}
+
 const Argument* TracedCall::argument(size_t at, const char* name) const {
   const size_t first_keyword = arguments.size() - keywords.size();
   if (at < first_keyword) return &arguments[at];
@@ -60,48 +94,6 @@ const Argument* TracedCall::argument(size_t at, const char* name) const {
     if (keywords[i].equal(py::str(name))) return &arguments[first_keyword + i];
   }
   return nullptr;
-}
-
-namespace {
-
-bool is_similar(const Argument& one, const Argument& other) {
-  if (one.kind != other.kind) return false;
-  switch (one.kind) {
-    case Argument::Kind::kValue:
-      return one.value == other.value;
-    case Argument::Kind::kConstant:
-      return equals_constant(one, other.constant.ptr());
-    case Argument::Kind::kUninitialized:
-      return one.empty == other.empty ||
-             (one.empty != nullptr && other.empty != nullptr && *one.empty == *other.empty);
-    case Argument::Kind::kSequence:
-      break;
-  }
-  return one.type == other.type &&
-         std::equal(one.items.begin(), one.items.end(), other.items.begin(), other.items.end(),
-                    [](const auto& a, const auto& b) { return is_similar(a, b); });
-}
-
-bool is_similar(const TracedTensorMeta& one, const TracedTensorMeta& other) {
-  return one.dtype == other.dtype && one.shape.size() == other.shape.size() &&
-         one.stop_gradient == other.stop_gradient && one.is_contiguous == other.is_contiguous &&
-         one.is_parameter == other.is_parameter && (!one.is_parameter || one.shape == other.shape);
-}
-
-}  // namespace
-
-bool is_similar(const TracedCall& one, const TracedCall& other) {
-  const auto are_similar = [](const auto& these, const auto& those) {
-    return std::equal(these.begin(), these.end(), those.begin(), those.end(),
-                      [](const auto& a, const auto& b) { return is_similar(a, b); });
-  };
-  return one.function == other.function && one.has_gradient == other.has_gradient &&
-         one.first_value == other.first_value && one.first_result == other.first_result &&
-         one.views == other.views && are_similar(one.arguments, other.arguments) &&
-         std::equal(one.keywords.begin(), one.keywords.end(), other.keywords.begin(),
-                    other.keywords.end(),
-                    [](const py::str& a, const py::str& b) { return a.equal(b); }) &&
-         is_similar(one.result, other.result) && are_similar(one.metas, other.metas);
 }
 
 }  // namespace paddle_ngraph

@@ -3,9 +3,11 @@
 
 #include <pybind11/pytypes.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "paddle/phi/common/data_type.h"
@@ -19,25 +21,36 @@ struct InterceptedFunction;
 // The metadata of a tensor in a trace. Tensors with equal metadata are interchangeable there.
 struct TracedTensorMeta {
   phi::DataType dtype;
-  phi::DDim shape;
+  phi::DDim shape;  // -1: a size that differs from call to call
   bool stop_gradient;
   bool is_contiguous;
   bool is_parameter;
   // Compared, too, since some operators return an alias or a copy depending on strides.
   phi::DDim strides;
+  // Bit i: axes i and i + 1 are one in memory. Compared in place of strides if sizes are open.
+  uint32_t merged_axes = 0;
 
   bool operator==(const TracedTensorMeta& other) const;
+  // Whether tensors with this metadata are of many shapes.
+  bool has_open_sizes() const;
+  // Whether the metadata is of the same kind, apart from sizes and strides.
+  bool is_similar(const TracedTensorMeta& other) const;
 };
+
+// Whether a shape has the sizes of another one, in which -1 is any size.
+bool has_sizes(const phi::DDim& shape, const phi::DDim& sizes);
 
 // The metadata of an argument or result; nothing if the tensor cannot be part of a graph.
 std::optional<TracedTensorMeta> traced_meta(PyObject* tensor);
 
 // An argument or result of a call: a value, by its index in the trace; a list, tuple or slice; a
-// constant; or an uninitialized tensor, which is never read or computed.
+// constant; a number that differs from call to call, by its index among these; or an uninitialized
+// tensor, which is never read or computed.
 struct Argument {
-  enum class Kind { kValue, kSequence, kConstant, kUninitialized };
+  enum class Kind { kValue, kSequence, kConstant, kNumber, kUninitialized };
   Kind kind = Kind::kConstant;
   int value = -1;
+  int number = -1;
   PyTypeObject* type = nullptr;  // type of a kSequence: list, tuple or slice
   std::vector<Argument> items;
   pybind11::object constant;
@@ -71,27 +84,35 @@ struct TracedCall {
   // For each result that is an alias: index of the result -> index of the value whose memory it
   // shares.
   std::map<int, int> views;
+  // Whether the rule of the operator has given the shapes of the results (result_shapes.h).
+  bool has_rule = false;
+  // Whether the call is arithmetic with a number that may be an input (varying_numbers.h), and
+  // whether its first argument is a float32 tensor.
+  bool has_number_operand = false;
+  bool has_float_operand = false;
+
+  int num_results() const { return first_value + static_cast<int>(metas.size()) - first_result; }
+  // The name by which the argument at an index is passed; null: by its position.
+  std::optional<std::string> keyword_of(size_t argument) const;
 
   const TracedTensorMeta& meta_of(int value) const { return metas[value - first_value]; }
   // The argument at index `at`, or that of the keyword `name`; null if there is none.
   const Argument* argument(size_t at, const char* name) const;
 };
 
-// Whether two calls are equal except for sizes.
-bool is_similar(const TracedCall& one, const TracedCall& other);
-
-// Converts an argument or result to Python. The functions supply its tensors and uninitialized
-// tensors.
-template <typename GetValue, typename GetUninitialized>
+// Converts an argument or result to Python. The functions supply its tensors, the numbers that
+// differ from call to call, and uninitialized tensors.
+template <typename GetValue, typename GetNumber, typename GetUninitialized>
 pybind11::object to_python(const Argument& argument, const GetValue& get_value,
-                           const GetUninitialized& get_uninitialized) {
+                           const GetNumber& get_number, const GetUninitialized& get_uninitialized) {
   namespace py = pybind11;
   if (argument.kind == Argument::Kind::kValue) return get_value(argument.value);
+  if (argument.kind == Argument::Kind::kNumber) return get_number(argument.number);
   if (argument.kind == Argument::Kind::kConstant) return argument.constant;
   if (argument.kind == Argument::Kind::kUninitialized) return get_uninitialized();
   py::list items;
   for (const Argument& item : argument.items) {
-    items.append(to_python(item, get_value, get_uninitialized));
+    items.append(to_python(item, get_value, get_number, get_uninitialized));
   }
   if (argument.type == &PyList_Type) return items;
   if (argument.type == &PySlice_Type) {

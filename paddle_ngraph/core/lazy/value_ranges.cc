@@ -49,11 +49,14 @@ std::optional<IntegerRange> ValueRanges::of_value(int value) {
 }
 
 // The integer that an argument is; nothing for arguments of other types.
-static std::optional<int64_t> integer_of(const Argument* argument) {
-  const bool is_constant = argument != nullptr && argument->kind == Argument::Kind::kConstant;
-  if (!is_constant || !PyLong_CheckExact(argument->constant.ptr())) return {};
+static std::optional<int64_t> integer_of(const Trace& trace, const Argument* argument) {
+  if (argument == nullptr) return {};
+  PyObject* object = nullptr;
+  if (argument->kind == Argument::Kind::kConstant) object = argument->constant.ptr();
+  if (argument->kind == Argument::Kind::kNumber) object = trace.numbers()[argument->number].ptr();
+  if (object == nullptr || !PyLong_CheckExact(object)) return {};
   int overflow = 0;
-  const int64_t number = PyLong_AsLongLongAndOverflow(argument->constant.ptr(), &overflow);
+  const int64_t number = PyLong_AsLongLongAndOverflow(object, &overflow);
   return overflow == 0 ? std::optional(number) : std::nullopt;
 }
 
@@ -63,8 +66,8 @@ std::optional<IntegerRange> ValueRanges::of_column(int value, int64_t column, in
     const bool is_stacked = call.function->rule.range_rule.kind == RangeRule::Kind::kStacked &&
                             call.arguments[0].kind == Argument::Kind::kSequence &&
                             static_cast<int64_t>(call.arguments[0].items.size()) == columns;
-    const auto axis = integer_of(call.argument(1, "axis"));
-    const int last = trace_.meta_of(value).shape.size() - 1;
+    const auto axis = integer_of(trace_, call.argument(1, "axis"));
+    const int last = trace_.shapes()[value].size() - 1;
     if (is_stacked && axis && (*axis == -1 || *axis == last)) {
       return of_argument(call.arguments[0].items[column]);
     }
@@ -74,7 +77,7 @@ std::optional<IntegerRange> ValueRanges::of_column(int value, int64_t column, in
 
 std::optional<IntegerRange> ValueRanges::of_argument(const Argument& argument) {
   if (argument.kind == Argument::Kind::kValue) return of_value(argument.value);
-  if (const auto number = integer_of(&argument)) return IntegerRange{*number, *number};
+  if (const auto number = integer_of(trace_, &argument)) return IntegerRange{*number, *number};
   if (argument.kind != Argument::Kind::kSequence || argument.items.empty()) return {};
   std::optional<IntegerRange> all;
   for (const Argument& item : argument.items) {
@@ -122,11 +125,11 @@ std::optional<IntegerRange> ValueRanges::of_result(const TracedCall& call, int v
 std::optional<IntegerRange> ValueRanges::of_indices(const TracedCall& call) const {
   if (call.arguments.empty() || call.arguments[0].kind != Argument::Kind::kValue) return {};
   const RangeRule& rule = call.function->rule.range_rule;
-  const phi::DDim& dims = trace_.meta_of(call.arguments[0].value).shape;
+  const phi::DDim& dims = trace_.shapes()[call.arguments[0].value];
   const Argument* const flat = call.argument(3, "flatten");
   const bool is_flat =
       rule.kind == RangeRule::Kind::kIndices && flat != nullptr && flat->constant.ptr() == Py_True;
-  const auto axis = integer_of(call.argument(rule.axis_argument, "axis"));
+  const auto axis = integer_of(trace_, call.argument(rule.axis_argument, "axis"));
   if (!axis || is_flat || dims.size() == 0) return IntegerRange{0, phi::product(dims) - 1};
   return IntegerRange{0, dims[static_cast<int>((*axis + dims.size()) % dims.size())] - 1};
 }

@@ -18,8 +18,8 @@ namespace {
 // The number of different values that are constants before the number is an input.
 constexpr int kMaxConstants = 3;
 
-// Whether an object is a float, or an integer that is one: Paddle rounds others once in
-// comparisons, and twice in sums.
+}  // namespace
+
 bool is_number(PyObject* object) {
   constexpr int64_t kMaxExact = int64_t{1} << 53;
   if (!PyLong_CheckExact(object)) {
@@ -29,8 +29,6 @@ bool is_number(PyObject* object) {
   const int64_t integer = PyLong_AsLongLongAndOverflow(object, &overflow);
   return overflow == 0 && -kMaxExact <= integer && integer <= kMaxExact;
 }
-
-}  // namespace
 
 bool has_number_operand(const InterceptedFunction& function, const std::vector<PyObject*>& given) {
   // Paddle has other kernels for powers by numbers than by tensors, and results of shape [1] where

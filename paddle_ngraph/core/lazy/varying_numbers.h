@@ -20,6 +20,10 @@ namespace paddle_ngraph {
 // tensor. Paddle rounds such a number to float32, too, and no shape or error depends on it.
 bool has_number_operand(const InterceptedFunction& function, const std::vector<PyObject*>& given);
 
+// Whether an object is a float, or an integer that is one: Paddle rounds others once in
+// comparisons, and twice in sums.
+bool is_number(PyObject* object);
+
 // Counts a call with another number, which is recorded after the last call of the trace.
 void count_number(Trace* trace, const InterceptedFunction& function, bool has_gradient,
                   const std::vector<PyObject*>& given);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/paddle/integer_ranges.h"
+#include "core/paddle/shape_rules.h"
 
 namespace paddle_ngraph {
 
@@ -49,6 +50,7 @@ enum class Mutation {
   kNone,
   kValues,        // the values, and thereby whether the tensor has a gradient
   kStopGradient,  // stop_gradient, which the method sets to true
+  kLayout,        // the memory, which is contiguous after the call; the method returns the tensor
 };
 
 // The conditions under which a call of an operator may be deferred.
@@ -73,6 +75,7 @@ struct DeferralRule {
   Mutation mutation = Mutation::kNone;
   // Indices of arguments for which known integer tensors are treated as lists of their elements.
   std::vector<size_t> int_list_arguments;
+  ShapeRule shape_rule;
 };
 
 // Computes a call instead of Paddle, or returns null without an error to fall back to Paddle.

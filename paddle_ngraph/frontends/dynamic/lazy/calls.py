@@ -93,6 +93,8 @@ def values_in(argument: Any) -> Iterator[int]:
     elif isinstance(argument, (list, tuple)):
         for each in argument:
             yield from values_in(each)
+    elif isinstance(argument, slice):
+        yield from values_in((argument.start, argument.stop, argument.step))
 
 
 def substituted(argument: Any, values: dict[int, Any]) -> Any:
@@ -101,6 +103,9 @@ def substituted(argument: Any, values: dict[int, Any]) -> Any:
         return values[argument.index]
     if isinstance(argument, (list, tuple)):
         return type(argument)(substituted(each, values) for each in argument)
+    if isinstance(argument, slice):
+        bounds = argument.start, argument.stop, argument.step
+        return slice(*(substituted(each, values) for each in bounds))
     return argument
 
 

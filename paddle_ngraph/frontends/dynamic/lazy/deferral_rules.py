@@ -35,6 +35,7 @@ def _rule(
     is_arithmetic: bool = False,
     mutation: _core.Mutation = _core.Mutation.NONE,
     int_lists: tuple[int, ...] = (),
+    shape: _core.ShapeRule | None = None,
 ) -> _core.DeferralRule:
     """Creates a deferral rule: ``DeferralRule`` in core/paddle/call_interception.h."""
     return _core.DeferralRule(
@@ -50,6 +51,7 @@ def _rule(
         is_arithmetic,
         mutation,
         list(int_lists),
+        shape or _core.ShapeRule(),
     )
 
 
@@ -60,8 +62,9 @@ def _values_of(*arguments: int) -> _core.RangeRule:
 
 # Integer ranges of results, by the name of an operator or of the tensor method that calls it.
 _VALUE_PRESERVING = (
-    "assign clone _copy_to detach expand expand_as flatten flip gather gather_nd index_sample "
-    "index_select reshape roll slice split split_with_num squeeze strided_slice take_along_axis "
+    "assign clone contiguous _copy_to detach expand expand_as flatten flip gather gather_nd "
+    "index_sample index_select reshape roll slice split split_with_num squeeze strided_slice "
+    "take_along_axis "
     "tile transpose unbind unsqueeze unstack concat max min repeat_interleave cast "
     "channel_shuffle pixel_shuffle pixel_unshuffle diagonal _getitem_dygraph meshgrid"
 )
@@ -92,9 +95,116 @@ _RANGE_RULES: dict[str, _core.RangeRule] = {
 }
 
 
+# Shapes of results: operators, or the tensor methods that call them, by the kind of rule and the
+# parameters. Of these, integers of those with * are sizes, and numbers of those with ~ may differ.
+_KINDS = _core.ShapeRuleKind
+_UNARY = "x, _, _, _, _, _, _"
+_SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
+    _KINDS.SAME: {
+        "x, min~, max~": "clip",
+        "x, scale~, bias, _": "scale",
+        _UNARY: (
+            "abs acos acosh asin asinh assign atan atanh bitwise_not cast ceil celu clone cos "
+            "cosh cumprod cumsum detach elu erf exp expm1 flip floor gelu hardshrink hardsigmoid "
+            "hardswish hardtanh isfinite isinf isnan label_smooth leaky_relu log log10 log1p log2 "
+            "log_softmax logical_not logit logsigmoid mish prelu reciprocal relu relu6 roll round "
+            "rsqrt selu sigmoid sign silu sin sinh softmax softplus softshrink softsign sqrt "
+            "square stanh tan tanh tanh_shrink thresholded_relu tril triu trunc argsort full_like "
+            "dropout pow swish channel_shuffle group_norm instance_norm layer_norm "
+            "_tensor_use_gpudnn _copy_to contiguous"
+        ),
+    },
+    _KINDS.FIRST_SAME: {"x, mean, variance, _, _, _, _, _, _, _, _": "batch_norm"},
+    _KINDS.BROADCAST: {
+        "x, y, _, _": (
+            "add atan2 bitwise_and bitwise_or bitwise_xor divide elementwise_pow equal "
+            "floor_divide fmax fmin greater_equal greater_than heaviside huber_loss less_equal "
+            "less_than lerp logical_and logical_or logical_xor masked_fill maximum minimum "
+            "multiply not_equal remainder subtract where __add__ __radd__ __sub__ __rsub__ "
+            "__mul__ __rmul__ __truediv__ __rtruediv__ __div__ __rdiv__ __pow__ __rpow__ "
+            "__gt__ __ge__ __lt__ __le__ __eq__ __ne__ __floordiv__ __mod__"
+        )
+    },
+    _KINDS.RESHAPE: {"x, shape*": "reshape"},
+    _KINDS.TRANSPOSE: {"x, perm": "transpose"},
+    _KINDS.CONCAT: {"x, axis": "concat"},
+    _KINDS.STACK: {"x, axis": "stack"},
+    _KINDS.SPLIT: {"x, sections*, axis": "split", "x, num, axis": "split_with_num"},
+    _KINDS.UNBIND: {"x, axis": "unbind", "x, axis, _": "unstack"},
+    _KINDS.SQUEEZE: {"x, axis": "squeeze"},
+    _KINDS.UNSQUEEZE: {"x, axis": "unsqueeze"},
+    _KINDS.FLATTEN: {"x, start_axis, stop_axis": "flatten"},
+    _KINDS.EXPAND: {"x, shape*": "expand"},
+    _KINDS.EXPAND_AS: {"x, y": "expand_as"},
+    _KINDS.TILE: {"x, repeat_times*": "tile"},
+    _KINDS.PAD: {"x, paddings, _": "pad", "x, paddings, _, _, data_format": "pad3d"},
+    _KINDS.MATMUL: {
+        "x, y, transpose_x, transpose_y": "matmul bmm",
+        "x, y": "__matmul__",
+    },
+    _KINDS.LINEAR: {"x, weight, bias": "linear"},
+    _KINDS.SLICE: {
+        "x, axes, starts*, ends*, _, decrease_axis": "slice",
+        "x, axes, starts*, ends*, strides": "strided_slice",
+    },
+    _KINDS.SUBSCRIPT: {"x, index*": "_getitem_dygraph"},
+    _KINDS.REDUCTION: {
+        "x, axis, _, keepdim": "sum",
+        "x, axis, keepdim": "all any max mean min",
+        "x, axis, keepdim, flatten, _": "argmax argmin",
+        "x, axis, keepdim, reduce_all": "logsumexp prod",
+        "x, _, axis, _, keepdim, reduce_all": "p_norm",
+    },
+    _KINDS.TOP_K: {"x, k, axis, _, _": "topk"},
+    _KINDS.GATHER: {"x, index, axis": "gather index_select"},
+    _KINDS.GATHER_ND: {"x, index": "gather_nd"},
+    _KINDS.EMBEDDING: {"x, weight, _, _": "embedding"},
+    _KINDS.ONE_HOT: {"x, num_classes": "one_hot"},
+    _KINDS.LIKE_INDEX: {"x, index": "index_sample", "x, index, _": "take_along_axis"},
+    _KINDS.CONVOLUTION: {
+        "x, filter, strides, paddings, padding_algorithm, dilations, groups, data_format": (
+            "conv2d depthwise_conv2d"
+        ),
+        "x, filter, strides, paddings, padding_algorithm, groups, dilations, data_format": "conv3d",
+    },
+    _KINDS.POOL: {
+        "x, kernel_size, strides, paddings, ceil_mode, _, data_format, _, global_pooling, "
+        "adaptive, padding_algorithm": "pool2d pool3d"
+    },
+    _KINDS.INTERPOLATION: {
+        "x, out_size, size_tensor, scale_tensor, data_format, out_d, out_h, out_w, scale, _, _, "
+        "_": "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp"
+    },
+    _KINDS.PIXEL_SHUFFLE: {"x, upscale_factor, data_format": "pixel_shuffle"},
+    _KINDS.GRID_SAMPLE: {"x, grid, _, _, _": "grid_sample"},
+    _KINDS.RECURRENT: {
+        "x, pre_state, _, _, _, _, is_bidirec, _, hidden_size, _, _, _, _": "rnn",
+    },
+}
+
+
+def _shape_rules() -> dict[str, _core.ShapeRule]:
+    rules: dict[str, _core.ShapeRule] = {}
+    for kind, variants in _SHAPES.items():
+        for parameters, names in variants.items():
+            given = parameters.split(", ")
+            plain = [each.rstrip("*~") for each in given]
+            sizes, numbers = (
+                [each[:-1] for each in given if each.endswith(mark)] for mark in ("*", "~")
+            )
+            rules |= dict.fromkeys(names.split(), _core.ShapeRule(kind, plain, sizes, numbers))
+    return rules
+
+
+_SHAPE_RULES = _shape_rules()
+
+
 def _rules(names: str, **options: Any) -> dict[str, _core.DeferralRule]:
     """Creates the same deferral rule for each of the names, which are separated by spaces."""
-    return {name: _rule(ranges=_RANGE_RULES.get(name), **options) for name in names.split()}
+    return {
+        name: _rule(ranges=_RANGE_RULES.get(name), shape=_SHAPE_RULES.get(name), **options)
+        for name in names.split()
+    }
 
 
 # Operators whose errors depend on shapes and dtypes only, and whose arguments may all be tensors.
@@ -158,16 +268,22 @@ OPERATORS: dict[str, _core.DeferralRule] = {
     **_rules("scale", max_tensors=2),  # the factor may be a tensor: no shape depends on its value
     **_rules("floor_divide remainder", values=_DIVISOR),
     **{
-        name: _rule(most, values=values, ranges=_RANGE_RULES.get(name))
+        name: _rule(
+            most, values=values, ranges=_RANGE_RULES.get(name), shape=_SHAPE_RULES.get(name)
+        )
         for name, (most, values) in _LOOKUPS.items()
     },
-    "batch_norm": _rule(has_reserve=True),
-    "divide": _rule(requires_floats=True),
-    "dropout": _rule(is_stochastic=True),
+    **_rules("batch_norm", has_reserve=True),
+    **_rules("divide", requires_floats=True),
+    **_rules("dropout", is_stochastic=True),
     # An embedding with ``sparse=True`` is not deferred while gradients are on: its gradient, of
     # selected rows, is no dense tensor.
-    "embedding": _rule(required_with_gradient=((3, False),), values=_core.ValueRule(_ALONG, 0, 1)),
-    "rnn": _rule(required=((3, None), (5, 0.0)), unread=4),
+    **_rules(
+        "embedding",
+        required_with_gradient=((3, False),),
+        values=_core.ValueRule(_ALONG, 0, 1),
+    ),
+    **_rules("rnn", required=((3, None), (5, 0.0)), unread=4),
     "uniform": _rule(max_tensors=0, is_stochastic=True),
 }
 
@@ -199,10 +315,11 @@ METHODS: dict[str, _core.DeferralRule] = {
     **_rules("__floordiv__ __mod__", values=_DIVISOR, is_arithmetic=True),
     **_rules("_tensor_use_gpudnn clone detach"),
     **_rules("_copy_to", max_tensors=1),
-    "_getitem_dygraph": _rule(
-        2,
+    **_rules("contiguous", mutation=_core.Mutation.LAYOUT),
+    **_rules(
+        "_getitem_dygraph",
+        max_tensors=2,
         values=_core.ValueRule(_core.ValueRuleKind.SUBSCRIPT, 1, 0, -1, 0, _FROM_END),
-        ranges=_values_of(0),
     ),
     **_rules(
         "_setitem_dygraph",
@@ -297,6 +414,12 @@ def _detach(x: Any) -> Any:
     return detached
 
 
+def _slice(x: Any, axes: Any, starts: Any, ends: Any, _: Any, removed: Any) -> Any:
+    # Paddle infers sizes, wrong ones, from bounds of which only some are numbers.
+    is_known = all(isinstance(each, int) for each in (*starts, *ends))
+    return _C_ops.slice(x, axes, starts, ends, [1 if is_known else -1] * len(axes), removed)
+
+
 def _rnn(x: Any, states: Any, weights: Any, lengths: Any, unread: Any, *others: Any) -> Any:
     return _C_ops.rnn(x, states, weights, lengths, paddle.zeros([1], "uint8"), *others)
 
@@ -326,7 +449,9 @@ def _as_program_index(x: Any, index: Any) -> Any:
             _C_ops.cast(each, paddle.int64) if isinstance(each, paddle.pir.Value) else each
             for each in items
         ]
-    is_all = all(isinstance(each, slice) and each == slice(None) for each in items)
+    is_all = all(
+        isinstance(each, slice) and each.start is each.stop is each.step is None for each in items
+    )
     return x if is_all else x[tuple(items)]
 
 
@@ -368,9 +493,11 @@ def _range(item: Any) -> tuple[int, int, int]:
 # program's variant.
 _PROGRAM_VARIANTS: dict[str, Callable[..., Any]] = {
     "batch_norm": _C_ops.batch_norm_,
+    "contiguous": _C_ops.assign,
     "detach": _detach,
     "linear": _linear,
     "rnn": _rnn,
+    "slice": _slice,
     "stop_gradient": _detach,
     "uniform": _uniform,
     "_copy_to": lambda x, *_: _detach(x),

@@ -30,6 +30,7 @@ from paddle_ngraph.frontends.dynamic.lazy.calls import (
     values_in,
 )
 from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import program_function
+from paddle_ngraph.frontends.dynamic.lazy.size_relations import SizeRelation, find_relation
 from paddle_ngraph.frontends.dynamic.lazy.stages import (
     Read,
     StageSpec,
@@ -65,13 +66,14 @@ _build_lock = new_lock()
 # The tensors to which the parameters of a program are bound while this thread builds or runs it.
 _run_parameters: ThreadLocal[Sequence[Any]] = ThreadLocal(())
 _training_graph_ids = itertools.count(1)
+_CPU = paddle.CPUPlace()
 
 
 def make_graph(
     calls: Sequence[tuple[Any, ...]],
     metas: Sequence[tuple[Any, ...]],
     requested: list[int],
-    examples: list[list[list[int]]],
+    examples: list[tuple[list[list[int]], list[Any]]],
 ) -> TraceGraph:
     """Builds the graph that computes the requested values of a trace.
 
@@ -79,18 +81,18 @@ def make_graph(
 
     Args:
         calls, metas, requested: The trace: its calls, metadata of its values, and ids of the
-            values to compute.
-        examples: The shapes of all values in some calls, if dimensions are dynamic.
+            values to compute. The last values are the numbers that differ from call to call.
+        examples: For an open trace, the shapes of all values, and these numbers, in some calls.
     """
     converted = [TracedCall(*call) for call in calls], [TensorMeta(*meta) for meta in metas]
     return TraceGraph(*converted, requested, examples)
 
 
 class TraceGraph:
-    """The graph of a trace, or of a trace group (traces that differ in sizes only).
+    """The graph of a trace.
 
     Attributes:
-        is_open: Whether the graph has dynamic shapes, for a trace group.
+        is_open: Whether the trace is open: the graph has dynamic shapes, or numbers as inputs.
         why_native: Reason why its operators are called one by one instead, or ``None``.
         stages: The programs and calls of dynamic mode, in execution order.
     """
@@ -100,14 +102,19 @@ class TraceGraph:
         calls: list[TracedCall],
         metas: list[TensorMeta],
         requested: list[int],
-        examples: list[list[list[int]]],
+        examples: list[tuple[list[list[int]], list[Any]]],
     ) -> None:
         self.requested = requested
         self.number_of_calls = len(calls)
         self.stages: list[TraceStage | TracedCall] = []
         self.why_native: str | None = None
         self.is_open = bool(examples)
-        self._calls, self._metas, self._examples = calls, metas, examples
+        self._metas = metas
+        self._examples = [shapes for shapes, _ in examples]
+        numbers = [given for _, given in examples]
+        self._numbers = range(len(metas) - (len(numbers[0]) if numbers else 0), len(metas))
+        self._calls = [_with_number(call, self._numbers) for call in calls]
+        self._relations = self._find_relations(numbers)
         self._has_refined_stages = False
         self._is_built = False
         self._written_inputs = {at for call in calls if call.writes for at in call.views.values()}
@@ -118,9 +125,34 @@ class TraceGraph:
         except StayEager as reason:
             self.why_native = str(reason)
 
+    def _find_relations(self, numbers: list[list[Any]]) -> dict[int, SizeRelation]:
+        """Returns the relations of the numbers to sizes of inputs, by the ids of the numbers."""
+        computed = {value for call in self._calls for value in call.results}
+        inputs = [each for each in range(self._numbers.start) if each not in computed]
+        found = {
+            number: find_relation(given, self._examples, inputs)
+            for number, given in zip(self._numbers, zip(*numbers))
+        }
+        return {number: relation for number, relation in found.items() if relation is not None}
+
+    def _drop_relations(self, given: list[Any]) -> None:
+        """Drops relations that do not hold in this call: the graph is built again."""
+        wrong = [
+            number
+            for number, relation in self._relations.items()
+            if not relation.holds(given[number], given)
+        ]
+        if wrong:
+            for number in wrong:
+                del self._relations[number]
+            self._find_stages(set())
+            self._is_built = False
+
     def _find_stages(self, non_differentiable: set[Read]) -> None:
         self.stages = [
-            TraceStage(spec, self._examples) if isinstance(spec, StageSpec) else spec
+            TraceStage(spec, self._examples, self._numbers, self._relations)
+            if isinstance(spec, StageSpec)
+            else spec
             for spec in partition_stages(
                 self._calls, self._metas, self.requested, non_differentiable
             )
@@ -151,6 +183,7 @@ class TraceGraph:
         if self._written_inputs and self._has_aliased_statistics(given):
             return _SHARED_MEMORY
         values = dict(enumerate(given))
+        self._drop_relations(given)
         # All programs are built before the first stage runs: after an effect, no fallback is
         # possible.
         steps = self._steps(values) if self._is_built else self._build(values)
@@ -345,9 +378,17 @@ class TraceStage:
     Args:
         spec: Calls, inputs and outputs of the stage.
         examples: The shapes of all values in some calls, if dimensions are dynamic.
+        numbers: The ids of the numbers of an open trace.
+        relations: Their relations to sizes of inputs, which the program contains.
     """
 
-    def __init__(self, spec: StageSpec, examples: list[list[list[int]]]) -> None:
+    def __init__(
+        self,
+        spec: StageSpec,
+        examples: list[list[list[int]]],
+        numbers: range,
+        relations: dict[int, SizeRelation],
+    ) -> None:
         self.calls, self._metas, self._examples = spec.calls, spec.metas, examples
         self._outputs = sorted(spec.outputs)
         self._differentiable_outputs = {
@@ -355,7 +396,14 @@ class TraceStage:
         }
         computed = {value for call in spec.calls for value in call.results}
         self._reads = {value for call in spec.calls for value in call.reads}
-        self._inputs = sorted(self._reads - computed)
+        inputs = self._reads - computed
+        self._relations = {
+            number: relation
+            for number, relation in relations.items()
+            if number in inputs and relation.value in inputs
+        }
+        self._inputs = sorted(inputs - set(self._relations))
+        self._numbers = numbers
         self.trains = bool(self._differentiable_outputs)
         self._samples = any(call.is_stochastic for call in spec.calls)
         self._fed_inputs = [
@@ -385,6 +433,8 @@ class TraceStage:
 
     def _input(self, values: dict[int, Any], value_id: int) -> Any:
         tensor = values[value_id]
+        if value_id in self._numbers:
+            return operators.full([], tensor, self._metas[value_id].dtype, _CPU)
         if not self._metas[value_id].is_contiguous:
             # A copy by an operator: ``contiguous()`` would give the view itself other memory than
             # its base.
@@ -499,6 +549,8 @@ class TraceStage:
         main = paddle.static.Program()
         with paddle.static.program_guard(main, paddle.static.Program()):
             values = {value_id: self._placeholder(value_id) for value_id in self._inputs}
+            for number, relation in self._relations.items():
+                values[number] = relation.in_program(values[relation.value])
             for call in self.calls:
                 signals.safe_point()
                 self._append(call, values)
@@ -546,6 +598,14 @@ class TraceStage:
             if not differentiable.isdisjoint(call.results):
                 differentiable.update(v for v in call.reads if not self._metas[v].stop_gradient)
         return differentiable & set(self._inputs)
+
+
+def _with_number(call: TracedCall, numbers: range) -> TracedCall:
+    """Returns a call as Paddle makes it: its product with a number, whose bias leaves no -0."""
+    factors = list(values_in(call.arguments[1:]))
+    if call.name not in ("__mul__", "__rmul__") or not factors or factors[0] not in numbers:
+        return call
+    return TracedCall("scale", False, [*call.arguments, 0.0, True], *call[3:])
 
 
 def _has_shape(value: Any, shape: list[int]) -> bool:

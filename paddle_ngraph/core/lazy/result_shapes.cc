@@ -1,0 +1,741 @@
+#include "core/lazy/result_shapes.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "core/lazy/python_arguments.h"
+#include "core/paddle/python_tensors.h"
+
+namespace py = pybind11;
+
+namespace paddle_ngraph {
+
+namespace {
+
+using Shape = std::vector<int64_t>;
+using Shapes = std::vector<Shape>;
+
+// Names by which Paddle accepts a parameter, too.
+constexpr std::array<std::pair<const char*, const char*>, 6> kAliases{{{"input", "x"},
+                                                                       {"tensors", "x"},
+                                                                       {"other", "y"},
+                                                                       {"mat2", "y"},
+                                                                       {"dim", "axis"},
+                                                                       {"keepdims", "keepdim"}}};
+// Parameters that change no shape.
+constexpr std::array<const char*, 3> kOthers{"out", "name", "dtype"};
+
+// The arguments of a call, by the names of the parameters. An argument of another type than asked
+// for makes the arguments invalid, and a default value is returned.
+class CallArguments {
+ public:
+  CallArguments(const ShapeRule& rule, const std::vector<PyObject*>& given, PyObject* kwargs)
+      : rule_(rule), given_(given) {
+    const size_t num_keywords = kwargs == nullptr ? 0 : PyDict_GET_SIZE(kwargs);
+    num_positional_ = given.size() - num_keywords;
+    is_valid_ = num_positional_ <= rule.parameters.size();
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; kwargs != nullptr && PyDict_Next(kwargs, &at, &key, &value) != 0;) {
+      const char* name = PyUnicode_AsUTF8(key);
+      keywords_.push_back(parameter_of(rule, 0, name));
+      is_valid_ = is_valid_ && !keywords_.back().empty();
+    }
+  }
+
+  bool is_valid() const { return is_valid_; }
+  void require(bool condition) { is_valid_ = is_valid_ && condition; }
+  // All arguments.
+  const std::vector<PyObject*>& all() const { return given_; }
+
+  // Null without the argument, or where it is None.
+  PyObject* find(const char* name) const {
+    const auto at = std::find(rule_.parameters.begin(), rule_.parameters.end(), name);
+    const size_t index = at - rule_.parameters.begin();
+    PyObject* found = index < num_positional_ ? given_[index] : nullptr;
+    for (size_t i = 0; i < keywords_.size() && found == nullptr; ++i) {
+      if (keywords_[i] == name) found = given_[num_positional_ + i];
+    }
+    return found == Py_None ? nullptr : found;
+  }
+
+  // Shape of a tensor.
+  Shape shape(PyObject* tensor) {
+    require(tensor != nullptr && is_tensor(tensor));
+    if (!is_valid_) return {};
+    return phi::vectorize<int64_t>(tensor_of(tensor).dims());
+  }
+  Shape shape(const char* name) { return shape(find(name)); }
+
+  std::vector<PyObject*> items(PyObject* sequence) {
+    require(sequence != nullptr && is_sequence(sequence) && !is_slice(sequence));
+    return is_valid_ ? sequence_items(sequence) : std::vector<PyObject*>();
+  }
+  Shapes shapes(const char* name) {
+    Shapes found;
+    for (PyObject* item : items(find(name))) found.push_back(shape(item));
+    require(!found.empty());
+    if (!is_valid_) return {{}};
+    return found;
+  }
+
+  int64_t integer(PyObject* object) {
+    require(object != nullptr && (PyLong_CheckExact(object) || is_foreign_number(object)));
+    if (!is_valid_) return 0;
+    const int64_t number = PyLong_AsLongLong(object);
+    if (number != -1 || !PyErr_Occurred()) return number;
+    PyErr_Clear();
+    is_valid_ = false;
+    return 0;
+  }
+  int64_t integer(const char* name, std::optional<int64_t> otherwise = {}) {
+    PyObject* const object = find(name);
+    return object == nullptr && otherwise ? *otherwise : integer(object);
+  }
+  // An integer counts as a list of one.
+  std::vector<int64_t> integers(const char* name, bool is_optional = false) {
+    PyObject* const object = find(name);
+    if (object == nullptr && is_optional) return {};
+    if (object != nullptr && !is_sequence(object)) return {integer(object)};
+    std::vector<int64_t> found;
+    for (PyObject* item : items(object)) found.push_back(integer(item));
+    return found;
+  }
+  bool flag(const char* name, bool otherwise = false) {
+    PyObject* const object = find(name);
+    if (object == nullptr) return otherwise;
+    require(PyBool_Check(object));
+    return object == Py_True;
+  }
+  std::string text(const char* name, const char* otherwise = "") {
+    PyObject* const object = find(name);
+    if (object == nullptr) return otherwise;
+    require(PyUnicode_Check(object));
+    return is_valid_ ? PyUnicode_AsUTF8(object) : "";
+  }
+
+  // The index of an axis of `rank` axes; negative ones count from the end.
+  size_t axis(int64_t given, size_t rank) {
+    const auto count = static_cast<int64_t>(rank);
+    require(-count <= given && given < count);
+    if (!is_valid_) return 0;
+    return given < 0 ? given + count : given;
+  }
+
+ private:
+  const ShapeRule& rule_;
+  const std::vector<PyObject*>& given_;
+  size_t num_positional_ = 0;
+  std::vector<std::string> keywords_;
+  bool is_valid_ = true;
+};
+
+int64_t product(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+Shape broadcast(CallArguments* arguments, const Shape& one, const Shape& other) {
+  const Shape& longer = one.size() >= other.size() ? one : other;
+  const Shape& shorter = one.size() >= other.size() ? other : one;
+  Shape found = longer;
+  const size_t offset = longer.size() - shorter.size();
+  for (size_t i = 0; i < shorter.size(); ++i) {
+    int64_t& size = found[offset + i];
+    arguments->require(size == shorter[i] || size == 1 || shorter[i] == 1);
+    size = size == 1 ? shorter[i] : size;
+  }
+  return found;
+}
+
+// -- moves ---------------------------------------------------------------------------------------
+
+Shape reshaped(CallArguments* arguments) {
+  const Shape from = arguments->shape("x");
+  Shape to = arguments->integers("shape");
+  int64_t known = 1;
+  size_t inferred = to.size();
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (to[i] == 0) {
+      arguments->require(i < from.size());
+      if (i < from.size()) to[i] = from[i];
+    }
+    if (to[i] == -1) {
+      arguments->require(inferred == to.size());
+      inferred = i;
+    } else {
+      known *= to[i];
+    }
+  }
+  arguments->require(known > 0);
+  if (inferred < to.size() && known > 0) to[inferred] = product(from) / known;
+  arguments->require(product(to) == product(from));
+  return to;
+}
+
+Shape transposed(CallArguments* arguments) {
+  const Shape from = arguments->shape("x");
+  Shape to;
+  for (const int64_t axis : arguments->integers("perm")) {
+    const size_t at = arguments->axis(axis, from.size());
+    if (at < from.size()) to.push_back(from[at]);
+  }
+  arguments->require(to.size() == from.size());
+  return to;
+}
+
+Shape concatenated(CallArguments* arguments) {
+  const Shapes parts = arguments->shapes("x");
+  Shape found = parts[0];
+  const size_t axis = arguments->axis(arguments->integer("axis", 0), found.size());
+  for (size_t i = 1; i < parts.size() && arguments->is_valid(); ++i) {
+    arguments->require(parts[i].size() == found.size());
+    for (size_t at = 0; at < found.size() && arguments->is_valid(); ++at) {
+      if (at == axis) {
+        found[at] += parts[i][at];
+      } else {
+        arguments->require(parts[i][at] == found[at]);
+      }
+    }
+  }
+  return found;
+}
+
+Shape stacked(CallArguments* arguments) {
+  const Shapes parts = arguments->shapes("x");
+  Shape found = parts[0];
+  for (const Shape& part : parts) arguments->require(part == found);
+  const size_t axis = arguments->axis(arguments->integer("axis", 0), found.size() + 1);
+  found.insert(found.begin() + axis, static_cast<int64_t>(parts.size()));
+  return found;
+}
+
+Shapes split(CallArguments* arguments) {
+  const Shape from = arguments->shape("x");
+  const size_t axis = arguments->axis(arguments->integer("axis", 0), from.size());
+  if (!arguments->is_valid()) return {};
+  std::vector<int64_t> sizes;
+  if (arguments->find("num") != nullptr) {
+    const int64_t number = arguments->integer("num");
+    arguments->require(number > 0 && from[axis] % number == 0);
+    if (arguments->is_valid()) sizes.assign(number, from[axis] / number);
+  } else {
+    sizes = arguments->integers("sections");
+    const auto inferred = std::find(sizes.begin(), sizes.end(), -1);
+    const int64_t sum = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+    if (inferred != sizes.end()) *inferred = from[axis] - (sum + 1);
+    const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+    arguments->require(all == from[axis]);
+  }
+  Shapes found;
+  for (const int64_t size : sizes) {
+    found.push_back(from);
+    found.back()[axis] = size;
+  }
+  return found;
+}
+
+Shapes unbound(CallArguments* arguments) {
+  Shape from = arguments->shape("x");
+  const size_t axis = arguments->axis(arguments->integer("axis", 0), from.size());
+  constexpr int64_t kMaxParts = 4096;
+  arguments->require(!from.empty() && axis < from.size() && from[axis] <= kMaxParts);
+  if (!arguments->is_valid()) return {};
+  const int64_t number = from[axis];
+  from.erase(from.begin() + axis);
+  return {static_cast<size_t>(number), from};
+}
+
+Shape squeezed(CallArguments* arguments) {
+  const Shape from = arguments->shape("x");
+  const std::vector<int64_t> axes = arguments->integers("axis", /*is_optional=*/true);
+  std::vector<bool> is_removed(from.size(), axes.empty());
+  for (const int64_t axis : axes) {
+    const size_t at = arguments->axis(axis, from.size());
+    if (at < from.size()) is_removed[at] = true;
+  }
+  Shape to;
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (from[i] != 1 || !is_removed[i]) to.push_back(from[i]);
+  }
+  return to;
+}
+
+Shape unsqueezed(CallArguments* arguments) {
+  Shape to = arguments->shape("x");
+  for (const int64_t axis : arguments->integers("axis")) {
+    to.insert(to.begin() + arguments->axis(axis, to.size() + 1), 1);
+  }
+  return to;
+}
+
+Shape flattened(CallArguments* arguments) {
+  const Shape from = arguments->shape("x");
+  arguments->require(!from.empty());
+  const size_t first = arguments->axis(arguments->integer("start_axis", 0), from.size());
+  const size_t last = arguments->axis(arguments->integer("stop_axis", -1), from.size());
+  arguments->require(first <= last);
+  if (!arguments->is_valid()) return {};
+  Shape to(from.begin(), from.begin() + first);
+  to.push_back(product({from.begin() + first, from.begin() + last + 1}));
+  to.insert(to.end(), from.begin() + last + 1, from.end());
+  return to;
+}
+
+Shape expanded(CallArguments* arguments) {
+  const Shape from = arguments->shape("x");
+  Shape to = arguments->integers("shape");
+  arguments->require(to.size() >= from.size());
+  if (!arguments->is_valid()) return {};
+  const size_t offset = to.size() - from.size();
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (to[offset + i] == -1) to[offset + i] = from[i];
+    arguments->require(from[i] == 1 || from[i] == to[offset + i]);
+  }
+  return to;
+}
+
+Shape tiled(CallArguments* arguments) {
+  Shape found = arguments->shape("x");
+  std::vector<int64_t> repeats = arguments->integers("repeat_times");
+  const size_t rank = std::max(found.size(), repeats.size());
+  found.insert(found.begin(), rank - found.size(), 1);
+  repeats.insert(repeats.begin(), rank - repeats.size(), 1);
+  for (size_t i = 0; i < rank; ++i) found[i] *= repeats[i];
+  return found;
+}
+
+Shape padded(CallArguments* arguments) {
+  Shape found = arguments->shape("x");
+  const std::vector<int64_t> pads = arguments->integers("paddings");
+  if (arguments->find("data_format") == nullptr) {
+    arguments->require(pads.size() == 2 * found.size());
+    for (size_t i = 0; i < found.size() && arguments->is_valid(); ++i) {
+      found[i] += pads[2 * i] + pads[2 * i + 1];
+    }
+    return found;
+  }
+  arguments->require(found.size() == 5 && pads.size() == 6);
+  const bool has_channels_last = arguments->text("data_format") == "NDHWC";
+  for (size_t i = 0; i < 3 && arguments->is_valid(); ++i) {
+    found[(has_channels_last ? 3 : 4) - i] += pads[2 * i] + pads[2 * i + 1];
+  }
+  return found;
+}
+
+// -- selections ----------------------------------------------------------------------------------
+
+// The number of elements from `start` to before `end`; both are clamped, and count from the end if
+// they are negative.
+int64_t count(CallArguments* arguments, int64_t size, int64_t start, int64_t end, int64_t step) {
+  arguments->require(step > 0);
+  if (!arguments->is_valid()) return 0;
+  const auto clamp = [size](int64_t at) {
+    return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size);
+  };
+  return std::max<int64_t>(0, (clamp(end) - clamp(start) + step - 1) / step);
+}
+
+Shape sliced(CallArguments* arguments) {
+  Shape found = arguments->shape("x");
+  const auto axes = arguments->integers("axes"), starts = arguments->integers("starts"),
+             ends = arguments->integers("ends"),
+             steps = arguments->integers("strides", /*is_optional=*/true),
+             removed = arguments->integers("decrease_axis", /*is_optional=*/true);
+  arguments->require(starts.size() == axes.size() && ends.size() == axes.size() &&
+                     (steps.empty() || steps.size() == axes.size()));
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const size_t at = arguments->axis(axes[i], found.size());
+    if (!arguments->is_valid()) return {};
+    int64_t& size = found[at];
+    size = count(arguments, size, starts[i], ends[i], steps.empty() ? 1 : steps[i]);
+  }
+  std::vector<bool> is_removed(found.size(), false);
+  for (const int64_t axis : removed) {
+    const size_t at = arguments->axis(axis, found.size());
+    if (!arguments->is_valid()) return {};
+    arguments->require(found[at] == 1);
+    is_removed[at] = true;
+  }
+  Shape rest;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (!is_removed[i]) rest.push_back(found[i]);
+  }
+  return rest;
+}
+
+Shape subscripted(CallArguments* arguments) {
+  const Shape from = arguments->shape("x");
+  PyObject* const index = arguments->find("index");
+  if (index == nullptr) {  // None: a new axis
+    Shape found = from;
+    found.insert(found.begin(), 1);
+    return found;
+  }
+  const auto items = PyTuple_Check(index) ? sequence_items(index) : std::vector<PyObject*>{index};
+  const auto takes_axis = [](PyObject* item) { return item != Py_None && item != Py_Ellipsis; };
+  const auto number = static_cast<size_t>(std::count_if(items.begin(), items.end(), takes_axis));
+  arguments->require(number <= from.size());
+  if (!arguments->is_valid()) return {};
+  Shape found;
+  size_t axis = 0;
+  for (PyObject* item : items) {
+    if (item == Py_None) {
+      found.push_back(1);
+    } else if (item == Py_Ellipsis) {
+      for (size_t i = number; i < from.size(); ++i) found.push_back(from[axis++]);
+    } else if (is_slice(item)) {
+      const std::vector<PyObject*> bounds = sequence_items(item);
+      const int64_t size = from[axis++];
+      const auto bound = [&](int i, int64_t otherwise) {
+        return bounds[i] == Py_None ? otherwise : arguments->integer(bounds[i]);
+      };
+      found.push_back(count(arguments, size, bound(0, 0), bound(1, size), bound(2, 1)));
+    } else if (is_tensor(item)) {
+      // Several tensors would be broadcast together, and a mask counts its elements.
+      arguments->require(items.size() == 1 && tensor_of(item).dtype() != phi::DataType::BOOL);
+      const Shape indices = arguments->shape(item);
+      found.insert(found.end(), indices.begin(), indices.end());
+      ++axis;
+    } else {
+      arguments->axis(arguments->integer(item), from[axis++]);
+    }
+    if (!arguments->is_valid()) return {};
+  }
+  const auto is_ellipsis = [](PyObject* item) { return item == Py_Ellipsis; };
+  arguments->require(std::count_if(items.begin(), items.end(), is_ellipsis) <= 1);
+  found.insert(found.end(), from.begin() + axis, from.end());
+  return found;
+}
+
+Shape gathered(CallArguments* arguments) {
+  Shape found = arguments->shape("x");
+  const Shape index = arguments->shape("index");
+  const size_t axis = arguments->axis(arguments->integer("axis", 0), found.size());
+  arguments->require(index.size() <= 1);
+  if (!arguments->is_valid()) return {};
+  found.erase(found.begin() + axis);
+  found.insert(found.begin() + axis, index.begin(), index.end());
+  return found;
+}
+
+Shape gathered_nd(CallArguments* arguments) {
+  const Shape from = arguments->shape("x");
+  Shape found = arguments->shape("index");
+  arguments->require(!found.empty() && found.back() <= static_cast<int64_t>(from.size()));
+  if (!arguments->is_valid()) return {};
+  const int64_t depth = found.back();
+  found.pop_back();
+  found.insert(found.end(), from.begin() + depth, from.end());
+  return found;
+}
+
+// -- reductions ----------------------------------------------------------------------------------
+
+Shape reduced(CallArguments* arguments) {
+  const Shape from = arguments->shape("x");
+  const std::vector<int64_t> axes = arguments->integers("axis", /*is_optional=*/true);
+  const bool keeps = arguments->flag("keepdim");
+  const bool reduces_all =
+      axes.empty() || arguments->flag("reduce_all") || arguments->flag("flatten");
+  std::vector<bool> is_reduced(from.size(), reduces_all);
+  for (const int64_t axis : axes) {
+    const size_t at = arguments->axis(axis, from.size());
+    if (at < from.size()) is_reduced[at] = true;
+  }
+  Shape to;
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (!is_reduced[i]) to.push_back(from[i]);
+    if (is_reduced[i] && keeps) to.push_back(1);
+  }
+  return to;
+}
+
+Shape top_k(CallArguments* arguments) {
+  Shape found = arguments->shape("x");
+  const size_t axis = arguments->axis(arguments->integer("axis", -1), found.size());
+  const int64_t number = arguments->integer("k");
+  arguments->require(!found.empty() && number > 0 && number <= found[axis]);
+  if (arguments->is_valid()) found[axis] = number;
+  return found;
+}
+
+// -- products ------------------------------------------------------------------------------------
+
+Shape multiplied(CallArguments* arguments) {
+  Shape x = arguments->shape("x"), y = arguments->shape("y");
+  arguments->require(!x.empty() && !y.empty());
+  if (!arguments->is_valid()) return {};
+  const bool is_row = x.size() == 1, is_column = y.size() == 1;
+  if (is_row) x.insert(x.begin(), 1);
+  if (is_column) y.push_back(1);
+  if (!is_row && arguments->flag("transpose_x")) std::swap(x.back(), x[x.size() - 2]);
+  if (!is_column && arguments->flag("transpose_y")) std::swap(y.back(), y[y.size() - 2]);
+  arguments->require(x.back() == y[y.size() - 2]);
+  Shape found = broadcast(arguments, {x.begin(), x.end() - 2}, {y.begin(), y.end() - 2});
+  if (!is_row) found.push_back(x[x.size() - 2]);
+  if (!is_column) found.push_back(y.back());
+  return found;
+}
+
+Shape projected(CallArguments* arguments) {
+  Shape found = arguments->shape("x");
+  const Shape weight = arguments->shape("weight");
+  arguments->require(!found.empty() && weight.size() == 2 && found.back() == weight[0]);
+  if (arguments->is_valid()) found.back() = weight[1];
+  return found;
+}
+
+// -- windows -------------------------------------------------------------------------------------
+
+// Where the axes of pictures are: axes `first` to before `first + number`, channels at `channel`.
+struct Layout {
+  size_t first, number, channel;
+};
+
+Layout layout_of(CallArguments* arguments, const Shape& shape) {
+  arguments->require(shape.size() >= 3);
+  if (!arguments->is_valid()) return {};
+  const std::string format = arguments->text("data_format", "NCHW");
+  const bool has_channels_last = format.back() == 'C' || format == "NWC";
+  return {has_channels_last ? size_t{1} : size_t{2}, shape.size() - 2,
+          has_channels_last ? shape.size() - 1 : 1};
+}
+
+// The sums of the paddings before and after each axis.
+std::vector<int64_t> padding_sums(CallArguments* arguments, size_t number) {
+  const std::vector<int64_t> paddings = arguments->integers("paddings");
+  const std::string algorithm = arguments->text("padding_algorithm", "EXPLICIT");
+  std::vector<int64_t> sums(number, 0);
+  if (algorithm == "VALID") return sums;
+  arguments->require(algorithm == "EXPLICIT" &&
+                     (paddings.size() == number || paddings.size() == 2 * number));
+  for (size_t i = 0; i < number && arguments->is_valid(); ++i) {
+    sums[i] = paddings.size() == number ? 2 * paddings[i] : paddings[2 * i] + paddings[2 * i + 1];
+  }
+  return sums;
+}
+
+Shape convolved(CallArguments* arguments) {
+  Shape found = arguments->shape("x");
+  const Shape filter = arguments->shape("filter");
+  const Layout layout = layout_of(arguments, found);
+  const auto strides = arguments->integers("strides"), dilations = arguments->integers("dilations"),
+             paddings = padding_sums(arguments, layout.number);
+  arguments->require(filter.size() == found.size() && strides.size() == layout.number &&
+                     dilations.size() == layout.number);
+  for (size_t i = 0; i < layout.number && arguments->is_valid(); ++i) {
+    int64_t& size = found[layout.first + i];
+    const int64_t window = dilations[i] * (filter[2 + i] - 1) + 1;
+    arguments->require(strides[i] > 0 && size + paddings[i] >= window);
+    if (arguments->is_valid()) size = (size + paddings[i] - window) / strides[i] + 1;
+  }
+  if (arguments->is_valid()) found[layout.channel] = filter[0];
+  return found;
+}
+
+Shape pooled(CallArguments* arguments) {
+  Shape found = arguments->shape("x");
+  const Layout layout = layout_of(arguments, found);
+  const auto windows = arguments->integers("kernel_size"), strides = arguments->integers("strides"),
+             paddings = padding_sums(arguments, layout.number);
+  const bool is_global = arguments->flag("global_pooling"),
+             is_adaptive = arguments->flag("adaptive"), rounds_up = arguments->flag("ceil_mode");
+  arguments->require(windows.size() == layout.number && strides.size() == layout.number);
+  for (size_t i = 0; i < layout.number && arguments->is_valid(); ++i) {
+    int64_t& size = found[layout.first + i];
+    if (is_global || is_adaptive) {
+      size = is_global ? 1 : windows[i];
+      continue;
+    }
+    const int64_t steps = size + paddings[i] - windows[i] + (rounds_up ? strides[i] - 1 : 0);
+    arguments->require(steps >= 0 && strides[i] > 0);
+    if (arguments->is_valid()) size = steps / strides[i] + 1;
+  }
+  return found;
+}
+
+Shape interpolated(CallArguments* arguments) {
+  Shape found = arguments->shape("x");
+  const Layout layout = layout_of(arguments, found);
+  constexpr std::array<const char*, 3> kSizes{"out_d", "out_h", "out_w"};
+  for (const char* other : {"out_size", "size_tensor", "scale_tensor"}) {
+    arguments->require(arguments->find(other) == nullptr);
+  }
+  PyObject* const scales = arguments->find("scale");
+  const auto factors = scales == nullptr ? std::vector<PyObject*>() : arguments->items(scales);
+  arguments->require(layout.number <= kSizes.size() &&
+                     (factors.empty() || factors.size() == layout.number));
+  for (size_t i = 0; i < layout.number && arguments->is_valid(); ++i) {
+    int64_t& size = found[layout.first + i];
+    if (factors.empty()) {
+      size = arguments->integer(kSizes[kSizes.size() - layout.number + i]);
+    } else {
+      arguments->require(PyFloat_CheckExact(factors[i]));
+      if (!arguments->is_valid()) return {};
+      const auto factor = static_cast<float>(PyFloat_AS_DOUBLE(factors[i]));
+      size = static_cast<int64_t>(static_cast<float>(size) * factor);
+    }
+  }
+  return found;
+}
+
+Shape shuffled(CallArguments* arguments) {
+  Shape found = arguments->shape("x");
+  const Layout layout = layout_of(arguments, found);
+  const int64_t factor = arguments->integer("upscale_factor");
+  arguments->require(found.size() == 4 && factor > 0);
+  if (!arguments->is_valid()) return {};
+  arguments->require(found[layout.channel] % (factor * factor) == 0);
+  found[layout.channel] /= factor * factor;
+  for (size_t i = 0; i < layout.number; ++i) found[layout.first + i] *= factor;
+  return found;
+}
+
+Shapes recurred(CallArguments* arguments) {
+  Shape found = arguments->shape("x");
+  const int64_t directions = arguments->flag("is_bidirec") ? 2 : 1;
+  arguments->require(found.size() == 3);
+  if (!arguments->is_valid()) return {};
+  found.back() = arguments->integer("hidden_size") * directions;
+  Shapes results = arguments->shapes("pre_state");
+  results.insert(results.begin(), found);
+  return results;
+}
+
+// -- all rules -----------------------------------------------------------------------------------
+
+Shapes evaluate(ShapeRule::Kind kind, CallArguments* arguments, size_t num_results) {
+  using Kind = ShapeRule::Kind;
+  switch (kind) {
+    case Kind::kUnknown:
+      break;
+    case Kind::kSame:
+      return {num_results, arguments->shape("x")};
+    case Kind::kFirstSame: {
+      Shapes found(num_results, arguments->shape("mean"));
+      if (!found.empty()) found[0] = arguments->shape("x");
+      return found;
+    }
+    case Kind::kBroadcast: {
+      Shape found;
+      for (PyObject* each : arguments->all()) {
+        arguments->require(!is_sequence(each));
+        if (is_tensor(each)) found = broadcast(arguments, found, arguments->shape(each));
+      }
+      return {found};
+    }
+    case Kind::kReshape:
+      return {reshaped(arguments)};
+    case Kind::kTranspose:
+      return {transposed(arguments)};
+    case Kind::kConcat:
+      return {concatenated(arguments)};
+    case Kind::kStack:
+      return {stacked(arguments)};
+    case Kind::kSplit:
+      return split(arguments);
+    case Kind::kUnbind:
+      return unbound(arguments);
+    case Kind::kSqueeze:
+      return {squeezed(arguments)};
+    case Kind::kUnsqueeze:
+      return {unsqueezed(arguments)};
+    case Kind::kFlatten:
+      return {flattened(arguments)};
+    case Kind::kExpand:
+      return {expanded(arguments)};
+    case Kind::kExpandAs: {
+      const Shape target = arguments->shape("y");
+      arguments->require(broadcast(arguments, arguments->shape("x"), target) == target);
+      return {target};
+    }
+    case Kind::kTile:
+      return {tiled(arguments)};
+    case Kind::kPad:
+      return {padded(arguments)};
+    case Kind::kMatmul:
+      return {multiplied(arguments)};
+    case Kind::kLinear:
+      return {projected(arguments)};
+    case Kind::kSlice:
+      return {sliced(arguments)};
+    case Kind::kSubscript:
+      return {subscripted(arguments)};
+    case Kind::kReduction:
+      return {reduced(arguments)};
+    case Kind::kTopK:
+      return {num_results, top_k(arguments)};
+    case Kind::kGather:
+      return {gathered(arguments)};
+    case Kind::kGatherNd:
+      return {gathered_nd(arguments)};
+    case Kind::kEmbedding: {
+      Shape found = arguments->shape("x");
+      const Shape weight = arguments->shape("weight");
+      arguments->require(weight.size() == 2);
+      if (arguments->is_valid()) found.push_back(weight[1]);
+      return {found};
+    }
+    case Kind::kOneHot: {
+      Shape found = arguments->shape("x");
+      found.push_back(arguments->integer("num_classes"));
+      return {found};
+    }
+    case Kind::kLikeIndex:
+      return {arguments->shape("index")};
+    case Kind::kConvolution:
+      return {convolved(arguments)};
+    case Kind::kPool:
+      return {pooled(arguments)};
+    case Kind::kInterpolation:
+      return {interpolated(arguments)};
+    case Kind::kPixelShuffle:
+      return {shuffled(arguments)};
+    case Kind::kGridSample: {
+      Shape found = arguments->shape("x");
+      const Shape grid = arguments->shape("grid");
+      arguments->require(found.size() == 4 && grid.size() == 4);
+      if (arguments->is_valid()) found = {found[0], found[1], grid[1], grid[2]};
+      return {found};
+    }
+    case Kind::kRecurrent:
+      return recurred(arguments);
+  }
+  arguments->require(false);
+  return {};
+}
+
+}  // namespace
+
+std::string parameter_of(const ShapeRule& rule, size_t at, const char* keyword) {
+  if (keyword == nullptr) return at < rule.parameters.size() ? rule.parameters[at] : "";
+  std::string name = keyword;
+  for (const auto& [alias, parameter] : kAliases) {
+    if (name == alias) name = parameter;
+  }
+  const auto& known = rule.parameters;
+  if (std::find(known.begin(), known.end(), name) != known.end()) return name;
+  return std::find(kOthers.begin(), kOthers.end(), name) == kOthers.end() ? "" : name;
+}
+
+std::optional<std::vector<phi::DDim>> result_shapes(const InterceptedFunction& function,
+                                                    const std::vector<PyObject*>& given,
+                                                    PyObject* kwargs, size_t num_results) {
+  const ShapeRule& rule = function.rule.shape_rule;
+  if (rule.kind == ShapeRule::Kind::kUnknown) return {};
+  CallArguments arguments(rule, given, kwargs);
+  if (!arguments.is_valid()) return {};
+  const Shapes shapes = evaluate(rule.kind, &arguments, num_results);
+  if (!arguments.is_valid() || shapes.size() != num_results) return {};
+  std::vector<phi::DDim> found;
+  for (const Shape& shape : shapes) {
+    const bool is_empty = std::any_of(shape.begin(), shape.end(), [](int64_t s) { return s < 1; });
+    if (is_empty || shape.size() > phi::DDim::kMaxRank) return {};
+    found.emplace_back(shape.data(), static_cast<int>(shape.size()));
+  }
+  return found;
+}
+
+}  // namespace paddle_ngraph

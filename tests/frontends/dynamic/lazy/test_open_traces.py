@@ -1,0 +1,326 @@
+"""Open traces: calls that differ in sizes and numbers share one trace, and its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import nn
+
+import paddle_ngraph
+from paddle_ngraph.partitioning import background_compile
+from tests.dynamic import agree, floats, made
+
+pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
+
+WIDTH, WORDS = 8, 40
+
+
+@pytest.fixture(autouse=True)
+def _inference() -> Iterator[None]:
+    with paddle.no_grad(), background_compile.compile_synchronously():
+        yield
+
+
+def open_graphs(compiled: Any) -> list[Any]:
+    graphs = compiled._trace_cache.graphs()
+    return [graph for graph in graphs if graph.is_open and graph.why_native is None]
+
+
+def number_of_ends(compiled: Any) -> int:
+    return len(compiled._trace_cache._traces.ends())
+
+
+# -- text generation -------------------------------------------------------------------------------
+
+
+class Decoder(nn.Layer):
+    """Attention with rotary embeddings, a causal mask and a cache that grows by ``concat``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, 2 * WIDTH)
+        self.norm, self.projection = nn.LayerNorm(2 * WIDTH), nn.Linear(2 * WIDTH, 6 * WIDTH)
+        self.out = nn.Linear(2 * WIDTH, WORDS)
+        angles = np.outer(np.arange(64), 0.1 ** np.arange(WIDTH)).astype("float32")
+        self.cos, self.sin = paddle.to_tensor(np.cos(angles)), paddle.to_tensor(np.sin(angles))
+
+    def forward(self, ids: Any, cache: Any = None) -> Any:
+        length = ids.shape[1]
+        past = 0 if cache is None else cache[0].shape[1]
+        places = paddle.arange(past + length)
+        mask = (places.unsqueeze(0) > places[past:].unsqueeze(1)).astype("float32") * -1e9
+        x = self.words(ids)
+        q, k, v = self.projection(self.norm(x)).reshape([1, length, 3, 2, WIDTH]).unbind(2)
+        cos = self.cos[past : past + length].unsqueeze([0, 2])
+        sin = self.sin[past : past + length].unsqueeze([0, 2])
+        q, k = (each * cos + each.flip(-1) * sin for each in (q, k))
+        if cache is not None:
+            k, v = paddle.concat([cache[0], k], 1), paddle.concat([cache[1], v], 1)
+        queries, keys, values = (each.transpose([0, 2, 1, 3]) for each in (q, k, v))
+        weights = F.softmax(queries @ keys.transpose([0, 1, 3, 2]) / WIDTH**0.5 + mask)
+        seen = (weights @ values).transpose([0, 2, 1, 3]).reshape([1, length, 2 * WIDTH])
+        return self.out(x + seen), (k, v)
+
+
+def generated(decoder: Any, prompt: int, count: int) -> list[Any]:
+    ids, cache, found = paddle.arange(1, prompt + 1).unsqueeze(0), None, []
+    for _ in range(count):
+        scores, cache = decoder(ids, cache)
+        ids = scores[:, -1].argmax(-1).unsqueeze(1)
+        found.append(scores)
+    return found
+
+
+def test_one_trace_generates_all_tokens() -> None:
+    decoder = made(Decoder).eval()
+    compiled = paddle_ngraph.compile(made(Decoder).eval())
+    for prompt in (3, 4, 5):
+        agree(generated(compiled, prompt, 8), generated(decoder, prompt, 8))
+    ends, graphs = number_of_ends(compiled.forward), len(open_graphs(compiled.forward))
+    before = paddle_ngraph.stats()["engine_runs"]
+    agree(generated(compiled, 7, 30), generated(decoder, 7, 30))
+    assert paddle_ngraph.stats()["engine_runs"] - before >= 30
+    assert number_of_ends(compiled.forward) == ends
+    assert len(open_graphs(compiled.forward)) == graphs
+
+
+# -- shapes of results -----------------------------------------------------------------------------
+
+_FILTER = floats(4, WIDTH, 3, seed=1).numpy()
+
+
+def _tensor(array: Any) -> Any:
+    return paddle.to_tensor(array)
+
+
+# Functions of x [2, size, 8], whose size differs from call to call.
+SHAPES: dict[str, Callable[[Any], Any]] = {
+    "reshape": lambda x: x.reshape([x.shape[1], 2, -1]),
+    "reshape_zero": lambda x: x.reshape([0, -1, 2]),
+    "transpose": lambda x: x.transpose([1, 0, 2]),
+    "concat": lambda x: paddle.concat([x, x[:, 1:], x], axis=1),
+    "stack": lambda x: paddle.stack([x, x], axis=-1),
+    "split": lambda x: paddle.split(x, [1, x.shape[1] - 1], axis=1),
+    "split_rest": lambda x: paddle.split(x, [-1, 2], axis=1),
+    "chunk": lambda x: paddle.chunk(x, 2, axis=-1),
+    "unbind": lambda x: paddle.unbind(x, axis=0),
+    "squeeze": lambda x: x[:1].squeeze(0),
+    "unsqueeze": lambda x: x.unsqueeze([0, -1]),
+    "flatten": lambda x: paddle.flatten(x, 0, 1),
+    "expand": lambda x: x.unsqueeze(1).expand([2, x.shape[1], -1, WIDTH]),
+    "expand_as": lambda x: x[:, :1].expand_as(x),
+    "tile": lambda x: paddle.tile(x[0], [x.shape[1], 1, 2]),
+    "pad": lambda x: F.pad(x, [0, 0, 1, 2, 0, 0]),
+    "pad3d": lambda x: F.pad(x, [1, 2], data_format="NLC"),
+    "matmul": lambda x: paddle.matmul(x, y=x, transpose_y=True),
+    "vector": lambda x: x @ x[0, 0],
+    "bmm": lambda x: paddle.bmm(x, x.transpose([0, 2, 1])),
+    "slice": lambda x: x[:, 1 : x.shape[1] - 1],
+    "slice_beyond": lambda x: x[:, : x.shape[1] + 3] * 2.0,
+    "last": lambda x: x[:, -1],
+    "at": lambda x: x[:, x.shape[1] - 2],
+    "new_axes": lambda x: x[..., None, 2:4],
+    "strided": lambda x: x[:, ::2],
+    "sum": lambda x: paddle.sum(x, axis=[0, 1], keepdim=True),
+    "mean": lambda x: x.mean(axis=1),
+    "all_axes": lambda x: x.max(),
+    "argmax": lambda x: x.argmax(1).astype("float32"),
+    "logsumexp": lambda x: paddle.logsumexp(x, axis=1),
+    "norm": lambda x: paddle.linalg.norm(x, axis=-1),
+    "top_k": lambda x: paddle.topk(x, 3, axis=1)[0],
+    "take_along_axis": lambda x: paddle.take_along_axis(x, x.argmax(1, keepdim=True), 1),
+    "conv": lambda x: F.conv1d(x.transpose([0, 2, 1]), _tensor(_FILTER), padding=1, stride=2),
+    "conv_nlc": lambda x: F.conv1d(x, _tensor(_FILTER), dilation=2, data_format="NLC"),
+    "pool": lambda x: F.max_pool1d(x.transpose([0, 2, 1]), 2, ceil_mode=True),
+    "adaptive_pool": lambda x: F.adaptive_avg_pool1d(x.transpose([0, 2, 1]), 4),
+    "interpolate": lambda x: F.interpolate(x.unsqueeze(0), scale_factor=2, mode="nearest"),
+    "pixel_shuffle": lambda x: F.pixel_shuffle(x.transpose([0, 2, 1]).unsqueeze(-1), 2),
+    "broadcast": lambda x: paddle.where(x > 0, x, x[:, :1]) + x.mean(1, keepdim=True),
+    "divide_by_size": lambda x: x.sum(1) / x.shape[1],
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_of_new_sizes_are_known(name: str) -> None:
+    def function(x: Any) -> Any:
+        return SHAPES[name](F.tanh(x))
+
+    compiled = paddle_ngraph.compile(function)
+    for size in (6, 8, 10, 5, 7, 12):
+        x = floats(2, size, WIDTH, seed=size)
+        agree(compiled(x), function(x))
+    assert len(open_graphs(compiled)) == 1
+    # Two recorded traces, and the open one.
+    assert number_of_ends(compiled) <= 4
+
+
+# -- attributes ------------------------------------------------------------------------------------
+
+# Functions of x [2, 6, 8] and an attribute, and its values. Two of these in turn may not give the
+# results of each other.
+ATTRIBUTES: dict[str, tuple[Callable[[Any, Any], Any], list[Any]]] = {
+    "clip_min": (lambda x, a: paddle.clip(x, a, 2.0), [-0.5, 0.1, 0.3, 0]),
+    "clip_max": (lambda x, a: paddle.clip(x, max=a), [-0.5, 0.1, 0.3, 1]),
+    "clip_both": (lambda x, a: paddle.clip(x, -a, a * 2), [0.1, 0.2, 0.3]),
+    "layer_norm_eps": (lambda x, a: F.layer_norm(x * 0.02, [8], epsilon=a), [1e-5, 1e-4, 1e-3]),
+    "group_norm_eps": (lambda x, a: F.group_norm(x, 2, epsilon=a), [1e-5, 0.1, 0.5]),
+    "instance_norm_eps": (lambda x, a: F.instance_norm(x, eps=a), [1e-5, 0.1, 0.5]),
+    "scale": (lambda x, a: paddle.scale(x, a, bias=0.5), [0.5, 2.0, 3.0]),
+    "scale_bias": (lambda x, a: paddle.scale(x, 2.0, bias=a), [0.5, 2.0, 3.0]),
+    "leaky_relu": (lambda x, a: F.leaky_relu(x, a), [0.1, 0.2, 0.3]),
+    "elu": (lambda x, a: F.elu(x, a), [0.1, 0.2, 0.3]),
+    "celu": (lambda x, a: F.celu(x, a), [0.1, 0.2, 0.3]),
+    "selu": (lambda x, a: F.selu(x, 1.0 + a, 1.5), [0.1, 0.2, 0.3]),
+    "softplus": (lambda x, a: F.softplus(x, a), [0.5, 1.0, 2.0]),
+    "hardtanh": (lambda x, a: F.hardtanh(x, -a, a), [0.1, 0.2, 0.3]),
+    "hardshrink": (lambda x, a: F.hardshrink(x, a), [0.1, 0.2, 0.3]),
+    "thresholded_relu": (lambda x, a: F.thresholded_relu(x, a), [0.1, 0.2, 0.3]),
+    "huber": (lambda x, a: F.smooth_l1_loss(x, x * 0.5, delta=a), [0.1, 0.2, 0.3]),
+    "label_smooth": (lambda x, a: F.label_smooth(x, epsilon=a), [0.1, 0.2, 0.3]),
+    "pow": (lambda x, a: paddle.pow(x.abs(), a), [0.5, 2.0, 3.0, 2]),
+    "norm_p": (lambda x, a: paddle.linalg.norm(x, p=a, axis=-1), [1.0, 2.0, 3.0]),
+    "gelu": (lambda x, a: F.gelu(x, a), [True, False]),
+    "softmax_axis": (lambda x, a: F.softmax(x, a), [0, 1, 2]),
+    "sum_axis": (lambda x, a: x.sum(a), [0, 1, 2]),
+    "cumsum_axis": (lambda x, a: x.cumsum(a), [0, 1, 2]),
+    "flip_axis": (lambda x, a: x.flip(a), [0, 1, 2]),
+    "roll": (lambda x, a: x.roll(a, 1), [1, 2, 3]),
+    "tril": (lambda x, a: paddle.tril(x, a), [-1, 0, 1, 2]),
+    "top_k": (lambda x, a: paddle.topk(x, a)[0], [1, 2, 3]),
+    "groups": (lambda x, a: F.group_norm(x, a), [1, 2, 3]),
+    "interpolate": (
+        lambda x, a: F.interpolate(x.unsqueeze(0), size=[a, a], mode="bilinear"),
+        [3, 5, 9],
+    ),
+    "interpolate_factor": (
+        lambda x, a: F.interpolate(x.unsqueeze(0), scale_factor=a, mode="bilinear"),
+        [1.5, 2.0, 3.0],
+    ),
+    "pad_value": (lambda x, a: F.pad(x, [0, 0, 1, 1, 0, 0], value=a), [0.5, 1.5, 2.5]),
+    "pad_size": (lambda x, a: F.pad(x, [0, 0, a, 1, 0, 0]), [1, 2, 3]),
+    "pool_window": (lambda x, a: F.avg_pool1d(x, a, 1), [2, 3, 4]),
+    "index": (lambda x, a: x[:, a], [0, 1, 4, -1, -2, 5]),
+    "index_both": (lambda x, a: x[a % 2, a], [0, 1, 4, 3]),
+    "start": (lambda x, a: x[:, a:], [0, 1, 3, -2, -1, 5]),
+    "stop": (lambda x, a: x[:, :a] * 2.0, [1, 2, 4, -1, -3, 9]),
+    "window": (lambda x, a: x[:, a : a + 2], [0, 1, 3, 5]),
+    "step": (lambda x, a: x[:, ::a], [1, 2, 3]),
+    "repeats": (lambda x, a: paddle.tile(x, [a, 1, 1]), [1, 2, 3]),
+    "copies": (lambda x, a: x[:1].expand([a, 6, 8]), [1, 2, 3]),
+    "parts": (lambda x, a: paddle.split(x, [a, 6 - a], 1), [1, 2, 3, 5]),
+    "rows": (lambda x, a: x.reshape([a, -1]), [2, 4, 8, 1]),
+    "computed": (lambda x, a: paddle.clip(x, max=a * x.shape[1] / 7), [0.1, 0.2, 0.3]),
+    "full_like": (lambda x, a: paddle.full_like(x, a) + x, [0.1, 0.2, 3.0]),
+}
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_an_attribute_that_differs(name: str) -> None:
+    function, values = ATTRIBUTES[name]
+
+    def doubled(x: Any, a: Any) -> Any:
+        result = function(F.tanh(x) * 2.0, a)
+        return [each * 2.0 for each in result] if isinstance(result, list) else result * 2.0
+
+    compiled = paddle_ngraph.compile(doubled)
+    for a in values + values[::-1] + values:
+        x = floats(2, 6, WIDTH, seed=len(str(a)))
+        agree(compiled(x, a), doubled(x, a))
+
+
+def test_errors_of_new_numbers_raise_at_their_line() -> None:
+    def function(x: Any, at: int) -> Any:
+        return F.tanh(x)[:, at] * 2.0
+
+    compiled = paddle_ngraph.compile(function)
+    for at in (1, 2, 3, 4):
+        agree(compiled(floats(2, 6), at), function(floats(2, 6), at))
+    for wrong in (6, -7):
+        with pytest.raises((IndexError, ValueError)):
+            compiled(floats(2, 6), wrong)
+
+
+def test_a_relation_that_does_not_hold_any_more() -> None:
+    """A bound that was the size of an input is another number from the fifth call on."""
+
+    def function(x: Any, count: int) -> Any:
+        return F.tanh(x)[:, :count] * 2.0
+
+    compiled = paddle_ngraph.compile(function)
+    for size, count in ((5, 4), (6, 5), (7, 6), (8, 7), (9, 3), (10, 9), (9, 9), (4, 4), (9, 1)):
+        x = floats(2, size, WIDTH, seed=size)
+        agree(compiled(x, count), function(x, count))
+    assert number_of_ends(compiled) <= 4
+
+
+def test_sizes_that_are_independent() -> None:
+    def function(x: Any, y: Any) -> Any:
+        return F.softmax(F.tanh(x) @ F.tanh(y).transpose([1, 0])) @ y
+
+    compiled = paddle_ngraph.compile(function)
+    for rows, columns in ((3, 4), (5, 4), (5, 6), (3, 6), (7, 8), (2, 4), (1, 5), (5, 1)):
+        x, y = floats(rows, WIDTH), floats(columns, WIDTH, seed=1)
+        agree(compiled(x, y), function(x, y))
+    assert number_of_ends(compiled) <= 6
+
+
+# -- contiguous tensors ----------------------------------------------------------------------------
+
+
+def _heads(x: Any) -> Any:
+    y = F.tanh(x).transpose([1, 0, 2])
+    return y.contiguous().reshape([x.shape[1], -1]) * 2.0
+
+
+def _of_a_view(x: Any) -> Any:
+    y = F.tanh(x)
+    view = y.transpose([1, 0, 2])
+    part = view[:2]
+    view = view.contiguous()
+    return [part, view, y + 1.0]
+
+
+def _of_an_input(x: Any) -> Any:
+    y = x.transpose([0, 2, 1])
+    return [F.tanh(x.contiguous()), y.contiguous() * 2.0]
+
+
+@pytest.mark.parametrize("function", [_heads, _of_a_view, _of_an_input])
+@pytest.mark.parametrize("trains", [False, True], ids=["inference", "training"])
+def test_contiguous_breaks_no_graph(function: Callable[[Any], Any], trains: bool) -> None:
+    compiled = paddle_ngraph.compile(function)
+    before = paddle_ngraph.stats()["engine_runs"]
+    for size in (4, 5, 6, 7, 4, 4, 4):
+        found = []
+        for run in (function, compiled):
+            x = floats(2, size, WIDTH, seed=size)
+            x.stop_gradient = not trains
+            with paddle.set_grad_enabled(trains):
+                result = run(x)
+            results = result if isinstance(result, list) else [result]
+            if trains:
+                sum(each.square().sum() for each in results).backward()
+                results.append(x.grad)
+            found.append(results)
+        agree(found[1], found[0])
+    assert compiled._trace_cache.breaks() == []
+    assert paddle_ngraph.stats()["engine_runs"] > before
+
+
+def test_a_write_after_contiguous_reaches_the_same_tensors() -> None:
+    def function(x: Any) -> Any:
+        y = F.tanh(x)
+        same, view = y.contiguous(), y.transpose([1, 0, 2])
+        view.contiguous()
+        same[0], view[0] = 1.0, 5.0
+        return [y * 1.0, same * 2.0, view * 1.0]
+
+    compiled = paddle_ngraph.compile(function)
+    for size in (4, 5, 6, 4, 4):
+        x = floats(2, size, WIDTH, seed=size)
+        agree(compiled(x), function(x))
