@@ -29,6 +29,8 @@ from paddle_ngraph.paddle_private.names import set_stop_gradient
 from paddle_ngraph.utils import signals
 
 _NO_RESULTS: frozenset[int] = frozenset()
+# Operators whose results are views for some sizes, and copies for others.
+_RESHAPING = frozenset({"reshape", "flatten"})
 # In a set of reached results, this member stands for all results without a gradient.
 _NO_GRADIENT = frozenset({-1})
 
@@ -114,6 +116,20 @@ def check_dynamic_sizes(calls: list[TracedCall]) -> None:
     for call in calls:
         if call.has_effect or call.has_gradient:
             raise StayEager(f"{call.name} has side effects")
+
+
+def with_possible_views(calls: list[TracedCall]) -> list[TracedCall]:
+    """Notes views that Paddle makes for some sizes only, in the calls of an open trace.
+
+    A reshaped tensor that is not in row-major order is a copy, unless its axes can be joined: for
+    example, where one of them has the size 1. In dynamic mode, Paddle decides by the sizes.
+    """
+    return [
+        call._replace(views=dict.fromkeys(call.results, call.reads[0]) | call.views)
+        if call.name in _RESHAPING
+        else call
+        for call in calls
+    ]
 
 
 def _check_writes(calls: list[TracedCall]) -> None:

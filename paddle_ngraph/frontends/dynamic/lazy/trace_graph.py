@@ -38,6 +38,7 @@ from paddle_ngraph.frontends.dynamic.lazy.stages import (
     check_dynamic_sizes,
     non_differentiable_reads,
     partition_stages,
+    with_possible_views,
 )
 from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.frontends.to_static import hook as to_static_hook
@@ -114,6 +115,8 @@ class TraceGraph:
         numbers = [given for _, given in examples]
         self._numbers = range(len(metas) - (len(numbers[0]) if numbers else 0), len(metas))
         self._calls = [_with_number(call, self._numbers) for call in calls]
+        if self.is_open:
+            self._calls = with_possible_views(self._calls)
         self._relations = self._find_relations(numbers)
         self._has_refined_stages = False
         self._is_built = False

@@ -324,3 +324,22 @@ def test_a_write_after_contiguous_reaches_the_same_tensors() -> None:
     for size in (4, 5, 6, 4, 4):
         x = floats(2, size, WIDTH, seed=size)
         agree(compiled(x), function(x))
+
+
+@pytest.mark.parametrize("part", [lambda y: y.t(), lambda y: y[:, ::2]], ids=["t", "strided"])
+@pytest.mark.parametrize("reshaped", [lambda y: y.reshape([-1]), lambda y: y.flatten()])
+def test_a_reshaped_tensor_that_is_a_view_for_some_sizes(
+    part: Callable[[Any], Any], reshaped: Callable[[Any], Any]
+) -> None:
+    """A transposed matrix of one row is in row-major order, as are even rows, read by steps."""
+
+    def function(x: Any) -> Any:
+        y = F.tanh(x)
+        flat = reshaped(part(y))
+        y.scale_(2.0)
+        return [flat, y]
+
+    compiled = paddle_ngraph.compile(function)
+    for rows, columns in ((3, 3), (5, 5), (1, 4), (4, 1), (4, 6), (7, 7)):
+        x = floats(rows, columns)
+        agree(compiled(x), function(x))
