@@ -101,7 +101,8 @@ _KINDS = _core.ShapeRuleKind
 _UNARY = "x, _, _, _, _, _, _"
 _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
     _KINDS.SAME: {
-        "x, min~, max~": "clip",
+        # Paddle raises an error where a minimum is above the maximum: these are constants.
+        "x, min, max": "clip",
         "x, scale~, bias, _": "scale",
         _UNARY: (
             "abs acos acosh asin asinh assign atan atanh bitwise_not cast ceil celu clone cos "

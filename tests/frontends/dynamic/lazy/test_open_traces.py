@@ -245,6 +245,18 @@ def test_errors_of_new_numbers_raise_at_their_line() -> None:
             compiled(floats(2, 6), wrong)
 
 
+def test_a_minimum_above_the_maximum_is_an_error() -> None:
+    def function(x: Any, most: float) -> Any:
+        return paddle.clip(F.tanh(x), 0.1, most) * 2.0
+
+    compiled = paddle_ngraph.compile(function)
+    for most in (0.2, 0.3, 0.4, 0.5):
+        agree(compiled(floats(2, 6), most), function(floats(2, 6), most))
+    for wrong in (0.0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="Expected min"):
+            compiled(floats(2, 6), wrong).numpy()
+
+
 def test_a_relation_that_does_not_hold_any_more() -> None:
     """A bound that was the size of an input is another number from the fifth call on."""
 
