@@ -37,6 +37,10 @@ class TracedCall(NamedTuple):
         first = len(arguments) - len(self.keywords)
         return function(*arguments[:first], **dict(zip(self.keywords, arguments[first:])))
 
+    def with_views(self, views: dict[int, int]) -> TracedCall:
+        """Returns the call with other views: the values that share memory, by result."""
+        return TracedCall(*self[:-1], views)
+
     @property
     def reads(self) -> list[int]:
         """The ids of all values that are arguments, repeated as often as they occur."""

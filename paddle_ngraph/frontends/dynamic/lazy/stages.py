@@ -125,7 +125,7 @@ def with_possible_views(calls: list[TracedCall]) -> list[TracedCall]:
     example, where one of them has the size 1. In dynamic mode, Paddle decides by the sizes.
     """
     return [
-        call._replace(views=dict.fromkeys(call.results, call.reads[0]) | call.views)
+        call.with_views(dict.fromkeys(call.results, call.reads[0]) | call.views)
         if call.name in _RESHAPING
         else call
         for call in calls
