@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 
+#include "core/common/content_hash.h"
 #include "core/lazy/lazy_tensors.h"
 #include "core/lazy/python_arguments.h"
 #include "core/lazy/trace.h"
@@ -16,7 +17,7 @@ namespace {
 
 template <typename... Numbers>
 void add(size_t* hash, Numbers... numbers) {
-  ((*hash ^= static_cast<size_t>(numbers) + 0x9e3779b97f4a7c15 + (*hash << 6) + (*hash >> 2)), ...);
+  ((*hash = combined_hash(*hash, static_cast<size_t>(numbers))), ...);
 }
 
 // A constant contributes its type, and its value if Python hashes objects of the type by value.

@@ -376,7 +376,9 @@ Shape subscripted(CallArguments* arguments) {
   const auto items = PyTuple_Check(index) ? sequence_items(index) : std::vector<PyObject*>{index};
   const auto takes_axis = [](PyObject* item) { return item != Py_None && item != Py_Ellipsis; };
   const auto number = static_cast<size_t>(std::count_if(items.begin(), items.end(), takes_axis));
-  arguments->require(number <= from.size());
+  const auto is_ellipsis = [](PyObject* item) { return item == Py_Ellipsis; };
+  arguments->require(number <= from.size() &&
+                     std::count_if(items.begin(), items.end(), is_ellipsis) <= 1);
   if (!arguments->is_valid()) return {};
   Shape found;
   size_t axis = 0;
@@ -403,8 +405,6 @@ Shape subscripted(CallArguments* arguments) {
     }
     if (!arguments->is_valid()) return {};
   }
-  const auto is_ellipsis = [](PyObject* item) { return item == Py_Ellipsis; };
-  arguments->require(std::count_if(items.begin(), items.end(), is_ellipsis) <= 1);
   found.insert(found.end(), from.begin() + axis, from.end());
   return found;
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/common/caches.h"
+#include "core/common/content_hash.h"
 #include "core/engine/events.h"
 #include "core/lazy/call_hash.h"
 #include "core/lazy/open_traces.h"
@@ -35,10 +36,9 @@ uint64_t settings_version() { return current_settings_version; }
 
 // Sets the call of a new child.
 static TraceNode* begin_child(TraceNode* child, TracedCall call) {
-  const size_t hash = child->parent->group_hash;
   // Of the functions of the calls, not of their arguments.
   const size_t number = std::hash<const void*>()(call.function) + call.metas.size();
-  child->group_hash = hash ^ (number + 0x9e3779b97f4a7c15 + (hash << 6) + (hash >> 2));
+  child->group_hash = combined_hash(child->parent->group_hash, number);
   child->call = std::move(call);
   return child;
 }

@@ -108,7 +108,6 @@ class TraceCache {
   pybind11::object make_graph_;
   bool trains_;
   const uint64_t id_;
-  void clear_traces();
   void clear();
 
   // The ends of traces with one group hash: they may be equal except for sizes and numbers.
