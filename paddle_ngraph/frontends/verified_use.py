@@ -59,22 +59,8 @@ def verify_model(
     Raises:
         NgraphError: There is no such model, or Paddle itself cannot run it with these inputs.
     """
-    programs = saved_model.find(path)
-    if len(programs) > 1:
-        raise NgraphError(f"there are several models in {path}: give one of {programs}")
-    model = saved_model.SavedModel.at(programs[0])
-    program, scope = model.load()
-    sources = _sources(program)
-    for name in [*shapes, *(arrays or ())]:
-        if name not in sources:
-            raise NgraphError(f"{name} is no input of the model; these are: {', '.join(sources)}")
-    random = np.random.default_rng(seed)
-    feed = {
-        name: arrays[name]
-        if arrays and name in arrays
-        else _random_values(random, name, value, shapes.get(name))
-        for name, value in sources.items()
-    }
+    _, program, scope = load_only_model(path)
+    feed = sample_feed(program, shapes, arrays, seed)
     fetches = paddle.static.pir_io.get_pir_feed_and_fetch(program)[1]
     executor: Any = paddle.static.Executor(paddle.CPUPlace())
 
@@ -83,6 +69,61 @@ def verify_model(
             executor.run(program, feed=feed, fetch_list=fetches, scope=scope)
 
     flags.set("use_ngraph", False)
+    attempt_native(run)
+    with _verifying() as log:
+        run()
+    return log
+
+
+def load_only_model(path: str) -> tuple[saved_model.SavedModel, Any, Any]:
+    """Loads the only model at a path: its files, its PIR program, and a scope with its parameters.
+
+    Raises:
+        NgraphError: There is none, or there are several.
+    """
+    programs = saved_model.find(path)
+    if len(programs) > 1:
+        raise NgraphError(f"there are several models in {path}: give one of {programs}")
+    model = saved_model.SavedModel.at(programs[0])
+    return model, *model.load()
+
+
+def sample_feed(
+    program: Any,
+    shapes: Mapping[str, Sequence[int]],
+    arrays: Mapping[str, np.ndarray] | None = None,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """Returns an array for each input of a PIR program.
+
+    Args:
+        program: The program.
+        shapes: Shapes of inputs with dynamic dimensions, by name; without one, they have size 2.
+        arrays: Inputs by name; others are random.
+        seed: For random inputs.
+
+    Raises:
+        NgraphError: A name is that of no input, or there are no random numbers of an input's type.
+    """
+    sources = _sources(program)
+    for name in [*shapes, *(arrays or ())]:
+        if name not in sources:
+            raise NgraphError(f"{name} is no input of the model; these are: {', '.join(sources)}")
+    random = np.random.default_rng(seed)
+    return {
+        name: arrays[name]
+        if arrays and name in arrays
+        else _random_values(random, name, value, shapes.get(name))
+        for name, value in sources.items()
+    }
+
+
+def attempt_native(run: Callable[[], object]) -> None:
+    """Runs a model by Paddle alone.
+
+    Raises:
+        NgraphError: Paddle itself cannot run it with these inputs.
+    """
     _attempt(
         run,
         lambda error: (
@@ -90,9 +131,6 @@ def verify_model(
             f"({reason_of(error)}): give others by --shapes or --inputs"
         ),
     )
-    with _verifying() as log:
-        run()
-    return log
 
 
 def _sources(program: Any) -> dict[str, Any]:
