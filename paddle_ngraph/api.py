@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from paddle_ngraph import installation, library
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.run_counters import Stats, none_counted
 from paddle_ngraph.utils.once import once
 from paddle_ngraph.warning_codes import WarningCode, warn
 
@@ -672,10 +672,15 @@ def save_inference_model(
     )
 
 
-def stats() -> dict[str, Any]:
-    """Returns the counters since the last :func:`reset_stats`; see :func:`statistics.stats`."""
+def stats() -> Stats:
+    """Returns the counters since the last :func:`reset_stats`; ``Stats`` describes each.
+
+    They are zero where the engine is unavailable. A forked process continues those of its parent.
+    Runs with ``FLAGS_use_ngraph`` off are not counted, and a run that needs no engine operator
+    counts once, as a whole.
+    """
     if _runs_natively():
-        return Counter()  # in which each counter is zero
+        return none_counted()
     library.load()
     from paddle_ngraph import statistics
 
