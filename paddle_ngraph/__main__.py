@@ -194,6 +194,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_json(save)
     save.set_defaults(command=_save)
 
+    _add_warm_up(commands)
+
     transpile = commands.add_parser(
         "transpile",
         help="transform the program of a saved model: insert engine operators, or distribute it "
@@ -407,6 +409,29 @@ def _add_dynamic(parser: argparse.ArgumentParser) -> None:
         const="training",
         help="compile them where they train, too",
     )
+
+
+def _add_warm_up(commands: Any) -> None:
+    warm_up = commands.add_parser(
+        "warm-up",
+        help="compile the functions of a saved model for given shapes, into the disk cache",
+        description=_warm_up.__doc__,
+        epilog="example: python -m paddle_ngraph warm-up ocr/det --shapes x=1x3x640x640 --shapes "
+        "x=1x3x960x960",
+    )
+    warm_up.add_argument(
+        "model", help="a folder, a .json or .pdmodel file, or its path without the extension"
+    )
+    warm_up.add_argument(
+        "--shapes",
+        metavar="NAME=SIZExSIZE",
+        nargs="+",
+        action="append",
+        required=True,
+        help="a shape for each input of the model. May be repeated for other shapes",
+    )
+    _add_json(warm_up)
+    warm_up.set_defaults(command=_warm_up)
 
 
 def _add_doctor(commands: Any) -> None:
@@ -642,6 +667,19 @@ def _save(options: argparse.Namespace) -> int:
     else:
         _print(report)
         _print(f"saved as {prefix}.json, with {len(functions)} compiled functions")
+    return 0
+
+
+def _warm_up(options: argparse.Namespace) -> int:
+    """Compile the functions of a saved model for the given shapes, and store them in the disk
+    cache, from which later processes with the same versions, processor and number of threads load
+    them. The model runs once for each of the shapes, on zeros."""
+    found = api.warm_up(options.model, [_shapes(given) for given in options.shapes])
+    if options.json:
+        _print_json(found._asdict())
+    else:
+        counts = f"{found.built} functions compiled, {found.loaded} loaded"
+        _print(f"{counts}, in {found.seconds:.1f} s")
     return 0
 
 

@@ -36,7 +36,7 @@ _OPEN_SIZE = 2
 
 def verify(target: Any, inputs: Any, fetch_list: Sequence[Any] | None = None) -> checks.Log:
     """Uses a target once, and verifies: see :func:`paddle_ngraph.verify`."""
-    use = _use_of(target, inputs, fetch_list)
+    use = use_of(target, inputs, fetch_list)
     with _verifying() as log:
         _attempt(use, lambda error: _why_unusable(target, inputs, error))
     return log
@@ -105,7 +105,7 @@ def sample_feed(
     Raises:
         NgraphError: A name is that of no input, or there are no random numbers of an input's type.
     """
-    sources = _sources(program)
+    sources = sources_of(program)
     for name in [*shapes, *(arrays or ())]:
         if name not in sources:
             raise NgraphError(f"{name} is no input of the model; these are: {', '.join(sources)}")
@@ -133,7 +133,7 @@ def attempt_native(run: Callable[[], object]) -> None:
     )
 
 
-def _sources(program: Any) -> dict[str, Any]:
+def sources_of(program: Any) -> dict[str, Any]:
     """The inputs of a PIR program by name."""
     return {
         op.attrs()["name"]: op.result(0)
@@ -157,7 +157,7 @@ def _attempt(action: Callable[[], T], sentence: Callable[[Exception], str]) -> T
 def _why_unusable(target: Any, inputs: Any, error: Exception) -> str:
     """The sentence about an error in the use of a target."""
     if isinstance(target, paddle.pir.Program) and isinstance(inputs, (Mapping, type(None))):
-        names = list(_sources(target))
+        names = list(sources_of(target))
         if missing := [name for name in names if name not in (inputs or {})]:
             return (
                 f"the inputs of the program are {', '.join(names)}, of which these are missing: "
@@ -205,7 +205,15 @@ def _verifying() -> Iterator[checks.Log]:
                 flags.set(name, value)
 
 
-def _use_of(target: Any, inputs: Any, fetch_list: Sequence[Any] | None) -> Callable[[], object]:
+def use_of(target: Any, inputs: Any, fetch_list: Sequence[Any] | None) -> Callable[[], object]:
+    """Returns a function that uses a program, predictor, layer or function once.
+
+    Args:
+        target, inputs, fetch_list: As for :func:`paddle_ngraph.verify`.
+
+    Raises:
+        NgraphError: The arguments do not belong together.
+    """
     if isinstance(target, (str, Path)):
         raise NgraphError(
             f"verify() takes what runs the model {target}: create a predictor, or use "

@@ -22,7 +22,7 @@ TOPICS: Mapping[str, Sequence[str]] = {
     "Switching": ("enable", "disable", "is_enabled", "use_ngraph", "compile"),
     "Reports": ("explain", "stats", "events", "reset_stats", "cache_info", "num_threads"),
     "Verification": ("verify", "verified_runs"),
-    "Memory and builds": ("clear_cache", "wait_for_compiles"),
+    "Memory and builds": ("clear_cache", "warm_up", "wait_for_compiles"),
     "Programs and models": (
         "transpile",
         "optimize_memory",
@@ -49,6 +49,7 @@ RESULTS = (
     "run_counters.Stats",
     "statistics.Event",
     "statistics.CacheInfo",
+    "frontends.warm_up.WarmUp",
     "verification.checks.Log",
     "plan.execution_plan.ExecutionPlan",
     "plan.data_parallel.DataParallel",
