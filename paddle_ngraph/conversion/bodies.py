@@ -14,6 +14,7 @@ import openvino as ov
 from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 
+from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.conversion.analysis.early_exits import EarlyExit
 from paddle_ngraph.conversion.analysis.induction_variables import Counters, InductionValues
 from paddle_ngraph.conversion.analysis.last_values import unread_values
@@ -42,7 +43,7 @@ from paddle_ngraph.conversion.symbolic_sizes import (
 from paddle_ngraph.conversion.tensor_arrays import TensorArray, appended_by
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
-from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
+from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX, BYTES
 
 # For each loop-carried value and each of its dimensions, the size that an iteration adds.
 ShapeGrowth = Sequence[Sequence[Number]]
@@ -216,6 +217,7 @@ class BodyBuilder:
         # loop-invariant.
         self._outer_symbols = set() if outer_shapes is None else set(outer_shapes.guards.numbers())
         self._args = args
+        self._is_loop = counters is not None
         self._growth = growth
         self._shapes_slices = counters is not None and counters.decide_slice_sizes()
         self._outer_arrays = {
@@ -249,7 +251,9 @@ class BodyBuilder:
         as_declared = outer.as_declared and not self._has_iteration_sizes
         self._iterations = LoopIterations(counters, block.inputs, self.inputs.sources, outer_shapes)
         induction = InductionValues(block.ops, self._iterations.value)
-        self.bridge = NgraphBridge(block, self.inputs, sizes, outer.device, induction, as_declared)
+        self.bridge = NgraphBridge(
+            block, self.inputs, sizes, outer.device, induction, as_declared, is_body=True
+        )
         self._set_inputs()
 
     def found_growth(self, results: Sequence[Sequence[Number]]) -> ShapeGrowth:
@@ -482,6 +486,8 @@ class BodyBuilder:
         arrays = self.bridge.arrays
         if spec in arrays:
             return arrays.elements(arrays[spec])
+        if spec.dtype in BYTES:
+            return self.bridge.operand(spec)
         return self.bridge.integers.apply_deferred(spec)
 
     def _appended_elements(self) -> list[Output]:
@@ -497,12 +503,23 @@ class BodyBuilder:
         last = self._iterations.last
         if self._has_iteration_sizes and (last is None or bounds_of(last)[1] >= MAX_ITERATIONS):
             results[0] = self._checked_condition(results[0])
+        if self._is_loop and self._calls_kernels():
+            condition = self.bridge.shape(results[0])
+            results[0] = self.bridge.extension("EndAfterError", [results[0]]).output(0)
+            self.bridge.sizes.set(results[0], condition)
         if self.bridge.sizes.shapes is None:
             return
         regions = self.bridge.regions
         regions.record_sizes(self._model_of(results, regions.placeholders()))
         regions.replace_placeholders()
         self.inputs.use_runtime_sizes()
+
+    def _calls_kernels(self) -> bool:
+        """Whether an iteration calls kernels of Paddle, each of which may fail."""
+        return any(
+            kernel_calls.find(op) is kernel_calls.CONVERTER or op.type in kernel_calls.SAMPLERS
+            for op in self._block.all_ops()
+        )
 
     def _make_growing_args_dynamic(self) -> None:
         """Makes growing dimensions of parameters dynamic.

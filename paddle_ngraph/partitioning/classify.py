@@ -46,6 +46,7 @@ from paddle_ngraph.partitioning.cost_model import is_matmul_or_convolution
 from paddle_ngraph.partitioning.legacy_operators import reason_of
 from paddle_ngraph.partitioning.subgraph import graph_of
 from paddle_ngraph.utils import signals
+from paddle_ngraph.utils.dtypes import BYTES
 
 COMPUTES_EMPTY = "it computes an empty tensor, which nGraph does not support"
 
@@ -286,6 +287,9 @@ class _Classifier:
         """Returns a loop or branch with its bodies, if all their operators can be converted."""
         if (reason := self._reason_in_blocks(node)) is not None:
             return reason
+        specs = (*op.input_specs(), *op.output_specs())
+        if not self._calls_kernels and (found := {s.dtype for s in specs} & BYTES.keys()):
+            return f"a value is {min(found)}"
         bodies = []
         for block in node.op.blocks():
             inner = _Classifier(BlockView(block, self._view.aliases), is_inside=True)
@@ -354,6 +358,11 @@ class _Classifier:
         for node in nodes:
             if (reason := _reason_inside(candidates, node)) is not None:
                 return f"{node.type.removeprefix('pd_op.')} runs natively: {reason}"
+        for node in view.nodes:
+            members = (vid for read in node.reads for vid in view.members(read))
+            made = ((producer, vid) for vid in members for producer in candidates.producers(vid))
+            if any(candidates.is_unsized_for(node, *each) for each in made):
+                return f"{node.type.rpartition('.')[2]} reads a size that depends on data"
         return ConvertibleBlock(candidates, given[: len(args)], given[len(args) :], end.reads)
 
     def _reason_in_memory(self, node: OpNode) -> str | None:
@@ -440,8 +449,6 @@ def _reason_inside(candidates: Candidates, node: OpNode) -> str | None:
         return "it has to stay in order with others"
     if node.device:
         return "it is placed on a device"
-    if candidates.is_kernel_call(node):
-        return "functions call kernels of Paddle outside of loops and branches only"
     if node.type.rstrip("_").endswith("_grad"):
         return "gradients inside loops and branches fall back"
     return None

@@ -27,6 +27,7 @@ from tests.kernel_call_programs import (
     calls_in,
     floats,
     kernels_called,
+    predicted,
     quantity,
     single,
 )
@@ -126,15 +127,6 @@ def test_eight_runs_at_once():
     with paddle_ngraph.use_ngraph():
         at_once(work, 8)
     assert quantity("kernel_calls") - before == 4 * 48
-
-
-def predicted(predictor: Any, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-    for name in predictor.get_input_names():
-        predictor.get_input_handle(name).copy_from_cpu(feed[name])
-    predictor.run()
-    return [
-        predictor.get_output_handle(name).copy_to_cpu() for name in predictor.get_output_names()
-    ]
 
 
 def test_eight_clones_at_once(tmp_path):

@@ -93,7 +93,7 @@ class _Moves:
 
     def _axis_of_last(self, op: Op) -> int | None:
         """The axis along which an operator takes the last element; ``None`` for other operators."""
-        if op.type != _SLICE or any(op is each for each in self._left):
+        if op.type != _SLICE or op.called or any(op is each for each in self._left):
             return None
         axes = op.attr("axes")
         bounds = [self._known(op, "starts"), self._known(op, "ends")]
@@ -122,8 +122,10 @@ class _Moves:
     def _reads(self, op: Op, axis: int) -> list[_Sliced] | None:
         """The inputs from which an operator computes each position along an axis of its result.
 
-        ``None`` if other positions have an effect, too.
+        ``None`` if other positions have an effect, too, or if it is a kernel call.
         """
+        if op.called:
+            return None
         if op.type in _OF_EACH_ELEMENT or (op.type == "pd_op.dropout" and op.attr("is_test")):
             return [_Sliced("x", 0, axis)]
         (result,) = op.output_specs()
