@@ -39,7 +39,7 @@ class TunerClock(Clock):
     """
 
     def __init__(self, monkeypatch: Any, captured: float) -> None:
-        super().__init__()
+        super().__init__(tick=1e-6)
         for name, seconds in (("run", captured), ("run_natively", 1.0)):
             monkeypatch.setattr(TraceCache, name, self._taking(getattr(TraceCache, name), seconds))
 

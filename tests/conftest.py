@@ -54,7 +54,8 @@ def pytest_configure() -> None:
     """Lets tests run as many threads as they request, on few cores too.
 
     Tracing and builds of dynamic mode may take any time, also in processes that tests start:
-    otherwise the engine would run later on a busy machine. A shell that starts its jobs in the background has them ignore SIGINT, which tests raise.
+    otherwise the engine would run later on a busy machine. A shell that starts its jobs in the
+    background has them ignore SIGINT, which tests raise.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _core.allow_more_threads_than_cores(True)

@@ -355,6 +355,11 @@ def wait(timeout: float | None = None) -> bool:
     return is_idle and not any(thread.is_alive() for thread in threads)
 
 
+def is_idle() -> bool:
+    """Whether no compile job is queued or being built."""
+    return not len(_queue)
+
+
 def is_allowed() -> bool:
     """Whether the process compiles in the background; processes of a distributed job do not."""
     return _queue.is_accepting()

@@ -164,6 +164,11 @@ class MeasuredChoice:
         """Whether timed calls have begun that have not decided yet."""
         return self._side is not None
 
+    @property
+    def is_challenged(self) -> bool:
+        """Whether timed calls of the challenger have begun that have not decided yet."""
+        return self._side is True or bool(self._times[True])
+
     def next_call(self, is_ready: Callable[[bool], bool] = lambda _: True) -> TimedCall:
         """The side of the next call. A timed call is to be followed by :meth:`end_call`.
 

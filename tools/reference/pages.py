@@ -83,7 +83,8 @@ FLAG_DETAILS: Mapping[str, str] = {
     "that runs often; 0: none does.",
     "ngraph_background_compile": "Runs are native while their functions are compiled: `auto`: in "
     "inference, where that takes longer than 20 native runs, in training where it takes longer "
-    "than a second; `1`: wherever it is sound; `0`: runs wait ([details](../how_it_works/background_compilation.md)). "
+    "than a second; `1`: wherever it is sound; `0`: runs wait ([details]"
+    "(../how_it_works/background_compilation.md)). "
     "`paddle_ngraph.wait_for_compiles()` waits before a measurement.",
     "ngraph_tuning_ms": "Milliseconds that tracing and building may hold up a function of dynamic "
     "mode, beyond a tenth of its native time ([autotuner](../how_it_works/autotuner.md)); -1: no "

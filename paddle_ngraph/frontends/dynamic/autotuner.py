@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import Any
@@ -77,34 +77,37 @@ class Account:
 
 
 class _Turn:
-    """The turn of the one function whose training calls are measured at a time.
+    """The turn of the one function whose captured training calls are measured at a time.
 
     Autograd does not attribute backward passes to functions, so their time counts for all.
+
+    Attributes:
+        num_changes: The number of decisions so far that training calls are captured.
     """
 
     def __init__(self) -> None:
+        self.num_changes = 0
         self._holder: ref[Tuner] | None = None
-        self._latest: ref[Tuner] | None = None  # the last holder
         self._calls_waited = 0
 
-    def take(self, tuner: Tuner) -> bool:
-        """Returns whether a function may be measured now."""
+    def take(self, tuner: Tuner, has_begun: bool) -> bool:
+        """Returns whether a captured call of a function may be measured now.
+
+        Args:
+            tuner: The tuner of the function.
+            has_begun: Whether there were others like the call in this turn.
+        """
         holder = None if self._holder is None else self._holder()
-        if holder is not tuner:
-            if (
-                holder is not None
-                and self._calls_waited < tuning_policy.POLICY.max_calls_waited_for_layer
-            ):
-                self._calls_waited += 1
+        if holder is tuner:
+            if self._calls_waited > 0 and not has_begun:
                 return False
-            is_latest = self._latest is None or self._latest() is tuner
-            self._holder = self._latest = ref(tuner)
-            self._calls_waited = 0
-            if not is_latest:
-                # The other function may run another way since the times were measured.
-                tuner.restart()
-                return False
-        self._calls_waited = 0
+        elif (
+            holder is not None
+            and self._calls_waited < tuning_policy.POLICY.max_calls_waited_for_layer
+        ):
+            self._calls_waited += 1
+            return False
+        self._holder, self._calls_waited = ref(tuner), 0
         return True
 
     def end(self, tuner: Tuner) -> None:
@@ -135,6 +138,7 @@ class _EndedCall:
 
     Attributes:
         case, call: The case of the call, and what its choice has told.
+        has_gradient: Whether backward passes may follow.
         is_captured: Whether the call was captured; otherwise it was native.
         is_steady: Whether it recorded and built nothing.
         seconds: Its duration.
@@ -142,6 +146,7 @@ class _EndedCall:
 
     case: _Case
     call: TimedCall
+    has_gradient: bool
     is_captured: bool
     is_steady: bool
     seconds: float
@@ -172,6 +177,7 @@ class Tuner:
         self._profile = InnerLayerProfile(now) if trains and name is None else None
         self._cases: LRUCache[Hashable, _Case] = LRUCache(_CASES.bound)
         self._latest: tuple[_Case, bool] | None = None  # the last case, and whether captured
+        self._num_changes = _turn.num_changes
         self._backward: tuple[_EndedCall, int, float] | None = None
         # Of the captured call in progress: the expected seconds of its builds, and whether it has
         # asked for one.
@@ -231,7 +237,9 @@ class Tuner:
             return result
         finally:
             seconds = self._now() - start
-            ended = _EndedCall(case, call, is_captured, is_done and is_steady, seconds)
+            ended = _EndedCall(
+                case, call, has_gradient, is_captured, is_done and is_steady, seconds
+            )
             if has_gradient and is_done:
                 self._backward = ended, threading.get_ident(), gradients.seconds()
             else:
@@ -251,10 +259,17 @@ class Tuner:
 
     def _is_ready(self, case: _Case, has_gradient: bool, is_challenger: bool) -> bool:
         """Whether a call may be timed now."""
-        if is_challenger and (self._must_wait(case) or not background_compile.wait(0)):
+        if is_challenger and (self._must_wait(case) or not background_compile.is_idle()):
             _turn.end(self)
             return False
-        return not has_gradient or _turn.take(self)
+        if not has_gradient or not is_challenger:
+            return True
+        if self._num_changes != _turn.num_changes:
+            # Backward passes take another time than those that were measured.
+            self._num_changes = _turn.num_changes
+            self.restart()
+            return False
+        return _turn.take(self, case.choice.is_challenged)
 
     def _must_wait(self, case: _Case) -> bool:
         """Whether a call of which captured ones are preferred has to be native."""
@@ -327,15 +342,7 @@ class Tuner:
             ended.case.choice.end_call(ended.call, None)
             return
         backward = gradients.seconds() - before
-        self._end(
-            _EndedCall(
-                ended.case,
-                ended.call,
-                ended.is_captured,
-                ended.is_steady,
-                ended.seconds + backward,
-            )
-        )
+        self._end(replace(ended, seconds=ended.seconds + backward))
 
     def _end(self, ended: _EndedCall) -> None:
         """Adds the time of a call to its choice and to the account."""
@@ -347,13 +354,17 @@ class Tuner:
                 choice.end_call(call, seconds)
         else:
             self._charge(choice, ended)
-            is_measure = ended.is_steady and (not call.is_timed or background_compile.wait(0))
+            is_measure = ended.is_steady and (not call.is_timed or background_compile.is_idle())
             choice.end_call(call, seconds if is_measure else None)
             if not ended.is_steady and not call.is_timed:
                 choice.note_change()
-        if call.is_timed and not choice.is_measuring:
-            if not any(each.choice.is_measuring for each in self._cases.values()):
-                _turn.end(self)
+        if not call.is_timed or choice.is_measuring or not ended.has_gradient:
+            return
+        if choice.record is not None and choice.record.uses_challenger:
+            _turn.num_changes += 1
+            self._num_changes = _turn.num_changes
+        if not any(each.choice.is_challenged for each in self._cases.values()):
+            _turn.end(self)
 
     def _charge(self, choice: MeasuredChoice, ended: _EndedCall) -> None:
         native = choice.incumbent_seconds

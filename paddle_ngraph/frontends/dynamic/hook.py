@@ -14,13 +14,13 @@ from typing import Any
 import paddle
 
 from paddle_ngraph import _core, flags
-from paddle_ngraph.frontends.dynamic import inner_layers
 from paddle_ngraph.frontends.dynamic.autotuner import Tuner
 from paddle_ngraph.frontends.dynamic.compiled_layer import (
     Compiled,
     CompiledReport,
     explain_traces,
 )
+from paddle_ngraph.frontends.dynamic.inner_layers import profile_of_thread
 from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.paddle_private.names import (
     StaticFunction,
@@ -84,7 +84,10 @@ def _tuned_call(original: Callable[..., Any]) -> Callable[..., Any]:
         if not _is_on:
             return original(self, *inputs, **kwargs)
         if _is_in_outermost_layer.value:
-            return inner_layers.run_inner(original, self, inputs, kwargs)
+            profile = profile_of_thread.value
+            if profile is None:
+                return original(self, *inputs, **kwargs)
+            return profile.run_inner(original, self, inputs, kwargs)
         if not flags.get("use_ngraph"):
             return original(self, *inputs, **kwargs)
         return _run_outermost(original, self, inputs, kwargs)

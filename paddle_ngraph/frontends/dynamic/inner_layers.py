@@ -15,16 +15,8 @@ from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 # The profile of the outermost layer that this thread runs; ``None`` if it is not profiled.
-_profile: ThreadLocal[InnerLayerProfile | None] = ThreadLocal(None)
+profile_of_thread: ThreadLocal[InnerLayerProfile | None] = ThreadLocal(None)
 _calling_layer_id = ThreadLocal(0)  # id() of the layer whose forward this thread runs
-
-
-def run_inner(original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
-    """Calls a layer inside the outermost one, which may be profiled."""
-    profile = _profile.value
-    if profile is None:
-        return original(layer, *inputs, **kwargs)
-    return profile.run_inner(original, layer, inputs, kwargs)
 
 
 class InnerLayerProfile:
@@ -60,7 +52,7 @@ class InnerLayerProfile:
         self._outermost = id(args[0])
         start = self._now()
         try:
-            with _profile.overridden(self), _calling_layer_id.overridden(self._outermost):
+            with profile_of_thread.overridden(self), _calling_layer_id.overridden(self._outermost):
                 return function(*args, **kwargs)
         finally:
             self._calls += 1
