@@ -1006,7 +1006,7 @@ def _isolated(pays: bool) -> Iterator[None]:
     trace_graph._training_scope_ids = itertools.count(1)
     trace_graph._loop_scope_ids = itertools.count(1)
     trace_graph._exclusive_retry_at = 0.0
-    autotuner._turn = autotuner._Turn()
+    autotuner._slot = autotuner._Slot()
     gradients._has_differentiated_twice = False
     before = tuning_policy.POLICY
     choice = replace(before.choice, pairs=2, burst=2, min_gain=0.0 if pays else float("inf"))

@@ -45,7 +45,7 @@ _TIMING = int(_core.Reason.TIMING)
 
 
 class Account:
-    """What may hold up the calls of a function: a share of the time that it has run natively."""
+    """Seconds that may hold up the calls of a function: a share of its native time."""
 
     def __init__(self) -> None:
         self.native_seconds = 0.0
@@ -76,8 +76,8 @@ class Account:
         return self._is_overdrawn
 
 
-class _Turn:
-    """The turn of the one function whose captured training calls are measured at a time.
+class _Slot:
+    """The slot of the one function whose captured training calls are measured at a time.
 
     Autograd does not attribute backward passes to functions, so their time counts for all.
 
@@ -95,7 +95,7 @@ class _Turn:
 
         Args:
             tuner: The tuner of the function.
-            has_begun: Whether there were others like the call in this turn.
+            has_begun: Whether such calls of it are being measured already.
         """
         holder = None if self._holder is None else self._holder()
         if holder is tuner:
@@ -111,12 +111,12 @@ class _Turn:
         return True
 
     def end(self, tuner: Tuner) -> None:
-        """Ends the turn of a function, if it has it."""
+        """Frees the slot, if the function has it."""
         if self._holder is not None and self._holder() is tuner:
             self._holder = None
 
 
-_turn = _Turn()
+_slot = _Slot()
 
 
 @dataclass(eq=False)
@@ -177,7 +177,7 @@ class Tuner:
         self._profile = InnerLayerProfile(now) if trains and name is None else None
         self._cases: LRUCache[Hashable, _Case] = LRUCache(_CASES.bound)
         self._latest: tuple[_Case, bool] | None = None  # the last case, and whether captured
-        self._num_changes = _turn.num_changes
+        self._num_changes = _slot.num_changes
         self._backward: tuple[_EndedCall, int, float] | None = None
         # Of the captured call in progress: the expected seconds of its builds, and whether it has
         # asked for one.
@@ -260,16 +260,16 @@ class Tuner:
     def _is_ready(self, case: _Case, has_gradient: bool, is_challenger: bool) -> bool:
         """Whether a call may be timed now."""
         if is_challenger and (self._must_wait(case) or not background_compile.is_idle()):
-            _turn.end(self)
+            _slot.end(self)
             return False
         if not has_gradient or not is_challenger:
             return True
-        if self._num_changes != _turn.num_changes:
+        if self._num_changes != _slot.num_changes:
             # Backward passes take another time than those that were measured.
-            self._num_changes = _turn.num_changes
+            self._num_changes = _slot.num_changes
             self.restart()
             return False
-        return _turn.take(self, case.choice.is_challenged)
+        return _slot.take(self, case.choice.is_challenged)
 
     def _must_wait(self, case: _Case) -> bool:
         """Whether a call of which captured ones are preferred has to be native."""
@@ -330,7 +330,7 @@ class Tuner:
 
     def _give_up(self, why: str) -> None:
         self.is_given_up, self._why_given_up = True, why
-        _turn.end(self)
+        _slot.end(self)
 
     def _end_backward(self) -> None:
         """Ends the last call with the backward passes that have followed in its thread."""
@@ -361,10 +361,10 @@ class Tuner:
         if not call.is_timed or choice.is_measuring or not ended.has_gradient:
             return
         if choice.record is not None and choice.record.uses_challenger:
-            _turn.num_changes += 1
-            self._num_changes = _turn.num_changes
+            _slot.num_changes += 1
+            self._num_changes = _slot.num_changes
         if not any(each.choice.is_challenged for each in self._cases.values()):
-            _turn.end(self)
+            _slot.end(self)
 
     def _charge(self, choice: MeasuredChoice, ended: _EndedCall) -> None:
         native = choice.incumbent_seconds

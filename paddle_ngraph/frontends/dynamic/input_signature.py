@@ -51,5 +51,4 @@ def _types_of(value: Any, sizes: list[int], depth: int) -> Hashable:
         return tuple([(key, _types_of(each, sizes, depth + 1)) for key, each in value.items()])
     if isinstance(value, paddle.nn.Layer):
         return type(value), value.training
-    kind: Hashable = type(value)
-    return kind
+    return type(value).__qualname__

@@ -25,7 +25,7 @@ class TuningPolicy:
         calls_before_check: Captured calls of a function that is compiled by name, before the first
             native call is timed.
         max_calls_waited_for_layer: A layer in training that is being measured and is not called
-            leaves its turn after this many calls of other layers.
+            leaves its slot after this many calls of other layers.
         min_profiled_shapes: Calls of a layer are profiled once it was trained with this many
             shapes.
         profiled_calls: The number of calls that are profiled.

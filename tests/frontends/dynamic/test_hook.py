@@ -60,7 +60,7 @@ NATIVE, CAPTURED = 5, 7
 
 @pytest.fixture(autouse=True)
 def dynamic(monkeypatch) -> Iterator[None]:
-    monkeypatch.setattr(autotuner, "_turn", autotuner._Turn())
+    monkeypatch.setattr(autotuner, "_slot", autotuner._Slot())
     with dynamic_mode():
         yield
     dynamic_hook.switch(False)

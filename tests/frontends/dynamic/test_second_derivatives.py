@@ -233,7 +233,7 @@ def test_second_derivatives_among_the_steps_of_tuned_layers(build, monkeypatch):
     """Layers stay compiled: a step after the derivatives runs through the engine."""
     choice = replace(tuning_policy.POLICY.choice, min_gain=0.0)
     set_policy(monkeypatch, choice=choice)
-    monkeypatch.setattr(autotuner, "_turn", autotuner._Turn())
+    monkeypatch.setattr(autotuner, "_slot", autotuner._Slot())
     acts = [penalty] + 14 * [step] + [penalty, step, curvature, step]
 
     def played() -> list[Any]:
