@@ -382,6 +382,7 @@ class TracedValue:
 
 class TraceCache:
     id: int
+    num_additions: int
     def __init__(self, make_graph: Callable[..., Any], trains: bool) -> None: ...
     def ends(self) -> list[tuple[int, list[str], list[Any]]]: ...
 

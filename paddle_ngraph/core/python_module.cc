@@ -1167,6 +1167,7 @@ PYBIND11_MODULE(_core, module) {
                                                       "The traces of a function.")
       .def(py::init<py::object, bool>(), py::arg("make_graph"), py::arg("trains"))
       .def_property_readonly("id", &TraceCache::id)
+      .def_property_readonly("num_additions", &TraceCache::num_additions)
       .def("ends", &TraceCache::ends);
   py::class_<CaptureScope>(module, "Capture", "Inside `with`, this thread captures operators.")
       .def(py::init<std::shared_ptr<TraceCache>, py::object, py::object>(), py::arg("trace_cache"),

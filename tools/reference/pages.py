@@ -82,9 +82,13 @@ FLAG_DETAILS: Mapping[str, str] = {
     "([cost model](../how_it_works/partitioning.md#the-cost-model)), unless it is a whole program "
     "that runs often; 0: none does.",
     "ngraph_background_compile": "Runs are native while their functions are compiled: `auto`: in "
-    "inference, where that takes longer than 20 native runs; `1`: wherever it is sound; `0`: runs "
-    "wait ([details](../how_it_works/background_compilation.md)). "
+    "inference, where that takes longer than 20 native runs, in training where it takes longer "
+    "than a second; `1`: wherever it is sound; `0`: runs wait ([details]"
+    "(../how_it_works/background_compilation.md)). "
     "`paddle_ngraph.wait_for_compiles()` waits before a measurement.",
+    "ngraph_tuning_ms": "Milliseconds that tracing and building may hold up a function of dynamic "
+    "mode, beyond a tenth of its native time ([autotuner](../how_it_works/autotuner.md)); -1: no "
+    "limit, and `compile()` does not measure whether it pays.",
     "ngraph_strict": "Raise an error when the engine cannot run a subgraph, instead of falling "
     "back to Paddle.",
     "ngraph_verify": "Compare one run in so many, of each subgraph, with Paddle's kernels, and "

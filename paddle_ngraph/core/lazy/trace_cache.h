@@ -89,6 +89,11 @@ class TraceCache {
   void count_trace();
   void count_graph();
 
+  // The number of calls, graphs and sets of results that were new so far. It stays the same in a
+  // call of the function that has met nothing new.
+  uint64_t num_additions() const { return num_additions_; }
+  void count_result_set() { ++num_additions_; }
+
   // Notes that a trace ends at its last node. If an earlier trace differs in sizes and numbers
   // only, adds the open trace of both. Ignores a trace of a tree that was dropped meanwhile.
   void add_end(const TraceNode& root, TraceNode* node, TraceSample sample);
@@ -120,6 +125,7 @@ class TraceCache {
   uint64_t settings_version_ = 0;
   size_t num_traces_ = 0;
   size_t graphs_ = 0;
+  uint64_t num_additions_ = 0;
 };
 
 // bump: records that a flag was set, after which recorded traces are invalid. version: the number

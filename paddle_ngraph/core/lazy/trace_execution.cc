@@ -66,6 +66,7 @@ bool TraceExecution::has_recurred() {
   if (node.graphs.empty() || node.outputs.erase(outputs_) > 0) return true;
   if (node.outputs.size() == kMaxOutputSets) node.outputs.clear();
   node.outputs.insert(outputs_);
+  cache_.count_result_set();
   return false;
 }
 

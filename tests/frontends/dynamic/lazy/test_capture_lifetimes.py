@@ -321,7 +321,7 @@ def test_a_call_is_found_among_many_that_came_next_before():
             [compiled(floats(rows), *rest) for rows, *rest in other],
             [function(floats(rows), *rest) for rows, *rest in other],
         )
-        traces.append(len(compiled._trace_cache._traces.ends()))
+        traces.append(len(compiled._tuner.traces._traces.ends()))
     assert traces[0] == traces[1] == traces[2] > 25
     assert engine_runs() >= len(calls)
 

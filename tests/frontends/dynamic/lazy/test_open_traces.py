@@ -27,12 +27,12 @@ def _inference() -> Iterator[None]:
 
 
 def open_graphs(compiled: Any) -> list[Any]:
-    graphs = compiled._trace_cache.graphs()
+    graphs = compiled._tuner.traces.graphs()
     return [graph for graph in graphs if graph.is_open and graph.why_native is None]
 
 
 def number_of_ends(compiled: Any) -> int:
-    return len(compiled._trace_cache._traces.ends())
+    return len(compiled._tuner.traces._traces.ends())
 
 
 # -- text generation -------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def test_contiguous_breaks_no_graph(function: Callable[[Any], Any], trains: bool
                 results.append(x.grad)
             found.append(results)
         agree(found[1], found[0])
-    assert compiled._trace_cache.breaks() == []
+    assert compiled._tuner.traces.breaks() == []
     assert paddle_ngraph.stats()["engine_runs"] > before
 
 
