@@ -307,7 +307,7 @@ def _checkpoints(folder: str | os.PathLike[str] | None) -> Checkpoints:
 def _state(program: Any, scope: Any) -> TrainingState:
     from paddle_ngraph.distributed import training_state
 
-    return training_state.of(program, _scope(scope))
+    return training_state.of(program, scope)
 
 
 def _integer(step: Any) -> int:

@@ -44,18 +44,19 @@ class TrainingState(Protocol):
         """Sets values and schedules, which have been compared with this state."""
 
 
-def of(state: Any, scope: Scope) -> TrainingState:
+def of(state: Any, scope: Scope | None) -> TrainingState:
     """The state of a training.
 
     Args:
         state: A static PIR program, or a dict of dynamic layers and optimizers by any names.
-        scope: The scope of the program.
+        scope: The scope of the program; ``None``: the scope of ``scope_guard``.
 
     Raises:
         NgraphError: ``state`` is neither.
     """
     if isinstance(state, paddle.pir.Program):
-        return _OfProgram(state, scope)
+        used: Any = paddle.static.global_scope() if scope is None else scope
+        return _OfProgram(state, used)
     if isinstance(state, Mapping) and state and all(map(_is_dynamic, state.values())):
         return _OfLayers(state)
     raise NgraphError(
