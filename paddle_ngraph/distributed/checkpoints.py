@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import paddle
 
-from paddle_ngraph.distributed import checkpoint_files, training_state
+from paddle_ngraph.distributed import checkpoint_files
 from paddle_ngraph.distributed.checkpoint_files import Checkpoint, Files, Folder
 from paddle_ngraph.distributed.job import DistributedJob
 from paddle_ngraph.distributed.training_state import TrainingState
@@ -373,7 +373,10 @@ def _of_other_ranks(checkpoint: Checkpoint, rank: int) -> tuple[dict[str, np.nda
             sums[name] = sums.get(name, 0) + value.astype("float64")
             counts[name] = counts.get(name, 0) + 1
         if other == rank:
-            record = {**record, "random": {**record["random"], "paddle": of_other["random"]["paddle"]}}
+            record = {
+                **record,
+                "random": {**record["random"], "paddle": of_other["random"]["paddle"]},
+            }
     for name, total in sums.items():
         first = values[name]
         if not np.issubdtype(first.dtype, np.floating):
@@ -395,7 +398,6 @@ def _keys(state: Any) -> Any:
 
 
 # -- random streams ------------------------------------------------------------------------------
-
 
 
 def _random_streams() -> dict[str, Any]:

@@ -20,8 +20,6 @@ from paddle_ngraph.transpiler.scope_copies import variables_of
 
 # The key of the schedule in the state of an optimizer of dynamic mode.
 _SCHEDULE = "LR_Scheduler"
-# The key of the float32 copies of parameters of lower precision in that state: a nested dict.
-_MASTER_WEIGHTS = "master_weights"
 _SEPARATOR = "/"
 
 
@@ -169,36 +167,26 @@ class _OfLayers:
     def restore(self, arrays: Mapping[str, np.ndarray], schedule: Any) -> None:
         for name, part in self._parts.items():
             prefix = f"{name}{_SEPARATOR}"
-            state = _nested(
-                {
-                    key[len(prefix) :]: paddle.to_tensor(value)
-                    for key, value in arrays.items()
-                    if key.startswith(prefix)
-                }
-            )
+            state: dict[str, Any] = {
+                key[len(prefix) :]: paddle.to_tensor(value)
+                for key, value in arrays.items()
+                if key.startswith(prefix)
+            }
             if schedule.get(name) is not None:
                 state[_SCHEDULE] = schedule[name]
             part.set_state_dict(state)
 
 
 def _tensors(part: Any) -> dict[str, Any]:
-    """The tensors of the state of a layer or optimizer; those of a nested dict with its key."""
-    found: dict[str, Any] = {}
-    for key, value in part.state_dict().items():
-        if isinstance(value, paddle.Tensor):
-            found[key] = value
-        elif key == _MASTER_WEIGHTS:
-            found |= {f"{key}{_SEPARATOR}{name}": value[name] for name in value}
-    return found
+    """The tensors of the state of a layer or optimizer.
 
-
-def _nested(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """The state that has these tensors, see :func:`_tensors`."""
-    state: dict[str, Any] = {}
-    for key, value in tensors.items():
-        first, _, name = key.partition(_SEPARATOR)
-        if first == _MASTER_WEIGHTS and name:
-            state.setdefault(first, {})[name] = value
-        else:
-            state[key] = value
+    Raises:
+        NgraphError: The state has something else, such as float32 copies of parameters.
+    """
+    state = {key: value for key, value in part.state_dict().items() if key != _SCHEDULE}
+    for key, value in state.items():
+        if not isinstance(value, paddle.Tensor):
+            raise NgraphError(
+                f"the state of {type(part).__name__} cannot be saved: {key!r} is no tensor"
+            )
     return state

@@ -18,6 +18,7 @@ from tests.cluster import machines
 from tests.cluster.machines import Driver, Machines
 from tests.cluster.trainings import REFUSED
 
+pytest.importorskip("ray", reason="make cluster has an environment with Ray")
 pytestmark = pytest.mark.skipif(
     bool(machines.why_impossible()), reason=machines.why_impossible() or "none"
 )
@@ -153,5 +154,3 @@ def test_an_elastic_job_goes_on_with_fewer_workers_and_grows_again(tmp_path):
         of_rank = [losses(where, rank) for rank in range(2)]
         means[where] = sum(float.fromhex(min(each[59])) for each in of_rank)
     assert means[folder] == pytest.approx(means[expected], rel=1e-4)
-
-
