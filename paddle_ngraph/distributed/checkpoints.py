@@ -206,7 +206,7 @@ def _stage(
 
 
 class _Snapshot(NamedTuple):
-    """What one rank writes to a checkpoint."""
+    """The state that one rank writes to a checkpoint."""
 
     step: int
     digest: str
@@ -308,7 +308,7 @@ def _restore(
 
 
 class _Found(NamedTuple):
-    """What one rank has read from a checkpoint."""
+    """The state that one rank has read from a checkpoint."""
 
     arrays: Mapping[str, np.ndarray]
     schedule: Any

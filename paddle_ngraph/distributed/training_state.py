@@ -24,7 +24,7 @@ _SEPARATOR = "/"
 
 
 class TrainingState(Protocol):
-    """What a checkpoint saves and restores."""
+    """The state that a checkpoint saves and restores."""
 
     def digest(self) -> str:
         """A digest of the structure: equal on all ranks, and in each run of a script."""

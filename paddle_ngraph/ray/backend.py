@@ -12,12 +12,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-import ray
-from ray.train.backend import Backend, BackendConfig
-
 from paddle_ngraph.distributed import environment
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ray import worker
+from paddle_ngraph.ray.installed import ray_module
+
+try:
+    from ray.train.backend import Backend, BackendConfig
+except ImportError:  # the module can be read, but PaddleTrainer names the extra
+    Backend = BackendConfig = object
 
 
 @dataclass
@@ -82,7 +85,7 @@ _LOOPBACK = "127.0.0.1"
 
 def _on_each(group: Any, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Any:
     """Calls a function on each worker with arguments of its own; returns the results."""
-    return ray.get(
+    return ray_module("ray").get(
         [group.execute_single_async(rank, function, *each) for rank, each in enumerate(arguments)]
     )
 

@@ -1,4 +1,4 @@
-"""What runs in the workers of a cluster: a worker becomes a rank.
+"""Functions that run in the workers of a cluster: a worker becomes a rank.
 
 The controller of Ray Train calls these functions by Ray's own means, before the training loop.
 """
@@ -24,7 +24,7 @@ _reserved: list[socket.socket] = []
 
 
 def describe() -> dict[str, str]:
-    """What has to be equal on all workers, and ``problem``: why this one cannot run at all."""
+    """Versions, to be equal on all workers, and ``problem``: why this one cannot run, if so."""
     problem = ""
     try:
         library.load()

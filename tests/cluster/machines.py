@@ -186,7 +186,7 @@ class Driver:
         self._output = output
 
     def output(self) -> str:
-        """What the driver has printed so far."""
+        """The output of the driver so far."""
         return self._output.read_text(errors="replace")
 
     def wait(self) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ import paddle_ngraph.ray
 from paddle_ngraph import NgraphError, ray
 from paddle_ngraph.distributed.connections import SECRET_VARIABLE
 from paddle_ngraph.distributed.job import RankPlacement
-from paddle_ngraph.ray import worker
+from paddle_ngraph.ray import backend, worker
 
 
 @pytest.mark.parametrize(
@@ -36,21 +35,15 @@ def test_without_ray_a_sentence_names_the_extra(monkeypatch, use):
 
 
 @pytest.fixture
-def backend(monkeypatch):
-    """The backend, with stand-ins for the parts of Ray that it calls."""
-    stand_ins: dict[str, Any] = {
-        "ray": ModuleType("ray"),
-        "ray.train": ModuleType("ray.train"),
-        "ray.train.backend": ModuleType("ray.train.backend"),
-    }
-    stand_ins["ray"].get = list
-    stand_ins["ray.train.backend"].Backend = object
-    stand_ins["ray.train.backend"].BackendConfig = object
-    for name, module in stand_ins.items():
-        monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.delitem(sys.modules, "paddle_ngraph.ray.backend", raising=False)
-    yield importlib.import_module("paddle_ngraph.ray.backend")
-    sys.modules.pop("paddle_ngraph.ray.backend", None)
+def starts(monkeypatch):
+    """Starts the backend on a group, whose results need no Ray to be waited for."""
+    monkeypatch.setattr(backend, "ray_module", lambda name: SimpleNamespace(get=list))
+
+    def start(group: Group) -> Group:
+        backend.PaddleBackend().on_start(group, backend.PaddleConfig(7))
+        return group
+
+    return start
 
 
 class Group:
@@ -104,13 +97,8 @@ def described(versions: str, problem: str = "") -> dict[str, str]:
     return {"versions": versions, "problem": problem}
 
 
-def started(backend: Any, group: Group) -> Group:
-    backend.PaddleBackend().on_start(group, backend.PaddleConfig(7))
-    return group
-
-
-def test_workers_become_ranks(backend):
-    group = started(backend, Group(["10.0.0.1", "10.0.0.1", "10.0.0.2"]))
+def test_workers_become_ranks(starts):
+    group = starts(Group(["10.0.0.1", "10.0.0.1", "10.0.0.2"]))
     assert group.reserved == ["10.0.0.1", "10.0.0.1", "10.0.0.2"]
     assert [cores for _, cores in group.placed.values()] == [2, 2, 2]
     placements = [RankPlacement.of_environment(group.placed[rank][0]) for rank in range(3)]
@@ -123,14 +111,14 @@ def test_workers_become_ranks(backend):
     assert len(secrets) == 1 and len(secrets.pop()) == 64
 
 
-def test_workers_of_one_machine_listen_on_loopback(backend):
-    group = started(backend, Group(["10.0.0.1"] * 2, sees=False))
+def test_workers_of_one_machine_listen_on_loopback(starts):
+    group = starts(Group(["10.0.0.1"] * 2, sees=False))
     assert group.reserved == ["127.0.0.1"] * 2
     assert all("10.0" not in value for each, _ in group.placed.values() for value in each.values())
 
 
-def test_each_start_has_a_secret_of_its_own(backend):
-    first, second = (started(backend, Group(["10.0.0.1"])).placed[0][0] for _ in range(2))
+def test_each_start_has_a_secret_of_its_own(starts):
+    first, second = (starts(Group(["10.0.0.1"])).placed[0][0] for _ in range(2))
     assert first[SECRET_VARIABLE] != second[SECRET_VARIABLE]
 
 
@@ -148,10 +136,10 @@ def test_each_start_has_a_secret_of_its_own(backend):
         ),
     ],
 )
-def test_workers_that_cannot_form_a_job_are_one_sentence(backend, options, sentence):
+def test_workers_that_cannot_form_a_job_are_one_sentence(starts, options, sentence):
     group = Group(["10.0.0.1", "10.0.0.1", "10.0.0.2"], **options)
     with pytest.raises(NgraphError, match=sentence):
-        started(backend, group)
+        starts(group)
     assert group.placed == {}
 
 
