@@ -21,6 +21,8 @@ from tests import jobs
 # Seconds: whatever takes longer hangs, on the slowest machine.
 LIMIT = 900.0
 _PORT = 6379
+_ATTEMPTS = 5
+_STARTED = "Ray runtime started"  # the output of a node that has joined the cluster
 # A node that does not answer for this long is lost: 3 checks of 4 seconds.
 _HEALTH = {
     "RAY_health_check_initial_delay_ms": "5000",
@@ -104,23 +106,37 @@ class Machines:
     def start(self, *numbers: int) -> None:
         """Starts the Ray nodes of machines: 0 is the first, and the head of the cluster."""
         for number in numbers:
-            role = (
-                ["--head", f"--port={_PORT}", "--include-dashboard=false"]
-                if number == 0
-                else [f"--address={self.address(0)}:{_PORT}"]
-            )
-            options = [
-                *role,
-                f"--node-ip-address={self.address(number)}",
-                f"--num-cpus={self._cores[number]}",
-                "--disable-usage-stats",
-                "--object-store-memory=80000000",
-                "--block",
-            ]
-            ray = [sys.executable, "-W", "ignore", "-m", "ray.scripts.scripts", "start", *options]
-            self._started[number] = self._run(number, f"node{number}", ray)
-            if number == 0:
-                time.sleep(3)
+            # On a busy machine a node may not start within the 30 seconds that Ray allows.
+            for attempt in range(_ATTEMPTS):
+                if self._start(number, f"node{number}_{attempt}"):
+                    break
+            else:
+                raise RuntimeError(f"the node of machine {number} does not start")
+
+    def _start(self, number: int, name: str) -> bool:
+        """Starts the Ray node of a machine; returns whether that was successful."""
+        role = (
+            ["--head", f"--port={_PORT}", "--include-dashboard=false"]
+            if number == 0
+            else [f"--address={self.address(0)}:{_PORT}"]
+        )
+        options = [
+            *role,
+            f"--node-ip-address={self.address(number)}",
+            f"--num-cpus={self._cores[number]}",
+            "--disable-usage-stats",
+            "--object-store-memory=80000000",
+            "--block",
+        ]
+        ray = [sys.executable, "-W", "ignore", "-m", "ray.scripts.scripts", "start", *options]
+        process = self._started[number] = self._run(number, name, ray)
+        output = self._folder / f"{name}.txt"
+        while process.poll() is None:
+            if _STARTED in output.read_text(errors="replace"):
+                return True
+            time.sleep(0.1)
+        self._kill(number)
+        return False
 
     def _run(self, number: int, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         shell = f'{self.before_start.get(number, ":")} && exec "$@"'
