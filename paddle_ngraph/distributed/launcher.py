@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import json
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -22,8 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from paddle_ngraph.distributed import checkpoint_files, reports
-from paddle_ngraph.distributed.connections import SECRET_VARIABLE
+from paddle_ngraph.distributed import checkpoint_files, environment, reports
 from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.utils.own_files import open_own
 
@@ -318,10 +316,7 @@ class _Start:
         self._signals = signals
         self._ranks: list[_Rank] = []
         self._last_look = time.monotonic()
-        self._job = {
-            reports.JOB_VARIABLE: secrets.token_hex(8),
-            SECRET_VARIABLE: secrets.token_hex(32),
-        }
+        self._job = environment.new_job()
 
     def run(self) -> _End:
         """Starts and monitors all ranks; returns when every rank has ended."""
@@ -468,18 +463,7 @@ def _environment(rank: int, ports: Sequence[int], options: LauncherOptions) -> d
     endpoints = [f"127.0.0.1:{port}" for port in ports]
     variables = {
         **os.environ,
-        "PADDLE_MASTER": endpoints[0],
-        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
-        "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
-        "PADDLE_TRAINER_ID": str(rank),
-        "PADDLE_TRAINERS_NUM": str(options.ranks),
-        "PADDLE_GLOBAL_RANK": str(rank),
-        "PADDLE_GLOBAL_SIZE": str(options.ranks),
-        "PADDLE_LOCAL_RANK": str(rank),
-        "PADDLE_LOCAL_SIZE": str(options.ranks),
-        "PADDLE_RANK_IN_NODE": str(rank),
-        "PADDLE_NNODES": "1",
-        "PADDLE_DISTRI_BACKEND": "gloo",
+        **environment.of_rank(rank, endpoints, local_rank=rank, local_ranks=options.ranks),
         "PADDLE_LOG_DIR": str(Path(options.log_dir).absolute()),
     }
     # Without buffering, so that the last lines of a rank are in its log even if it is killed.

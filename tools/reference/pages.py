@@ -12,7 +12,7 @@ from typing import Any
 
 import paddle_ngraph
 from paddle_ngraph import __main__ as command_line
-from paddle_ngraph import distributed, errors, flags, mkl_packed, settings, statistics
+from paddle_ngraph import distributed, errors, flags, mkl_packed, ray, settings, statistics
 from tools.reference import docstrings
 
 WRITTEN = "Written by `make docs` from the code; a test fails when this page is out of date."
@@ -261,7 +261,8 @@ def api_page() -> str:
     """The public names, from docstrings."""
     parts = [
         "Names of `paddle_ngraph`, by topic; then those of `paddle_ngraph.distributed`, "
-        "`paddle_ngraph.mkl_packed` and `paddle_ngraph.transpiler`, and the classes of results."
+        "`paddle_ngraph.ray`, `paddle_ngraph.mkl_packed` and `paddle_ngraph.transpiler`, and the "
+        "classes of results."
     ]
     results = [_imported(f"paddle_ngraph.{path}") for path in RESULTS]
     names = {name for group in TOPICS.values() for name in group}
@@ -275,7 +276,7 @@ def api_page() -> str:
         parts.append(f"## {topic}")
         for name in group:
             parts += _entry(f"paddle_ngraph.{name}", getattr(paddle_ngraph, name), known)
-    for module in (distributed, mkl_packed):
+    for module in (distributed, ray, mkl_packed):
         parts.append(f"## {module.__name__}")
         for name in module.__all__:
             if name not in names:
