@@ -151,6 +151,7 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
         "x, axis, _, keepdim": "sum",
         "x, axis, keepdim": "all any max mean min",
         "x, axis, keepdim, flatten, _": "argmax argmin",
+        "x": "mean_all squared_l2_norm",
         "x, axis, keepdim, reduce_all": "logsumexp prod",
         "x, _, axis, _, keepdim, reduce_all": "p_norm",
     },

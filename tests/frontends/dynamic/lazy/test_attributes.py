@@ -32,13 +32,13 @@ def drawn(*values: Any) -> Drawn:
 
 
 class Given:
-    """A tensor of this shape, computed in the function."""
+    """A tensor of this shape, computed in the function, with elements within 1 of the offset."""
 
     def __init__(self, *shape: int, offset: float = 0.0) -> None:
         self.shape, self.offset = shape, offset
 
     def tensor(self, seed: int) -> Any:
-        return floats(*self.shape, seed=seed) + self.offset
+        return floats(*self.shape, seed=seed)
 
 
 class Fixed:
@@ -48,7 +48,7 @@ class Fixed:
         self.values, self.dtype = values, dtype
 
 
-X, POSITIVE = Given(2, 6, 8), Given(2, 6, 8, offset=9.0)
+X, POSITIVE = Given(2, 6, 8), Given(2, 6, 8, offset=1.5)
 PICTURE, VOLUME, MATRIX = Given(2, 4, 6, 6), Given(2, 4, 6, 6, 6), Given(6, 8)
 AXIS, SHIFT = drawn(0, 1, 2), drawn(1, 2, -1)
 SMALL = drawn(0.1, 0.25, 0.4)
@@ -60,8 +60,8 @@ EXAMPLES: dict[str, list[Any]] = {
     "addmm": [Given(6, 5), MATRIX, Given(8, 5), drawn(0.5, 1.0, 2.0), drawn(0.5, 1.0, 2.0)],
     "all": [Fixed([[True, False], [True, True]], "bool"), [drawn(0, 1, -1)], False],
     "any": [Fixed([[True, False], [True, True]], "bool"), [drawn(0, 1, -1)], False],
-    "argmax": [X, AXIS, False, False, paddle.int64],
-    "argmin": [X, AXIS, False, False, paddle.int64],
+    "argmax": [X, AXIS, False, paddle.int64],
+    "argmin": [X, AXIS, False, paddle.int64],
     "argsort": [X, AXIS, False, False],
     "baddbmm": [
         Given(2, 6, 5),
@@ -163,7 +163,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "index_select": [X, Fixed([1, 0]), AXIS],
     "instance_norm": [PICTURE, None, None, drawn(1e-5, 0.1, 0.5)],
     "label_smooth": [X, None, SMALL],
-    "layer_norm": [X, None, None, drawn(1e-5, 0.1, 0.5), drawn(1, 2)],
+    "layer_norm": [X, None, None, drawn(1e-5, 1e-4, 1e-3), drawn(1, 2)],
     "leaky_relu": [X, SMALL],
     "log_loss": [Given(6, 1), Fixed([[0.0]] * 6, "float32"), drawn(2.0, 3.0, 4.0)],
     "log_softmax": [X, AXIS],
@@ -179,7 +179,7 @@ EXAMPLES: dict[str, list[Any]] = {
         False,
         False,
     ],
-    "maxout": [PICTURE, drawn(1, 2, 4), 1],
+    "maxout": [PICTURE, drawn(2, 4), 1],
     "mean": [X, [AXIS], False],
     "min": [X, [AXIS], False],
     "mish": [X, drawn(20.0, 0.5, 0.1)],
@@ -221,21 +221,6 @@ EXAMPLES: dict[str, list[Any]] = {
     "put_along_axis": [X, Fixed([[[1]]]), Given(1, 1, 1), AXIS, "assign", True],
     "repeat_interleave": [X, drawn(1, 2, 3), AXIS, -1],
     "reshape": [X, [drawn(2, 4, 8, 1), -1]],
-    "rnn": [
-        Given(3, 2, 4),
-        [Given(1, 2, 5)],
-        [Given(5, 4), Given(5, 5), Given(5), Given(5)],
-        None,
-        None,
-        0.0,
-        False,
-        4,
-        5,
-        1,
-        "RNN_TANH",
-        drawn(0, 1, 2),
-        True,
-    ],
     "roll": [X, [SHIFT], [AXIS]],
     "round": [X, drawn(0, 1, 2)],
     "scale": [X, drawn(0.5, 2.0, 3), drawn(0.0, 0.5, -1), True],
@@ -289,11 +274,11 @@ EXAMPLES: dict[str, list[Any]] = {
             0,
         ]
         for name, x, layout, sizes in (
-            ("linear", X, "NCW", [0, 0, drawn(3, 5, 9)]),
+            ("linear", X, "NCHW", [0, 0, drawn(3, 5, 9)]),
             ("nearest", PICTURE, "NCHW", [0, drawn(3, 5, 9), drawn(3, 5, 9)]),
             ("bilinear", PICTURE, "NCHW", [0, drawn(3, 5, 9), drawn(3, 5, 9)]),
             ("bicubic", PICTURE, "NCHW", [0, drawn(3, 5, 9), drawn(3, 5, 9)]),
-            ("trilinear", VOLUME, "NCDHW", [drawn(3, 5, 9), drawn(3, 5, 9), 4]),
+            ("trilinear", VOLUME, "NCHW", [drawn(3, 5, 9), drawn(3, 5, 9), 4]),
         )
     },
 }
@@ -344,7 +329,7 @@ def _tensors(example: Any, seed: int) -> list[Any]:
 
 def _filled(example: Any, tensors: Iterator[Any]) -> Any:
     if isinstance(example, Given):
-        return paddle.tanh(next(tensors)) * (1.0 + 0.0 * len(example.shape))
+        return paddle.tanh(next(tensors)) + example.offset
     if isinstance(example, Fixed):
         return paddle.to_tensor(example.values, example.dtype)
     if isinstance(example, (list, tuple)):
@@ -388,7 +373,9 @@ def test_each_call_computes_with_its_own_number(
         for number in numbers:
             given = _with(example, at, number, iter(range(99)))
             arguments = _filled(given, iter(tensors))
-            found += _floats_of(_called(name, is_method, arguments))
+            result = _called(name, is_method, arguments)
+            # The other results are for the gradient, and have no values in evaluation mode.
+            found += _floats_of(result[0] if name == "batch_norm" else result)
         return found
 
     values = _drawn_in(example)[at]
@@ -415,5 +402,6 @@ def test_all_numbers_are_drawn() -> None:
     assert set(METHOD_EXAMPLES) >= set(_ARITHMETIC)
 
 
-# Operators whose numbers Paddle's functions of dynamic mode do not take.
-_WITHOUT_NUMBERS = {"expand_as"}
+# Paddle's functions of dynamic mode do not take these numbers, or only together with weights of
+# other shapes.
+_WITHOUT_NUMBERS = {"expand_as", "rnn"}
