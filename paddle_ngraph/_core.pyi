@@ -294,6 +294,15 @@ class ShapeRuleKind:
     PIXEL_SHUFFLE: ShapeRuleKind
     GRID_SAMPLE: ShapeRuleKind
     RECURRENT: ShapeRuleKind
+    EINSUM: ShapeRuleKind
+    TRANSPOSED_CONVOLUTION: ShapeRuleKind
+    UNFOLD: ShapeRuleKind
+    MESHGRID: ShapeRuleKind
+    REPEAT: ShapeRuleKind
+    CROSS_ENTROPY: ShapeRuleKind
+    CLIP: ShapeRuleKind
+    ASSIGN: ShapeRuleKind
+    FILL: ShapeRuleKind
 
 class ShapeRule:
     def __init__(
@@ -334,7 +343,6 @@ MAX_TRACES: int
 def set_call_effect(
     function: Any, name: str, effect: CallEffect, rule: DeferralRule = ...
 ) -> None: ...
-def set_scale_operator(function: Any) -> None: ...
 def intercept_attribute(
     attribute: Any, name: str, get_is_passive: bool, set_is_passive: bool
 ) -> None: ...
@@ -388,7 +396,7 @@ class TraceCache:
 
 class Capture:
     def __init__(
-        self, trace_cache: TraceCache, tracer: Any, set_frame_callback: Callable[[Any], Any]
+        self, trace_cache: TraceCache, set_frame_callback: Callable[[Any], Any]
     ) -> None: ...
     def __enter__(self) -> None: ...
     def __exit__(self, *args: Any) -> None: ...

@@ -454,15 +454,12 @@ struct ExclusiveSectionScope {
 class CaptureScope {
  public:
   // set_frame_callback: Paddle's function, which returns the callback set before.
-  CaptureScope(std::shared_ptr<TraceCache> trace_cache, py::object tracer,
-               py::object set_frame_callback)
-      : trace_cache_(std::move(trace_cache)),
-        tracer_(std::move(tracer)),
-        set_frame_callback_(std::move(set_frame_callback)) {}
+  CaptureScope(std::shared_ptr<TraceCache> trace_cache, py::object set_frame_callback)
+      : trace_cache_(std::move(trace_cache)), set_frame_callback_(std::move(set_frame_callback)) {}
 
   void enter() {
     frame_callback_ = set_frame_callback_(py::none());
-    if (Capture::current() == nullptr) capture_ = std::make_unique<Capture>(trace_cache_, tracer_);
+    if (Capture::current() == nullptr) capture_ = std::make_unique<Capture>(trace_cache_);
   }
 
   void exit() {
@@ -478,7 +475,7 @@ class CaptureScope {
 
  private:
   std::shared_ptr<TraceCache> trace_cache_;
-  py::object tracer_, set_frame_callback_, frame_callback_;
+  py::object set_frame_callback_, frame_callback_;
   std::unique_ptr<Capture> capture_;
 };
 
@@ -1059,7 +1056,16 @@ PYBIND11_MODULE(_core, module) {
       .value("INTERPOLATION", ShapeRule::Kind::kInterpolation)
       .value("PIXEL_SHUFFLE", ShapeRule::Kind::kPixelShuffle)
       .value("GRID_SAMPLE", ShapeRule::Kind::kGridSample)
-      .value("RECURRENT", ShapeRule::Kind::kRecurrent);
+      .value("RECURRENT", ShapeRule::Kind::kRecurrent)
+      .value("EINSUM", ShapeRule::Kind::kEinsum)
+      .value("TRANSPOSED_CONVOLUTION", ShapeRule::Kind::kTransposedConvolution)
+      .value("UNFOLD", ShapeRule::Kind::kUnfold)
+      .value("MESHGRID", ShapeRule::Kind::kMeshgrid)
+      .value("REPEAT", ShapeRule::Kind::kRepeat)
+      .value("CROSS_ENTROPY", ShapeRule::Kind::kCrossEntropy)
+      .value("CLIP", ShapeRule::Kind::kClip)
+      .value("ASSIGN", ShapeRule::Kind::kAssign)
+      .value("FILL", ShapeRule::Kind::kFill);
   py::class_<ShapeRule>(module, "ShapeRule", "The shapes of an operator's results.")
       .def(py::init([](ShapeRule::Kind kind, std::vector<std::string> parameters,
                        std::vector<std::string> sizes, std::vector<std::string> numbers) {
@@ -1108,7 +1114,6 @@ PYBIND11_MODULE(_core, module) {
            py::arg("shape_rule") = ShapeRule());
   module.def("set_call_effect", &set_call_effect, py::arg("function"), py::arg("name"),
              py::arg("effect"), py::arg("rule") = DeferralRule());
-  module.def("set_scale_operator", &set_scale_operator, py::arg("function"));
   module.def("intercept_attribute", &intercept_attribute, py::arg("attribute"), py::arg("name"),
              py::arg("get_is_passive"), py::arg("set_is_passive"));
   module.def("set_stop_gradient",
@@ -1170,8 +1175,8 @@ PYBIND11_MODULE(_core, module) {
       .def_property_readonly("num_additions", &TraceCache::num_additions)
       .def("ends", &TraceCache::ends);
   py::class_<CaptureScope>(module, "Capture", "Inside `with`, this thread captures operators.")
-      .def(py::init<std::shared_ptr<TraceCache>, py::object, py::object>(), py::arg("trace_cache"),
-           py::arg("tracer"), py::arg("set_frame_callback"))
+      .def(py::init<std::shared_ptr<TraceCache>, py::object>(), py::arg("trace_cache"),
+           py::arg("set_frame_callback"))
       .def("__enter__", &CaptureScope::enter)
       .def("__exit__", [](CaptureScope& scope, const py::args&) { scope.exit(); });
   module.def("intercept_calls", &intercept_calls, py::arg("function"), py::arg("effect"),

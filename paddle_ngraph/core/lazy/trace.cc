@@ -36,7 +36,7 @@ int Trace::note_new(PyObject* tensor) {
 void Trace::clear_new() {
   new_tensors_.clear();
   new_numbers_.clear();
-  next_shapes.reset();
+  next_shapes.clear();
 }
 
 void Trace::add_new(bool are_results) {

@@ -125,12 +125,13 @@ void TraceCache::add_end(const TraceNode& root, TraceNode* node, TraceSample sam
   if (&root != root_.get()) return;
   node->samples.push_back(std::move(sample));
   TraceGroup& group = groups_[node->group_hash];
-  const auto number = group.is_closed ? 0 : std::min(group.ends.size(), kMaxCompared);
+  const auto number =
+      group.openness == Openness::kNothing ? 0 : std::min(group.ends.size(), kMaxCompared);
   std::vector<TraceNode*> others(group.ends.rbegin(), group.ends.rbegin() + number);
   group.ends.push_back(node);
   for (TraceNode* other : others) {
     if (other->is_retired) continue;
-    if (TraceNode* const opened = open_traces(root_.get(), other, node)) {
+    if (TraceNode* const opened = open_traces(root_.get(), other, node, group.openness)) {
       num_traces_ += opened->call.first_value;
       if (opened != other) group.ends.push_back(opened);
       // A trace that has recurred keeps its graph, which is faster than that of the open trace.
@@ -143,7 +144,8 @@ void TraceCache::add_end(const TraceNode& root, TraceNode* node, TraceSample sam
 }
 
 void TraceCache::close(TraceNode* node) {
-  groups_[node->group_hash].is_closed = true;
+  groups_[node->group_hash].openness =
+      has_open_sizes(*node) ? Openness::kNumbers : Openness::kNothing;
   retire(node);
 }
 

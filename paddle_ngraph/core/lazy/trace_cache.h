@@ -36,8 +36,6 @@ struct TraceNode {
   std::vector<std::unique_ptr<TraceNode>> children;
   // The children by the hash of their calls (call_hash.h); empty while they are few.
   std::unordered_multimap<size_t, TraceNode*> children_by_hash;
-  // The number of children that differ in a number only, by the hash of their calls without it.
-  std::unordered_map<size_t, int> constants_by_hash;
   // Reason -> reason and source line of a graph break after this call.
   std::map<std::string, std::string> graph_breaks;
   // Indices of requested values -> graph that computes them.
@@ -66,6 +64,9 @@ struct TraceNode {
 
 // The nodes from the first call to `node`.
 std::vector<const TraceNode*> nodes_to(const TraceNode& node);
+
+// What may be open in an open trace.
+enum class Openness { kNothing, kNumbers, kSizesAndNumbers };
 
 // All traces of one captured function. Guarded by the GIL.
 class TraceCache {
@@ -97,8 +98,8 @@ class TraceCache {
   // Notes that a trace ends at its last node. If an earlier trace differs in sizes and numbers
   // only, adds the open trace of both. Ignores a trace of a tree that was dropped meanwhile.
   void add_end(const TraceNode& root, TraceNode* node, TraceSample sample);
-  // Has each trace that differs in sizes from the open trace that ends at `node` get a graph of its
-  // own, because the graph of the open trace cannot be computed.
+  // Has the traces that the open trace with the end `node` consists of be open in less from now on,
+  // because the graph of the open trace cannot be computed: first in numbers only, then in nothing.
   void close(TraceNode* node);
 
   static constexpr size_t kMaxTraces = 60000;
@@ -118,7 +119,7 @@ class TraceCache {
   // The ends of traces with one group hash: they may be equal except for sizes and numbers.
   struct TraceGroup {
     std::vector<TraceNode*> ends;
-    bool is_closed = false;  // whether each trace gets a graph of its own
+    Openness openness = Openness::kSizesAndNumbers;
   };
   std::unordered_map<size_t, TraceGroup> groups_;
 
