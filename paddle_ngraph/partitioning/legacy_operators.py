@@ -15,8 +15,8 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_private.names import (
-    DenseTensor,
     AttrType,
+    DenseTensor,
     OperatorBase,
     OperatorMessage,
     ProgramDesc,
@@ -162,11 +162,9 @@ def _with_numbers(encoded: str, numbers: dict[str, tuple[float, ...]]) -> bytes:
     for attribute in message.attrs:
         if attribute.name not in numbers:
             continue
-        values = numbers[attribute.name]
-        if (field := _LISTS.get(AttrType(attribute.type))) is not None:
-            getattr(attribute, field)[:] = values
-        else:
-            setattr(attribute, _NUMBERS[AttrType(attribute.type)], values[0])
+        kind, values = AttrType(attribute.type), numbers[attribute.name]
+        field = {_LISTS[kind]: values} if kind in _LISTS else {_NUMBERS[kind]: values[0]}
+        attribute.CopyFrom(type(attribute)(name=attribute.name, type=attribute.type, **field))
     serialized: bytes = message.SerializeToString()
     return serialized
 

@@ -400,9 +400,7 @@ def rename_inputs(block: LegacyBlock, op: LegacyOperator, versions: Mapping[str,
     rename_attributes(block, op, versions)
 
 
-def rename_attributes(
-    block: LegacyBlock, op: LegacyOperator, versions: Mapping[str, str]
-) -> None:
+def rename_attributes(block: LegacyBlock, op: LegacyOperator, versions: Mapping[str, str]) -> None:
     """Renames the variables that an operator of ``block`` reads in place of attributes."""
     for attribute, names in attribute_variables(op).items():
         renamed = [versions.get(name, name) for name in names]

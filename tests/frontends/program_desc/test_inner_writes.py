@@ -91,7 +91,7 @@ def read_under_the_same_condition() -> list[Any]:
 
 
 def nested() -> list[Any]:
-    hidden, is_positive, is_not = start()
+    hidden, is_positive, _ = start()
     outer, inner, kept = variable("outer"), variable("inner"), paddle.assign(hidden)
     with branch(is_positive):
         with branch(is_positive):
@@ -143,4 +143,3 @@ def test_the_program_runs_in_the_engine(build):
         for expected, found in zip(native.run(False, **feed), engine.run(True, **feed)):
             np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
     assert paddle_ngraph.stats()["engine_runs"] > 0
-

@@ -240,10 +240,11 @@ def sizes_of_an_unpooling() -> list[Any]:
     pictures = features(4, 8, 8)
     pooled, mask = F.max_pool2d(pictures, 2, return_mask=True)
     size = paddle.shape(pictures)
+    sizes = [size[2:3].desc, size[3:4].desc]
     inputs, attributes = {"X": pooled, "Indices": mask}, {"ksize": [2, 2], "strides": [2, 2]}
     (out,) = append("unpool", inputs, {"Out": "float32"}, unpooling_type="max", **attributes)
     op = static.default_main_program().current_block().ops[-1].desc
-    op.set_vars_attr("output_size", [size[2:3].desc, size[3:4].desc])
+    op.set_vars_attr("output_size", sizes)
     return [out * 2.0]
 
 
