@@ -819,7 +819,7 @@ def warm_up(target: Any, inputs: Sequence[Any], fetch_list: Sequence[Any] | None
     The target runs once for each of ``inputs``, for inference, with the engine on. With a disk
     cache (``FLAGS_ngraph_cache_dir``), later processes load the functions. On a terminal a bar
     shows the progress, if ``tqdm`` is installed. Random numbers continue as if nothing had run.
-    Example: ``paddle_ngraph.warm_up("ocr/det", [{"x": [1, 3, 640, 640]}, {"x": [1, 3, 960, 960]}])``.
+    Example: ``paddle_ngraph.warm_up("ocr/det", [{"x": [1, 3, size, size]} for size in sizes])``.
 
     Args:
         target: The path of a saved model; a predictor; a static program for inference, which runs
