@@ -44,7 +44,7 @@ class Compiled:
         with suppress(TypeError, ValueError):
             self.__signature__ = signature(function)
         self._full_graph = full_graph
-        self._tuner = Tuner(trains=True, name=repr(function))
+        self._tuner = Tuner(trains=True, name=getattr(self, "__qualname__", "a function"))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function, as compiled graphs where a trace of it is known.
