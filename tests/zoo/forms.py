@@ -22,21 +22,18 @@ from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.utils import clock
 from tests.models.comparing import (
     NUDGES,
-    Run,
-    Values,
+    UNDECIDED,
     beyond_rounding,
-    distances,
     largest_difference,
     nudged,
 )
 from tests.zoo import networks
+from tests.zoo import training as steps
 from tests.zoo.families import NetworkFamily
 from tests.zoo.networks import Array
 from tests.zoo.old_ir import old_ir
 
 TOLERANCE = 1e-5
-TRAINING_TOLERANCE = 1e-3
-STEPS = 4
 # The autotuner decides by four native calls and seven compiled ones.
 CALLS = {"compile": 3, "enable": 13}
 # Runs before times count: a choice between oneDNN and the engine takes five pairs of runs.
@@ -119,7 +116,7 @@ class Subject:
         found = [0.0] * len(self.expected)
         for number in range(NUDGES):
             other = networks.network(self.family)
-            _set(other, nudged(_state(other), number))
+            steps.set_state(other, nudged(steps.state(other), number))
             apart = differences(self.expected, self.call(other))
             found = [max(pair) for pair in zip(found, apart)]
         return found
@@ -138,7 +135,8 @@ class Subject:
         return times
 
     def call(self, function: Callable[..., Any]) -> Results:
-        """The results of a call with the inputs."""
+        """The results of a call with the inputs, and always with the same random numbers."""
+        paddle.seed(0)
         with paddle.set_grad_enabled(self.family.differentiates):
             return [np.array(result) for result in function(*self.tensors)]
 
@@ -210,16 +208,15 @@ def judge(record: Record, expected: Results, actual: Results, subject: Subject) 
     rounding = subject.rounding
     if len(rounding) != len(apart):
         rounding = [max(rounding, default=0.0)] * len(apart)
-    _judge_by(record, _numbered(apart), _numbered(rounding), TOLERANCE)
+    record.rounding = max([record.rounding, *rounding])
+    _reject(record, beyond_rounding(_numbered(apart), _numbered(rounding), TOLERANCE))
 
 
-def _judge_by(
-    record: Record, errors: dict[str, float], rounding: dict[str, float], tolerance: float
-) -> None:
-    record.rounding = max([record.rounding, *rounding.values()])
-    if beyond := beyond_rounding(errors, rounding, tolerance):
+def _reject(record: Record, wrong: dict[str, str]) -> None:
+    """Records which tensors are wrong, and why, if there are any."""
+    if wrong:
         record.outcome = "wrong"
-        record.why = "; ".join(f"{name} is {reason}" for name, reason in list(beyond.items())[:3])
+        record.why = "; ".join(f"{name} is {reason}" for name, reason in list(wrong.items())[:3])
 
 
 def _numbered(values: Sequence[float]) -> dict[str, float]:
@@ -272,62 +269,21 @@ class _SlowPaddle:
 
 
 def training(subject: Subject, record: Record) -> None:
-    """Four steps with momentum through ``compile``: losses, and all that they update."""
+    """Four steps with momentum through ``compile``: losses, gradients and all that is updated."""
     if subject.family.untrained:
         record.outcome, record.why = "paddle", subject.family.untrained
         return
     scales = [max(float(np.mean(np.square(r, dtype="f8"))), 1e-12) for r in subject.expected]
-    expected = _natively(lambda: _train(subject, scales, engine=False))
     before = paddle_ngraph.stats()["engine_runs"]
-    errors = distances(expected, _train(subject, scales, engine=True))
+    native = _natively(lambda: steps.train(subject.family, scales))
+    errors, rounding, wrong = steps.judge(subject.family, scales, native)
     record.engine_runs = paddle_ngraph.stats()["engine_runs"] - before
-    rounding = dict.fromkeys(errors, 0.0)
-    for number in range(NUDGES):
-        if not beyond_rounding(errors, rounding, TRAINING_TOLERANCE):
-            break
-        apart = distances(expected, _train(subject, scales, engine=False, nudge=number))
-        rounding = {name: max(rounding[name], apart[name]) for name in rounding}
-    decided = [name for name in errors if not rounding[name] > 0.1] or list(errors)
+    decided = [name for name in errors if not rounding[name] > UNDECIDED] or list(errors)
     record.error = max(errors[name] for name in decided)
-    _judge_by(record, errors, rounding, TRAINING_TOLERANCE)
     record.rounding = max(rounding[name] for name in decided)
+    _reject(record, wrong)
     if record.outcome == "equal" and not record.engine_runs:
         record.outcome, record.why = "native", "no graph of a step was built"
-
-
-def _train(subject: Subject, scales: list[float], engine: bool, nudge: int | None = None) -> Run:
-    network = networks.network(subject.family)
-    networks.without_dropout(network)
-    if nudge is not None:
-        _set(network, nudged(_state(network), nudge))
-    network.train()
-    start = _state(network)
-    optimizer = paddle.optimizer.Momentum(1e-3, 0.9, parameters=network.parameters())
-    function = paddle_ngraph.compile(network) if engine else network
-    paddle.seed(0)
-    values: Values = {}
-    for step in range(STEPS):
-        results = [r for r in function(*subject.tensors) if r.dtype == paddle.float32]
-        parts = [paddle.mean(r * r) / scale for r, scale in zip(results, scales)]
-        loss = paddle.add_n(parts)
-        loss.backward()
-        values[f"the loss of step {step}"] = np.array(loss)
-        if not step:
-            for name, parameter in network.named_parameters():
-                if parameter.grad is not None:
-                    values[f"the first gradient of {name}"] = np.array(parameter.grad)
-        optimizer.step()
-        optimizer.clear_grad()
-    return Run(start, values | _state(network))
-
-
-def _state(network: Any) -> Values:
-    return {name: np.array(value) for name, value in network.state_dict().items()}
-
-
-def _set(network: Any, values: Values) -> None:
-    for name, tensor in network.state_dict().items():
-        tensor.set_value(values[name])
 
 
 # -- exported ------------------------------------------------------------------------------------
@@ -390,6 +346,7 @@ class _Predictor:
             self._predictor.get_input_handle(name).copy_from_cpu(feed[name])
 
     def __call__(self) -> Results:
+        paddle.seed(0)
         with paddle_ngraph.use_ngraph(self._engine):
             self._predictor.run()
         names = self._predictor.get_output_names()
@@ -415,6 +372,7 @@ class _Program:
         self._feed = {name: feed[name] for name in names}
 
     def __call__(self) -> Results:
+        paddle.seed(0)
         with paddle.static.scope_guard(self._scope):
             results = self._executor.run(self._program, feed=self._feed, fetch_list=self._fetches)
         return [np.array(result) for result in results]

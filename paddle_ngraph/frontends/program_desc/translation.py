@@ -223,6 +223,17 @@ def rename_as_pir(program: Program) -> None:
             make_persistable(value)
             _core.insert_operator(op, SHADOW_OUTPUT, [value], [], {"output_name": scope_name(op)})
             block.remove_op(op)
+    feed_by_data(program)
+
+
+def feed_by_data(program: Program) -> None:
+    """Feeds a translated program by ``data`` operators, in the place of ``feed`` operators.
+
+    Paddle's predictors delete a ``feed`` that nothing reads, and then have no handle of the input
+    although its name is among theirs.
+    """
+    block = program.global_block()
+    for op in block.ops:
         if op.name() != "pd_op.feed":
             continue
         fed = op.result(0)

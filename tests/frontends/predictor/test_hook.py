@@ -108,7 +108,7 @@ MODELS = {convnet: images, perceptron: pairs, loop: rows, partly_native: rows}
 SAVED = [(build, "json") for build in MODELS] + [(convnet, "pdmodel")]
 
 
-def save(folder, build, form="json", name="model", seed=5):
+def save(folder, build, form="json", name="model", seed=5, **options):
     """Saves a model natively, with random weights. Returns the paths of program and parameters."""
     old = paddle.pir_utils.OldIrGuard() if form == "pdmodel" else contextlib.nullcontext()
     prefix = folder / name
@@ -124,7 +124,8 @@ def save(folder, build, form="json", name="model", seed=5):
         with paddle.static.scope_guard(scope):
             paddle.seed(seed)
             executor.run(startup)
-            paddle.static.save_inference_model(str(prefix), inputs, outputs, executor, program=main)
+            options["program"] = main
+            paddle.static.save_inference_model(str(prefix), inputs, outputs, executor, **options)
     return f"{prefix}.{form}", f"{prefix}.pdiparams"
 
 
@@ -1205,6 +1206,32 @@ def test_reductions_over_everything_keep_their_axes(tmp_path, in_memory):
     predictor = inference.create_predictor(config_of(files, in_memory))
     with engine_runs():
         assert_equal(predict(predictor, rows()), expected)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("unread", ["first", "last", "by a result that nothing reads"])
+def test_an_input_that_nothing_reads_has_a_handle(tmp_path, form, unread):
+    def build():
+        inputs, outputs = convnet()
+        extra = paddle.static.data("y", [-1, 6], "float32")
+        if unread.startswith("by"):
+            extra + 1.0
+        return ([extra, *inputs] if unread == "first" else [*inputs, extra]), outputs
+
+    files = save(tmp_path, build, form, skip_prune_program=True)
+    feed = {**images(), "y": floats(3, 6)}
+    expected = native(files, feed)
+    paddle_ngraph.enable()
+    predictor = inference.create_predictor(config_of(files))
+    with paddle_ngraph.use_ngraph(False):
+        names = inference.create_predictor(config_of(files)).get_input_names()
+    assert predictor.get_input_names() == names
+    with engine_runs():
+        assert_equal(predict(predictor, feed), expected)
+    assert predictor.get_input_handle("y").shape() == [3, 6]
+    with engine_runs(), dynamic_mode():
+        results = predictor.run([paddle.to_tensor(feed[name]) for name in names])
+        assert_equal([result.numpy() for result in results], expected)
 
 
 # -- bad input -----------------------------------------------------------------------------------
