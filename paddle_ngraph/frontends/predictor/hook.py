@@ -430,7 +430,6 @@ class _Model:
                 # The plain predictor reports the error if the model itself is the cause.
                 self.obstacle = _Obstacle(_NOT_REWRITTEN, saved_model.last_line(error))
                 return None
-        _declare_inputs(predictor, runs)
         self.obstacle = self._reason_against_engine(runs)
         if self.obstacle is None or self.may_measure():
             self._share_parameters(runs)
@@ -539,7 +538,6 @@ class _Model:
             clone = _clone(predictor, *args)
         # Clones of the plain predictor keep own parameters, to which a handle may write.
         if engine:
-            _declare_inputs(clone, runs)
             self._share_parameters(runs)
             self._find_fast_path(clone, runs)
         return clone
@@ -796,18 +794,6 @@ class _PredictorSwitch:
             for ours, theirs in zip(results, self._counterpart.get_output_names())
             if ours not in parameters
         ]
-
-
-def _declare_inputs(predictor: Predictor, runs: Sequence[program_pass.RunByName]) -> None:
-    """Adds inputs that nothing reads to the scope of an engine's predictor.
-
-    A predictor of a ProgramDesc program has handles of all its inputs. Paddle's passes for PIR
-    remove the feed of an input that has no reader, and with the feed the variable.
-    """
-    for run in runs:
-        for name in predictor.get_input_names() if run.scope is not None else ():
-            if run.scope.find_var(name) is None:
-                run.scope.var(name).get_tensor()
 
 
 # Whether some handle has been given a LoD: until then, runs do not look for one.
