@@ -133,7 +133,9 @@ def reason_against_type(type: str) -> str | None:
         return "samples"
     if type in _MISDECLARED:
         return "makes other tensors than programs declare"
-    return _core.reason_against_kernel(type) or None
+    return (
+        _type_reasons.get_or_create(type, lambda: (_core.reason_against_kernel(type),))[0] or None
+    )
 
 
 def cpu_kernels() -> dict[str, tuple[list[str], str]]:
@@ -232,6 +234,14 @@ def reason_against(op: Op, reads_unsized: bool = False) -> str | None:
         op: The operator.
         reads_unsized: Whether a size of an operand depends on data: then those of results may.
     """
+    if op.form is None:
+        return _reason_against(op, reads_unsized)
+    used = [name for name in op.outputs if op.has_output(name)]
+    key = f"{_form_of(op)} {used} {op.constants} {reads_unsized}"
+    return _reasons.get_or_create(key, lambda: (_reason_against(op, reads_unsized),))[0]
+
+
+def _reason_against(op: Op, reads_unsized: bool) -> str | None:
     reason = CONVERTER.reason_against(op)
     if reason is not None:
         return reason
@@ -350,6 +360,22 @@ _lowered: LRUCache[str, dict[str, Any]] = process_cache(
     "kernels that Paddle calls for operators without a converter, with their arguments",
     key="operator, its attributes, and the dtypes and shapes of its tensors",
     bound=256,
+)
+
+
+_reasons: LRUCache[str, tuple[str | None]] = process_cache(
+    __name__,
+    "kernel_reasons",
+    "why kernels of operators cannot be called in functions, or that they can",
+    key="as for `kernel_calls`, the outputs in use, and the known contents",
+    bound=1024,
+)
+_type_reasons: LRUCache[str, tuple[str]] = process_cache(
+    __name__,
+    "type_reasons",
+    "why functions call no kernel of a type of operators, or that they may",
+    key="type",
+    bound=2048,
 )
 
 

@@ -31,7 +31,6 @@ from paddle_ngraph.ir.graph import Op, TensorSpec
 from paddle_ngraph.ops.nodes import reshaped
 from paddle_ngraph.utils.dtypes import BYTES
 
-
 # Tensors of dtypes that nGraph lacks or narrows pass through, as bytes for the kernels inside.
 _DTYPES = ANY | ARRAYS | BYTES.keys()
 

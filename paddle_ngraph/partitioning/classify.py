@@ -8,7 +8,7 @@ produces.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from paddle_ngraph.conversion import denylist, kernel_calls
@@ -135,6 +135,8 @@ class _Classifier:
         self._unsized = unsized(view) if self._calls_kernels else frozenset()
         # Those variables of unknown size that kernel calls compute.
         self._sized_by_kernels: set[str] = set()
+        # What describe() has returned, for operators without outputs to omit.
+        self._descriptions: dict[OpNode, Op | str] = {}
 
     def candidates(self) -> Candidates:
         """Returns the operators that can be converted, each judged without regard to others."""
@@ -205,7 +207,7 @@ class _Classifier:
         # Operators with effects stay without ids: programs that differ in these have equal graphs.
         if isinstance(described, Op) or node.effects:
             return False
-        op = describe(self._view, node, self._tensor_ids)
+        op = self._description(node)
         return isinstance(op, Op) and kernel_calls.has_dtypes_of_kernels(entry, op)
 
     def _kernel_call(self, node: OpNode) -> tuple[Op | str, Converter | None]:
@@ -234,6 +236,14 @@ class _Classifier:
             return reason, None
         return described, kernel_calls.CONVERTER
 
+    def _description(self, node: OpNode, omitted: Collection[str] = ()) -> Op | str:
+        """The operator, or the reason why it cannot be described; see :func:`describe`."""
+        if omitted:
+            return describe(self._view, node, self._tensor_ids, omitted)
+        if node not in self._descriptions:
+            self._descriptions[node] = describe(self._view, node, self._tensor_ids)
+        return self._descriptions[node]
+
     def _has_readers_of_lod(self, node: OpNode) -> bool:
         """Whether a LoD of a result of ``node``, which functions drop, may have a reader."""
         name = kernel_calls.result_with_lod(node.type)
@@ -260,7 +270,7 @@ class _Classifier:
             return "it communicates with other processes"
         if (reason := self._reason_in_memory(node)) is not None:
             return reason
-        op = describe(self._view, node, self._tensor_ids, entry.named(Role.OMITTED))
+        op = self._description(node, entry.named(Role.OMITTED))
         if isinstance(op, str):
             return op
         if self._empty and (reason := self._reason_without_elements(node, entry, op)) is not None:

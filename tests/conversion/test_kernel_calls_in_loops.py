@@ -86,7 +86,10 @@ BODIES: dict[str, Callable[..., Any]] = {
     "nonzero": lambda y: y + paddle.cast(paddle.nonzero(y > 1.0).sum(), "float32") * 0.01,
     "masked_select": lambda y: y * 0.5 + paddle.masked_select(y, y > 0.5).mean(),
     "segment_pool": lambda y: (
-        y + operators.segment_pool(y[0], paddle.to_tensor([0, 0, 1, 1, 2, 2], "int64"), "SUM")[0].sum()
+        y
+        + operators.segment_pool(y[0], paddle.to_tensor([0, 0, 1, 1, 2, 2], "int64"), "SUM")[
+            0
+        ].sum()
     ),
 }
 
@@ -135,9 +138,11 @@ def test_captured_values_that_are_bytes():
 
 def test_integers_beyond_32_bits_are_those_of_paddle():
     """Loop-carried int64 values have 32 bits in functions: Paddle does such a run."""
-    body = lambda y: paddle.cast(  # noqa: E731
-        operators.mode(paddle.cast(y, "int64") * 2**20, -1, True)[0], "float32"
-    ) + y
+
+    def body(y: Any) -> Any:
+        wide = operators.mode(paddle.cast(y, "int64") * 2**20, -1, True)[0]
+        return paddle.cast(wide, "float32") + y
+
     program = loop(body)
     for feed in feeds(counts=(1, 2)):
         feed["x"] = np.full((ROWS, COLUMNS), 4096, "float32")

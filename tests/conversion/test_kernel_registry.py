@@ -38,8 +38,8 @@ def test_every_kernel_has_a_way():
         assert REASONS.fullmatch(reason), (type, reason)
 
 
-def test_only_what_paddle_does_not_declare_is_listed():
-    """Operators that the list names exist, and nothing that Paddle declares excludes them, too."""
+def test_the_list_names_operators_that_paddle_has():
+    """The list has no operator that Paddle's declarations exclude already."""
     for type, reason in _core.impure_operators().items():
         assert _core.reason_against_kernel(type) == reason, type
 

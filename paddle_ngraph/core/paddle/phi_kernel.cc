@@ -274,7 +274,8 @@ std::string other_tensors_of(const phi::KernelArgsDef& taken) {
   const auto add = [&](const auto& tensors) {
     for (const auto& each : tensors) {
       const std::string type = each.type_index.name();
-      for (const char* kind : {"SelectedRows", "Sparse", "StringTensor", "TensorArray", "ExtendedTensor"}) {
+      for (const char* kind :
+           {"SelectedRows", "Sparse", "StringTensor", "TensorArray", "ExtendedTensor"}) {
         if (type.find(kind) != std::string::npos) kinds.insert(kind);
       }
     }
@@ -537,8 +538,8 @@ class CallableKernel final : public PaddleKernel {
     }
     for (const auto& each : used_) {
       const auto& result = call.results[each.index];
-      memory.results.push_back(
-          result.initialized() ? reinterpret_cast<uintptr_t>(result.data()) : 0);
+      memory.results.push_back(result.initialized() ? reinterpret_cast<uintptr_t>(result.data())
+                                                    : 0);
     }
     KernelRecorder::instance().add(std::move(memory));
   }
@@ -756,22 +757,35 @@ std::map<std::string, std::string> impure_operators() {
   const auto add = [&](const char* reason, std::initializer_list<const char*> names) {
     for (const char* name : names) reasons.emplace(concat("pd_op.", name), reason);
   };
-  add("reads or makes a LoD",
-      {"add_position_encoding",      "add_position_encoding_grad",
-       "beam_search",                "beam_search_decode",
-       "box_clip",                   "crf_decoding",
-       "ctc_align",                  "cvm",
-       "cvm_grad",                   "edit_distance",
-       "fused_seqpool_cvm",          "fused_seqpool_cvm_grad",
-       "fusion_seqconv_eltadd_relu", "fusion_seqpool_concat",
-       "fusion_seqpool_cvm_concat",  "im2sequence",
-       "im2sequence_grad",           "lod_reset",
-       "lod_reset_grad",             "match_matrix_tensor",
-       "match_matrix_tensor_grad",   "sequence_conv",
-       "sequence_conv_grad",         "sequence_expand",
-       "sequence_expand_grad",       "sequence_pool",
-       "sequence_pool_grad",         "sequence_softmax",
-       "sequence_softmax_grad"});
+  add("reads or makes a LoD", {"add_position_encoding",
+                               "add_position_encoding_grad",
+                               "beam_search",
+                               "beam_search_decode",
+                               "box_clip",
+                               "crf_decoding",
+                               "ctc_align",
+                               "cvm",
+                               "cvm_grad",
+                               "edit_distance",
+                               "fused_seqpool_cvm",
+                               "fused_seqpool_cvm_grad",
+                               "fusion_seqconv_eltadd_relu",
+                               "fusion_seqpool_concat",
+                               "fusion_seqpool_cvm_concat",
+                               "im2sequence",
+                               "im2sequence_grad",
+                               "lod_reset",
+                               "lod_reset_grad",
+                               "match_matrix_tensor",
+                               "match_matrix_tensor_grad",
+                               "sequence_conv",
+                               "sequence_conv_grad",
+                               "sequence_expand",
+                               "sequence_expand_grad",
+                               "sequence_pool",
+                               "sequence_pool_grad",
+                               "sequence_softmax",
+                               "sequence_softmax_grad"});
   add("samples", {"cudnn_lstm", "dpsgd", "graph_khop_sampler", "graph_sample_neighbors",
                   "tdm_sampler", "weighted_sample_neighbors"});
   add("acts outside of its results",
@@ -787,27 +801,13 @@ std::map<std::string, std::string> impure_operators() {
 }
 
 std::set<std::string> mode_attributes() {
-  return {"align_mode",
-          "box_coder_type",
-          "code_type",
-          "data_format",
-          "data_layout",
-          "direction",
-          "driver",
-          "interp_method",
-          "mode",
-          "norm_type",
-          "normalization",
-          "padding_algorithm",
-          "padding_mode",
-          "pool_type",
-          "pooltype",
-          "pooling_type",
-          "reduce",
-          "reduce_op",
-          "trans",
-          "message_op",
-          "uplo",
+  return {"align_mode",   "box_coder_type", "code_type",
+          "data_format",  "data_layout",    "direction",
+          "driver",       "interp_method",  "mode",
+          "norm_type",    "normalization",  "padding_algorithm",
+          "padding_mode", "pool_type",      "pooltype",
+          "pooling_type", "reduce",         "reduce_op",
+          "trans",        "message_op",     "uplo",
           "UPLO"};
 }
 
@@ -836,8 +836,7 @@ std::string reason_against_kernel(const std::string& name) {
   if (!reason.empty()) return reason;
   const auto& kernels = phi::KernelFactory::Instance().kernels();
   const auto found = kernels.find(parsed.OpRuntimeInfo().kernel_func);
-  const auto* const kernel =
-      found == kernels.end() ? nullptr : cpu_kernel_in(found->second);
+  const auto* const kernel = found == kernels.end() ? nullptr : cpu_kernel_in(found->second);
   if (kernel == nullptr) return "has no CPU kernel";
   const auto others = other_tensors_of(kernel->args_def());
   return others.empty() ? others : concat("reads or makes a ", others);
@@ -853,7 +852,7 @@ std::map<std::string, CpuKernel> cpu_kernels() {
   using Interface = paddle::dialect::OpYamlInfoInterface;
   for (const auto& [name, info] : pir::IrContext::Instance()->registered_op_info_map()) {
     const auto* interface = info.GetInterfaceImpl<Interface>();
-    // Those of other dialects are operators of users, which have no kernels of Paddle, or oneDNN's.
+    // Other dialects have operators of users, without kernels of Paddle, and of oneDNN.
     if (interface == nullptr || name.rfind("pd_op.", 0) != 0) continue;
     const OpYamlInfoParser parsed(interface->get_op_info_(name));
     const auto kernel = found.find(parsed.OpRuntimeInfo().kernel_func);
