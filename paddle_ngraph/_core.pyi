@@ -262,6 +262,7 @@ class RangeRule:
 class ShapeRuleKind:
     UNKNOWN: ShapeRuleKind
     SAME: ShapeRuleKind
+    ALL_SAME: ShapeRuleKind
     FIRST_SAME: ShapeRuleKind
     BROADCAST: ShapeRuleKind
     RESHAPE: ShapeRuleKind
@@ -292,8 +293,14 @@ class ShapeRuleKind:
     POOL: ShapeRuleKind
     INTERPOLATION: ShapeRuleKind
     PIXEL_SHUFFLE: ShapeRuleKind
+    PIXEL_UNSHUFFLE: ShapeRuleKind
     GRID_SAMPLE: ShapeRuleKind
     RECURRENT: ShapeRuleKind
+    DOT: ShapeRuleKind
+    MATRIX_VECTOR: ShapeRuleKind
+    SWIGLU: ShapeRuleKind
+    DIVERGENCE: ShapeRuleKind
+    LIKELIHOOD: ShapeRuleKind
     EINSUM: ShapeRuleKind
     TRANSPOSED_CONVOLUTION: ShapeRuleKind
     UNFOLD: ShapeRuleKind

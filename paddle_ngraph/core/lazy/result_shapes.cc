@@ -26,6 +26,7 @@ constexpr std::array<const char*, kNumParameters> kNames{"adaptive",
                                                          "data_format",
                                                          "decrease_axis",
                                                          "dilations",
+                                                         "downscale_factor",
                                                          "ends",
                                                          "equation",
                                                          "filter",
@@ -57,6 +58,7 @@ constexpr std::array<const char*, kNumParameters> kNames{"adaptive",
                                                          "perm",
                                                          "pre_state",
                                                          "reduce_all",
+                                                         "reduction",
                                                          "repeat_times",
                                                          "repeats",
                                                          "scale",
@@ -572,6 +574,30 @@ Shape multiplied(CallArguments* arguments) {
   return found;
 }
 
+Shape dot_product(CallArguments* arguments) {
+  Shape found = arguments->shape(Parameter::kX);
+  arguments->require(!found.empty() && arguments->shape(Parameter::kY) == found);
+  if (arguments->is_valid()) found.pop_back();
+  return found;
+}
+
+Shape matrix_vector_product(CallArguments* arguments) {
+  const Shape matrix = arguments->shape(Parameter::kX), vector = arguments->shape(Parameter::kY);
+  arguments->require(matrix.size() == 2 && vector.size() == 1 && matrix.back() == vector.back());
+  return arguments->is_valid() ? Shape{matrix[0]} : Shape();
+}
+
+Shape swiglu(CallArguments* arguments) {
+  Shape found = arguments->shape(Parameter::kX);
+  if (arguments->find(Parameter::kY) != nullptr) {
+    arguments->require(arguments->shape(Parameter::kY) == found);
+    return found;
+  }
+  arguments->require(!found.empty() && found.back() % 2 == 0);
+  if (arguments->is_valid()) found.back() /= 2;
+  return found;
+}
+
 Shape projected(CallArguments* arguments) {
   Shape found = arguments->shape(Parameter::kX);
   const Shape weight = arguments->shape(Parameter::kWeight);
@@ -769,6 +795,20 @@ Shape shuffled(CallArguments* arguments) {
   return found;
 }
 
+Shape unshuffled(CallArguments* arguments) {
+  Shape found = arguments->shape(Parameter::kX);
+  const Layout layout = layout_of(arguments, found);
+  const int64_t factor = arguments->integer(Parameter::kDownscaleFactor);
+  arguments->require(found.size() == 4 && factor > 0);
+  if (!arguments->is_valid()) return {};
+  found[layout.channel] *= factor * factor;
+  for (size_t i = 0; i < layout.number; ++i) {
+    arguments->require(found[layout.first + i] % factor == 0);
+    found[layout.first + i] /= factor;
+  }
+  return found;
+}
+
 Shapes recurred(CallArguments* arguments) {
   Shape found = arguments->shape(Parameter::kX);
   const int64_t directions = arguments->flag(Parameter::kIsBidirec) ? 2 : 1;
@@ -780,6 +820,26 @@ Shapes recurred(CallArguments* arguments) {
   return results;
 }
 
+// -- losses --------------------------------------------------------------------------------------
+
+// The loss for each element, or a number.
+Shape divergence(CallArguments* arguments) {
+  const Shape scores = arguments->shape(Parameter::kX);
+  arguments->require(arguments->shape(Parameter::kLabel) == scores);
+  return arguments->text(Parameter::kReduction, "mean") == "none" ? scores : Shape();
+}
+
+// A number, and the sum of the weights.
+Shapes likelihood(CallArguments* arguments) {
+  Shape scores = arguments->shape(Parameter::kX);
+  arguments->require(scores.size() >= 2 &&
+                     arguments->text(Parameter::kReduction, "mean") != "none");
+  if (!arguments->is_valid()) return {};
+  scores.erase(scores.begin() + 1);
+  arguments->require(arguments->shape(Parameter::kLabel) == scores);
+  return Shapes(2, Shape());
+}
+
 // -- all rules -----------------------------------------------------------------------------------
 
 Shapes evaluate(ShapeRule::Kind kind, CallArguments* arguments, size_t num_results) {
@@ -789,6 +849,17 @@ Shapes evaluate(ShapeRule::Kind kind, CallArguments* arguments, size_t num_resul
       break;
     case Kind::kSame:
       return Shapes(num_results, arguments->shape(Parameter::kX));
+    case Kind::kAllSame: {
+      std::optional<Shape> found;
+      const auto look = [&](PyObject* tensor) {
+        const Shape shape = arguments->shape(tensor);
+        arguments->require(!found || *found == shape);
+        found = shape;
+      };
+      for (PyObject* each : arguments->all()) arguments->require(visit_tensors(each, look));
+      arguments->require(found.has_value());
+      return Shapes(num_results, found.value_or(Shape()));
+    }
     case Kind::kFirstSame: {
       Shapes found(num_results, arguments->shape(Parameter::kMean));
       if (!found.empty()) found[0] = arguments->shape(Parameter::kX);
@@ -864,11 +935,13 @@ Shapes evaluate(ShapeRule::Kind kind, CallArguments* arguments, size_t num_resul
     case Kind::kConvolution:
       return {convolved(arguments)};
     case Kind::kPool:
-      return {pooled(arguments)};
+      return Shapes(num_results, pooled(arguments));
     case Kind::kInterpolation:
       return {interpolated(arguments)};
     case Kind::kPixelShuffle:
       return {shuffled(arguments)};
+    case Kind::kPixelUnshuffle:
+      return {unshuffled(arguments)};
     case Kind::kGridSample: {
       Shape found = arguments->shape(Parameter::kX);
       const Shape grid = arguments->shape(Parameter::kGrid);
@@ -878,6 +951,16 @@ Shapes evaluate(ShapeRule::Kind kind, CallArguments* arguments, size_t num_resul
     }
     case Kind::kRecurrent:
       return recurred(arguments);
+    case Kind::kDot:
+      return {dot_product(arguments)};
+    case Kind::kMatrixVector:
+      return {matrix_vector_product(arguments)};
+    case Kind::kSwiglu:
+      return {swiglu(arguments)};
+    case Kind::kDivergence:
+      return {divergence(arguments)};
+    case Kind::kLikelihood:
+      return likelihood(arguments);
     case Kind::kEinsum:
       return summed(arguments);
     case Kind::kTransposedConvolution:

@@ -30,6 +30,8 @@ struct TraceNode {
   explicit TraceNode(TraceNode* parent = nullptr) : parent(parent) {}
 
   TraceNode* parent;
+  // The child that was followed last.
+  TraceNode* last_followed = nullptr;
   TracedCall call;
   // Hash of the calls up to this one; equal for traces that differ in sizes only.
   size_t group_hash = 0;

@@ -18,6 +18,7 @@ enum class Parameter {
   kDataFormat,
   kDecreaseAxis,
   kDilations,
+  kDownscaleFactor,
   kEnds,
   kEquation,
   kFilter,
@@ -49,6 +50,7 @@ enum class Parameter {
   kPerm,
   kPreState,
   kReduceAll,
+  kReduction,
   kRepeatTimes,
   kRepeats,
   kScale,
@@ -78,6 +80,7 @@ struct ShapeRule {
   enum class Kind {
     kUnknown,
     kSame,       // each result has the shape of the first argument
+    kAllSame,    // all tensors among the arguments have the same shape, which each result has, too
     kFirstSame,  // the first result has; the others have that of the second argument
     kBroadcast,  // of all tensors among the arguments
     kReshape,
@@ -108,8 +111,14 @@ struct ShapeRule {
     kPool,
     kInterpolation,
     kPixelShuffle,
+    kPixelUnshuffle,
     kGridSample,
     kRecurrent,
+    kDot,
+    kMatrixVector,
+    kSwiglu,
+    kDivergence,
+    kLikelihood,
     kEinsum,
     kTransposedConvolution,
     kUnfold,

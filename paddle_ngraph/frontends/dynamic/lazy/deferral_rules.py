@@ -113,6 +113,11 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
             "_tensor_use_gpudnn _copy_to contiguous"
         ),
     },
+    _KINDS.ALL_SAME: {
+        "x": "add_n",
+        "x, label, _": "log_loss",
+        "x, label, _, _, _": "sigmoid_cross_entropy_with_logits",
+    },
     _KINDS.FIRST_SAME: {"x, mean, variance, _, _, _, _, _, _, _, _": "batch_norm"},
     _KINDS.BROADCAST: {
         "x, y, _, _": (
@@ -152,7 +157,7 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
         "x, axis, keepdim": "all any max mean min",
         "x, axis, keepdim, flatten, _": "argmax argmin",
         "x": "mean_all squared_l2_norm",
-        "x, axis, keepdim, reduce_all": "logsumexp prod",
+        "x, axis, keepdim, reduce_all": "frobenius_norm logsumexp prod",
         "x, _, axis, _, keepdim, reduce_all": "p_norm",
     },
     _KINDS.TOP_K: {"x, k*, axis, _, _": "topk"},
@@ -169,17 +174,26 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
     },
     _KINDS.POOL: {
         "x, kernel_size, strides, paddings, ceil_mode, _, data_format, _, global_pooling, "
-        "adaptive, padding_algorithm": "pool2d pool3d"
+        "adaptive, padding_algorithm": "pool2d pool3d",
+        "x, kernel_size, strides, paddings, global_pooling, adaptive, ceil_mode": (
+            "max_pool2d_with_index"
+        ),
     },
     _KINDS.INTERPOLATION: {
         "x, out_size, size_tensor, scale_tensor, data_format, out_d, out_h, out_w, scale, _, _, "
         "_": "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp"
     },
     _KINDS.PIXEL_SHUFFLE: {"x, upscale_factor, data_format": "pixel_shuffle"},
+    _KINDS.PIXEL_UNSHUFFLE: {"x, downscale_factor, data_format": "pixel_unshuffle"},
     _KINDS.GRID_SAMPLE: {"x, grid, _, _, _": "grid_sample"},
     _KINDS.RECURRENT: {
         "x, pre_state, _, _, _, _, is_bidirec, _, hidden_size, _, _, _, _": "rnn",
     },
+    _KINDS.DOT: {"x, y": "dot"},
+    _KINDS.MATRIX_VECTOR: {"x, y": "mv"},
+    _KINDS.SWIGLU: {"x, y": "swiglu"},
+    _KINDS.DIVERGENCE: {"x, label, reduction, _": "kldiv_loss"},
+    _KINDS.LIKELIHOOD: {"x, label, _, _, reduction": "nll_loss"},
     _KINDS.EINSUM: {"x, equation": "einsum"},
     _KINDS.TRANSPOSED_CONVOLUTION: {
         "x, filter, strides, paddings, output_padding, output_size, padding_algorithm, groups, "
