@@ -209,7 +209,8 @@ class _Accelerated(Runner):
             *("engine_runs", "runs_while_compiling", "functions_built"),
             *("ops_converted", "ops_native"),
         )
-        return {name: stats[name] for name in names}
+        counters: dict[str, Any] = {**stats}
+        return {name: counters[name] for name in names}
 
 
 class EngineInference(_Accelerated, PaddleInference):

@@ -45,6 +45,7 @@ from paddle_ngraph.api import (
     verified_runs,
     verify,
     wait_for_compiles,
+    warm_up,
 )
 from paddle_ngraph.api import (
     warn_unavailable as _warn_unavailable,
@@ -100,6 +101,7 @@ __all__ = [
     "verified_runs",
     "verify",
     "wait_for_compiles",
+    "warm_up",
 ]
 
 # Names that are imported when they are accessed -> their modules.

@@ -10,6 +10,7 @@ import runpy
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.version import __version__
 
 if TYPE_CHECKING:
+    from paddle_ngraph.doctor import checkup, observation
     from paddle_ngraph.partitioning.report import Report
     from paddle_ngraph.transpiler.distribution_transpiler import DistributionOptions
     from paddle_ngraph.transpiler.memory_transpiler import Limits, MemoryReport
@@ -100,18 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser(
         "run", help="run an unchanged script through nGraph", description=_run.__doc__
     )
-    run.add_argument(
-        "--dynamic",
-        action="store_true",
-        help="compile plain layers of dynamic mode, too, where they infer",
-    )
-    run.add_argument(
-        "--dynamic-training",
-        dest="dynamic",
-        action="store_const",
-        const="training",
-        help="compile them where they train, too",
-    )
+    _add_dynamic(run)
     run.add_argument("--stats", action="store_true", help="print the counters of runs at the end")
     run.add_argument("--stats-json", type=Path, metavar="FILE", help="write them to a file as JSON")
     run.add_argument("script", help="the Python script")
@@ -202,6 +193,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_json(save)
     save.set_defaults(command=_save)
+
+    _add_warm_up(commands)
 
     transpile = commands.add_parser(
         "transpile",
@@ -383,6 +376,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_json(cache)
     cache.set_defaults(command=_cache)
 
+    _add_doctor(commands)
+
     info = commands.add_parser(
         "info", help="show versions and whether the engine is ready", description=_info.__doc__
     )
@@ -399,6 +394,76 @@ def _seed(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text} is no number of at least 0")
     return int(text)
+
+
+def _add_dynamic(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dynamic",
+        action="store_true",
+        help="compile plain layers of dynamic mode, too, where they infer",
+    )
+    parser.add_argument(
+        "--dynamic-training",
+        dest="dynamic",
+        action="store_const",
+        const="training",
+        help="compile them where they train, too",
+    )
+
+
+def _add_warm_up(commands: Any) -> None:
+    warm_up = commands.add_parser(
+        "warm-up",
+        help="compile the functions of a saved model for given shapes, into the disk cache",
+        description=_warm_up.__doc__,
+        epilog="example: python -m paddle_ngraph warm-up ocr/det --shapes x=1x3x640x640 --shapes "
+        "x=1x3x960x960",
+    )
+    warm_up.add_argument(
+        "model", help="a folder, a .json or .pdmodel file, or its path without the extension"
+    )
+    warm_up.add_argument(
+        "--shapes",
+        metavar="NAME=SIZExSIZE",
+        nargs="+",
+        action="append",
+        required=True,
+        help="a shape for each input of the model. May be repeated for other shapes",
+    )
+    _add_json(warm_up)
+    warm_up.set_defaults(command=_warm_up)
+
+
+def _add_doctor(commands: Any) -> None:
+    doctor = commands.add_parser(
+        "doctor",
+        help="check the installation and, with a model or script, find what would gain most",
+        description=_doctor.__doc__,
+        epilog="example: python -m paddle_ngraph doctor --shapes x=1x3x640x640 --measure ocr/det",
+    )
+    doctor.add_argument(
+        "--measure",
+        action="store_true",
+        help="try each of the changes that would gain most, in a process of its own",
+    )
+    doctor.add_argument(
+        "--shapes",
+        action="append",
+        default=[],
+        metavar="NAME=SIZExSIZE",
+        help="the shape of an input of the model (default: 2 for each dynamic dimension). May be "
+        "repeated for other inputs",
+    )
+    _add_dynamic(doctor)
+    _add_json(doctor)
+    doctor.add_argument(
+        "subject",
+        nargs="?",
+        metavar="MODEL|SCRIPT",
+        help="a model, as for explain, or a Python script (.py)",
+    )
+    doctor.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
+    doctor.set_defaults(command=_doctor)
 
 
 def _add_verification(commands: Any) -> None:
@@ -602,6 +667,19 @@ def _save(options: argparse.Namespace) -> int:
     else:
         _print(report)
         _print(f"saved as {prefix}.json, with {len(functions)} compiled functions")
+    return 0
+
+
+def _warm_up(options: argparse.Namespace) -> int:
+    """Compile the functions of a saved model for the given shapes, and store them in the disk
+    cache, from which later processes with the same versions, processor and number of threads load
+    them. The model runs once for each of the shapes, on zeros."""
+    found = api.warm_up(options.model, [_shapes(given) for given in options.shapes])
+    if options.json:
+        _print_json(found._asdict())
+    else:
+        counts = f"{found.built} functions compiled, {found.loaded} loaded"
+        _print(f"{counts}, in {found.seconds:.1f} s")
     return 0
 
 
@@ -889,6 +967,55 @@ def _info(options: argparse.Namespace) -> int:
     for name, value in settings.items():
         _print(f"{name} = {value!r}")
     return 0 if reason is None else 1
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    """Check versions, processor, threads, settings and the disk cache, and run a self-test of two
+    seconds against native Paddle. With a saved model or a script: run it, and print what ran where
+    and the three changes that would gain most. The text has no names of files, hosts or users, so
+    it can be attached to an issue. The exit status is 1 if there is a problem."""
+    from paddle_ngraph.doctor import checkup
+
+    output = sys.stdout
+    with redirect_stdout(sys.stderr if options.json else sys.stdout):  # of a script
+        found = checkup.examine(_subject(options))
+        if options.measure:
+            found = checkup.measured(found, _subject_arguments(options))
+    if options.json:
+        print(json.dumps(found.as_dict(), indent=1), file=output)
+    else:
+        print(found)
+    return 1 if found.problems else 0
+
+
+def _subject(options: argparse.Namespace) -> checkup.Subject | None:
+    """Returns the function that observes the model or script of ``doctor``, if one is given."""
+    if options.subject is None:
+        if options.measure:
+            raise NgraphError("--measure tries changes on a model or a script: give one")
+        return None
+    is_script = options.subject.endswith(".py")
+    if not is_script and (options.args or options.dynamic):
+        raise NgraphError(
+            f"{options.subject} is no .py file: options come before a model, and --dynamic is for "
+            "scripts"
+        )
+    shapes = _shapes(options.shapes)
+
+    def observe() -> observation.Observation:
+        from paddle_ngraph.doctor import observation
+
+        if is_script:
+            return observation.observe_script(options.subject, options.args, options.dynamic)
+        return observation.observe_model(options.subject, shapes)
+
+    return observe
+
+
+def _subject_arguments(options: argparse.Namespace) -> list[str]:
+    """Returns the arguments by which another process observes the same subject."""
+    shapes = [text for shape in options.shapes for text in ("--shapes", shape)]
+    return [*shapes, options.subject, *options.args]
 
 
 def _settings() -> dict[str, object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -11,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from paddle_ngraph import installation, library
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.run_counters import Stats, none_counted
 from paddle_ngraph.utils.once import once
 from paddle_ngraph.warning_codes import WarningCode, warn
 
 if TYPE_CHECKING:
     from paddle_ngraph.frontends.saved_models.saving import Inputs
+    from paddle_ngraph.frontends.warm_up import WarmUp
     from paddle_ngraph.partitioning.report import Report
     from paddle_ngraph.plan.automatic import AutomaticPlan
     from paddle_ngraph.plan.data_parallel import DataParallel
@@ -672,10 +673,15 @@ def save_inference_model(
     )
 
 
-def stats() -> dict[str, Any]:
-    """Returns the counters since the last :func:`reset_stats`; see :func:`statistics.stats`."""
+def stats() -> Stats:
+    """Returns the counters since the last :func:`reset_stats`; ``Stats`` describes each.
+
+    They are zero where the engine is unavailable. A forked process continues those of its parent.
+    Runs with ``FLAGS_use_ngraph`` off are not counted, and a run that needs no engine operator
+    counts once, as a whole.
+    """
     if _runs_natively():
-        return Counter()  # in which each counter is zero
+        return none_counted()
     library.load()
     from paddle_ngraph import statistics
 
@@ -805,6 +811,35 @@ def verify(target: Any, inputs: Any, fetch_list: Sequence[Any] | None = None) ->
     from paddle_ngraph.frontends import verified_use
 
     return verified_use.verify(target, inputs, fetch_list)
+
+
+def warm_up(target: Any, inputs: Sequence[Any], fetch_list: Sequence[Any] | None = None) -> WarmUp:
+    """Compiles the functions that a target needs for inputs of known shapes, before it is used.
+
+    The target runs once for each of ``inputs``, for inference, with the engine on. With a disk
+    cache (``FLAGS_ngraph_cache_dir``), later processes load the functions. On a terminal a bar
+    shows the progress, if ``tqdm`` is installed. Random numbers continue as if nothing had run.
+    Example: ``paddle_ngraph.warm_up("ocr/det", [{"x": [1, 3, size, size]} for size in sizes])``.
+
+    Args:
+        target: The path of a saved model; a predictor; a static program for inference, which runs
+            in the current scope; a layer or function of dynamic mode, compiled if it is not.
+        inputs: For each run the inputs: by name, as for a program, or in their order. Each is a
+            shape (then zeros are used: of the declared dtype, for layers of float32) or an array.
+        fetch_list: For a program, as in ``Executor.run``.
+
+    Returns:
+        A ``WarmUp``: the numbers of functions ``built``, ``loaded`` and ``reused``, and the
+        ``seconds``.
+
+    Raises:
+        NgraphError: The engine is missing, the arguments do not belong together, Paddle cannot run
+            the target with such inputs, or a run would change the variables of the program.
+    """
+    library.load()
+    from paddle_ngraph.frontends import warm_up as implementation
+
+    return implementation.warm_up(target, inputs, fetch_list)
 
 
 def verified_runs() -> Log:

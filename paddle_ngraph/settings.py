@@ -88,6 +88,7 @@ class PolicySettings:
         build_switch_interval_seconds: Switch interval of Python's threads during a build: a run by
             Paddle waits for the GIL several times, and took twice as long with Python's 5 ms.
         interrupt_check_seconds: A run that waits for its function checks for Ctrl-C this often.
+        build_log_seconds: A run that has waited this long for its function is logged.
 
         max_judgement_time_ratio: A verified run is judged in float64 for this multiple of the time
             that Paddle takes to run its subgraph; then the judgement pauses until the next run.
@@ -181,6 +182,7 @@ class PolicySettings:
     initial_build_us_per_operator: float = 2000.0
     build_switch_interval_seconds: float = 0.0005
     interrupt_check_seconds: float = 0.05
+    build_log_seconds: float = 2.0
 
     # -- verification/checks.py --
     max_judgement_time_ratio: float = 1.5

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from paddle_ngraph import _core
+from paddle_ngraph.run_counters import Stats
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 
 _lock = new_lock()
@@ -99,39 +100,11 @@ def count(report: Conversion) -> None:
         _native_by_type.update([*(op.type for op in report.native), *report.kernel_calls])
 
 
-def stats() -> dict[str, Any]:
+def stats() -> Stats:
     """Returns counters since the start or the last :func:`reset_stats`.
 
     A forked process continues those of its parent. Runs with ``FLAGS_use_ngraph`` off are not
     counted, and a run that needs no engine operator counts once, as a whole.
-
-    Returns:
-        ``runs``: all runs of subgraphs, and runs of whole programs, layers and traces by Paddle:
-        the sum of ``engine_runs``, ``native`` and ``raised``.
-        ``engine_runs``: runs of a function by an ``ngraph_engine`` operator; ``native_runs``: runs
-        of such an operator by Paddle instead; ``runs_while_compiling``: those of them that did not
-        wait for a function; ``native``: all runs by Paddle, by the name of the reason; ``raised``:
-        runs of an ``ngraph_engine`` operator that raised an exception, by reason.
-        ``functions_reused``: hits of the function cache;
-        ``functions_loaded`` and ``functions_built``: its misses, loaded from disk and compiled;
-        ``functions_built_in_background``: those of the latter that no run waited for;
-        ``functions_with_weights``: misses whose functions have weights as constants;
-        ``functions_with_weights_in_place``: those of them that read weights without prepacking in
-        the memory of the variables;
-        ``steps_in_place``: optimizer updates, and sums, that wrote to the memory of states;
-        ``optimizer_steps``: optimizer updates of dynamic mode, one per parameter, that ran on all
-        threads; ``clipping_loops``: norms of gradients, and multiplications with a scalar, that ran
-        on all threads, too;
-        ``gradients_held``: number of gradients that these read in the memory of a function (pinned
-        gradients);
-        ``kernel_calls``, ``kernel_call_ns``: calls of Paddle's kernels inside functions, and their
-        time, which is native; ``kernel_results_copied``: results of these that were not written to
-        the function's memory: 64-bit integers, and those whose size depends on data;
-        ``pool_bytes_live``, ``pool_bytes_idle``: bytes of the engine's memory pool at this moment:
-        of results, states and buffers that exist, and retained for the next ones;
-        ``rests_shared_out``: runs in which all threads shared the leftover chunks of a batch;
-        ``ops_converted`` and ``ops_native``: compute operators of the programs rewritten;
-        ``native_by_type``: the latter by operator type.
     """
     events, quantities = _core.totals()
     native, raised = _by_reason(events, "native"), _by_reason(events, "raised")
@@ -143,7 +116,7 @@ def stats() -> dict[str, Any]:
             "functions_built": events["built"] + events["built_in_background"],
             "functions_built_in_background": events["built_in_background"],
             "functions_loaded": events["loaded"],
-            **quantities,
+            **quantities,  # type: ignore[typeddict-item]
             "ops_converted": _converted,
             "ops_native": sum(_native_by_type.values()),
             "native_by_type": dict(_native_by_type),

@@ -201,7 +201,7 @@ def test_the_citation_has_the_version_and_the_address_of_the_package():
     )
 
 
-def test_every_issue_form_asks_for_the_versions():
+def test_every_issue_form_asks_for_the_doctor():
     forms = [path for path in (ROOT / ".github/ISSUE_TEMPLATE").iterdir() if path.stem != "config"]
     assert len(forms) == 4
-    assert all("python -m paddle_ngraph info" in form.read_text() for form in forms)
+    assert all("python -m paddle_ngraph doctor" in form.read_text() for form in forms)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -44,7 +45,7 @@ def measured() -> Iterator[None]:
 
 def update() -> None:
     """Adds what the engine has done since the last call."""
-    stats = paddle_ngraph.stats()
+    stats: dict[str, Any] = {**paddle_ngraph.stats()}
     for name, counter in _COUNTERS.items():
         counter.inc(stats[name] - _counted[name])
         _counted[name] = stats[name]

@@ -36,7 +36,7 @@ _OPEN_SIZE = 2
 
 def verify(target: Any, inputs: Any, fetch_list: Sequence[Any] | None = None) -> checks.Log:
     """Uses a target once, and verifies: see :func:`paddle_ngraph.verify`."""
-    use = _use_of(target, inputs, fetch_list)
+    use = use_of(target, inputs, fetch_list)
     with _verifying() as log:
         _attempt(use, lambda error: _why_unusable(target, inputs, error))
     return log
@@ -59,22 +59,8 @@ def verify_model(
     Raises:
         NgraphError: There is no such model, or Paddle itself cannot run it with these inputs.
     """
-    programs = saved_model.find(path)
-    if len(programs) > 1:
-        raise NgraphError(f"there are several models in {path}: give one of {programs}")
-    model = saved_model.SavedModel.at(programs[0])
-    program, scope = model.load()
-    sources = _sources(program)
-    for name in [*shapes, *(arrays or ())]:
-        if name not in sources:
-            raise NgraphError(f"{name} is no input of the model; these are: {', '.join(sources)}")
-    random = np.random.default_rng(seed)
-    feed = {
-        name: arrays[name]
-        if arrays and name in arrays
-        else _random_values(random, name, value, shapes.get(name))
-        for name, value in sources.items()
-    }
+    _, program, scope = load_only_model(path)
+    feed = sample_feed(program, shapes, arrays, seed)
     fetches = paddle.static.pir_io.get_pir_feed_and_fetch(program)[1]
     executor: Any = paddle.static.Executor(paddle.CPUPlace())
 
@@ -83,6 +69,61 @@ def verify_model(
             executor.run(program, feed=feed, fetch_list=fetches, scope=scope)
 
     flags.set("use_ngraph", False)
+    attempt_native(run)
+    with _verifying() as log:
+        run()
+    return log
+
+
+def load_only_model(path: str) -> tuple[saved_model.SavedModel, Any, Any]:
+    """Loads the only model at a path: its files, its PIR program, and a scope with its parameters.
+
+    Raises:
+        NgraphError: There is none, or there are several.
+    """
+    programs = saved_model.find(path)
+    if len(programs) > 1:
+        raise NgraphError(f"there are several models in {path}: give one of {programs}")
+    model = saved_model.SavedModel.at(programs[0])
+    return model, *model.load()
+
+
+def sample_feed(
+    program: Any,
+    shapes: Mapping[str, Sequence[int]],
+    arrays: Mapping[str, np.ndarray] | None = None,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """Returns an array for each input of a PIR program.
+
+    Args:
+        program: The program.
+        shapes: Shapes of inputs with dynamic dimensions, by name; without one, they have size 2.
+        arrays: Inputs by name; others are random.
+        seed: For random inputs.
+
+    Raises:
+        NgraphError: A name is that of no input, or there are no random numbers of an input's type.
+    """
+    sources = sources_of(program)
+    for name in [*shapes, *(arrays or ())]:
+        if name not in sources:
+            raise NgraphError(f"{name} is no input of the model; these are: {', '.join(sources)}")
+    random = np.random.default_rng(seed)
+    return {
+        name: arrays[name]
+        if arrays and name in arrays
+        else _random_values(random, name, value, shapes.get(name))
+        for name, value in sources.items()
+    }
+
+
+def attempt_native(run: Callable[[], object]) -> None:
+    """Runs a model by Paddle alone.
+
+    Raises:
+        NgraphError: Paddle itself cannot run it with these inputs.
+    """
     _attempt(
         run,
         lambda error: (
@@ -90,12 +131,9 @@ def verify_model(
             f"({reason_of(error)}): give others by --shapes or --inputs"
         ),
     )
-    with _verifying() as log:
-        run()
-    return log
 
 
-def _sources(program: Any) -> dict[str, Any]:
+def sources_of(program: Any) -> dict[str, Any]:
     """The inputs of a PIR program by name."""
     return {
         op.attrs()["name"]: op.result(0)
@@ -119,7 +157,7 @@ def _attempt(action: Callable[[], T], sentence: Callable[[Exception], str]) -> T
 def _why_unusable(target: Any, inputs: Any, error: Exception) -> str:
     """The sentence about an error in the use of a target."""
     if isinstance(target, paddle.pir.Program) and isinstance(inputs, (Mapping, type(None))):
-        names = list(_sources(target))
+        names = list(sources_of(target))
         if missing := [name for name in names if name not in (inputs or {})]:
             return (
                 f"the inputs of the program are {', '.join(names)}, of which these are missing: "
@@ -167,7 +205,15 @@ def _verifying() -> Iterator[checks.Log]:
                 flags.set(name, value)
 
 
-def _use_of(target: Any, inputs: Any, fetch_list: Sequence[Any] | None) -> Callable[[], object]:
+def use_of(target: Any, inputs: Any, fetch_list: Sequence[Any] | None) -> Callable[[], object]:
+    """Returns a function that uses a program, predictor, layer or function once.
+
+    Args:
+        target, inputs, fetch_list: As for :func:`paddle_ngraph.verify`.
+
+    Raises:
+        NgraphError: The arguments do not belong together.
+    """
     if isinstance(target, (str, Path)):
         raise NgraphError(
             f"verify() takes what runs the model {target}: create a predictor, or use "

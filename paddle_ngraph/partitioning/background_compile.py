@@ -32,6 +32,7 @@ from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.fork_safe_locks import condition_of, new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
+from paddle_ngraph.warning_codes import LOGGER
 
 
 @dataclass
@@ -324,12 +325,32 @@ def wait_for_build(build: _core.AwaitedBuild, text: str) -> bool | None:
             except RuntimeError:  # the process is exiting
                 return False
             _awaited_threads[thread] = build
+    waiting = _LoggedWait()
     while not build.wait(SETTINGS.interrupt_check_seconds):
+        waiting.log_once()
         # A handler of Ctrl-C may raise here.
         has_arrived = signals.is_pending() or (not is_in_main_thread and signals.is_seen())
         if has_arrived and text and may_leave(text):
             return None
+    waiting.log_end()
     return True
+
+
+class _LoggedWait:
+    """A run that waits for its function: the log says so after a while, and when it goes on."""
+
+    def __init__(self) -> None:
+        self._begin = clock.now()
+        self._is_logged = False
+
+    def log_once(self) -> None:
+        if not self._is_logged and clock.now() - self._begin >= SETTINGS.build_log_seconds:
+            self._is_logged = True
+            LOGGER.info("a run waits while its function is compiled; later runs reuse the function")
+
+    def log_end(self) -> None:
+        if self._is_logged:
+            LOGGER.info("the function was compiled in %.1f s", clock.now() - self._begin)
 
 
 def wait(timeout: float | None = None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import shutil
 import subprocess
@@ -966,3 +967,36 @@ def test_a_short_switch_interval_is_unchanged():
         assert sys.getswitchinterval() == 0
     finally:
         sys.setswitchinterval(before)
+
+
+class _WaitedBuild:
+    """A build that a waiting run looks at this often before it is over."""
+
+    def __init__(self, looks: int, clock: Clock, seconds: float) -> None:
+        self._looks, self._clock, self._seconds = looks, clock, seconds
+
+    def begin(self) -> bool:
+        return False
+
+    def wait(self, seconds: float) -> bool:
+        self._clock.advance(self._seconds)
+        self._looks -= 1
+        return self._looks < 0
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(0.1, 0), (0.5, 2)])
+def test_a_long_wait_for_a_function_is_logged_once(seconds, lines, caplog):
+    own = Clock()
+    logger = logging.getLogger("paddle_ngraph")
+    logger.addHandler(caplog.handler)
+    try:
+        with clock.overridden(own), caplog.at_level(logging.INFO, "paddle_ngraph"):
+            build = _WaitedBuild(10, own, seconds)
+            assert background_compile.wait_for_build(build, "") is True
+    finally:
+        logger.removeHandler(caplog.handler)
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(texts) == lines
+    if lines:
+        assert "a run waits while its function is compiled" in texts[0]
+        assert texts[1] == "the function was compiled in 5.5 s"

@@ -22,7 +22,7 @@ TOPICS: Mapping[str, Sequence[str]] = {
     "Switching": ("enable", "disable", "is_enabled", "use_ngraph", "compile"),
     "Reports": ("explain", "stats", "events", "reset_stats", "cache_info", "num_threads"),
     "Verification": ("verify", "verified_runs"),
-    "Memory and builds": ("clear_cache", "wait_for_compiles"),
+    "Memory and builds": ("clear_cache", "warm_up", "wait_for_compiles"),
     "Programs and models": (
         "transpile",
         "optimize_memory",
@@ -46,8 +46,10 @@ TOPICS: Mapping[str, Sequence[str]] = {
 RESULTS = (
     "partitioning.report.Report",
     "partitioning.report.IntervalReport",
+    "run_counters.Stats",
     "statistics.Event",
     "statistics.CacheInfo",
+    "frontends.warm_up.WarmUp",
     "verification.checks.Log",
     "plan.execution_plan.ExecutionPlan",
     "plan.data_parallel.DataParallel",
@@ -57,8 +59,6 @@ RESULTS = (
     "transpiler.pipeline_transpiler.Pipeline",
     "transpiler.memory_transpiler.MemoryReport",
 )
-# Functions whose docstring is that of their implementation.
-IMPLEMENTATIONS: Mapping[str, Callable[..., Any]] = {"stats": statistics.stats}
 # Of flags: the text in place of the core's sentence, where it needs more than that, or links.
 FLAG_DETAILS: Mapping[str, str] = {
     "ngraph_num_threads": "Threads of each run, at most one for each core; 0: every core that the "
@@ -299,7 +299,7 @@ def _entry(
     if show_signature and not is_plain_class:
         # Sphinx and GitHub show a signature as code, not as a command.
         made.append(f"`{path}{docstrings.signature(owner)}`")
-    made += docstrings.markdown(IMPLEMENTATIONS.get(name, owner), known)
+    made += docstrings.markdown(owner, known)
     if inspect.isclass(owner) and not is_plain_class and not issubclass(owner, Exception):
         made += _methods(owner, known)
     if inspect.isclass(owner) and issubclass(owner, Enum):

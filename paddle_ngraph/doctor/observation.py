@@ -1,0 +1,245 @@
+"""Runs a saved model or a script, and sums up the events of its runs."""
+
+from __future__ import annotations
+
+import runpy
+import statistics as stdlib_statistics
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import paddle
+from paddle.inference import create_predictor
+
+from paddle_ngraph import api
+from paddle_ngraph.doctor.operator_times import operator_times, short_name
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.frontends import verified_use
+from paddle_ngraph.frontends.saved_models import saved_model
+from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.statistics import Event
+from paddle_ngraph.utils import clock, signals
+
+# Choices between oneDNN and the engine are made by the first pairs of runs of a predictor.
+_WARM_RUNS = 12
+_MOST_PAIRS, _MOST_SECONDS = 50, 4.0
+
+
+@dataclass(frozen=True)
+class NativeOperator:
+    """A type of operator that Paddle's kernels compute.
+
+    Attributes:
+        type: The type, without dialect.
+        count: How many operators of the program have the type.
+        share: Their share of the time of a native run; 0 where that was not measured.
+        reason: Why they are not converted.
+    """
+
+    type: str
+    count: int
+    share: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Runs of a model or a script.
+
+    Attributes:
+        kind: ``model`` or ``script``.
+        runs: Numbers of runs by outcome or, of native and raised ones, by reason.
+        ms: Their total times, by the same names.
+        functions: How many functions were built or loaded.
+        functions_of_one_subgraph: The most of them that belong to one subgraph.
+        build_ms: The total time of the builds.
+        converted: Share of the operators of a model that the engine computes.
+        native: The operators of a model that Paddle's kernels compute, most time first.
+        why_native: Why a model runs natively as a whole, if it does.
+        native_run_ms, engine_run_ms: Median times of a run of a model, in alternating pairs.
+        seconds: The duration of a script.
+        is_dynamic: Whether a script ended in dynamic mode.
+        failure: The error that ended a script, if one did.
+    """
+
+    kind: str
+    runs: Mapping[str, int]
+    ms: Mapping[str, float]
+    functions: int
+    functions_of_one_subgraph: int
+    build_ms: float
+    converted: float = 0.0
+    native: Sequence[NativeOperator] = ()
+    why_native: str | None = None
+    native_run_ms: float = 0.0
+    engine_run_ms: float = 0.0
+    seconds: float = 0.0
+    is_dynamic: bool = False
+    failure: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the observation as data for JSON."""
+        return asdict(self)
+
+
+@dataclass
+class _Sums:
+    """Events added up by the names that a report shows."""
+
+    runs: Counter[str] = field(default_factory=Counter)
+    ns: Counter[str] = field(default_factory=Counter)
+    functions: Counter[int] = field(default_factory=Counter)
+    build_ns: int = 0
+
+    def add(self, event: Event) -> None:
+        if event.outcome == "function":
+            self.functions[event.subgraph] += 1
+            self.build_ns += event.ns
+        else:
+            self.runs[event.reason] += 1
+            self.ns[event.reason] += event.ns
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of an ``Observation`` that come from events."""
+        return {
+            "runs": dict(self.runs),
+            "ms": {name: round(ns / 1e6, 3) for name, ns in self.ns.items()},
+            "functions": sum(self.functions.values()),
+            "functions_of_one_subgraph": max(self.functions.values(), default=0),
+            "build_ms": round(self.build_ns / 1e6, 1),
+        }
+
+
+def _summed_events() -> dict[str, Any]:
+    sums = _Sums()
+    for event in api.events():
+        sums.add(event)
+    return sums.fields()
+
+
+def observe_model(path: str, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> Observation:
+    """Runs a saved model natively and by the engine in turn, with random inputs.
+
+    Args:
+        path: As for ``python -m paddle_ngraph explain``, of one model.
+        shapes: Shapes of inputs with dynamic dimensions, by name; others have the size 2.
+        seed: For random inputs.
+
+    Raises:
+        NgraphError: There is no such model, or Paddle itself cannot run it with these inputs.
+    """
+    model, program, scope = verified_use.load_only_model(path)
+    feed = verified_use.sample_feed(program, shapes, seed=seed)
+    fetches = paddle.static.pir_io.get_pir_feed_and_fetch(program)[1]
+    executor: Any = paddle.static.Executor(paddle.CPUPlace())
+
+    def run_natively() -> None:
+        with api.use_ngraph(False), paddle.pir_utils.IrGuard():
+            executor.run(program, feed=feed, fetch_list=fetches, scope=scope)
+
+    verified_use.attempt_native(run_natively)
+    times = operator_times(run_natively)
+    api.reset_stats()
+    native_ms, engine_ms = _times_of_pairs(model, feed)
+    report = api.explain(model.config())  # after the runs: a choice between libraries is measured
+    return Observation(
+        kind="model",
+        converted=round(report.share, 4),
+        native=_native_operators(report, times),
+        why_native=report.why_native,
+        native_run_ms=native_ms,
+        engine_run_ms=engine_ms,
+        **_summed_events(),
+    )
+
+
+def _native_operators(report: Report, times: Counter[str]) -> list[NativeOperator]:
+    reasons = {short_name(op.type): op.reason for op in report.native}
+    counts = Counter(short_name(op.type) for op in report.native)
+    for name in map(short_name, report.kernel_calls):
+        counts[name] += 1
+        reasons.setdefault(name, "Paddle's kernel, called in the function")
+    total = sum(times.values()) or 1
+    found = [
+        NativeOperator(name, count, round(times[name] / total, 4), reasons[name])
+        for name, count in counts.items()
+    ]
+    return sorted(found, key=lambda each: -each.share)
+
+
+def _times_of_pairs(
+    model: saved_model.SavedModel, feed: Mapping[str, np.ndarray]
+) -> tuple[float, float]:
+    """Median milliseconds of a run by a native predictor and by the engine's, in turn."""
+    predictors = {}
+    for engine in (False, True):
+        with api.use_ngraph(engine):
+            predictors[engine] = create_predictor(model.config())  # type: ignore[arg-type]
+    times: dict[bool, list[float]] = {False: [], True: []}
+
+    def run(engine: bool) -> None:
+        with api.use_ngraph(engine):
+            predictor = predictors[engine]
+            for name, value in feed.items():
+                predictor.get_input_handle(name).copy_from_cpu(value)
+            begin = clock.now()
+            predictor.run()
+            times[engine].append(clock.now() - begin)
+
+    for engine in (False, True):
+        for _ in range(_WARM_RUNS):
+            run(engine)
+            api.wait_for_compiles()
+    times = {False: [], True: []}
+    end = clock.now() + _MOST_SECONDS
+    while len(times[True]) < _MOST_PAIRS and (not times[True] or clock.now() < end):
+        for engine in (False, True) if len(times[True]) % 2 else (True, False):
+            run(engine)
+    native, engine_ms = (1e3 * stdlib_statistics.median(times[each]) for each in (False, True))
+    return round(native, 3), round(engine_ms, 3)
+
+
+def observe_script(
+    script: str, arguments: Sequence[str], dynamic: bool | Literal["training"] = False
+) -> Observation:
+    """Runs a script as ``__main__`` with the engine on, as ``python -m paddle_ngraph run`` does.
+
+    An error of the script is printed, and noted.
+
+    Raises:
+        NgraphError: There is no such script.
+    """
+    path = Path(script)
+    if not path.is_file():
+        raise NgraphError(f"there is no script {script}: give the path of a Python file")
+    api.enable(dynamic=dynamic)
+    api.reset_stats()
+    sys.argv = [str(path), *arguments]
+    sys.path[0] = str(path.resolve().parent)
+    begin = clock.now()
+    failure = _failure_of(lambda: runpy.run_path(str(path), run_name="__main__"))
+    return Observation(
+        kind="script",
+        seconds=round(clock.now() - begin, 3),
+        is_dynamic=bool(paddle.in_dynamic_mode()),
+        failure=failure,
+        **_summed_events(),
+    )
+
+
+def _failure_of(run: Callable[[], object]) -> str:
+    """Calls ``run``, and returns the type of the error that ended it, or an empty string."""
+    try:
+        run()
+    except SystemExit as ended:
+        return "" if ended.code in (None, 0) else f"exit status {ended.code}"
+    except Exception as error:
+        signals.raise_if_from_outside(error)
+        traceback.print_exc()
+        return type(error).__name__
+    return ""
