@@ -16,7 +16,8 @@ _OF_EACH_ELEMENT = frozenset(
         *("sqrt", "square", "swish", "tanh"),
     )
 )
-_OF_PAIRS = frozenset(
+# Operators of two tensors that are broadcast to one shape.
+BROADCASTING = frozenset(
     f"pd_op.{name}"
     for name in (
         *("add", "bitwise_and", "bitwise_or", "divide", "elementwise_pow", "equal"),
@@ -53,7 +54,7 @@ def reads_of_position(
     if len(results) != 1:
         return None
     rank = len(results[0].shape)
-    if op.type in _OF_PAIRS:
+    if op.type in BROADCASTING:
         return _read_by_broadcast(op, ("x", "y"), axis, rank)
     if op.type in _SELECTIONS:
         return _read_by_broadcast(op, _SELECTIONS[op.type], axis, rank)

@@ -55,7 +55,7 @@ _BOUNDED = frozenset(
 
 @dataclass(frozen=True)
 class Value:
-    """What is known of a tensor in each iteration.
+    """A tensor in each iteration, as far as it is known.
 
     Attributes:
         axes: The axes that have the length of the sequence; none: the tensor is invariant.
@@ -156,8 +156,12 @@ class PrefixStability:
         else:
             return None
         (result,) = op.output_specs()
-        same = x.dtype == result.dtype and self._same(x, result)
+        same = x.dtype == result.dtype and self.is_same(x, result)
         return x if same else None
+
+    def is_same(self, one: TensorSpec, other: TensorSpec) -> bool:
+        """Whether two tensors have the same shape in all iterations."""
+        return is_same_shape(self._shapes[one.id], self._shapes[other.id])
 
     def row_shape(self, spec: TensorSpec, axis: int) -> list[int] | None:
         """The shape of one position for a reshape; ``None`` if more than one size is unknown."""
@@ -343,7 +347,7 @@ class PrefixStability:
     def _square(self, table: Table, axes: tuple[int, ...], rank: int) -> np.ndarray:
         """A table, [..., most, most], with the two axes of positions last."""
         table = table.reshape([1] * (rank - table.ndim) + [*table.shape])
-        shape = [self._most if n in axes else int(size) for n, size in enumerate(table.shape)]
+        shape = [self._most if n in axes else table.shape[n] for n in range(rank)]
         return np.moveaxis(np.broadcast_to(table, shape), axes, (-2, -1))
 
     def _value_of_product(self, op: Op, axes: tuple[int, ...]) -> Value | None:
@@ -435,9 +439,6 @@ class PrefixStability:
 
     def _is_length(self, size: Number) -> bool:
         return is_same_shape([size], [self._length])
-
-    def _same(self, one: TensorSpec, other: TensorSpec) -> bool:
-        return is_same_shape(self._shapes[one.id], self._shapes[other.id])
 
     def _reads_of(self, op: Op, axis: int) -> list[Sliced] | None:
         (result,) = op.output_specs()

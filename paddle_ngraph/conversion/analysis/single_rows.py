@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from paddle_ngraph.conversion.analysis.position_wise import BROADCASTING
 from paddle_ngraph.conversion.analysis.prefix_stability import PrefixStability, Value
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.conversion.symbolic_sizes import Number
@@ -97,7 +98,7 @@ class _Rows:
         self._producers = {spec.id: op for op in block.ops for spec in op.output_specs()}
         # New operators behind one of the block, by its id(); None: in front of all.
         self._new: dict[int | None, list[Op]] = {}
-        self._last: dict[tuple[int, int], TensorSpec] = {}
+        self._last: dict[tuple[int, int, bool], TensorSpec] = {}
         self._whole: dict[int, TensorSpec] = {}
         self._integers: dict[tuple[int, ...], TensorSpec] = {}
 
@@ -132,25 +133,31 @@ class _Rows:
         is_last = starts == [_LAST] and ends is not None and ends >= [_TO_THE_END]
         return axis if is_stable and is_last else None
 
-    def _last_of(self, spec: TensorSpec, axis: int) -> TensorSpec:
-        """A tensor at the last position along an axis, which has size 1."""
-        if (spec.id, axis) not in self._last:
-            self._last[spec.id, axis] = self._compute_last(spec, axis)
-        return self._last[spec.id, axis]
+    def _last_of(self, spec: TensorSpec, axis: int, is_broadcast: bool = False) -> TensorSpec:
+        """A tensor at the last position along an axis, which has size 1.
 
-    def _compute_last(self, spec: TensorSpec, axis: int) -> TensorSpec:
+        Args:
+            spec: The tensor.
+            axis: The axis.
+            is_broadcast: Whether other axes may have size 1, too.
+        """
+        key = spec.id, axis, is_broadcast
+        if key not in self._last:
+            self._last[key] = self._compute_last(spec, axis, is_broadcast)
+        return self._last[key]
+
+    def _compute_last(self, spec: TensorSpec, axis: int, is_broadcast: bool) -> TensorSpec:
         op = self._producers.get(spec.id)
         value = self._value(spec)
         if op is None:
             return self._slice(spec, axis, None)
         if (whole := self._stability.whole(op)) is not None:
-            return self._last_of(whole, axis)
-        if value.table is not None:
+            return self._last_of(whole, axis, is_broadcast)
+        if value.table is not None and is_broadcast and spec.dtype == "float32":
             seen = _equal_number(value.table, value, axis, len(spec.shape))
-            if seen is not None and spec.dtype == "float32":
+            if seen is not None:
                 return self._full(spec, seen)
-            return self._slice(spec, axis, op)
-        if value.is_piece:
+        if value.table is not None or value.is_piece:
             return self._slice(spec, axis, op)
         return self._copy(op, spec, axis)
 
@@ -162,7 +169,7 @@ class _Rows:
         taken = {(name, position): own for name, position, own in reads}
         inputs = {
             name: tuple(
-                self._last_of(each, taken[name, position])
+                self._last_of(each, taken[name, position], self._is_covered(op, name))
                 if (name, position) in taken
                 else self._all_of(each)
                 for position, each in enumerate(specs)
@@ -184,6 +191,13 @@ class _Rows:
         copy = replace(op, inputs=inputs, outputs=outputs, constants=constants, form=None)
         self._insert(copy, op)
         return result
+
+    def _is_covered(self, op: Op, name: str) -> bool:
+        """Whether an operator broadcasts an input to the shape of its other one."""
+        if op.type not in BROADCASTING:
+            return False
+        (result,) = op.output_specs()
+        return self._stability.is_same(op.input("y" if name == "x" else "x"), result)
 
     def _all_of(self, spec: TensorSpec) -> TensorSpec:
         """A tensor at all positions: that of the block, or one that is kept and extended."""
