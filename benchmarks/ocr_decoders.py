@@ -16,6 +16,8 @@ from benchmarks import ocr_networks, report
 from benchmarks.options import Progress
 from benchmarks.worker import Worker
 
+# The shapes of inputs, without the batch; of others: (columns, width).
+SHAPES = {"SAR": (512, 6, 40), "SRN": (512, 8, 32)}
 COLUMNS = {"NRTR": 40}
 ROUNDS, QUICK_ROUNDS = 5, 2
 ABOUT = """\
@@ -81,7 +83,8 @@ def samples(name: str, batch: int, rounds: int) -> dict[str, list[float]]:
     """
     width = ocr_networks.DECODERS[name][1]["width"]
     draw = np.random.default_rng(0)
-    context = draw.standard_normal((batch, COLUMNS.get(name, 100), width), "float32")
+    shape = SHAPES.get(name, (COLUMNS.get(name, 100), width))
+    context = draw.standard_normal((batch, *shape), "float32")
     with tempfile.TemporaryDirectory() as folder:
         # No word ends a row: each run has all steps.
         path = ocr_networks.export(name, folder, end=-1)

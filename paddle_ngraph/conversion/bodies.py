@@ -19,7 +19,9 @@ from paddle_ngraph.conversion.analysis.early_exits import EarlyExit
 from paddle_ngraph.conversion.analysis.induction_variables import Counters, InductionValues
 from paddle_ngraph.conversion.analysis.last_values import unread_values
 from paddle_ngraph.conversion.analysis.offsets import EARLY_EXIT
-from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.analysis.prefix_stability import MAX_LENGTH, PrefixStability
+from paddle_ngraph.conversion.analysis.single_rows import Kept, compute_single_rows
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
 from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.loop_iterations import LoopIterations
 from paddle_ngraph.conversion.model_inputs import BodyInputs
@@ -38,6 +40,7 @@ from paddle_ngraph.conversion.symbolic_sizes import (
     SymbolicSize,
     bounds_of,
     hint_of,
+    may_vary_per_iteration,
     symbols_in,
 )
 from paddle_ngraph.conversion.tensor_arrays import TensorArray, appended_by
@@ -81,8 +84,12 @@ def body_of_loop(
     captured: Sequence[Output | TensorArray],
     used_arrays: Collection[int] = (),
     has_iteration: bool = False,
+    keeps: bool = True,
 ) -> tuple[RegionBody, list[Output], list[list[Number]]]:
     """Converts the block of a loop, which may carry growing values, and append to TensorArrays.
+
+    The body may carry more values, behind the given ones (analysis/single_rows.py): then there has
+    to be an iteration.
 
     A loop-carried value that no iteration reads may start from a placeholder of another shape: it
     starts from zeros then, and is undefined without an iteration.
@@ -94,6 +101,7 @@ def body_of_loop(
         captured: The invariant inputs.
         used_arrays: The indices of sources that are TensorArrays still used after the loop.
         has_iteration: Whether it is certain that there is an iteration.
+        keeps: Whether the body may carry more values.
 
     Returns:
         The body, the sources that it reads, and the shapes of the loop's results.
@@ -129,9 +137,17 @@ def body_of_loop(
             continue
         found = builder.found_growth(shapes)
         if is_same_shape([*chain(*found)], [*chain(*growth)]):
+            rows = builder.single_rows() if keeps else None
+            if rows is not None:
+                block, kept = rows
+                starts = [bridge.full(0, element_type(k.spec.dtype), k.shape) for k in kept]
+                initial_values += [start.output(0) for start in starts]
+                arrays = [n + len(kept) for n in used_arrays]
+                return body_of_loop(bridge, block, initial_values, captured, arrays, True, False)
             results = builder.loop_results(body.shapes[1 + args :], has_iteration)
             body.has_placeholders = has_placeholders
             body.cuts, body.count = builder.cuts, builder.count
+            body.loop_carried = args
             return body, [*builder.initial_values(), *builder.inputs.sources[args:]], results
         growth = found
     raise NgraphError(f"{_SHAPE_CHANGES}, and not equally in all iterations")
@@ -264,6 +280,22 @@ class BodyBuilder:
         """
         shapes = zip(self.inputs.arg_shapes, results)
         return [_growth_between(before, after, self._outer_symbols) for before, after in shapes]
+
+    def single_rows(self) -> tuple[Graph, list[Kept]] | None:
+        """The block, computing the last position of a sequence alone, and what it keeps.
+
+        ``None`` if it computes other positions than the last one for other reasons.
+        """
+        index, last = self._iterations.index, self._iterations.last
+        if not _has_growth(self._growth) or index is None or last is None:
+            return None
+        if may_vary_per_iteration(last) or not last < MAX_LENGTH:
+            return None
+        most = min(MAX_LENGTH, bounds_of(last)[1] + 1)
+        stability = PrefixStability(
+            self._block, self._args, self._tensor_shapes, self._known, index, most
+        )
+        return compute_single_rows(self._block, self._args, stability)
 
     def placeholders(
         self, unread: Collection[int], results: Sequence[Sequence[Number]]
@@ -444,6 +476,9 @@ class BodyBuilder:
             ConversionError: As in :meth:`NgraphBridge.convert`.
         """
         self.bridge.convert()
+        if self._has_iteration_sizes:
+            self._tensor_shapes = self.bridge.shapes()
+            self._known = self.bridge.known_integers()
         results = self._results()
         shapes = [self.bridge.shape(output) for output in results]
         self._complete(results)

@@ -32,6 +32,7 @@ function_builder.py for functions, bodies.py for loop bodies and branches.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -65,6 +66,8 @@ from paddle_ngraph.ir.graph import BFLOAT16, CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import BYTES, DTYPES
 
+# Maximum number of elements of the tensors in :meth:`NgraphBridge.known_integers`.
+_MAX_KNOWN_INTEGERS = 16
 # The name of a Paddle dtype for each name of an nGraph element type.
 PADDLE_DTYPES = {dtype.element: name for name, dtype in DTYPES.items()}
 
@@ -367,6 +370,24 @@ class NgraphBridge:
         self._nodes[spec.id] = self.bfloat16.widened(node) if is_narrow else node
         shape = self.shape(self._nodes[spec.id])
         self.as_declared &= fits(spec.shape, shape[:-1] if spec.id in self.as_bytes else shape)
+
+    def shapes(self) -> dict[int, list[Number]]:
+        """The shapes of the tensors of the block that have nodes, by id."""
+        return {id: self.shape(node) for id, node in self._nodes.items()}
+
+    def known_integers(self) -> dict[int, np.ndarray]:
+        """Contents of small integer tensors that are known during the build, by id."""
+        found = {}
+        for id, node in self._nodes.items():
+            shape = node.get_partial_shape()
+            if shape.is_dynamic or math.prod(node.get_shape()) > _MAX_KNOWN_INTEGERS:
+                continue
+            if not node.get_element_type().is_integral():
+                continue
+            contents = self.folding.contents(node)
+            if contents is not None:
+                found[id] = contents
+        return found
 
     def convert(self) -> None:
         """Converts every operator.

@@ -65,6 +65,7 @@ class RegionBody:
         has_placeholders: Whether some result of a loop is undefined without an iteration.
         cuts: The results of a loop that may be shorter than the model's.
         count: The number of iterations of a loop, if sizes depend on it and it may be 0.
+        loop_carried: The number of values that a loop carries.
     """
 
     model: ov.Model
@@ -77,6 +78,7 @@ class RegionBody:
     has_placeholders: bool = False
     cuts: Sequence[Cut] = ()
     count: SymbolicSize | None = None
+    loop_carried: int = 0
 
     def results(self) -> list[Output]:
         """The outputs that the results of the body's model read."""

@@ -96,7 +96,8 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
         condition = _require_iteration(bridge, condition)
     is_certain = starts_empty or _is_constant(condition)
     body, read, shapes = body_of_loop(bridge, block, firsts, captured, kept, is_certain)
-    if not starts_empty and (body.collected or body.has_placeholders or twins):
+    added = body.loop_carried - args
+    if not starts_empty and (body.collected or body.has_placeholders or twins or added):
         condition = _require_iteration(bridge, condition)
     loop = Loop(condition, read, body)
     outputs = bridge.regions.add(loop, shapes)
@@ -111,8 +112,8 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "out", output, number)
     for array, output in zip(sources[len(kept_values) : args], outputs[len(kept_values) :]):
         array.chunks = [output]
-    for position, output in zip(body.collected, outputs[args:]):
-        _append_loop_elements(bridge, sources[position], output)
+    for position, output in zip(body.collected, outputs[body.loop_carried :]):
+        _append_loop_elements(bridge, sources[position - added], output)
 
 
 def _captured(bridge: NgraphBridge, op: Op) -> list[Output | TensorArray]:
