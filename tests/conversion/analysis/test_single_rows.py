@@ -134,8 +134,7 @@ class RandomDecoder:
         shapes = [*shapes, (2 * WIDTH, 2 * WIDTH, 1, 1)] * self.depth
         shapes += [(WORDS, WIDTH), (STEPS + 2, WIDTH), (WIDTH, WORDS)]
         self.weights = [
-            (shape, parameter(*shape, seed=100 * self.seed + n))
-            for n, shape in enumerate(shapes)
+            (shape, parameter(*shape, seed=100 * self.seed + n)) for n, shape in enumerate(shapes)
         ]
         context = paddle.static.data("context", [-1, self.columns, WIDTH], "float32")
         ids = paddle.full([paddle.shape(context)[0], 1], 1, "int64")
