@@ -8,6 +8,7 @@ forms are PaddleOCR's; sizes are arguments, and weights are random.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -312,8 +313,7 @@ class SrnDecoder(nn.Layer):
         self.pixels, self.orders = nn.Embedding(256, width), nn.Embedding(steps, width)
         self.linear, self.score = nn.Linear(width, width), nn.Linear(width, 1, bias_attr=False)
         self.first, self.words = nn.Linear(width, words), nn.Embedding(words + 1, width)
-        self.places = [nn.Embedding(steps, width) for _ in range(2)]
-        self.places = nn.LayerList(self.places)
+        self.places = nn.LayerList([nn.Embedding(steps, width) for _ in range(2)])
         self.gate, self.logits = nn.Linear(2 * width, width), nn.Linear(width, words)
         earlier = np.triu(np.full((steps, steps), -1e9, "float32"), 1)
         self.register_buffer("earlier", paddle.to_tensor(earlier))
@@ -367,7 +367,7 @@ class SrnDecoder(nn.Layer):
 
 
 # The published sizes, with fewer words where native runs would take seconds.
-DECODERS: dict[str, tuple[type[nn.Layer], dict[str, int]]] = {
+DECODERS: dict[str, tuple[Callable[..., Any], dict[str, int]]] = {
     "NRTR": (
         TextDecoder,
         {"width": 512, "heads": 8, "wide": 1024, "depth": 6, "words": 39, "steps": 25},

@@ -54,7 +54,7 @@ _BOUNDED = frozenset(
 
 
 @dataclass(frozen=True)
-class Value:
+class PositionValue:
     """A tensor in each iteration, as far as it is known.
 
     Attributes:
@@ -109,15 +109,15 @@ class PrefixStability:
         self._shapes, self._contents, self._most = shapes, contents, most
         self._length = iteration + 1
         self._varying = symbols_in(iteration)
-        self.values: dict[int, Value] = {}
+        self.values: dict[int, PositionValue] = {}
         self._producers = {spec.id: op for op in block.ops for spec in op.output_specs()}
         for spec, result in zip(block.inputs[:args], block.outputs[1:]):
             axes = self.axes_of(spec)
             if axes is not None and len(axes) == 1 and self._appends(spec, result, axes[0]):
-                self.values[spec.id] = Value(axes)
+                self.values[spec.id] = PositionValue(axes)
         for spec in block.inputs[args:]:
             if self.axes_of(spec) == ():
-                self.values[spec.id] = Value()
+                self.values[spec.id] = PositionValue()
         for op in block.ops:
             self._add(op)
 
@@ -214,7 +214,7 @@ class PrefixStability:
             return
         reads_invariant = all(self._is_invariant(spec) for spec in op.input_specs())
         if not any(axes) and (reads_invariant or self._is_known(results)):
-            invariant = Value(table=self._table(op), is_large=self._is_large(op))
+            invariant = PositionValue(table=self._table(op), is_large=self._is_large(op))
             self.values.update((spec.id, invariant) for spec in results)
             return
         if len(results) != 1 or axes[0] is None:
@@ -226,7 +226,7 @@ class PrefixStability:
 
     def _is_large(self, op: Op) -> bool:
         """Whether the result of an operator, which is not a table, may hide others if added."""
-        known = (self.values.get(spec.id, Value()) for spec in op.input_specs())
+        known = (self.values.get(spec.id, PositionValue()) for spec in op.input_specs())
         if op.type in _BOUNDED:
             return False
         if op.type in _UNBOUNDED:
@@ -249,10 +249,10 @@ class PrefixStability:
                 return False
         return True
 
-    def _value(self, op: Op, result: TensorSpec, axes: tuple[int, ...]) -> Value | None:
+    def _value(self, op: Op, result: TensorSpec, axes: tuple[int, ...]) -> PositionValue | None:
         table = self._table(op)
         if table is not None:
-            return Value(axes, table=table)
+            return PositionValue(axes, table=table)
         whole = self.whole(op)
         if whole is not None:
             return self.values.get(whole.id)
@@ -271,7 +271,7 @@ class PrefixStability:
                 return replace(value, state=ZERO) if along == value.key else None
         return self._value_by_position(op, axes)
 
-    def _value_by_position(self, op: Op, axes: tuple[int, ...]) -> Value | None:
+    def _value_by_position(self, op: Op, axes: tuple[int, ...]) -> PositionValue | None:
         """The value of a result whose elements are computed from elements at the same positions."""
         # For each input, the axis of the result for each axis of the input.
         sources: dict[tuple[str, int], dict[int, int]] = {}
@@ -289,16 +289,16 @@ class PrefixStability:
                     return None
                 values[name, position] = value
         if len(axes) == 1:
-            return Value(axes)
+            return PositionValue(axes)
         return self._paired(op, axes, values, sources)
 
     def _paired(
         self,
         op: Op,
         axes: tuple[int, ...],
-        values: Mapping[tuple[str, int], Value],
+        values: Mapping[tuple[str, int], PositionValue],
         sources: Mapping[tuple[str, int], Mapping[int, int]],
-    ) -> Value | None:
+    ) -> PositionValue | None:
         """The value of a paired result, from those of the inputs and the axes of these."""
         marked = {key: value for key, value in values.items() if value.query is not None}
         if len(marked) == 1:
@@ -306,19 +306,19 @@ class PrefixStability:
             assert value.query is not None
             query = sources[place][value.query]
             if op.type in ("pd_op.transpose", "pd_op.unsqueeze", "pd_op.squeeze"):
-                return Value(axes, query, value.state)
+                return PositionValue(axes, query, value.state)
             if op.type == "pd_op.dropout" and op.attr("mode") == "upscale_in_train":
-                return Value(axes, query, value.state)
+                return PositionValue(axes, query, value.state)
             return None
         if marked or any(value.is_large for value in values.values()):
             return None
         if op.type in (*_SUMS, *_SELECTIONS):
             return self._masked(op, axes, values)
-        return None if any(map(_has_large, values.values())) else Value(axes)
+        return None if any(map(_has_large, values.values())) else PositionValue(axes)
 
     def _masked(
-        self, op: Op, axes: tuple[int, ...], values: Mapping[tuple[str, int], Value]
-    ) -> Value | None:
+        self, op: Op, axes: tuple[int, ...], values: Mapping[tuple[str, int], PositionValue]
+    ) -> PositionValue | None:
         """The value of scores to which a mask is added, or of which a table selects."""
         rank = len(next(op.output_specs()).shape)
         tables = {
@@ -331,7 +331,7 @@ class PrefixStability:
             if added is None and op.type == "pd_op.add":
                 added = tables.get("x")
             if added is None or len(tables) != 1:
-                return Value(axes) if not tables else None
+                return PositionValue(axes) if not tables else None
             return _hiding(-added if op.type == "pd_op.subtract" else added, axes)
         condition, names = (
             ("mask", ("value", "x"))
@@ -350,7 +350,7 @@ class PrefixStability:
         shape = [self._most if n in axes else table.shape[n] for n in range(rank)]
         return np.moveaxis(np.broadcast_to(table, shape), axes, (-2, -1))
 
-    def _value_of_product(self, op: Op, axes: tuple[int, ...]) -> Value | None:
+    def _value_of_product(self, op: Op, axes: tuple[int, ...]) -> PositionValue | None:
         x, y = (self.values.get(op.input(name).id) for name in "xy")
         ranks = [len(op.input(name).shape) for name in "xy"]
         if x is None or y is None or min(ranks) < 2:
@@ -363,15 +363,15 @@ class PrefixStability:
             column, other = other, column
         rank = max(ranks)
         if x.axes == (row,) and y.axes == (column,):
-            return Value(axes) if axes == (rank - 2, rank - 1) else None
+            return PositionValue(axes) if axes == (rank - 2, rank - 1) else None
         if x.axes == (row,) and not y.axes:
-            return Value(axes) if axes == (rank - 2,) else None
+            return PositionValue(axes) if axes == (rank - 2,) else None
         if {*x.axes} == {row, inner} and y.axes == (other,) and axes == (rank - 2,):
             is_zero = x.state == ZERO and x.query == row
-            return Value(axes) if is_zero else None
+            return PositionValue(axes) if is_zero else None
         return None
 
-    def _value_of_slice(self, op: Op, axes: tuple[int, ...]) -> Value | None:
+    def _value_of_slice(self, op: Op, axes: tuple[int, ...]) -> PositionValue | None:
         """The value of the first rows of an invariant tensor, as many as there are words."""
         value = self.values.get(op.input("input").id)
         if value is None or value.axes or len(axes) != 1 or op.attr("decrease_axis"):
@@ -379,9 +379,11 @@ class PrefixStability:
         along, starts = op.attr("axes"), self.integers(op, "starts")
         if len(along) != 1 or along[0] % len(op.input("input").shape) != axes[0]:
             return None
-        return Value(axes, is_piece=True) if starts == [0] else None
+        return PositionValue(axes, is_piece=True) if starts == [0] else None
 
-    def _value_of_reshape(self, op: Op, result: TensorSpec, axes: tuple[int, ...]) -> Value | None:
+    def _value_of_reshape(
+        self, op: Op, result: TensorSpec, axes: tuple[int, ...]
+    ) -> PositionValue | None:
         x = op.input("x")
         value = self.values.get(x.id)
         if value is None or len(value.axes) != len(axes):
@@ -453,20 +455,20 @@ class PrefixStability:
         return reads_of_position(op, axis, self.integers)
 
 
-def _hiding(mask: np.ndarray, axes: tuple[int, ...]) -> Value | None:
+def _hiding(mask: np.ndarray, axes: tuple[int, ...]) -> PositionValue | None:
     """The value of scores and a mask, [..., positions, positions] along two axes."""
     if not np.all(mask <= VISIBLE):
         return None
     if not np.any(mask < -VISIBLE):
-        return Value(axes)
+        return PositionValue(axes)
     for query, each in ((axes[0], mask), (axes[1], np.swapaxes(mask, -1, -2))):
         later = np.triu(np.ones(each.shape[-2:], bool), 1)
         is_seen = np.diagonal(each, axis1=-2, axis2=-1) >= -VISIBLE
         if np.all(is_seen) and np.all((each <= HIDDEN) | ~later):
-            return Value(axes, query, HIDES)
+            return PositionValue(axes, query, HIDES)
     return None
 
 
-def _has_large(value: Value) -> bool:
+def _has_large(value: PositionValue) -> bool:
     """Whether a table has numbers that might hide others."""
     return value.table is not None and not np.all(np.abs(value.table) <= VISIBLE)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from paddle_ngraph.conversion.analysis.position_wise import BROADCASTING
-from paddle_ngraph.conversion.analysis.prefix_stability import PrefixStability, Value
+from paddle_ngraph.conversion.analysis.prefix_stability import PositionValue, PrefixStability
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.conversion.symbolic_sizes import Number
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
@@ -57,7 +57,7 @@ def compute_single_rows(
     Returns:
         ``None`` if some product or convolution is left that computes all positions.
     """
-    rows = _Rows(block, stability)
+    rows = _LastPositions(block, stability)
     try:
         ops = rows.rewritten()
     except _Impossible:
@@ -78,7 +78,7 @@ def compute_single_rows(
 _PRODUCTS = frozenset({"pd_op.matmul", "pd_op.bmm", "pd_op.conv2d"})
 
 
-class _Rows:
+class _LastPositions:
     """Operators that compute the last position, beside those of a block that compute all.
 
     Args:
@@ -262,14 +262,14 @@ class _Rows:
         shape = (*spec.shape[:axis], size, *spec.shape[axis + 1 :])
         return TensorSpec(next(self._ids), spec.dtype, shape)
 
-    def _value(self, spec: TensorSpec) -> Value:
+    def _value(self, spec: TensorSpec) -> PositionValue:
         value = self._stability.values.get(spec.id)
         if value is None:
             raise _Impossible
         return value
 
 
-def _equal_number(table: np.ndarray, value: Value, axis: int, rank: int) -> float | None:
+def _equal_number(table: np.ndarray, value: PositionValue, axis: int, rank: int) -> float | None:
     """The number that all elements of a table at the last position are, if they are, else ``None``.
 
     The last position is any one along ``axis``, seen up to the same one along another axis.
