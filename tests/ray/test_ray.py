@@ -146,4 +146,7 @@ def test_workers_that_cannot_form_a_job_are_one_sentence(starts, options, senten
 def test_a_worker_describes_itself_and_reserves_ports():
     found = worker.describe()
     assert found["problem"] == "" and paddle_ngraph.__version__ in found["versions"]
-    assert worker.reserve_port("127.0.0.1") != worker.reserve_port("127.0.0.1")
+    ports = {worker.reserve_port("127.0.0.1") for _ in range(2)}
+    assert len(ports) == 2
+    for _ in ports:
+        worker._reserved.pop().close()
