@@ -410,7 +410,9 @@ def _reasons(report: Report) -> str:
 def _cover(subject: Subject, record: Record, report: Report) -> None:
     """Records how much of the native time is in operators that the engine computes."""
     left = Counter(map(_type, [op.type for op in report.native] + report.kernel_calls))
-    all_ops = left + Counter(_type(t) for i in report.intervals for t in i.types)
+    graphs = [i.graph for i in report.intervals if i.graph is not None]
+    converted = (op for graph in graphs for op in graph.all_ops() if any(op.input_specs()))
+    all_ops = left + Counter(_type(op.type) for op in converted)
     all_ops -= Counter(map(_type, report.kernel_calls))
     try:
         times = subject.native_times
