@@ -25,9 +25,10 @@ Decoders in the forms in which PaddleOCR exports them (a `while` with a `break`,
 concatenated, sampled words, masks of float64, a cache that starts empty), with random weights, in
 Paddle Inference with one thread: milliseconds of processor time of a run, the median of runs in
 turns, and native over engine, the median of the turns' ratios. NRTR reads 40 columns and writes 25
-words; the others read 100 columns and write 64 words of 8,000 (LaTeX-OCR) and 5,000.
-Native is without oneDNN, with which Paddle itself fails on these loops. Each is one operator of the
-engine, with equal words and equally many random numbers."""
+words; LaTeX-OCR and the formula decoders read 100 columns and write 64 words of 8,000 and 5,000.
+SAR, whose loop is unrolled, reads 6 x 40 features and writes 30 words; SRN has no loop, reads
+8 x 32 and writes 25. Native is without oneDNN, with which Paddle itself fails on these loops. Each
+loop is one operator of the engine, with equal words and equally many random numbers."""
 
 
 def measure(options: Namespace) -> None:
@@ -79,7 +80,7 @@ def samples(name: str, batch: int, rounds: int) -> dict[str, list[float]]:
     """Returns milliseconds of processor time of runs in turns, after two other runs.
 
     Raises:
-        ValueError: The results differ, or the engine needs more than one operator.
+        ValueError: The results differ, or something runs natively.
     """
     width = ocr_networks.DECODERS[name][1]["width"]
     draw = np.random.default_rng(0)
@@ -101,6 +102,7 @@ def samples(name: str, batch: int, rounds: int) -> dict[str, list[float]]:
         for expected, actual in zip(results["native"], results["engine"]):
             if not np.allclose(actual, expected, rtol=1e-3, atol=1e-4):
                 raise ValueError(f"{name}: another result than native Paddle's")
-        if paddle_ngraph.stats()["engine_runs"] != 1:
-            raise ValueError(f"{name}: the engine needs more than one operator")
+        stats = paddle_ngraph.stats()
+        if stats["native_runs"] or not stats["engine_runs"]:
+            raise ValueError(f"{name}: something runs natively")
     return times
