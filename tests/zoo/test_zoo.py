@@ -96,13 +96,18 @@ def test_the_page_lists_failures_and_reasons(tmp_path):
     results = records.Results(tmp_path / "results.jsonl")
     results.add({**RIGHT, "coverage": 0.9, "left": {"unique": 0.1}})
     results.add({**RIGHT, "form": "Executor", "outcome": "wrong", "why": "result 0 is far | off"})
-    results.add({**RIGHT, "form": "time", "ratio": 0.5, "why": "engine 1.00 ms"})
+    results.add({**RIGHT, "form": records.TIMED[0], "ratio": 0.5, "why": "engine 1 ms"})
     text = records.page(results)
     assert "| LeNet | paddlepaddle | classification | 1998 |  |  | = | **wrong** |" in text
     assert "wrong: result 0 is far / off: LeNet (Executor)" in text
     assert "- results that are not wrong: 1 of 2" in text
     assert "- exports with 95 % of native time in the engine: 0 of 1" in text
-    assert "- timed predictors within 5 % of Paddle's best: 1 of 1" in text
+    assert "- timed forms within 5 % of Paddle's best: 1 of 1" in text
+    assert "| paddlepaddle/LeNet | 0.50 |  |" in text
+    assert "engine 1 ms" not in text
+    results.add({**RIGHT, "form": records.TIMED[1], "ratio": 1.5, "why": "engine 3 ms"})
+    assert "| paddlepaddle/LeNet | 0.50 | **1.50** |" in records.page(results)
+    assert f"- paddlepaddle/LeNet, {records.TIMED[1]}: engine 3 ms" in records.page(results)
     assert "- `unique`: 0.10" in text
 
 
