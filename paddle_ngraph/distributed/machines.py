@@ -139,7 +139,9 @@ class Link:
         self._secret = secret
         self._timeout = timeout
         host, _, port = place.master.rpartition(":")
-        endpoint = Endpoint(_Fixed(f"{host} {port}"), _KEY, host, secret, port=int(port))
+        # An endpoint uses no other methods of a store.
+        store: Any = _Fixed(f"{host} {port}")
+        endpoint = Endpoint(store, _KEY, host, secret, port=int(port))
         self._peers = self._connected(endpoint)
         self.host = host if place.node == 0 else self._peers[0].getsockname()[0]
         try:
