@@ -17,6 +17,7 @@ SEED ?= 1
 KILLS ?= 20
 REQUESTS ?= 400
 PAGES ?= 20
+MINUTES ?= 60
 COUNT ?= 5000
 SHARE ?= 1/1
 THREADS ?= 1 3 8 64
@@ -36,7 +37,7 @@ CPP := $(filter %.cc %.h,$(SOURCES)) $(wildcard tests/core/*.cc paddle_ngraph/co
 TIDY := $(filter-out %/mkl_layers.cc %/mkl_packed/threads.cc,$(filter %.cc,$(SOURCES)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run serve-test serve-test-run cluster cluster-run check check-tests test test-all test-threads test-processors sanitize fuzz kills interruptions models zoo zoo-run \
+.PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run serve-test serve-test-run cluster cluster-run check check-tests test test-all test-threads test-processors sanitize fuzz kills interruptions soak models zoo zoo-run \
 	style lint bench packed docs build-times clean
 
 help:  ## Show the targets.
@@ -110,6 +111,9 @@ kills: $(VENV)/.built  ## Kill and stop ranks of a job at random, and compare it
 
 interruptions: $(VENV)/.built  ## Interrupt runs that create programs, in random ways (COUNT=, SEED=); repeats none that passed.
 	$(RUN) -m tests.random_interrupts --count $(COUNT) --seed $(SEED)
+
+soak: $(VENV)/.built  ## Do everything at once in four processes for an hour, and check that memory does not grow (MINUTES=).
+	$(RUN) -m tests.soak --minutes $(MINUTES) $(OPTIONS)
 
 models: $(VENV)/.built  ## Run whole models, natively and through nGraph; write docs/development/models.md.
 	$(RUN) -m tests.models --output docs/development/models.md

@@ -133,7 +133,20 @@ def _native_programs(observation: Observation) -> Iterator[Change]:
 
 
 def _native_operators(observation: Observation) -> Iterator[Change]:
+    flag = "FLAGS_ngraph_min_interval_us"
+    small = [each for each in observation.native if flag in each.reason]
+    if small:
+        share = sum(each.share for each in small)
+        types = ", ".join(each.type for each in small)
+        yield Change(
+            f"Set {flag}=0: the cost rule leaves {types} to Paddle, {share:.0%} of a native run's "
+            "time.",
+            share / 2,
+            {flag: "0"},
+        )
     for each in observation.native:
+        if each in small:
+            continue
         yield Change(
             f"Replace {each.type} ({each.count} in the program), or ask for its converter: it runs "
             f"natively for {each.share:.0%} of a native run's time, since {each.reason}.",

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from paddle_ngraph import installation, library
-from paddle_ngraph.conversion import processor
 from paddle_ngraph.version import __version__
 
 # Instruction sets that decide how fast the engine is, by their names in /proc/cpuinfo.
@@ -73,8 +72,9 @@ def _packages() -> Iterator[Fact]:
 
 def _processor() -> Iterator[Fact]:
     section = "processor"
-    yield Fact(section, "model", processor.field("model name") or "unknown")
-    units = set(processor.field("flags").split())
+    fields = cpu_fields()
+    yield Fact(section, "model", fields.get("model name", "unknown"))
+    units = set(fields.get("flags", "").split())
     problem = ""
     if units and "avx2" not in units:
         problem = "The processor has no AVX2, without which most kernels of the engine are slow."
@@ -82,6 +82,19 @@ def _processor() -> Iterator[Fact]:
     yield Fact(section, "instruction sets", " ".join(known) or "unknown", problem)
     usable = len(os.sched_getaffinity(0))
     yield Fact(section, "logical cores", f"{os.cpu_count()}, of which {usable} are usable")
+
+
+def cpu_fields() -> dict[str, str]:
+    """The fields of the first core in ``/proc/cpuinfo``; empty on other systems.
+
+    ``conversion.processor`` reads them for builds, and needs the core.
+    """
+    try:
+        first, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
+    except OSError:
+        return {}
+    lines = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in lines}
 
 
 def _memory() -> Iterator[Fact]:

@@ -56,6 +56,14 @@ def test_changes_come_by_their_gain():
     assert not any(change.can_be_tried for change in found)
 
 
+def test_operators_below_the_cost_rule_are_tried():
+    reason = "too little for the engine to pay (FLAGS_ngraph_min_interval_us=60)"
+    native = [NativeOperator("matmul", 1, 0.4, reason), NativeOperator("add", 2, 0.1, reason)]
+    (change,) = advice.changes(replace(MODEL, native=native))
+    assert "matmul, add" in change.sentence
+    assert change.environment == {"FLAGS_ngraph_min_interval_us": "0"}
+
+
 def test_many_functions_of_a_subgraph_call_for_dynamic_dimensions():
     observed = replace(SCRIPT, functions=40, functions_of_one_subgraph=40, build_ms=6000.0)
     assert "InputSpec" in sentences(observed)[0]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import subprocess
+import sys
 
 from paddle_ngraph import _core, flags, installation
-from paddle_ngraph.conversion import disk_cache, processor
+from paddle_ngraph.conversion import disk_cache
 from paddle_ngraph.doctor.facts import facts
 
 
@@ -68,7 +70,7 @@ def test_withheld_instructions_are_a_problem(monkeypatch):
 
 
 def test_a_processor_without_avx2_is_a_problem(monkeypatch):
-    monkeypatch.setattr(processor, "field", {"flags": "sse4_2", "model name": "old"}.get)
+    monkeypatch.setattr("paddle_ngraph.doctor.facts.cpu_fields", lambda: {"flags": "sse4_2"})
     assert any("no AVX2" in each for each in problems())
 
 
@@ -77,3 +79,18 @@ def test_without_an_engine_the_reason_is_a_problem(monkeypatch):
     found = facts()
     assert "the reason." in [fact.problem for fact in found]
     assert not any(fact.section == "threads" for fact in found)
+
+
+def test_the_report_needs_no_core():
+    """The reason why there is no engine is what the report is for."""
+    script = (
+        "import sys, types\n"
+        "sys.modules['paddle_ngraph._core'] = None\n"
+        "sys.modules['paddle_ngraph._build_info'] = types.SimpleNamespace(PURE=True)\n"
+        "from paddle_ngraph.__main__ import main\n"
+        "sys.exit(main(['doctor']))\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1, ended.stderr
+    assert "not for this machine" in ended.stdout

@@ -1,0 +1,299 @@
+"""Memory of processes that do everything at once, for a long time.
+
+python -m tests.soak --minutes 60 --processes 4 --output docs/operations/soak.svg
+
+Each process trains, infers, creates and drops programs, predictors and layers, with 2,000 sizes,
+more functions than the cache holds, models that are swapped, and forked children. In the end its
+resident memory, and the bytes of the engine's pool, are at most a tenth above those after the first
+tenth of the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import inference, nn
+
+import paddle_ngraph
+from tests import leaks
+from tests.programs import Program, floats, parameter
+
+SIZES = 2000
+MODELS = 8
+CACHED_FUNCTIONS = 24
+GROWTH = 1.10
+SAMPLE_SECONDS = 1.0
+PAGE = os.sysconf("SC_PAGE_SIZE")
+# Bytes by which the allocator and Python may vary, whatever the duration.
+SLACK = 24 << 20
+
+Step = Callable[[random.Random], None]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A measurement of a process.
+
+    Attributes:
+        seconds: Since its start.
+        resident: Resident memory in bytes.
+        live: Bytes of the engine's pool that are in use.
+        steps: Steps of all activities so far.
+        engine_runs: Runs of the engine so far.
+    """
+
+    seconds: float
+    resident: int
+    live: int
+    steps: int
+    engine_runs: int
+
+
+def _sample(begin: float, steps: int) -> Sample:
+    stats = paddle_ngraph.stats()
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+    seconds = round(time.monotonic() - begin, 2)
+    return Sample(seconds, resident, stats["pool_bytes_live"], steps, stats["engine_runs"])
+
+
+# -- activities ----------------------------------------------------------------------------------
+
+
+def _convolution() -> Any:
+    x = paddle.static.data("x", [-1, 4, -1], "float32")
+    return nn.functional.relu(nn.functional.conv1d(x, parameter(8, 4, 3))).mean([2])
+
+
+def _training() -> Step:
+    program = Program(lambda: leaks._training_network(1.0))
+    return lambda draw: program.run_as_is(x=floats(draw.choice([1, 8, 64]), 8))
+
+
+def _sizes() -> Step:
+    program = Program(_convolution)
+
+    def step(draw: random.Random) -> None:
+        length = 3 + draw.randrange(SIZES)
+        program.run_as_is(x=floats(draw.choice([1, 2]), 4, length))
+
+    return step
+
+
+def _save(path: str, factor: float) -> None:
+    program = Program(lambda: leaks._network(factor))
+    with paddle.static.scope_guard(program.scope), paddle_ngraph.use_ngraph(False):
+        operators = program.main.global_block().ops
+        fed = next(op.result(0) for op in operators if op.name() == "pd_op.data")
+        paddle.static.save_inference_model(
+            path, [fed], program.fetches, program.executor, program=program.main
+        )
+
+
+def _swapped_models(folder: Path) -> Step:
+    paths = [str(folder / f"model{number}") for number in range(MODELS)]
+    for number, path in enumerate(paths):
+        _save(path, 1.0 + number)
+
+    def step(draw: random.Random) -> None:
+        path = draw.choice(paths)
+        config = inference.Config(f"{path}.json", f"{path}.pdiparams")
+        config.disable_glog_info()
+        predictor = inference.create_predictor(config)
+        predictor.get_input_handle(predictor.get_input_names()[0]).copy_from_cpu(floats(3, 8))
+        predictor.run()
+
+    return step
+
+
+def _forks() -> Step:
+    program = Program(lambda: leaks._network(3.0))
+    program.run_as_is(x=floats(3, 8))
+
+    def step(_draw: random.Random) -> None:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                program.run_as_is(x=floats(3, 8))
+                status = 0
+            finally:
+                os._exit(status)
+        _, ended = os.waitpid(child, 0)
+        assert ended == 0, f"a forked child has ended with {ended}"
+
+    return step
+
+
+def _dynamic_layers() -> Step:
+    layer = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 8))
+    optimizer = paddle.optimizer.SGD(0.01, parameters=layer.parameters())
+
+    def step(draw: random.Random) -> None:
+        x = paddle.to_tensor(floats(1 + draw.randrange(200), 8))
+        if draw.random() < 0.5:
+            with paddle.no_grad():
+                layer(x)
+            return
+        layer(x).square().mean().backward()
+        optimizer.step()
+        optimizer.clear_grad()
+
+    return step
+
+
+def _life(kind: str, number: list[int]) -> Step:
+    def step(_draw: random.Random) -> None:
+        number[0] += 1
+        leaks.LIVES[kind](True, number[0] % 64)
+
+    return step
+
+
+# -- a process -----------------------------------------------------------------------------------
+
+
+def soak(seconds: float, seed: int, write: Callable[[Sample], None]) -> None:
+    """Does all activities in random order, and passes a sample on every second."""
+    paddle.set_flags(
+        {"FLAGS_ngraph_cache_size": CACHED_FUNCTIONS, "FLAGS_ngraph_min_interval_us": 0}
+    )
+    draw, number = random.Random(seed), [0]
+    with tempfile.TemporaryDirectory() as folder:
+        paddle.enable_static()
+        paddle_ngraph.enable(dynamic="training")
+        static = [_training(), _sizes(), _sizes(), _swapped_models(Path(folder)), _forks()]
+        static += [_life(kind, number) for kind in sorted(leaks.PROGRAMS)]
+        paddle.disable_static()
+        dynamic = [_dynamic_layers()] * 4
+        dynamic += [_life(kind, number) for kind in leaks.LIVES if kind not in leaks.PROGRAMS]
+        begin = time.monotonic()
+        steps, next_sample = 0, 0.0
+        while time.monotonic() - begin < seconds:
+            paddle.enable_static() if draw.random() < 0.6 else paddle.disable_static()
+            activities = dynamic if paddle.in_dynamic_mode() else static
+            for _ in range(8):
+                draw.choice(activities)(draw)
+                steps += 1
+            if time.monotonic() - begin >= next_sample:
+                next_sample = time.monotonic() - begin + SAMPLE_SECONDS
+                gc.collect()
+                write(_sample(begin, steps))
+
+
+# -- all processes -------------------------------------------------------------------------------
+
+
+def growth(samples: Sequence[Sample], quantity: Callable[[Sample], float]) -> float:
+    """A quantity in the last tenth of the time, relative to its level after the first tenth."""
+    end = samples[-1].seconds
+    early = [quantity(each) for each in samples if 0.1 * end <= each.seconds <= 0.2 * end]
+    late = [quantity(each) for each in samples if each.seconds >= 0.9 * end]
+    return median(late) / max(1.0, median(early))
+
+
+def problems(samples: Sequence[Sample]) -> list[str]:
+    """The sentences about a process whose memory grew, or in which the engine did not run."""
+    found = []
+    if samples[-1].engine_runs == 0:
+        found.append("the engine did not run")
+    for name, quantity in (
+        ("resident memory", lambda each: float(each.resident)),
+        ("live bytes of the pool", lambda each: float(each.live)),
+    ):
+        ratio = growth(samples, lambda each, quantity=quantity: quantity(each) + SLACK)
+        if ratio > GROWTH:
+            found.append(f"{name} grew {ratio:.2f} times after the first tenth of the time")
+    return found
+
+
+def picture(runs: Sequence[Sequence[Sample]], path: str) -> None:
+    """Draws the memory of all processes over time."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "soak"
+    from matplotlib import pyplot
+
+    figure, (upper, lower) = pyplot.subplots(2, sharex=True, figsize=(8, 5))
+    for number, samples in enumerate(runs):
+        minutes = np.array([each.seconds for each in samples]) / 60
+        upper.plot(minutes, [each.resident / 2**20 for each in samples], label=f"process {number}")
+        lower.plot(minutes, [each.live / 2**20 for each in samples])
+    upper.set(ylabel="resident memory, MB", ylim=(0, None))
+    lower.set(ylabel="live in the pool, MB", xlabel="minutes", ylim=(0, None))
+    upper.legend(loc="lower right")
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def run(minutes: float, processes: int, seed: int = 1) -> list[list[Sample]]:
+    """Runs the processes, and returns their samples.
+
+    Raises:
+        RuntimeError: One of them has failed.
+    """
+    command = [sys.executable, "-W", "ignore", "-m", "tests.soak", "--minutes", str(minutes)]
+    started = [
+        subprocess.Popen(
+            [*command, "--worker", str(seed + number)], stdout=subprocess.PIPE, text=True
+        )
+        for number in range(processes)
+    ]
+    runs = []
+    for number, process in enumerate(started):
+        text, _ = process.communicate()
+        if process.returncode != 0:
+            raise RuntimeError(f"process {number} has ended with {process.returncode}")
+        lines = [line for line in text.splitlines() if line.startswith("{")]
+        runs.append([Sample(**json.loads(line)) for line in lines])
+    return runs
+
+
+def main() -> int:
+    """Runs the processes, or is one of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--output", help="a picture (.svg)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--worker", type=int, help="be a process, with this seed")
+    options = parser.parse_args()
+    if options.worker is not None:
+        write = lambda sample: print(json.dumps(vars(sample)), flush=True)  # noqa: E731
+        soak(60 * options.minutes, options.worker, write)
+        return 0
+    runs = run(options.minutes, options.processes, options.seed)
+    status = 0
+    for number, samples in enumerate(runs):
+        last = samples[-1]
+        print(
+            f"process {number}: {last.steps} steps, {last.engine_runs} runs of the engine, "
+            f"{last.resident / 2**20:.0f} MB resident "
+            f"({growth(samples, lambda each: each.resident):.3f} of that after the first tenth), "
+            f"{last.live / 2**20:.1f} MB live in the pool"
+        )
+        for sentence in problems(samples):
+            status = 1
+            print(f"  {sentence}")
+    if options.output:
+        picture(runs, options.output)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
