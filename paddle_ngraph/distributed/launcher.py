@@ -167,10 +167,10 @@ def _restart_point(options: LauncherOptions) -> str:
 
 def _exchanged(link: Link, text: Any) -> list[Any]:
     """The messages of all machines. Raises _MachineLost if one is lost."""
-    message = link.exchange(text)
-    if message.lost:
-        raise _MachineLost(message.lost)
-    return message.texts
+    done = link.exchange(text)
+    if done.lost:
+        raise _MachineLost(done.lost)
+    return done.texts
 
 
 class _MachineLost(Exception):
