@@ -309,7 +309,8 @@ def measure(kinds: list[str], draws: int, calls: int) -> int:
     for kind in kinds:
         for draw in range(draws):
             runs = [played(kind, draw, way, calls) for way in (NATIVE, COMPILED, ENABLED, NATIVE)]
-            native = Run(*map(max, zip(runs[0][:-1], runs[-1][:-1])), runs[0].results)
+            slowest = [max(pair) for pair in zip(runs[0][:-1], runs[-1][:-1])]
+            native = runs[0]._replace(**dict(zip(Run._fields, slowest)))
             for way, run in zip((COMPILED, ENABLED), runs[1:]):
                 found = ", ".join(faults(run, native))
                 beyond += bool(found)

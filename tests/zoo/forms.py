@@ -386,7 +386,7 @@ class Program:
         return [np.array(result) for result in results]
 
     def report(self) -> Report:
-        """What the engine does of it."""
+        """The report on the partitioned program."""
         report: Report = paddle_ngraph.explain(self._program)
         return report
 
@@ -487,7 +487,7 @@ def run(subject: Subject, form: str, function: Form) -> Record:
 
 
 def natively(function: Callable[[], Any]) -> Any:
-    """What a function returns that runs by Paddle alone.
+    """The result of a function that runs by Paddle alone.
 
     Raises:
         PaddleFails: It raises an error.

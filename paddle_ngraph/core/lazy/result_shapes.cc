@@ -606,7 +606,7 @@ Shape projected(CallArguments* arguments) {
   return found;
 }
 
-// The sizes of the labels of a sum of products, as in "bij,jk->bik".
+// The shapes of a sum of products, as "bij,jk->bik", and of its operands.
 Shapes summed(CallArguments* arguments) {
   const Shapes operands = arguments->shapes(Parameter::kX);
   const std::string equation = arguments->text(Parameter::kEquation);
@@ -636,7 +636,7 @@ Shapes summed(CallArguments* arguments) {
     arguments->require(label > 0 && sizes[label] > 0);
     if (arguments->is_valid()) results[0].push_back(sizes[label]);
   }
-  results.append(operands.begin(), operands.end());  // which are saved for the gradient
+  results.append(operands.begin(), operands.end());
   return results;
 }
 
@@ -961,8 +961,13 @@ Shapes evaluate(ShapeRule::Kind kind, CallArguments* arguments, size_t num_resul
       return {divergence(arguments)};
     case Kind::kLikelihood:
       return likelihood(arguments);
-    case Kind::kEinsum:
-      return summed(arguments);
+    case Kind::kEinsum: {
+      // With gradients, the operands follow.
+      Shapes found = summed(arguments);
+      arguments->require(num_results <= found.size());
+      if (arguments->is_valid()) found.resize(num_results);
+      return found;
+    }
     case Kind::kTransposedConvolution:
       return {convolved_transposed(arguments)};
     case Kind::kUnfold:
