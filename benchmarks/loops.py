@@ -100,8 +100,8 @@ def _objects(chance: random.Random) -> Loop:
     acts = [F.relu, F.tanh, F.gelu, F.silu, F.elu]
 
     def call(net: Any, i: int) -> Any:
-        drawn = random.Random(i)
-        return net(x, [drawn.choice(acts) for _ in range(depth)]).sum()
+        sampled = random.Random(i)
+        return net(x, [sampled.choice(acts) for _ in range(depth)]).sum()
 
     return Loop(_Net(width, depth, lambda x, given, at: given[at](x)), call)
 
@@ -309,8 +309,14 @@ def measure(kinds: list[str], draws: int, calls: int) -> int:
     for kind in kinds:
         for draw in range(draws):
             runs = [played(kind, draw, way, calls) for way in (NATIVE, COMPILED, ENABLED, NATIVE)]
-            slowest = [max(pair) for pair in zip(runs[0][:-1], runs[-1][:-1])]
-            native = runs[0]._replace(**dict(zip(Run._fields, slowest)))
+            first, last = runs[0], runs[-1]
+            native = Run(
+                max(first.thread, last.thread),
+                max(first.process, last.process),
+                max(first.longest, last.longest),
+                max(first.megabytes, last.megabytes),
+                first.results,
+            )
             for way, run in zip((COMPILED, ENABLED), runs[1:]):
                 found = ", ".join(faults(run, native))
                 beyond += bool(found)

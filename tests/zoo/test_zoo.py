@@ -16,10 +16,12 @@ import pytest
 from paddle import _C_ops as operators
 
 import paddle_ngraph
+from tests.dynamic import dynamic_mode
 from tests.kernel_call_programs import kernels_called
+from tests.models.comparing import Run
 from tests.programs import Program
 from tests.zoo import __main__ as zoo
-from tests.zoo import child, forms, packages, records
+from tests.zoo import child, forms, packages, records, training
 from tests.zoo.families import FAMILIES
 
 LENET = next(family for family in FAMILIES if family.name == "LeNet")
@@ -194,6 +196,43 @@ def test_a_difference_is_judged_by_native_runs(rounding, outcome):
 )
 def test_shapes_dtypes_and_nan_differ(actual):
     assert forms.differences([np.ones((2, 3), "float32")], actual) == [np.inf]
+
+
+def _gradients(weight, bias, other=0.0):
+    values = {
+        "the gradient of layer.weight": np.array([1.0, weight]),
+        "the gradient of layer.bias": np.array([bias]),
+        "the gradient of next.weight": np.array([1.0 + other]),
+    }
+    return [Run({}, values)]
+
+
+def test_a_gradient_of_zero_is_judged_within_its_layer():
+    truth = _gradients(0.5, 0.0)
+    native = _gradients(0.5, 3e-8)
+    bias = "step 0: the gradient of layer.bias"
+    assert training.right_within_layers(truth, native, _gradients(0.5, 3e-6)) == {bias}
+    assert not training.right_within_layers(truth, native, _gradients(0.5, 3e-2))
+    assert not training.right_within_layers(truth, native, _gradients(0.6, 3e-6))
+    # Native Paddle has digits of this one.
+    native = _gradients(0.5, 3e-8, other=1e-3)
+    found = training.right_within_layers(truth, native, _gradients(0.5, 3e-6, other=5e-3))
+    assert found == {bias}
+
+
+def test_each_step_of_training_starts_from_the_native_state():
+    with dynamic_mode():
+        native = training.train(LENET, [1.0])
+        again = training.train(LENET, [1.0], native=native)
+        assert len(native) == training.STEPS
+        assert set(training.apart(native, again).values()) == {0.0}
+        truth = training.train(LENET, [1.0], native=native, dtype="float64")
+        assert {value.dtype for run in truth for value in run.values.values()} == {
+            np.dtype("float64")
+        }
+        assert max(training.apart(truth, native).values()) < 1e-3
+        nudged = training.train(LENET, [1.0], native=native, nudge=0)
+        assert 0 < max(training.apart(native, nudged, exactly=True).values()) < 1e-3
 
 
 @pytest.mark.slow("runs a whole network in each way")

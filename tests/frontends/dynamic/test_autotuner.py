@@ -75,9 +75,7 @@ def test_the_flag_lifts_the_limit_of_an_account():
 
 @pytest.mark.parametrize("trains", [False, True])
 @pytest.mark.parametrize(("captured", "pays"), [(0.5, True), (1.5, False)])
-def test_a_compiled_layer_is_native_where_that_is_faster(
-    captured, pays, trains, monkeypatch
-):
+def test_a_compiled_layer_is_native_where_that_is_faster(captured, pays, trains, monkeypatch):
     lines: list[str] = []
     monkeypatch.setattr(LOGGER, "info", lambda text, *given: lines.append(text % given))
     with clock.overridden(TunerClock(monkeypatch, captured)):
