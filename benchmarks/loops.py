@@ -117,8 +117,8 @@ def _breaks(chance: random.Random) -> Loop:
         return F.relu(x)
 
     def call(net: Any, i: int) -> Any:
-        drawn = random.Random(i)
-        return net(x, {at for at in range(depth) if drawn.random() < 0.3}).sum()
+        sampled = random.Random(i)
+        return net(x, {at for at in range(depth) if sampled.random() < 0.3}).sum()
 
     return Loop(_Net(width, depth, act), call)
 
