@@ -379,8 +379,8 @@ class NgraphBridge:
         """Contents of small integer tensors that are known during the build, by id."""
         found = {}
         for id, node in self._nodes.items():
-            shape = node.get_partial_shape()
-            if shape.is_dynamic or math.prod(node.get_shape()) > _MAX_KNOWN_INTEGERS:
+            shape = self.shape(node)
+            if is_symbolic(shape) or math.prod(map(int, shape)) > _MAX_KNOWN_INTEGERS:
                 continue
             if not node.get_element_type().is_integral():
                 continue
