@@ -2,7 +2,7 @@
 
     python -m benchmarks.loops [--calls 400] [--draws 3] [--kinds numbers shapes]
 
-Each kind of loop is drawn several times: widths, depths, batches, and what differs in each call.
+Each kind of loop has several random draws: widths, depths, batches, and what differs in each call.
 Each draw runs in processes of its own: natively, by ``compile()``, by ``enable(dynamic=...)``, and
 natively again. Times are those of the processor, so that other processes count little.
 """
@@ -100,8 +100,8 @@ def _objects(chance: random.Random) -> Loop:
     acts = [F.relu, F.tanh, F.gelu, F.silu, F.elu]
 
     def call(net: Any, i: int) -> Any:
-        drawn = random.Random(i)
-        return net(x, [drawn.choice(acts) for _ in range(depth)]).sum()
+        chances = random.Random(i)
+        return net(x, [chances.choice(acts) for _ in range(depth)]).sum()
 
     return Loop(_Net(width, depth, lambda x, given, at: given[at](x)), call)
 
@@ -117,8 +117,8 @@ def _breaks(chance: random.Random) -> Loop:
         return F.relu(x)
 
     def call(net: Any, i: int) -> Any:
-        drawn = random.Random(i)
-        return net(x, {at for at in range(depth) if drawn.random() < 0.3}).sum()
+        chances = random.Random(i)
+        return net(x, {at for at in range(depth) if chances.random() < 0.3}).sum()
 
     return Loop(_Net(width, depth, act), call)
 
