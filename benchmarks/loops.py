@@ -2,7 +2,7 @@
 
     python -m benchmarks.loops [--calls 400] [--draws 3] [--kinds numbers shapes]
 
-Each kind of loop is drawn several times: widths, depths, batches, and what differs in each call.
+Each kind of loop has several random draws: widths, depths, batches, and what differs in each call.
 Each draw runs in processes of its own: natively, by ``compile()``, by ``enable(dynamic=...)``, and
 natively again. Times are those of the processor, so that other processes count little.
 """
@@ -100,8 +100,8 @@ def _objects(chance: random.Random) -> Loop:
     acts = [F.relu, F.tanh, F.gelu, F.silu, F.elu]
 
     def call(net: Any, i: int) -> Any:
-        sampled = random.Random(i)
-        return net(x, [sampled.choice(acts) for _ in range(depth)]).sum()
+        chances = random.Random(i)
+        return net(x, [chances.choice(acts) for _ in range(depth)]).sum()
 
     return Loop(_Net(width, depth, lambda x, given, at: given[at](x)), call)
 
@@ -117,8 +117,8 @@ def _breaks(chance: random.Random) -> Loop:
         return F.relu(x)
 
     def call(net: Any, i: int) -> Any:
-        sampled = random.Random(i)
-        return net(x, {at for at in range(depth) if sampled.random() < 0.3}).sum()
+        chances = random.Random(i)
+        return net(x, {at for at in range(depth) if chances.random() < 0.3}).sum()
 
     return Loop(_Net(width, depth, act), call)
 
@@ -309,14 +309,7 @@ def measure(kinds: list[str], draws: int, calls: int) -> int:
     for kind in kinds:
         for draw in range(draws):
             runs = [played(kind, draw, way, calls) for way in (NATIVE, COMPILED, ENABLED, NATIVE)]
-            first, last = runs[0], runs[-1]
-            native = Run(
-                max(first.thread, last.thread),
-                max(first.process, last.process),
-                max(first.longest, last.longest),
-                max(first.megabytes, last.megabytes),
-                first.results,
-            )
+            native = Run(*map(max, zip(runs[0][:-1], runs[-1][:-1])), runs[0].results)
             for way, run in zip((COMPILED, ENABLED), runs[1:]):
                 found = ", ".join(faults(run, native))
                 beyond += bool(found)

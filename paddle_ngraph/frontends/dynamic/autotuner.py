@@ -174,7 +174,7 @@ class Tuner:
         self.account = Account()
         self.is_given_up = False
         self._why_given_up = ""
-        self._has_logged = False  # that a function that is compiled by name runs natively
+        self._is_logged = False  # that a function that is compiled by name runs natively
         self._profile = InnerLayerProfile(now) if trains and name is None else None
         self._cases: LRUCache[Hashable, _Case] = LRUCache(_CASES.bound)
         self._latest: tuple[_Case, bool] | None = None  # the last case, and whether captured
@@ -373,8 +373,8 @@ class Tuner:
         if self._name is None:
             if record.ratio == 0 and self._profile is None and not self.traces.graphs():
                 self._give_up(_why_slower(choice, record))
-        elif not self._has_logged:
-            self._has_logged = True
+        elif not self._is_logged:
+            self._is_logged = True
             LOGGER.info("%s runs natively: %s", self._name, _why_slower(choice, record))
 
 

@@ -63,7 +63,7 @@ def test_an_account_never_pays_more_than_its_share(seed):
     assert spent > 0.1
 
 
-def test_the_flag_lifts_the_limit_of_an_account():
+def test_a_negative_flag_lifts_the_limit_of_accounts():
     paddle.set_flags({"FLAGS_ngraph_tuning_ms": -1})
     account = autotuner.Account()
     account.spend(1e9)
@@ -75,7 +75,9 @@ def test_the_flag_lifts_the_limit_of_an_account():
 
 @pytest.mark.parametrize("trains", [False, True])
 @pytest.mark.parametrize(("captured", "pays"), [(0.5, True), (1.5, False)])
-def test_a_compiled_layer_is_native_where_that_is_faster(captured, pays, trains, monkeypatch):
+def test_functions_compiled_by_name_are_native_where_that_is_faster(
+    captured, pays, trains, monkeypatch
+):
     lines: list[str] = []
     monkeypatch.setattr(LOGGER, "info", lambda text, *given: lines.append(text % given))
     with clock.overridden(TunerClock(monkeypatch, captured)):
@@ -90,7 +92,7 @@ def test_a_compiled_layer_is_native_where_that_is_faster(captured, pays, trains,
 
 
 def test_a_decision_is_measured_again(monkeypatch):
-    """A slower layer pays once its calls are others, and the numbers are the same."""
+    """A function that was slower pays once its calls are faster, and the numbers are the same."""
     times = TunerClock(monkeypatch, 1.5)
     expected = made(mlp)(inputs(mlp))
     with clock.overridden(times):
