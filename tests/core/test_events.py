@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import shlex
 import shutil
@@ -327,6 +328,34 @@ def test_a_process_that_was_forked_during_a_run_falls_back():
         gc.enable()
         _core.fail_at("")
         thread.join()
+    program.both(x=floats(3, 4))
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_process_that_was_forked_beside_a_busy_thread_falls_back(is_busy):
+    """A thread that runs may be one of TBB's, with a lock that nobody releases in the child."""
+    program = runs_of_chain(1)
+
+    def reasons_of_child() -> dict[str, int]:
+        paddle_ngraph.reset_stats()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program.run(x=floats(3, 4))
+        return paddle_ngraph.stats()["native"]
+
+    rounds = 40_000_000 if is_busy else 1  # about 10 s, without the GIL
+    thread = threading.Thread(target=hashlib.pbkdf2_hmac, args=("sha256", b"", b"", rounds))
+    thread.daemon = True
+    thread.start()
+    time.sleep(0.2)
+    gc.disable()  # Paddle's executors cannot end in the child
+    try:
+        if (child := os.fork()) == 0:
+            signal.alarm(120)
+            os._exit(0 if reasons_of_child() == ({"forked": 1} if is_busy else {}) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        gc.enable()
     program.both(x=floats(3, 4))
 
 
