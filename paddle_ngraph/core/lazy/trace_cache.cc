@@ -160,9 +160,15 @@ void TraceCache::add_end(const TraceNode& root, TraceNode* node, TraceSample sam
 }
 
 void TraceCache::close(TraceNode* node) {
-  groups_[node->group_hash].openness =
-      has_open_sizes(*node) ? Openness::kNumbers : Openness::kNothing;
+  TraceGroup& group = groups_[node->group_hash];
+  group.openness = has_open_sizes(*node) ? Openness::kNumbers : Openness::kNothing;
   retire(node);
+  // The recorded traces are followed again.
+  for (TraceNode* end : group.ends) {
+    for (TraceNode* each = end; !end->is_open && each != nullptr; each = each->parent) {
+      each->is_retired = false;
+    }
+  }
 }
 
 py::list TraceCache::ends() const {
