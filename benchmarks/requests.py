@@ -1,4 +1,4 @@
-"""A model for each request: predictors and programs that are made again, and 100 in turn."""
+"""A model for each request: predictors and programs that are made again, and 100 in pair."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ FIRST_REQUESTS, SECONDS_TO_COMPILE = 3, 3.0
 Builder = Callable[[Any], Any]
 # Milliseconds and milliseconds of processor time of requests.
 Times = list[tuple[float, float]]
-# The times of each turn, by way and engine.
+# The times of each pair, by way and engine.
 Found = dict[str, dict[str, list[Times]]]
 ABOUT = """\
 Native Paddle and the engine have a process each, with two threads and without oneDNN, and take
-turns with the same requests. A *predictor* is created, and answers nothing; a *program* is loaded
+pairs with the same requests. A *predictor* is created, and answers nothing; a *program* is loaded
 into a new Scope by `load_inference_model`, and answers one request by `Executor.run`. The models
-are known: the process has served them before. Medians of the requests of a turn, and of the turns;
-the ratio is the median over the turns. Answers are compared.
+are known: the process has served them before. Medians of the requests of a pair, and of the pairs;
+the ratio is the median over the pairs. Answers are compared.
 
-*Models in turn*: one process serves {models} models with weights of their own, each by a predictor
+*Models in pair*: one process serves {models} models with weights of their own, each by a predictor
 and then by a program, in rounds. Memory is what the process is resident with after a round."""
 
 
@@ -121,7 +121,7 @@ class Server:
         """The times in which programs are loaded and answer a request each."""
         return _times(count, lambda: self.answer_by_program(prefix, x))
 
-    def in_turn(self, folder: Path, count: int, x: Array) -> tuple[float, list[Array]]:
+    def one_after_another(self, folder: Path, count: int, x: Array) -> tuple[float, list[Array]]:
         """The memory after a request for each model by each way, and the answers."""
         answers = []
         for number in range(count):
@@ -173,14 +173,14 @@ def _times(count: int, action: Callable[[], object]) -> Times:
 def measure(options: Namespace) -> None:
     """Measures requests; writes ``requests.md`` and ``requests_<processor>.json``."""
     rounds, models = (2, 4) if options.quick else (ROUNDS, MODELS)
-    turns, requests = (1, 2) if options.quick else (options.rounds, REQUESTS)
+    pairs, requests = (1, 2) if options.quick else (options.rounds, REQUESTS)
     known = {}
     with Progress("requests", len(NETWORKS) + 1) as progress:
         for name in NETWORKS:
-            known[name] = _known(name, turns, requests)
+            known[name] = _known(name, pairs, requests)
             progress.done(f"{name}: {_row(name, 'programs', known[name])}")
-        memory = _in_turn(models, rounds)
-        progress.done(f"models in turn: {memory}")
+        memory = _one_after_another(models, rounds)
+        progress.done(f"models in pair: {memory}")
     rows = [_row(name, way, found) for name, found in known.items() for way in WAYS]
     header = ["", "engine, ms", "native", "", "processor time, ms", "native", ""]
     memory_rows = [[each, *(f"{mb:.0f}" for mb in memory[each])] for each in reversed(ENGINES)]
@@ -188,7 +188,7 @@ def measure(options: Namespace) -> None:
     sections = [
         ABOUT.format(models=models),
         f"## A model for each request\n\n{report.table(header, rows)}",
-        f"## {models} models in turn, after each round\n\n{memory_table}",
+        f"## {models} models in pair, after each round\n\n{memory_table}",
     ]
     data = {"known": known, "memory_mb": memory}
     report.write(options.output, "requests", "A model for each request", sections, data)
@@ -205,15 +205,15 @@ def _servers() -> Iterator[dict[str, Worker]]:
         yield servers
 
 
-def _known(name: str, turns: int, requests: int) -> Found:
-    """The times of both ways with a network, by way and engine, a list for each turn."""
+def _known(name: str, pairs: int, requests: int) -> Found:
+    """The times of both ways with a network, by way and engine, a list for each pair."""
     with tempfile.TemporaryDirectory() as folder, _servers() as servers:
         prefix, x = Path(folder) / name, _input(name)
         servers["native"].call(save, name, prefix, 1)
         answers = {each: _known_answer(worker, prefix, x) for each, worker in servers.items()}
         np.testing.assert_allclose(answers["engine"], answers["native"], TOLERANCE, TOLERANCE)
         found: Found = {way: {engine: [] for engine in ENGINES} for way in WAYS}
-        for _ in range(turns):
+        for _ in range(pairs):
             for engine, worker in servers.items():
                 found["predictors"][engine].append(worker.ask("predictors", prefix, requests))
                 found["programs"][engine].append(worker.ask("programs", prefix, x, requests))
@@ -230,7 +230,7 @@ def _known_answer(worker: Worker, prefix: Path, x: Array) -> Array:
     return answer
 
 
-def _in_turn(models: int, rounds: int) -> dict[str, list[float]]:
+def _one_after_another(models: int, rounds: int) -> dict[str, list[float]]:
     """The memory of each engine after each round."""
     memory: dict[str, list[float]] = {engine: [] for engine in ENGINES}
     with tempfile.TemporaryDirectory() as folder, _servers() as servers:
@@ -238,7 +238,7 @@ def _in_turn(models: int, rounds: int) -> dict[str, list[float]]:
         for _ in range(rounds):
             answers = {}
             for engine, worker in servers.items():
-                asked = worker.ask("in_turn", Path(folder), models, _input("digits"))
+                asked = worker.ask("one_after_another", Path(folder), models, _input("digits"))
                 memory[engine].append(asked[0])
                 answers[engine] = asked[1]
             np.testing.assert_allclose(answers["engine"], answers["native"], TOLERANCE, TOLERANCE)
@@ -259,8 +259,8 @@ def _input(name: str) -> Array:
 def _row(name: str, way: str, found: Found) -> list[str]:
     cells = []
     for kind in (0, 1):
-        turns = {e: [[t[kind] for t in turn] for turn in found[way][e]] for e in ENGINES}
-        medians = {e: [statistics.median(turn) for turn in turns[e]] for e in ENGINES}
+        pairs = {e: [[t[kind] for t in pair] for pair in found[way][e]] for e in ENGINES}
+        medians = {e: [statistics.median(pair) for pair in pairs[e]] for e in ENGINES}
         ratio = statistics.median(map(truediv, medians["engine"], medians["native"]))
         whole = [f"{statistics.median(medians[e]):.1f}" for e in reversed(ENGINES)]
         cells += [*whole, f"{ratio:.2f}x"]

@@ -36,16 +36,22 @@ class TunerClock(Clock):
     Args:
         monkeypatch: Patches the calls, as long as the fixture lives.
         captured: The seconds of a captured call; those of a native one are 1.
+
+    Attributes:
+        captured: The seconds of the captured calls that follow.
     """
 
     def __init__(self, monkeypatch: Any, captured: float) -> None:
         super().__init__(tick=1e-6)
-        for name, seconds in (("run", captured), ("run_natively", 1.0)):
-            monkeypatch.setattr(TraceCache, name, self._taking(getattr(TraceCache, name), seconds))
+        self.captured = captured
+        native = self._taking(TraceCache.run_natively, lambda: 1.0)
+        monkeypatch.setattr(TraceCache, "run_natively", native)
+        run = self._taking(TraceCache.run, lambda: self.captured)
+        monkeypatch.setattr(TraceCache, "run", run)
 
-    def _taking(self, original: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+    def _taking(self, original: Callable[..., Any], seconds: Callable[[], float]) -> Any:
         def run(*args: Any) -> Any:
-            self.advance(seconds)
+            self.advance(seconds())
             return original(*args)
 
         return run

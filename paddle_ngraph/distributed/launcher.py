@@ -167,10 +167,10 @@ def _restart_point(options: LauncherOptions) -> str:
 
 def _exchanged(link: Link, text: Any) -> list[Any]:
     """The messages of all machines. Raises _MachineLost if one is lost."""
-    message = link.exchange(text)
-    if message.lost:
-        raise _MachineLost(message.lost)
-    return message.texts
+    done = link.exchange(text)
+    if done.lost:
+        raise _MachineLost(done.lost)
+    return done.texts
 
 
 class _MachineLost(Exception):
@@ -411,7 +411,7 @@ class _Start:
                 try:
                     for variables, log in zip(self._environments(ports), self._logs):
                         self._ranks.append(self._started(variables, log))
-                    end = self._tell(self._watch())
+                    end = self._share_end(self._watch())
                 except _MachineLost as error:
                     end = _End(1, str(error), is_final=True)
                 for rank in self._ranks:
@@ -494,7 +494,7 @@ class _Start:
                 self._end = _End(*each)
         self._last_round = time.monotonic()
 
-    def _tell(self, end: _End) -> _End:
+    def _share_end(self, end: _End) -> _End:
         """Tells the other machines how the job ends, unless they know; returns the common end."""
         if self._link is not None and self._end is None:
             self._meet(end)

@@ -110,7 +110,7 @@ def _first_host(hosts: str) -> str:
     return "" if match is None else match[1] + (match[2] or "")
 
 
-class Message(NamedTuple):
+class Round(NamedTuple):
     """The messages of all machines in a round, by machine; ``lost``: a sentence on lost ones."""
 
     texts: list[Any]
@@ -139,7 +139,9 @@ class Link:
         self._secret = secret
         self._timeout = timeout
         host, _, port = place.master.rpartition(":")
-        endpoint = Endpoint(_Fixed(f"{host} {port}"), _KEY, host, secret, port=int(port))
+        # An endpoint uses no other methods of a store.
+        store: Any = _Fixed(f"{host} {port}")
+        endpoint = Endpoint(store, _KEY, host, secret, port=int(port))
         self._peers = self._connected(endpoint)
         self.host = host if place.node == 0 else self._peers[0].getsockname()[0]
         try:
@@ -212,16 +214,16 @@ class Link:
         """The secret of the ranks of one start, which no message contains."""
         return hmac.new(os.fsencode(self._secret), start.encode(), "sha256").hexdigest()
 
-    def exchange(self, text: Any) -> Message:
+    def exchange(self, text: Any) -> Round:
         """Sends a message to all machines; waits for those of all, by machine."""
         with signals.recognized_signals():
             try:
                 return self._lead(text) if self.place.node == 0 else self._follow(text)
             except (OSError, ValueError) as error:
                 signals.raise_if_from_outside(error)
-                return Message([], f"machine 0 ({self._hosts[0]}) has gone ({error})")
+                return Round([], f"machine 0 ({self._hosts[0]}) has gone ({error})")
 
-    def _lead(self, text: Any) -> Message:
+    def _lead(self, text: Any) -> Round:
         texts, lost = [text], ""
         for node in sorted(self._peers):
             try:
@@ -232,13 +234,13 @@ class Link:
         for peer in self._peers.values():
             with contextlib.suppress(OSError):
                 _send(peer, [texts, lost])
-        return Message([] if lost else texts, lost)
+        return Round([] if lost else texts, lost)
 
-    def _follow(self, text: Any) -> Message:
+    def _follow(self, text: Any) -> Round:
         _send(self._peers[0], text)
         # Waits longer than machine 0, which then names the machine that is lost.
         texts, lost = _receive(self._peers[0], 2 * self._timeout + 5)
-        return Message(texts, str(lost))
+        return Round(texts, str(lost))
 
     def close(self) -> None:
         """Closes the connections."""

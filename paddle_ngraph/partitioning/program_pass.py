@@ -33,6 +33,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     OpNode,
     blocks_outermost_first,
     changes_parameters,
+    is_engine,
     is_packed,
     may_write_variables,
 )
@@ -143,7 +144,13 @@ def apply_by_name(block: Any, scope: Any) -> None:
             op.attrs()["parameter_name"] for op in block.ops if op.name() == "builtin.parameter"
         ]
         whole = find_whole_program(block, FETCH)
-        runs.append(RunByName(known.report, known.has_state, parameters, scope, whole))
+        graphs = [
+            op.attrs()["graph"]
+            for inner in blocks_outermost_first(block)
+            for op in inner.ops
+            if is_engine(op.name())
+        ]
+        runs.append(RunByName(known.report, known.has_state, parameters, scope, whole, graphs))
 
 
 class _Applied(NamedTuple):
@@ -223,6 +230,7 @@ class RunByName(NamedTuple):
         parameters: The names of all its parameters.
         scope: The scope of the parameters; valid as long as the predictor lives.
         whole: The program, if it is now a single engine operator.
+        graphs: The graphs of all its engine operators.
     """
 
     report: Report
@@ -230,6 +238,7 @@ class RunByName(NamedTuple):
     parameters: list[str]
     scope: Any
     whole: Whole | None
+    graphs: list[str]
 
 
 # For this thread, lists to which runs of the pass are appended while a caller collects them; else

@@ -116,8 +116,7 @@ class MeasuredChoice:
         policy: When to measure, and how to decide.
         record: An earlier result, as of another process.
         store: Called with each new result, without a lock.
-        first_check: The number of calls after which that record is measured again, if it is no
-            result of a measurement.
+        first_check: The number of calls after which that record is measured again.
 
     Attributes:
         incumbent_seconds: The median time of recent calls of the incumbent; ``None`` before one.
@@ -135,7 +134,9 @@ class MeasuredChoice:
         self._store = store
         self._lock = new_lock()
         self._is_impossible = False
-        self._next_check = first_check or min(policy.first_recheck_calls, policy.recheck_calls)
+        self._next_check = min(policy.first_recheck_calls, policy.recheck_calls)
+        if record is not None and first_check is not None:
+            self._next_check = first_check
         self._has_changed = False
         self._num_changes = 0  # of the preferred side
         self._paused_until = 0.0

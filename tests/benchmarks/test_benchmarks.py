@@ -319,7 +319,7 @@ def test_first_run(tmp_path):
 def test_requests(tmp_path):
     data = run(tmp_path, "requests")
     for ways in data["known"].values():
-        times = [t for way in ways.values() for turns in way.values() for t in chain(*turns)]
+        times = [t for way in ways.values() for rounds in way.values() for t in chain(*rounds)]
         assert len(times) == 8 and all(min(each) > 0 for each in times)
     assert {len(each) for each in data["memory_mb"].values()} == {2}
     page = (tmp_path / "requests.md").read_text()

@@ -367,6 +367,23 @@ def test_explain_counts_calls_in_loops_as_native():
     assert report.share < 1
 
 
+def test_the_cost_model_counts_no_call_in_a_loop():
+    """A loop of kernel calls takes as long in a function."""
+
+    def in_loop(step: Callable[..., Any]) -> str:
+        def body(y: Any) -> Any:
+            for _ in range(40):
+                y = step(y)
+            return y
+
+        paddle.set_flags({"FLAGS_ngraph_min_interval_us": 4000})
+        report = program_pass.dry_run(loop(body).main)
+        return "".join(op.reason for op in report.native)
+
+    assert "too little" in in_loop(operators.i0)
+    assert in_loop(lambda y: paddle.exp(y) + paddle.tanh(y)) == ""
+
+
 def test_without_kernel_calls_such_loops_are_native():
     for body, dtype in ((BODIES["mode"], "float32"), (lambda y: paddle.sin(y), "float64")):
         with kernel_calls.disabled():

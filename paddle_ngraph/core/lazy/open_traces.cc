@@ -118,7 +118,7 @@ class Joining {
     const bool is_same_number = one.kind == Argument::Kind::kConstant && other.kind == one.kind &&
                                 equals_constant(one, other.constant.ptr());
     if (number != nullptr && other_number != nullptr && !is_same_number) {
-      const NumberRule rule = call.number_rules[at];
+      const NumberKind rule = call.number_rules[at];
       const bool is_open = may_open_sizes_ || !is_size(rule);
       if (!is_open || !may_differ(rule, number) || !may_differ(rule, other_number)) return false;
       joined->kind = Argument::Kind::kNumber;
@@ -206,23 +206,23 @@ void add_numbers(const Argument& from, const std::vector<py::object>& numbers, c
 
 }  // namespace
 
-static NumberRule number_rule(const TracedCall& call, size_t argument, bool has_float_operand) {
+static NumberKind number_rule(const TracedCall& call, size_t argument, bool has_float_operand) {
   const ShapeRule& rule = call.function->rule.shape_rule;
   const auto keyword = call.keyword_of(argument);
   const std::string name = parameter_of(rule, argument, keyword ? keyword->c_str() : nullptr);
   const auto contains = [&name](const std::vector<std::string>& names) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
-  if (contains(rule.numbers)) return has_float_operand ? NumberRule::kFloat : NumberRule::kNone;
-  if (!contains(rule.sizes)) return NumberRule::kNone;
-  return rule.kind == ShapeRule::Kind::kReshape ? NumberRule::kPositiveSize : NumberRule::kSize;
+  if (contains(rule.numbers)) return has_float_operand ? NumberKind::kFloat : NumberKind::kNone;
+  if (!contains(rule.sizes)) return NumberKind::kNone;
+  return rule.kind == ShapeRule::Kind::kReshape ? NumberKind::kPositiveSize : NumberKind::kSize;
 }
 
-paddle::small_vector<NumberRule, 8> number_rules(const TracedCall& call, const PyObjects& given) {
-  paddle::small_vector<NumberRule, 8> rules(given.size(), NumberRule::kNone);
+paddle::small_vector<NumberKind, 8> number_rules(const TracedCall& call, const PyObjects& given) {
+  paddle::small_vector<NumberKind, 8> rules(given.size(), NumberKind::kNone);
   if (call.function->rule.is_arithmetic) {
-    if (has_number_operand(*call.function, given)) rules[1] = NumberRule::kFloat;
-    if (has_integer_operand(*call.function, given)) rules[1] = NumberRule::kInteger;
+    if (has_number_operand(*call.function, given)) rules[1] = NumberKind::kFloat;
+    if (has_integer_operand(*call.function, given)) rules[1] = NumberKind::kInteger;
     return rules;
   }
   const bool has_float_operand = !given.empty() && is_tensor(given[0]) &&
@@ -231,20 +231,20 @@ paddle::small_vector<NumberRule, 8> number_rules(const TracedCall& call, const P
   return rules;
 }
 
-bool may_differ(NumberRule rule, PyObject* number) {
+bool may_differ(NumberKind rule, PyObject* number) {
   switch (rule) {
-    case NumberRule::kNone:
+    case NumberKind::kNone:
       return false;
-    case NumberRule::kFloat:
+    case NumberKind::kFloat:
       return is_number(number);
-    case NumberRule::kInteger:
+    case NumberKind::kInteger:
       return is_integer(number);
-    case NumberRule::kSize:
-    case NumberRule::kPositiveSize:
+    case NumberKind::kSize:
+    case NumberKind::kPositiveSize:
       break;
   }
   return is_integer(number) &&
-         PyLong_AsLongLong(number) >= (rule == NumberRule::kPositiveSize ? 1 : 0);
+         PyLong_AsLongLong(number) >= (rule == NumberKind::kPositiveSize ? 1 : 0);
 }
 
 TraceNode* open_traces(TraceNode* root, TraceNode* one, TraceNode* other, Openness openness) {

@@ -606,7 +606,7 @@ Shape projected(CallArguments* arguments) {
   return found;
 }
 
-// The sizes of the labels of a sum of products, as in "bij,jk->bik".
+// The shapes of a sum of products, as "bij,jk->bik", and of its operands.
 Shapes summed(CallArguments* arguments) {
   const Shapes operands = arguments->shapes(Parameter::kX);
   const std::string equation = arguments->text(Parameter::kEquation);
@@ -636,7 +636,28 @@ Shapes summed(CallArguments* arguments) {
     arguments->require(label > 0 && sizes[label] > 0);
     if (arguments->is_valid()) results[0].push_back(sizes[label]);
   }
-  results.append(operands.begin(), operands.end());  // which are saved for the gradient
+  // Paddle saves the operands with the labels of both and of the result first, and the summed ones
+  // next to each other.
+  const size_t comma = equation.find(',');
+  const std::array<std::string, 2> labels{
+      equation.substr(0, std::min(comma, arrow)),
+      comma > arrow ? "" : equation.substr(comma + 1, arrow - comma - 1)};
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands.size() != 2) {
+      results.push_back(operands[i]);
+      continue;
+    }
+    Shape& saved = results.emplace_back();
+    // 0: of both operands and the result, 1: of one operand, 2: summed
+    constexpr std::array<std::array<int, 3>, 2> kOrders{{{0, 1, 2}, {0, 2, 1}}};
+    for (const int kind : kOrders[i]) {
+      for (const char label : labels[i]) {
+        const bool is_shared = labels[1 - i].find(label) != std::string::npos;
+        const bool is_kept = equation.find(label, arrow) != std::string::npos;
+        if ((is_shared ? is_kept ? 0 : 2 : 1) == kind) saved.push_back(sizes[label]);
+      }
+    }
+  }
   return results;
 }
 
@@ -961,8 +982,13 @@ Shapes evaluate(ShapeRule::Kind kind, CallArguments* arguments, size_t num_resul
       return {divergence(arguments)};
     case Kind::kLikelihood:
       return likelihood(arguments);
-    case Kind::kEinsum:
-      return summed(arguments);
+    case Kind::kEinsum: {
+      // With gradients, the operands follow.
+      Shapes found = summed(arguments);
+      arguments->require(num_results <= found.size());
+      if (arguments->is_valid()) found.resize(num_results);
+      return found;
+    }
     case Kind::kTransposedConvolution:
       return {convolved_transposed(arguments)};
     case Kind::kUnfold:

@@ -44,16 +44,17 @@ static TraceNode* begin_child(TraceNode* child, TracedCall call) {
 }
 
 TraceNode* TraceNode::add_open_child(TracedCall call) {
-  open_children.push_back(std::make_unique<TraceNode>(this));
-  open_children.back()->is_open = true;
-  return begin_child(open_children.back().get(), std::move(call));
+  // Before retired ones, with which no call is compared then.
+  auto& child = *open_children.insert(open_children.begin(), std::make_unique<TraceNode>(this));
+  child->is_open = true;
+  return begin_child(child.get(), std::move(call));
 }
 
 TraceNode* TraceNode::add_child(TracedCall call) {
   auto& child = *children.emplace_back(std::make_unique<TraceNode>(this));
   child.is_open = is_open;
   begin_child(&child, std::move(call));
-  if (children.size() > kMaxUnindexedChildren) {
+  if (children.size() > kMaxUnindexedChildren || !children_by_hash.empty()) {
     const auto first = children_by_hash.empty() ? children.begin() : children.end() - 1;
     for (auto each = first; each != children.end(); ++each) {
       children_by_hash.emplace(hash_of((*each)->call), each->get());
@@ -105,6 +106,20 @@ void TraceCache::clear() {
 
 // -- open traces ---------------------------------------------------------------------------------
 
+// Puts a child behind the open ones, so that calls are compared with those first.
+static void put_behind(TraceNode* child) {
+  auto &children = child->parent->children, &others = child->parent->open_children;
+  const auto found = std::find_if(children.begin(), children.end(),
+                                  [&](const auto& each) { return each.get() == child; });
+  if (found == children.end()) return;
+  auto& by_hash = child->parent->children_by_hash;
+  for (auto each = by_hash.begin(); each != by_hash.end();) {
+    each = each->second == child ? by_hash.erase(each) : std::next(each);
+  }
+  others.push_back(std::move(*found));
+  children.erase(found);
+}
+
 // Retires the trace that ends at a node: no call follows it any more. The calls before the end are
 // retired, too, up to the first from where another trace goes on.
 static void retire(TraceNode* node) {
@@ -117,6 +132,7 @@ static void retire(TraceNode* node) {
       break;
     }
     each->is_retired = true;
+    put_behind(each);
   }
 }
 

@@ -67,7 +67,7 @@ struct TraceNode {
 // The nodes from the first call to `node`.
 std::vector<const TraceNode*> nodes_to(const TraceNode& node);
 
-// What may be open in an open trace.
+// The parts of calls that may be open in an open trace.
 enum class Openness { kNothing, kNumbers, kSizesAndNumbers };
 
 // All traces of one captured function. Guarded by the GIL.

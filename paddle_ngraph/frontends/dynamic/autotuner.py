@@ -174,6 +174,7 @@ class Tuner:
         self.account = Account()
         self.is_given_up = False
         self._why_given_up = ""
+        self._has_logged = False  # that a function that is compiled by name runs natively
         self._profile = InnerLayerProfile(now) if trains and name is None else None
         self._cases: LRUCache[Hashable, _Case] = LRUCache(_CASES.bound)
         self._latest: tuple[_Case, bool] | None = None  # the last case, and whether captured
@@ -192,18 +193,13 @@ class Tuner:
         if self._latest is None or self._latest[1]:
             return None
         choice = self._latest[0].choice
-        record, native = choice.record, choice.incumbent_seconds
-        if record is None or record.uses_challenger or native is None:
+        record = choice.record
+        if record is None or record.uses_challenger:
             return (
                 f"it has run for {self.account.native_seconds:.3g} s, "
                 "and to compile it may take a share of that"
             )
-        if record.ratio == 0:
-            return "no two of its calls had the same operators"
-        return (
-            f"a call took {record.ratio * native * 1e3:.3g} ms compiled and {native * 1e3:.3g} ms "
-            "natively"
-        )
+        return _why_slower(choice, record)
 
     def restart(self) -> None:
         """Discards the times of measurements in progress."""
@@ -246,14 +242,12 @@ class Tuner:
                 self._end(ended)
 
     def _new_case(self) -> _Case:
-        if self._name is None:
-            return _Case(MeasuredChoice(tuning_policy.POLICY.choice, store=self._note_decision))
-        by_name = Record(True, 0.0, 0, clock.date())
+        policy = tuning_policy.POLICY
         choice = MeasuredChoice(
-            tuning_policy.POLICY.choice,
-            by_name,
-            self._note_decision,
-            first_check=tuning_policy.POLICY.calls_before_check,
+            policy.choice,
+            None if self._name is None else Record(True, 0.0, 0, clock.date()),
+            lambda record: self._note_decision(choice, record),
+            policy.calls_before_check,
         )
         return _Case(choice)
 
@@ -373,10 +367,21 @@ class Tuner:
         elif not ended.is_steady:
             self.account.spend(ended.seconds)
 
-    def _note_decision(self, record: Record) -> None:
+    def _note_decision(self, choice: MeasuredChoice, record: Record) -> None:
         if record.uses_challenger:
             return
-        if self._name is not None:
-            LOGGER.info("%s runs natively: %s", self._name, self.why_native)
-        elif record.ratio == 0 and self._profile is None and not self.traces.graphs():
-            self._give_up("no two of its calls had the same operators")
+        if self._name is None:
+            if record.ratio == 0 and self._profile is None and not self.traces.graphs():
+                self._give_up(_why_slower(choice, record))
+        elif not self._has_logged:
+            self._has_logged = True
+            LOGGER.info("%s runs natively: %s", self._name, _why_slower(choice, record))
+
+
+def _why_slower(choice: MeasuredChoice, record: Record) -> str:
+    """The reason of a decision against captured calls."""
+    native = choice.incumbent_seconds or 0.0
+    if record.ratio == 0:
+        return "no two of its calls had the same operators"
+    compiled = record.ratio * native
+    return f"a call took {compiled * 1e3:.3g} ms compiled and {native * 1e3:.3g} ms natively"

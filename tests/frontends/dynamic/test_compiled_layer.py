@@ -992,7 +992,8 @@ def test_legacy_inplace_functions_break_the_graph(legacy_name):
     compiled_function = paddle_ngraph.compile(function)
     for _ in range(3):
         compiled_function(floats(3, 4))
-    assert [graph.why_native for graph in compiled_function.explain().graphs] == [None, None]
+    # The parts before and behind the break differ in a number only, so they have one graph.
+    assert [graph.why_native for graph in compiled_function.explain().graphs] == [None]
 
 
 # -- side effects of Python code -------------------------------------------------------------------
