@@ -128,6 +128,8 @@ class RandomDecoder:
         self.places = str(draw.choice(["slice", "embedding", "none"]))
         self.ending = str(draw.choice(["count", "flag"]))
         self.splits_by_shape, self.convolves = draw.random(2) < 0.5
+        # Whether weights are computed outside of the loop.
+        self.scales = draw.random() < 0.3
 
     def build(self) -> Any:
         shapes = [(WIDTH, WIDTH)] * 8 + [(WIDTH, 2 * WIDTH), (2 * WIDTH, WIDTH)]
