@@ -28,7 +28,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paddle_ngraph.conversion.analysis.early_exits import EarlyExit
-from paddle_ngraph.conversion.analysis.offsets import EARLY_EXIT
 from paddle_ngraph.conversion.analysis.magnitudes import (
     ORDINARY,
     VISIBLE,
@@ -37,6 +36,7 @@ from paddle_ngraph.conversion.analysis.magnitudes import (
     magnitude_of_table,
     magnitude_outside,
 )
+from paddle_ngraph.conversion.analysis.offsets import EARLY_EXIT
 from paddle_ngraph.conversion.analysis.position_tables import MAX_TABLE, TRIANGLES, Table, table_of
 from paddle_ngraph.conversion.analysis.position_wise import Sliced, reads_of_position
 from paddle_ngraph.conversion.registry import find_converter
