@@ -279,4 +279,4 @@ def test_a_triangle_may_have_columns_of_unknown_number(triangle: Any, kept: list
     program = Program(decoder.build)
     for columns in (5, 7, 4, 9):
         agree(program, context=floats(2, columns, WIDTH, seed=columns))
-    assert kept and {*kept} == {4}
+    assert 4 in kept
