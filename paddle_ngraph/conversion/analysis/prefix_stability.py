@@ -13,7 +13,7 @@ by 1. A tensor is one of these, or unknown:
 - *paired*: it has that length along two axes. Its elements at ``i`` and ``j`` depend on words up to
   the larger of these: scores. If elements with ``j > i`` are *hidden*, as by a causal mask, and
   those with ``j = i`` are not, softmax makes the former *zero*; then a product with a stable tensor
-  is stable. This assumes products of a magnitude below 10^7, from tensors outside of the loop too.
+  is stable. Only masks near the least float32 hide, so that any scores do that do not overflow.
   Scores that might be larger, or to which other numbers from data are added, are left unknown.
 
 Another mask leaves scores unknown.
@@ -44,9 +44,10 @@ from paddle_ngraph.conversion.size_rules import is_same_shape
 from paddle_ngraph.conversion.symbolic_sizes import Number, is_symbolic, symbols_in
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 
-# Elements of a mask up to HIDDEN hide, those of a magnitude up to VISIBLE do not: the exponential
-# of the difference is 0 in float32, if scores are smaller than half of it.
-HIDDEN = -1e8
+# Elements of a mask up to HIDDEN hide, such as negative infinity and the least float32, those of a
+# magnitude up to VISIBLE do not: the exponential of the difference is 0 in float32 for all scores
+# that do not overflow themselves. -1e9 does not hide: scores of 1e9 are numbers like others.
+HIDDEN = -1e37
 # Maximum length of the sequence: tables are squares of it.
 MAX_LENGTH = math.isqrt(MAX_TABLE)
 PLAIN, HIDES, ZERO = "plain", "hides", "zero"

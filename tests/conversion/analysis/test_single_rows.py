@@ -75,8 +75,8 @@ def _slopes(length: Any) -> Any:
 CAUSAL: Masks = {
     "infinite triangle": lambda s, n: s + paddle.triu(_square(n, float("-inf")), diagonal=1),
     "compared places": lambda s, n: s + LOWEST * paddle.cast(_is_later(n), "float32"),
-    "subtracted": lambda s, n: s - 1e9 * paddle.cast(_is_later(n), "float32"),
-    "lower triangle": lambda s, n: s + (1.0 - paddle.tril(_square(n, 1.0))) * -1e9,
+    "subtracted": lambda s, n: s - 1e38 * paddle.cast(_is_later(n), "float32"),
+    "lower triangle": lambda s, n: s + (1.0 - paddle.tril(_square(n, 1.0))) * -1e38,
     "selected": lambda s, n: _filled(s, _is_later(n)),
     "masked fill": lambda s, n: (
         s + paddle.masked_fill(_square(n, LOWEST), paddle.logical_not(_is_later(n)), 0.0)
@@ -84,42 +84,42 @@ CAUSAL: Masks = {
     "expanded": lambda s, n: (
         s
         + paddle.expand(
-            paddle.unsqueeze(paddle.triu(_square(n, -1e9), diagonal=1), [0, 1]),
+            paddle.unsqueeze(paddle.triu(_square(n, -1e38), diagonal=1), [0, 1]),
             [paddle.shape(s)[0], 1, n, n],
         )
     ),
-    "slopes": lambda s, n: s + (_slopes(n) + paddle.triu(_square(n, -1e9), diagonal=1)),
+    "slopes": lambda s, n: s + (_slopes(n) + paddle.triu(_square(n, -1e38), diagonal=1)),
     "a window": lambda s, n: (
-        s + (paddle.triu(_square(n, -1e9), diagonal=1) + paddle.tril(_square(n, -1e9), diagonal=-3))
+        s + (paddle.triu(_square(n, -1e38), diagonal=1) + paddle.tril(_square(n, -1e38), diagonal=-3))
     ),
 }
 # Masks that show a later word, or hide in ways that follow from data.
 OTHERS: Masks = {
     "none": lambda s, n: s,
-    "one later word": lambda s, n: s + paddle.triu(_square(n, -1e9), diagonal=2),
-    "earlier words": lambda s, n: s + paddle.tril(_square(n, -1e9), diagonal=-1),
-    "all but later words": lambda s, n: s + paddle.tril(_square(n, -1e9)),
+    "one later word": lambda s, n: s + paddle.triu(_square(n, -1e38), diagonal=2),
+    "earlier words": lambda s, n: s + paddle.tril(_square(n, -1e38), diagonal=-1),
+    "all but later words": lambda s, n: s + paddle.tril(_square(n, -1e38)),
     "too little": lambda s, n: s + paddle.triu(_square(n, -3.0), diagonal=1),
     "divided": lambda s, n: (
-        paddle.divide(s, paddle.full([1], 1e-9)) + paddle.triu(_square(n, -1e9), diagonal=1)
+        paddle.divide(s, paddle.full([1], 1e-9)) + paddle.triu(_square(n, -1e38), diagonal=1)
     ),
-    "enlarged twice": lambda s, n: s * 1e4 * 1e4 + paddle.triu(_square(n, -1e9), diagonal=1),
-    "squared": lambda s, n: s - paddle.square(s * 1e4) + paddle.triu(_square(n, -1e9), diagonal=1),
+    "enlarged twice": lambda s, n: s * 1e4 * 1e4 + paddle.triu(_square(n, -1e38), diagonal=1),
+    "squared": lambda s, n: s - paddle.square(s * 1e4) + paddle.triu(_square(n, -1e38), diagonal=1),
     "added often": lambda s, n: (
         s
         + paddle.tril(paddle.triu(_square(n, -9e5)))
         + paddle.tril(paddle.triu(_square(n, -9e5)))
-        + paddle.triu(_square(n, -1e9), diagonal=1)
+        + paddle.triu(_square(n, -1e38), diagonal=1)
     ),
-    "scaled": lambda s, n: (s + paddle.triu(_square(n, -1e9), diagonal=1)) * 1e-9,
+    "scaled": lambda s, n: (s + paddle.triu(_square(n, -1e38), diagonal=1)) * 1e-9,
     "by the length": lambda s, n: (
-        s * paddle.cast(n, "float32") + paddle.triu(_square(n, -1e9), diagonal=1)
+        s * paddle.cast(n, "float32") + paddle.triu(_square(n, -1e38), diagonal=1)
     ),
     "by scores": lambda s, n: (
-        s + paddle.triu(paddle.where(s > 0.1, paddle.full_like(s, -1e9), s), diagonal=1)
+        s + paddle.triu(paddle.where(s > 0.1, paddle.full_like(s, -1e38), s), diagonal=1)
     ),
     "also by data": lambda s, n: _filled(
-        s + paddle.triu(_square(n, -1e9), diagonal=1), paddle.mean(s, axis=1, keepdim=True) > 0.3
+        s + paddle.triu(_square(n, -1e38), diagonal=1), paddle.mean(s, axis=1, keepdim=True) > 0.3
     ),
 }
 
@@ -225,15 +225,15 @@ def test_the_last_word_is_computed_alone_under_causal_masks(
 
 # -- numbers that hide words as data say ----------------------------------------------------------
 
-# From 1 for words that a layer hides, else 0; and a fed number, -1e9.
+# From 1 for words that a layer hides, else 0; and a fed number, -1e38.
 BIASES: dict[str, Callable[[Any, Any], Any]] = {
     "scaled twice": lambda b, fed: b * -1e5 * 1e5,
     "a bias": lambda b, fed: b * (b - 2e9),
     "squared": lambda b, fed: -paddle.square(b * 1e5),
-    "a slope": lambda b, fed: F.leaky_relu(b * -50.0, 1e9),
+    "a slope": lambda b, fed: F.leaky_relu(b * -50.0, 1e38),
     "a logarithm": lambda b, fed: paddle.log(1.0 - b),
     "a product": lambda b, fed: paddle.matmul(
-        paddle.ones_like(paddle.transpose(b, [0, 1, 3, 2])), b * -1e9
+        paddle.ones_like(paddle.transpose(b, [0, 1, 3, 2])), b * -1e38
     ),
     "fed": lambda b, fed: b * fed,
     "embedded": lambda b, fed: paddle.squeeze(
@@ -246,11 +246,11 @@ BIASES: dict[str, Callable[[Any, Any], Any]] = {
 def test_words_are_computed_again_if_data_hide_earlier_ones(name: str, kept: list[int]) -> None:
     def mask(scores: Any, length: Any) -> Any:
         if decoder.is_masked:
-            return scores + paddle.triu(_square(length, -1e9), diagonal=1)
+            return scores + paddle.triu(_square(length, -1e38), diagonal=1)
         decoder.is_masked = True
         words = paddle.unsqueeze(paddle.unsqueeze(decoder.ids, 1), 2)
         bias = BIASES[name](paddle.cast(words == 1, "float32"), decoder.fed)
-        return scores + bias + paddle.triu(_square(length, -1e9), diagonal=1)
+        return scores + bias + paddle.triu(_square(length, -1e38), diagonal=1)
 
     def build() -> Any:
         decoder.fed = paddle.static.data("fed", [1, 1], "float32")
@@ -258,7 +258,7 @@ def test_words_are_computed_again_if_data_hide_earlier_ones(name: str, kept: lis
 
     decoder = RandomDecoder(mask, len(name))
     decoder.depth, decoder.is_masked, decoder.attends_outside = 2, False, True
-    agree(Program(build), context=floats(2, COLUMNS, WIDTH), fed=np.full([1, 1], -1e9, "float32"))
+    agree(Program(build), context=floats(2, COLUMNS, WIDTH), fed=np.full([1, 1], -1e38, "float32"))
     assert kept and {*kept} == {0}
 
 
@@ -270,7 +270,7 @@ def test_a_triangle_may_have_columns_of_unknown_number(triangle: Any, kept: list
             return super().attention(x, source, paddle.shape(x)[1])
 
     def causal(scores: Any, length: Any) -> Any:
-        return scores + paddle.triu(_square(length, -1e9), diagonal=1)
+        return scores + paddle.triu(_square(length, -1e38), diagonal=1)
 
     def window(scores: Any, length: Any) -> Any:
         size = [length, paddle.shape(decoder.context)[1]]
