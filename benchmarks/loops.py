@@ -309,7 +309,14 @@ def measure(kinds: list[str], draws: int, calls: int) -> int:
     for kind in kinds:
         for draw in range(draws):
             runs = [played(kind, draw, way, calls) for way in (NATIVE, COMPILED, ENABLED, NATIVE)]
-            native = Run(*map(max, zip(runs[0][:-1], runs[-1][:-1])), runs[0].results)
+            first, last = runs[0], runs[-1]
+            native = Run(
+                max(first.thread, last.thread),
+                max(first.process, last.process),
+                max(first.longest, last.longest),
+                max(first.megabytes, last.megabytes),
+                first.results,
+            )
             for way, run in zip((COMPILED, ENABLED), runs[1:]):
                 found = ", ".join(faults(run, native))
                 beyond += bool(found)

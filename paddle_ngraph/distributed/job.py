@@ -257,7 +257,7 @@ def interface_of(host: str) -> str:
 def _address_of(interface: str) -> bytes:
     """The first IPv4 address of an interface; no bytes if there is none."""
     request = struct.pack("256s", os.fsencode(interface))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket, signals.own_errors():
         try:
             return fcntl.ioctl(any_socket, _SIOCGIFADDR, request)[20:24]
         except OSError:

@@ -226,13 +226,14 @@ class Link:
     def _lead(self, text: Any) -> Round:
         texts, lost = [text], ""
         for node in sorted(self._peers):
-            try:
-                texts.append(_receive(self._peers[node], self._timeout))
-            except (OSError, ValueError) as error:
-                signals.raise_if_from_outside(error)
-                lost = lost or f"machine {node} ({self._hosts[node]}) has gone ({error})"
+            with signals.recognized_signals():
+                try:
+                    texts.append(_receive(self._peers[node], self._timeout))
+                except (OSError, ValueError) as error:
+                    signals.raise_if_from_outside(error)
+                    lost = lost or f"machine {node} ({self._hosts[node]}) has gone ({error})"
         for peer in self._peers.values():
-            with contextlib.suppress(OSError):
+            with signals.own_errors(), contextlib.suppress(OSError):
                 _send(peer, [texts, lost])
         return Round([] if lost else texts, lost)
 
@@ -301,10 +302,12 @@ def _read(peer: socket.socket, length: int, until: float) -> bytes:
     data = bytearray()
     while len(data) < length:
         peer.settimeout(max(0.001, until - time.monotonic()))
-        try:
-            chunk = peer.recv(min(length - len(data), 1 << 20))
-        except TimeoutError as error:
-            raise ConnectionError("it does not answer") from error
+        with signals.recognized_signals():
+            try:
+                chunk = peer.recv(min(length - len(data), 1 << 20))
+            except TimeoutError as error:
+                signals.raise_if_from_outside(error)
+                raise ConnectionError("it does not answer") from error
         if not chunk:
             raise ConnectionError("the connection is closed")
         data += chunk

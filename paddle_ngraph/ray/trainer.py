@@ -84,7 +84,15 @@ def _reasons_of(error: Any) -> set[str]:
     """The messages of a failure that consists of nothing but NgraphErrors; else none."""
     failures = [*getattr(error, "worker_failures", {}).values()]
     failures.append(getattr(error, "controller_failure", None))
-    causes = [getattr(each, "_base_exc", each) for each in failures if each is not None]
+    causes = [_cause_of(each) for each in failures if each is not None]
     if all(isinstance(cause, NgraphError) for cause in causes):
         return {str(cause) for cause in causes}
     return set()
+
+
+def _cause_of(failure: BaseException) -> BaseException:
+    """The error that a failure of Ray wraps: the argument with which pickle makes the failure."""
+    if isinstance(failure, NgraphError):
+        return failure
+    arguments = failure.__reduce__()[1]
+    return next((each for each in arguments if isinstance(each, NgraphError)), failure)

@@ -183,14 +183,14 @@ def _share(record: Record | None) -> str:
 def _timed(results: Results, families: list[NetworkFamily]) -> str:
     """Time relative to Paddle's best, and below the medians of what is slower."""
     found = {
-        family: [results.of(family, form) for form in TIMED]
+        family.id: [results.of(family, form) for form in TIMED]
         for family in families
         if any(results.of(family, form) for form in TIMED)
     }
     if not found:
         return ""
     lines = [_row(["network", *TIMED]), _row(["---"] * (1 + len(TIMED)))]
-    lines += [_row([family.id, *map(_ratio, timed)]) for family, timed in found.items()]
+    lines += [_row([name, *map(_ratio, timed)]) for name, timed in found.items()]
     slower = [
         f"- {record['family']}, {record['form']}: {record['why']}"
         for timed in found.values()

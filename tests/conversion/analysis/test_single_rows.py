@@ -90,7 +90,8 @@ CAUSAL: Masks = {
     ),
     "slopes": lambda s, n: s + (_slopes(n) + paddle.triu(_square(n, -1e38), diagonal=1)),
     "a window": lambda s, n: (
-        s + (paddle.triu(_square(n, -1e38), diagonal=1) + paddle.tril(_square(n, -1e38), diagonal=-3))
+        s
+        + (paddle.triu(_square(n, -1e38), diagonal=1) + paddle.tril(_square(n, -1e38), diagonal=-3))
     ),
 }
 # Masks that show a later word, or hide in ways that follow from data.
