@@ -212,7 +212,8 @@ class PrefixStability:
         if op.blocks or op.called or entry is None or entry.draws(op):
             return
         axes = [self.axes_of(spec) for spec in results]
-        if any(each is None for each in axes):
+        has_shapes = all(spec.id in self._shapes for spec in op.input_specs())  # lists have none
+        if not has_shapes or any(each is None for each in axes):
             return
         reads_invariant = all(self._is_invariant(spec) for spec in op.input_specs())
         if not any(axes) and (reads_invariant or self._is_known(results)):
