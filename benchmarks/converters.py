@@ -93,7 +93,7 @@ def measure(options: Namespace) -> None:
     paddle.enable_static()
     before = paddle.get_flags(["FLAGS_ngraph_min_interval_us"])
     paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
-    builds = {**dict(_drawn()), **WITH_ATTRIBUTES}
+    builds = {**dict(_sampled()), **WITH_ATTRIBUTES}
     ratios: dict[str, list[float]] = {}
     refused: dict[str, str] = {}
     try:
@@ -145,7 +145,7 @@ def ratio(name: str, build: Build, rows: int, samples: int) -> float:
     return statistics.median(_seconds(kernel) / _seconds(converter) for _ in range(samples))
 
 
-def _drawn() -> Iterator[tuple[str, Build]]:
+def _sampled() -> Iterator[tuple[str, Build]]:
     """Yields the operators with converters that take one tensor or two, and their programs."""
     for type in all_converters():
         name = type.removeprefix("pd_op.")
