@@ -151,6 +151,8 @@ class Machines:
                     "GLOG_minloglevel": "2",
                     "FLAGS_ngraph_cache_dir": "",
                     "PYTHONWARNINGS": "ignore",
+                    # Ray would kill workers when other processes of the real machine use memory.
+                    "RAY_memory_monitor_refresh_ms": "0",
                     # Ray rejects connections without the token.
                     "RAY_AUTH_MODE": "token",
                     "RAY_AUTH_TOKEN": self._token,
