@@ -7,12 +7,13 @@ from those at the same positions, or from the positions themselves.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from paddle_ngraph.ir.graph import Op
+from paddle_ngraph.ir.graph import BFLOAT16, Op
 
 Table = np.ndarray
 
@@ -42,7 +43,8 @@ _BINARY: Mapping[str, Callable[..., np.ndarray]] = {
     "pd_op.not_equal": operator.ne,
     "pd_op.subtract": operator.sub,
 }
-_TRIANGLES: Mapping[str, Callable[..., np.ndarray]] = {"pd_op.tril": np.tril, "pd_op.triu": np.triu}
+TRIANGLES: Mapping[str, Callable[..., np.ndarray]] = {"pd_op.tril": np.tril, "pd_op.triu": np.triu}
+_SELECTIONS = ("pd_op.where", "pd_op.masked_fill")
 _OF_OTHER_RANK = ("pd_op.expand", "pd_op.reshape", "pd_op.squeeze", "pd_op.unsqueeze")
 
 
@@ -58,15 +60,25 @@ def table_of(
         tables: The tables of its inputs, by name, as far as there are any.
         before: The largest sizes of its input ``x``; 1 where a size is unknown.
         after: The largest sizes of the result; those other than 1, also unknown ones, are those of
-            ``x`` in order if the operator is a reshape.
+            ``x`` in order if the operator is a reshape. Those of a triangle are known.
         grows: Whether the result has an axis that grows from iteration to iteration.
     """
+    (result,) = op.output_specs()
+    if result.dtype == BFLOAT16 or not _is_small(op, tables):
+        return None
     with np.errstate(all="ignore"):
         found = _computed(op, tables, before, after, grows)
     if found is None or found.size > MAX_TABLE:
         return None
-    (result,) = op.output_specs()
     return found.astype(result.dtype, copy=False)
+
+
+def _is_small(op: Op, tables: Mapping[str, Table]) -> bool:
+    """Whether the table of an operator that broadcasts is small enough to be computed."""
+    if op.type not in _BINARY and op.type not in _SELECTIONS:
+        return True
+    shape = np.broadcast_shapes(*(table.shape for table in tables.values()))
+    return math.prod(shape) <= MAX_TABLE
 
 
 def _computed(
@@ -87,7 +99,7 @@ def _computed(
         return None
     if op.type in _BINARY:
         return _BINARY[op.type](tables["x"], tables["y"])
-    if op.type in ("pd_op.where", "pd_op.masked_fill"):
+    if op.type in _SELECTIONS:
         return _selected(op, tables)
     x = tables.get("x")
     if x is None:
@@ -98,9 +110,9 @@ def _computed(
         return _scaled(op, x, tables["scale"])
     if op.type == "pd_op.transpose":
         return x.transpose(op.attr("perm"))
-    if op.type in _TRIANGLES and x[..., 0, 0].size * after[-1] * after[-2] <= MAX_TABLE:
+    if op.type in TRIANGLES and x[..., 0, 0].size * after[-1] * after[-2] <= MAX_TABLE:
         whole = np.broadcast_to(x, (*x.shape[:-2], *after[-2:]))
-        return _TRIANGLES[op.type](whole, op.attr("diagonal"))
+        return TRIANGLES[op.type](whole, op.attr("diagonal"))
     if op.type in _OF_OTHER_RANK:
         return _with_rank(op, x, before, after)
     return None

@@ -13,7 +13,8 @@ by 1. A tensor is one of these, or unknown:
 - *paired*: it has that length along two axes. Its elements at ``i`` and ``j`` depend on words up to
   the larger of these: scores. If elements with ``j > i`` are *hidden*, as by a causal mask, and
   those with ``j = i`` are not, softmax makes the former *zero*; then a product with a stable tensor
-  is stable. This assumes scores of a magnitude below 10^7, from tensors outside of the loop too.
+  is stable. This assumes products of a magnitude below 10^7, from tensors outside of the loop too.
+  Scores that might be larger, or to which other numbers from data are added, are left unknown.
 
 Another mask leaves scores unknown.
 """
@@ -27,8 +28,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paddle_ngraph.conversion.analysis.early_exits import EarlyExit
+from paddle_ngraph.conversion.analysis.magnitudes import (
+    ORDINARY,
+    VISIBLE,
+    Magnitude,
+    magnitude_of,
+    magnitude_of_table,
+    magnitude_outside,
+)
 from paddle_ngraph.conversion.analysis.offsets import EARLY_EXIT
-from paddle_ngraph.conversion.analysis.position_tables import MAX_TABLE, Table, table_of
+from paddle_ngraph.conversion.analysis.position_tables import MAX_TABLE, TRIANGLES, Table, table_of
 from paddle_ngraph.conversion.analysis.position_wise import Sliced, reads_of_position
 from paddle_ngraph.conversion.registry import find_converter
 from paddle_ngraph.conversion.size_rules import is_same_shape
@@ -37,20 +46,13 @@ from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 
 # Elements of a mask up to HIDDEN hide, those of a magnitude up to VISIBLE do not: the exponential
 # of the difference is 0 in float32, if scores are smaller than half of it.
-HIDDEN, VISIBLE = -1e8, 1e6
+HIDDEN = -1e8
 # Maximum length of the sequence: tables are squares of it.
 MAX_LENGTH = math.isqrt(MAX_TABLE)
 PLAIN, HIDES, ZERO = "plain", "hides", "zero"
 _SUMS = ("pd_op.add", "pd_op.subtract")
 _SELECTIONS = ("pd_op.masked_fill", "pd_op.where")
 _RESHAPES = ("pd_op.reshape", "pd_op.squeeze", "pd_op.unsqueeze")
-# Operators whose results may be infinite, and those whose results are no masks whatever they read.
-_UNBOUNDED = frozenset(
-    f"pd_op.{name}" for name in ("divide", "elementwise_pow", "exp", "log", "pow", "rsqrt")
-)
-_BOUNDED = frozenset(
-    f"pd_op.{name}" for name in ("bmm", "conv2d", "layer_norm", "matmul", "softmax", "tanh")
-)
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,7 @@ class PositionValue:
         state: ``HIDES`` or ``ZERO`` for these, ``PLAIN`` for others.
         table: The tensor as a table, if the elements are known.
         is_piece: Whether the tensor is the beginning of an invariant tensor.
-        is_large: Whether elements might hide others, were they added to scores: they are computed
-            with numbers beyond ``VISIBLE``, or with a logarithm, say.
+        magnitude: How large elements may be (magnitudes.py).
     """
 
     axes: tuple[int, ...] = ()
@@ -73,7 +74,7 @@ class PositionValue:
     state: str = PLAIN
     table: Table | None = None
     is_piece: bool = False
-    is_large: bool = False
+    magnitude: Magnitude = ORDINARY
 
     @property
     def key(self) -> int:
@@ -114,10 +115,10 @@ class PrefixStability:
         for spec, result in zip(block.inputs[:args], block.outputs[1:]):
             axes = self.axes_of(spec)
             if axes is not None and len(axes) == 1 and self._appends(spec, result, axes[0]):
-                self.values[spec.id] = PositionValue(axes)
+                self.values[spec.id] = PositionValue(axes, magnitude=magnitude_outside(spec))
         for spec in block.inputs[args:]:
             if self.axes_of(spec) == ():
-                self.values[spec.id] = PositionValue()
+                self.values[spec.id] = PositionValue(magnitude=magnitude_outside(spec))
         for op in block.ops:
             self._add(op)
 
@@ -214,26 +215,34 @@ class PrefixStability:
             return
         reads_invariant = all(self._is_invariant(spec) for spec in op.input_specs())
         if not any(axes) and (reads_invariant or self._is_known(results)):
-            invariant = PositionValue(table=self._table(op), is_large=self._is_large(op))
+            table = self._table(op)
+            magnitude = self._magnitude(op) if table is None else magnitude_of_table(table)
+            invariant = PositionValue(table=table, magnitude=magnitude)
             self.values.update((spec.id, invariant) for spec in results)
             return
         if len(results) != 1 or axes[0] is None:
             return
         value = self._value(op, results[0], axes[0])
         if value is not None and len(value.axes) == len(axes[0]):
-            is_large = value.table is None and value.query is None and self._is_large(op)
-            self.values[results[0].id] = replace(value, is_large=is_large)
+            table = value.table
+            magnitude = self._magnitude(op) if table is None else magnitude_of_table(table)
+            self.values[results[0].id] = replace(value, magnitude=magnitude)
 
-    def _is_large(self, op: Op) -> bool:
-        """Whether the result of an operator, which is not a table, may hide others if added."""
-        known = (self.values.get(spec.id, PositionValue()) for spec in op.input_specs())
-        if op.type in _BOUNDED:
-            return False
-        if op.type in _UNBOUNDED:
-            divisor = self.values.get(op.input("y").id) if op.has_input("y") else None
-            if divisor is None or divisor.axes:
-                return True
-        return any(value.is_large or _has_large(value) for value in known)
+    def _magnitude(self, op: Op) -> Magnitude:
+        """How large the results of an operator may be."""
+        return magnitude_of(
+            op,
+            {
+                name: [self.values[spec.id].magnitude for spec in specs if spec.id in self.values]
+                for name, specs in op.inputs.items()
+            },
+            {
+                name: table
+                for name, specs in op.inputs.items()
+                for spec in specs
+                if (value := self.values.get(spec.id)) and (table := value.table) is not None
+            },
+        )
 
     def _is_invariant(self, spec: TensorSpec) -> bool:
         value = self.values.get(spec.id)
@@ -310,10 +319,12 @@ class PrefixStability:
             if op.type == "pd_op.dropout" and op.attr("mode") == "upscale_in_train":
                 return PositionValue(axes, query, value.state)
             return None
-        if marked or any(value.is_large for value in values.values()):
+        unknown = [value.magnitude for value in values.values() if value.table is None]
+        if marked or any(each.factor > VISIBLE for each in unknown):
             return None
         if op.type in (*_SUMS, *_SELECTIONS):
-            return self._masked(op, axes, values)
+            is_open = any(each.is_open for each in unknown)
+            return None if is_open else self._masked(op, axes, values)
         return None if any(map(_has_large, values.values())) else PositionValue(axes)
 
     def _masked(
@@ -420,9 +431,15 @@ class PrefixStability:
         x = op.inputs.get("x", ())
         if op.type in _RESHAPES and not self._is_respelled(x[0], results[0]):
             return None
+        if op.type in TRIANGLES and not all(map(self._is_bounded, self._shapes[x[0].id][-2:])):
+            return None
         before = self._largest(x[0]) if len(x) == 1 else []
         after = self._largest(results[0])
         return table_of(op, tables, before, after, bool(self.axes_of(results[0])))
+
+    def _is_bounded(self, size: Number) -> bool:
+        """Whether the largest value of a size is known."""
+        return self._is_length(size) or not is_symbolic([size])
 
     def _largest(self, spec: TensorSpec) -> list[int]:
         return [

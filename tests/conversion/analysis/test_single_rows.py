@@ -100,6 +100,17 @@ OTHERS: Masks = {
     "earlier words": lambda s, n: s + paddle.tril(_square(n, -1e9), diagonal=-1),
     "all but later words": lambda s, n: s + paddle.tril(_square(n, -1e9)),
     "too little": lambda s, n: s + paddle.triu(_square(n, -3.0), diagonal=1),
+    "divided": lambda s, n: (
+        paddle.divide(s, paddle.full([1], 1e-9)) + paddle.triu(_square(n, -1e9), diagonal=1)
+    ),
+    "enlarged twice": lambda s, n: s * 1e4 * 1e4 + paddle.triu(_square(n, -1e9), diagonal=1),
+    "squared": lambda s, n: s - paddle.square(s * 1e4) + paddle.triu(_square(n, -1e9), diagonal=1),
+    "added often": lambda s, n: (
+        s
+        + paddle.tril(paddle.triu(_square(n, -9e5)))
+        + paddle.tril(paddle.triu(_square(n, -9e5)))
+        + paddle.triu(_square(n, -1e9), diagonal=1)
+    ),
     "scaled": lambda s, n: (s + paddle.triu(_square(n, -1e9), diagonal=1)) * 1e-9,
     "by the length": lambda s, n: (
         s * paddle.cast(n, "float32") + paddle.triu(_square(n, -1e9), diagonal=1)
@@ -153,6 +164,7 @@ class RandomDecoder:
 
     def step(self, i: Any, ids: Any, scores: Any) -> Any:
         length = paddle.shape(ids)[1]
+        self.ids = ids
         x = F.embedding(ids, self.weight(WORDS, WIDTH)) * 2.0
         if self.places == "slice":
             x = x + self.weight(STEPS + 2, WIDTH)[:length]
@@ -209,3 +221,64 @@ def test_the_last_word_is_computed_alone_under_causal_masks(
         agree(program, context=floats(rows, COLUMNS, WIDTH, seed=rows))
     expected = 2 * decoder.depth if name in CAUSAL else 0
     assert kept and {*kept} == {expected}
+
+
+# -- numbers that hide words as data say ----------------------------------------------------------
+
+# From 1 for words that a layer hides, else 0; and a fed number, -1e9.
+BIASES: dict[str, Callable[[Any, Any], Any]] = {
+    "scaled twice": lambda b, fed: b * -1e5 * 1e5,
+    "a bias": lambda b, fed: b * (b - 2e9),
+    "squared": lambda b, fed: -paddle.square(b * 1e5),
+    "a slope": lambda b, fed: F.leaky_relu(b * -50.0, 1e9),
+    "a logarithm": lambda b, fed: paddle.log(1.0 - b),
+    "a product": lambda b, fed: paddle.matmul(
+        paddle.ones_like(paddle.transpose(b, [0, 1, 3, 2])), b * -1e9
+    ),
+    "fed": lambda b, fed: b * fed,
+    "embedded": lambda b, fed: paddle.squeeze(
+        F.embedding(paddle.cast(b, "int64"), paddle.concat([fed * 0.0, fed])), 4
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_words_are_computed_again_if_data_hide_earlier_ones(name: str, kept: list[int]) -> None:
+    def mask(scores: Any, length: Any) -> Any:
+        if decoder.is_masked:
+            return scores + paddle.triu(_square(length, -1e9), diagonal=1)
+        decoder.is_masked = True
+        words = paddle.unsqueeze(paddle.unsqueeze(decoder.ids, 1), 2)
+        bias = BIASES[name](paddle.cast(words == 1, "float32"), decoder.fed)
+        return scores + bias + paddle.triu(_square(length, -1e9), diagonal=1)
+
+    def build() -> Any:
+        decoder.fed = paddle.static.data("fed", [1, 1], "float32")
+        return decoder.build()
+
+    decoder = RandomDecoder(mask, len(name))
+    decoder.depth, decoder.is_masked, decoder.attends_outside = 2, False, True
+    agree(Program(build), context=floats(2, COLUMNS, WIDTH), fed=np.full([1, 1], -1e9, "float32"))
+    assert kept and {*kept} == {0}
+
+
+@pytest.mark.parametrize("triangle", [paddle.triu, paddle.tril])
+def test_a_triangle_may_have_columns_of_unknown_number(triangle: Any, kept: list[int]) -> None:
+    class Windowed(RandomDecoder):
+        def attention(self, x: Any, source: Any, length: Any) -> Any:
+            self.mask = causal if length is not None else window
+            return super().attention(x, source, paddle.shape(x)[1])
+
+    def causal(scores: Any, length: Any) -> Any:
+        return scores + paddle.triu(_square(length, -1e9), diagonal=1)
+
+    def window(scores: Any, length: Any) -> Any:
+        size = [length, paddle.shape(decoder.context)[1]]
+        return scores + triangle(paddle.full(size, -4.0), diagonal=1)
+
+    decoder = Windowed(causal, 3)
+    decoder.columns, decoder.attends_outside, decoder.depth = -1, True, 2
+    program = Program(decoder.build)
+    for columns in (5, 7, 4, 9):
+        agree(program, context=floats(2, columns, WIDTH, seed=columns))
+    assert 4 in kept
