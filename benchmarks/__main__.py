@@ -17,6 +17,7 @@
   mixed_precision  training in bfloat16 against float32, and both of PyTorch
   convergence  test metrics after training in bfloat16 and in float32
   intervals    networks split into several subgraphs, against Paddle's oneDNN
+  requests     a model that is opened for each request, and many models in turn
   serving      clones of a predictor in threads, and processes, under load
   to_static    layers by compile() and paddle.jit.to_static, models by paddle.jit.load
   pinn         a network trained on a differential equation, with third derivatives
@@ -56,6 +57,7 @@ from benchmarks import (
     plan,
     precision,
     ranks,
+    requests,
     revisions,
     scaling,
     serving,
@@ -85,6 +87,7 @@ TOPICS: dict[str, Callable] = {
     "mixed_precision": mixed_precision.measure,
     "convergence": convergence.measure,
     "intervals": intervals.measure,
+    "requests": requests.measure,
     "serving": serving.measure,
     "to_static": to_static.measure,
     "pinn": pinn.measure,

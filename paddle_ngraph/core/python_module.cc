@@ -454,15 +454,12 @@ struct ExclusiveSectionScope {
 class CaptureScope {
  public:
   // set_frame_callback: Paddle's function, which returns the callback set before.
-  CaptureScope(std::shared_ptr<TraceCache> trace_cache, py::object tracer,
-               py::object set_frame_callback)
-      : trace_cache_(std::move(trace_cache)),
-        tracer_(std::move(tracer)),
-        set_frame_callback_(std::move(set_frame_callback)) {}
+  CaptureScope(std::shared_ptr<TraceCache> trace_cache, py::object set_frame_callback)
+      : trace_cache_(std::move(trace_cache)), set_frame_callback_(std::move(set_frame_callback)) {}
 
   void enter() {
     frame_callback_ = set_frame_callback_(py::none());
-    if (Capture::current() == nullptr) capture_ = std::make_unique<Capture>(trace_cache_, tracer_);
+    if (Capture::current() == nullptr) capture_ = std::make_unique<Capture>(trace_cache_);
   }
 
   void exit() {
@@ -478,7 +475,7 @@ class CaptureScope {
 
  private:
   std::shared_ptr<TraceCache> trace_cache_;
-  py::object tracer_, set_frame_callback_, frame_callback_;
+  py::object set_frame_callback_, frame_callback_;
   std::unique_ptr<Capture> capture_;
 };
 
@@ -779,7 +776,27 @@ PYBIND11_MODULE(_core, module) {
       "The name of an attribute of a PIR operator in the ProgramDesc operator of this type.");
   module.def("kernel_call", &kernel_call, py::arg("program"), py::arg("name"));
   module.def("impure_operators", &impure_operators);
-  module.def("has_callable_kernel", &has_callable_kernel);
+  module.def("reason_against_kernel", &reason_against_kernel, py::arg("name"));
+  module.def(
+      "cpu_kernels",
+      [] {
+        py::dict found;
+        for (const auto& [name, kernel] : cpu_kernels()) {
+          found[py::str(name)] = py::make_tuple(kernel.operators, kernel.other_tensors);
+        }
+        return found;
+      },
+      "For each CPU kernel the operators that run it, and the kinds of its other tensors.");
+  module.def(
+      "record_kernel_memory",
+      [](bool recording) {
+        py::list found;
+        for (auto& each : record_kernel_memory(recording)) {
+          found.append(py::make_tuple(each.name, each.inputs, each.results));
+        }
+        return found;
+      },
+      py::arg("recording"), "Operator, addresses of operands and of results, of each call.");
   module.def("mode_attributes", &mode_attributes);
   module.def("append_variable", &append_variable, py::arg("block"), py::arg("name"),
              py::arg("type"), py::arg("before") = nullptr);
@@ -1008,6 +1025,7 @@ PYBIND11_MODULE(_core, module) {
                              "How the shapes of an operator's results follow from its arguments.")
       .value("UNKNOWN", ShapeRule::Kind::kUnknown)
       .value("SAME", ShapeRule::Kind::kSame)
+      .value("ALL_SAME", ShapeRule::Kind::kAllSame)
       .value("FIRST_SAME", ShapeRule::Kind::kFirstSame)
       .value("BROADCAST", ShapeRule::Kind::kBroadcast)
       .value("RESHAPE", ShapeRule::Kind::kReshape)
@@ -1038,8 +1056,23 @@ PYBIND11_MODULE(_core, module) {
       .value("POOL", ShapeRule::Kind::kPool)
       .value("INTERPOLATION", ShapeRule::Kind::kInterpolation)
       .value("PIXEL_SHUFFLE", ShapeRule::Kind::kPixelShuffle)
+      .value("PIXEL_UNSHUFFLE", ShapeRule::Kind::kPixelUnshuffle)
       .value("GRID_SAMPLE", ShapeRule::Kind::kGridSample)
-      .value("RECURRENT", ShapeRule::Kind::kRecurrent);
+      .value("RECURRENT", ShapeRule::Kind::kRecurrent)
+      .value("DOT", ShapeRule::Kind::kDot)
+      .value("MATRIX_VECTOR", ShapeRule::Kind::kMatrixVector)
+      .value("SWIGLU", ShapeRule::Kind::kSwiglu)
+      .value("DIVERGENCE", ShapeRule::Kind::kDivergence)
+      .value("LIKELIHOOD", ShapeRule::Kind::kLikelihood)
+      .value("EINSUM", ShapeRule::Kind::kEinsum)
+      .value("TRANSPOSED_CONVOLUTION", ShapeRule::Kind::kTransposedConvolution)
+      .value("UNFOLD", ShapeRule::Kind::kUnfold)
+      .value("MESHGRID", ShapeRule::Kind::kMeshgrid)
+      .value("REPEAT", ShapeRule::Kind::kRepeat)
+      .value("CROSS_ENTROPY", ShapeRule::Kind::kCrossEntropy)
+      .value("CLIP", ShapeRule::Kind::kClip)
+      .value("ASSIGN", ShapeRule::Kind::kAssign)
+      .value("FILL", ShapeRule::Kind::kFill);
   py::class_<ShapeRule>(module, "ShapeRule", "The shapes of an operator's results.")
       .def(py::init([](ShapeRule::Kind kind, std::vector<std::string> parameters,
                        std::vector<std::string> sizes, std::vector<std::string> numbers) {
@@ -1088,7 +1121,6 @@ PYBIND11_MODULE(_core, module) {
            py::arg("shape_rule") = ShapeRule());
   module.def("set_call_effect", &set_call_effect, py::arg("function"), py::arg("name"),
              py::arg("effect"), py::arg("rule") = DeferralRule());
-  module.def("set_scale_operator", &set_scale_operator, py::arg("function"));
   module.def("intercept_attribute", &intercept_attribute, py::arg("attribute"), py::arg("name"),
              py::arg("get_is_passive"), py::arg("set_is_passive"));
   module.def("set_stop_gradient",
@@ -1147,10 +1179,11 @@ PYBIND11_MODULE(_core, module) {
                                                       "The traces of a function.")
       .def(py::init<py::object, bool>(), py::arg("make_graph"), py::arg("trains"))
       .def_property_readonly("id", &TraceCache::id)
+      .def_property_readonly("num_additions", &TraceCache::num_additions)
       .def("ends", &TraceCache::ends);
   py::class_<CaptureScope>(module, "Capture", "Inside `with`, this thread captures operators.")
-      .def(py::init<std::shared_ptr<TraceCache>, py::object, py::object>(), py::arg("trace_cache"),
-           py::arg("tracer"), py::arg("set_frame_callback"))
+      .def(py::init<std::shared_ptr<TraceCache>, py::object>(), py::arg("trace_cache"),
+           py::arg("set_frame_callback"))
       .def("__enter__", &CaptureScope::enter)
       .def("__exit__", [](CaptureScope& scope, const py::args&) { scope.exit(); });
   module.def("intercept_calls", &intercept_calls, py::arg("function"), py::arg("effect"),

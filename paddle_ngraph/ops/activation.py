@@ -344,16 +344,31 @@ def _softplus_second(op: Op, x: NodeInput, factor: NodeInput) -> Node:
 
 
 def _mish(op: Op, x: NodeInput) -> Node:
-    """mish: ``x * tanh(softplus(x))``."""
-    return opset15.mish(x)
+    """mish: ``x * tanh(softplus(x))``, in which softplus is ``x`` above a threshold."""
+    if op.attr("lambda") >= _SOFTPLUS_LINEAR_FROM:
+        return opset15.mish(x)
+    return opset15.multiply(x, opset15.tanh(_softplus_below(op.attr("lambda"), x)))
+
+
+def _softplus_below(threshold: float, x: NodeInput) -> Node:
+    return opset15.select(opset15.greater(x, constant(threshold)), x, softplus(x))
 
 
 def _mish_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * (t + x * (1 - t ** 2) * sigmoid(x))`` with ``t = tanh(softplus(x))``.
 
     With ``w = exp(x)`` and ``n = w * (w + 2)``, ``t`` is ``n / (n + 2)`` and the sigmoid
-    ``w / (w + 1)``; from 20 on both are 1.
+    ``w / (w + 1)``; from 20 on both are 1. Paddle computes the sigmoid as
+    ``1 - exp(-softplus(x))``, with the softplus of the threshold.
     """
+    if op.attr("lambda") < _SOFTPLUS_LINEAR_FROM:
+        rise = _softplus_below(op.attr("lambda"), x)
+        bend = opset15.tanh(rise)
+        gate = opset15.subtract(constant(1.0), opset15.exp(opset15.negative(rise)))
+        rest = opset15.subtract(constant(1.0), opset15.multiply(bend, bend))
+        return opset15.multiply(
+            grad, opset15.add(bend, opset15.multiply(opset15.multiply(x, rest), gate))
+        )
     growth = opset15.exp(opset15.minimum(x, constant(20.0)))
     square = opset15.multiply(growth, opset15.add(growth, constant(2.0)))
     bend = opset15.divide(square, opset15.add(square, constant(2.0)))

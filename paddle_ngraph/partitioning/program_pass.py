@@ -114,7 +114,7 @@ def canonicalize(program: Any) -> int:
     with signals.deferred_signals():
         list_members.split_lists(program)
         loops.capture_arrays(program)
-        loops.declare_sizes_of_all_iterations(program)
+        loops.declare_unknown_sizes(program)
         single_assignment.to_single_assignment(program)
         loops.drop_dead_loop_outputs(program)
         loops.share_initial_values(program)
@@ -344,6 +344,9 @@ class _BlockPartition(NamedTuple):
                 indices=[node.index for node in interval.nodes],
                 graph=subgraph.graph,
                 kernel_calls=[n.type for n in interval.nodes if capable.is_kernel_call(n)],
+                calls_inside=[
+                    op.type for node in interval.nodes for op in capable.calls_inside(node)
+                ],
             )
             for subgraph, interval in ((subgraph, subgraph.interval) for subgraph in self.subgraphs)
         ]

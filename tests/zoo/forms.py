@@ -386,7 +386,7 @@ class Program:
         return [np.array(result) for result in results]
 
     def report(self) -> Report:
-        """What the engine does of it."""
+        """The report on the partitioned program."""
         report: Report = paddle_ngraph.explain(self._program)
         return report
 
@@ -419,7 +419,9 @@ def _reasons(report: Report) -> str:
 def _cover(subject: Subject, record: Record, report: Report) -> None:
     """Records how much of the native time is in operators that the engine computes."""
     left = Counter(map(_type, [op.type for op in report.native] + report.kernel_calls))
-    all_ops = left + Counter(_type(t) for i in report.intervals for t in i.types)
+    graphs = [i.graph for i in report.intervals if i.graph is not None]
+    converted = (op for graph in graphs for op in graph.all_ops() if any(op.input_specs()))
+    all_ops = left + Counter(_type(op.type) for op in converted)
     all_ops -= Counter(map(_type, report.kernel_calls))
     try:
         times = subject.native_times
@@ -485,7 +487,7 @@ def run(subject: Subject, form: str, function: Form) -> Record:
 
 
 def natively(function: Callable[[], Any]) -> Any:
-    """What a function returns that runs by Paddle alone.
+    """The result of a function that runs by Paddle alone.
 
     Raises:
         PaddleFails: It raises an error.

@@ -182,15 +182,18 @@ def _share(record: Record | None) -> str:
 
 def _timed(results: Results, families: list[NetworkFamily]) -> str:
     """Time relative to Paddle's best, and below the medians of what is slower."""
-    every = [(family.id, [results.of(family, form) for form in TIMED]) for family in families]
-    found = [(name, timed) for name, timed in every if any(timed)]
+    found = {
+        family.id: [results.of(family, form) for form in TIMED]
+        for family in families
+        if any(results.of(family, form) for form in TIMED)
+    }
     if not found:
         return ""
     lines = [_row(["network", *TIMED]), _row(["---"] * (1 + len(TIMED)))]
-    lines += [_row([name, *map(_ratio, timed)]) for name, timed in found]
+    lines += [_row([name, *map(_ratio, timed)]) for name, timed in found.items()]
     slower = [
         f"- {record['family']}, {record['form']}: {record['why']}"
-        for _, timed in found
+        for timed in found.values()
         for record in timed
         if record and record["ratio"] is not None and record["ratio"] > SLOWER
     ]

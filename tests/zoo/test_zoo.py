@@ -6,12 +6,20 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import paddle
 import pytest
+from paddle import _C_ops as operators
 
+import paddle_ngraph
 from tests.dynamic import dynamic_mode
+from tests.kernel_call_programs import kernels_called
 from tests.models.comparing import Run
+from tests.programs import Program
 from tests.zoo import __main__ as zoo
 from tests.zoo import child, forms, packages, records, training
 from tests.zoo.families import FAMILIES
@@ -46,6 +54,29 @@ def test_timed_families_are_of_every_task_decade_and_package():
     assert len(timed) == zoo.TIMED_FAMILIES
     assert {family.task for family in timed} == {family.task for family in FAMILIES}
     assert {family.package for family in timed} == {family.package for family in FAMILIES}
+
+
+def test_time_in_kernel_calls_is_native():
+    """Also in loops: a function of kernel calls and little else covers little."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [2, 4, 8, 8], "float32")
+        n = paddle.static.data("n", [1], "int64")
+        y = operators.shuffle_channel(paddle.exp(x), 2)
+        return paddle.static.nn.while_loop(
+            lambda i, y: i < n,
+            lambda i, y: [i + 1, paddle.tanh(operators.mode(y, -1, True)[0] + y)],
+            [paddle.zeros([1], "int64"), y],
+        )[1]
+
+    with kernels_called():
+        report = paddle_ngraph.explain(Program(build).main)
+    assert report.native == [] and report.ops_native == 2
+    times = Counter(exp=10, shuffle_channel=40, mode=30, tanh=20)
+    record = SimpleNamespace(outcome="equal", coverage=None, left={}, why="")
+    forms._cover(SimpleNamespace(native_times=times), record, report)
+    assert record.coverage == pytest.approx(0.3)
+    assert record.left == {"shuffle_channel": 0.4, "mode": 0.3}
 
 
 def test_a_run_resumes(tmp_path):

@@ -39,7 +39,7 @@ def timed(form: str, subject: Subject, record: Record) -> None:
 
 
 def prepared(kind: str, threads: str, subject: Subject) -> dict[str, Run]:
-    """What runs by each side, after a few runs.
+    """The runs of each side, after a few that do not count.
 
     Raises:
         PaddleFails: Paddle cannot run it at all.

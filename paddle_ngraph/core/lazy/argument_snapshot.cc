@@ -58,7 +58,7 @@ std::optional<py::list> known_int_list(const Trace& trace, PyObject* argument) {
     return {};
   }
   if (!PyList_Check(argument) && !PyTuple_Check(argument)) return {};
-  const std::vector<PyObject*> given = sequence_items(argument);
+  const PyObjects given = sequence_items(argument);
   if (std::none_of(given.begin(), given.end(), is_tensor)) return {};
   for (PyObject* member : given) {
     if (!is_tensor(member)) {
@@ -84,9 +84,9 @@ PyObject* snapshot_argument(const Trace& trace, PyObject* argument,
     return own(py::reinterpret_steal<py::object>(new_python_tensor(copy)));
   }
   if (is_sequence(argument) && depth <= kMaxArgumentDepth) {
-    const std::vector<PyObject*> given = sequence_items(argument);
+    const PyObjects given = sequence_items(argument);
     if (std::all_of(given.begin(), given.end(), is_plain_python)) return argument;
-    std::vector<PyObject*> items;
+    PyObjects items;
     for (PyObject* member : given) {
       const bool is_item = is_numpy_number(member, true) || is_numpy_number(member, false);
       items.push_back(snapshot_argument(trace, member, function, is_item, copies, depth + 1));
@@ -119,26 +119,21 @@ bool is_integer_dtype(phi::DataType dtype) {
 
 }  // namespace
 
-std::vector<PyObject*> snapshot_arguments(const Trace& trace, const InterceptedFunction& function,
-                                          const std::vector<PyObject*>& given,
-                                          std::vector<py::object>* copies) {
-  std::vector<PyObject*> arguments;
-  for (PyObject* argument : given) {
-    if (!is_plain_python(argument)) {
-      const bool is_number = is_taken_as_python_number(argument, function, given[0]);
-      argument = snapshot_argument(trace, argument, function, is_number, copies);
-    }
-    const auto& int_list_arguments = function.rule.int_list_arguments;
-    if (std::find(int_list_arguments.begin(), int_list_arguments.end(), arguments.size()) !=
-        int_list_arguments.end()) {
-      if (auto list = known_int_list(trace, argument)) {
-        copies->push_back(std::move(*list));
-        argument = copies->back().ptr();
-      }
-    }
-    arguments.push_back(argument);
+void snapshot_arguments(const Trace& trace, const InterceptedFunction& function, PyObjects* given,
+                        std::vector<py::object>* copies) {
+  PyObject* const first = given->empty() ? nullptr : given->front();
+  for (PyObject*& argument : *given) {
+    if (is_plain_python(argument)) continue;
+    const bool is_number = is_taken_as_python_number(argument, function, first);
+    argument = snapshot_argument(trace, argument, function, is_number, copies);
   }
-  return arguments;
+  for (const size_t at : function.rule.int_list_arguments) {
+    if (at >= given->size()) continue;
+    if (auto list = known_int_list(trace, (*given)[at])) {
+      copies->push_back(std::move(*list));
+      (*given)[at] = copies->back().ptr();
+    }
+  }
 }
 
 bool has_only_known_integers(const Trace& trace, PyObject* args, PyObject* self) {
@@ -146,8 +141,8 @@ bool has_only_known_integers(const Trace& trace, PyObject* args, PyObject* self)
   const auto look = [&](PyObject* object) {
     has_tensor = true;
     const auto& tensor = tensor_of(object);
-    has_other = has_other || trace.is_deferred(object) || !tensor.defined() ||
-                !is_integer_dtype(tensor.dtype());
+    has_other = has_other || !tensor.defined() || !is_integer_dtype(tensor.dtype()) ||
+                trace.is_deferred(object);
   };
   const bool is_seen = visit_tensors(args, look) && (self == nullptr || visit_tensors(self, look));
   return is_seen && has_tensor && !has_other;

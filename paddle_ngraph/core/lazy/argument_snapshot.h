@@ -10,12 +10,11 @@
 
 namespace paddle_ngraph {
 
-// Returns the arguments of a call, with copies of tensors that may be written before the deferred
-// call is computed, and with Python scalars and Paddle tensors in place of their NumPy equivalents.
+// Replaces the arguments of a call: tensors that may be written before the deferred call is
+// computed by copies, and NumPy scalars and arrays by their equivalents of Python and Paddle.
 // `copies` gets references to new objects.
-std::vector<PyObject*> snapshot_arguments(const Trace& trace, const InterceptedFunction& function,
-                                          const std::vector<PyObject*>& given,
-                                          std::vector<pybind11::object>* copies);
+void snapshot_arguments(const Trace& trace, const InterceptedFunction& function, PyObjects* given,
+                        std::vector<pybind11::object>* copies);
 
 // Whether there are tensors among the arguments, and all are materialized integer tensors. Results
 // computed from these (indices, masks, lengths) are computed immediately, because lookups need

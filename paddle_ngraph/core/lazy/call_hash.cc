@@ -71,7 +71,7 @@ void add_argument(size_t* hash, PyObject* given, Trace* trace, int depth = 0) {
     return add_value(hash, value, trace->num_values(), tensor_of(given).dims());
   }
   if (is_sequence(given)) {
-    const std::vector<PyObject*> items = sequence_items(given);
+    const PyObjects items = sequence_items(given);
     add_sequence(hash, sequence_type(given), items.size());
     for (PyObject* item : items) add_argument(hash, item, trace, depth + 1);
     return;
@@ -96,7 +96,7 @@ size_t hash_of(const TracedCall& call) {
 }
 
 size_t hash_of(Trace* trace, const InterceptedFunction& function, bool has_gradient,
-               const std::vector<PyObject*>& given) {
+               const PyObjects& given) {
   size_t hash = hash_of_function(&function, has_gradient, given.size());
   trace->clear_new();
   for (PyObject* argument : given) add_argument(&hash, argument, trace);

@@ -17,6 +17,6 @@ size_t hash_of(const TracedCall& call);
 // The hash of a call that would follow `trace`; `given`: its arguments. Notes new tensors in the
 // trace, and clears them.
 size_t hash_of(Trace* trace, const InterceptedFunction& function, bool has_gradient,
-               const std::vector<PyObject*>& given);
+               const PyObjects& given);
 
 }  // namespace paddle_ngraph

@@ -46,7 +46,7 @@ bool matches_value(Trace* trace, const Argument& expected, PyObject* given,
 bool matches_number(Trace* trace, PyObject* given, const TracedCall& call, size_t argument) {
   const py::object number = is_foreign_number(given) ? to_python_number(given)
                                                      : py::reinterpret_borrow<py::object>(given);
-  if (!may_differ(call, argument, number.ptr())) return false;
+  if (!may_differ(call.number_rules[argument], number.ptr())) return false;
   trace->note_new_number(number);
   return true;
 }
@@ -67,7 +67,7 @@ bool matches(Trace* trace, const Argument& expected, PyObject* given, const Trac
       break;
   }
   if (!is_sequence(given) || sequence_type(given) != expected.type) return false;
-  const std::vector<PyObject*> items = sequence_items(given);
+  const PyObjects items = sequence_items(given);
   if (items.size() != expected.items.size()) return false;
   for (size_t i = 0; i < items.size(); ++i) {
     if (!matches(trace, expected.items[i], items[i], call, argument)) return false;
@@ -87,7 +87,7 @@ bool match_result(Trace* trace, const Argument& expected, PyObject* result,
     return true;
   }
   if (Py_TYPE(result) != expected.type) return false;
-  const std::vector<PyObject*> items = sequence_items(result);
+  const PyObjects items = sequence_items(result);
   if (items.size() != expected.items.size()) return false;
   for (size_t i = 0; i < items.size(); ++i) {
     if (!match_result(trace, expected.items[i], items[i], call)) return false;
@@ -99,21 +99,19 @@ bool match_result(Trace* trace, const Argument& expected, PyObject* result,
 
 // Whether the results of a call have the sizes that are noted, which a trace with open sizes does
 // not imply.
-static bool has_result_sizes(Trace* trace, const TraceNode& next,
-                             const std::vector<PyObject*>& given, PyObject* kwargs) {
+static bool has_result_sizes(Trace* trace, const TraceNode& next, const PyObjects& given) {
   const TracedCall& call = next.call;
-  if (!next.is_open) return true;
-  if (!call.has_rule) return false;
-  auto shapes = result_shapes(*call.function, given, kwargs, call.num_results());
-  for (int i = 0; shapes && i < call.num_results(); ++i) {
-    if (!has_sizes((*shapes)[i], call.meta_of(call.first_result + i).shape)) shapes.reset();
+  if (!next.is_open || call.has_static_results) return true;
+  if (!call.places || !find_result_shapes(call, given, &trace->next_shapes)) return false;
+  for (int i = 0; i < call.num_results(); ++i) {
+    const phi::DDim& sizes = call.meta_of(call.first_result + i).shape;
+    if (!has_sizes(trace->next_shapes[i], sizes)) return false;
   }
-  trace->next_shapes = std::move(shapes);
-  return trace->next_shapes.has_value();
+  return true;
 }
 
 TraceNode* find_next(Trace* trace, const InterceptedFunction& function, bool has_gradient,
-                     const std::vector<PyObject*>& given, PyObject* kwargs) {
+                     const PyObjects& given, PyObject* kwargs) {
   const auto is_same = [&](const TraceNode& next) {
     const TracedCall& call = next.call;
     if (call.function != &function || call.has_gradient != has_gradient || next.is_retired ||
@@ -124,7 +122,7 @@ TraceNode* find_next(Trace* trace, const InterceptedFunction& function, bool has
     for (size_t i = 0; i < given.size(); ++i) {
       if (!matches(trace, call.arguments[i], given[i], call, i)) return false;
     }
-    return has_result_sizes(trace, next, given, kwargs);
+    return has_result_sizes(trace, next, given);
   };
   const auto find_among = [&](const TraceNode& node) -> TraceNode* {
     if (node.children_by_hash.empty()) {
@@ -143,8 +141,13 @@ TraceNode* find_next(Trace* trace, const InterceptedFunction& function, bool has
     }
     return nullptr;
   };
-  for (TraceNode* const node : with_opened(&trace->node())) {
-    if (TraceNode* const found = find_among(*node)) return found;
+  TraceNode& last = trace->node();
+  if (TraceNode* const found = find_among(last)) return found;
+  if (!last.opened.empty()) {
+    for (TraceNode* const node : with_opened(&last)) {
+      TraceNode* const found = node == &last ? nullptr : find_among(*node);
+      if (found != nullptr) return found;
+    }
   }
   trace->clear_new();
   return nullptr;
@@ -153,10 +156,10 @@ TraceNode* find_next(Trace* trace, const InterceptedFunction& function, bool has
 bool has_meta(const Trace& trace, const TracedTensorMeta& meta, int result,
               const TracedCall& call) {
   const TracedTensorMeta& known = call.meta_of(call.first_result + result);
-  if (!trace.next_shapes) return meta == known;
+  if (trace.next_shapes.empty()) return meta == known;
   // The strides noted in a trace with open sizes are those of other sizes.
   return meta.dtype == known.dtype && meta.stop_gradient == known.stop_gradient &&
-         meta.shape == (*trace.next_shapes)[result];
+         meta.shape == trace.next_shapes[result];
 }
 
 bool match_result(Trace* trace, const TracedCall& call, PyObject* result) {

@@ -11,7 +11,7 @@ namespace paddle_ngraph {
 // The node after `trace.node()` of a call with equal arguments, whose new tensors the trace notes;
 // null if there is none. `given`: the arguments as in TracedCall::arguments.
 TraceNode* find_next(Trace* trace, const InterceptedFunction& function, bool has_gradient,
-                     const std::vector<PyObject*>& given, PyObject* kwargs);
+                     const PyObjects& given, PyObject* kwargs);
 
 // Whether a computed result has the noted metadata. `result`: its number among the results.
 bool has_meta(const Trace& trace, const TracedTensorMeta& meta, int result, const TracedCall& call);

@@ -124,7 +124,7 @@ bool describe_result(Trace* trace, PyObject* result, TracedCall* call, Argument*
 }  // namespace
 
 std::optional<TracedCall> describe_call(Trace* trace, const InterceptedFunction& function,
-                                        bool has_gradient, const std::vector<PyObject*>& given,
+                                        bool has_gradient, const PyObjects& given,
                                         PyObject* kwargs) {
   const DeferralRule& rule = function.rule;
   TracedCall call;

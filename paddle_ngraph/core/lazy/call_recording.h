@@ -12,7 +12,7 @@ namespace paddle_ngraph {
 // Describes a call without its results; nothing if it cannot be deferred. The trace notes its new
 // tensors. `has_gradient`: whether gradients are enabled.
 std::optional<TracedCall> describe_call(Trace* trace, const InterceptedFunction& function,
-                                        bool has_gradient, const std::vector<PyObject*>& given,
+                                        bool has_gradient, const PyObjects& given,
                                         PyObject* kwargs);
 
 // Describes the result of a call, whose tensors are added to the values of the trace. Returns false

@@ -15,12 +15,13 @@
 #include "core/lazy/call_recording.h"
 #include "core/lazy/garbage_collection.h"
 #include "core/lazy/lazy_tensors.h"
+#include "core/lazy/open_traces.h"
 #include "core/lazy/python_arguments.h"
 #include "core/lazy/result_shapes.h"
 #include "core/lazy/trace_execution.h"
 #include "core/lazy/value_ranges.h"
-#include "core/lazy/varying_numbers.h"
 #include "core/paddle/call_interception.h"
+#include "core/paddle/dynamic_modes.h"
 #include "core/paddle/python_tensors.h"
 #include "core/paddle/tensors.h"
 
@@ -89,11 +90,8 @@ bool Capture::flush_for_other_thread() {
 
 // -- a call of the captured function -------------------------------------------------------------
 
-Capture::Capture(std::shared_ptr<TraceCache> trace_cache, py::object tracer)
-    : trace_cache_(std::move(trace_cache)),
-      trace_(trace_cache_->root()),
-      tracer_(std::move(tracer)),
-      no_amp_(py::int_(0)) {
+Capture::Capture(std::shared_ptr<TraceCache> trace_cache)
+    : trace_cache_(std::move(trace_cache)), trace_(trace_cache_->root()) {
   outer_ = std::exchange(current_capture, this);
 }
 
@@ -137,15 +135,13 @@ std::vector<std::unique_ptr<const MemoryPin>> Capture::stop_tracking_reads() {
   return std::exchange(memory_pins_, {});
 }
 
-bool Capture::has_gradient() const { return get_flag(tracer_.ptr(), "_has_grad"); }
-
 bool Capture::may_capture(bool has_gradient) const {
   constexpr int kMaxTraceValues = 4096;
   if (has_gradient && !trace_cache_->trains()) return false;
   if (saved_tensor_hooks_active || !is_dynamic_ || trace_.num_values() > kMaxTraceValues) {
     return false;
   }
-  return py::int_(tracer_.attr("_amp_level")).equal(no_amp_);
+  return !has_mixed_precision();
 }
 
 void Capture::record(Reason reason, int64_t start) {
@@ -211,7 +207,7 @@ bool Capture::compute(bool is_end) {
   std::string error;
   py::object type, value, trace;
   try {
-    const auto reason = TraceExecution(trace_cache_.get(), trace_, tracer_).run();
+    const auto reason = TraceExecution(trace_cache_.get(), trace_).run();
     has_run_ = true;
     if (reason && (is_end || reason != Reason::kGuard)) record(*reason, start);
   } catch (py::error_already_set& raised) {
@@ -265,7 +261,7 @@ PyObject* Capture::call(const InterceptedFunction& function, PyObject* self, PyO
   if (function.rule.mutation != Mutation::kNone) {
     return call_mutating(function, self, args, kwargs);
   }
-  const bool gradient = has_gradient();
+  const bool gradient = has_gradients();
   if (!may_capture(gradient)) return call_with_graph_break(function, self, args, kwargs);
   if (!function.rule.is_stochastic && has_only_shape_tensors({self, args, kwargs})) {
     return call_shape_query(function, self, args, kwargs);
@@ -276,18 +272,12 @@ PyObject* Capture::call(const InterceptedFunction& function, PyObject* self, PyO
     return call_now(function, self, args, kwargs);
   }
   std::vector<py::object> copies;
-  std::vector<PyObject*> given =
-      snapshot_arguments(trace_, function, arguments_of(function, self, args, kwargs), &copies);
+  PyObjects given = arguments_of(function, self, args, kwargs);
+  snapshot_arguments(trace_, function, &given, &copies);
   if (!satisfies(function.rule.value_rule, given, trace_)) {
     return call_with_graph_break(function, self, args, kwargs);
   }
-  TraceNode* next = find_next(&trace_, function, gradient, given, kwargs);
-  const bool has_number = next == nullptr && has_number_operand(function, given);
-  const InterceptedFunction* traced = &function;
-  if (has_number && is_number_varying(&trace_, function, gradient, given)) {
-    traced = &replace_number(function, &given, &copies);
-    next = find_next(&trace_, *traced, gradient, given, kwargs);
-  }
+  TraceNode* const next = find_next(&trace_, function, gradient, given, kwargs);
   if (next != nullptr) {
     if (aliases_a_copy(next->call, copies)) {
       return call_with_graph_break(function, self, args, kwargs);
@@ -301,8 +291,7 @@ PyObject* Capture::call(const InterceptedFunction& function, PyObject* self, PyO
     begin();
     return nullptr;
   }
-  if (has_number_operand(function, given)) count_number(&trace_, function, gradient, given);
-  return record_call(function, *traced, gradient, given, self, args, kwargs);
+  return record_call(function, gradient, given, self, args, kwargs);
 }
 
 PyObject* Capture::call_with_graph_break(const InterceptedFunction& function, PyObject* self,
@@ -316,6 +305,7 @@ PyObject* Capture::call_with_graph_break(const InterceptedFunction& function, Py
 // -- calls on known tensors ----------------------------------------------------------------------
 
 bool Capture::has_only_shape_tensors(const std::array<PyObject*, 3>& arguments) const {
+  if (shape_tensors_.empty()) return false;
   bool has_sizes = false;
   const auto find_other = [&](PyObject* argument) -> PyObject* {
     if (!is_tensor(argument)) return nullptr;
@@ -364,7 +354,7 @@ PyObject* Capture::call_shape_query(const InterceptedFunction& function, PyObjec
   const py::tuple shapes(given);
   const NoCapture none;
   auto result = py::reinterpret_steal<py::object>(call_now(function, self, shapes.ptr(), kwargs));
-  if (!result) return nullptr;
+  if (PyErr_Occurred() != nullptr) return result.release().ptr();
   const auto freed = shape_tensors_.size() < kMaxShapeTensors ? decltype(shape_tensors_)()
                                                               : std::exchange(shape_tensors_, {});
   const auto remember = [this](PyObject* object) -> PyObject* {
@@ -396,7 +386,7 @@ py::object Capture::make_lazy_result(const Argument& result, const TracedCall& c
   }
   const TracedTensorMeta& meta = call.meta_of(result.value);
   const auto& shapes = trace_.next_shapes;
-  const phi::DDim& shape = shapes ? (*shapes)[result.value - call.first_result] : meta.shape;
+  const phi::DDim& shape = shapes.empty() ? meta.shape : shapes[result.value - call.first_result];
   auto lazy = make_tensor({meta.dtype, shape}, meta.stop_gradient);
   trace_.add_result(lazy.ptr());
   lazy_tensors().emplace(lazy.ptr(), this);
@@ -412,37 +402,48 @@ PyObject* Capture::replay_call(const TracedCall& call, const InterceptedFunction
   trace_.release_unused();
   const NoCapture none;
   auto result = py::reinterpret_steal<py::object>(call_now(function, self, args, kwargs));
-  if (result && match_result(&trace_, call, result.ptr())) return result.release().ptr();
+  const bool is_computed = PyErr_Occurred() == nullptr;
+  if (is_computed && match_result(&trace_, call, result.ptr())) return result.release().ptr();
   const py::error_scope saved_error;
   begin();
   return result.release().ptr();
 }
 
-// Whether the rule of the operator gives the shapes of the results.
-static bool has_rule(const TracedCall& call, const std::vector<PyObject*>& given,
-                     PyObject* kwargs) {
-  const auto shapes = result_shapes(*call.function, given, kwargs, call.num_results());
-  for (int i = 0; shapes && i < call.num_results(); ++i) {
-    if ((*shapes)[i] != call.meta_of(call.first_result + i).shape) return false;
+// Notes where sizes and numbers of a recorded call may differ, if the rule of the operator gives
+// the shapes of the results. Returns false if the call cannot follow a trace with open sizes.
+static bool note_open_places(const Trace& trace, const PyObjects& given, TracedCall* call) {
+  const auto is_open = [&](int value) {
+    return value < call->first_value && trace.meta_of(value).has_open_sizes();
+  };
+  call->has_static_results =
+      std::none_of(call->arguments.begin(), call->arguments.end(),
+                   [&](const Argument& each) { return reads_open_sizes(each, is_open); });
+  call->number_rules = number_rules(*call, given);
+  call->places = parameter_places(*call);
+  ResultShapes shapes;
+  const bool has_shapes = call->places && find_result_shapes(*call, given, &shapes);
+  for (int i = 0; i < call->num_results() && call->places; ++i) {
+    const phi::DDim& shape = call->meta_of(call->first_result + i).shape;
+    if (!has_shapes || shapes[i] != shape) call->places.reset();
   }
-  return shapes.has_value();
+  return call->has_static_results || call->places;
 }
 
-PyObject* Capture::record_call(const InterceptedFunction& function,
-                               const InterceptedFunction& traced, bool has_gradient,
-                               const std::vector<PyObject*>& given, PyObject* self, PyObject* args,
+PyObject* Capture::record_call(const InterceptedFunction& function, bool has_gradient,
+                               const PyObjects& given, PyObject* self, PyObject* args,
                                PyObject* kwargs) {
   trace_.release_unused();
-  auto call = describe_call(&trace_, traced, has_gradient, given, kwargs);
+  auto call = describe_call(&trace_, function, has_gradient, given, kwargs);
   if (!call && !(flush(function.name) && flush_other_threads(self, args, kwargs, false))) {
     return nullptr;
   }
   const NoCapture none;
   auto result = py::reinterpret_steal<py::object>(call_now(function, self, args, kwargs));
-  if (!result) {
+  // Paddle may return a result and an error, of which Python makes a SystemError.
+  if (PyErr_Occurred() != nullptr) {
     const py::error_scope saved_error;
     flush(function.name);
-    return nullptr;
+    return result.release().ptr();
   }
   if (!call) return result.release().ptr();
   trace_.add_new(/*are_results=*/false);
@@ -450,11 +451,7 @@ PyObject* Capture::record_call(const InterceptedFunction& function,
     flush(function.name);
     return result.release().ptr();
   }
-  call->has_rule = has_rule(*call, given, kwargs);
-  call->has_number_operand = has_number_operand(function, given);
-  call->has_float_operand = !given.empty() && is_tensor(given[0]) &&
-                            tensor_of(given[0]).dtype() == phi::DataType::FLOAT32;
-  if (!call->has_rule && trace_.node().is_open) {
+  if (!note_open_places(trace_, given, &*call)) {
     flush(function.name);
     return result.release().ptr();
   }
@@ -470,7 +467,7 @@ PyObject* Capture::record_call(const InterceptedFunction& function,
 
 PyObject* Capture::call_mutating(const InterceptedFunction& function, PyObject* self,
                                  PyObject* args, PyObject* kwargs) {
-  const bool gradient = has_gradient();
+  const bool gradient = has_gradients();
   if (trace_.index_of(self) < 0 && may_mutate_eagerly(function, self, args, kwargs)) {
     const NoCapture none;
     return call_now(function, self, args, kwargs);
@@ -481,14 +478,12 @@ PyObject* Capture::call_mutating(const InterceptedFunction& function, PyObject* 
   if (known != nullptr && known->meta().is_contiguous()) {
     return py::reinterpret_borrow<py::object>(self).release().ptr();
   }
-  // A trace with open sizes has no writes.
-  const bool may_write = is_layout || !trace_.node().is_open;
-  if (!may_capture(gradient) || !may_write || !may_mutate(function, self)) {
+  if (!may_capture(gradient) || !may_mutate(function, self)) {
     return call_with_graph_break(function, self, args, kwargs);
   }
   std::vector<py::object> copies;
-  const std::vector<PyObject*> given =
-      snapshot_arguments(trace_, function, arguments_of(function, self, args, kwargs), &copies);
+  PyObjects given = arguments_of(function, self, args, kwargs);
+  snapshot_arguments(trace_, function, &given, &copies);
   if (!satisfies(function.rule.value_rule, given, trace_)) {
     return call_with_graph_break(function, self, args, kwargs);
   }
@@ -528,7 +523,7 @@ bool Capture::may_mutate(const InterceptedFunction& function, PyObject* tensor) 
   const TracedTensorMeta& meta = call.meta_of(value);
   // If gradients are off, autograd treats the tensor as its former value even after the write: the
   // mutation must not be deferred where the tensor has a gradient.
-  return meta.is_contiguous && (meta.stop_gradient || has_gradient()) && !trace_.is_aliased(value);
+  return meta.is_contiguous && (meta.stop_gradient || has_gradients()) && !trace_.is_aliased(value);
 }
 
 void Capture::note_eager_result(PyObject* result) {
@@ -572,9 +567,9 @@ void Capture::defer_mutation(const TracedCall& call, PyObject* tensor) {
 
 // Calls a mutating function, and extends the trace; `known`: the recorded node, if there is one.
 PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNode* known,
-                                   const std::vector<PyObject*>& given, PyObject* self,
-                                   PyObject* args, PyObject* kwargs) {
-  const bool gradient = has_gradient();
+                                   const PyObjects& given, PyObject* self, PyObject* args,
+                                   PyObject* kwargs) {
+  const bool gradient = has_gradients();
   std::optional<TracedCall> call;
   if (known == nullptr) {
     const bool is_own =
@@ -590,7 +585,7 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
   const NoCapture none;
   auto result = py::reinterpret_steal<py::object>(call_now(function, self, args, kwargs));
   if (known == nullptr && !call) return result.release().ptr();
-  const auto meta = result ? traced_meta(self) : std::nullopt;
+  const auto meta = PyErr_Occurred() == nullptr ? traced_meta(self) : std::nullopt;
   const bool is_known = known != nullptr && meta && has_meta(trace_, *meta, 0, known->call);
   // Whether the tensor requires a gradient although gradients are off: autograd does not see the
   // mutation, see may_mutate().
@@ -615,7 +610,10 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
         function.rule.mutation == Mutation::kStopGradient ||
         (function.rule.mutation == Mutation::kLayout && plain_tensor(self)->Holder() == memory);
     if (is_view) call->views[call->first_result] = former_value;
-    call->has_rule = has_rule(*call, given, kwargs);
+    if (!note_open_places(trace_, given, &*call)) {
+      flush(function.name);
+      return result.release().ptr();
+    }
     trace_.record(std::move(*call));
     trace_cache_->count_trace();
   }

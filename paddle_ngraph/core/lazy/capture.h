@@ -11,7 +11,7 @@
 //
 // - capture: what an intercepted call becomes: deferred, recorded, computed, a graph break
 // - argument_snapshot, varying_numbers: the arguments of a call as a trace takes them; numbers that
-//   differ from call to call, as inputs
+//   may differ from call to call
 // - trace, trace_cache: the calls and values of this call of the function; those of all calls
 // - call_matching, call_hash, call_recording: the known call that equals one; a new one, described
 // - open_traces, result_shapes: one trace for calls that differ in sizes and numbers; the shapes of
@@ -50,7 +50,7 @@ constexpr const char* kEndOfFunction = "the end of the function";
 // end.
 class Capture {
  public:
-  Capture(std::shared_ptr<TraceCache> trace_cache, pybind11::object tracer);
+  explicit Capture(std::shared_ptr<TraceCache> trace_cache);
   ~Capture();
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
@@ -109,7 +109,6 @@ class Capture {
   void reset_lost_thread();
 
  private:
-  bool has_gradient() const;
   bool may_capture(bool has_gradient) const;
   bool may_mutate_eagerly(const InterceptedFunction& function, PyObject* self, PyObject* args,
                           PyObject* kwargs) const;
@@ -122,12 +121,10 @@ class Capture {
   void defer_mutation(const TracedCall& call, PyObject* tensor);
   PyObject* replay_call(const TracedCall& call, const InterceptedFunction& function, PyObject* self,
                         PyObject* args, PyObject* kwargs);
-  // `traced`: the function of the call in the trace.
-  PyObject* record_call(const InterceptedFunction& function, const InterceptedFunction& traced,
-                        bool has_gradient, const std::vector<PyObject*>& given, PyObject* self,
-                        PyObject* args, PyObject* kwargs);
+  PyObject* record_call(const InterceptedFunction& function, bool has_gradient,
+                        const PyObjects& given, PyObject* self, PyObject* args, PyObject* kwargs);
   PyObject* record_mutation(const InterceptedFunction& function, TraceNode* known,
-                            const std::vector<PyObject*>& given, PyObject* self, PyObject* args,
+                            const PyObjects& given, PyObject* self, PyObject* args,
                             PyObject* kwargs);
 
   void begin();
@@ -142,8 +139,6 @@ class Capture {
 
   std::shared_ptr<TraceCache> trace_cache_;
   Trace trace_;
-  pybind11::object tracer_;
-  pybind11::object no_amp_;
   const int64_t begun_at_ = ticks();
   int64_t recording_since_ = 0;
   bool has_run_ = false;  // whether there is an event of this capture, or an engine has run

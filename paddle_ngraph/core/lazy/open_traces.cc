@@ -30,11 +30,22 @@ PyObject* number_in(const TraceSample& sample, const Argument& argument) {
   return PyLong_CheckExact(constant) || PyFloat_CheckExact(constant) ? constant : nullptr;
 }
 
+bool has_number(const Argument& argument) {
+  return argument.kind == Argument::Kind::kNumber ||
+         std::any_of(argument.items.begin(), argument.items.end(), has_number);
+}
+
+// Whether sizes differ in an argument of a call.
+bool has_open_sizes(const TracedCall& call, size_t argument) {
+  return is_size(call.number_rules[argument]) && has_number(call.arguments[argument]);
+}
+
 // Joins two traces call by call. The results of the functions are nothing where the traces differ
 // in more than sizes and numbers.
 class Joining {
  public:
-  Joining(const SampledTrace& one, const SampledTrace& other) : one_(one), other_(other) {}
+  Joining(const SampledTrace& one, const SampledTrace& other, Openness openness)
+      : one_(one), other_(other), may_open_sizes_(openness == Openness::kSizesAndNumbers) {}
 
   std::optional<std::vector<TracedCall>> calls() {
     if (one_.nodes.size() != other_.nodes.size()) return {};
@@ -54,24 +65,34 @@ class Joining {
   std::optional<TracedCall> joined_call(const TracedCall& one, const TracedCall& other) {
     if (!are_alike(one, other)) return {};
     TracedCall call = one;
-    for (size_t i = 0; i < call.arguments.size(); ++i) {
-      if (!join(one.arguments[i], other.arguments[i], one, i, &call.arguments[i])) return {};
-    }
     for (size_t i = 0; i < call.metas.size(); ++i) {
       const int value = call.first_value + static_cast<int>(i);
       if (!join(other.metas[i], value, value >= call.first_result, &call.metas[i])) return {};
+      is_open_.push_back(call.metas[i].has_open_sizes());
+    }
+    // Numbers of arithmetic have no effect on shapes and errors.
+    const bool is_arithmetic = call.function->rule.is_arithmetic;
+    call.has_static_results = true;
+    for (size_t i = 0; i < call.arguments.size(); ++i) {
+      if (!join(one.arguments[i], other.arguments[i], one, i, &call.arguments[i])) return {};
+      const bool reads_open =
+          (!is_arithmetic && has_number(call.arguments[i])) ||
+          reads_open_sizes(call.arguments[i], [this](int value) { return is_open_[value]; });
+      call.has_static_results = call.has_static_results && !reads_open;
+    }
+    if (call.has_static_results) {
+      const auto is_open = [](const TracedTensorMeta& meta) { return meta.has_open_sizes(); };
+      const auto results = call.metas.begin() + (call.first_result - call.first_value);
+      if (std::any_of(results, call.metas.end(), is_open)) return {};
+    } else if (!one.places || !other.places) {
+      return {};
     }
     return call;
   }
 
-  static bool may_be_open(Mutation mutation) {
-    return mutation == Mutation::kNone || mutation == Mutation::kLayout;
-  }
-
   static bool are_alike(const TracedCall& one, const TracedCall& other) {
     const auto equal = [](const py::str& a, const py::str& b) { return a.equal(b); };
-    return one.function == other.function && !one.has_gradient && !other.has_gradient &&
-           one.has_rule && other.has_rule && may_be_open(one.function->rule.mutation) &&
+    return one.function == other.function && one.has_gradient == other.has_gradient &&
            one.first_value == other.first_value && one.first_result == other.first_result &&
            one.views == other.views && one.metas.size() == other.metas.size() &&
            one.arguments.size() == other.arguments.size() &&
@@ -97,7 +118,9 @@ class Joining {
     const bool is_same_number = one.kind == Argument::Kind::kConstant && other.kind == one.kind &&
                                 equals_constant(one, other.constant.ptr());
     if (number != nullptr && other_number != nullptr && !is_same_number) {
-      if (!may_differ(call, at, number) || !may_differ(call, at, other_number)) return false;
+      const NumberKind rule = call.number_rules[at];
+      const bool is_open = may_open_sizes_ || !is_size(rule);
+      if (!is_open || !may_differ(rule, number) || !may_differ(rule, other_number)) return false;
       joined->kind = Argument::Kind::kNumber;
       joined->number = static_cast<int>(numbers[0].size());
       joined->constant = {};
@@ -118,7 +141,9 @@ class Joining {
 
   bool join(const TracedTensorMeta& other, int value, bool is_result, TracedTensorMeta* joined) {
     const phi::DDim &shape = one_.sample.shapes[value], &other_shape = other_.sample.shapes[value];
-    if (shape.size() != other_shape.size()) return false;
+    if (shape.size() != other_shape.size() || (!may_open_sizes_ && shape != other_shape)) {
+      return false;
+    }
     for (int axis = 0; axis < shape.size(); ++axis) {
       if (shape[axis] != other_shape[axis] || other.shape[axis] < 0) joined->shape[axis] = -1;
     }
@@ -135,6 +160,8 @@ class Joining {
   }
 
   const SampledTrace &one_, &other_;
+  const bool may_open_sizes_;
+  std::vector<bool> is_open_;  // whether a value has open sizes
 };
 
 bool are_equal(const Argument& one, const Argument& other) {
@@ -179,29 +206,51 @@ void add_numbers(const Argument& from, const std::vector<py::object>& numbers, c
 
 }  // namespace
 
-bool may_differ(const TracedCall& call, size_t argument, PyObject* number) {
-  if (call.has_number_operand) return argument == 1 && is_number(number);
-  const auto keyword = call.keyword_of(argument);
+static NumberKind number_rule(const TracedCall& call, size_t argument, bool has_float_operand) {
   const ShapeRule& rule = call.function->rule.shape_rule;
+  const auto keyword = call.keyword_of(argument);
   const std::string name = parameter_of(rule, argument, keyword ? keyword->c_str() : nullptr);
   const auto contains = [&name](const std::vector<std::string>& names) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
-  if (contains(rule.numbers)) return call.has_float_operand && is_number(number);
-  if (!contains(rule.sizes)) return false;
-  if (!PyLong_CheckExact(number)) return false;
-  int overflow = 0;
-  const int64_t size = PyLong_AsLongLongAndOverflow(number, &overflow);
-  // Negative numbers count from the end, and 0 stands for the size of x in reshape.
-  const int64_t least = rule.kind == ShapeRule::Kind::kReshape ? 1 : 0;
-  constexpr int64_t kMaxSize = (int64_t{1} << 31) - 1;
-  return overflow == 0 && least <= size && size < kMaxSize;
+  if (contains(rule.numbers)) return has_float_operand ? NumberKind::kFloat : NumberKind::kNone;
+  if (!contains(rule.sizes)) return NumberKind::kNone;
+  return rule.kind == ShapeRule::Kind::kReshape ? NumberKind::kPositiveSize : NumberKind::kSize;
 }
 
-TraceNode* open_traces(TraceNode* root, TraceNode* one, TraceNode* other) {
+paddle::small_vector<NumberKind, 8> number_rules(const TracedCall& call, const PyObjects& given) {
+  paddle::small_vector<NumberKind, 8> rules(given.size(), NumberKind::kNone);
+  if (call.function->rule.is_arithmetic) {
+    if (has_number_operand(*call.function, given)) rules[1] = NumberKind::kFloat;
+    if (has_integer_operand(*call.function, given)) rules[1] = NumberKind::kInteger;
+    return rules;
+  }
+  const bool has_float_operand = !given.empty() && is_tensor(given[0]) &&
+                                 tensor_of(given[0]).dtype() == phi::DataType::FLOAT32;
+  for (size_t i = 0; i < given.size(); ++i) rules[i] = number_rule(call, i, has_float_operand);
+  return rules;
+}
+
+bool may_differ(NumberKind rule, PyObject* number) {
+  switch (rule) {
+    case NumberKind::kNone:
+      return false;
+    case NumberKind::kFloat:
+      return is_number(number);
+    case NumberKind::kInteger:
+      return is_integer(number);
+    case NumberKind::kSize:
+    case NumberKind::kPositiveSize:
+      break;
+  }
+  return is_integer(number) &&
+         PyLong_AsLongLong(number) >= (rule == NumberKind::kPositiveSize ? 1 : 0);
+}
+
+TraceNode* open_traces(TraceNode* root, TraceNode* one, TraceNode* other, Openness openness) {
   const SampledTrace first{nodes_to(*one), one->samples.front()},
       second{nodes_to(*other), other->samples.back()};
-  Joining joining(first, second);
+  Joining joining(first, second, openness);
   auto calls = joining.calls();
   if (!calls) return nullptr;
   TraceNode* end = root;
@@ -225,6 +274,18 @@ TraceNode* open_traces(TraceNode* root, TraceNode* one, TraceNode* other) {
   }
   for (const auto& each : other->graph_breaks) end->graph_breaks.insert(each);
   return end;
+}
+
+bool has_open_sizes(const TraceNode& node) {
+  for (const TraceNode* each : nodes_to(node)) {
+    const TracedCall& call = each->call;
+    const auto is_open = [](const TracedTensorMeta& meta) { return meta.has_open_sizes(); };
+    if (std::any_of(call.metas.begin(), call.metas.end(), is_open)) return true;
+    for (size_t i = 0; i < call.arguments.size(); ++i) {
+      if (has_open_sizes(call, i)) return true;
+    }
+  }
+  return false;
 }
 
 std::vector<TraceNode*> with_opened(TraceNode* node) {

@@ -9,19 +9,36 @@
 
 #include <pybind11/pytypes.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "core/lazy/trace_cache.h"
+#include "core/paddle/python_tensors.h"
 
 namespace paddle_ngraph {
 
-// Whether a number at the place of a number of an open trace is covered by it: a size, or an
-// operand of a float32 tensor. `argument`: the index of the call's argument that it is a part of.
-bool may_differ(const TracedCall& call, size_t argument, PyObject* number);
+// The rules of a call's arguments for numbers in them: sizes, and operands of float32 tensors.
+// `given`: the arguments in Python.
+paddle::small_vector<NumberKind, 8> number_rules(const TracedCall& call, const PyObjects& given);
+
+// Whether a number at a place with this rule may differ, and be this one.
+bool may_differ(NumberKind rule, PyObject* number);
+
+// Whether a value among the arguments of a call has open sizes. `is_open`: whether a value has.
+template <typename IsOpen>
+bool reads_open_sizes(const Argument& argument, const IsOpen& is_open) {
+  if (argument.kind == Argument::Kind::kValue) return is_open(argument.value);
+  return std::any_of(argument.items.begin(), argument.items.end(),
+                     [&](const Argument& item) { return reads_open_sizes(item, is_open); });
+}
 
 // Adds the open trace that both traces are calls of, and returns its end; null if they differ in
-// more than sizes and numbers.
-TraceNode* open_traces(TraceNode* root, TraceNode* one, TraceNode* other);
+// more than what may be open.
+TraceNode* open_traces(TraceNode* root, TraceNode* one, TraceNode* other, Openness openness);
+
+// Whether sizes are open in the trace that ends at a node, not only numbers that no size depends
+// on.
+bool has_open_sizes(const TraceNode& node);
 
 // A node, and the nodes of open traces that its trace is one of.
 std::vector<TraceNode*> with_opened(TraceNode* node);

@@ -83,21 +83,21 @@ PyTypeObject* sequence_type(PyObject* items) {
   return is_of_type(items, "libpaddle.Size") ? &PyList_Type : Py_TYPE(items);
 }
 
-std::vector<PyObject*> sequence_items(PyObject* items) {
+PyObjects sequence_items(PyObject* items) {
   if (is_slice(items)) {
     const auto* slice = reinterpret_cast<PySliceObject*>(items);
     return {slice->start, slice->stop, slice->step};
   }
   PyObject** first = PySequence_Fast_ITEMS(items);
-  return {first, first + PySequence_Fast_GET_SIZE(items)};
+  return PyObjects(first, first + PySequence_Fast_GET_SIZE(items));
 }
 
-std::vector<PyObject*> arguments_of(const InterceptedFunction& function, PyObject* self,
-                                    PyObject* args, PyObject* kwargs) {
-  std::vector<PyObject*> arguments;
+PyObjects arguments_of(const InterceptedFunction& function, PyObject* self, PyObject* args,
+                       PyObject* kwargs) {
+  PyObjects arguments;
   if (function.is_method) arguments.push_back(self);
-  const std::vector<PyObject*> positional = sequence_items(args);
-  arguments.insert(arguments.end(), positional.begin(), positional.end());
+  PyObject** const first = PySequence_Fast_ITEMS(args);
+  arguments.append(first, first + PyTuple_GET_SIZE(args));
   if (kwargs == nullptr) return arguments;
   PyObject *key, *value;
   for (Py_ssize_t at = 0; PyDict_Next(kwargs, &at, &key, &value) != 0;) arguments.push_back(value);

@@ -47,11 +47,11 @@ inline bool is_sequence(PyObject* object) {
 // The type of a list, tuple or slice in a trace; list for Paddle's `Size`, a shape.
 PyTypeObject* sequence_type(PyObject* items);
 // The items of a list, tuple or slice; null for an absent bound of a slice.
-std::vector<PyObject*> sequence_items(PyObject* items);
+PyObjects sequence_items(PyObject* items);
 
 // The arguments of a call in order, including self of a method.
-std::vector<PyObject*> arguments_of(const InterceptedFunction& function, PyObject* self,
-                                    PyObject* args, PyObject* kwargs);
+PyObjects arguments_of(const InterceptedFunction& function, PyObject* self, PyObject* args,
+                       PyObject* kwargs);
 
 // Calls `visit` with all tensors within an argument; returns false if the nesting is too deep.
 template <typename Visit>

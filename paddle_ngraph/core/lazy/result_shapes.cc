@@ -15,8 +15,68 @@ namespace paddle_ngraph {
 
 namespace {
 
-using Shape = std::vector<int64_t>;
-using Shapes = std::vector<Shape>;
+using Shape = paddle::small_vector<int64_t, phi::DDim::kMaxRank>;
+using Shapes = paddle::small_vector<Shape, 2>;
+
+// The names of the parameters, in order.
+constexpr std::array<const char*, kNumParameters> kNames{"adaptive",
+                                                         "axes",
+                                                         "axis",
+                                                         "ceil_mode",
+                                                         "data_format",
+                                                         "decrease_axis",
+                                                         "dilations",
+                                                         "downscale_factor",
+                                                         "ends",
+                                                         "equation",
+                                                         "filter",
+                                                         "flatten",
+                                                         "global_pooling",
+                                                         "grid",
+                                                         "groups",
+                                                         "hidden_size",
+                                                         "index",
+                                                         "is_bidirec",
+                                                         "k",
+                                                         "keepdim",
+                                                         "kernel_size",
+                                                         "kernel_sizes",
+                                                         "label",
+                                                         "max",
+                                                         "mean",
+                                                         "min",
+                                                         "num",
+                                                         "num_classes",
+                                                         "out_d",
+                                                         "out_h",
+                                                         "out_size",
+                                                         "out_w",
+                                                         "output_padding",
+                                                         "output_size",
+                                                         "padding_algorithm",
+                                                         "paddings",
+                                                         "perm",
+                                                         "pre_state",
+                                                         "reduce_all",
+                                                         "reduction",
+                                                         "repeat_times",
+                                                         "repeats",
+                                                         "scale",
+                                                         "scale_tensor",
+                                                         "sections",
+                                                         "shape",
+                                                         "size_tensor",
+                                                         "start_axis",
+                                                         "starts",
+                                                         "stop_axis",
+                                                         "strides",
+                                                         "transpose_x",
+                                                         "transpose_y",
+                                                         "upscale_factor",
+                                                         "value",
+                                                         "weight",
+                                                         "x",
+                                                         "y"};
 
 // Names by which Paddle accepts a parameter, too.
 constexpr std::array<std::pair<const char*, const char*>, 6> kAliases{{{"input", "x"},
@@ -32,50 +92,36 @@ constexpr std::array<const char*, 3> kOthers{"out", "name", "dtype"};
 // for makes the arguments invalid, and a default value is returned.
 class CallArguments {
  public:
-  CallArguments(const ShapeRule& rule, const std::vector<PyObject*>& given, PyObject* kwargs)
-      : rule_(rule), given_(given) {
-    const size_t num_keywords = kwargs == nullptr ? 0 : PyDict_GET_SIZE(kwargs);
-    num_positional_ = given.size() - num_keywords;
-    is_valid_ = num_positional_ <= rule.parameters.size();
-    PyObject *key, *value;
-    for (Py_ssize_t at = 0; kwargs != nullptr && PyDict_Next(kwargs, &at, &key, &value) != 0;) {
-      const char* name = PyUnicode_AsUTF8(key);
-      keywords_.push_back(parameter_of(rule, 0, name));
-      is_valid_ = is_valid_ && !keywords_.back().empty();
-    }
-  }
+  CallArguments(const ParameterPlaces& places, const PyObjects& given)
+      : places_(places), given_(given) {}
 
   bool is_valid() const { return is_valid_; }
   void require(bool condition) { is_valid_ = is_valid_ && condition; }
   // All arguments.
-  const std::vector<PyObject*>& all() const { return given_; }
+  const PyObjects& all() const { return given_; }
 
   // Null without the argument, or where it is None.
-  PyObject* find(const char* name) const {
-    const auto at = std::find(rule_.parameters.begin(), rule_.parameters.end(), name);
-    const size_t index = at - rule_.parameters.begin();
-    PyObject* found = index < num_positional_ ? given_[index] : nullptr;
-    for (size_t i = 0; i < keywords_.size() && found == nullptr; ++i) {
-      if (keywords_[i] == name) found = given_[num_positional_ + i];
-    }
-    return found == Py_None ? nullptr : found;
+  PyObject* find(Parameter parameter) const {
+    const int at = places_[static_cast<size_t>(parameter)];
+    return at < 0 || given_[at] == Py_None ? nullptr : given_[at];
   }
 
   // Shape of a tensor.
   Shape shape(PyObject* tensor) {
     require(tensor != nullptr && is_tensor(tensor));
     if (!is_valid_) return {};
-    return phi::vectorize<int64_t>(tensor_of(tensor).dims());
+    const phi::DDim& dims = tensor_of(tensor).dims();
+    return Shape(dims.Get(), dims.Get() + dims.size());
   }
-  Shape shape(const char* name) { return shape(find(name)); }
+  Shape shape(Parameter parameter) { return shape(find(parameter)); }
 
-  std::vector<PyObject*> items(PyObject* sequence) {
+  PyObjects items(PyObject* sequence) {
     require(sequence != nullptr && is_sequence(sequence) && !is_slice(sequence));
-    return is_valid_ ? sequence_items(sequence) : std::vector<PyObject*>();
+    return is_valid_ ? sequence_items(sequence) : PyObjects();
   }
-  Shapes shapes(const char* name) {
+  Shapes shapes(Parameter parameter) {
     Shapes found;
-    for (PyObject* item : items(find(name))) found.push_back(shape(item));
+    for (PyObject* item : items(find(parameter))) found.push_back(shape(item));
     require(!found.empty());
     if (!is_valid_) return {{}};
     return found;
@@ -90,27 +136,37 @@ class CallArguments {
     is_valid_ = false;
     return 0;
   }
-  int64_t integer(const char* name, std::optional<int64_t> otherwise = {}) {
-    PyObject* const object = find(name);
+  int64_t integer(Parameter parameter, std::optional<int64_t> otherwise = {}) {
+    PyObject* const object = find(parameter);
     return object == nullptr && otherwise ? *otherwise : integer(object);
   }
   // An integer counts as a list of one.
-  std::vector<int64_t> integers(const char* name, bool is_optional = false) {
-    PyObject* const object = find(name);
+  Shape integers(Parameter parameter, bool is_optional = false) {
+    PyObject* const object = find(parameter);
     if (object == nullptr && is_optional) return {};
     if (object != nullptr && !is_sequence(object)) return {integer(object)};
-    std::vector<int64_t> found;
+    Shape found;
     for (PyObject* item : items(object)) found.push_back(integer(item));
     return found;
   }
-  bool flag(const char* name, bool otherwise = false) {
-    PyObject* const object = find(name);
+  bool flag(Parameter parameter, bool otherwise = false) {
+    PyObject* const object = find(parameter);
     if (object == nullptr) return otherwise;
     require(PyBool_Check(object));
     return object == Py_True;
   }
-  std::string text(const char* name, const char* otherwise = "") {
-    PyObject* const object = find(name);
+  // A float, or an integer, as Paddle rounds it for float32 tensors.
+  float number(PyObject* object) {
+    require(PyFloat_CheckExact(object) || PyLong_CheckExact(object) || is_foreign_number(object));
+    if (!is_valid_) return 0;
+    const double number = PyFloat_AsDouble(object);
+    if (number != -1 || PyErr_Occurred() == nullptr) return static_cast<float>(number);
+    PyErr_Clear();
+    is_valid_ = false;
+    return 0;
+  }
+  std::string text(Parameter parameter, const char* otherwise = "") {
+    PyObject* const object = find(parameter);
     if (object == nullptr) return otherwise;
     require(PyUnicode_Check(object));
     return is_valid_ ? PyUnicode_AsUTF8(object) : "";
@@ -125,10 +181,8 @@ class CallArguments {
   }
 
  private:
-  const ShapeRule& rule_;
-  const std::vector<PyObject*>& given_;
-  size_t num_positional_ = 0;
-  std::vector<std::string> keywords_;
+  const ParameterPlaces& places_;
+  const PyObjects& given_;
   bool is_valid_ = true;
 };
 
@@ -152,8 +206,8 @@ Shape broadcast(CallArguments* arguments, const Shape& one, const Shape& other) 
 // -- moves ---------------------------------------------------------------------------------------
 
 Shape reshaped(CallArguments* arguments) {
-  const Shape from = arguments->shape("x");
-  Shape to = arguments->integers("shape");
+  const Shape from = arguments->shape(Parameter::kX);
+  Shape to = arguments->integers(Parameter::kShape);
   int64_t known = 1;
   size_t inferred = to.size();
   for (size_t i = 0; i < to.size(); ++i) {
@@ -175,9 +229,9 @@ Shape reshaped(CallArguments* arguments) {
 }
 
 Shape transposed(CallArguments* arguments) {
-  const Shape from = arguments->shape("x");
+  const Shape from = arguments->shape(Parameter::kX);
   Shape to;
-  for (const int64_t axis : arguments->integers("perm")) {
+  for (const int64_t axis : arguments->integers(Parameter::kPerm)) {
     const size_t at = arguments->axis(axis, from.size());
     if (at < from.size()) to.push_back(from[at]);
   }
@@ -186,9 +240,9 @@ Shape transposed(CallArguments* arguments) {
 }
 
 Shape concatenated(CallArguments* arguments) {
-  const Shapes parts = arguments->shapes("x");
+  const Shapes parts = arguments->shapes(Parameter::kX);
   Shape found = parts[0];
-  const size_t axis = arguments->axis(arguments->integer("axis", 0), found.size());
+  const size_t axis = arguments->axis(arguments->integer(Parameter::kAxis, 0), found.size());
   for (size_t i = 1; i < parts.size() && arguments->is_valid(); ++i) {
     arguments->require(parts[i].size() == found.size());
     for (size_t at = 0; at < found.size() && arguments->is_valid(); ++at) {
@@ -203,25 +257,25 @@ Shape concatenated(CallArguments* arguments) {
 }
 
 Shape stacked(CallArguments* arguments) {
-  const Shapes parts = arguments->shapes("x");
+  const Shapes parts = arguments->shapes(Parameter::kX);
   Shape found = parts[0];
   for (const Shape& part : parts) arguments->require(part == found);
-  const size_t axis = arguments->axis(arguments->integer("axis", 0), found.size() + 1);
+  const size_t axis = arguments->axis(arguments->integer(Parameter::kAxis, 0), found.size() + 1);
   found.insert(found.begin() + axis, static_cast<int64_t>(parts.size()));
   return found;
 }
 
 Shapes split(CallArguments* arguments) {
-  const Shape from = arguments->shape("x");
-  const size_t axis = arguments->axis(arguments->integer("axis", 0), from.size());
+  const Shape from = arguments->shape(Parameter::kX);
+  const size_t axis = arguments->axis(arguments->integer(Parameter::kAxis, 0), from.size());
   if (!arguments->is_valid()) return {};
-  std::vector<int64_t> sizes;
-  if (arguments->find("num") != nullptr) {
-    const int64_t number = arguments->integer("num");
+  Shape sizes;
+  if (arguments->find(Parameter::kNum) != nullptr) {
+    const int64_t number = arguments->integer(Parameter::kNum);
     arguments->require(number > 0 && from[axis] % number == 0);
     if (arguments->is_valid()) sizes.assign(number, from[axis] / number);
   } else {
-    sizes = arguments->integers("sections");
+    sizes = arguments->integers(Parameter::kSections);
     const auto inferred = std::find(sizes.begin(), sizes.end(), -1);
     const int64_t sum = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
     if (inferred != sizes.end()) *inferred = from[axis] - (sum + 1);
@@ -237,19 +291,19 @@ Shapes split(CallArguments* arguments) {
 }
 
 Shapes unbound(CallArguments* arguments) {
-  Shape from = arguments->shape("x");
-  const size_t axis = arguments->axis(arguments->integer("axis", 0), from.size());
+  Shape from = arguments->shape(Parameter::kX);
+  const size_t axis = arguments->axis(arguments->integer(Parameter::kAxis, 0), from.size());
   constexpr int64_t kMaxParts = 4096;
   arguments->require(!from.empty() && axis < from.size() && from[axis] <= kMaxParts);
   if (!arguments->is_valid()) return {};
   const int64_t number = from[axis];
   from.erase(from.begin() + axis);
-  return {static_cast<size_t>(number), from};
+  return Shapes(static_cast<size_t>(number), from);
 }
 
 Shape squeezed(CallArguments* arguments) {
-  const Shape from = arguments->shape("x");
-  const std::vector<int64_t> axes = arguments->integers("axis", /*is_optional=*/true);
+  const Shape from = arguments->shape(Parameter::kX);
+  const Shape axes = arguments->integers(Parameter::kAxis, /*is_optional=*/true);
   std::vector<bool> is_removed(from.size(), axes.empty());
   for (const int64_t axis : axes) {
     const size_t at = arguments->axis(axis, from.size());
@@ -263,18 +317,18 @@ Shape squeezed(CallArguments* arguments) {
 }
 
 Shape unsqueezed(CallArguments* arguments) {
-  Shape to = arguments->shape("x");
-  for (const int64_t axis : arguments->integers("axis")) {
+  Shape to = arguments->shape(Parameter::kX);
+  for (const int64_t axis : arguments->integers(Parameter::kAxis)) {
     to.insert(to.begin() + arguments->axis(axis, to.size() + 1), 1);
   }
   return to;
 }
 
 Shape flattened(CallArguments* arguments) {
-  const Shape from = arguments->shape("x");
+  const Shape from = arguments->shape(Parameter::kX);
   arguments->require(!from.empty());
-  const size_t first = arguments->axis(arguments->integer("start_axis", 0), from.size());
-  const size_t last = arguments->axis(arguments->integer("stop_axis", -1), from.size());
+  const size_t first = arguments->axis(arguments->integer(Parameter::kStartAxis, 0), from.size());
+  const size_t last = arguments->axis(arguments->integer(Parameter::kStopAxis, -1), from.size());
   arguments->require(first <= last);
   if (!arguments->is_valid()) return {};
   Shape to(from.begin(), from.begin() + first);
@@ -284,8 +338,8 @@ Shape flattened(CallArguments* arguments) {
 }
 
 Shape expanded(CallArguments* arguments) {
-  const Shape from = arguments->shape("x");
-  Shape to = arguments->integers("shape");
+  const Shape from = arguments->shape(Parameter::kX);
+  Shape to = arguments->integers(Parameter::kShape);
   arguments->require(to.size() >= from.size());
   if (!arguments->is_valid()) return {};
   const size_t offset = to.size() - from.size();
@@ -297,8 +351,8 @@ Shape expanded(CallArguments* arguments) {
 }
 
 Shape tiled(CallArguments* arguments) {
-  Shape found = arguments->shape("x");
-  std::vector<int64_t> repeats = arguments->integers("repeat_times");
+  Shape found = arguments->shape(Parameter::kX);
+  Shape repeats = arguments->integers(Parameter::kRepeatTimes);
   const size_t rank = std::max(found.size(), repeats.size());
   found.insert(found.begin(), rank - found.size(), 1);
   repeats.insert(repeats.begin(), rank - repeats.size(), 1);
@@ -306,10 +360,39 @@ Shape tiled(CallArguments* arguments) {
   return found;
 }
 
+Shape repeated(CallArguments* arguments) {
+  Shape found = arguments->shape(Parameter::kX);
+  const size_t axis = arguments->axis(arguments->integer(Parameter::kAxis), found.size());
+  const int64_t repeats = arguments->integer(Parameter::kRepeats);
+  arguments->require(!found.empty() && repeats > 0);
+  if (arguments->is_valid()) found[axis] *= repeats;
+  return found;
+}
+
+Shapes meshed(CallArguments* arguments) {
+  const Shapes axes = arguments->shapes(Parameter::kX);
+  Shape grid;
+  for (const Shape& axis : axes) {
+    arguments->require(axis.size() <= 1);
+    grid.push_back(axis.empty() ? 1 : axis[0]);
+  }
+  return Shapes(axes.size(), grid);
+}
+
+Shape clipped(CallArguments* arguments) {
+  PyObject *const least = arguments->find(Parameter::kMin), *const most =
+                                                                arguments->find(Parameter::kMax);
+  if (least != nullptr && most != nullptr) {
+    const float lower = arguments->number(least), upper = arguments->number(most);
+    arguments->require(lower <= upper);  // otherwise Paddle raises
+  }
+  return arguments->shape(Parameter::kX);
+}
+
 Shape padded(CallArguments* arguments) {
-  Shape found = arguments->shape("x");
-  const std::vector<int64_t> pads = arguments->integers("paddings");
-  if (arguments->find("data_format") == nullptr) {
+  Shape found = arguments->shape(Parameter::kX);
+  const Shape pads = arguments->integers(Parameter::kPaddings);
+  if (arguments->find(Parameter::kDataFormat) == nullptr) {
     arguments->require(pads.size() == 2 * found.size());
     for (size_t i = 0; i < found.size() && arguments->is_valid(); ++i) {
       found[i] += pads[2 * i] + pads[2 * i + 1];
@@ -317,7 +400,7 @@ Shape padded(CallArguments* arguments) {
     return found;
   }
   arguments->require(found.size() == 5 && pads.size() == 6);
-  const bool has_channels_last = arguments->text("data_format") == "NDHWC";
+  const bool has_channels_last = arguments->text(Parameter::kDataFormat) == "NDHWC";
   for (size_t i = 0; i < 3 && arguments->is_valid(); ++i) {
     found[(has_channels_last ? 3 : 4) - i] += pads[2 * i] + pads[2 * i + 1];
   }
@@ -338,11 +421,12 @@ int64_t count(CallArguments* arguments, int64_t size, int64_t start, int64_t end
 }
 
 Shape sliced(CallArguments* arguments) {
-  Shape found = arguments->shape("x");
-  const auto axes = arguments->integers("axes"), starts = arguments->integers("starts"),
-             ends = arguments->integers("ends"),
-             steps = arguments->integers("strides", /*is_optional=*/true),
-             removed = arguments->integers("decrease_axis", /*is_optional=*/true);
+  Shape found = arguments->shape(Parameter::kX);
+  const auto axes = arguments->integers(Parameter::kAxes),
+             starts = arguments->integers(Parameter::kStarts),
+             ends = arguments->integers(Parameter::kEnds),
+             steps = arguments->integers(Parameter::kStrides, /*is_optional=*/true),
+             removed = arguments->integers(Parameter::kDecreaseAxis, /*is_optional=*/true);
   arguments->require(starts.size() == axes.size() && ends.size() == axes.size() &&
                      (steps.empty() || steps.size() == axes.size()));
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -366,14 +450,14 @@ Shape sliced(CallArguments* arguments) {
 }
 
 Shape subscripted(CallArguments* arguments) {
-  const Shape from = arguments->shape("x");
-  PyObject* const index = arguments->find("index");
+  const Shape from = arguments->shape(Parameter::kX);
+  PyObject* const index = arguments->find(Parameter::kIndex);
   if (index == nullptr) {  // None: a new axis
     Shape found = from;
     found.insert(found.begin(), 1);
     return found;
   }
-  const auto items = PyTuple_Check(index) ? sequence_items(index) : std::vector<PyObject*>{index};
+  const auto items = PyTuple_Check(index) ? sequence_items(index) : PyObjects{index};
   const auto takes_axis = [](PyObject* item) { return item != Py_None && item != Py_Ellipsis; };
   const auto number = static_cast<size_t>(std::count_if(items.begin(), items.end(), takes_axis));
   const auto is_ellipsis = [](PyObject* item) { return item == Py_Ellipsis; };
@@ -388,7 +472,7 @@ Shape subscripted(CallArguments* arguments) {
     } else if (item == Py_Ellipsis) {
       for (size_t i = number; i < from.size(); ++i) found.push_back(from[axis++]);
     } else if (is_slice(item)) {
-      const std::vector<PyObject*> bounds = sequence_items(item);
+      const PyObjects bounds = sequence_items(item);
       const int64_t size = from[axis++];
       const auto bound = [&](int i, int64_t otherwise) {
         return bounds[i] == Py_None ? otherwise : arguments->integer(bounds[i]);
@@ -409,10 +493,21 @@ Shape subscripted(CallArguments* arguments) {
   return found;
 }
 
+Shape assigned(CallArguments* arguments) {
+  const Shape part = subscripted(arguments);
+  PyObject* const value = arguments->find(Parameter::kValue);
+  arguments->require(value != nullptr &&
+                     std::all_of(part.begin(), part.end(), [](int64_t size) { return size > 0; }));
+  if (arguments->is_valid() && is_tensor(value)) {
+    arguments->require(broadcast(arguments, part, arguments->shape(value)) == part);
+  }
+  return arguments->shape(Parameter::kX);
+}
+
 Shape gathered(CallArguments* arguments) {
-  Shape found = arguments->shape("x");
-  const Shape index = arguments->shape("index");
-  const size_t axis = arguments->axis(arguments->integer("axis", 0), found.size());
+  Shape found = arguments->shape(Parameter::kX);
+  const Shape index = arguments->shape(Parameter::kIndex);
+  const size_t axis = arguments->axis(arguments->integer(Parameter::kAxis, 0), found.size());
   arguments->require(index.size() <= 1);
   if (!arguments->is_valid()) return {};
   found.erase(found.begin() + axis);
@@ -421,8 +516,8 @@ Shape gathered(CallArguments* arguments) {
 }
 
 Shape gathered_nd(CallArguments* arguments) {
-  const Shape from = arguments->shape("x");
-  Shape found = arguments->shape("index");
+  const Shape from = arguments->shape(Parameter::kX);
+  Shape found = arguments->shape(Parameter::kIndex);
   arguments->require(!found.empty() && found.back() <= static_cast<int64_t>(from.size()));
   if (!arguments->is_valid()) return {};
   const int64_t depth = found.back();
@@ -434,11 +529,11 @@ Shape gathered_nd(CallArguments* arguments) {
 // -- reductions ----------------------------------------------------------------------------------
 
 Shape reduced(CallArguments* arguments) {
-  const Shape from = arguments->shape("x");
-  const std::vector<int64_t> axes = arguments->integers("axis", /*is_optional=*/true);
-  const bool keeps = arguments->flag("keepdim");
-  const bool reduces_all =
-      axes.empty() || arguments->flag("reduce_all") || arguments->flag("flatten");
+  const Shape from = arguments->shape(Parameter::kX);
+  const Shape axes = arguments->integers(Parameter::kAxis, /*is_optional=*/true);
+  const bool keeps = arguments->flag(Parameter::kKeepdim);
+  const bool reduces_all = axes.empty() || arguments->flag(Parameter::kReduceAll) ||
+                           arguments->flag(Parameter::kFlatten);
   std::vector<bool> is_reduced(from.size(), reduces_all);
   for (const int64_t axis : axes) {
     const size_t at = arguments->axis(axis, from.size());
@@ -453,9 +548,9 @@ Shape reduced(CallArguments* arguments) {
 }
 
 Shape top_k(CallArguments* arguments) {
-  Shape found = arguments->shape("x");
-  const size_t axis = arguments->axis(arguments->integer("axis", -1), found.size());
-  const int64_t number = arguments->integer("k");
+  Shape found = arguments->shape(Parameter::kX);
+  const size_t axis = arguments->axis(arguments->integer(Parameter::kAxis, -1), found.size());
+  const int64_t number = arguments->integer(Parameter::kK);
   arguments->require(!found.empty() && number > 0 && number <= found[axis]);
   if (arguments->is_valid()) found[axis] = number;
   return found;
@@ -464,14 +559,14 @@ Shape top_k(CallArguments* arguments) {
 // -- products ------------------------------------------------------------------------------------
 
 Shape multiplied(CallArguments* arguments) {
-  Shape x = arguments->shape("x"), y = arguments->shape("y");
+  Shape x = arguments->shape(Parameter::kX), y = arguments->shape(Parameter::kY);
   arguments->require(!x.empty() && !y.empty());
   if (!arguments->is_valid()) return {};
   const bool is_row = x.size() == 1, is_column = y.size() == 1;
   if (is_row) x.insert(x.begin(), 1);
   if (is_column) y.push_back(1);
-  if (!is_row && arguments->flag("transpose_x")) std::swap(x.back(), x[x.size() - 2]);
-  if (!is_column && arguments->flag("transpose_y")) std::swap(y.back(), y[y.size() - 2]);
+  if (!is_row && arguments->flag(Parameter::kTransposeX)) std::swap(x.back(), x[x.size() - 2]);
+  if (!is_column && arguments->flag(Parameter::kTransposeY)) std::swap(y.back(), y[y.size() - 2]);
   arguments->require(x.back() == y[y.size() - 2]);
   Shape found = broadcast(arguments, {x.begin(), x.end() - 2}, {y.begin(), y.end() - 2});
   if (!is_row) found.push_back(x[x.size() - 2]);
@@ -479,12 +574,91 @@ Shape multiplied(CallArguments* arguments) {
   return found;
 }
 
+Shape dot_product(CallArguments* arguments) {
+  Shape found = arguments->shape(Parameter::kX);
+  arguments->require(!found.empty() && arguments->shape(Parameter::kY) == found);
+  if (arguments->is_valid()) found.pop_back();
+  return found;
+}
+
+Shape matrix_vector_product(CallArguments* arguments) {
+  const Shape matrix = arguments->shape(Parameter::kX), vector = arguments->shape(Parameter::kY);
+  arguments->require(matrix.size() == 2 && vector.size() == 1 && matrix.back() == vector.back());
+  return arguments->is_valid() ? Shape{matrix[0]} : Shape();
+}
+
+Shape swiglu(CallArguments* arguments) {
+  Shape found = arguments->shape(Parameter::kX);
+  if (arguments->find(Parameter::kY) != nullptr) {
+    arguments->require(arguments->shape(Parameter::kY) == found);
+    return found;
+  }
+  arguments->require(!found.empty() && found.back() % 2 == 0);
+  if (arguments->is_valid()) found.back() /= 2;
+  return found;
+}
+
 Shape projected(CallArguments* arguments) {
-  Shape found = arguments->shape("x");
-  const Shape weight = arguments->shape("weight");
+  Shape found = arguments->shape(Parameter::kX);
+  const Shape weight = arguments->shape(Parameter::kWeight);
   arguments->require(!found.empty() && weight.size() == 2 && found.back() == weight[0]);
   if (arguments->is_valid()) found.back() = weight[1];
   return found;
+}
+
+// The shapes of a sum of products, as "bij,jk->bik", and of its operands.
+Shapes summed(CallArguments* arguments) {
+  const Shapes operands = arguments->shapes(Parameter::kX);
+  const std::string equation = arguments->text(Parameter::kEquation);
+  const size_t arrow = equation.find("->");
+  arguments->require(arrow != std::string::npos);
+  if (!arguments->is_valid()) return {};
+  std::array<int64_t, 128> sizes{};
+  size_t operand = 0, axis = 0;
+  for (size_t i = 0; i < arrow && arguments->is_valid(); ++i) {
+    const char label = equation[i];
+    if (label == ',') {
+      arguments->require(axis == operands[operand].size() && ++operand < operands.size());
+      axis = 0;
+      continue;
+    }
+    arguments->require(('a' <= label && label <= 'z') || ('A' <= label && label <= 'Z'));
+    arguments->require(axis < operands[operand].size());
+    if (!arguments->is_valid()) return {};
+    int64_t& size = sizes[label];
+    arguments->require(size == 0 || size == operands[operand][axis]);
+    size = operands[operand][axis++];
+  }
+  arguments->require(operand + 1 == operands.size() && axis == operands[operand].size());
+  Shapes results(1);
+  for (size_t i = arrow + 2; i < equation.size() && arguments->is_valid(); ++i) {
+    const char label = equation[i];
+    arguments->require(label > 0 && sizes[label] > 0);
+    if (arguments->is_valid()) results[0].push_back(sizes[label]);
+  }
+  // Paddle saves the operands with the labels of both and of the result first, and the summed ones
+  // next to each other.
+  const size_t comma = equation.find(',');
+  const std::array<std::string, 2> labels{
+      equation.substr(0, std::min(comma, arrow)),
+      comma > arrow ? "" : equation.substr(comma + 1, arrow - comma - 1)};
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands.size() != 2) {
+      results.push_back(operands[i]);
+      continue;
+    }
+    Shape& saved = results.emplace_back();
+    // 0: of both operands and the result, 1: of one operand, 2: summed
+    constexpr std::array<std::array<int, 3>, 2> kOrders{{{0, 1, 2}, {0, 2, 1}}};
+    for (const int kind : kOrders[i]) {
+      for (const char label : labels[i]) {
+        const bool is_shared = labels[1 - i].find(label) != std::string::npos;
+        const bool is_kept = equation.find(label, arrow) != std::string::npos;
+        if ((is_shared ? is_kept ? 0 : 2 : 1) == kind) saved.push_back(sizes[label]);
+      }
+    }
+  }
+  return results;
 }
 
 // -- windows -------------------------------------------------------------------------------------
@@ -497,17 +671,17 @@ struct Layout {
 Layout layout_of(CallArguments* arguments, const Shape& shape) {
   arguments->require(shape.size() >= 3);
   if (!arguments->is_valid()) return {};
-  const std::string format = arguments->text("data_format", "NCHW");
+  const std::string format = arguments->text(Parameter::kDataFormat, "NCHW");
   const bool has_channels_last = format.back() == 'C' || format == "NWC";
   return {has_channels_last ? size_t{1} : size_t{2}, shape.size() - 2,
           has_channels_last ? shape.size() - 1 : 1};
 }
 
 // The sums of the paddings before and after each axis.
-std::vector<int64_t> padding_sums(CallArguments* arguments, size_t number) {
-  const std::vector<int64_t> paddings = arguments->integers("paddings");
-  const std::string algorithm = arguments->text("padding_algorithm", "EXPLICIT");
-  std::vector<int64_t> sums(number, 0);
+Shape padding_sums(CallArguments* arguments, size_t number) {
+  const Shape paddings = arguments->integers(Parameter::kPaddings);
+  const std::string algorithm = arguments->text(Parameter::kPaddingAlgorithm, "EXPLICIT");
+  Shape sums(number, 0);
   if (algorithm == "VALID") return sums;
   arguments->require(algorithm == "EXPLICIT" &&
                      (paddings.size() == number || paddings.size() == 2 * number));
@@ -518,10 +692,11 @@ std::vector<int64_t> padding_sums(CallArguments* arguments, size_t number) {
 }
 
 Shape convolved(CallArguments* arguments) {
-  Shape found = arguments->shape("x");
-  const Shape filter = arguments->shape("filter");
+  Shape found = arguments->shape(Parameter::kX);
+  const Shape filter = arguments->shape(Parameter::kFilter);
   const Layout layout = layout_of(arguments, found);
-  const auto strides = arguments->integers("strides"), dilations = arguments->integers("dilations"),
+  const auto strides = arguments->integers(Parameter::kStrides),
+             dilations = arguments->integers(Parameter::kDilations),
              paddings = padding_sums(arguments, layout.number);
   arguments->require(filter.size() == found.size() && strides.size() == layout.number &&
                      dilations.size() == layout.number);
@@ -535,13 +710,60 @@ Shape convolved(CallArguments* arguments) {
   return found;
 }
 
-Shape pooled(CallArguments* arguments) {
-  Shape found = arguments->shape("x");
+Shape convolved_transposed(CallArguments* arguments) {
+  Shape found = arguments->shape(Parameter::kX);
+  const Shape filter = arguments->shape(Parameter::kFilter);
   const Layout layout = layout_of(arguments, found);
-  const auto windows = arguments->integers("kernel_size"), strides = arguments->integers("strides"),
+  const auto strides = arguments->integers(Parameter::kStrides),
+             dilations = arguments->integers(Parameter::kDilations),
+             added = arguments->integers(Parameter::kOutputPadding, /*is_optional=*/true),
              paddings = padding_sums(arguments, layout.number);
-  const bool is_global = arguments->flag("global_pooling"),
-             is_adaptive = arguments->flag("adaptive"), rounds_up = arguments->flag("ceil_mode");
+  PyObject* const sizes = arguments->find(Parameter::kOutputSize);
+  const int64_t groups = arguments->integer(Parameter::kGroups);
+  arguments->require(filter.size() == found.size() && strides.size() == layout.number &&
+                     dilations.size() == layout.number &&
+                     (added.empty() || added.size() == layout.number) &&
+                     (sizes == nullptr || arguments->items(sizes).empty()));
+  if (!arguments->is_valid()) return {};
+  arguments->require(found[layout.channel] == filter[0]);
+  for (size_t i = 0; i < layout.number; ++i) {
+    int64_t& size = found[layout.first + i];
+    size = (size - 1) * strides[i] - paddings[i] + dilations[i] * (filter[2 + i] - 1) + 1 +
+           (added.empty() ? 0 : added[i]);
+  }
+  found[layout.channel] = filter[1] * groups;
+  return found;
+}
+
+Shape unfolded(CallArguments* arguments) {
+  const Shape from = arguments->shape(Parameter::kX);
+  const auto windows = arguments->integers(Parameter::kKernelSizes),
+             strides = arguments->integers(Parameter::kStrides),
+             paddings = arguments->integers(Parameter::kPaddings),
+             dilations = arguments->integers(Parameter::kDilations);
+  arguments->require(from.size() == 4 && windows.size() == 2 && strides.size() == 2 &&
+                     paddings.size() == 4 && dilations.size() == 2);
+  if (!arguments->is_valid()) return {};
+  int64_t number = 1;
+  for (size_t i = 0; i < 2; ++i) {
+    const int64_t window = dilations[i] * (windows[i] - 1) + 1;
+    const int64_t rest = from[2 + i] + paddings[i] + paddings[2 + i] - window;
+    arguments->require(strides[i] > 0 && rest >= 0);
+    if (!arguments->is_valid()) return {};
+    number *= rest / strides[i] + 1;
+  }
+  return {from[0], from[1] * windows[0] * windows[1], number};
+}
+
+Shape pooled(CallArguments* arguments) {
+  Shape found = arguments->shape(Parameter::kX);
+  const Layout layout = layout_of(arguments, found);
+  const auto windows = arguments->integers(Parameter::kKernelSize),
+             strides = arguments->integers(Parameter::kStrides),
+             paddings = padding_sums(arguments, layout.number);
+  const bool is_global = arguments->flag(Parameter::kGlobalPooling),
+             is_adaptive = arguments->flag(Parameter::kAdaptive),
+             rounds_up = arguments->flag(Parameter::kCeilMode);
   arguments->require(windows.size() == layout.number && strides.size() == layout.number);
   for (size_t i = 0; i < layout.number && arguments->is_valid(); ++i) {
     int64_t& size = found[layout.first + i];
@@ -557,14 +779,15 @@ Shape pooled(CallArguments* arguments) {
 }
 
 Shape interpolated(CallArguments* arguments) {
-  Shape found = arguments->shape("x");
+  Shape found = arguments->shape(Parameter::kX);
   const Layout layout = layout_of(arguments, found);
-  constexpr std::array<const char*, 3> kSizes{"out_d", "out_h", "out_w"};
-  for (const char* other : {"out_size", "size_tensor", "scale_tensor"}) {
+  constexpr std::array<Parameter, 3> kSizes{Parameter::kOutD, Parameter::kOutH, Parameter::kOutW};
+  for (const Parameter other :
+       {Parameter::kOutSize, Parameter::kSizeTensor, Parameter::kScaleTensor}) {
     arguments->require(arguments->find(other) == nullptr);
   }
-  PyObject* const scales = arguments->find("scale");
-  const auto factors = scales == nullptr ? std::vector<PyObject*>() : arguments->items(scales);
+  PyObject* const scales = arguments->find(Parameter::kScale);
+  const auto factors = scales == nullptr ? PyObjects() : arguments->items(scales);
   arguments->require(layout.number <= kSizes.size() &&
                      (factors.empty() || factors.size() == layout.number));
   for (size_t i = 0; i < layout.number && arguments->is_valid(); ++i) {
@@ -582,9 +805,9 @@ Shape interpolated(CallArguments* arguments) {
 }
 
 Shape shuffled(CallArguments* arguments) {
-  Shape found = arguments->shape("x");
+  Shape found = arguments->shape(Parameter::kX);
   const Layout layout = layout_of(arguments, found);
-  const int64_t factor = arguments->integer("upscale_factor");
+  const int64_t factor = arguments->integer(Parameter::kUpscaleFactor);
   arguments->require(found.size() == 4 && factor > 0);
   if (!arguments->is_valid()) return {};
   arguments->require(found[layout.channel] % (factor * factor) == 0);
@@ -593,15 +816,49 @@ Shape shuffled(CallArguments* arguments) {
   return found;
 }
 
+Shape unshuffled(CallArguments* arguments) {
+  Shape found = arguments->shape(Parameter::kX);
+  const Layout layout = layout_of(arguments, found);
+  const int64_t factor = arguments->integer(Parameter::kDownscaleFactor);
+  arguments->require(found.size() == 4 && factor > 0);
+  if (!arguments->is_valid()) return {};
+  found[layout.channel] *= factor * factor;
+  for (size_t i = 0; i < layout.number; ++i) {
+    arguments->require(found[layout.first + i] % factor == 0);
+    found[layout.first + i] /= factor;
+  }
+  return found;
+}
+
 Shapes recurred(CallArguments* arguments) {
-  Shape found = arguments->shape("x");
-  const int64_t directions = arguments->flag("is_bidirec") ? 2 : 1;
+  Shape found = arguments->shape(Parameter::kX);
+  const int64_t directions = arguments->flag(Parameter::kIsBidirec) ? 2 : 1;
   arguments->require(found.size() == 3);
   if (!arguments->is_valid()) return {};
-  found.back() = arguments->integer("hidden_size") * directions;
-  Shapes results = arguments->shapes("pre_state");
+  found.back() = arguments->integer(Parameter::kHiddenSize) * directions;
+  Shapes results = arguments->shapes(Parameter::kPreState);
   results.insert(results.begin(), found);
   return results;
+}
+
+// -- losses --------------------------------------------------------------------------------------
+
+// The loss for each element, or a number.
+Shape divergence(CallArguments* arguments) {
+  const Shape scores = arguments->shape(Parameter::kX);
+  arguments->require(arguments->shape(Parameter::kLabel) == scores);
+  return arguments->text(Parameter::kReduction, "mean") == "none" ? scores : Shape();
+}
+
+// A number, and the sum of the weights.
+Shapes likelihood(CallArguments* arguments) {
+  Shape scores = arguments->shape(Parameter::kX);
+  arguments->require(scores.size() >= 2 &&
+                     arguments->text(Parameter::kReduction, "mean") != "none");
+  if (!arguments->is_valid()) return {};
+  scores.erase(scores.begin() + 1);
+  arguments->require(arguments->shape(Parameter::kLabel) == scores);
+  return Shapes(2, Shape());
 }
 
 // -- all rules -----------------------------------------------------------------------------------
@@ -612,10 +869,21 @@ Shapes evaluate(ShapeRule::Kind kind, CallArguments* arguments, size_t num_resul
     case Kind::kUnknown:
       break;
     case Kind::kSame:
-      return {num_results, arguments->shape("x")};
+      return Shapes(num_results, arguments->shape(Parameter::kX));
+    case Kind::kAllSame: {
+      std::optional<Shape> found;
+      const auto look = [&](PyObject* tensor) {
+        const Shape shape = arguments->shape(tensor);
+        arguments->require(!found || *found == shape);
+        found = shape;
+      };
+      for (PyObject* each : arguments->all()) arguments->require(visit_tensors(each, look));
+      arguments->require(found.has_value());
+      return Shapes(num_results, found.value_or(Shape()));
+    }
     case Kind::kFirstSame: {
-      Shapes found(num_results, arguments->shape("mean"));
-      if (!found.empty()) found[0] = arguments->shape("x");
+      Shapes found(num_results, arguments->shape(Parameter::kMean));
+      if (!found.empty()) found[0] = arguments->shape(Parameter::kX);
       return found;
     }
     case Kind::kBroadcast: {
@@ -647,8 +915,8 @@ Shapes evaluate(ShapeRule::Kind kind, CallArguments* arguments, size_t num_resul
     case Kind::kExpand:
       return {expanded(arguments)};
     case Kind::kExpandAs: {
-      const Shape target = arguments->shape("y");
-      arguments->require(broadcast(arguments, arguments->shape("x"), target) == target);
+      const Shape target = arguments->shape(Parameter::kY);
+      arguments->require(broadcast(arguments, arguments->shape(Parameter::kX), target) == target);
       return {target};
     }
     case Kind::kTile:
@@ -666,42 +934,82 @@ Shapes evaluate(ShapeRule::Kind kind, CallArguments* arguments, size_t num_resul
     case Kind::kReduction:
       return {reduced(arguments)};
     case Kind::kTopK:
-      return {num_results, top_k(arguments)};
+      return Shapes(num_results, top_k(arguments));
     case Kind::kGather:
       return {gathered(arguments)};
     case Kind::kGatherNd:
       return {gathered_nd(arguments)};
     case Kind::kEmbedding: {
-      Shape found = arguments->shape("x");
-      const Shape weight = arguments->shape("weight");
+      Shape found = arguments->shape(Parameter::kX);
+      const Shape weight = arguments->shape(Parameter::kWeight);
       arguments->require(weight.size() == 2);
       if (arguments->is_valid()) found.push_back(weight[1]);
       return {found};
     }
     case Kind::kOneHot: {
-      Shape found = arguments->shape("x");
-      found.push_back(arguments->integer("num_classes"));
+      Shape found = arguments->shape(Parameter::kX);
+      found.push_back(arguments->integer(Parameter::kNumClasses));
       return {found};
     }
     case Kind::kLikeIndex:
-      return {arguments->shape("index")};
+      return {arguments->shape(Parameter::kIndex)};
     case Kind::kConvolution:
       return {convolved(arguments)};
     case Kind::kPool:
-      return {pooled(arguments)};
+      return Shapes(num_results, pooled(arguments));
     case Kind::kInterpolation:
       return {interpolated(arguments)};
     case Kind::kPixelShuffle:
       return {shuffled(arguments)};
+    case Kind::kPixelUnshuffle:
+      return {unshuffled(arguments)};
     case Kind::kGridSample: {
-      Shape found = arguments->shape("x");
-      const Shape grid = arguments->shape("grid");
+      Shape found = arguments->shape(Parameter::kX);
+      const Shape grid = arguments->shape(Parameter::kGrid);
       arguments->require(found.size() == 4 && grid.size() == 4);
       if (arguments->is_valid()) found = {found[0], found[1], grid[1], grid[2]};
       return {found};
     }
     case Kind::kRecurrent:
       return recurred(arguments);
+    case Kind::kDot:
+      return {dot_product(arguments)};
+    case Kind::kMatrixVector:
+      return {matrix_vector_product(arguments)};
+    case Kind::kSwiglu:
+      return {swiglu(arguments)};
+    case Kind::kDivergence:
+      return {divergence(arguments)};
+    case Kind::kLikelihood:
+      return likelihood(arguments);
+    case Kind::kEinsum: {
+      // With gradients, the operands follow.
+      Shapes found = summed(arguments);
+      arguments->require(num_results <= found.size());
+      if (arguments->is_valid()) found.resize(num_results);
+      return found;
+    }
+    case Kind::kTransposedConvolution:
+      return {convolved_transposed(arguments)};
+    case Kind::kUnfold:
+      return {unfolded(arguments)};
+    case Kind::kMeshgrid:
+      return meshed(arguments);
+    case Kind::kRepeat:
+      return {repeated(arguments)};
+    case Kind::kCrossEntropy: {
+      const Shape scores = arguments->shape(Parameter::kX);
+      Shape losses = scores;
+      const size_t axis = arguments->axis(arguments->integer(Parameter::kAxis), losses.size());
+      if (arguments->is_valid()) losses[axis] = 1;
+      return {scores, losses};
+    }
+    case Kind::kClip:
+      return {clipped(arguments)};
+    case Kind::kAssign:
+      return {assigned(arguments)};
+    case Kind::kFill:
+      return {arguments->integers(Parameter::kShape)};
   }
   arguments->require(false);
   return {};
@@ -720,22 +1028,35 @@ std::string parameter_of(const ShapeRule& rule, size_t at, const char* keyword) 
   return std::find(kOthers.begin(), kOthers.end(), name) == kOthers.end() ? "" : name;
 }
 
-std::optional<std::vector<phi::DDim>> result_shapes(const InterceptedFunction& function,
-                                                    const std::vector<PyObject*>& given,
-                                                    PyObject* kwargs, size_t num_results) {
-  const ShapeRule& rule = function.rule.shape_rule;
+std::optional<ParameterPlaces> parameter_places(const TracedCall& call) {
+  const ShapeRule& rule = call.function->rule.shape_rule;
+  ParameterPlaces places;
+  places.fill(-1);
   if (rule.kind == ShapeRule::Kind::kUnknown) return {};
-  CallArguments arguments(rule, given, kwargs);
-  if (!arguments.is_valid()) return {};
-  const Shapes shapes = evaluate(rule.kind, &arguments, num_results);
-  if (!arguments.is_valid() || shapes.size() != num_results) return {};
-  std::vector<phi::DDim> found;
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    const auto keyword = call.keyword_of(i);
+    const std::string name = parameter_of(rule, i, keyword ? keyword->c_str() : nullptr);
+    if (name.empty() || i > std::numeric_limits<int8_t>::max()) return {};
+    const auto found = std::find(kNames.begin(), kNames.end(), name);
+    if (found != kNames.end()) places[found - kNames.begin()] = static_cast<int8_t>(i);
+  }
+  return places;
+}
+
+bool find_result_shapes(const TracedCall& call, const PyObjects& given, ResultShapes* found) {
+  found->clear();
+  CallArguments arguments(*call.places, given);
+  const Shapes shapes = evaluate(call.function->rule.shape_rule.kind, &arguments,
+                                 static_cast<size_t>(call.num_results()));
+  if (!arguments.is_valid() || shapes.size() != static_cast<size_t>(call.num_results())) {
+    return false;
+  }
   for (const Shape& shape : shapes) {
     const bool is_empty = std::any_of(shape.begin(), shape.end(), [](int64_t s) { return s < 1; });
-    if (is_empty || shape.size() > phi::DDim::kMaxRank) return {};
-    found.emplace_back(shape.data(), static_cast<int>(shape.size()));
+    if (is_empty || shape.size() > phi::DDim::kMaxRank) return false;
+    found->emplace_back(shape.data(), static_cast<int>(shape.size()));
   }
-  return found;
+  return true;
 }
 
 }  // namespace paddle_ngraph

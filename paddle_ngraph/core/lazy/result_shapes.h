@@ -9,10 +9,8 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "paddle/phi/core/ddim.h"
-
+#include "core/lazy/traced_call.h"
 #include "core/paddle/call_interception.h"
 
 namespace paddle_ngraph {
@@ -21,11 +19,13 @@ namespace paddle_ngraph {
 // `keyword`: the name by which it is passed; null for the positional argument at index `at`.
 std::string parameter_of(const ShapeRule& rule, size_t at, const char* keyword);
 
-// Nothing if the operator has no rule, the rule does not cover the arguments, Paddle would raise,
-// or a result is empty. `given`: positional arguments, then the values of `kwargs`.
-// `num_results`: the number of tensors that the call returns.
-std::optional<std::vector<phi::DDim>> result_shapes(const InterceptedFunction& function,
-                                                    const std::vector<PyObject*>& given,
-                                                    PyObject* kwargs, size_t num_results);
+// The places of the arguments on which shapes of results depend; nothing if the operator has no
+// rule, or not for these arguments.
+std::optional<ParameterPlaces> parameter_places(const TracedCall& call);
+
+// Computes the shapes of the results of a call, which has places of parameters, for other
+// arguments. Returns false if the rule does not cover the arguments, Paddle would raise, or a
+// result is empty.
+bool find_result_shapes(const TracedCall& call, const PyObjects& given, ResultShapes* found);
 
 }  // namespace paddle_ngraph

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/common/prefetch.h"
 #include "core/lazy/lazy_tensors.h"
 #include "core/lazy/open_traces.h"
 #include "core/paddle/python_tensors.h"
@@ -11,6 +12,16 @@ namespace py = pybind11;
 
 namespace paddle_ngraph {
 
+// Fetches what the next calls are compared with: after a graph has run, the calls of its trace are
+// in no cache.
+static void prefetch_next(const TraceNode& node) {
+  const TraceNode* const next = node.last_followed;
+  if (next == nullptr) return;
+  prefetch(next->call.arguments.data(), next->call.arguments.size() * sizeof(Argument));
+  prefetch(next->call.metas.data(), next->call.metas.size() * sizeof(TracedTensorMeta));
+  prefetch(next->last_followed, next->last_followed == nullptr ? 0 : sizeof(TraceNode));
+}
+
 // -- values --------------------------------------------------------------------------------------
 
 void Trace::follow(TraceNode* node) {
@@ -18,7 +29,9 @@ void Trace::follow(TraceNode* node) {
   for (py::object& number : new_numbers_) numbers_.push_back(std::move(number));
   new_numbers_.clear();
   add_new(/*are_results=*/false);
+  node_->last_followed = node;
   node_ = node;
+  prefetch_next(*node);
 }
 
 void Trace::add(PyObject* tensor, bool is_result) {
@@ -36,7 +49,7 @@ int Trace::note_new(PyObject* tensor) {
 void Trace::clear_new() {
   new_tensors_.clear();
   new_numbers_.clear();
-  next_shapes.reset();
+  next_shapes.clear();
 }
 
 void Trace::add_new(bool are_results) {

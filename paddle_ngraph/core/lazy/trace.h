@@ -73,7 +73,7 @@ class Trace {
 
   // New tensors are those that the call in progress will add to the values: arguments that no
   // earlier call has used, or results.
-  const std::vector<PyObject*>& new_tensors() const { return new_tensors_; }
+  const PyObjects& new_tensors() const { return new_tensors_; }
   // Notes a new tensor; returns the index that its value will have.
   int note_new(PyObject* tensor);
   void note_new_number(pybind11::object number) { new_numbers_.push_back(std::move(number)); }
@@ -82,8 +82,9 @@ class Trace {
   // The tensor of a value, also of a new one.
   PyObject* tensor_of_value(int value) const;
 
-  // The shapes of the results of the known call that is followed next, if it has open sizes.
-  std::optional<std::vector<phi::DDim>> next_shapes;
+  // The shapes of the results of the known call that is followed next; empty unless it has open
+  // sizes.
+  ResultShapes next_shapes;
 
  private:
   void add(PyObject* tensor, bool is_result);
@@ -97,7 +98,7 @@ class Trace {
   std::unordered_map<int, std::optional<IntegerRange>> released_ranges_;
   std::vector<phi::DDim> shapes_;
   std::vector<pybind11::object> numbers_;
-  std::vector<PyObject*> new_tensors_;
+  PyObjects new_tensors_;
   std::vector<pybind11::object> new_numbers_;
 };
 

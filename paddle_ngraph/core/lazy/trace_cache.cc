@@ -44,16 +44,17 @@ static TraceNode* begin_child(TraceNode* child, TracedCall call) {
 }
 
 TraceNode* TraceNode::add_open_child(TracedCall call) {
-  open_children.push_back(std::make_unique<TraceNode>(this));
-  open_children.back()->is_open = true;
-  return begin_child(open_children.back().get(), std::move(call));
+  // Before retired ones, with which no call is compared then.
+  auto& child = *open_children.insert(open_children.begin(), std::make_unique<TraceNode>(this));
+  child->is_open = true;
+  return begin_child(child.get(), std::move(call));
 }
 
 TraceNode* TraceNode::add_child(TracedCall call) {
   auto& child = *children.emplace_back(std::make_unique<TraceNode>(this));
   child.is_open = is_open;
   begin_child(&child, std::move(call));
-  if (children.size() > kMaxUnindexedChildren) {
+  if (children.size() > kMaxUnindexedChildren || !children_by_hash.empty()) {
     const auto first = children_by_hash.empty() ? children.begin() : children.end() - 1;
     for (auto each = first; each != children.end(); ++each) {
       children_by_hash.emplace(hash_of((*each)->call), each->get());
@@ -84,10 +85,12 @@ const std::shared_ptr<TraceNode>& TraceCache::root() {
 }
 
 void TraceCache::count_trace() {
+  ++num_additions_;
   if (++num_traces_ == kMaxTraces) clear();
 }
 
 void TraceCache::count_graph() {
+  ++num_additions_;
   if (++graphs_ == kMaxGraphs) clear();
 }
 
@@ -103,6 +106,20 @@ void TraceCache::clear() {
 
 // -- open traces ---------------------------------------------------------------------------------
 
+// Puts a child behind the open ones, so that calls are compared with those first.
+static void put_behind(TraceNode* child) {
+  auto &children = child->parent->children, &others = child->parent->open_children;
+  const auto found = std::find_if(children.begin(), children.end(),
+                                  [&](const auto& each) { return each.get() == child; });
+  if (found == children.end()) return;
+  auto& by_hash = child->parent->children_by_hash;
+  for (auto each = by_hash.begin(); each != by_hash.end();) {
+    each = each->second == child ? by_hash.erase(each) : std::next(each);
+  }
+  others.push_back(std::move(*found));
+  children.erase(found);
+}
+
 // Retires the trace that ends at a node: no call follows it any more. The calls before the end are
 // retired, too, up to the first from where another trace goes on.
 static void retire(TraceNode* node) {
@@ -115,6 +132,7 @@ static void retire(TraceNode* node) {
       break;
     }
     each->is_retired = true;
+    put_behind(each);
   }
 }
 
@@ -123,12 +141,13 @@ void TraceCache::add_end(const TraceNode& root, TraceNode* node, TraceSample sam
   if (&root != root_.get()) return;
   node->samples.push_back(std::move(sample));
   TraceGroup& group = groups_[node->group_hash];
-  const auto number = group.is_closed ? 0 : std::min(group.ends.size(), kMaxCompared);
+  const auto number =
+      group.openness == Openness::kNothing ? 0 : std::min(group.ends.size(), kMaxCompared);
   std::vector<TraceNode*> others(group.ends.rbegin(), group.ends.rbegin() + number);
   group.ends.push_back(node);
   for (TraceNode* other : others) {
     if (other->is_retired) continue;
-    if (TraceNode* const opened = open_traces(root_.get(), other, node)) {
+    if (TraceNode* const opened = open_traces(root_.get(), other, node, group.openness)) {
       num_traces_ += opened->call.first_value;
       if (opened != other) group.ends.push_back(opened);
       // A trace that has recurred keeps its graph, which is faster than that of the open trace.
@@ -141,8 +160,15 @@ void TraceCache::add_end(const TraceNode& root, TraceNode* node, TraceSample sam
 }
 
 void TraceCache::close(TraceNode* node) {
-  groups_[node->group_hash].is_closed = true;
+  TraceGroup& group = groups_[node->group_hash];
+  group.openness = has_open_sizes(*node) ? Openness::kNumbers : Openness::kNothing;
   retire(node);
+  // The recorded traces are followed again.
+  for (TraceNode* end : group.ends) {
+    for (TraceNode* each = end; !end->is_open && each != nullptr; each = each->parent) {
+      each->is_retired = false;
+    }
+  }
 }
 
 py::list TraceCache::ends() const {

@@ -30,14 +30,14 @@ struct TraceNode {
   explicit TraceNode(TraceNode* parent = nullptr) : parent(parent) {}
 
   TraceNode* parent;
+  // The child that was followed last.
+  TraceNode* last_followed = nullptr;
   TracedCall call;
   // Hash of the calls up to this one; equal for traces that differ in sizes only.
   size_t group_hash = 0;
   std::vector<std::unique_ptr<TraceNode>> children;
   // The children by the hash of their calls (call_hash.h); empty while they are few.
   std::unordered_multimap<size_t, TraceNode*> children_by_hash;
-  // The number of children that differ in a number only, by the hash of their calls without it.
-  std::unordered_map<size_t, int> constants_by_hash;
   // Reason -> reason and source line of a graph break after this call.
   std::map<std::string, std::string> graph_breaks;
   // Indices of requested values -> graph that computes them.
@@ -67,6 +67,9 @@ struct TraceNode {
 // The nodes from the first call to `node`.
 std::vector<const TraceNode*> nodes_to(const TraceNode& node);
 
+// The parts of calls that may be open in an open trace.
+enum class Openness { kNothing, kNumbers, kSizesAndNumbers };
+
 // All traces of one captured function. Guarded by the GIL.
 class TraceCache {
  public:
@@ -89,11 +92,16 @@ class TraceCache {
   void count_trace();
   void count_graph();
 
+  // The number of calls, graphs and sets of results that were new so far. It stays the same in a
+  // call of the function that has met nothing new.
+  uint64_t num_additions() const { return num_additions_; }
+  void count_result_set() { ++num_additions_; }
+
   // Notes that a trace ends at its last node. If an earlier trace differs in sizes and numbers
   // only, adds the open trace of both. Ignores a trace of a tree that was dropped meanwhile.
   void add_end(const TraceNode& root, TraceNode* node, TraceSample sample);
-  // Has each trace that differs in sizes from the open trace that ends at `node` get a graph of its
-  // own, because the graph of the open trace cannot be computed.
+  // Has the traces that the open trace with the end `node` consists of be open in less from now on,
+  // because the graph of the open trace cannot be computed: first in numbers only, then in nothing.
   void close(TraceNode* node);
 
   static constexpr size_t kMaxTraces = 60000;
@@ -113,13 +121,14 @@ class TraceCache {
   // The ends of traces with one group hash: they may be equal except for sizes and numbers.
   struct TraceGroup {
     std::vector<TraceNode*> ends;
-    bool is_closed = false;  // whether each trace gets a graph of its own
+    Openness openness = Openness::kSizesAndNumbers;
   };
   std::unordered_map<size_t, TraceGroup> groups_;
 
   uint64_t settings_version_ = 0;
   size_t num_traces_ = 0;
   size_t graphs_ = 0;
+  uint64_t num_additions_ = 0;
 };
 
 // bump: records that a flag was set, after which recorded traces are invalid. version: the number

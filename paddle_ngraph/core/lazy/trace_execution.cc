@@ -9,6 +9,7 @@
 #include "core/lazy/lazy_tensors.h"
 #include "core/lazy/python_arguments.h"
 #include "core/paddle/call_interception.h"
+#include "core/paddle/dynamic_modes.h"
 #include "core/paddle/python_tensors.h"
 
 namespace py = pybind11;
@@ -34,12 +35,7 @@ std::optional<Reason> TraceExecution::run() {
     if (!reason) return reason;
   } catch (py::error_already_set& error) {
     reason = Reason::kNoGraph;
-    const bool is_dynamic = graph && graph.attr("is_open").cast<bool>();
-    if (is_dynamic && error.matches(PyExc_Exception)) {
-      close_trace();
-    } else {
-      raised = std::make_unique<py::error_already_set>(error);
-    }
+    raised = std::make_unique<py::error_already_set>(error);
   }
   if (!call_operators()) throw py::error_already_set();
   if (raised != nullptr) throw py::error_already_set(*raised);
@@ -66,6 +62,7 @@ bool TraceExecution::has_recurred() {
   if (node.graphs.empty() || node.outputs.erase(outputs_) > 0) return true;
   if (node.outputs.size() == kMaxOutputSets) node.outputs.clear();
   node.outputs.insert(outputs_);
+  cache_.count_result_set();
   return false;
 }
 
@@ -75,9 +72,11 @@ static py::tuple described(const TracedTensorMeta& meta) {
                         meta.stop_gradient, meta.is_contiguous, meta.is_parameter);
 }
 
-// Whether the numbers of a call that differ are sizes.
-static bool is_size(const TracedCall& call) {
-  return !call.has_number_operand && call.function->rule.shape_rule.numbers.empty();
+// The dtype of the inputs that numbers in an argument become.
+static phi::DataType dtype_of_numbers(const Trace& trace, const TracedCall& call, size_t argument) {
+  if (call.number_rules[argument] == NumberKind::kFloat) return phi::DataType::FLOAT32;
+  if (call.number_rules[argument] != NumberKind::kInteger) return phi::DataType::INT64;
+  return trace.meta_of(call.arguments[0].value).dtype;
 }
 
 py::object TraceExecution::make_graph() const {
@@ -99,10 +98,9 @@ py::object TraceExecution::make_graph() const {
   for (const TraceNode* each : nodes_to(trace_.node())) {
     const TracedCall& call = each->call;
     py::list arguments;
-    for (const Argument& argument : call.arguments) {
-      arguments.append(described_argument(argument));
-      add_numbers(add_numbers, argument,
-                  is_size(call) ? phi::DataType::INT64 : phi::DataType::FLOAT32);
+    for (size_t i = 0; i < call.arguments.size(); ++i) {
+      arguments.append(described_argument(call.arguments[i]));
+      add_numbers(add_numbers, call.arguments[i], dtype_of_numbers(trace_, call, i));
     }
     calls.append(py::make_tuple(call.function->name, call.function->is_method, arguments,
                                 call.keywords, described_argument(call.result), call.has_gradient,
@@ -128,20 +126,42 @@ std::optional<Reason> TraceExecution::run_graph(const py::object& graph) {
     given.append(is_lazy(tensor.ptr()) ? py::none() : tensor);
   }
   for (const py::object& number : trace_.numbers()) given.append(number);
+  if (graph.attr("is_open").cast<bool>()) return run_open_graph(graph, given);
   const py::object computed = graph(given);
-  const bool is_dynamic = graph.attr("is_open").cast<bool>();
-  const bool is_computed = !py::isinstance<py::int_>(computed);
-  if (is_dynamic &&
-      !(is_computed ? have_shapes(py::list(computed)) : graph.attr("why_native").is_none())) {
-    close_trace();
-    return is_computed ? Reason::kGuard : static_cast<Reason>(computed.cast<int>());
+  if (py::isinstance<py::int_>(computed)) return static_cast<Reason>(computed.cast<int>());
+  materialize_outputs(py::list(computed));
+  return std::nullopt;
+}
+
+// As run_graph(), for the graph of an open trace. If it has raised an error, or computed other
+// shapes, the operators are called instead, with the same random numbers.
+std::optional<Reason> TraceExecution::run_open_graph(const py::object& graph,
+                                                     const py::list& given) {
+  const py::object random_state = graph.attr("random_state")();
+  py::object computed;
+  try {
+    computed = graph(given);
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_Exception)) throw;
   }
-  if (!is_computed) return static_cast<Reason>(computed.cast<int>());
-  const py::list results(computed);
+  const bool has_reason = computed && py::isinstance<py::int_>(computed);
+  if (computed && !has_reason && have_shapes(py::list(computed))) {
+    materialize_outputs(py::list(computed));
+    return std::nullopt;
+  }
+  const auto reason = has_reason ? static_cast<Reason>(computed.cast<int>())
+                      : computed ? Reason::kGuard
+                                 : Reason::kNoGraph;
+  if (has_reason && graph.attr("why_native").is_none()) return reason;
+  graph.attr("restore_random_state")(random_state);
+  close_trace();
+  return reason;
+}
+
+void TraceExecution::materialize_outputs(const py::list& results) const {
   for (size_t i = 0; i < outputs_.size(); ++i) {
     materialize(&tensor_of(trace_.tensors()[outputs_[i]].ptr()), tensor_of(results[i].ptr()), "");
   }
-  return std::nullopt;
 }
 
 // Whether the computed results have the shapes that the lazy tensors were given.
@@ -164,15 +184,14 @@ void TraceExecution::close_trace() {
 
 // Returns false if Python's error is set.
 bool TraceExecution::call_operators() {
-  const py::object mode = tracer_.attr("_has_grad");
+  const bool mode = has_gradients();
   bool is_done = true;
   for (const TraceNode* each : nodes_to(trace_.node())) {
-    tracer_.attr("_has_grad") = each->call.has_gradient;
+    set_gradients(each->call.has_gradient);
     is_done = static_cast<bool>(call_operator(each->call));
     if (!is_done) break;
   }
-  const py::error_scope saved_error;
-  tracer_.attr("_has_grad") = mode;
+  set_gradients(mode);
   return is_done;
 }
 
@@ -198,7 +217,7 @@ py::object TraceExecution::call_operator(const TracedCall& call) const {
   const py::tuple args(positional);
   auto computed = py::reinterpret_steal<py::object>(
       call_now(*call.function, self.ptr(), args.ptr(), kwargs.empty() ? nullptr : kwargs.ptr()));
-  if (!computed) return computed;
+  if (PyErr_Occurred() != nullptr) return {};
   const bool is_changed = call.function->rule.mutation != Mutation::kNone;
   materialize_results(call.result, is_changed ? self.ptr() : computed.ptr());
   return computed;
@@ -214,7 +233,7 @@ void TraceExecution::materialize_results(const Argument& expected, PyObject* com
     materialize(&tensor_of(trace_.tensors()[expected.value].ptr()), result, result.name());
     return;
   }
-  const std::vector<PyObject*> items = sequence_items(computed);
+  const PyObjects items = sequence_items(computed);
   for (size_t i = 0; i < expected.items.size(); ++i) {
     materialize_results(expected.items[i], items[i]);
   }

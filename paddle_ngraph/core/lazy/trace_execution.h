@@ -14,9 +14,7 @@ namespace paddle_ngraph {
 
 class TraceExecution {
  public:
-  // `tracer`: Paddle's, whose gradient mode is that of each call while operators are called.
-  TraceExecution(TraceCache* cache, const Trace& trace, pybind11::object tracer)
-      : cache_(*cache), trace_(trace), tracer_(std::move(tracer)) {}
+  TraceExecution(TraceCache* cache, const Trace& trace) : cache_(*cache), trace_(trace) {}
 
   // Computes the requested lazy tensors, by a graph if there is one, else by the operators. If the
   // graph raises, it has had no effects, and the operators are called instead. Returns the reason
@@ -28,6 +26,8 @@ class TraceExecution {
   pybind11::object make_graph() const;
   bool has_recurred();
   std::optional<Reason> run_graph(const pybind11::object& graph);
+  std::optional<Reason> run_open_graph(const pybind11::object& graph, const pybind11::list& given);
+  void materialize_outputs(const pybind11::list& results) const;
   bool have_shapes(const pybind11::list& results) const;
   void close_trace();
   bool call_operators();
@@ -36,7 +36,6 @@ class TraceExecution {
 
   TraceCache& cache_;
   const Trace& trace_;
-  pybind11::object tracer_;
   // Indices of the values that are computed.
   std::vector<int> outputs_;
 };

@@ -13,6 +13,9 @@
 #include "paddle/phi/common/data_type.h"
 #include "paddle/phi/core/ddim.h"
 #include "paddle/phi/core/tensor_meta.h"
+#include "paddle/utils/small_vector.h"
+
+#include "core/paddle/shape_rules.h"
 
 namespace paddle_ngraph {
 
@@ -69,6 +72,23 @@ struct TracedValue {
   int index;
 };
 
+// Which numbers at a place of a call may differ from call to call.
+enum class NumberKind : uint8_t {
+  kNone,
+  kSize,          // sizes and indices that do not count from the end
+  kPositiveSize,  // sizes without 0, which stands for the size of another tensor
+  kFloat,         // floats, and integers that are floats
+  kInteger,       // integers of 32 bits
+};
+
+// Whether shapes of results may depend on a number with this rule.
+inline bool is_size(NumberKind rule) {
+  return rule == NumberKind::kSize || rule == NumberKind::kPositiveSize;
+}
+
+// The shapes of the results of a call.
+using ResultShapes = paddle::small_vector<phi::DDim, 2>;
+
 // A call of an operator. It appends to the values of the earlier calls: first the tensors that no
 // earlier call has used, then its results.
 struct TracedCall {
@@ -84,12 +104,14 @@ struct TracedCall {
   // For each result that is an alias: index of the result -> index of the value whose memory it
   // shares.
   std::map<int, int> views;
-  // Whether the rule of the operator has given the shapes of the results (result_shapes.h).
-  bool has_rule = false;
-  // Whether the call is arithmetic with a number that may be an input (varying_numbers.h), and
-  // whether its first argument is a float32 tensor.
-  bool has_number_operand = false;
-  bool has_float_operand = false;
+  // Where the arguments are on which the shapes of the results depend; nothing unless the rule of
+  // the operator has given the shapes (result_shapes.h).
+  std::optional<ParameterPlaces> places;
+  // Whether the results have the noted shapes in an open trace, too, since no argument has open
+  // sizes.
+  bool has_static_results = true;
+  // For each argument, the numbers in it that may differ (open_traces.h).
+  paddle::small_vector<NumberKind, 8> number_rules;
 
   int num_results() const { return first_value + static_cast<int>(metas.size()) - first_result; }
   // The name by which the argument at an index is passed; null: by its position.

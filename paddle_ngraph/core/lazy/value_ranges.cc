@@ -9,7 +9,7 @@ namespace py = pybind11;
 
 namespace paddle_ngraph {
 
-bool satisfies(const ValueRule& rule, const std::vector<PyObject*>& given, const Trace& trace) {
+bool satisfies(const ValueRule& rule, const PyObjects& given, const Trace& trace) {
   if (rule.kind == ValueRule::Kind::kNone) return true;
   const auto known = [&trace](PyObject* tensor) {
     return trace.is_deferred(tensor) ? nullptr : plain_tensor(tensor);

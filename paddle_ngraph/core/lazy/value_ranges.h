@@ -12,7 +12,7 @@
 namespace paddle_ngraph {
 
 // Whether the arguments of a call, known or lazy, satisfy the rule of its operator.
-bool satisfies(const ValueRule& rule, const std::vector<PyObject*>& given, const Trace& trace);
+bool satisfies(const ValueRule& rule, const PyObjects& given, const Trace& trace);
 
 // Ranges of values, each computed at its first use. Known integers are read; lazy ones have a range
 // if the operators bound it that compute them.

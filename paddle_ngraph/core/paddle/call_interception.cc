@@ -372,6 +372,7 @@ int switch_gradient_off(Capture* capture, PyObject* self) {
     made->name = kStopGradient;
     made->rule.max_tensor_arguments = 1;
     made->rule.mutation = Mutation::kStopGradient;
+    made->rule.shape_rule = {ShapeRule::Kind::kSame, {"x"}, {}, {}};
     return made;
   }();
   static auto* const nothing = new pybind11::tuple();
@@ -540,18 +541,6 @@ PyObject* call_now(const InterceptedFunction& function, PyObject* self, PyObject
   // the call was writing it.
   if (!write_scope && may_write()) mark_weights_written();
   return result;
-}
-
-// Guarded by the GIL.
-static const InterceptedFunction* scale_function = nullptr;
-
-void set_scale_operator(const pybind11::object& function) {
-  scale_function = &functions[function_indices.at(method_definition(function.ptr()))];
-}
-
-const InterceptedFunction& scale_operator() {
-  if (scale_function == nullptr) throw NgraphError("the operator scale is not intercepted");
-  return *scale_function;
 }
 
 void set_call_effect(const pybind11::object& function, const std::string& name, CallEffect effect,

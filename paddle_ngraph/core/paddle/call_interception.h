@@ -112,11 +112,6 @@ class ExclusiveSection {
   bool is_exclusive_ = false;
 };
 
-// Sets and returns Paddle's operator `scale`, the product of a tensor and a number: a function that
-// has a call effect. Getting it throws NgraphError before it is set.
-void set_scale_operator(const pybind11::object& function);
-const InterceptedFunction& scale_operator();
-
 // Calls the function, with its write effect reported.
 PyObject* call_now(const InterceptedFunction& function, PyObject* self, PyObject* args,
                    PyObject* kwargs);

@@ -52,7 +52,7 @@ bool is_index_dtype(PyObject* tensor) {
   return dtype == phi::DataType::INT64 || dtype == phi::DataType::INT32;
 }
 
-std::optional<int64_t> integer_argument(const std::vector<PyObject*>& given, int at) {
+std::optional<int64_t> integer_argument(const PyObjects& given, int at) {
   if (at < 0 || at >= static_cast<int>(given.size())) return {};
   PyObject* object = given[at];
   if (!PyLong_Check(object)) return {};
@@ -64,7 +64,7 @@ std::optional<int64_t> integer_argument(const std::vector<PyObject*>& given, int
 // Checks the arguments of one call against a ValueRule.
 class ValueCheck {
  public:
-  ValueCheck(const ValueRule& rule, const std::vector<PyObject*>& given,
+  ValueCheck(const ValueRule& rule, const PyObjects& given,
              const std::function<const phi::DenseTensor*(PyObject*)>& known,
              const LazyRange& range_of)
       : rule_(rule), given_(given), known_(known), range_of_(range_of) {}
@@ -170,7 +170,7 @@ class ValueCheck {
     if (!has_tensor(index)) return true;
     if (!is_tensor(given_[rule_.indexed_argument])) return false;
     const auto& dims = tensor_of(given_[rule_.indexed_argument]).dims();
-    std::vector<PyObject*> items{index};
+    PyObjects items{index};
     if (PyTuple_Check(index)) {
       items.assign(PySequence_Fast_ITEMS(index),
                    PySequence_Fast_ITEMS(index) + PyTuple_GET_SIZE(index));
@@ -197,7 +197,7 @@ class ValueCheck {
   }
 
   static bool is_slice(PyObject* index) {
-    std::vector<PyObject*> items{index};
+    PyObjects items{index};
     if (PyTuple_Check(index)) {
       items.assign(PySequence_Fast_ITEMS(index),
                    PySequence_Fast_ITEMS(index) + PyTuple_GET_SIZE(index));
@@ -264,7 +264,7 @@ class ValueCheck {
   }
 
   const ValueRule& rule_;
-  const std::vector<PyObject*>& given_;
+  const PyObjects& given_;
   const std::function<const phi::DenseTensor*(PyObject*)>& known_;
   const LazyRange& range_of_;
 };
@@ -290,7 +290,7 @@ std::optional<IntegerRange> range_of_tensor(const phi::DenseTensor& tensor,
   }
 }
 
-bool satisfies(const ValueRule& rule, const std::vector<PyObject*>& given,
+bool satisfies(const ValueRule& rule, const PyObjects& given,
                const std::function<const phi::DenseTensor*(PyObject*)>& known,
                const LazyRange& range_of) {
   if (rule.kind == ValueRule::Kind::kNone) return true;

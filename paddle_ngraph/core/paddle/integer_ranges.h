@@ -16,6 +16,8 @@
 
 #include "paddle/phi/core/dense_tensor.h"
 
+#include "core/paddle/python_tensors.h"
+
 namespace paddle_ngraph {
 
 // Integers from lower to upper, both included; none if upper < lower.
@@ -87,7 +89,7 @@ std::optional<IntegerRange> range_of_tensor(const phi::DenseTensor& tensor,
 
 // Whether the arguments of an operator satisfy the rule. `known` returns the memory of a
 // materialized tensor, `range_of` the known range of a lazy one.
-bool satisfies(const ValueRule& rule, const std::vector<PyObject*>& given,
+bool satisfies(const ValueRule& rule, const PyObjects& given,
                const std::function<const phi::DenseTensor*(PyObject*)>& known,
                const LazyRange& range_of);
 

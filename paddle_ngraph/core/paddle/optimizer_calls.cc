@@ -25,6 +25,7 @@
 #include "core/ov/kernels/optimizer.h"
 #include "core/ov/optimizer_updates.h"
 #include "core/paddle/call_interception.h"
+#include "core/paddle/dynamic_modes.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/python_tensors.h"
 #include "core/paddle/tensors.h"
@@ -292,9 +293,8 @@ const py::object* tracer_getter = nullptr;
 // Whether a call of the operator in Paddle would do nothing else than compute: under `auto_cast`
 // Paddle may cast the operands first, and with gradients on autograd records the operator.
 bool only_computes(bool is_differentiable) {
-  const py::object tracer = (*tracer_getter)();
-  if (tracer.is_none() || !py::int_(tracer.attr("_amp_level")).equal(py::int_(0))) return false;
-  return !is_differentiable || !py::cast<bool>(tracer.attr("_has_grad"));
+  if ((*tracer_getter)().is_none() || has_mixed_precision()) return false;
+  return !is_differentiable || !has_gradients();
 }
 
 // Whether a call has to be computed by Paddle: the plugin is off, an observer needs to see

@@ -4,8 +4,12 @@
 #include <pybind11/pytypes.h>
 
 #include "paddle/phi/api/include/tensor.h"
+#include "paddle/utils/small_vector.h"
 
 namespace paddle_ngraph {
+
+// Borrowed references to the arguments of a call, or to the items of a sequence.
+using PyObjects = paddle::small_vector<PyObject*, 8>;
 
 // Whether a Python object is a tensor of dynamic mode.
 bool is_tensor(PyObject* object);

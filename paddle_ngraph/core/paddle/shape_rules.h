@@ -1,15 +1,86 @@
 // How the shapes of an operator's results follow from its arguments, without running it.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace paddle_ngraph {
 
+// The parameters of operators on which shapes of results depend.
+enum class Parameter {
+  kAdaptive,
+  kAxes,
+  kAxis,
+  kCeilMode,
+  kDataFormat,
+  kDecreaseAxis,
+  kDilations,
+  kDownscaleFactor,
+  kEnds,
+  kEquation,
+  kFilter,
+  kFlatten,
+  kGlobalPooling,
+  kGrid,
+  kGroups,
+  kHiddenSize,
+  kIndex,
+  kIsBidirec,
+  kK,
+  kKeepdim,
+  kKernelSize,
+  kKernelSizes,
+  kLabel,
+  kMax,
+  kMean,
+  kMin,
+  kNum,
+  kNumClasses,
+  kOutD,
+  kOutH,
+  kOutSize,
+  kOutW,
+  kOutputPadding,
+  kOutputSize,
+  kPaddingAlgorithm,
+  kPaddings,
+  kPerm,
+  kPreState,
+  kReduceAll,
+  kReduction,
+  kRepeatTimes,
+  kRepeats,
+  kScale,
+  kScaleTensor,
+  kSections,
+  kShape,
+  kSizeTensor,
+  kStartAxis,
+  kStarts,
+  kStopAxis,
+  kStrides,
+  kTransposeX,
+  kTransposeY,
+  kUpscaleFactor,
+  kValue,
+  kWeight,
+  kX,
+  kY,
+};
+
+constexpr size_t kNumParameters = static_cast<size_t>(Parameter::kY) + 1;
+
+// The indices of the arguments that a call passes to these parameters; -1: none.
+using ParameterPlaces = std::array<int8_t, kNumParameters>;
+
 struct ShapeRule {
   enum class Kind {
     kUnknown,
     kSame,       // each result has the shape of the first argument
+    kAllSame,    // all tensors among the arguments have the same shape, which each result has, too
     kFirstSame,  // the first result has; the others have that of the second argument
     kBroadcast,  // of all tensors among the arguments
     kReshape,
@@ -40,8 +111,23 @@ struct ShapeRule {
     kPool,
     kInterpolation,
     kPixelShuffle,
+    kPixelUnshuffle,
     kGridSample,
     kRecurrent,
+    kDot,
+    kMatrixVector,
+    kSwiglu,
+    kDivergence,
+    kLikelihood,
+    kEinsum,
+    kTransposedConvolution,
+    kUnfold,
+    kMeshgrid,
+    kRepeat,
+    kCrossEntropy,
+    kClip,    // the first argument's shape, if the minimum is not above the maximum
+    kAssign,  // the first argument's shape, if the value can be assigned to the selected part
+    kFill,    // the shape is an argument
   };
   Kind kind = Kind::kUnknown;
   // The names of the operator's parameters, in order.

@@ -692,7 +692,7 @@ class _PredictorSwitch:
     ) -> Any:
         """Runs by oneDNN or the engine, and times the run if the choice measures."""
         # A function that is being compiled would have Paddle's plain kernels run its subgraph.
-        call = choice.next_call(is_ready=lambda: background_compile.wait(0))
+        call = choice.next_call(lambda engine: not engine or background_compile.wait(0))
         if (call.is_challenger or self.is_engine) and not self._can_switch():
             choice.give_up()
             call = TimedCall(self.is_engine, False)

@@ -201,10 +201,8 @@ def with_parameters(
         single_assignment.copy_variable(block, value, f"{name}@stored")
         for each in blocks(copy):
             for op in operators(each):
-                for slot in op.input_names():
-                    op.set_input(slot, [current if n == name else n for n in op.input(slot)])
-                for slot in op.output_names():
-                    op.set_output(slot, [current if n == name else n for n in op.output(slot)])
+                single_assignment.rename_inputs(each, op, {name: current})
+                single_assignment.rename_outputs(op, {name: current})
         op = insert_operator(block, first)
         op.set_type("assign")
         op.set_input("X", [name])

@@ -333,7 +333,6 @@ class Gradients:
         names = programs.program_attr
         values = outputs_of(layer)
         self.positions: list[int] = list(values.quick_index_map)
-        self._shapes = [(list(each.shape), each.dtype) for each in values.var_list]
         self.stopped = [at for at, each in enumerate(names["fo_values"]) if each.stop_gradient]
         read_names = _names_read_by_backward(programs)
         inputs, outputs = names["fx_names"], names["fo_names"]
@@ -370,10 +369,6 @@ class Gradients:
             gates = _core.GradientGates([results[at] for at in gated], source)
             run.set_gates(gated, gates)
         return results
-
-    def placeholders(self) -> list[Any]:
-        """Returns tensors with the shapes and dtypes of the outputs."""
-        return [paddle.empty(shape, dtype) for shape, dtype in self._shapes]
 
     def kept(self, outputs: Sequence[Any]) -> list[Any]:
         """Returns the outputs that a backward pass reads, without references to the graph."""
@@ -447,6 +442,7 @@ class _GraphRun:
         # Tensors of the user, and their versions after the run.
         self._tensors: list[Any] = []
         self._versions = ""
+        self._shapes: list[tuple[Sequence[int], Any]] = []  # shapes and dtypes of the outputs
 
     def attach(self, compute: Callable[[], list[Any]]) -> Sequence[Any]:
         """Creates an autograd node of the run; returns its outputs, as ``compute`` returns them."""
@@ -456,9 +452,14 @@ class _GraphRun:
     def compute(self) -> list[Any]:
         """Runs the forward program; returns the outputs."""
         outputs, self._saved = self._programs.run_forward(self._inputs)
+        self._shapes = [(each.shape, each.dtype) for each in outputs]
         self._tensors = [*self._inputs, *self.graph.kept(outputs)]
         self._versions = _core.tensor_versions(self._tensors)
         return outputs
+
+    def _placeholders(self) -> list[Any]:
+        """Returns tensors with the shapes and dtypes of the outputs."""
+        return [paddle.empty(shape, dtype) for shape, dtype in self._shapes]
 
     def set_gates(self, gated: Sequence[int], gates: _core.GradientGates) -> None:
         """Registers the autograd nodes of the results at the indices ``gated``."""
@@ -534,7 +535,7 @@ class _GraphRun:
         results: list[Any] = []
 
         def make_results() -> list[Any]:
-            outputs = self.graph.placeholders()
+            outputs = self._placeholders()
             results.extend(outputs[self.graph.positions[at]] for at in self._gated)
             for each in results:
                 _core.set_stop_gradient(each, False)
@@ -558,7 +559,7 @@ class _GraphRun:
     def _attach_again(self) -> list[Any]:
         """Creates a new autograd node; returns tensors whose gradients go on to the node."""
         with self._with_gradients():
-            outputs = self.attach(self.graph.placeholders)
+            outputs = self.attach(self._placeholders)
         return [outputs[self.graph.positions[at]] for at in self._gated]
 
     def _end(self) -> list[Any]:

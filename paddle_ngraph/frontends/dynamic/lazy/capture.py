@@ -29,7 +29,6 @@ from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
     dynamic_tracer,
     expected_place,
-    operators,
     set_frame_callback,
     switch_tracer,
 )
@@ -56,7 +55,6 @@ def _install() -> None:
     trace_isolation.install()
     for name, function in replaced.functions_of_tensors():
         _register_call(function, name, OPERATORS.get(name))
-    _core.set_scale_operator(operators.scale)
     for name, method in replaced.methods_of_tensors():
         if name in METADATA_METHODS:
             _core.set_call_effect(method, name, _core.CallEffect.METADATA_ONLY)
@@ -137,14 +135,13 @@ class TraceCache:
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Calls the function under capture, or as it is where capture is not possible."""
-        tracer = dynamic_tracer()
-        if tracer is None:
+        if dynamic_tracer() is None:
             return function(*args, **kwargs)  # in static mode: no run
         if self._must_check_each_operator():
             return self.run_natively(_OPERATOR_CHECKS, function, args, kwargs)
         if not expected_place().is_cpu_place():
             return self.run_natively(_CONFIGURATION, function, args, kwargs)
-        with _core.Capture(self._traces, tracer, set_frame_callback):
+        with _core.Capture(self._traces, set_frame_callback):
             return function(*args, **kwargs)
 
     def run_natively(
@@ -163,6 +160,11 @@ class TraceCache:
             self._checks_nan_inf = bool(paddle.get_flags(_NAN_CHECK_FLAG)[_NAN_CHECK_FLAG])
             self._settings_version = settings
         return self._checks_nan_inf
+
+    @property
+    def num_additions(self) -> int:
+        """Calls, graphs and sets of results that were new so far: none in a call that is known."""
+        return self._traces.num_additions
 
     def graphs(self) -> list[trace_graph.TraceGraph]:
         """Returns the graphs that have been built so far."""

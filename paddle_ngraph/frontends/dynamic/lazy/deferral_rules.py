@@ -101,9 +101,7 @@ _KINDS = _core.ShapeRuleKind
 _UNARY = "x, _, _, _, _, _, _"
 _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
     _KINDS.SAME: {
-        # Paddle raises an error where a minimum is above the maximum: these are constants.
-        "x, min, max": "clip",
-        "x, scale~, bias, _": "scale",
+        "x, scale~, bias~, _": "scale",
         _UNARY: (
             "abs acos acosh asin asinh assign atan atanh bitwise_not cast ceil celu clone cos "
             "cosh cumprod cumsum detach elu erf exp expm1 flip floor gelu hardshrink hardsigmoid "
@@ -114,6 +112,11 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
             "dropout pow swish channel_shuffle group_norm instance_norm layer_norm "
             "_tensor_use_gpudnn _copy_to contiguous"
         ),
+    },
+    _KINDS.ALL_SAME: {
+        "x": "add_n",
+        "x, label, _": "log_loss",
+        "x, label, _, _, _": "sigmoid_cross_entropy_with_logits",
     },
     _KINDS.FIRST_SAME: {"x, mean, variance, _, _, _, _, _, _, _, _": "batch_norm"},
     _KINDS.BROADCAST: {
@@ -153,10 +156,11 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
         "x, axis, _, keepdim": "sum",
         "x, axis, keepdim": "all any max mean min",
         "x, axis, keepdim, flatten, _": "argmax argmin",
-        "x, axis, keepdim, reduce_all": "logsumexp prod",
+        "x": "mean_all squared_l2_norm",
+        "x, axis, keepdim, reduce_all": "frobenius_norm logsumexp prod",
         "x, _, axis, _, keepdim, reduce_all": "p_norm",
     },
-    _KINDS.TOP_K: {"x, k, axis, _, _": "topk"},
+    _KINDS.TOP_K: {"x, k*, axis, _, _": "topk"},
     _KINDS.GATHER: {"x, index, axis": "gather index_select"},
     _KINDS.GATHER_ND: {"x, index": "gather_nd"},
     _KINDS.EMBEDDING: {"x, weight, _, _": "embedding"},
@@ -170,17 +174,38 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
     },
     _KINDS.POOL: {
         "x, kernel_size, strides, paddings, ceil_mode, _, data_format, _, global_pooling, "
-        "adaptive, padding_algorithm": "pool2d pool3d"
+        "adaptive, padding_algorithm": "pool2d pool3d",
+        "x, kernel_size, strides, paddings, global_pooling, adaptive, ceil_mode": (
+            "max_pool2d_with_index"
+        ),
     },
     _KINDS.INTERPOLATION: {
         "x, out_size, size_tensor, scale_tensor, data_format, out_d, out_h, out_w, scale, _, _, "
         "_": "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp"
     },
     _KINDS.PIXEL_SHUFFLE: {"x, upscale_factor, data_format": "pixel_shuffle"},
+    _KINDS.PIXEL_UNSHUFFLE: {"x, downscale_factor, data_format": "pixel_unshuffle"},
     _KINDS.GRID_SAMPLE: {"x, grid, _, _, _": "grid_sample"},
     _KINDS.RECURRENT: {
         "x, pre_state, _, _, _, _, is_bidirec, _, hidden_size, _, _, _, _": "rnn",
     },
+    _KINDS.DOT: {"x, y": "dot"},
+    _KINDS.MATRIX_VECTOR: {"x, y": "mv"},
+    _KINDS.SWIGLU: {"x, y": "swiglu"},
+    _KINDS.DIVERGENCE: {"x, label, reduction, _": "kldiv_loss"},
+    _KINDS.LIKELIHOOD: {"x, label, _, _, reduction": "nll_loss"},
+    _KINDS.EINSUM: {"x, equation": "einsum"},
+    _KINDS.TRANSPOSED_CONVOLUTION: {
+        "x, filter, strides, paddings, output_padding, output_size, padding_algorithm, groups, "
+        "dilations, data_format": "conv2d_transpose"
+    },
+    _KINDS.UNFOLD: {"x, kernel_sizes, strides, paddings, dilations": "unfold"},
+    _KINDS.MESHGRID: {"x": "meshgrid"},
+    _KINDS.REPEAT: {"x, repeats, axis, _": "repeat_interleave"},
+    _KINDS.CROSS_ENTROPY: {"x, label, _, _, _, _, axis": "cross_entropy_with_softmax"},
+    _KINDS.CLIP: {"x, min~, max~": "clip"},
+    _KINDS.ASSIGN: {"x, index*, value": "_setitem_dygraph"},
+    _KINDS.FILL: {"shape*, _, _, _, _": "uniform"},
 }
 
 
@@ -229,7 +254,7 @@ _NORMALIZATION = "group_norm instance_norm layer_norm"
 # Operators whose sizes, axes and scalars may be tensors, too. The shape of the result would depend
 # on their values, so a call is deferred only if no argument but the first one is a tensor.
 _SHAPE_DEPENDENT = (
-    "all any argmax argmin argsort clip concat cumsum diag diag_embed diagonal flatten "
+    "all any argmax argmin argsort full_like clip concat cumsum diag diag_embed diagonal flatten "
     "flip frobenius_norm logsumexp max max_pool2d_with_index maxout mean mean_all meshgrid min pad "
     "pixel_shuffle pixel_unshuffle channel_shuffle pool2d pool3d pow p_norm "
     "repeat_interleave roll slice split split_with_num squared_l2_norm squeeze "
@@ -285,7 +310,7 @@ OPERATORS: dict[str, _core.DeferralRule] = {
         values=_core.ValueRule(_ALONG, 0, 1),
     ),
     **_rules("rnn", required=((3, None), (5, 0.0)), unread=4),
-    "uniform": _rule(max_tensors=0, is_stochastic=True),
+    **_rules("uniform", max_tensors=0, is_stochastic=True),
 }
 
 # Operators that do not sample and may not be deferred: computed at once, with a graph break only
@@ -421,6 +446,14 @@ def _slice(x: Any, axes: Any, starts: Any, ends: Any, _: Any, removed: Any) -> A
     return _C_ops.slice(x, axes, starts, ends, [1 if is_known else -1] * len(axes), removed)
 
 
+def _scale(x: Any, factor: Any, bias: Any = 0.0, is_bias_last: bool = True) -> Any:
+    if not isinstance(bias, paddle.pir.Value):
+        return _C_ops.scale(x, factor, bias, is_bias_last)
+    if is_bias_last:
+        return _C_ops.add(_C_ops.scale(x, factor, 0.0, True), bias)
+    return _C_ops.scale(_C_ops.add(x, bias), factor, 0.0, True)
+
+
 def _rnn(x: Any, states: Any, weights: Any, lengths: Any, unread: Any, *others: Any) -> Any:
     return _C_ops.rnn(x, states, weights, lengths, paddle.zeros([1], "uint8"), *others)
 
@@ -463,7 +496,9 @@ def _with_assigned_item(x: Any, index: Any, value: Any) -> Any:
     rest = items[at + 1 :]
     axes = [*range(at), *range(len(x.shape) - len(rest), len(x.shape))]
     ranges = [_range(each) for each in items[:at] + rest]
-    scalar_axes = [axis for axis, each in zip(axes, items[:at] + rest) if isinstance(each, int)]
+    scalar_axes = [
+        axis for axis, each in zip(axes, items[:at] + rest) if not isinstance(each, slice)
+    ]
     where = *(list(each) for each in zip(*ranges)), axes, scalar_axes, []
     if not axes:
         where = [], [], [], [], [], []
@@ -480,10 +515,10 @@ def _with_assigned_item(x: Any, index: Any, value: Any) -> Any:
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
-def _range(item: Any) -> tuple[int, int, int]:
+def _range(item: Any) -> tuple[Any, Any, Any]:
     """Returns start, end and step of the elements that a slice or an integer selects."""
-    if isinstance(item, int):
-        return item, item + 1 if item != -1 else _INT32_MAX, 1
+    if not isinstance(item, slice):
+        return item, _INT32_MAX if isinstance(item, int) and item == -1 else item + 1, 1
     step = 1 if item.step is None else item.step
     start = item.start if item.start is not None else 0 if step > 0 else _INT32_MAX
     end = item.stop if item.stop is not None else _INT32_MAX if step > 0 else _INT32_MIN
@@ -498,6 +533,7 @@ _PROGRAM_VARIANTS: dict[str, Callable[..., Any]] = {
     "detach": _detach,
     "linear": _linear,
     "rnn": _rnn,
+    "scale": _scale,
     "slice": _slice,
     "stop_gradient": _detach,
     "uniform": _uniform,

@@ -23,8 +23,12 @@ class SizeRelation(NamedTuple):
 
     def holds(self, number: Any, given: Sequence[Any]) -> bool:
         """Returns whether the relation holds in a call with these values."""
-        size: int = given[self.value].shape[self.axis]
-        return bool(self.factor * size + self.offset == number)
+        return self.in_call(given[self.value]) == number
+
+    def in_call(self, x: Any) -> int:
+        """Returns the number in a call in which the input is the tensor ``x``."""
+        size: int = x.shape[self.axis]
+        return self.factor * size + self.offset
 
     def in_program(self, x: Any) -> Any:
         """Adds the number to a program, in which ``x`` is the input; an integer without axes."""

@@ -107,14 +107,14 @@ def partition_stages(
     return stages
 
 
-def check_dynamic_sizes(calls: list[TracedCall]) -> None:
-    """Checks that calls with dynamic sizes have no effects and no gradients: runs may be repeated.
+def check_open_calls(calls: list[TracedCall]) -> None:
+    """Checks that the calls of an open trace write no inputs: runs may be repeated.
 
     Raises:
-        StayEager: A call has an effect or a gradient.
+        StayEager: A call writes to an input.
     """
     for call in calls:
-        if call.has_effect or call.has_gradient:
+        if call.writes:
             raise StayEager(f"{call.name} has side effects")
 
 

@@ -35,7 +35,7 @@ from paddle_ngraph.frontends.dynamic.lazy.stages import (
     Read,
     StageSpec,
     StayEager,
-    check_dynamic_sizes,
+    check_open_calls,
     non_differentiable_reads,
     partition_stages,
     with_possible_views,
@@ -114,7 +114,7 @@ class TraceGraph:
         self._examples = [shapes for shapes, _ in examples]
         numbers = [given for _, given in examples]
         self._numbers = range(len(metas) - (len(numbers[0]) if numbers else 0), len(metas))
-        self._calls = [_with_number(call, self._numbers) for call in calls]
+        self._calls = [_with_number(call, self._numbers, metas) for call in calls]
         if self.is_open:
             self._calls = with_possible_views(self._calls)
         self._relations = self._find_relations(numbers)
@@ -123,7 +123,7 @@ class TraceGraph:
         self._written_inputs = {at for call in calls if call.writes for at in call.views.values()}
         try:
             if self.is_open:
-                check_dynamic_sizes(calls)
+                check_open_calls(calls)
             self._find_stages(set())
         except StayEager as reason:
             self.why_native = str(reason)
@@ -199,6 +199,16 @@ class TraceGraph:
                 elif program is not None:
                     stage.run(program, values)
         return [values[value_id] for value_id in self.requested]
+
+    def random_state(self) -> Any:
+        """Returns the state of the random generators before a run, if the graph samples."""
+        samples = any(call.is_stochastic for call in self._calls)
+        return paddle.get_rng_state("cpu") if samples else None
+
+    def restore_random_state(self, state: Any) -> None:
+        """Undoes what a run has sampled since :meth:`random_state`."""
+        if state is not None:
+            set_random_states(state)
 
     def _has_aliased_statistics(self, given: list[Any]) -> bool:
         """Returns whether mutated statistics share memory with another input.
@@ -524,6 +534,9 @@ class TraceStage:
         values = dict(zip(self._fed_inputs, inputs))
         for at in self._written_positions():
             values[self._fed_inputs[at]] = inputs[at].detach().clone()
+        values |= {each: values[each].item() for each in self._numbers if each in values}
+        for number, relation in self._relations.items():
+            values[number] = relation.in_call(values[relation.value])
         differentiable = [values[value_id] for value_id in self._differentiable_inputs]
         current_state = paddle.get_rng_state("cpu")
         try:
@@ -603,10 +616,12 @@ class TraceStage:
         return differentiable & set(self._inputs)
 
 
-def _with_number(call: TracedCall, numbers: range) -> TracedCall:
-    """Returns a call as Paddle makes it: its product with a number, whose bias leaves no -0."""
-    factors = list(values_in(call.arguments[1:]))
-    if call.name not in ("__mul__", "__rmul__") or not factors or factors[0] not in numbers:
+def _with_number(call: TracedCall, numbers: range, metas: list[TensorMeta]) -> TracedCall:
+    """Returns a call as Paddle makes it: its product with a float, whose bias leaves no -0."""
+    if call.name not in ("__mul__", "__rmul__"):
+        return call
+    factors = [value for value in values_in(call.arguments[1:]) if value in numbers]
+    if not factors or metas[factors[0]].dtype != "float32":
         return call
     return TracedCall("scale", False, [*call.arguments, 0.0, True], *call[3:])
 

@@ -12,6 +12,7 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
+from paddle_ngraph.frontends.dynamic.compiled_layer import Compiled
 from paddle_ngraph.partitioning import background_compile
 from tests.dynamic import agree, floats, made
 
@@ -27,12 +28,12 @@ def _inference() -> Iterator[None]:
 
 
 def open_graphs(compiled: Any) -> list[Any]:
-    graphs = compiled._trace_cache.graphs()
+    graphs = compiled._tuner.traces.graphs()
     return [graph for graph in graphs if graph.is_open and graph.why_native is None]
 
 
 def number_of_ends(compiled: Any) -> int:
-    return len(compiled._trace_cache._traces.ends())
+    return len(compiled._tuner.traces._traces.ends())
 
 
 # -- text generation -------------------------------------------------------------------------------
@@ -92,6 +93,7 @@ def test_one_trace_generates_all_tokens() -> None:
 # -- shapes of results -----------------------------------------------------------------------------
 
 _FILTER = floats(4, WIDTH, 3, seed=1).numpy()
+_WINDOW = floats(WIDTH, 4, 3, 3, seed=1).numpy()
 
 
 def _tensor(array: Any) -> Any:
@@ -142,7 +144,40 @@ SHAPES: dict[str, Callable[[Any], Any]] = {
     "pixel_shuffle": lambda x: F.pixel_shuffle(x.transpose([0, 2, 1]).unsqueeze(-1), 2),
     "broadcast": lambda x: paddle.where(x > 0, x, x[:, :1]) + x.mean(1, keepdim=True),
     "divide_by_size": lambda x: x.sum(1) / x.shape[1],
+    "einsum": lambda x: paddle.einsum("bij,bkj->bik", x, x),
+    "transposed_conv": lambda x: F.conv2d_transpose(
+        x.transpose([0, 2, 1]).unsqueeze(2), _tensor(_WINDOW), stride=2, padding=1
+    ),
+    "unfold": lambda x: F.unfold(x.unsqueeze(1), [3, 2], strides=2, paddings=1),
+    "meshgrid": lambda x: paddle.meshgrid(x[0, :, 0], x[1, :, 1]),
+    "repeat_interleave": lambda x: x.repeat_interleave(2, 1),
+    "cross_entropy": lambda x: F.cross_entropy(x, x.argmax(-1), reduction="none"),
+    "divergence": lambda x: F.kl_div(x, F.softmax(x), reduction="sum"),
+    "likelihood": lambda x: F.nll_loss(F.log_softmax(x[0]), x[1].argmax(-1)),
+    "add_n": lambda x: paddle.add_n([x, x * 2.0]),
+    "dot": lambda x: paddle.dot(x[0], x[1]),
+    "matrix_vector": lambda x: paddle.mv(x[0], x[1, 0]),
+    "binary_cross_entropy": lambda x: F.binary_cross_entropy_with_logits(x, F.sigmoid(x)),
+    "pool_with_mask": lambda x: F.max_pool2d(x.unsqueeze(1), 2, return_mask=True)[0],
+    "pixel_unshuffle": lambda x: F.pixel_unshuffle(x.transpose([0, 2, 1]).unsqueeze(2), 1),
+    "swiglu": lambda x: paddle.incubate.nn.functional.swiglu(x),
+    "mean_of_all": lambda x: F.mse_loss(x, x * 0.5),
+    "write": lambda x: _written(x),
+    "write_row": lambda x: _with_row(x, x.shape[1] - 1),
 }
+
+
+def _written(x: Any) -> Any:
+    y = x * 2.0
+    y[:, 1 : x.shape[1] - 1] = x[:, :1]
+    return y + 1.0
+
+
+def _with_row(x: Any, at: int) -> Any:
+    y = x * 2.0
+    y[:, at] = x[:, 0]
+    y[0, at, 2] = 5.0
+    return y + 1.0
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -281,6 +316,145 @@ def test_sizes_that_are_independent() -> None:
     assert number_of_ends(compiled) <= 6
 
 
+# -- training ------------------------------------------------------------------------------------
+
+
+class Learner(nn.Layer):
+    """A layer that trains on texts of all lengths, with a loss of two weights, and dropout."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.words, self.norm = nn.Embedding(WORDS, WIDTH), nn.LayerNorm(WIDTH)
+        self.inside, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WORDS)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids: Any, weight: float) -> Any:
+        batch, length = ids.shape
+        x = self.words(ids)
+        q, k, v = self.inside(self.norm(x)).reshape([batch, length, 3, WIDTH]).unbind(2)
+        seen = F.softmax(q @ k.transpose([0, 2, 1]) / WIDTH**0.5) @ v
+        scores = self.out(self.dropout(x + seen))
+        loss = F.cross_entropy(scores.reshape([-1, WORDS]), ids.reshape([-1]))
+        return loss * weight + seen.square().mean() * (1 - weight)
+
+
+LENGTHS = (5, 7, 9, 4, 6, 8, 11, 5, 12, 3)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.25])
+def test_one_trace_trains_on_all_lengths(dropout: float) -> None:
+    ends = []
+
+    def losses(compiled: Callable[[Any], Any]) -> list[Any]:
+        called = compiled(layer := made(lambda: Learner(dropout)))
+        optimizer = paddle.optimizer.SGD(0.1, parameters=layer.parameters())
+        found = []
+        paddle.seed(7)
+        for step, length in enumerate(LENGTHS):
+            ids = paddle.to_tensor(np.random.default_rng(step).integers(0, WORDS, (2, length)))
+            loss = called(ids, 0.5 + step / 40)
+            loss.backward()
+            optimizer.step()
+            optimizer.clear_grad()
+            found.append(loss)
+        if isinstance(called.forward, Compiled):
+            ends.append(number_of_ends(called.forward))
+        # The random numbers that follow show how many were sampled.
+        return [*found, paddle.rand([2]), layer.out.weight]
+
+    with paddle.enable_grad():
+        expected = losses(lambda layer: layer)
+        before = paddle_ngraph.stats()["engine_runs"]
+        agree(losses(paddle_ngraph.compile), expected)
+    # The third length is deferred, and forward and backward passes run in the engine.
+    assert paddle_ngraph.stats()["engine_runs"] - before >= 2 * (len(LENGTHS) - 2)
+    assert ends == [3]
+
+
+@pytest.mark.parametrize("varies_size", [False, True], ids=["number", "size"])
+def test_second_derivatives_of_an_open_trace(varies_size: bool) -> None:
+    def function(x: Any, number: float, at: int) -> Any:
+        y = F.tanh(x) * number
+        return (y[:, :at].square() * y[:, at - 1 : at]).sum() / number
+
+    compiled = paddle_ngraph.compile(function)
+    with paddle.enable_grad():
+        for step in range(6):
+            found = []
+            for run in (compiled, function):
+                x = floats(3, 6 + step * varies_size, seed=step)
+                x.stop_gradient = False
+                result = run(x, 0.5 + step / 4, 3 + step % 3)
+                (slope,) = paddle.grad(result, x, create_graph=True)
+                slope.square().sum().backward()
+                found.append([result, slope, x.grad])
+            agree(*found)
+    assert open_graphs(compiled)
+
+
+def test_a_pass_that_retains_is_repeated_in_an_open_trace() -> None:
+    def function(x: Any) -> Any:
+        return (F.tanh(x) * 2.0).reshape([x.shape[0] * 2, -1]).square()
+
+    compiled = paddle_ngraph.compile(function)
+    with paddle.enable_grad():
+        for size in (3, 4, 5, 6, 3):
+            found = []
+            for run in (compiled, function):
+                x = floats(size, 4, seed=size)
+                x.stop_gradient = False
+                result = run(x)
+                result.sum().backward(retain_graph=True)
+                result.mean().backward()
+                found.append([result, x.grad])
+            agree(*found)
+    assert open_graphs(compiled)
+
+
+def test_gradients_that_are_switched_off_and_on() -> None:
+    def function(x: Any, number: float) -> Any:
+        return F.tanh(x) * number + x[:, : x.shape[1] - 1].sum()
+
+    compiled = paddle_ngraph.compile(function)
+    for step, size in enumerate((5, 6, 7, 8, 9, 4, 5, 6)):
+        found = []
+        for run in (compiled, function):
+            x = floats(2, size, seed=size)
+            x.stop_gradient = step % 3 == 0
+            with paddle.set_grad_enabled(step % 2 == 0):
+                result = run(x, 0.25 * step)
+            found.append([result])
+            if not result.stop_gradient:
+                result.sum().backward()
+                found[-1].append(x.grad)
+        assert found[0][0].stop_gradient is found[1][0].stop_gradient
+        agree(*found)
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [10**20, -(10**20)])
+def test_an_index_beyond_64_bits_raises_as_in_eager_mode(wrong: int) -> None:
+    """Paddle returns a result and an error: Python raises a SystemError."""
+
+    def function(x: Any, at: int) -> Any:
+        return F.tanh(x)[at] * 2.0
+
+    compiled = paddle_ngraph.compile(function)
+    x = floats(3, 4)
+    for at in (1, wrong, 2, wrong, 0, wrong):
+        if at != wrong:
+            agree(compiled(x, at), function(x, at))
+            continue
+        errors = []
+        for run in (compiled, function):
+            with pytest.raises((SystemError, OverflowError, IndexError, ValueError)) as raised:
+                run(x, at)
+            errors.append((raised.type, str(raised.value)))
+        assert errors[0] == errors[1]
+
+
 # -- contiguous tensors ----------------------------------------------------------------------------
 
 
@@ -320,7 +494,7 @@ def test_contiguous_breaks_no_graph(function: Callable[[Any], Any], trains: bool
                 results.append(x.grad)
             found.append(results)
         agree(found[1], found[0])
-    assert compiled._trace_cache.breaks() == []
+    assert compiled._tuner.traces.breaks() == []
     assert paddle_ngraph.stats()["engine_runs"] > before
 
 
