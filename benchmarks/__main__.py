@@ -8,6 +8,7 @@
   scaling      cost as the batch or the sequence grows
   threads      the same work on one thread and on more, up to all cores and beyond
   products     matmuls by the plugin and by oneDNN
+  converters   converters of operators, against calls of Paddle's kernels in functions
   decoder      a decoder with a loop over its steps, against OpenVINO's own loop
   ocr_decoders decoders of text and formulas as PaddleOCR exports them
   ocr_widths   500 lines of text of random widths
@@ -40,6 +41,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks import (
     convergence,
+    converters,
     decoder,
     first_run,
     int8,
@@ -78,6 +80,7 @@ TOPICS: dict[str, Callable] = {
     "scaling": scaling.measure,
     "threads": threads.measure,
     "products": matmuls.measure,
+    "converters": converters.measure,
     "decoder": decoder.measure,
     "ocr_decoders": ocr_decoders.measure,
     "ocr_widths": ocr_widths.measure,

@@ -355,7 +355,7 @@ def test_a_process_that_was_forked_beside_a_busy_thread_falls_back(is_busy):
 
     def compute() -> None:
         while not is_over.is_set():
-            hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000)  # without the GIL
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 8_000_000)  # some 2 s without the GIL
 
     thread = threading.Thread(target=compute)
     gc.disable()  # Paddle's executors cannot end in the child
@@ -363,7 +363,7 @@ def test_a_process_that_was_forked_beside_a_busy_thread_falls_back(is_busy):
         if is_busy:
             thread.start()
             time.sleep(0.1)
-            assert falls_back()
+            assert any(falls_back() for _ in range(5))  # not where the thread has just ended
         else:  # on a busy machine threads wait for a processor, so one of many forks has to do
             assert not all(falls_back() for _ in range(50))
     finally:
