@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 import statistics
-import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openvino as ov
 import paddle
 import paddle.nn.functional as F
 
 from benchmarks import report
+from benchmarks.functions import on_this_thread, processor_seconds
 from benchmarks.options import Progress
 from paddle_ngraph.conversion.bridge import element_type
 from paddle_ngraph.conversion.build import make_model
@@ -142,7 +141,9 @@ def ratio(name: str, build: Build, rows: int, samples: int) -> float:
         raise NgraphError(f"a result has more than {MAX_ELEMENTS:,} elements")
     called = _calling(graph, f"pd_op.{name}")
     converter, kernel = _runner(graph, rows), _runner(called, rows)
-    return statistics.median(_seconds(kernel) / _seconds(converter) for _ in range(samples))
+    return statistics.median(
+        processor_seconds(kernel) / processor_seconds(converter) for _ in range(samples)
+    )
 
 
 def _sampled() -> Iterator[tuple[str, Build]]:
@@ -205,22 +206,10 @@ def _runner(graph: Graph, rows: int) -> Callable[[], None]:
     specs = [*graph.inputs, *graph.states]
     signature = [(element_type(spec.dtype).get_type_name(), [rows, COLUMNS]) for spec in specs]
     draft = make_model(FunctionBuilder(graph, signature))
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "0"}  # on the calling thread
-    request = ov.Core().compile_model(draft.model, "CPU", settings).create_infer_request()
     generator = np.random.default_rng(0)
-    for number in range(len(draft.positions)):
-        array = generator.uniform(0.1, 0.9, (rows, COLUMNS)).astype("float32")
-        request.set_input_tensor(number, ov.Tensor(array))
-    request.infer()
-    return lambda: request.infer() and None
-
-
-def _seconds(run: Callable[[], None]) -> float:
-    """Seconds of some runs, in processor time of the thread, which excludes other processes."""
-    begin = time.thread_time()
-    for _ in range(3):
-        run()
-    return time.thread_time() - begin
+    shape = rows, COLUMNS
+    arrays = [generator.uniform(0.1, 0.9, shape).astype("float32") for _ in draft.positions]
+    return on_this_thread(draft.model, arrays)
 
 
 def _cell(ratio: float) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import statistics
-import time
 from argparse import Namespace
-from collections.abc import Callable
 
 import numpy as np
 import openvino as ov
 from openvino import opset15
 
 from benchmarks import report
+from benchmarks.functions import on_this_thread, processor_seconds
 from benchmarks.options import Progress
 from paddle_ngraph.conversion.extensions import extension
 from paddle_ngraph.conversion.passes import matmuls
@@ -99,27 +98,10 @@ def _data(rows: int, columns: int) -> np.ndarray:
 def _ratio(shape: tuple[int, int, int], packs: bool, samples: int) -> float:
     m, k, n = shape
     arrays = [_data(m, k)] if packs else [_data(m, k), _data(k, n)]
-    plugin = _runner(_model(shape, packs, by_rule=False)[0], arrays)
-    onednn = _runner(_by_onednn(shape, packs), arrays)
+    plugin = on_this_thread(_model(shape, packs, by_rule=False)[0], arrays)
+    onednn = on_this_thread(_by_onednn(shape, packs), arrays)
     ratios = []
     for _ in range(samples):
-        first, second = _seconds(plugin), _seconds(onednn)
+        first, second = processor_seconds(plugin), processor_seconds(onednn)
         ratios.append(first / second)
     return statistics.median(ratios)
-
-
-def _runner(model: ov.Model, arrays: list[np.ndarray]) -> Callable[[], None]:
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "0"}  # on the calling thread
-    request = ov.Core().compile_model(model, "CPU", settings).create_infer_request()
-    for number, array in enumerate(arrays):
-        request.set_input_tensor(number, ov.Tensor(array))
-    request.infer()
-    return lambda: request.infer() and None
-
-
-def _seconds(run: Callable[[], None]) -> float:
-    """Returns seconds of a run, in CPU time of the thread, which excludes other processes."""
-    begin = time.thread_time()
-    for _ in range(3):
-        run()
-    return time.thread_time() - begin

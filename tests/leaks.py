@@ -88,24 +88,34 @@ def program_that_fails(_on: bool, number: int) -> None:
     raise AssertionError("there is no row 99")
 
 
+def save(path: str, factor: float) -> None:
+    """Saves a small network; another factor gives another graph."""
+    program = Program(lambda: _network(factor))
+    with paddle.static.scope_guard(program.scope), paddle_ngraph.use_ngraph(False):
+        operators = program.main.global_block().ops
+        fed = next(op.result(0) for op in operators if op.name() == "pd_op.data")
+        paddle.static.save_inference_model(
+            path, [fed], program.fetches, program.executor, program=program.main
+        )
+    free_scope(program.scope)
+
+
+def predict(path: str, runs: int) -> None:
+    """Creates a predictor of a saved network, and runs it."""
+    config = inference.Config(path + ".json", path + ".pdiparams")
+    config.disable_glog_info()
+    made = inference.create_predictor(config)
+    for _ in range(runs):
+        made.get_input_handle(made.get_input_names()[0]).copy_from_cpu(floats(3, 8))
+        made.run()
+
+
 @life
 def predictor(_on: bool, number: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "model")
-        program = Program(lambda: _network(1.0 + number))
-        with paddle.static.scope_guard(program.scope), paddle_ngraph.use_ngraph(False):
-            operators = program.main.global_block().ops
-            fed = next(op.result(0) for op in operators if op.name() == "pd_op.data")
-            paddle.static.save_inference_model(
-                path, [fed], program.fetches, program.executor, program=program.main
-            )
-        free_scope(program.scope)
-        config = inference.Config(path + ".json", path + ".pdiparams")
-        config.disable_glog_info()
-        made = inference.create_predictor(config)
-        for _ in range(2):
-            made.get_input_handle(made.get_input_names()[0]).copy_from_cpu(floats(3, 8))
-            made.run()
+        save(path, 1.0 + number)
+        predict(path, runs=2)
 
 
 @life

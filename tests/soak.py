@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import paddle
-from paddle import inference, nn
+from paddle import nn
 
 import paddle_ngraph
 from tests import leaks
@@ -94,28 +94,13 @@ def _sizes() -> Step:
     return step
 
 
-def _save(path: str, factor: float) -> None:
-    program = Program(lambda: leaks._network(factor))
-    with paddle.static.scope_guard(program.scope), paddle_ngraph.use_ngraph(False):
-        operators = program.main.global_block().ops
-        fed = next(op.result(0) for op in operators if op.name() == "pd_op.data")
-        paddle.static.save_inference_model(
-            path, [fed], program.fetches, program.executor, program=program.main
-        )
-
-
 def _swapped_models(folder: Path) -> Step:
     paths = [str(folder / f"model{number}") for number in range(MODELS)]
     for number, path in enumerate(paths):
-        _save(path, 1.0 + number)
+        leaks.save(path, 1.0 + number)
 
     def step(draw: random.Random) -> None:
-        path = draw.choice(paths)
-        config = inference.Config(f"{path}.json", f"{path}.pdiparams")
-        config.disable_glog_info()
-        predictor = inference.create_predictor(config)
-        predictor.get_input_handle(predictor.get_input_names()[0]).copy_from_cpu(floats(3, 8))
-        predictor.run()
+        leaks.predict(draw.choice(paths), runs=1)
 
     return step
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import paddle
-from paddle import profiler
 from paddle.inference import Config, create_predictor
 
 import paddle_ngraph
+from paddle_ngraph.doctor.operator_times import operator_times, short_name
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.utils import clock
 from tests.models.comparing import (
@@ -118,15 +118,9 @@ class Subject:
     @cached_property
     def native_times(self) -> Counter[str]:
         """Nanoseconds of each type of operator in a native run of the exported PIR program."""
-        times: Counter[str] = Counter()
         with _executor(self.export(old=False), self.feed) as run, paddle_ngraph.use_ngraph(False):
             run()
-            target = [profiler.ProfilerTarget.CPU]
-            with profiler.Profiler(targets=target, on_trace_ready=lambda _: None) as observed:
-                run()
-        for root in observed.profiler_result.get_data().values():
-            _add_times(root, times)
-        return times
+            return operator_times(run)
 
     def call(self, function: Callable[..., Any]) -> Results:
         """The results of a call with the inputs, and always with the same random numbers."""
@@ -418,11 +412,11 @@ def _reasons(report: Report) -> str:
 
 def _cover(subject: Subject, record: Record, report: Report) -> None:
     """Records how much of the native time is in operators that the engine computes."""
-    left = Counter(map(_type, [op.type for op in report.native] + report.kernel_calls))
+    left = Counter(map(short_name, [op.type for op in report.native] + report.kernel_calls))
     graphs = [i.graph for i in report.intervals if i.graph is not None]
     converted = (op for graph in graphs for op in graph.all_ops() if any(op.input_specs()))
-    all_ops = left + Counter(_type(op.type) for op in converted)
-    all_ops -= Counter(map(_type, report.kernel_calls))
+    all_ops = left + Counter(short_name(op.type) for op in converted)
+    all_ops -= Counter(map(short_name, report.kernel_calls))
     try:
         times = subject.native_times
     except PaddleFails:  # only the old IR exports it: operators count instead
@@ -438,24 +432,10 @@ def _cover(subject: Subject, record: Record, report: Report) -> None:
         record.coverage = 1 - sum(shares.values())
     largest = sorted(shares.items(), key=lambda pair: -pair[1])[:LEFT]
     record.left = {name: round(share, 4) for name, share in largest if share >= 1e-3}
-    reasons = {f"{_type(op.type)}: {op.reason}" for op in report.native}
+    reasons = {f"{short_name(op.type)}: {op.reason}" for op in report.native}
     if record.outcome == "equal":
         left = [reason for reason in sorted(reasons) if reason.partition(":")[0] in record.left]
         record.why = "; ".join(left)[:600]
-
-
-def _type(name: str) -> str:
-    """The type of an operator, without dialect and the mark of variants that run in place."""
-    return name.rpartition(".")[2].rstrip("_")
-
-
-def _add_times(node: Any, times: Counter[str]) -> bool:
-    """Adds the times of operators that contain no others; returns whether there is an operator."""
-    inside = [_add_times(child, times) for child in node.children_node]
-    is_op = node.type == profiler.TracerEventType.Operator
-    if is_op and not any(inside):
-        times[_type(node.name)] += node.end_ns - node.start_ns
-    return is_op or any(inside)
 
 
 Form = Callable[[Subject, Record], None]
