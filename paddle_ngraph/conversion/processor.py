@@ -6,9 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
 
-from paddle_ngraph.utils import signals
+from paddle_ngraph.utils.cpu_info import cpu_fields
 from paddle_ngraph.utils.once import once
 
 # Processors that a build can target: functions then run elsewhere. Without a target (``None``),
@@ -34,19 +33,7 @@ def is_known() -> bool:
 
 def field(name: str) -> str:
     """A field of the system's report on the first core, e.g. ``"model name"``; empty if absent."""
-    return _fields().get(name, "")
-
-
-@once
-def _fields() -> dict[str, str]:
-    """The fields of the first core in ``/proc/cpuinfo``, by name; empty on other systems."""
-    with signals.own_errors():
-        try:
-            first, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
-        except OSError:
-            return {}
-    lines = (line.partition(":") for line in first.splitlines())
-    return {key.strip(): value.strip() for key, _, value in lines}
+    return cpu_fields().get(name, "")
 
 
 # The levels of ONEDNN_MAX_CPU_ISA, by which the user withholds instructions from oneDNN, also from

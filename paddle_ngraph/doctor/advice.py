@@ -119,7 +119,7 @@ def _native_programs(observation: Observation) -> Iterator[Change]:
     share = _share(observation, "compiling")
     if observation.kind == "script" and share > 0:
         yield Change(
-            "Compile ahead: `python -m paddle_ngraph save MODEL OUTPUT --shapes ...`; Paddle ran "
+            "Compile ahead: `python -m paddle_ngraph warm-up MODEL --shapes ...`; Paddle ran "
             f"while functions were compiled for {share:.0%} of the time.",
             share / 2,
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paddle_ngraph import installation, library
+from paddle_ngraph.utils.cpu_info import cpu_fields
 from paddle_ngraph.version import __version__
 
 # Instruction sets that decide how fast the engine is, by their names in /proc/cpuinfo.
@@ -82,16 +83,6 @@ def _processor() -> Iterator[Fact]:
     yield Fact(section, "instruction sets", " ".join(known) or "unknown", problem)
     usable = len(os.sched_getaffinity(0))
     yield Fact(section, "logical cores", f"{os.cpu_count()}, of which {usable} are usable")
-
-
-def cpu_fields() -> dict[str, str]:
-    """The fields of the first core in ``/proc/cpuinfo``; empty on other systems.
-
-    ``conversion.processor`` reads them for builds, and needs the core.
-    """
-    first, _, _ = _text_of("/proc/cpuinfo").partition("\n\n")
-    lines = (line.partition(":") for line in first.splitlines())
-    return {key.strip(): value.strip() for key, _, value in lines}
 
 
 def _text_of(file: str) -> str:

@@ -135,7 +135,8 @@ def observe_model(path: str, shapes: Mapping[str, Sequence[int]], seed: int = 0)
     Raises:
         NgraphError: There is no such model, or Paddle itself cannot run it with these inputs.
     """
-    model, program, scope = verified_use.load_only_model(path)
+    model = saved_model.SavedModel.at(saved_model.find_only(path))
+    program, scope = model.load()
     feed = verified_use.sample_feed(program, shapes, seed=seed)
     fetches = paddle.static.pir_io.get_pir_feed_and_fetch(program)[1]
     executor: Any = paddle.static.Executor(paddle.CPUPlace())
