@@ -822,7 +822,7 @@ def _codegen(options: argparse.Namespace) -> int:
     from paddle_ngraph.frontends.saved_models import saved_model
     from paddle_ngraph.transpiler import generate_native
 
-    program, scope = saved_model.SavedModel.at(_only_model(options.model)).load()
+    program, scope = saved_model.SavedModel.at(saved_model.find_only(options.model)).load()
     report = generate_native(
         program,
         options.output,
@@ -840,20 +840,11 @@ def _codegen(options: argparse.Namespace) -> int:
     return 0
 
 
-def _only_model(path: str) -> Path:
-    """Returns the path of the program at ``path``, where there must be exactly one model."""
-    from paddle_ngraph.frontends.saved_models import saved_model
-
-    programs = saved_model.find(path)
-    if len(programs) > 1:
-        names = ", ".join(str(program) for program in programs)
-        raise NgraphError(f"there are several models in {path}: give one of {names}")
-    return programs[0]
-
-
 def _model_and_prefix(options: argparse.Namespace) -> tuple[Path, Path]:
     """Returns the program of the only model at a path, and the prefix of the new model."""
-    program, output = _only_model(options.model), Path(options.output)
+    from paddle_ngraph.frontends.saved_models import saved_model
+
+    program, output = saved_model.find_only(options.model), Path(options.output)
     return program, output / program.stem if output.is_dir() else output
 
 

@@ -59,7 +59,7 @@ def verify_model(
     Raises:
         NgraphError: There is no such model, or Paddle itself cannot run it with these inputs.
     """
-    _, program, scope = load_only_model(path)
+    program, scope = saved_model.SavedModel.at(saved_model.find_only(path)).load()
     feed = sample_feed(program, shapes, arrays, seed)
     fetches = paddle.static.pir_io.get_pir_feed_and_fetch(program)[1]
     executor: Any = paddle.static.Executor(paddle.CPUPlace())
@@ -73,19 +73,6 @@ def verify_model(
     with _verifying() as log:
         run()
     return log
-
-
-def load_only_model(path: str) -> tuple[saved_model.SavedModel, Any, Any]:
-    """Loads the only model at a path: its files, its PIR program, and a scope with its parameters.
-
-    Raises:
-        NgraphError: There is none, or there are several.
-    """
-    programs = saved_model.find(path)
-    if len(programs) > 1:
-        raise NgraphError(f"there are several models in {path}: give one of {programs}")
-    model = saved_model.SavedModel.at(programs[0])
-    return model, *model.load()
 
 
 def sample_feed(

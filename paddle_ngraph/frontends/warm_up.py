@@ -16,6 +16,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import ngraph_transpiler, verified_use
 from paddle_ngraph.frontends.program_desc import translation
 from paddle_ngraph.frontends.program_desc.single_assignment import NotTranslatable
+from paddle_ngraph.frontends.saved_models import saved_model
 from paddle_ngraph.paddle_private.names import convert_dtype
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.partitioning.analysis.block_view import changes_parameters
@@ -44,7 +45,8 @@ def warm_up(target: Any, inputs: Sequence[Any], fetch_list: Sequence[Any] | None
     begin, before = clock.now(), statistics.stats()
     with _engine_on(), background_compile.compile_synchronously(), _same_random_stream():
         if isinstance(target, (str, Path)):
-            target = create_predictor(_only_config(str(target)))
+            model = saved_model.SavedModel.at(saved_model.find_only(str(target)))
+            target = create_predictor(model.config())  # type: ignore[arg-type]
         dtypes = _dtypes(target)
         with _in_evaluation(target):
             for each in shown(inputs, "warming up"):
@@ -56,11 +58,6 @@ def warm_up(target: Any, inputs: Sequence[Any], fetch_list: Sequence[Any] | None
         after["functions_reused"] - before["functions_reused"],
         clock.now() - begin,
     )
-
-
-def _only_config(path: str) -> Any:
-    model, _, _ = verified_use.load_only_model(path)
-    return model.config()
 
 
 @contextmanager

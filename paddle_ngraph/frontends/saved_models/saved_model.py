@@ -485,6 +485,19 @@ def find(path: str) -> list[Path]:
     return found
 
 
+def find_only(path: str) -> Path:
+    """The program at ``path``, as :func:`find` finds it, where there must be exactly one.
+
+    Raises:
+        NgraphError: There is no program, or there are several.
+    """
+    programs = find(path)
+    if len(programs) > 1:
+        names = ", ".join(map(str, programs))
+        raise NgraphError(f"there are several models in {path}: give one of {names}")
+    return programs[0]
+
+
 def _is_program(file: Path) -> bool:
     """Whether a .json file is a program, and not the settings of one."""
     with file.open("rb") as stream:
