@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -331,27 +332,32 @@ def test_a_process_that_was_forked_during_a_run_falls_back():
     program.both(x=floats(3, 4))
 
 
-@pytest.mark.parametrize("is_busy", [False, True])
-def test_a_process_that_was_forked_beside_a_busy_thread_falls_back(is_busy):
-    """A thread that runs may be one of TBB's, with a lock that nobody releases in the child."""
-    program = runs_of_chain(1)
+class Forks:
+    """Forked children of this process, each with one run of a program."""
 
-    def reasons_of_child() -> dict[str, int]:
+    def __init__(self) -> None:
+        self.program = runs_of_chain(1)
+
+    def reasons_of_child(self) -> dict[str, int]:
         paddle_ngraph.reset_stats()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            program.run(x=floats(3, 4))
+            self.program.run(x=floats(3, 4))
         return paddle_ngraph.stats()["native"]
 
-    def falls_back() -> bool:
+    def falls_back(self) -> bool:
+        """Whether the run of a new child fell back as ``forked``, the one reason it may have."""
         if (child := os.fork()) == 0:
             signal.alarm(120)
-            os._exit({(): 0, ("forked",): 1}.get((*reasons_of_child(),), 2))
+            os._exit({(): 0, ("forked",): 1}.get((*self.reasons_of_child(),), 2))
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert status in (0, 1)
         return status == 1
 
-    is_over = threading.Event()
+
+def test_a_process_that_was_forked_beside_a_busy_thread_falls_back():
+    """A thread that runs may be one of TBB's, with a lock that nobody releases in the child."""
+    forks, is_over = Forks(), threading.Event()
 
     def compute() -> None:
         while not is_over.is_set():
@@ -360,18 +366,37 @@ def test_a_process_that_was_forked_beside_a_busy_thread_falls_back(is_busy):
     thread = threading.Thread(target=compute)
     gc.disable()  # Paddle's executors cannot end in the child
     try:
-        if is_busy:
-            thread.start()
-            time.sleep(0.1)
-            assert any(falls_back() for _ in range(5))  # not where the thread has just ended
-        else:  # on a busy machine threads wait for a processor, so one of many forks has to do
-            assert not all(falls_back() for _ in range(50))
+        thread.start()
+        time.sleep(0.1)
+        assert any(forks.falls_back() for _ in range(5))  # not where the thread has just ended
     finally:
         is_over.set()
         gc.enable()
-        if is_busy:
-            thread.join()
-    program.both(x=floats(3, 4))
+        thread.join()
+    forks.program.both(x=floats(3, 4))
+
+
+def fork_until_the_engine_runs() -> None:
+    """Forks until a child's run is the engine's: threads of a busy machine wait for a processor."""
+    forks = Forks()
+    gc.disable()
+    while forks.falls_back():
+        pass
+    forks.program.both(x=floats(3, 4))
+
+
+def test_a_process_that_was_forked_while_others_rest_runs_the_engine():
+    """In a process of its own, where no thread of another test computes."""
+    run = "import paddle, paddle_ngraph; paddle.enable_static(); from tests.core import test_events"
+    run += "; test_events.fork_until_the_engine_runs()"
+    settings = {"FLAGS_ngraph_min_interval_us": "0", "FLAGS_ngraph_background_compile": "0"}
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", run],
+        env={**os.environ, **settings},
+        cwd=ROOT,
+        timeout=300,
+        check=True,
+    )
 
 
 # -- sums ------------------------------------------------------------------------------------------
