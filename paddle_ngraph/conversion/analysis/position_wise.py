@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from paddle_ngraph.conversion.analysis.axis_order import axis_order
 from paddle_ngraph.ir.graph import Op
 
 _OF_EACH_ELEMENT = frozenset(
@@ -72,7 +73,7 @@ def reads_of_position(
     if op.type == "pd_op.softmax":
         return [Sliced("x", 0, axis)] if axis != op.attr("axis") % rank else None
     if op.type == "pd_op.transpose":
-        return [Sliced("x", 0, op.attr("perm")[axis])]
+        return [Sliced("x", 0, axis_order(op)[axis])]
     if op.type == "pd_op.conv2d":
         return [Sliced("input", 0, axis)] if axis >= 2 and _is_pointwise(op) else None
     if op.type in ("pd_op.unsqueeze", "pd_op.squeeze"):
