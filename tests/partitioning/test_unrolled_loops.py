@@ -1,0 +1,126 @@
+"""Decoders whose loops are unrolled: steps compute what earlier steps have computed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import nn
+
+from paddle_ngraph.partitioning import packed_layers, unrolled_loops
+from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first
+from tests.programs import Program, floats
+
+pytestmark = pytest.mark.usefixtures("small_intervals_pay")
+
+WIDTH, WORDS, STEPS = 6, 5, 4
+KINDS = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN": nn.SimpleRNN}
+
+
+class Decoder(nn.Layer):
+    """An attention decoder that computes all words again in each step, in eval mode.
+
+    Args:
+        kind: The recurrent layer, one of ``KINDS``; empty: none, only operators by position.
+        layers: The number of its layers.
+        options: Other arguments of it.
+    """
+
+    def __init__(self, kind: str = "LSTM", layers: int = 2, **options: Any) -> None:
+        super().__init__()
+        self.recurrent = KINDS[kind](WIDTH, WIDTH, layers, **options) if kind else None
+        out = WIDTH * (2 if options.get("direction") == "bidirect" else 1)
+        self.key, self.query = nn.Conv2D(3, WIDTH, 3, padding=1), nn.Linear(out, WIDTH)
+        self.score, self.logits = nn.Linear(WIDTH, 1), nn.Linear(out + 3, WORDS)
+        self.norm, self.words = nn.LayerNorm(out), nn.Embedding(WORDS, WIDTH)
+        self.eval()
+
+    def hidden(self, read: Any) -> Any:
+        """The sequence that a step reads, [N, T, WIDTH]."""
+        return read if self.recurrent is None else self.norm(self.recurrent(read)[0])
+
+    def attend(self, found: Any, picture: Any) -> Any:
+        """The logits of all words, [N, T, WORDS]."""
+        query = self.query(found).unsqueeze([3, 4])
+        sums = paddle.tanh(self.key(picture).unsqueeze(1) + query).transpose([0, 1, 3, 4, 2])
+        scores = self.score(sums)
+        rows, length, high, wide, _ = paddle.shape(scores)
+        weights = F.softmax(scores.reshape([rows, length, -1]))
+        weights = weights.reshape([rows, length, 1, high, wide])
+        seen = paddle.sum(picture.unsqueeze(1) * weights, [3, 4])
+        return self.logits(paddle.concat([found, seen], 2))
+
+    def begin(self, picture: Any) -> Any:
+        """The words before the first step, [N, STEPS + 1, WIDTH]."""
+        rows = picture.shape[0] if picture.shape[0] > 0 else paddle.shape(picture)[0]
+        word = self.words(paddle.full([rows], 1, "int64")).unsqueeze(1)
+        return paddle.expand(word, [rows, STEPS + 1, WIDTH])
+
+    def forward(self, picture: Any) -> Any:
+        read, found = self.begin(picture), []
+        for step in range(STEPS):
+            found.append(F.softmax(self.attend(self.hidden(read), picture)[:, step]))
+            if step + 1 < STEPS:
+                read[:, step + 1] = self.words(paddle.argmax(found[-1], axis=1))
+        return paddle.stack(found, 1)
+
+
+def program_of(network: Callable[[], Callable[[Any], Any]], size: Any = (-1, 3, -1, -1)) -> Program:
+    def build() -> Any:
+        return network()(paddle.static.data("picture", list(size), "float32"))
+
+    return Program(build)
+
+
+class Rewritten(NamedTuple):
+    """A program in front of its partition.
+
+    Attributes:
+        types: The number of operators of each type.
+        steps: The number of steps of all recurrent layers.
+        text: The program.
+    """
+
+    types: Counter[str]
+    steps: int
+    text: str
+
+
+def checked(program: Program, **feeds: np.ndarray) -> Rewritten:
+    """Compares results of the engine with native ones; returns the program that the engine ran."""
+    found = []
+
+    def record(main: Any) -> None:
+        compute(main)
+        ops = next(iter(blocks_outermost_first(main))).ops
+        steps = sum(op.operand_source(0).shape[0] for op in ops if op.name() == "pd_op.rnn")
+        types = Counter(op.name().removeprefix("pd_op.") for op in ops)
+        found.append(Rewritten(types, steps, str(main)))
+        compute(main)
+        assert str(main) == found[-1].text, "the rewritten program is rewritten again"
+
+    compute = unrolled_loops.compute_steps_once
+    with patch.object(unrolled_loops, "compute_steps_once", record), packed_layers.disabled():
+        program.both(**feeds)
+    return found[-1]
+
+
+def on_pictures(program: Program) -> Rewritten:
+    """:func:`checked`, for two batches and sizes of pictures."""
+    for rows, high in ((3, 2), (1, 4)):
+        found = checked(program, picture=floats(rows, 3, high, 5, seed=rows))
+    return found
+
+
+@pytest.mark.parametrize("kind", [*KINDS, ""])
+def test_each_step_is_computed_once(kind: str) -> None:
+    found = on_pictures(program_of(lambda: Decoder(kind, 1 if kind == "GRU" else 2)))
+    # A step of the recurrent layer for each word; three products of one position for each.
+    assert found.types["conv2d"] == 1 and found.types["matmul"] == 3 * STEPS
+    assert found.steps == (STEPS if kind else 0)
