@@ -16,6 +16,7 @@ from paddle import nn
 from paddle_ngraph.partitioning import packed_layers, unrolled_loops
 from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first
 from tests.programs import Program, floats
+from tests.zips import zip_equal
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
@@ -113,8 +114,8 @@ def checked(program: Program, **feeds: np.ndarray) -> Rewritten:
 
 def on_pictures(program: Program) -> Rewritten:
     """:func:`checked`, for two batches and sizes of pictures."""
-    for rows, high in ((3, 2), (1, 4)):
-        found = checked(program, picture=floats(rows, 3, high, 5, seed=rows))
+    found = checked(program, picture=floats(3, 3, 2, 5))
+    program.both(picture=floats(1, 3, 4, 5, seed=1))
     return found
 
 
@@ -124,3 +125,126 @@ def test_each_step_is_computed_once(kind: str) -> None:
     # A step of the recurrent layer for each word; three products of one position for each.
     assert found.types["conv2d"] == 1 and found.types["matmul"] == 3 * STEPS
     assert found.steps == (STEPS if kind else 0)
+
+
+def read_elsewhere(network: Decoder, picture: Any) -> Any:
+    """Each step also reads the mean of all positions: none can be left out."""
+    read, found = network.begin(picture), []
+    for step in range(STEPS):
+        hidden = network.hidden(read)
+        found.append(network.attend(hidden, picture)[:, step] + paddle.mean(hidden))
+        if step + 1 < STEPS:
+            read[:, step + 1] = network.words(paddle.argmax(found[-1], axis=1))
+    return found
+
+
+def of_all_positions(network: Decoder, picture: Any) -> Any:
+    """All positions of one product are read."""
+    logits = network.attend(network.begin(picture), picture)
+    logits = network.logits(paddle.concat([logits, logits[:, :, :4]], 2))
+    return [logits[:, step] for step in range(STEPS)]
+
+
+def written_behind(network: Decoder, picture: Any) -> Any:
+    """Steps write what an earlier step has read, twice, and by negative and several positions."""
+    read, found = network.begin(picture), []
+    for step in range(STEPS):
+        found.append(network.attend(network.hidden(read), picture)[:, max(0, 2 - step)])
+        word = network.words(paddle.argmax(found[-1], axis=1))
+        read[:, 0] = word
+        read[:, -2] = word * 0.5
+        read[:, 1:3] = word.unsqueeze(1) * 0.1 if step == 1 else word.unsqueeze(1)
+        read[:, step] = word * 0.2
+    return found
+
+
+def mixed(network: Decoder, picture: Any) -> Any:
+    """Each position depends on later ones."""
+    read, found = network.begin(picture), []
+    for step in range(STEPS):
+        hidden = network.hidden(read)
+        hidden = hidden + paddle.flip(paddle.cumsum(paddle.flip(hidden, [1]), 1), [1])
+        found.append(network.attend(hidden, picture)[:, step])
+        read[:, step + 1] = network.words(paddle.argmax(found[-1], axis=1))
+    return found
+
+
+def over_positions(network: Decoder, picture: Any) -> Any:
+    """Softmax, a sum and a product over positions."""
+    read, found = network.begin(picture), []
+    for step in range(STEPS):
+        hidden = network.hidden(read)
+        weights = F.softmax(hidden, axis=1) + hidden.sum(1, keepdim=True)
+        attended = paddle.matmul(F.softmax(paddle.matmul(hidden, weights, False, True)), hidden)
+        found.append(network.attend(attended, picture)[:, step])
+        read[:, step + 1] = network.words(paddle.argmax(found[-1], axis=1))
+    return found
+
+
+# How many steps of the recurrent layer are left, all of them where a step reads other positions;
+# None: any number.
+OTHERS: dict[str, tuple[Callable[[Decoder, Any], Any], int | None]] = {
+    "read elsewhere": (read_elsewhere, STEPS * (STEPS + 1)),
+    "of all positions": (of_all_positions, 0),
+    "mixed": (mixed, STEPS * (STEPS + 1)),
+    "over positions": (over_positions, STEPS * (STEPS + 1)),
+    "written behind": (written_behind, None),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_positions_that_depend_on_others_are_computed(name: str) -> None:
+    loop, steps = OTHERS[name]
+
+    class Network(Decoder):
+        def forward(self, picture: Any) -> Any:
+            return loop(self, picture)
+
+    found = on_pictures(program_of(lambda: Network("LSTM", 1)))
+    assert found.types["conv2d"] == 1
+    assert steps in (None, found.steps)
+
+
+def test_a_layer_that_reads_backwards_computes_all_steps() -> None:
+    found = on_pictures(program_of(lambda: Decoder("LSTM", 1, direction="bidirect")))
+    assert found.steps == STEPS * (STEPS + 1) and found.types["conv2d"] == 1
+
+
+@pytest.mark.parametrize("written", [1, 3, -1])
+def test_sizes_are_those_that_are_fed(written: int) -> None:
+    """A feed may be longer than declared: -1 is another position then."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [2, 4, WIDTH], "float32") * 1.5
+        first, second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WORDS)
+        found = []
+        for step in range(3):
+            x[:, written] = paddle.tanh(x[:, step])
+            found.append(second(first(x))[:, -1])
+        return found
+
+    program = Program(build)
+    for length in (4, 6):
+        program.both(x=floats(2, length, WIDTH, seed=length))
+
+
+def test_gradients_keep_all_positions() -> None:
+    def build() -> Any:
+        x = paddle.static.data("x", [2, STEPS, WIDTH], "float32")
+        network = nn.Linear(WIDTH, WIDTH)
+        read, found = paddle.expand(network(x[:, :1]), [2, STEPS, WIDTH]), []
+        for step in range(STEPS):
+            found.append(network(read)[:, step])
+            write = (slice(None), slice(step, step + 1))
+            read = paddle.static.setitem(read, write, found[-1].unsqueeze(1))
+        loss = paddle.mean(paddle.stack(found) ** 2)
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        return loss
+
+    x, found = floats(2, STEPS, WIDTH), []
+    for engine in (False, True):
+        program = Program(build)
+        runs = [program.run(engine, x=x)[0] for _ in range(2)]
+        found.append([*runs, program.variable("linear_0.w_0")])
+    for one, other in zip_equal(*found):
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)

@@ -98,7 +98,10 @@ def _computed(
     if not {name for name, specs in op.inputs.items() if specs} - {"axis", "shape"} <= {*tables}:
         return None
     if op.type in _BINARY:
-        return _BINARY[op.type](tables["x"], tables["y"])
+        x, y = tables["x"], tables["y"]
+        # NumPy has no difference of bools.
+        is_computed = op.type != "pd_op.subtract" or x.dtype != bool or y.dtype != bool
+        return _BINARY[op.type](x, y) if is_computed else None
     if op.type in _SELECTIONS:
         return _selected(op, tables)
     x = tables.get("x")
