@@ -66,8 +66,11 @@ def table_of(
     (result,) = op.output_specs()
     if result.dtype == BFLOAT16 or not _is_small(op, tables):
         return None
-    with np.errstate(all="ignore"):
-        found = _computed(op, tables, before, after, grows)
+    try:
+        with np.errstate(all="ignore"):
+            found = _computed(op, tables, before, after, grows)
+    except TypeError:  # NumPy has no difference of bools, for example
+        return None
     if found is None or found.size > MAX_TABLE:
         return None
     return found.astype(result.dtype, copy=False)
@@ -98,10 +101,7 @@ def _computed(
     if not {name for name, specs in op.inputs.items() if specs} - {"axis", "shape"} <= {*tables}:
         return None
     if op.type in _BINARY:
-        x, y = tables["x"], tables["y"]
-        # NumPy has no difference of bools.
-        is_computed = op.type != "pd_op.subtract" or x.dtype != bool or y.dtype != bool
-        return _BINARY[op.type](x, y) if is_computed else None
+        return _BINARY[op.type](tables["x"], tables["y"])
     if op.type in _SELECTIONS:
         return _selected(op, tables)
     x = tables.get("x")
