@@ -193,7 +193,7 @@ class _Part:
             yield from operand if isinstance(operand, list) else filter(None, [operand])
 
 
-class _Plan:
+class _PositionPlan:
     """The tensors at single positions of a block, from which those that are read follow.
 
     Args:
@@ -421,7 +421,7 @@ def _attributes(node: OpNode) -> list[Any]:
     return [each for each in _core.attributes_of(node.op) if each[0] != "op_callstack"]
 
 
-class _Read:
+class _PositionRead:
     """A slice that reads one position.
 
     Attributes:
@@ -440,7 +440,7 @@ def _compute_read_positions(block: Block) -> None:
     facts = ValueFacts(BlockView(block))
     whole: set[OpNode] = set()
     for _ in range(_MAX_PLANS):
-        plan = _Plan(facts, whole)
+        plan = _PositionPlan(facts, whole)
         reads = [read for read in _reads(facts, plan) if _has_slow(read.part)]
         if not reads:
             return
@@ -451,7 +451,7 @@ def _compute_read_positions(block: Block) -> None:
         whole |= excessive
 
 
-def _reads(facts: ValueFacts, plan: _Plan) -> Iterator[_Read]:
+def _reads(facts: ValueFacts, plan: _PositionPlan) -> Iterator[_PositionRead]:
     for node in facts.view.nodes:
         op = facts.op(node)
         if node.type != _SLICE or op is None or len(op.attr("axes")) != 1:
@@ -465,10 +465,10 @@ def _reads(facts: ValueFacts, plan: _Plan) -> Iterator[_Read]:
         (first, last) = (n + size if n < 0 else n for n in (starts[0], ends[0]))
         if 0 <= first < size and min(last, size) == first + 1:
             part = plan.position(source, axis, first)
-            yield _Read(node, axis, part, bool(op.attr("decrease_axis")))
+            yield _PositionRead(node, axis, part, bool(op.attr("decrease_axis")))
 
 
-def _all_parts(reads: Sequence[_Read]) -> list[_Part]:
+def _all_parts(reads: Sequence[_PositionRead]) -> list[_Part]:
     """The parts of some reads, each behind those that it reads."""
     found: dict[_Part, None] = {}
     for read in reads:
@@ -494,7 +494,9 @@ def _has_slow(part: _Part) -> bool:
     return False
 
 
-def _excessive(facts: ValueFacts, plan: _Plan, reads: Sequence[_Read]) -> set[OpNode]:
+def _excessive(
+    facts: ValueFacts, plan: _PositionPlan, reads: Sequence[_PositionRead]
+) -> set[OpNode]:
     """The slow operators of which too many positions would be computed, or all as well."""
     parts = _all_parts(reads)
     dead = _dead(facts, reads, parts)
@@ -519,7 +521,7 @@ def _excessive(facts: ValueFacts, plan: _Plan, reads: Sequence[_Read]) -> set[Op
     return found
 
 
-def _dead(facts: ValueFacts, reads: Sequence[_Read], parts: Sequence[_Part]) -> set[OpNode]:
+def _dead(facts: ValueFacts, reads: Sequence[_PositionRead], parts: Sequence[_Part]) -> set[OpNode]:
     """The operators whose results nothing reads once slices are replaced."""
     view = facts.view
     kept = {part.vid for part in parts if part.vid}
@@ -532,7 +534,7 @@ def _dead(facts: ValueFacts, reads: Sequence[_Read], parts: Sequence[_Part]) -> 
     return dead
 
 
-def _rewrite(facts: ValueFacts, reads: Sequence[_Read], dead: Iterable[OpNode]) -> None:
+def _rewrite(facts: ValueFacts, reads: Sequence[_PositionRead], dead: Iterable[OpNode]) -> None:
     """Inserts the parts of slices in front of them, and removes what nothing reads then."""
     for read in reads:
         op = read.node.op
