@@ -1,4 +1,4 @@
-"""What a block shows about its tensors before any run: equal ones, sizes, and small integers.
+"""Facts about the tensors of a block that hold in all runs: equal ones, sizes, small integers.
 
 Sizes follow from parameters, constants and operators, never from the declared sizes of feeds, which
 a run may feed otherwise. A size that does not follow is a symbol: that of one axis of one tensor.
