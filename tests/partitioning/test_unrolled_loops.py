@@ -205,6 +205,47 @@ def test_positions_that_depend_on_others_are_computed(name: str) -> None:
     assert steps in (None, found.steps)
 
 
+# Operators on a sequence [N, T, WIDTH], each position by itself or not.
+FORMS: list[Callable[[Any], Any]] = [
+    lambda x: paddle.cumsum(x, 1),
+    lambda x: paddle.flip(x, [1]),
+    lambda x: paddle.roll(x, 1, 1),
+    lambda x: x + paddle.max(x, axis=1, keepdim=True),
+    lambda x: x * paddle.max(x, axis=-1, keepdim=True),
+    lambda x: x + x[:, -1:],
+    lambda x: x - paddle.mean(x, [1, 2], keepdim=True),
+    lambda x: x + paddle.expand(x[:, 1:2], [-1, STEPS + 1, -1]),
+    lambda x: paddle.concat([x[:, 1:], x[:, :1]], 1),
+    lambda x: paddle.concat([x[:, :, 2:], x[:, :, :2]], 2),
+    lambda x: paddle.transpose(F.softmax(paddle.transpose(x, [0, 2, 1])), [0, 2, 1]),
+    lambda x: paddle.squeeze(paddle.tanh(paddle.unsqueeze(x, [0, 3])), [0, 3]),
+    lambda x: paddle.reshape(paddle.tanh(paddle.reshape(x, [-1, WIDTH])), [-1, STEPS + 1, WIDTH]),
+    lambda x: paddle.reshape(paddle.reshape(x, [0, 0, 2, 3]).transpose([0, 1, 3, 2]), [0, 0, -1]),
+    lambda x: paddle.reshape(paddle.transpose(x, [1, 0, 2]), [-1, STEPS + 1, WIDTH]),
+    lambda x: paddle.reshape(paddle.transpose(x, [0, 2, 1]), [0, STEPS + 1, WIDTH]),
+    lambda x: paddle.matmul(paddle.matmul(x, x, False, True), x) * 0.1,
+    lambda x: paddle.squeeze(paddle.matmul(x.unsqueeze(2), x.unsqueeze(3)), 3) * x * 0.1,
+    lambda x: paddle.where(x > 0, x, paddle.mean(x, 1, keepdim=True)),
+    lambda x: F.layer_norm(x, [STEPS + 1, WIDTH]),
+    lambda x: F.layer_norm(x, [WIDTH]),
+    lambda x: paddle.stack(list(paddle.unbind(x, 1))[::-1], 1),
+    lambda x: paddle.sort(x, axis=1),
+]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_random_decoder_computes_the_same(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    forms = [FORMS[n] for n in draw.permutation(len(FORMS))[:4]]
+
+    class Network(Decoder):
+        def hidden(self, read: Any) -> Any:
+            read = forms[1](forms[0](read)) if seed % 2 else read
+            return forms[3](forms[2](super().hidden(read)))
+
+    on_pictures(program_of(lambda: Network(["", "LSTM", "GRU"][seed % 3], 1)))
+
+
 def test_a_layer_that_reads_backwards_computes_all_steps() -> None:
     found = on_pictures(program_of(lambda: Decoder("LSTM", 1, direction="bidirect")))
     assert found.steps == STEPS * (STEPS + 1) and found.types["conv2d"] == 1

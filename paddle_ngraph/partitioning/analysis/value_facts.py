@@ -95,14 +95,19 @@ class ValueFacts:
 
     def integers(self, op: Op, name: str) -> list[int] | None:
         """The integers of an input of :meth:`op`; ``None`` if they are unknown."""
+        found = self.sizes(op, name) or ()
+        integers = [each for each in found if isinstance(each, int)]
+        return integers if found and len(integers) == len(found) else None
+
+    def sizes(self, op: Op, name: str) -> tuple[Size, ...] | None:
+        """The elements of the tensors of an input of :meth:`op`; ``None`` if they are unknown."""
         found: list[Size] = []
         for spec in op.inputs.get(name, ()):
             elements = self.elements.get(self.variable(spec))
             if elements is None:
                 return None
             found += elements
-        integers = [each for each in found if isinstance(each, int)]
-        return integers if found and len(integers) == len(found) else None
+        return tuple(found)
 
     def axes(self, op: Op) -> list[int] | None:
         """The integers of the input or attribute ``axis``; ``None`` if they are unknown."""
@@ -219,13 +224,9 @@ class ValueFacts:
             return self._elements_of_slice(op)
         if op.type not in ("pd_op.cast", "pd_op.assign", "pd_op.stack", *_OF_ONE_ELEMENT):
             return None
-        found: list[Size] = []
-        for spec in op.inputs["x"]:
-            elements = self.elements.get(self.variable(spec))
-            if elements is None:
-                return None
-            found += elements
-        return None if op.type in _OF_ONE_ELEMENT and len(found) != 1 else tuple(found)
+        found = self.sizes(op, "x")
+        is_one = found is not None and len(found) == 1
+        return found if is_one or op.type not in _OF_ONE_ELEMENT else None
 
     def _elements_of_slice(self, op: Op) -> tuple[Size, ...] | None:
         elements = self.elements.get(self.variable(op.input("input")))
@@ -274,8 +275,7 @@ class ValueFacts:
 
     def _target(self, op: Op, unknown: tuple[Size, ...]) -> tuple[Size, ...] | None:
         """The elements of the input ``shape``."""
-        (spec,) = op.inputs["shape"]
-        elements = self.elements.get(self.variable(spec))
+        elements = self.sizes(op, "shape")
         return elements if elements is not None and len(elements) == len(unknown) else None
 
 
