@@ -24,6 +24,7 @@ from paddle_ngraph.partitioning import (
     list_members,
     packed_layers,
     rules,
+    unrolled_loops,
 )
 from paddle_ngraph.partitioning.analysis import loops, single_assignment
 from paddle_ngraph.partitioning.analysis.aliases import Aliases
@@ -116,6 +117,8 @@ def canonicalize(program: Any) -> int:
         loops.capture_arrays(program)
         loops.declare_unknown_sizes(program)
         single_assignment.to_single_assignment(program)
+        # Before loops get copies of initial values that have several readers: here some get them.
+        unrolled_loops.compute_steps_once(program)
         loops.drop_dead_loop_outputs(program)
         loops.share_initial_values(program)
         dequantization.replace_dequantize_linear(program)
