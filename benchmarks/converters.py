@@ -44,7 +44,7 @@ WITH_ATTRIBUTES: dict[str, Build] = {
     "argmax": lambda x: paddle.argmax(x, 1),
     "argsort": lambda x: paddle.sort(x, 1),
     "batch_norm_": lambda x: F.batch_norm(
-        _pictures(x), *(paddle.full([4], n, "float32") for n in (0, 1, 1, 0)), training=True
+        _pictures(x), paddle.zeros([4]), paddle.ones([4]), _weight(4), _weight(4), training=True
     ),
     "bce_loss": lambda x: F.binary_cross_entropy(x, x * 0.5),
     "bilinear_interp": lambda x: F.interpolate(_pictures(x), scale_factor=2, mode="bilinear"),

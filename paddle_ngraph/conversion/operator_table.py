@@ -59,9 +59,9 @@ def _kept(entries: Iterable[Converter]) -> list[str]:
     return [
         "## Converters that are not faster than kernel calls",
         "",
-        "A call of Paddle's kernel takes less than 1.2 times as long as the nodes of these converters",
-        "alone, at [every size measured](../../benchmarks/results/converters.md). They are there for",
-        "what a call lacks.",
+        "A call of Paddle's kernel takes less than 1.2 times as long as these converters alone, at",
+        "[every size measured](../../benchmarks/results/converters.md). They are there for what a",
+        "call lacks.",
         "",
         "| operators | for |",
         "| --- | --- |",

@@ -258,7 +258,7 @@ def law(draw: random.Random) -> Callable[[int, int], int]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_rules_of_drawn_sizes(seed, monkeypatch):
+def test_rules_of_random_sizes(seed, monkeypatch):
     draw = random.Random(seed)
     first, second = law(draw), law(draw)
 
