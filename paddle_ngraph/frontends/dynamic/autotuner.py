@@ -11,10 +11,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import paddle
@@ -132,8 +132,7 @@ class _Case:
     deferred_seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class _EndedCall:
+class _EndedCall(NamedTuple):
     """A call that has ended, except for its backward passes.
 
     Attributes:
@@ -336,7 +335,7 @@ class Tuner:
             ended.case.choice.end_call(ended.call, None)
             return
         backward = gradients.seconds() - before
-        self._end(replace(ended, seconds=ended.seconds + backward))
+        self._end(ended._replace(seconds=ended.seconds + backward))
 
     def _end(self, ended: _EndedCall) -> None:
         """Adds the time of a call to its choice and to the account."""
