@@ -49,7 +49,7 @@ struct TraceNode {
   bool is_open = false;
   // Whether no call follows this node any more, but an open trace, or others if that has no graph.
   bool is_retired = false;
-  // The children whose own sizes or numbers are open.
+  // The children whose own sizes or numbers are open, and then the retired ones.
   std::vector<std::unique_ptr<TraceNode>> open_children;
   // The nodes of open traces that this trace is one of, which have the same values.
   std::vector<TraceNode*> opened;
@@ -67,7 +67,7 @@ struct TraceNode {
 // The nodes from the first call to `node`.
 std::vector<const TraceNode*> nodes_to(const TraceNode& node);
 
-// What may be open in an open trace.
+// The sizes and numbers that may be open in an open trace.
 enum class Openness { kNothing, kNumbers, kSizesAndNumbers };
 
 // All traces of one captured function. Guarded by the GIL.

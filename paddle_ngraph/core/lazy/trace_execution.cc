@@ -73,8 +73,8 @@ static py::tuple described(const TracedTensorMeta& meta) {
 
 // The dtype of the inputs that numbers in an argument become.
 static phi::DataType dtype_of_numbers(const Trace& trace, const TracedCall& call, size_t argument) {
-  if (call.number_rules[argument] == NumberRule::kFloat) return phi::DataType::FLOAT32;
-  if (call.number_rules[argument] != NumberRule::kInteger) return phi::DataType::INT64;
+  if (call.number_kinds[argument] == NumberKind::kFloat) return phi::DataType::FLOAT32;
+  if (call.number_kinds[argument] != NumberKind::kInteger) return phi::DataType::INT64;
   return trace.meta_of(call.arguments[0].value).dtype;
 }
 

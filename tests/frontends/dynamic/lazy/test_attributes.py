@@ -1,7 +1,7 @@
 """Numbers among the attributes of operators: each call computes with its own.
 
 A number that differs from call to call is an input of a graph, or a constant of another graph. All
-floats and integers of all operators of dynamic mode are drawn, as given and computed from others.
+floats and integers of all operators of dynamic mode vary, as given and computed from others.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tests.dynamic import agree, floats
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
 
 
-class Drawn(tuple[Any, ...]):
+class Varied(tuple[Any, ...]):
     """The values of a number that differs from call to call."""
 
 
-def drawn(*values: Any) -> Drawn:
-    return Drawn(values)
+def varied(*values: Any) -> Varied:
+    return Varied(values)
 
 
 class Given:
@@ -50,16 +50,16 @@ class Fixed:
 
 X, POSITIVE = Given(2, 6, 8), Given(2, 6, 8, offset=1.5)
 PICTURE, VOLUME, MATRIX = Given(2, 4, 6, 6), Given(2, 4, 6, 6, 6), Given(6, 8)
-AXIS, SHIFT = drawn(0, 1, 2), drawn(1, 2, -1)
-SMALL = drawn(0.1, 0.25, 0.4)
+AXIS, SHIFT = varied(0, 1, 2), varied(1, 2, -1)
+SMALL = varied(0.1, 0.25, 0.4)
 _CPU = paddle.CPUPlace()
 _SIZES = [None, None, None, "NCHW"]
 
 # For each operator with numbers among its attributes, an example of its arguments.
 EXAMPLES: dict[str, list[Any]] = {
-    "addmm": [Given(6, 5), MATRIX, Given(8, 5), drawn(0.5, 1.0, 2.0), drawn(0.5, 1.0, 2.0)],
-    "all": [Fixed([[True, False], [True, True]], "bool"), [drawn(0, 1, -1)], False],
-    "any": [Fixed([[True, False], [True, True]], "bool"), [drawn(0, 1, -1)], False],
+    "addmm": [Given(6, 5), MATRIX, Given(8, 5), varied(0.5, 1.0, 2.0), varied(0.5, 1.0, 2.0)],
+    "all": [Fixed([[True, False], [True, True]], "bool"), [varied(0, 1, -1)], False],
+    "any": [Fixed([[True, False], [True, True]], "bool"), [varied(0, 1, -1)], False],
     "argmax": [X, AXIS, False, paddle.int64],
     "argmin": [X, AXIS, False, paddle.int64],
     "argsort": [X, AXIS, False, False],
@@ -67,8 +67,8 @@ EXAMPLES: dict[str, list[Any]] = {
         Given(2, 6, 5),
         X,
         Given(2, 8, 5),
-        drawn(0.5, 1.0, 2.0),
-        drawn(0.5, 1.0, 2.0),
+        varied(0.5, 1.0, 2.0),
+        varied(0.5, 1.0, 2.0),
     ],
     "batch_norm": [
         PICTURE,
@@ -77,124 +77,124 @@ EXAMPLES: dict[str, list[Any]] = {
         None,
         None,
         True,
-        drawn(0.9, 0.8, 0.7),
-        drawn(1e-5, 0.1, 0.5),
+        varied(0.9, 0.8, 0.7),
+        varied(1e-5, 0.1, 0.5),
         "NCHW",
         False,
         False,
     ],
     "celu": [X, SMALL],
-    "channel_shuffle": [PICTURE, drawn(1, 2, 4), "NCHW"],
-    "clip": [X, drawn(-0.5, -0.1, 0), drawn(0.5, 0.25, 1)],
+    "channel_shuffle": [PICTURE, varied(1, 2, 4), "NCHW"],
+    "clip": [X, varied(-0.5, -0.1, 0), varied(0.5, 0.25, 1)],
     "concat": [[X, X], AXIS],
     "conv2d": [
         PICTURE,
         Given(4, 4, 2, 2),
-        [drawn(1, 2, 3), drawn(1, 2, 3)],
-        [drawn(0, 1, 2), drawn(0, 1, 2)],
+        [varied(1, 2, 3), varied(1, 2, 3)],
+        [varied(0, 1, 2), varied(0, 1, 2)],
         "EXPLICIT",
-        [drawn(1, 2, 3), drawn(1, 2, 3)],
+        [varied(1, 2, 3), varied(1, 2, 3)],
         1,
         "NCHW",
     ],
     "conv2d_transpose": [
         PICTURE,
         Given(4, 4, 3, 3),
-        [drawn(1, 2, 3), 1],
-        [drawn(0, 1, 2), 0],
+        [varied(1, 2, 3), 1],
+        [varied(0, 1, 2), 0],
         [],
         [],
         "EXPLICIT",
         1,
-        [drawn(1, 2, 3), 1],
+        [varied(1, 2, 3), 1],
         "NCHW",
     ],
     "conv3d": [
         VOLUME,
         Given(4, 4, 2, 2, 2),
-        [drawn(1, 2, 3), 1, 1],
-        [drawn(0, 1, 2), 0, 0],
+        [varied(1, 2, 3), 1, 1],
+        [varied(0, 1, 2), 0, 0],
         "EXPLICIT",
         1,
-        [drawn(1, 2, 3), 1, 1],
+        [varied(1, 2, 3), 1, 1],
         "NCDHW",
     ],
-    "cross": [Given(3, 3, 3), Given(3, 3, 3), drawn(0, 1, 2)],
+    "cross": [Given(3, 3, 3), Given(3, 3, 3), varied(0, 1, 2)],
     "cross_entropy_with_softmax": [
         Given(6, 4),
         Fixed([[1], [2], [3], [0], [1], [2]]),
         False,
         True,
         True,
-        drawn(-100, 1, 2),
-        drawn(-1, 1),
+        varied(-100, 1, 2),
+        varied(-1, 1),
     ],
     "cumprod": [X, AXIS, False, False],
     "cumsum": [X, AXIS, False, False, False],
     "depthwise_conv2d": [
         PICTURE,
         Given(4, 1, 2, 2),
-        [drawn(1, 2, 3), 1],
-        [drawn(0, 1, 2), 0],
+        [varied(1, 2, 3), 1],
+        [varied(0, 1, 2), 0],
         "EXPLICIT",
         4,
-        [drawn(1, 2, 3), 1],
+        [varied(1, 2, 3), 1],
         "NCHW",
     ],
-    "diag": [Given(5), drawn(0, 1, -1), drawn(0.0, 0.5, 2.0)],
-    "diag_embed": [X, drawn(0, 1, -1), drawn(-2, 0, 1), -1],
-    "diagonal": [X, drawn(0, 1, -1), drawn(0, 2), 1],
-    "dist": [X, Given(2, 6, 8, offset=1.0), drawn(1.0, 2.0, 3.0)],
-    "dropout": [X, None, drawn(0.1, 0.25, 0.5), True, "downgrade_in_infer", 0, False],
+    "diag": [Given(5), varied(0, 1, -1), varied(0.0, 0.5, 2.0)],
+    "diag_embed": [X, varied(0, 1, -1), varied(-2, 0, 1), -1],
+    "diagonal": [X, varied(0, 1, -1), varied(0, 2), 1],
+    "dist": [X, Given(2, 6, 8, offset=1.0), varied(1.0, 2.0, 3.0)],
+    "dropout": [X, None, varied(0.1, 0.25, 0.5), True, "downgrade_in_infer", 0, False],
     "elu": [X, SMALL],
-    "embedding": [Fixed([1, 2, 0]), MATRIX, drawn(-1, 1, 2), False],
-    "expand": [Given(1, 6, 1), [drawn(1, 2, 3), 6, drawn(1, 2, 3)]],
-    "flatten": [X, drawn(0, 1), drawn(1, 2)],
+    "embedding": [Fixed([1, 2, 0]), MATRIX, varied(-1, 1, 2), False],
+    "expand": [Given(1, 6, 1), [varied(1, 2, 3), 6, varied(1, 2, 3)]],
+    "flatten": [X, varied(0, 1), varied(1, 2)],
     "flip": [X, [AXIS]],
     "frobenius_norm": [X, [AXIS], False, False],
-    "full_like": [X, drawn(0.5, 2.0, 3), paddle.float32, _CPU],
+    "full_like": [X, varied(0.5, 2.0, 3), paddle.float32, _CPU],
     "gather": [X, Fixed([1, 0]), AXIS],
-    "group_norm": [PICTURE, None, None, drawn(1e-5, 0.1, 0.5), drawn(1, 2, 4), "NCHW"],
+    "group_norm": [PICTURE, None, None, varied(1e-5, 0.1, 0.5), varied(1, 2, 4), "NCHW"],
     "hardshrink": [X, SMALL],
-    "hardsigmoid": [X, SMALL, drawn(0.5, 0.25, 0.75)],
-    "hardtanh": [X, drawn(-0.5, -0.25, -0.1), drawn(0.5, 0.25, 0.1)],
+    "hardsigmoid": [X, SMALL, varied(0.5, 0.25, 0.75)],
+    "hardtanh": [X, varied(-0.5, -0.25, -0.1), varied(0.5, 0.25, 0.1)],
     "huber_loss": [X, Given(2, 6, 8, offset=0.3), SMALL],
-    "index_add": [X, Fixed([1, 0]), Given(2, 6, 8), drawn(0)],
+    "index_add": [X, Fixed([1, 0]), Given(2, 6, 8), varied(0)],
     "index_select": [X, Fixed([1, 0]), AXIS],
-    "instance_norm": [PICTURE, None, None, drawn(1e-5, 0.1, 0.5)],
+    "instance_norm": [PICTURE, None, None, varied(1e-5, 0.1, 0.5)],
     "label_smooth": [X, None, SMALL],
-    "layer_norm": [X, None, None, drawn(1e-5, 1e-4, 1e-3), drawn(1, 2)],
+    "layer_norm": [X, None, None, varied(1e-5, 1e-4, 1e-3), varied(1, 2)],
     "leaky_relu": [X, SMALL],
-    "log_loss": [Given(6, 1), Fixed([[0.0]] * 6, "float32"), drawn(2.0, 3.0, 4.0)],
+    "log_loss": [Given(6, 1), Fixed([[0.0]] * 6, "float32"), varied(2.0, 3.0, 4.0)],
     "log_softmax": [X, AXIS],
     "logit": [X, SMALL],
     "logsumexp": [X, [AXIS], False, False],
     "max": [X, [AXIS], False],
     "max_pool2d_with_index": [
         PICTURE,
-        [drawn(2, 3, 4), 2],
-        [drawn(1, 2, 3), 1],
-        [drawn(0, 1), 0],
+        [varied(2, 3, 4), 2],
+        [varied(1, 2, 3), 1],
+        [varied(0, 1), 0],
         False,
         False,
         False,
     ],
-    "maxout": [PICTURE, drawn(2, 4), 1],
+    "maxout": [PICTURE, varied(2, 4), 1],
     "mean": [X, [AXIS], False],
     "min": [X, [AXIS], False],
-    "mish": [X, drawn(20.0, 0.5, 0.1)],
-    "nll_loss": [Given(6, 4), Fixed([1, 2, 3, 0, 1, 2]), None, drawn(-100, 1, 2), "mean"],
-    "one_hot": [Fixed([1, 2, 0]), drawn(4, 5, 6)],
-    "p_norm": [X, drawn(2.0, 1.0, 3.0), AXIS, drawn(1e-12, 0.1, 0.5), False, False],
-    "pad": [X, [0, 0, drawn(1, 2, 3), 1, 0, 0], drawn(0.0, 0.5, 2.0)],
-    "pad3d": [VOLUME, [drawn(1, 2, 3), 1, 0, 0, 0, 0], "constant", drawn(0.0, 0.5, 2.0), "NCDHW"],
-    "pixel_shuffle": [PICTURE, drawn(1, 2), "NCHW"],
-    "pixel_unshuffle": [PICTURE, drawn(1, 2, 3), "NCHW"],
+    "mish": [X, varied(20.0, 0.5, 0.1)],
+    "nll_loss": [Given(6, 4), Fixed([1, 2, 3, 0, 1, 2]), None, varied(-100, 1, 2), "mean"],
+    "one_hot": [Fixed([1, 2, 0]), varied(4, 5, 6)],
+    "p_norm": [X, varied(2.0, 1.0, 3.0), AXIS, varied(1e-12, 0.1, 0.5), False, False],
+    "pad": [X, [0, 0, varied(1, 2, 3), 1, 0, 0], varied(0.0, 0.5, 2.0)],
+    "pad3d": [VOLUME, [varied(1, 2, 3), 1, 0, 0, 0, 0], "constant", varied(0.0, 0.5, 2.0), "NCDHW"],
+    "pixel_shuffle": [PICTURE, varied(1, 2), "NCHW"],
+    "pixel_unshuffle": [PICTURE, varied(1, 2, 3), "NCHW"],
     "pool2d": [
         PICTURE,
-        [drawn(2, 3, 4), 2],
-        [drawn(1, 2, 3), 1],
-        [drawn(0, 1), 0],
+        [varied(2, 3, 4), 2],
+        [varied(1, 2, 3), 1],
+        [varied(0, 1), 0],
         False,
         True,
         "NCHW",
@@ -205,9 +205,9 @@ EXAMPLES: dict[str, list[Any]] = {
     ],
     "pool3d": [
         VOLUME,
-        [drawn(2, 3, 4), 2, 2],
-        [drawn(1, 2, 3), 1, 1],
-        [drawn(0, 1), 0, 0],
+        [varied(2, 3, 4), 2, 2],
+        [varied(1, 2, 3), 1, 1],
+        [varied(0, 1), 0, 0],
         False,
         True,
         "NCDHW",
@@ -216,51 +216,51 @@ EXAMPLES: dict[str, list[Any]] = {
         False,
         "EXPLICIT",
     ],
-    "pow": [POSITIVE, drawn(0.5, 2.0, 3, 1.5)],
+    "pow": [POSITIVE, varied(0.5, 2.0, 3, 1.5)],
     "prod": [X, [AXIS], False, False],
     "put_along_axis": [X, Fixed([[[1]]]), Given(1, 1, 1), AXIS, "assign", True],
-    "repeat_interleave": [X, drawn(1, 2, 3), AXIS, -1],
-    "reshape": [X, [drawn(2, 4, 8, 1), -1]],
+    "repeat_interleave": [X, varied(1, 2, 3), AXIS, -1],
+    "reshape": [X, [varied(2, 4, 8, 1), -1]],
     "roll": [X, [SHIFT], [AXIS]],
-    "round": [X, drawn(0, 1, 2)],
-    "scale": [X, drawn(0.5, 2.0, 3), drawn(0.0, 0.5, -1), True],
-    "selu": [X, drawn(1.05, 1.5, 2.0), drawn(1.67, 1.5, 2.0)],
+    "round": [X, varied(0, 1, 2)],
+    "scale": [X, varied(0.5, 2.0, 3), varied(0.0, 0.5, -1), True],
+    "selu": [X, varied(1.05, 1.5, 2.0), varied(1.67, 1.5, 2.0)],
     "sigmoid_cross_entropy_with_logits": [
         X,
         Given(2, 6, 8, offset=0.3),
         None,
         False,
-        drawn(-100, 1, 2),
+        varied(-100, 1, 2),
     ],
-    "slice": [X, [drawn(1, 2)], [drawn(0, 1, 2)], [drawn(4, 5, 3)], [1], []],
+    "slice": [X, [varied(1, 2)], [varied(0, 1, 2)], [varied(4, 5, 3)], [1], []],
     "softmax": [X, AXIS],
-    "softplus": [X, drawn(0.5, 1.0, 2.0), drawn(20.0, 0.5, 1.0)],
+    "softplus": [X, varied(0.5, 1.0, 2.0), varied(20.0, 0.5, 1.0)],
     "softshrink": [X, SMALL],
-    "split": [X, [drawn(1, 2, 3), -1], drawn(1, 2)],
+    "split": [X, [varied(1, 2, 3), -1], varied(1, 2)],
     "split_with_num": [Given(4, 4, 4), 2, AXIS],
-    "squeeze": [Given(1, 1, 1, 5), [drawn(0, 1, 2)]],
+    "squeeze": [Given(1, 1, 1, 5), [varied(0, 1, 2)]],
     "stack": [[X, X], AXIS],
-    "stanh": [X, drawn(0.67, 0.5, 1.0), drawn(1.7, 1.5, 2.0)],
-    "strided_slice": [X, [1], [drawn(0, 1, 2)], [drawn(6, 5, 4)], [drawn(1, 2, 3)]],
+    "stanh": [X, varied(0.67, 0.5, 1.0), varied(1.7, 1.5, 2.0)],
+    "strided_slice": [X, [1], [varied(0, 1, 2)], [varied(6, 5, 4)], [varied(1, 2, 3)]],
     "sum": [X, [AXIS], None, False],
     "take_along_axis": [X, Fixed([[[1]]]), AXIS],
-    "thresholded_relu": [X, SMALL, drawn(0.0, 0.5, 2.0)],
-    "tile": [X, [drawn(1, 2, 3), 1, drawn(1, 2, 3)]],
-    "topk": [X, drawn(1, 2, 3), drawn(1, 2), True, True],
-    "trace": [X, drawn(0, 1, -1), drawn(0, 2), 1],
+    "thresholded_relu": [X, SMALL, varied(0.0, 0.5, 2.0)],
+    "tile": [X, [varied(1, 2, 3), 1, varied(1, 2, 3)]],
+    "topk": [X, varied(1, 2, 3), varied(1, 2), True, True],
+    "trace": [X, varied(0, 1, -1), varied(0, 2), 1],
     "transpose": [Given(4, 4), [0, 1]],
-    "tril": [X, drawn(0, 1, -1)],
-    "triu": [X, drawn(0, 1, -1)],
+    "tril": [X, varied(0, 1, -1)],
+    "triu": [X, varied(0, 1, -1)],
     "unbind": [Given(3, 3, 3), AXIS],
     "unfold": [
         PICTURE,
-        [drawn(2, 3, 4), 2],
-        [drawn(1, 2, 3), 1],
-        [drawn(0, 1, 2), 0, 0, 0],
-        [drawn(1, 2, 3), 1],
+        [varied(2, 3, 4), 2],
+        [varied(1, 2, 3), 1],
+        [varied(0, 1, 2), 0, 0, 0],
+        [varied(1, 2, 3), 1],
     ],
-    "uniform": [[drawn(2, 3, 4), 5], paddle.float32, drawn(0.0, 0.5), drawn(1.0, 2.0), 0, _CPU],
-    "unsqueeze": [X, [drawn(0, 1, 2)]],
+    "uniform": [[varied(2, 3, 4), 5], paddle.float32, varied(0.0, 0.5), varied(1.0, 2.0), 0, _CPU],
+    "unsqueeze": [X, [varied(0, 1, 2)]],
     "unstack": [Given(3, 3, 3), AXIS, 3],
     **{
         f"{name}_interp": [
@@ -274,32 +274,32 @@ EXAMPLES: dict[str, list[Any]] = {
             0,
         ]
         for name, x, layout, sizes in (
-            ("linear", X, "NCHW", [0, 0, drawn(3, 5, 9)]),
-            ("nearest", PICTURE, "NCHW", [0, drawn(3, 5, 9), drawn(3, 5, 9)]),
-            ("bilinear", PICTURE, "NCHW", [0, drawn(3, 5, 9), drawn(3, 5, 9)]),
-            ("bicubic", PICTURE, "NCHW", [0, drawn(3, 5, 9), drawn(3, 5, 9)]),
-            ("trilinear", VOLUME, "NCHW", [drawn(3, 5, 9), drawn(3, 5, 9), 4]),
+            ("linear", X, "NCHW", [0, 0, varied(3, 5, 9)]),
+            ("nearest", PICTURE, "NCHW", [0, varied(3, 5, 9), varied(3, 5, 9)]),
+            ("bilinear", PICTURE, "NCHW", [0, varied(3, 5, 9), varied(3, 5, 9)]),
+            ("bicubic", PICTURE, "NCHW", [0, varied(3, 5, 9), varied(3, 5, 9)]),
+            ("trilinear", VOLUME, "NCHW", [varied(3, 5, 9), varied(3, 5, 9), 4]),
         )
     },
 }
 _ARITHMETIC = [name for name in METHODS if name.startswith("__") and name != "__matmul__"]
 METHOD_EXAMPLES: dict[str, list[Any]] = {
-    **{name: [POSITIVE, drawn(1.5, 2.5, 3, 0.5)] for name in _ARITHMETIC},
+    **{name: [POSITIVE, varied(1.5, 2.5, 3, 0.5)] for name in _ARITHMETIC},
     "_getitem_dygraph": [
         X,
-        (drawn(0, 1), slice(drawn(0, 1, 2), drawn(3, 4, 5, -1), drawn(1, 2)), drawn(0, 3, -1)),
+        (varied(0, 1), slice(varied(0, 1, 2), varied(3, 4, 5, -1), varied(1, 2)), varied(0, 3, -1)),
     ],
     "_setitem_dygraph": [
         X,
-        (drawn(0, 1), slice(drawn(0, 1, 2), drawn(3, 4, 5, -1), drawn(1, 2)), drawn(0, 3, -1)),
-        drawn(0.5, 1.5, 2),
+        (varied(0, 1), slice(varied(0, 1, 2), varied(3, 4, 5, -1), varied(1, 2)), varied(0, 3, -1)),
+        varied(0.5, 1.5, 2),
     ],
 }
 
 
 def _with(example: Any, chosen: int, value: Any, seen: Iterator[int]) -> Any:
-    """An example, whose drawn number ``chosen`` is ``value``, and the others their first one."""
-    if isinstance(example, Drawn):
+    """An example, whose varied number ``chosen`` is ``value``, and the others their first one."""
+    if isinstance(example, Varied):
         return value if next(seen) == chosen else example[0]
     if isinstance(example, slice):
         bounds = (example.start, example.stop, example.step)
@@ -309,14 +309,14 @@ def _with(example: Any, chosen: int, value: Any, seen: Iterator[int]) -> Any:
     return example
 
 
-def _drawn_in(example: Any) -> list[Drawn]:
-    if isinstance(example, Drawn):
+def _varied_in(example: Any) -> list[Varied]:
+    if isinstance(example, Varied):
         return [example]
     if isinstance(example, slice):
         example = (example.start, example.stop, example.step)
     if not isinstance(example, (list, tuple)):
         return []
-    return [each for item in example for each in _drawn_in(item)]
+    return [each for item in example for each in _varied_in(item)]
 
 
 def _tensors(example: Any, seed: int) -> list[Any]:
@@ -358,7 +358,7 @@ CASES = [
     pytest.param(name, is_method, example, at, id=f"{name}-{at}")
     for is_method, examples in ((False, EXAMPLES), (True, METHOD_EXAMPLES))
     for name, example in examples.items()
-    for at in range(len(_drawn_in(example)))
+    for at in range(len(_varied_in(example)))
 ]
 
 
@@ -378,7 +378,7 @@ def test_each_call_computes_with_its_own_number(
             found += _floats_of(result[0] if name == "batch_norm" else result)
         return found
 
-    values = _drawn_in(example)[at]
+    values = _varied_in(example)[at]
     compiled = paddle_ngraph.compile(function)
     before = paddle_ngraph.stats()["engine_runs"]
     with paddle.no_grad(), background_compile.compile_synchronously():
@@ -392,7 +392,7 @@ def test_each_call_computes_with_its_own_number(
     assert paddle_ngraph.stats()["engine_runs"] > before
 
 
-def test_all_numbers_are_drawn() -> None:
+def test_all_numbers_are_varied() -> None:
     header = Path(paddle.sysconfig.get_include()) / "paddle/phi/api/include/api.h"
     declared = dict(re.findall(r"^PADDLE_API [^;(]*?(\w+)\(([^;]*)\);$", header.read_text(), re.M))
     number = r"\b(float|double|int|int64_t|Scalar|IntArray)\b(?! (out_d|depth))"
