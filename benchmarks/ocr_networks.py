@@ -8,6 +8,7 @@ forms are PaddleOCR's; sizes are arguments, and weights are random.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -237,8 +238,136 @@ class CachedFormulaDecoder(FormulaDecoder):
         return pairs
 
 
+class SarDecoder(nn.Layer):
+    """SAR: each word computes attention of all words to the picture again, in a loop unrolled.
+
+    Args:
+        width: The width of the features and of the LSTMs.
+        words, steps: The sizes of the network.
+        end: Has no effect: all words are computed.
+    """
+
+    def __init__(self, width: int, words: int, steps: int, end: int = END) -> None:
+        super().__init__()
+        self._steps, self._begin = steps, words - 2
+        self.columns = nn.LSTM(width, width, num_layers=2)
+        self.whole = nn.Linear(width, width)
+        self.recurrent = nn.LSTM(width, width, num_layers=2)
+        self.query, self.score = nn.Linear(width, width), nn.Linear(width, 1)
+        self.key = nn.Conv2D(width, width, 3, padding=1)
+        self.words = nn.Embedding(words, width, padding_idx=words - 1)
+        self.logits = nn.Linear(3 * width, words - 1)
+        self.spec = [None, width, 6, 40]
+
+    def attend(self, read: Any, picture: Any, whole: Any) -> Any:
+        """The logits of all words, [N, steps + 1, words - 1]."""
+        found = self.recurrent(read)[0]
+        query = paddle.unsqueeze(self.query(found), [3, 4])
+        sums = paddle.tanh(self.key(picture).unsqueeze(1) + query)
+        scores = self.score(paddle.transpose(sums, [0, 1, 3, 4, 2]))
+        rows, length, high, wide, one = paddle.shape(scores)
+        weights = F.softmax(paddle.reshape(scores, [rows, length, -1]))
+        weights = paddle.reshape(weights, [rows, length, high, wide, one])
+        weights = paddle.transpose(weights, [0, 1, 4, 2, 3])
+        seen = paddle.sum(picture.unsqueeze(1) * weights, (3, 4))
+        whole = paddle.expand(whole, [rows, found.shape[1], whole.shape[-1]])
+        return self.logits(paddle.concat([found, seen, whole], 2))
+
+    def forward(self, picture: Any) -> Any:
+        highest = F.max_pool2d(picture, (picture.shape[2], 1), 1).squeeze(2)
+        columns = self.columns(paddle.transpose(highest, [0, 2, 1]))[0]
+        whole = self.whole(columns[:, -1, :])
+        rows = picture.shape[0]
+        begin = self.words(paddle.full((rows,), self._begin, "int64")).unsqueeze(1)
+        begin = paddle.expand(begin, [rows, self._steps, begin.shape[-1]])
+        whole = whole.unsqueeze(1)
+        read = paddle.concat([whole, begin], axis=1)
+        found = []
+        for step in range(1, self._steps + 1):
+            found.append(F.softmax(self.attend(read, picture, whole)[:, step, :], -1))
+            word = self.words(paddle.argmax(found[-1], axis=1))
+            if step < self._steps:
+                read[:, step + 1, :] = word
+        return paddle.stack(found, 1)
+
+
+class SrnDecoder(nn.Layer):
+    """SRN: all words at once, corrected by layers that attend to earlier and to later words.
+
+    Args:
+        width, heads, depth, words, steps: The sizes of the network.
+        end: Has no effect: all words are computed.
+    """
+
+    def __init__(
+        self, width: int, heads: int, depth: int, words: int, steps: int, end: int = END
+    ) -> None:
+        super().__init__()
+        self._width, self._steps, self._padding = width, steps, words
+        self.spec = [None, width, 8, 32]
+        make = nn.TransformerEncoderLayer
+        parts = [(2, "features"), (depth, "forwards"), (depth, "backwards")]
+        for count, name in parts:
+            layers = [make(width, heads, width, 0.0, "relu") for _ in range(count)]
+            setattr(self, name, nn.LayerList(layers))
+        self.pixels, self.orders = nn.Embedding(256, width), nn.Embedding(steps, width)
+        self.linear, self.score = nn.Linear(width, width), nn.Linear(width, 1, bias_attr=False)
+        self.first, self.words = nn.Linear(width, words), nn.Embedding(words + 1, width)
+        self.places = nn.LayerList([nn.Embedding(steps, width) for _ in range(2)])
+        self.gate, self.logits = nn.Linear(2 * width, width), nn.Linear(width, words)
+        earlier = np.triu(np.full((steps, steps), -1e9, "float32"), 1)
+        self.register_buffer("earlier", paddle.to_tensor(earlier))
+        self.register_buffer("later", paddle.to_tensor(earlier.T.copy()))
+
+    def read_picture(self, picture: Any) -> Any:
+        """The features of each word, [N, steps, width]."""
+        x = paddle.transpose(paddle.reshape(picture, [-1, self._width, 256]), [0, 2, 1])
+        x = x * self._width**0.5 + self.pixels(paddle.arange(256))
+        for layer in self.features:
+            x = layer(x)
+        x = self.linear(x)
+        pixels = paddle.tile(paddle.unsqueeze(x, 1), [1, self._steps, 1, 1])
+        order = paddle.reshape(self.orders(paddle.arange(self._steps)), [1, self._steps, 1, -1])
+        sums = F.tanh(paddle.tile(order, [1, 1, 256, 1]) + pixels)
+        scores = paddle.reshape(self.score(sums), [-1, self._steps, 256])
+        return paddle.matmul(F.softmax(scores), x)
+
+    def correct(self, ids: Any, layers: Any, places: Any, mask: Any) -> Any:
+        x = self.words(ids) * self._width**0.5 + places(paddle.arange(self._steps))
+        for layer in layers:
+            x = layer(x, mask)
+        return x
+
+    def forward(self, picture: Any) -> Any:
+        seen = self.read_picture(picture)
+        first = self.first(paddle.reshape(seen, [-1, self._width]))
+        ids = paddle.reshape(paddle.argmax(F.softmax(first), axis=1), [-1, self._steps])
+        before = (
+            F.pad(
+                ids.cast("float32").unsqueeze(2),
+                [1, 0],
+                value=float(self._padding),
+                data_format="NLC",
+            )
+            .cast("int64")
+            .squeeze(2)[:, :-1]
+        )
+        forwards = self.correct(before, self.forwards, self.places[0], self.earlier)
+        backwards = self.correct(ids, self.backwards, self.places[1], self.later)
+        backwards = F.pad(backwards, [0, 1], value=0.0, data_format="NLC")[:, 1:]
+        meant = forwards + backwards
+        other = paddle.matmul(meant, self.words.weight, transpose_y=True)
+        gate = F.sigmoid(self.gate(paddle.concat([seen, meant], axis=2)))
+        mixed = gate * seen + (1.0 - gate) * meant
+        return (
+            F.softmax(self.logits(paddle.reshape(mixed, [-1, self._width])), axis=1),
+            first,
+            other,
+        )
+
+
 # The published sizes, with fewer words where native runs would take seconds.
-DECODERS: dict[str, tuple[type[Decoder], dict[str, int]]] = {
+DECODERS: dict[str, tuple[Callable[..., Any], dict[str, int]]] = {
     "NRTR": (
         TextDecoder,
         {"width": 512, "heads": 8, "wide": 1024, "depth": 6, "words": 39, "steps": 25},
@@ -255,6 +384,8 @@ DECODERS: dict[str, tuple[type[Decoder], dict[str, int]]] = {
         CachedFormulaDecoder,
         {"width": 384, "heads": 8, "wide": 1536, "depth": 2, "words": 5000, "steps": 64},
     ),
+    "SAR": (SarDecoder, {"width": 512, "words": 92, "steps": 30}),
+    "SRN": (SrnDecoder, {"width": 512, "heads": 8, "depth": 4, "words": 38, "steps": 25}),
 }
 
 

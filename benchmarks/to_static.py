@@ -23,7 +23,6 @@ from benchmarks.comparison import Pace, milliseconds
 from benchmarks.options import Progress
 from benchmarks.worker import PeerError, Worker
 from benchmarks.works import Array
-from paddle_ngraph.settings import SETTINGS
 
 CLASSES = 100
 WORDS, WIDTH = 1000, 256
@@ -178,7 +177,7 @@ def _made(net: Net) -> Any:
 
 
 def _switch_on(dynamic: bool | Literal["training"]) -> None:
-    SETTINGS.max_tuning_time_share = float("inf")  # decide at once: tuning is not measured
+    paddle.set_flags({"FLAGS_ngraph_tuning_ms": -1})  # decide at once: tuning is not measured
     paddle_ngraph.enable(dynamic=dynamic)
 
 

@@ -120,6 +120,21 @@ def _parser() -> argparse.ArgumentParser:
         "--nproc", type=int, required=True, metavar="N", help="the number of processes, or ranks"
     )
     launch.add_argument(
+        "--nnodes",
+        type=int,
+        metavar="N",
+        help="the number of machines, with a launcher on each (default: as SLURM or Open MPI say, "
+        "or 1)",
+    )
+    launch.add_argument(
+        "--node-rank", type=int, metavar="N", help="the number of this machine, from 0"
+    )
+    launch.add_argument(
+        "--master",
+        metavar="HOST:PORT",
+        help="the address at which machine 0 listens for the other launchers",
+    )
+    launch.add_argument(
         "--max-restarts",
         type=int,
         default=0,
@@ -544,11 +559,18 @@ def _run(options: argparse.Namespace) -> int:
 
 def _launch(options: argparse.Namespace) -> int:
     """Run SCRIPT on N processes (ranks) of this machine, which train together by means of
-    paddle_ngraph.distributed. If one fails or is stuck, all are stopped; with --max-restarts they
-    are started again, and continue from the last complete checkpoint. Rank 0 prints here. The exit
-    status is 0 if all ranks succeed, 1 if one fails, 2 if all fail with the same NgraphError."""
-    from paddle_ngraph.distributed import launcher
+    paddle_ngraph.distributed; with --nnodes, with those of other machines. If one fails or is
+    stuck, all are stopped; with --max-restarts they are started again, and continue from the last
+    complete checkpoint. Rank 0 prints here. The exit status is 0 if all ranks succeed, 1 if one
+    fails, 2 if all fail with the same NgraphError."""
+    from paddle_ngraph.distributed import launcher, machines
 
+    found = machines.ONE_MACHINE if options.nnodes else machines.place_of(os.environ)
+    place = machines.Place(
+        options.nnodes or found.nodes,
+        found.node if options.node_rank is None else options.node_rank,
+        options.master or found.master,
+    )
     return launcher.launch(
         launcher.LauncherOptions(
             script=options.script,
@@ -559,6 +581,7 @@ def _launch(options: argparse.Namespace) -> int:
             log_dir=options.log_dir,
             timeout=options.timeout,
             port=options.port,
+            place=place,
         )
     )
 

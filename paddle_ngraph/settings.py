@@ -27,42 +27,15 @@ class PolicySettings:
         precision: ``f32``, ``bf16``, or ``f16`` on GPUs and NPUs.
         min_interval_us: Subgraphs that Paddle runs in fewer microseconds run natively.
         background_compile: ``auto``, ``1`` or ``0``: whether Paddle runs subgraphs during builds.
+        tuning_ms: Milliseconds that tracing and building may hold up a function of dynamic mode,
+            beyond a tenth of its native time; -1: no limit, and functions that are compiled by name
+            are not measured.
         strict: Whether a subgraph that the engine cannot run is an error.
         verify: One run of the engine in this many, of each subgraph, is compared with Paddle's
             kernels; 0: none.
         kernel_calls: Whether functions call Paddle's kernels, for operators without a converter.
         use_mkl_packed: Whether recurrent layers of programs run with packed weights.
         mkl_packed_provider: ``auto``, ``mkl`` or ``onednn``: the library of packed matmuls.
-
-        max_signatures_per_layer: Signatures of a dynamic layer whose times are retained.
-        max_shapes_per_signature: Shapes of a signature whose times are retained.
-        max_input_nesting_levels: Containers below this depth are not part of a signature.
-        native_trial_calls: Calls of a shape by Paddle before its first compiled call.
-        native_warmup_calls: The first of these calls, whose times are discarded: they fill caches.
-        compiled_trial_calls: Compiled calls of a shape before its decision.
-        compiled_warmup_calls: The first of these calls, whose times are discarded: they compile.
-        min_pooled_shapes: Rare shapes of a signature are decided together from this many on.
-        min_pooled_calls: Pairs of calls (by Paddle, compiled) that such a decision needs.
-        max_times_per_shape: The latest times of a shape that are retained.
-        max_slower_larger_shapes: A shape is not tried in training if this many shapes that are no
-            smaller were faster by Paddle.
-        max_compiled_time_ratio: Compiled calls have to be faster than Paddle's by more than noise:
-            at most this ratio of their times.
-        max_tuning_time_share: Tuning takes at most this share of the time that Paddle has run a
-            layer.
-        tuning_burst_seconds: Once that share is spent, tuning continues when this many seconds are
-            available: consecutive compiled calls are faster than one after calls by Paddle, which
-            leave threads and caches cold.
-        build_seconds_per_program: Expected seconds until a program has run for the first time.
-        build_seconds_per_operator: Expected seconds per operator of a program for inference.
-        build_seconds_per_trained_operator: Expected seconds per operator with its gradient.
-        min_profiled_shapes: Calls of a layer are profiled once it was trained with this many
-            shapes.
-        profiled_calls: The number of calls that are profiled.
-        min_inner_time_share: Inner layers are tuned instead of their outermost layer if those with
-            fewer shapes take at least this share of its time.
-        max_calls_waited_for_layer: A layer that holds the trial slot and is not called loses it
-            after this many calls of other layers.
 
         max_training_graphs: Graphs of dynamic layers that train by Paddle's interpreters. For each
             Paddle retains twelve threads and a megabyte, permanently.
@@ -84,6 +57,8 @@ class PolicySettings:
 
         background_compile_native_runs: ``auto`` compiles in the background if that takes longer
             than this many runs by Paddle.
+        awaited_training_build_seconds: ``auto`` has training wait for builds that are expected to
+            be shorter.
         initial_build_us_per_operator: Assumed build time, until a build was measured.
         build_switch_interval_seconds: Switch interval of Python's threads during a build: a run by
             Paddle waits for the GIL several times, and took twice as long with Python's 5 ms.
@@ -136,34 +111,12 @@ class PolicySettings:
     precision: str = "f32"
     min_interval_us: int = 60
     background_compile: str = "auto"
+    tuning_ms: int = 1000
     strict: bool = False
     verify: int = 0
     kernel_calls: bool = True
     use_mkl_packed: bool = True
     mkl_packed_provider: str = "auto"
-
-    # -- frontends/dynamic/hook.py: which dynamic layers are compiled --
-    max_signatures_per_layer: int = 16
-    max_shapes_per_signature: int = 1024
-    max_input_nesting_levels: int = 16
-    native_trial_calls: int = 4
-    native_warmup_calls: int = 1
-    compiled_trial_calls: int = 7
-    compiled_warmup_calls: int = 3
-    min_pooled_shapes: int = 4
-    min_pooled_calls: int = 16
-    max_times_per_shape: int = 64
-    max_slower_larger_shapes: int = 2
-    max_compiled_time_ratio: float = 0.95
-    max_tuning_time_share: float = 0.2
-    tuning_burst_seconds: float = 0.02
-    build_seconds_per_program: float = 0.05
-    build_seconds_per_operator: float = 0.004
-    build_seconds_per_trained_operator: float = 0.012
-    min_profiled_shapes: int = 16
-    profiled_calls: int = 16
-    min_inner_time_share: float = 0.5
-    max_calls_waited_for_layer: int = 64
 
     # -- frontends/dynamic/lazy/trace_graph.py: programs of captured layers --
     max_training_graphs: int = 128
@@ -179,6 +132,7 @@ class PolicySettings:
 
     # -- partitioning/background_compile.py --
     background_compile_native_runs: int = 20
+    awaited_training_build_seconds: float = 1.0
     initial_build_us_per_operator: float = 2000.0
     build_switch_interval_seconds: float = 0.0005
     interrupt_check_seconds: float = 0.05

@@ -1,6 +1,11 @@
-"""A clock that a test advances."""
+"""Clocks that a test advances."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from paddle_ngraph.frontends.dynamic.lazy.capture import TraceCache
 
 
 class Clock:
@@ -23,3 +28,30 @@ class Clock:
     def advance(self, seconds: float) -> None:
         """Advances the time by ``seconds``."""
         self.now += seconds
+
+
+class TunerClock(Clock):
+    """A clock by which native and captured calls of tuned functions take set times.
+
+    Args:
+        monkeypatch: Patches the calls, as long as the fixture lives.
+        captured: The seconds of a captured call; those of a native one are 1.
+
+    Attributes:
+        captured: The seconds of the captured calls that follow.
+    """
+
+    def __init__(self, monkeypatch: Any, captured: float) -> None:
+        super().__init__(tick=1e-6)
+        self.captured = captured
+        native = self._taking(TraceCache.run_natively, lambda: 1.0)
+        monkeypatch.setattr(TraceCache, "run_natively", native)
+        run = self._taking(TraceCache.run, lambda: self.captured)
+        monkeypatch.setattr(TraceCache, "run", run)
+
+    def _taking(self, original: Callable[..., Any], seconds: Callable[[], float]) -> Any:
+        def run(*args: Any) -> Any:
+            self.advance(seconds())
+            return original(*args)
+
+        return run

@@ -9,6 +9,7 @@ tests.
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 import threading
@@ -52,10 +53,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Lets tests run as many threads as they request, on few cores too.
 
-    A shell that starts its jobs in the background has them ignore SIGINT, which tests raise.
+    Tracing and builds of dynamic mode may take any time, also in processes that tests start:
+    otherwise the engine would run later on a busy machine. A shell that starts its jobs in the
+    background has them ignore SIGINT, which tests raise.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _core.allow_more_threads_than_cores(True)
+    unlimited = flags.FLAGS["ngraph_tuning_ms"]
+    os.environ[unlimited.key] = "-1"
+    flags.set(unlimited.name, -1)
     first_use.begin()  # so that no test depends on the order of the tests
     _free_call_stacks()
 

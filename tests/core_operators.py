@@ -200,6 +200,7 @@ EXAMPLES = (
     Example("ArgMax", ("A B",), _MATRIX, _always(axis=0)),
     Example("CheckRange", ("A B:9",), _MATRIX, _always(low=[0], high=[9], message="Whole.")),
     Example("ShapeBarrier", ("A B", "1"), _MATRIX, _always(axes=[])),
+    Example("EndAfterError", ("A B:9",), _MATRIX),
     Example("BlockedConvolution", (_DATA, _FILTER), _IMAGES, _conv("8"), refused=("H", "W")),
     Example("BlockedConvolution", ("N C H W", "8OB C KH KW"), {**_GROUPS, "C": 3, "OB": 5},
             _conv("8"), refused=("H", "W")),

@@ -12,6 +12,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import paddle
@@ -62,12 +63,14 @@ def _loaded(path: str) -> Any:
 def live(frontends: list[str]) -> None:
     """Creates programs of Paddle, and some of each frontend; all are dropped at once."""
     import paddle_ngraph
-    from paddle_ngraph.settings import SETTINGS
+    from paddle_ngraph.frontends.dynamic import tuning_policy
     from tests.dynamic import dynamic_mode
 
     @contextmanager
     def everything_pays() -> Iterator[None]:
-        SETTINGS.max_tuning_time_share = SETTINGS.max_compiled_time_ratio = float("inf")
+        choice = replace(tuning_policy.POLICY.choice, min_gain=0.0)
+        tuning_policy.POLICY = replace(tuning_policy.POLICY, choice=choice)
+        paddle.set_flags({"FLAGS_ngraph_tuning_ms": -1})
         paddle_ngraph.enable(dynamic="training")
         try:
             yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecu
 from paddle.jit.sot.utils.envs import min_graph_size_guard
 
 import paddle_ngraph
+from paddle_ngraph.frontends.dynamic import tuning_policy
 from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 
 CLASSES = 5
@@ -36,6 +38,12 @@ def dynamic_mode() -> Iterator[None]:
     finally:
         paddle.set_flags(before)
         paddle.enable_static()
+
+
+def set_policy(monkeypatch: Any, **changes: Any) -> None:
+    """Changes constants of the autotuner."""
+    changed = dataclasses.replace(tuning_policy.POLICY, **changes)
+    monkeypatch.setattr(tuning_policy, "POLICY", changed)
 
 
 def calls(

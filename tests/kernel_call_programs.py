@@ -47,6 +47,15 @@ def calls_in(program: Program) -> list[str]:
     return [name.removeprefix("pd_op.") for name in report.intervals[0].kernel_calls]
 
 
+def predicted(predictor: Any, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    for name in predictor.get_input_names():
+        predictor.get_input_handle(name).copy_from_cpu(feed[name])
+    predictor.run()
+    return [
+        predictor.get_output_handle(name).copy_to_cpu() for name in predictor.get_output_names()
+    ]
+
+
 def quantity(name: str) -> int:
     return int(paddle_ngraph.stats()[name])
 

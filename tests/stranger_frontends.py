@@ -18,7 +18,6 @@ import paddle
 from paddle.inference import Config, create_predictor
 
 import paddle_ngraph
-from paddle_ngraph.settings import SETTINGS
 
 HAS_ENGINE = importlib.util.find_spec("paddle_ngraph._core") is not None
 X = np.linspace(-1, 1, 8, dtype="float32").reshape(2, 4)
@@ -39,7 +38,6 @@ def main() -> None:
     through_engine("to_static", layer_run(partial(paddle.jit.to_static, full_graph=True)))
     through_engine("compile", layer_run(paddle_ngraph.compile))
     through_engine("training by compile", layer_run(paddle_ngraph.compile, trains=True))
-    SETTINGS.max_tuning_time_share = 1e9  # a layer of microseconds is tried, too
     through_engine("dynamic layer", layer_run(lambda layer: layer), dynamic=True)
     if HAS_ENGINE:
         check_packed_layers()

@@ -43,6 +43,7 @@ _CORE = (
     "core/common/caches.cc",
     "core/common/fork_safe_mutex.cc",
     "core/common/openvino_use.cc",
+    "core/common/resting_threads.cc",
     "core/common/tbb_fork_state.cc",
     "core/common/random_numbers.cc",
     "core/engine/size_guards.cc",

@@ -14,11 +14,14 @@ import openvino as ov
 from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 
+from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.conversion.analysis.early_exits import EarlyExit
 from paddle_ngraph.conversion.analysis.induction_variables import Counters, InductionValues
 from paddle_ngraph.conversion.analysis.last_values import unread_values
 from paddle_ngraph.conversion.analysis.offsets import EARLY_EXIT
-from paddle_ngraph.conversion.bridge import NgraphBridge
+from paddle_ngraph.conversion.analysis.prefix_stability import MAX_LENGTH, PrefixStability
+from paddle_ngraph.conversion.analysis.single_rows import Kept, compute_single_rows
+from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
 from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.loop_iterations import LoopIterations
 from paddle_ngraph.conversion.model_inputs import BodyInputs
@@ -37,12 +40,13 @@ from paddle_ngraph.conversion.symbolic_sizes import (
     SymbolicSize,
     bounds_of,
     hint_of,
+    may_vary_per_iteration,
     symbols_in,
 )
 from paddle_ngraph.conversion.tensor_arrays import TensorArray, appended_by
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
-from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
+from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX, BYTES
 
 # For each loop-carried value and each of its dimensions, the size that an iteration adds.
 ShapeGrowth = Sequence[Sequence[Number]]
@@ -80,8 +84,12 @@ def body_of_loop(
     captured: Sequence[Output | TensorArray],
     used_arrays: Collection[int] = (),
     has_iteration: bool = False,
+    keeps: bool = True,
 ) -> tuple[RegionBody, list[Output], list[list[Number]]]:
     """Converts the block of a loop, which may carry growing values, and append to TensorArrays.
+
+    The body may carry more values, behind the given ones (analysis/single_rows.py): then there has
+    to be an iteration.
 
     A loop-carried value that no iteration reads may start from a placeholder of another shape: it
     starts from zeros then, and is undefined without an iteration.
@@ -93,6 +101,7 @@ def body_of_loop(
         captured: The invariant inputs.
         used_arrays: The indices of sources that are TensorArrays still used after the loop.
         has_iteration: Whether it is certain that there is an iteration.
+        keeps: Whether the body may carry more values.
 
     Returns:
         The body, the sources that it reads, and the shapes of the loop's results.
@@ -128,9 +137,17 @@ def body_of_loop(
             continue
         found = builder.found_growth(shapes)
         if is_same_shape([*chain(*found)], [*chain(*growth)]):
+            rows = builder.single_rows() if keeps else None
+            if rows is not None:
+                block, kept = rows
+                starts = [bridge.full(0, element_type(k.spec.dtype), k.shape) for k in kept]
+                initial_values += [start.output(0) for start in starts]
+                arrays = [n + len(kept) for n in used_arrays]
+                return body_of_loop(bridge, block, initial_values, captured, arrays, True, False)
             results = builder.loop_results(body.shapes[1 + args :], has_iteration)
             body.has_placeholders = has_placeholders
             body.cuts, body.count = builder.cuts, builder.count
+            body.loop_carried = args
             return body, [*builder.initial_values(), *builder.inputs.sources[args:]], results
         growth = found
     raise NgraphError(f"{_SHAPE_CHANGES}, and not equally in all iterations")
@@ -216,6 +233,7 @@ class BodyBuilder:
         # loop-invariant.
         self._outer_symbols = set() if outer_shapes is None else set(outer_shapes.guards.numbers())
         self._args = args
+        self._is_loop = counters is not None
         self._growth = growth
         self._shapes_slices = counters is not None and counters.decide_slice_sizes()
         self._outer_arrays = {
@@ -249,7 +267,9 @@ class BodyBuilder:
         as_declared = outer.as_declared and not self._has_iteration_sizes
         self._iterations = LoopIterations(counters, block.inputs, self.inputs.sources, outer_shapes)
         induction = InductionValues(block.ops, self._iterations.value)
-        self.bridge = NgraphBridge(block, self.inputs, sizes, outer.device, induction, as_declared)
+        self.bridge = NgraphBridge(
+            block, self.inputs, sizes, outer.device, induction, as_declared, is_body=True
+        )
         self._set_inputs()
 
     def found_growth(self, results: Sequence[Sequence[Number]]) -> ShapeGrowth:
@@ -260,6 +280,22 @@ class BodyBuilder:
         """
         shapes = zip(self.inputs.arg_shapes, results)
         return [_growth_between(before, after, self._outer_symbols) for before, after in shapes]
+
+    def single_rows(self) -> tuple[Graph, list[Kept]] | None:
+        """The block, computing the last position of a sequence alone, and what it keeps.
+
+        ``None`` if it computes other positions than the last one for other reasons.
+        """
+        index, last = self._iterations.index, self._iterations.last
+        if not _has_growth(self._growth) or index is None or last is None:
+            return None
+        if may_vary_per_iteration(last) or not last < MAX_LENGTH:
+            return None
+        most = min(MAX_LENGTH, bounds_of(last)[1] + 1)
+        stability = PrefixStability(
+            self._block, self._args, self._tensor_shapes, self._known, index, most
+        )
+        return compute_single_rows(self._block, self._args, stability)
 
     def placeholders(
         self, unread: Collection[int], results: Sequence[Sequence[Number]]
@@ -440,6 +476,9 @@ class BodyBuilder:
             ConversionError: As in :meth:`NgraphBridge.convert`.
         """
         self.bridge.convert()
+        if self._has_iteration_sizes:
+            self._tensor_shapes = self.bridge.shapes()
+            self._known = self.bridge.known_integers()
         results = self._results()
         shapes = [self.bridge.shape(output) for output in results]
         self._complete(results)
@@ -482,6 +521,8 @@ class BodyBuilder:
         arrays = self.bridge.arrays
         if spec in arrays:
             return arrays.elements(arrays[spec])
+        if spec.dtype in BYTES:
+            return self.bridge.operand(spec)
         return self.bridge.integers.apply_deferred(spec)
 
     def _appended_elements(self) -> list[Output]:
@@ -497,12 +538,23 @@ class BodyBuilder:
         last = self._iterations.last
         if self._has_iteration_sizes and (last is None or bounds_of(last)[1] >= MAX_ITERATIONS):
             results[0] = self._checked_condition(results[0])
+        if self._is_loop and self._calls_kernels():
+            condition = self.bridge.shape(results[0])
+            results[0] = self.bridge.extension("EndAfterError", [results[0]]).output(0)
+            self.bridge.sizes.set(results[0], condition)
         if self.bridge.sizes.shapes is None:
             return
         regions = self.bridge.regions
         regions.record_sizes(self._model_of(results, regions.placeholders()))
         regions.replace_placeholders()
         self.inputs.use_runtime_sizes()
+
+    def _calls_kernels(self) -> bool:
+        """Whether an iteration calls kernels of Paddle, each of which may fail."""
+        return any(
+            kernel_calls.find(op) is kernel_calls.CONVERTER or op.type in kernel_calls.SAMPLERS
+            for op in self._block.all_ops()
+        )
 
     def _make_growing_args_dynamic(self) -> None:
         """Makes growing dimensions of parameters dynamic.

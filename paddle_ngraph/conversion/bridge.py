@@ -32,6 +32,7 @@ function_builder.py for functions, bodies.py for loop bodies and branches.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -65,6 +66,8 @@ from paddle_ngraph.ir.graph import BFLOAT16, CPU, Graph, Op, TensorSpec
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import BYTES, DTYPES
 
+# Maximum number of elements of the tensors in :meth:`NgraphBridge.known_integers`.
+_MAX_KNOWN_INTEGERS = 16
 # The name of a Paddle dtype for each name of an nGraph element type.
 PADDLE_DTYPES = {dtype.element: name for name, dtype in DTYPES.items()}
 
@@ -87,6 +90,7 @@ class NgraphBridge:
         induction: Integers that follow from induction variables; by default there are none.
         as_declared: Whether the values around have the shapes that Paddle declares, which accepts
             feeds of other shapes as long as its kernels do.
+        is_body: Whether the graph is the block of a loop or branch.
 
     Attributes:
         graph, device: See above.
@@ -108,6 +112,7 @@ class NgraphBridge:
         device: str = CPU,
         induction: InductionValues | None = None,
         as_declared: bool = True,
+        is_body: bool = False,
     ) -> None:
         self.graph = graph
         self.inputs = inputs
@@ -131,7 +136,7 @@ class NgraphBridge:
         self._inlined = 0
         self.materialize: Callable[[Output], Output] = lambda output: output
         self.shared: dict[Any, Any] = {}
-        self.as_bytes = kernel_calls.tensors_as_bytes(graph)
+        self.as_bytes = kernel_calls.tensors_as_bytes(graph, is_body)
 
     # -- API for converters -------------------------------------------------------------------
 
@@ -180,20 +185,27 @@ class NgraphBridge:
         if spec is None:
             return
         output = as_output(node)
+        if spec.id in self.as_bytes:
+            self._check_shape(name, spec, self.shape(output)[:-1])
+            self._nodes[spec.id] = output
+            return
         self._check_output(name, spec, output)
         if spec.id in self._rounded_ids:
             output = self.bfloat16.rounded(output)
         self._nodes[spec.id] = self.materialize(self.folding.folded(output))
 
-    def kernel_operands(self, op: Op, name: str) -> list[Output]:
-        """The nodes of input ``name`` of a kernel call; tensors that need it as bytes.
+    def operands(self, op: Op, name: str) -> list[Output]:
+        """The nodes of input ``name`` of a kernel call, loop or branch, as they are in functions.
+
+        Tensors of dtypes that nGraph lacks or narrows are bytes.
 
         Raises:
             NgraphError: A tensor that has to be bytes is none, and its contents are not known.
         """
-        return [self._kernel_operand(spec) for spec in op.inputs.get(name, ())]
+        return [self.operand(spec) for spec in op.inputs.get(name, ())]
 
-    def _kernel_operand(self, spec: TensorSpec) -> Output:
+    def operand(self, spec: TensorSpec) -> Output:
+        """The node of one tensor, as :meth:`operands` has it."""
         node = self._nodes[spec.id]
         if spec.id in self.as_bytes or spec.dtype not in BYTES:
             return node
@@ -220,18 +232,14 @@ class NgraphBridge:
         spec = op.outputs[name][position]
         assert spec is not None
         is_bytes = spec.id in self.as_bytes
-        if is_sized and not is_bytes:
+        if is_sized:
             self.set_output_node(op, name, output, position)
             return
         readers = (o for o in self._pending if spec.id in {s.id for s in o.input_specs()})
-        if not is_sized and any(
-            kernel_calls.find(reader) is not kernel_calls.CONVERTER for reader in readers
-        ):
+        if any(kernel_calls.find(reader) is not kernel_calls.CONVERTER for reader in readers):
             raise NgraphError(f"the size of output '{name}' is known in a run only")
         if not is_bytes:
             self._check_dtype(name, spec, output)
-        elif is_sized:
-            self._check_shape(name, spec, self.shape(output)[:-1])
         self._nodes[spec.id] = output
 
     def rounded(self, op: Op, name: str, node: Any) -> Any:
@@ -279,7 +287,10 @@ class NgraphBridge:
         return all(self._contents(spec) is not None for spec in op.inputs.get(name, ()))
 
     def _contents(self, spec: TensorSpec) -> np.ndarray | None:
-        return None if spec.id in self.as_bytes else self.folding.contents(self._nodes[spec.id])
+        contents = self.folding.contents(self._nodes[spec.id])
+        if contents is None or spec.id not in self.as_bytes:
+            return contents
+        return contents.reshape(-1).view(spec.dtype).reshape(contents.shape[:-1])
 
     def shape(self, node: Any) -> list[Number]:
         """The shape of a node; symbolic dimensions are Sizes."""
@@ -359,6 +370,24 @@ class NgraphBridge:
         self._nodes[spec.id] = self.bfloat16.widened(node) if is_narrow else node
         shape = self.shape(self._nodes[spec.id])
         self.as_declared &= fits(spec.shape, shape[:-1] if spec.id in self.as_bytes else shape)
+
+    def shapes(self) -> dict[int, list[Number]]:
+        """The shapes of the tensors of the block that have nodes, by id."""
+        return {id: self.shape(node) for id, node in self._nodes.items()}
+
+    def known_integers(self) -> dict[int, np.ndarray]:
+        """Contents of small integer tensors that are known during the build, by id."""
+        found = {}
+        for id, node in self._nodes.items():
+            shape = self.shape(node)
+            if is_symbolic(shape) or math.prod(map(int, shape)) > _MAX_KNOWN_INTEGERS:
+                continue
+            if not node.get_element_type().is_integral():
+                continue
+            contents = self.folding.contents(node)
+            if contents is not None:
+                found[id] = contents
+        return found
 
     def convert(self) -> None:
         """Converts every operator.

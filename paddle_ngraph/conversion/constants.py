@@ -19,7 +19,7 @@ import numpy as np
 from openvino import Model, Node, Output, Type, opset15
 from openvino.passes import ConstantFolding, Manager
 
-from paddle_ngraph.conversion.node_tools import Key, constant_of, key_of
+from paddle_ngraph.conversion.node_tools import WITH_MODELS, Key, constant_of, key_of
 from paddle_ngraph.conversion.openvino_core import core
 from paddle_ngraph.conversion.size_rules import touches_empty_tensor
 
@@ -42,6 +42,7 @@ _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 # Types of nodes that tell the plugin that their constant input is quantized (int8.py). The nodes
 # are not folded: their value alone would not tell.
 _QUANTIZING_TYPES = frozenset({"FakeQuantize"})
+_QUANTIZED = (Type.i8, Type.u8)
 # Describes the layout in which a node packs its weights; readers with equal descriptions
 # pack equally.
 PackedForm = tuple[object, ...]
@@ -58,6 +59,30 @@ def compute_constants(model: Model) -> None:
         return
     for value, data in zip(values, evaluated(values)):
         _redirect(model, value, constant_of(data, value.get_element_type()))
+
+
+def may_be_computed(value: Output) -> bool:
+    """Whether constants alone determine a value, other than one of quantized constants.
+
+    Values of models inside, and of empty tensors, are not computed here.
+    """
+    visited: set[str] = set()
+    pending = [value.get_node()]
+    while pending:
+        node = pending.pop()
+        if node.get_name() in visited:
+            continue
+        visited.add(node.get_name())
+        if node.get_type_name() == "Constant":
+            if node.get_element_type() in _QUANTIZED:
+                return False
+            continue
+        sources = [source.get_node() for source in node.input_values()]
+        is_left = node.get_type_name() in _QUANTIZING_TYPES | WITH_MODELS
+        if not sources or is_left or touches_empty_tensor(node):
+            return False
+        pending += sources
+    return True
 
 
 def evaluated(values: Sequence[Output]) -> list[np.ndarray]:

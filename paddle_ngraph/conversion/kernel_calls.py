@@ -37,7 +37,6 @@ from paddle_ngraph.conversion.registry import (
 )
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec, is_random
-from paddle_ngraph.paddle_private.names import operators
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import BYTES, element_name
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
@@ -94,12 +93,15 @@ _ROWS_AS: Mapping[str, frozenset[str]] = {
 SAMPLEWISE = frozenset({"pd_op.shuffle_channel", "pd_op.yolo_box"})
 # Operators that sample in loops by their kernels, whose subgraph may not sample anything else.
 SAMPLERS = frozenset({"pd_op.multinomial"})
-# Operators that no function calls.
-EXCLUDED = frozenset(_core.impure_operators()) | {
-    # Programs declare other dtypes of their results than their kernels make, or another shape.
-    *("pd_op.equal_all", "pd_op.matrix_rank", "pd_op.matrix_rank_tol", "pd_op.slogdet"),
-    *("pd_op.matrix_rank_atol_rtol", "pd_op.unique", "pd_op.unique_consecutive"),
-}
+# Operators whose results programs declare with other dtypes than their kernels make, or with
+# another shape.
+_MISDECLARED = frozenset(
+    f"pd_op.{name}"
+    for name in (
+        *("equal_all", "matrix_rank", "matrix_rank_atol_rtol", "matrix_rank_tol", "slogdet"),
+        *("unique", "unique_consecutive"),
+    )
+)
 _MODES = frozenset(_core.mode_attributes())
 DTYPES = ANY | frozenset(BYTES)
 _INT64 = "int64"
@@ -122,18 +124,43 @@ def are_enabled() -> bool:
 
 def may_call(type: str) -> bool:
     """Whether operators of a type may become kernel calls."""
-    is_pure = type.startswith("pd_op.") and not type.endswith("_") and not is_random(type)
-    return is_pure and type not in EXCLUDED
+    return reason_against_type(type) is None
+
+
+def reason_against_type(type: str) -> str | None:
+    """Why operators of a type never become kernel calls, or ``None`` if some may."""
+    if is_random(type):
+        return "samples"
+    if type in _MISDECLARED:
+        return "makes other tensors than programs declare"
+    return (
+        _type_reasons.get_or_create(type, lambda: (_core.reason_against_kernel(type),))[0] or None
+    )
+
+
+def cpu_kernels() -> dict[str, tuple[list[str], str]]:
+    """All CPU kernels of Paddle: the types that run each, and the kinds of its other tensors.
+
+    Other tensors than dense ones are ``"SelectedRows"`` or ``"Sparse"``, say; empty if all are
+    dense.
+    """
+    return _core.cpu_kernels()
 
 
 def callable_types() -> list[str]:
-    """The types without a converter that Paddle has a CPU kernel for which functions may call."""
-    types = [f"pd_op.{name}" for name in dir(operators) if not name.startswith("_")]
-    return [
-        type
-        for type in sorted(types)
-        if find_converter(type) is None and may_call(type) and _core.has_callable_kernel(type)
-    ]
+    """The types without a converter whose CPU kernels of Paddle functions may call."""
+    return [type for type in _types_without_converter() if may_call(type)]
+
+
+def native_types() -> dict[str, str]:
+    """The types with a CPU kernel that functions neither convert nor call, with the reasons."""
+    reasons = ((type, reason_against_type(type)) for type in _types_without_converter())
+    return {type: reason for type, reason in reasons if reason is not None}
+
+
+def _types_without_converter() -> list[str]:
+    types = {type for types, _ in cpu_kernels().values() for type in types}
+    return sorted(type for type in types if find_converter(type) is None)
 
 
 def converter_of(type: str) -> Converter | None:
@@ -158,19 +185,30 @@ def has_dtypes_of_kernels(entry: Converter, op: Op) -> bool:
     )
 
 
-def tensors_as_bytes(graph: Graph) -> frozenset[int]:
-    """The ids of the tensors that are bytes in functions of a subgraph, or of a block."""
+def tensors_as_bytes(graph: Graph, is_body: bool = False) -> frozenset[int]:
+    """The ids of the tensors that are bytes in functions.
+
+    Args:
+        graph: A subgraph, or the block of a loop or branch.
+        is_body: Whether it is such a block. Then its inputs and outputs are bytes if their dtype
+            says so, inside and outside alike.
+    """
     values = [*graph.inputs, *graph.states]
     given = {spec.id for index, spec in enumerate(values) if index not in graph.value_inputs}
     made: set[int] = set()
     called: dict[int, str] = {}
     converted: set[int] = set()
+    if is_body:
+        converted.update(spec.id for spec in (*graph.inputs, *graph.outputs))
+        called.update({spec.id: spec.dtype for spec in graph.inputs if spec.dtype in BYTES})
     for op in graph.ops:
+        results, specs = list(op.output_specs()), list(op.input_specs())
         if find(op) is not CONVERTER:
-            converted.update(spec.id for spec in op.input_specs())
-            continue
-        made.update(spec.id for spec in op.output_specs())
-        called.update({spec.id: spec.dtype for spec in (*op.input_specs(), *op.output_specs())})
+            converted.update(spec.id for spec in specs)
+            kept = BYTES.keys() if op.blocks else ()
+            results, specs = ([s for s in each if s.dtype in kept] for each in (results, specs))
+        made.update(spec.id for spec in results)
+        called.update({spec.id: spec.dtype for spec in (*results, *specs)})
     return frozenset(
         id
         for id, dtype in called.items()
@@ -196,6 +234,14 @@ def reason_against(op: Op, reads_unsized: bool = False) -> str | None:
         op: The operator.
         reads_unsized: Whether a size of an operand depends on data: then those of results may.
     """
+    if op.form is None:
+        return _reason_against(op, reads_unsized)
+    used = [name for name in op.outputs if op.has_output(name)]
+    key = f"{_form_of(op)} {used} {op.constants} {reads_unsized}"
+    return _reasons.get_or_create(key, lambda: (_reason_against(op, reads_unsized),))[0]
+
+
+def _reason_against(op: Op, reads_unsized: bool) -> str | None:
     reason = CONVERTER.reason_against(op)
     if reason is not None:
         return reason
@@ -314,6 +360,22 @@ _lowered: LRUCache[str, dict[str, Any]] = process_cache(
     "kernels that Paddle calls for operators without a converter, with their arguments",
     key="operator, its attributes, and the dtypes and shapes of its tensors",
     bound=256,
+)
+
+
+_reasons: LRUCache[str, tuple[str | None]] = process_cache(
+    __name__,
+    "kernel_reasons",
+    "why kernels of operators cannot be called in functions, or that they can",
+    key="as for `kernel_calls`, the outputs in use, and the known contents",
+    bound=1024,
+)
+_type_reasons: LRUCache[str, tuple[str]] = process_cache(
+    __name__,
+    "type_reasons",
+    "why functions call no kernel of a type of operators, or that they may",
+    key="type",
+    bound=2048,
 )
 
 
@@ -469,7 +531,7 @@ def _call(bridge: Any, op: Op) -> None:
         if specs and bridge.is_known(op, name)
     }
     kernel = description(op, known, bridge.as_bytes)
-    operands = [node for name in kernel.tensors for node in bridge.kernel_operands(op, name)]
+    operands = [node for name in kernel.tensors for node in bridge.operands(op, name)]
     node = _node(bridge, op, kernel.text, operands)
     for (name, position, spec), output in zip(_used_results(op), node.outputs()):
         if op.outputs[name][position] is not None:

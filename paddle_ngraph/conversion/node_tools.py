@@ -37,7 +37,7 @@ def fusion_barrier(value: Output) -> Output:
 
 
 # Types of nodes that contain models, which may ignore inputs of the node.
-_WITH_MODELS = frozenset({"If", "Loop", "TensorIterator"})
+WITH_MODELS = frozenset({"If", "Loop", "TensorIterator"})
 
 
 def read_by(results: Iterable[Output]) -> set[str]:
@@ -54,7 +54,7 @@ def read_by(results: Iterable[Output]) -> set[str]:
             continue
         found.add(name)
         sources = [value.get_node() for value in node.input_values()]
-        if type_name in _WITH_MODELS:
+        if type_name in WITH_MODELS:
             sources = [source for source in sources if source.get_type_name() != "Parameter"]
         pending += sources
     return found

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from paddle_ngraph.conversion import kernel_calls
-from paddle_ngraph.conversion.kernel_calls import DATA_DEPENDENT, DTYPES, EXCLUDED
+from paddle_ngraph.conversion.kernel_calls import DATA_DEPENDENT, DTYPES
 from paddle_ngraph.conversion.registry import ABSENT, Converter, Role, all_converters
 from paddle_ngraph.ir.graph import function_type
 from paddle_ngraph.utils.dtypes import BYTES
@@ -51,8 +51,6 @@ def markdown() -> str:
 
 
 def _kernel_calls() -> list[str]:
-    called = kernel_calls.callable_types()
-    native = [type for type in sorted(EXCLUDED) if type not in all_converters()]
     return [
         "## Kernel calls",
         "",
@@ -64,15 +62,39 @@ def _kernel_calls() -> list[str]:
         "[Kernel calls](../how_it_works/kernel_calls.md) has the limits. With",
         "`FLAGS_ngraph_kernel_calls=0`, and with other dtypes, these operators run natively:",
         "",
-        f"{_named(called)}.",
+        f"{_named(kernel_calls.callable_types())}.",
         "",
         "## Native",
         "",
-        "No function computes operators that have neither a converter nor a CPU kernel in the list",
-        "above: those that sample, write files, communicate, overwrite operands, read a LoD or",
-        "make other tensors than dense ones, and those whose results programs declare wrongly:",
-        f"{_named(native)}.",
+        "No function computes these operators, which have CPU kernels. Of those that overwrite an",
+        "operand, subgraphs have the variants that do not.",
+        "",
+        "| why: an operator | operators |",
+        "| --- | --- |",
+        *(f"| {reason} | {_named(types)} |" for reason, types in _native_by_reason()),
+        "",
+        "Of the CPU kernels that Paddle has registered, no operator on dense tensors runs these:",
+        "",
+        "| tensors | kernels |",
+        "| --- | --- |",
+        *(f"| {kinds} | {_named(names)} |" for kinds, names in _kernels_without_operator()),
     ]
+
+
+def _native_by_reason() -> list[tuple[str, list[str]]]:
+    found: dict[str, list[str]] = {}
+    for type, reason in kernel_calls.native_types().items():
+        found.setdefault(reason, []).append(type)
+    return sorted(found.items())
+
+
+def _kernels_without_operator() -> list[tuple[str, list[str]]]:
+    """The CPU kernels that no operator of a program runs, by the kinds of their tensors."""
+    found: dict[str, list[str]] = {}
+    for name, (types, others) in kernel_calls.cpu_kernels().items():
+        if not types:
+            found.setdefault(others or "dense", []).append(name)
+    return sorted(found.items())
 
 
 def _named(types: Iterable[str]) -> str:
@@ -94,6 +116,7 @@ def as_dict() -> dict[str, Any]:
             for entry in entries
         },
         "kernel_calls": [_short(type) for type in kernel_calls.callable_types()],
+        "native": {_short(type): why for type, why in kernel_calls.native_types().items()},
         "without_converter": {_short(type): why for type, why in sorted(ABSENT.items())},
     }
 

@@ -18,7 +18,9 @@ import openvino as ov
 from openvino import Node, Output, opset15
 from openvino.utils import replace_node
 
+from paddle_ngraph.conversion import constants
 from paddle_ngraph.conversion.analysis.early_exits import EarlyExit
+from paddle_ngraph.conversion.node_tools import constant_of
 from paddle_ngraph.conversion.sizes import Sizes
 from paddle_ngraph.conversion.symbolic_sizes import (
     Number,
@@ -65,6 +67,7 @@ class RegionBody:
         has_placeholders: Whether some result of a loop is undefined without an iteration.
         cuts: The results of a loop that may be shorter than the model's.
         count: The number of iterations of a loop, if sizes depend on it and it may be 0.
+        loop_carried: The number of values that a loop carries.
     """
 
     model: ov.Model
@@ -77,6 +80,7 @@ class RegionBody:
     has_placeholders: bool = False
     cuts: Sequence[Cut] = ()
     count: SymbolicSize | None = None
+    loop_carried: int = 0
 
     def results(self) -> list[Output]:
         """The outputs that the results of the body's model read."""
@@ -134,20 +138,38 @@ class Region(ABC):
         self._condition = values[self._FIRST_SOURCE_INPUT - 1]
         for index, value in zip(self._parameter_order, values[self._FIRST_SOURCE_INPUT :]):
             self._sources[index] = value
-        constants = {
+        invariant = [index for index in self._parameter_order if index >= self._num_loop_carried]
+        self._compute_constants(invariant)
+        moved = {
             index: self._sources[index].get_node()
-            for index in self._parameter_order
-            if index >= self._num_loop_carried
-            and self._sources[index].get_node().get_type_name() == "Constant"
+            for index in invariant
+            if self._sources[index].get_node().get_type_name() == "Constant"
         }
-        if not constants:
+        if not moved:
             return False
         for body in self.bodies:
-            body.inline_constants(constants)
+            body.inline_constants(moved)
         before = self.node
         self.build_node()
         replace_node(before, self.node)
         return True
+
+    def _compute_constants(self, indices: Sequence[int]) -> None:
+        """Replaces sources that constants determine, such as weights times a number, by constants.
+
+        The plugin computes these, too, and then fails as it moves them into the bodies.
+        """
+        found = [
+            index
+            for index in indices
+            if self._sources[index].get_node().get_type_name() != "Constant"
+            and constants.may_be_computed(self._sources[index])
+        ]
+        values = [self._sources[index] for index in found]
+        computed = constants.evaluated(values) if values else []
+        for index, value, data in zip(found, values, computed):
+            constant = constant_of(data, value.get_element_type())
+            self._sources[index] = constant.output(0)
 
     @abstractmethod
     def build_node(self) -> None:

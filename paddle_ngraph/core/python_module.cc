@@ -776,7 +776,27 @@ PYBIND11_MODULE(_core, module) {
       "The name of an attribute of a PIR operator in the ProgramDesc operator of this type.");
   module.def("kernel_call", &kernel_call, py::arg("program"), py::arg("name"));
   module.def("impure_operators", &impure_operators);
-  module.def("has_callable_kernel", &has_callable_kernel);
+  module.def("reason_against_kernel", &reason_against_kernel, py::arg("name"));
+  module.def(
+      "cpu_kernels",
+      [] {
+        py::dict found;
+        for (const auto& [name, kernel] : cpu_kernels()) {
+          found[py::str(name)] = py::make_tuple(kernel.operators, kernel.other_tensors);
+        }
+        return found;
+      },
+      "For each CPU kernel the operators that run it, and the kinds of its other tensors.");
+  module.def(
+      "record_kernel_memory",
+      [](bool recording) {
+        py::list found;
+        for (auto& each : record_kernel_memory(recording)) {
+          found.append(py::make_tuple(each.name, each.inputs, each.results));
+        }
+        return found;
+      },
+      py::arg("recording"), "Operator, addresses of operands and of results, of each call.");
   module.def("mode_attributes", &mode_attributes);
   module.def("append_variable", &append_variable, py::arg("block"), py::arg("name"),
              py::arg("type"), py::arg("before") = nullptr);
@@ -1159,6 +1179,7 @@ PYBIND11_MODULE(_core, module) {
                                                       "The traces of a function.")
       .def(py::init<py::object, bool>(), py::arg("make_graph"), py::arg("trains"))
       .def_property_readonly("id", &TraceCache::id)
+      .def_property_readonly("num_additions", &TraceCache::num_additions)
       .def("ends", &TraceCache::ends);
   py::class_<CaptureScope>(module, "Capture", "Inside `with`, this thread captures operators.")
       .def(py::init<std::shared_ptr<TraceCache>, py::object>(), py::arg("trace_cache"),

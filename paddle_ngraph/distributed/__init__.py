@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from paddle_ngraph.distributed.job import DistributedJob
     from paddle_ngraph.distributed.server import Trainer
     from paddle_ngraph.distributed.stages import PipelineStage
+    from paddle_ngraph.distributed.training_state import TrainingState
     from paddle_ngraph.transpiler.pipeline_transpiler import Pipeline
     from paddle_ngraph.transpiler.server_transpiler import ServerForm
 
@@ -151,7 +152,7 @@ def checkpoint(
     checkpoints are retained. An interrupted checkpoint leaves no trace.
 
     Args:
-        program: The static PIR training program.
+        program: The static PIR training program, or a dict of dynamic layers and optimizers.
         step: The number of completed steps, more than at the last checkpoint. A second call for
             one step has no effect.
         folder: The folder of the checkpoints, visible to all ranks; ``None``: that of the
@@ -164,7 +165,7 @@ def checkpoint(
             folder has a later checkpoint, and the job did not resume from it. :func:`init` has not
             been called.
     """
-    _checkpoints(folder).save(_pir(program), _integer(step), _scope(scope))
+    _checkpoints(folder).save(_state(program, scope), _integer(step))
 
 
 def resume(program: Any, folder: str | os.PathLike[str] | None = None, scope: Any = None) -> int:
@@ -185,7 +186,7 @@ def resume(program: Any, folder: str | os.PathLike[str] | None = None, scope: An
             damaged, or of another program or number of ranks; another job uses the folder.
             :func:`init` has not been called, or the startup program has not run.
     """
-    return _checkpoints(folder).restore(_pir(program), _scope(scope))
+    return _checkpoints(folder).restore(_state(program, scope))
 
 
 def distributed_optimizer(optimizer: Any, *, bucket_mb: float = 25.0, overlap: bool = False) -> Any:
@@ -303,15 +304,10 @@ def _checkpoints(folder: str | os.PathLike[str] | None) -> Checkpoints:
     return checkpoints.of_job(joined, folder)
 
 
-def _pir(program: Any) -> Any:
-    import paddle
+def _state(program: Any, scope: Any) -> TrainingState:
+    from paddle_ngraph.distributed import training_state
 
-    if not isinstance(program, paddle.pir.Program):
-        raise NgraphError(
-            "checkpoints are of static PIR programs: paddle_ngraph.distribute() converts a "
-            "ProgramDesc program, and paddle.save() stores the state of a dynamic layer"
-        )
-    return program
+    return training_state.of(program, scope)
 
 
 def _integer(step: Any) -> int:

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import zipfile
 import zlib
@@ -43,6 +44,8 @@ _DAMAGED = "damaged-"
 _MISSING_ERRNOS = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO})
 
 Record = Mapping[str, Any]
+# The size and digest of each file of one rank, by name.
+Files = Mapping[str, Sequence[Any]]
 
 
 class _Damaged(Exception):
@@ -53,21 +56,16 @@ class Checkpoint(NamedTuple):
     """A complete checkpoint with verified digests.
 
     Attributes:
-        folder: The folder of all checkpoints.
+        path: The folder that contains the files of this checkpoint.
         step: The number of completed steps.
         ranks: The number of ranks.
-        common: The record passed to :meth:`Folder.finish`.
+        common: The record passed to :func:`write_manifest`.
     """
 
-    folder: Path
+    path: Path
     step: int
     ranks: int
     common: Record
-
-    @property
-    def path(self) -> Path:
-        """The folder that contains the files of this checkpoint."""
-        return self.folder / _name(self.step)
 
     def data_of(self, rank: int) -> tuple[Record, list[np.ndarray]]:
         """The data that :func:`write_data` has written for a rank.
@@ -129,6 +127,12 @@ class Folder:
         for rest in path.glob(f"{_UNFINISHED}*"):
             _remove(rest)
 
+    def mark(self) -> str:
+        """Creates a file by whose name other machines recognize this folder; returns the name."""
+        name = f"{_UNFINISHED}mark-{secrets.token_hex(8)}"
+        _write(self.path / name, b"")
+        return name
+
     def begin(self, step: int) -> Path:
         """Creates the folder into which ranks write a checkpoint.
 
@@ -148,19 +152,12 @@ class Folder:
         unfinished.mkdir()
         return unfinished
 
-    def finish(self, unfinished: Path, step: int, ranks: int, common: Record) -> None:
-        """Completes a checkpoint from the files of all ranks; then deletes the oldest.
+    def finish(self, unfinished: Path, step: int) -> None:
+        """Completes a checkpoint that has its manifest; then deletes the oldest.
 
         Raises:
-            OSError: The checkpoint cannot be written.
+            OSError: The checkpoint cannot be completed.
         """
-        names = [name for rank in range(ranks) for name in _names(rank)]
-        files = {name: _size_and_digest(unfinished / name) for name in names}
-        content = {
-            "format": _FORMAT, "step": step, "ranks": ranks, "files": files, "common": common
-        }  # fmt: skip
-        digest = _digest(_encoded(content))
-        _write(unfinished / _MANIFEST, _encoded({"content": content, "digest": digest}))
         _sync_folder(unfinished)
         unfinished.rename(self.path / _name(step))
         _sync_folder(self.path)
@@ -183,7 +180,7 @@ class Folder:
         damaged: list[tuple[int, str]] = []
         for step in reversed(_steps(self.path)):
             try:
-                found = _verified(self.path, step)
+                found = _verified(self.path / _name(step), step)
             except _Damaged as error:
                 damaged.append((step, str(error)))
                 continue
@@ -232,7 +229,20 @@ def newest_step(path: Path) -> int | None:
     return max(_steps(path), default=None)
 
 
-def write_data(unfinished: Path, rank: int, record: Record, arrays: Sequence[np.ndarray]) -> None:
+def opened(path: Path) -> Checkpoint:
+    """Opens one checkpoint, whatever the name of its folder.
+
+    Raises:
+        NgraphError: The checkpoint is damaged.
+        OSError: The folder cannot be read.
+    """
+    try:
+        return _verified(path)
+    except _Damaged as error:
+        raise NgraphError(f"the checkpoint {path} is damaged ({error})") from error
+
+
+def write_data(unfinished: Path, rank: int, record: Record, arrays: Sequence[np.ndarray]) -> Files:
     """Writes the record and arrays of one rank, synced to disk.
 
     Raises:
@@ -245,20 +255,30 @@ def write_data(unfinished: Path, rank: int, record: Record, arrays: Sequence[np.
         file.flush()
         os.fsync(file.fileno())
     _write(unfinished / of_record, _encoded(record))
+    return {name: _size_and_digest(unfinished / name) for name in (of_arrays, of_record)}
 
 
-def read_record(unfinished: Path, rank: int) -> Record:
-    """The record of another rank, before the checkpoint is finished.
+def write_manifest(unfinished: Path, step: int, files: Sequence[Files], common: Record) -> None:
+    """Writes the manifest of a checkpoint, synced to disk.
+
+    Args:
+        unfinished: The folder.
+        step: The number of completed steps.
+        files: The results of :func:`write_data` of each rank, by rank.
+        common: A record that belongs to all ranks.
 
     Raises:
-        NgraphError: The file is not as that rank has written it.
-        OSError: The file cannot be read.
+        OSError: The file cannot be written.
     """
-    path = unfinished / _names(rank)[1]
-    try:
-        return _decoded(path.read_bytes())
-    except _Damaged as error:
-        raise NgraphError(f"{path} is damaged ({error})") from error
+    content = {
+        "format": _FORMAT,
+        "step": step,
+        "ranks": len(files),
+        "files": {name: each[name] for each in files for name in each},
+        "common": common,
+    }
+    digest = _digest(_encoded(content))
+    _write(unfinished / _MANIFEST, _encoded({"content": content, "digest": digest}))
 
 
 def digest_of(array: np.ndarray) -> str:
@@ -292,37 +312,39 @@ def _steps(path: Path) -> list[int]:
     return sorted(step for name, step in steps if name == _name(step))
 
 
-def _verified(folder: Path, step: int) -> Checkpoint:
-    """Opens the checkpoint of a step. Raises _Damaged if a file does not match its digest."""
+def _verified(path: Path, step: int | None = None) -> Checkpoint:
+    """Opens a checkpoint, of a step if one is given.
+
+    Raises _Damaged if a file does not match its digest, or the step is another one.
+    """
     with signals.recognized_signals():
         try:
-            return _read_and_verified(folder, step)
+            return _read_and_verified(path, step)
         except OSError as error:
             signals.raise_if_from_outside(error)
             if error.errno not in _MISSING_ERRNOS:
                 raise
-            path = Path(error.filename or folder / _name(step))
-            raise _Damaged(f"{path.name}: {error.strerror}") from error
+            file = Path(error.filename or path)
+            raise _Damaged(f"{file.name}: {error.strerror}") from error
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             signals.raise_if_from_outside(error)
             raise _Damaged(f"{_MANIFEST} is invalid") from error
 
 
-def _read_and_verified(folder: Path, step: int) -> Checkpoint:
-    path = folder / _name(step)
+def _read_and_verified(path: Path, step: int | None) -> Checkpoint:
     document = _decoded((path / _MANIFEST).read_bytes())
     content: Any = document["content"]
     if document["digest"] != _digest(_encoded(content)):
         raise _Damaged(f"the digest of {_MANIFEST} is wrong")
     if content["format"] != _FORMAT:
         raise NgraphError(f"{path} is of another version of paddle_ngraph: install that")
-    if content["step"] != step:
+    if step is not None and content["step"] != step:
         raise _Damaged(f"it is that of step {content['step']}")
     for rank in range(content["ranks"]):
         for name in _names(rank):
             if _size_and_digest(path / name) != content["files"][name]:
                 raise _Damaged(f"the digest of {name} is wrong")
-    return Checkpoint(folder, step, content["ranks"], content["common"])
+    return Checkpoint(path, content["step"], content["ranks"], content["common"])
 
 
 def _encoded(content: Any) -> bytes:

@@ -78,6 +78,7 @@ class Endpoint:
         host: The address of this rank for other ranks.
         secret: The secret of the job; empty: see the module.
         listening_host: The address of the listening rank for this one; empty: the published one.
+        port: The port at which to listen; 0: any free one.
     """
 
     store: Store
@@ -85,6 +86,7 @@ class Endpoint:
     host: str
     secret: str
     listening_host: str = ""
+    port: int = 0
 
     def accept(self, ranks: Collection[int], timeout: float) -> dict[int, socket.socket]:
         """Accepts one connection of each of these ranks.
@@ -95,7 +97,7 @@ class Endpoint:
         until = time.monotonic() + timeout
         secret = self.secret or secrets.token_hex(_NONCE_BYTES)
         limit = _MAX_UNPROVED + len(ranks)
-        with _listener(self.host, limit) as listener:
+        with _listener(self.host, self.port, limit) as listener:
             close_in_child(listener)
             published = [self.host, str(listener.getsockname()[1])]
             text = " ".join(published if self.secret else [*published, secret])
@@ -154,14 +156,14 @@ class _Prover:
         return hmac.digest(os.fsencode(self.secret), role + signed + name, "sha256")
 
 
-def _listener(host: str, backlog: int) -> socket.socket:
+def _listener(host: str, port: int, backlog: int) -> socket.socket:
     if _FIXED_HOST.fullmatch(host):
         # An address may be that of a router, or of the host of a container, which forwards.
         with signals.own_errors(), contextlib.suppress(OSError):
-            return socket.create_server((host, 0), backlog=backlog)
+            return socket.create_server((host, port), backlog=backlog)
     # Another machine may resolve a name to another address than this one, where /etc/hosts often
     # has a loopback address for the machine's own name.
-    return socket.create_server(("", 0), backlog=backlog)
+    return socket.create_server(("", port), backlog=backlog)
 
 
 def _joined(rank: int, host: str, port: int, prover: _Prover, until: float) -> socket.socket:

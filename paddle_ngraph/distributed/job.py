@@ -7,8 +7,10 @@ TCPStore. Collectives of programs transfer their data over gloo, links over sock
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -37,6 +39,10 @@ RING = 0
 # Group ids of links between two ranks begin here, beyond those that Paddle uses.
 _FIRST_LINK_ID = 7000
 _LOOPBACK = "127.0.0.1"
+# Environment variable with the name of the network interface at which gloo listens. Without it,
+# that is the interface of the address which the name of the machine has.
+_GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+_SIOCGIFADDR = 0x8915  # the request of ioctl(2) for the IPv4 address of an interface
 # Numbers for the jobs of this process, which distinguish their keys in the one store: all ranks
 # create jobs in equal order.
 _link_ids = count()
@@ -165,12 +171,21 @@ class DistributedJob:
         """
         return _FIRST_LINK_ID + self.num_exchanges * 2 * self.placement.ranks + number
 
-    def connect(self) -> None:
-        """Creates the gloo context that collective operators of static programs use."""
+    def connect(self, initializes_paddle: bool) -> None:
+        """Creates the gloo context that collective operators of static programs use.
+
+        Args:
+            initializes_paddle: Whether to call ``init_parallel_env`` of Paddle, too.
+        """
         if self.placement.ranks == 1:
             return
         # All ranks arrive before gloo connects them: the barrier has a longer timeout than gloo's.
         self.barrier()
+        interface = interface_of(self.placement.host)
+        if interface:
+            os.environ.setdefault(_GLOO_INTERFACE, interface)
+        if initializes_paddle:
+            paddle.distributed.init_parallel_env()
         # Paddle's own initialization creates the gloo context, too.
         if not paddle.distributed.is_initialized():
             make_gloo_context(self.store, str(RING), self.placement.rank, self.placement.ranks)
@@ -217,6 +232,36 @@ def _reject_used_port(master: str) -> None:
                 "--port of paddle_ngraph launch, --master of paddle.distributed.launch, or "
                 "PADDLE_MASTER"
             ) from error
+
+
+def interface_of(host: str) -> str:
+    """The name of the network interface that has the IPv4 address of a host.
+
+    Args:
+        host: A name or an address.
+
+    Returns:
+        The empty string if this machine has no such address, as behind a router.
+    """
+    with signals.own_errors():
+        try:
+            wanted = socket.inet_aton(socket.gethostbyname(host))
+        except OSError:
+            return ""
+        for _, name in socket.if_nameindex():
+            if _address_of(name) == wanted:
+                return name
+    return ""
+
+
+def _address_of(interface: str) -> bytes:
+    """The first IPv4 address of an interface; no bytes if there is none."""
+    request = struct.pack("256s", os.fsencode(interface))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket, signals.own_errors():
+        try:
+            return fcntl.ioctl(any_socket, _SIOCGIFADDR, request)[20:24]
+        except OSError:
+            return b""
 
 
 def share_of(name: str, batch: Any, placement: RankPlacement) -> Any:
@@ -281,14 +326,21 @@ _lock = new_lock()
 _jobs: list[DistributedJob] = []
 
 
-def start(seed: int | None, pins_cores: bool) -> DistributedJob:
-    """Joins the job; returns the existing job if this process has joined already."""
+def start(
+    seed: int | None, pins_cores: bool, *, initializes_paddle: bool = False
+) -> DistributedJob:
+    """Joins the job; returns the existing job if this process has joined already.
+
+    Args:
+        seed, pins_cores: See :func:`paddle_ngraph.distributed.init`.
+        initializes_paddle: See :meth:`DistributedJob.connect`.
+    """
     with _lock:
         if not _jobs:
             reports.connect(os.environ)
             placement = RankPlacement.of_environment(os.environ)
             job = DistributedJob(placement)
-            job.connect()
+            job.connect(initializes_paddle)
             # No rank falls back while it compiles: all ranks compile before the first step, and
             # compute bitwise equal results.
             background_compile.disable()

@@ -1,4 +1,4 @@
-"""Starts the ranks of a job on this machine, monitors them, and restarts them.
+"""Starts the ranks of a job on this machine, monitors those of all machines, and restarts them.
 
 A rank that fails, or is stuck, ends the job: the others cannot continue without it. The launcher
 reports the first failure, as the failures of other ranks are its consequences.
@@ -10,25 +10,30 @@ import contextlib
 import fcntl
 import json
 import os
-import secrets
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from paddle_ngraph.distributed import checkpoint_files, reports
+from paddle_ngraph.distributed import checkpoint_files, environment, machines, reports
 from paddle_ngraph.distributed.connections import SECRET_VARIABLE
+from paddle_ngraph.distributed.machines import ONE_MACHINE, Link, Place
 from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.utils.own_files import open_own
 
 # The pause between two polls of the ranks. All times in this file are in seconds.
 _POLL_SECONDS = 0.05
+# The pause between two rounds of messages to other machines.
+_ROUND_SECONDS = 0.2
+# A busy machine may be late with its messages for this long, even if ranks must not be.
+_MIN_LINK_TIMEOUT = 30.0
+_LOOPBACK = "127.0.0.1"
 # The maximal silence of a rank that is counted per poll: if the launcher was stopped, it has not
 # received the heartbeats of that time either.
 _MAX_POLL_SECONDS = 1.0
@@ -62,6 +67,7 @@ class LauncherOptions:
         log_dir: The folder for the output of all ranks but 0.
         timeout: The seconds without a sign of life after which a rank is considered stuck.
         port: The port of the store; ``None``: a free one for each start.
+        place: The place of this launcher, if there is one on each of several machines.
     """
 
     script: str
@@ -72,6 +78,7 @@ class LauncherOptions:
     log_dir: str = "log"
     timeout: float = 20.0
     port: int | None = None
+    place: Place = ONE_MACHINE
 
     def check(self) -> None:
         """Raises NgraphError if an option is invalid."""
@@ -85,6 +92,7 @@ class LauncherOptions:
             raise NgraphError(f"--port {self.port}: give a number from 1 to 65535")
         if not Path(self.script).is_file():
             raise NgraphError(f"there is no script {self.script}: give the path of a Python file")
+        self.place.check()
 
 
 def launch(options: LauncherOptions) -> int:
@@ -100,10 +108,11 @@ def launch(options: LauncherOptions) -> int:
     options.check()
     if options.checkpoint is not None:
         _check_folder(Path(options.checkpoint), "--checkpoint")
-    with _logs(options) as logs, _signals() as signals:
+    joined = machines.joined(options.place, options.ranks, max(options.timeout, _MIN_LINK_TIMEOUT))
+    with _signals() as signals, joined as link, _logs(options, link) as logs:
         for restart in range(options.max_restarts + 1):
-            end = _Start(options, logs, signals).run()
-            if end.status != 1:
+            end = _Start(options, logs, signals, link).run()
+            if end.status != 1 or end.is_final:
                 break
             if restart < options.max_restarts:
                 _print_status(f"{end.sentence}; all ranks start again {_restart_point(options)} "
@@ -114,10 +123,19 @@ def launch(options: LauncherOptions) -> int:
 
 
 class _End(NamedTuple):
-    """The end of all ranks after one start: the exit status, and a message."""
+    """The end of all ranks after one start.
+
+    Attributes:
+        status: The exit status.
+        sentence: The reason.
+        culprit: The rank that is the reason; negative: none.
+        is_final: Whether no restart is possible, since a machine is lost.
+    """
 
     status: int
     sentence: str = ""
+    culprit: int = -1
+    is_final: bool = False
 
 
 class _Failure(NamedTuple):
@@ -145,6 +163,18 @@ def _restart_point(options: LauncherOptions) -> str:
     if options.checkpoint is not None:
         step = checkpoint_files.newest_step(Path(options.checkpoint))
     return "from the beginning" if step is None else f"from step {step}"
+
+
+def _exchanged(link: Link, text: Any) -> list[Any]:
+    """The messages of all machines. Raises _MachineLost if one is lost."""
+    done = link.exchange(text)
+    if done.lost:
+        raise _MachineLost(done.lost)
+    return done.texts
+
+
+class _MachineLost(Exception):
+    """Raised when a machine of the job is lost; the message is a sentence."""
 
 
 # -- ranks ---------------------------------------------------------------------------------------
@@ -279,6 +309,49 @@ class _Rank:
         return text.splitlines()[-_SHOWN_LINES:]
 
 
+class _RemoteRank:
+    """A rank on another machine, as the launcher there has described it.
+
+    Times are those of this machine: each description has the seconds that have passed since.
+    """
+
+    def __init__(self, described: Mapping[str, Any]) -> None:
+        now = time.monotonic()
+        self.number = int(described["number"])
+        self.status = described["status"]
+        self.meetings = int(described["meetings"])
+        self.silent = float(described["silent"])
+        self.ended = now - float(described["ended"])
+        self.left_at = now - float(described["left"])
+        self._is_ending = bool(described["ending"])
+        failure = described["failure"]
+        self.failure = (
+            None
+            if failure is None
+            else _Failure(now - float(failure[0]), str(failure[1]), bool(failure[2]))
+        )
+
+    def is_ending(self) -> bool:
+        """See :meth:`_Rank.is_ending`."""
+        return self._is_ending
+
+
+def _described(rank: _Rank) -> dict[str, Any]:
+    """The state of a rank for other machines; see :class:`_RemoteRank`."""
+    now = time.monotonic()
+    failure = rank.failure
+    return {
+        "number": rank.number,
+        "status": rank.status,
+        "meetings": rank.meetings,
+        "silent": rank.silent,
+        "ended": now - rank.ended,
+        "left": now - rank.left_at,
+        "ending": rank.is_ending(),
+        "failure": None if failure is None else [now - failure.when, failure.what, failure.refuses],
+    }
+
+
 def _state_of(pid: int) -> tuple[str, int]:
     """The state of a process, as a letter, and its CPU time in ticks."""
     try:
@@ -308,20 +381,26 @@ class _Start:
         options: The options of the launcher.
         logs: The output files of the ranks; ``None`` for rank 0.
         signals: The signals that the launcher has received.
+        link: The link to the launchers of other machines, if any.
     """
 
     def __init__(
-        self, options: LauncherOptions, logs: Sequence[IO[bytes] | None], signals: list[int]
+        self,
+        options: LauncherOptions,
+        logs: Sequence[IO[bytes] | None],
+        signals: list[int],
+        link: Link | None,
     ) -> None:
         self._options = options
         self._logs = logs
         self._signals = signals
+        self._link = link
         self._ranks: list[_Rank] = []
+        self._remote: list[_RemoteRank] = []
+        # The end that another machine has decided, if any.
+        self._end: _End | None = None
         self._last_look = time.monotonic()
-        self._job = {
-            reports.JOB_VARIABLE: secrets.token_hex(8),
-            SECRET_VARIABLE: secrets.token_hex(32),
-        }
+        self._last_round = time.monotonic()
 
     def run(self) -> _End:
         """Starts and monitors all ranks; returns when every rank has ended."""
@@ -329,9 +408,15 @@ class _Start:
         try:
             # The ports are reserved until the ranks have ended, so that no other process gets them.
             with _ports(self._options) as ports:
-                for rank, log in enumerate(self._logs):
-                    self._ranks.append(self._started(rank, ports, log))
-                end = self._watch()
+                try:
+                    for variables, log in zip(self._environments(ports), self._logs):
+                        self._ranks.append(self._started(variables, log))
+                    end = self._share_end(self._watch())
+                except _MachineLost as error:
+                    end = _End(1, str(error), is_final=True)
+                for rank in self._ranks:
+                    if rank.number == end.culprit:
+                        print(*_shown(rank), sep="\n", end="", file=sys.stderr)
                 if self._signals:
                     timeout = _KILL_TIMEOUT_BY_USER_SECONDS
                 self._stop(timeout)
@@ -340,70 +425,131 @@ class _Start:
             for each in self._ranks:
                 each.kill()
 
-    def _started(self, rank: int, ports: Sequence[int], log: IO[bytes] | None) -> _Rank:
+    def _started(self, variables: dict[str, str], log: IO[bytes] | None) -> _Rank:
         options = self._options
+        rank = int(variables["PADDLE_TRAINER_ID"])
         command = [sys.executable, options.script, *options.arguments]
         if log is not None:
             os.write(log.fileno(), f"-- rank {rank} starts\n".encode())
-        variables = _environment(rank, ports, options)
-        return _Rank(rank, command, {**variables, **self._job}, log)
+        return _Rank(rank, command, variables, log)
+
+    def _environments(self, ports: Sequence[int]) -> list[dict[str, str]]:
+        """The environment of each rank on this machine."""
+        link, job = self._link, environment.new_job()
+        counts, first, place = [len(ports)], 0, self._options.place
+        endpoints = [f"{_LOOPBACK}:{port}" for port in ports]
+        if link is not None:
+            counts, first = link.ranks, link.first_rank()
+            name = job[reports.JOB_VARIABLE]
+            mine = [[f"{link.host}:{port}" for port in ports], name]
+            found = _exchanged(link, mine)
+            endpoints = [str(endpoint) for each, _ in found for endpoint in each]
+            name = str(found[0][1])
+            job = {reports.JOB_VARIABLE: name, SECRET_VARIABLE: link.secret_of(name)}
+        return [
+            {
+                **_environment(self._options),
+                **environment.of_rank(
+                    first + local_rank,
+                    endpoints,
+                    local_rank=local_rank,
+                    local_ranks=len(ports),
+                    node=place.node,
+                    nodes=len(counts),
+                ),
+                **job,
+            }
+            for local_rank in range(len(ports))
+        ]
+
+    def _all(self) -> list[Any]:
+        """The ranks of all machines."""
+        return sorted([*self._ranks, *self._remote], key=lambda rank: rank.number)
 
     def _watch(self) -> _End:
         while not self._signals:
             self._poll()
-            if all(rank.status == 0 for rank in self._ranks):
-                return _End(0)
-            if self._evidence() is not None:
-                return self._verdict()
+            if self._end is not None:
+                return self._end
+            if self._options.place.node == 0:
+                if self._has_all() and all(rank.status == 0 for rank in self._all()):
+                    return _End(0)
+                if self._evidence() is not None:
+                    return self._verdict()
             time.sleep(_POLL_SECONDS)
         return _End(128 + self._signals[0])
+
+    def _has_all(self) -> bool:
+        return self._link is None or len(self._all()) == sum(self._link.ranks)
+
+    def _meet(self, end: _End | None = None) -> None:
+        """A round of messages: the ranks of other machines, and the end that one has decided."""
+        assert self._link is not None
+        found = _exchanged(self._link, [[_described(rank) for rank in self._ranks], end])
+        own = {rank.number for rank in self._ranks}
+        described = [rank for ranks, _ in found for rank in ranks if rank["number"] not in own]
+        self._remote = [_RemoteRank(each) for each in described]
+        for _, each in found:
+            if each is not None and self._end is None:
+                self._end = _End(*each)
+        self._last_round = time.monotonic()
+
+    def _share_end(self, end: _End) -> _End:
+        """Tells the other machines how the job ends, unless they know; returns the common end."""
+        if self._link is not None and self._end is None:
+            self._meet(end)
+        return self._end or end
 
     def _poll(self) -> None:
         now = time.monotonic()
         elapsed, self._last_look = min(now - self._last_look, _MAX_POLL_SECONDS), now
         for rank in self._ranks:
             rank.poll(elapsed)
+        # Other machines wait for machine 0, so that all poll as often.
+        is_due = self._options.place.node > 0 or now > self._last_round + _ROUND_SECONDS
+        if self._link is not None and self._end is None and is_due and not self._signals:
+            self._meet()
 
     def _verdict(self) -> _End:
         """Determines why the job ends, after a wait for failures that follow from the first one."""
         begun = time.monotonic()
-        while not self._signals:
+        while not self._signals and self._end is None:
             limit = (
                 _ENDING_TIMEOUT_SECONDS
-                if any(map(_Rank.is_ending, self._ranks))
+                if any(rank.is_ending() for rank in self._all())
                 else _JUDGEMENT_DELAY_SECONDS
             )
             if time.monotonic() > begun + limit:
                 break
-            if all(rank.failure or rank.status is not None for rank in self._ranks):
+            if all(rank.failure or rank.status is not None for rank in self._all()):
                 break
             time.sleep(_POLL_SECONDS)
             self._poll()
-        failures = [rank.failure for rank in self._ranks if rank.failure is not None]
+        if self._end is not None:
+            return self._end
+        ranks = self._all()
+        failures = [rank.failure for rank in ranks if rank.failure is not None]
         reasons = {failure.what for failure in failures}
-        if len(failures) == len(self._ranks) and len(reasons) == 1 and failures[0].refuses:
+        if len(failures) == len(ranks) and len(reasons) == 1 and failures[0].refuses:
             return _End(2, failures[0].what)
         evidence = self._evidence(_SILENCE_SECONDS)
         assert evidence is not None
         culprit, (when, what) = evidence
-        for line in _shown(culprit):
-            print(line, file=sys.stderr)
-        early = [
-            str(rank.number) for rank in self._ranks if rank.status == 0 and rank.left_at < when
-        ]
+        early = [str(rank.number) for rank in ranks if rank.status == 0 and rank.left_at < when]
         if early and culprit.status != 0:
             what += f", after rank {' and '.join(early)} had ended with exit status 0"
-        return _End(1, f"rank {culprit.number} {what}")
+        where = "" if self._link is None else f" on {self._link.host_of(culprit.number)}"
+        return _End(1, f"rank {culprit.number}{where} {what}", culprit.number)
 
-    def _evidence(self, silent: float | None = None) -> tuple[_Rank, _Evidence] | None:
+    def _evidence(self, silent: float | None = None) -> tuple[Any, _Evidence] | None:
         """The earliest reason to end the job, and the rank that gives it."""
         limit = self._options.timeout if silent is None else min(silent, self._options.timeout)
         found = [
-            (each, what) for each in self._ranks if (what := self._evidence_against(each, limit))
+            (each, what) for each in self._all() if (what := self._evidence_against(each, limit))
         ]
         return min(found, key=lambda pair: pair[1].when, default=None)
 
-    def _evidence_against(self, rank: _Rank, limit: float) -> _Evidence | None:
+    def _evidence_against(self, rank: Any, limit: float) -> _Evidence | None:
         if rank.status is not None and rank.status < 0:
             number = -rank.status
             # An abort counts from the end of the process, and not from earlier: it may well be
@@ -415,7 +561,7 @@ class _Start:
         if rank.status:
             return _Evidence(rank.left_at, f"has ended with exit status {rank.status}")
         if rank.status == 0:
-            waiters = [o for o in self._ranks if o.status != 0 and o.meetings > rank.meetings]
+            waiters = [o for o in self._all() if o.status != 0 and o.meetings > rank.meetings]
             if not waiters:
                 return None
             return _Evidence(
@@ -440,7 +586,8 @@ class _Start:
             if len(self._signals) > 1:
                 break
             time.sleep(_POLL_SECONDS)
-            self._poll()
+            for rank in self._ranks:
+                rank.poll(_POLL_SECONDS)
 
 
 def _name_of(number: int) -> str:
@@ -460,26 +607,13 @@ def _shown(rank: _Rank) -> Iterator[str]:
     if rank.log is not None and lines:
         yield f"-- the last lines of {rank.log.name}:"
         yield from lines
-        yield "--"
+        yield "--\n"
 
 
-def _environment(rank: int, ports: Sequence[int], options: LauncherOptions) -> dict[str, str]:
-    """The environment variables of a rank: those that ``paddle.distributed.launch`` sets, too."""
-    endpoints = [f"127.0.0.1:{port}" for port in ports]
+def _environment(options: LauncherOptions) -> dict[str, str]:
+    """The environment variables that all ranks of this machine have, without those of the job."""
     variables = {
         **os.environ,
-        "PADDLE_MASTER": endpoints[0],
-        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
-        "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
-        "PADDLE_TRAINER_ID": str(rank),
-        "PADDLE_TRAINERS_NUM": str(options.ranks),
-        "PADDLE_GLOBAL_RANK": str(rank),
-        "PADDLE_GLOBAL_SIZE": str(options.ranks),
-        "PADDLE_LOCAL_RANK": str(rank),
-        "PADDLE_LOCAL_SIZE": str(options.ranks),
-        "PADDLE_RANK_IN_NODE": str(rank),
-        "PADDLE_NNODES": "1",
-        "PADDLE_DISTRI_BACKEND": "gloo",
         "PADDLE_LOG_DIR": str(Path(options.log_dir).absolute()),
     }
     # Without buffering, so that the last lines of a rank are in its log even if it is killed.
@@ -512,11 +646,15 @@ def _ports(options: LauncherOptions) -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def _logs(options: LauncherOptions) -> Iterator[list[IO[bytes] | None]]:
-    """Opens the log of each rank inside ``with``; ``None`` for rank 0, which has none."""
+def _logs(options: LauncherOptions, link: Link | None) -> Iterator[list[IO[bytes] | None]]:
+    """Opens the log of each rank of this machine inside ``with``; rank 0 has none: ``None``."""
+    first = 0 if link is None else link.first_rank()
     with contextlib.ExitStack() as stack:
-        files: list[Any] = [None]
-        for rank in range(1, options.ranks):
+        files: list[Any] = []
+        for rank in range(first, first + options.ranks):
+            if rank == 0:
+                files.append(None)
+                continue
             path = Path(options.log_dir) / f"workerlog.{rank}"
             try:
                 os.makedirs(options.log_dir, exist_ok=True)

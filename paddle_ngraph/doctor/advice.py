@@ -134,7 +134,7 @@ def _native_programs(observation: Observation) -> Iterator[Change]:
 
 def _native_operators(observation: Observation) -> Iterator[Change]:
     flag = "FLAGS_ngraph_min_interval_us"
-    small = [each for each in observation.native if flag in each.reason]
+    small = [each for each in observation.native if each.is_small]
     if small:
         share = sum(each.share for each in small)
         types = ", ".join(each.type for each in small)
@@ -145,7 +145,7 @@ def _native_operators(observation: Observation) -> Iterator[Change]:
             {flag: "0"},
         )
     for each in observation.native:
-        if each in small:
+        if each.is_small:
             continue
         yield Change(
             f"Replace {each.type} ({each.count} in the program), or ask for its converter: it runs "

@@ -89,18 +89,19 @@ def cpu_fields() -> dict[str, str]:
 
     ``conversion.processor`` reads them for builds, and needs the core.
     """
-    try:
-        first, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
-    except OSError:
-        return {}
+    first, _, _ = _text_of("/proc/cpuinfo").partition("\n\n")
     lines = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in lines}
 
 
+def _text_of(file: str) -> str:
+    """The contents of a file of the system; empty on systems without the file."""
+    return Path(file).read_text() if os.access(file, os.R_OK) else ""
+
+
 def _memory() -> Iterator[Fact]:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
+    lines = _text_of("/proc/meminfo").splitlines()
+    if not lines:
         return
     sizes = {
         name: int(rest.split()[0]) / 2**20 for name, _, rest in (x.partition(":") for x in lines)
@@ -115,10 +116,7 @@ def _memory() -> Iterator[Fact]:
 def _memory_limit() -> int | None:
     """The limit of the control group in bytes (cgroup v2, v1), if there is one."""
     for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = Path(file).read_text().strip()
-        except OSError:
-            continue
+        text = _text_of(file).strip()
         if text.isdecimal() and int(text) < 2**60:  # cgroup v1 has a huge number for no limit
             return int(text)
     return None

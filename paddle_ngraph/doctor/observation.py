@@ -7,7 +7,7 @@ import statistics as stdlib_statistics
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ import numpy as np
 import paddle
 from paddle.inference import create_predictor
 
-from paddle_ngraph import api
+from paddle_ngraph import api, flags
 from paddle_ngraph.doctor.operator_times import operator_times, short_name
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import verified_use
@@ -39,12 +39,14 @@ class NativeOperator:
         count: How many operators of the program have the type.
         share: Their share of the time of a native run; 0 where that was not measured.
         reason: Why they are not converted.
+        is_small: Whether the cost rule alone leaves them to Paddle.
     """
 
     type: str
     count: int
     share: float
     reason: str
+    is_small: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,10 +149,11 @@ def observe_model(path: str, shapes: Mapping[str, Sequence[int]], seed: int = 0)
     api.reset_stats()
     native_ms, engine_ms = _times_of_pairs(model, feed)
     report = api.explain(model.config())  # after the runs: a choice between libraries is measured
+    small = _types(report) - _types(_report_without_cost_rule(model))
     return Observation(
         kind="model",
         converted=round(report.share, 4),
-        native=_native_operators(report, times),
+        native=_native_operators(report, times, small),
         why_native=report.why_native,
         native_run_ms=native_ms,
         engine_run_ms=engine_ms,
@@ -158,7 +161,23 @@ def observe_model(path: str, shapes: Mapping[str, Sequence[int]], seed: int = 0)
     )
 
 
-def _native_operators(report: Report, times: Counter[str]) -> list[NativeOperator]:
+def _types(report: Report) -> set[str]:
+    return {short_name(op.type) for op in report.native}
+
+
+def _report_without_cost_rule(model: saved_model.SavedModel) -> Report:
+    before = flags.get("ngraph_min_interval_us")
+    flags.set("ngraph_min_interval_us", 0)
+    try:
+        report: Report = api.explain(model.config())
+        return report
+    finally:
+        flags.set("ngraph_min_interval_us", before)
+
+
+def _native_operators(
+    report: Report, times: Counter[str], small: Collection[str]
+) -> list[NativeOperator]:
     reasons = {short_name(op.type): op.reason for op in report.native}
     counts = Counter(short_name(op.type) for op in report.native)
     for name in map(short_name, report.kernel_calls):
@@ -166,7 +185,7 @@ def _native_operators(report: Report, times: Counter[str]) -> list[NativeOperato
         reasons.setdefault(name, "Paddle's kernel, called in the function")
     total = sum(times.values()) or 1
     found = [
-        NativeOperator(name, count, round(times[name] / total, 4), reasons[name])
+        NativeOperator(name, count, round(times[name] / total, 4), reasons[name], name in small)
         for name, count in counts.items()
     ]
     return sorted(found, key=lambda each: -each.share)
@@ -234,12 +253,13 @@ def observe_script(
 
 def _failure_of(run: Callable[[], object]) -> str:
     """Calls ``run``, and returns the type of the error that ended it, or an empty string."""
-    try:
-        run()
-    except SystemExit as ended:
-        return "" if ended.code in (None, 0) else f"exit status {ended.code}"
-    except Exception as error:
-        signals.raise_if_from_outside(error)
-        traceback.print_exc()
-        return type(error).__name__
+    with signals.recognized_signals():
+        try:
+            run()
+        except SystemExit as ended:
+            return "" if ended.code in (None, 0) else f"exit status {ended.code}"
+        except Exception as error:
+            signals.raise_if_from_outside(error)
+            traceback.print_exc()
+            return type(error).__name__
     return ""

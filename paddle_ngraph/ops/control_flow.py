@@ -29,6 +29,10 @@ from paddle_ngraph.conversion.tensor_arrays import TensorArray, carry_read_array
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import Op, TensorSpec
 from paddle_ngraph.ops.nodes import reshaped
+from paddle_ngraph.utils.dtypes import BYTES
+
+# Tensors of dtypes that nGraph lacks or narrows pass through, as bytes for the kernels inside.
+_DTYPES = ANY | ARRAYS | BYTES.keys()
 
 
 def _may_have_same_shapes(one: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> bool:
@@ -55,14 +59,14 @@ def _samples(op: Op) -> bool:
     return any((entry := find_converter(o.type)) is not None and entry.draws(o) for o in inner)
 
 
-@converter("pd_op.while", dtypes=ANY | ARRAYS, draws=_samples)
+@converter("pd_op.while", dtypes=_DTYPES, draws=_samples)
 def while_(bridge: NgraphBridge, op: Op) -> None:
     """Repeats its block while a condition is true (Paddle ``while``).
 
     A loop-carried value keeps its shape, or grows by equal sizes in each iteration. Each iteration
     appends equally many elements to a TensorArray.
     """
-    initial_values = bridge.get_input_nodes(op, "inputs")
+    initial_values = bridge.operands(op, "inputs")
     condition = _condition(bridge, op)
     # The loop has no iteration: its results are the initial values. OpenVINO's Loop would return
     # empty tensors.
@@ -92,7 +96,8 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
         condition = _require_iteration(bridge, condition)
     is_certain = starts_empty or _is_constant(condition)
     body, read, shapes = body_of_loop(bridge, block, firsts, captured, kept, is_certain)
-    if not starts_empty and (body.collected or body.has_placeholders or twins):
+    added = body.loop_carried - args
+    if not starts_empty and (body.collected or body.has_placeholders or twins or added):
         condition = _require_iteration(bridge, condition)
     loop = Loop(condition, read, body)
     outputs = bridge.regions.add(loop, shapes)
@@ -107,15 +112,15 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "out", output, number)
     for array, output in zip(sources[len(kept_values) : args], outputs[len(kept_values) :]):
         array.chunks = [output]
-    for position, output in zip(body.collected, outputs[args:]):
-        _append_loop_elements(bridge, sources[position], output)
+    for position, output in zip(body.collected, outputs[body.loop_carried :]):
+        _append_loop_elements(bridge, sources[position - added], output)
 
 
 def _captured(bridge: NgraphBridge, op: Op) -> list[Output | TensorArray]:
     """Values of the surrounding block that the blocks of a loop or branch read."""
     return [
-        bridge.arrays[spec] if spec in bridge.arrays else bridge.get_input_node(op, "captured", n)
-        for n, spec in enumerate(op.inputs.get("captured", ()))
+        bridge.arrays[spec] if spec in bridge.arrays else bridge.operand(spec)
+        for spec in op.inputs.get("captured", ())
     ]
 
 
@@ -162,7 +167,7 @@ def _append_loop_elements(bridge: NgraphBridge, array: TensorArray, output: Outp
     bridge.arrays.append(array, reshaped(bridge, output, [iterations * count, *shape]))
 
 
-@converter("pd_op.if", dtypes=ANY | ARRAYS, limits=[_SAME_SHAPES], draws=_samples)
+@converter("pd_op.if", dtypes=_DTYPES, limits=[_SAME_SHAPES], draws=_samples)
 def if_(bridge: NgraphBridge, op: Op) -> None:
     """Runs one of two blocks (Paddle ``if``), which yield equal shapes."""
     if EARLY_EXIT in op.attrs:

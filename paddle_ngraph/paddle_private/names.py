@@ -21,6 +21,7 @@ from paddle_ngraph.paddle_private.protocols import (
     LegacyBlock,
     LegacyOperator,
     LegacyProgramDesc,
+    LegacyVariable,
     Operation,
     Program,
     Scope,
@@ -60,6 +61,9 @@ DenseTensor = _read(_CORE, "DenseTensor")
 TrainerBase = _read(_CORE, "TrainerBase")
 PaddleDType = _read(_CORE, "PaddleDType")
 ProgramDesc = _read(_CORE, "ProgramDesc")
+# The message of a ProgramDesc operator, and the numbers of the types of its attributes.
+OperatorMessage = _read("paddle.base.proto.framework_pb2", "OpDesc")
+
 # A ProgramDesc operator that can run in a scope.
 OperatorBase = _read(_CORE, "Operator")
 VarType = _read(f"{_CORE}:VarDesc", "VarType")
@@ -197,6 +201,12 @@ insert_operator: Callable[[LegacyBlock, int], LegacyOperator] = _read(
 prepare_attributes: Callable[[StaticLayer, bool], tuple[Any, Any]] = _read(
     _LAYER, "_prepare_attributes", "(self, in_sot_mode=...)"
 )
+_set_variable_attribute: Callable[[LegacyOperator, str, LegacyVariable], None] = _read(
+    f"{_LIBRARY}:OpDesc", "set_var_attr", "(self, arg0, arg1) -> None"
+)
+_set_variables_attribute: Callable[[LegacyOperator, str, list[LegacyVariable]], None] = _read(
+    f"{_LIBRARY}:OpDesc", "set_vars_attr", "(self, arg0, arg1) -> None"
+)
 hook_of_runs: Callable[[StaticLayer], Any] = _attribute(_LAYER, "HOOKED_RUN_IMPL")
 is_train_mode: Callable[[Any], bool] = _read(
     "paddle.jit.dy2static.program_translator:ASTStaticFunction", "_is_train_mode", "(self)"
@@ -280,6 +290,33 @@ READ_TARGETS += [
         "(self, inputs, initial_states, sequence_length)",
     ),
 ]
+
+
+def attribute_variables(op: LegacyOperator) -> dict[str, list[str]]:
+    """The names of the variables that a ProgramDesc operator reads in place of attributes.
+
+    The names are read from the serialized operator: Paddle's own getter of such an attribute gives
+    away variables that the program frees.
+
+    Returns:
+        The names of variables by that of the attribute: one, or a list of numbers with one each.
+    """
+    if len(op.attr_names(True)) == len(op.attr_names()):
+        return {}
+    attributes = OperatorMessage.FromString(op.serialize_to_string()).attrs
+    found = {each.name: [each.var_name] for each in attributes if each.type == AttrType.VAR}
+    lists = {each.name: list(each.vars_name) for each in attributes if each.type == AttrType.VARS}
+    return {**found, **lists}
+
+
+def set_attribute_variables(
+    op: LegacyOperator, name: str, variables: Sequence[LegacyVariable]
+) -> None:
+    """Sets the variables in place of an attribute, as many as there are."""
+    if op.attr_type(name, True) == AttrType.VAR:
+        _set_variable_attribute(op, name, variables[0])
+    else:
+        _set_variables_attribute(op, name, list(variables))
 
 
 @contextmanager

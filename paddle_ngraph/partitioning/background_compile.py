@@ -32,6 +32,7 @@ from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.fork_safe_locks import condition_of, new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
+from paddle_ngraph.utils.thread_local import ThreadLocal
 from paddle_ngraph.warning_codes import LOGGER
 
 
@@ -250,6 +251,8 @@ _facts_by_graph: LRUCache[str, _GraphFacts] = process_cache(
     bound=32,
 )
 _queue = _CompileQueue()
+# With which expected build time runs of this thread wait; ``None``: as the flag says.
+_awaited_seconds: ThreadLocal[float | None] = ThreadLocal(None)
 # Builds for which runs wait, or have waited until a signal, by thread.
 _awaited_threads: WeakKeyDictionary[threading.Thread, _core.AwaitedBuild] = WeakKeyDictionary()
 
@@ -277,8 +280,11 @@ def wants(text: str, shapes: Sequence[Sequence[int]] = (), native_us: int = 0) -
     if not facts.can_fall_back or when == "1":
         return facts.can_fall_back
     expected = facts.operators * _queue.us_per_operator
-    if facts.trains:
-        return False
+    awaited = _awaited_seconds.value
+    if awaited is None and facts.trains:
+        awaited = SETTINGS.awaited_training_build_seconds
+    if awaited is not None:
+        return expected > awaited * 1e6
     run_us = native_us or facts.us_of_run(shapes)
     return expected > SETTINGS.background_compile_native_runs * run_us
 
@@ -370,9 +376,24 @@ def wait(timeout: float | None = None) -> bool:
     return is_idle and not any(thread.is_alive() for thread in threads)
 
 
+def is_idle() -> bool:
+    """Whether no compile job is queued or being built."""
+    return not len(_queue)
+
+
+def is_allowed() -> bool:
+    """Whether the process compiles in the background; processes of a distributed job do not."""
+    return _queue.is_accepting()
+
+
 def compile_synchronously() -> AbstractContextManager[None]:
     """Disables background compilation inside ``with``: runs wait until their function is built."""
     return _queue.paused()
+
+
+def awaiting(seconds: float) -> AbstractContextManager[None]:
+    """Inside ``with``, runs of this thread wait for builds that are expected to be shorter."""
+    return _awaited_seconds.overridden(seconds)
 
 
 def disable() -> None:

@@ -8,7 +8,7 @@ produces.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from paddle_ngraph.conversion import denylist, kernel_calls
@@ -46,6 +46,7 @@ from paddle_ngraph.partitioning.cost_model import is_matmul_or_convolution
 from paddle_ngraph.partitioning.legacy_operators import reason_of
 from paddle_ngraph.partitioning.subgraph import graph_of
 from paddle_ngraph.utils import signals
+from paddle_ngraph.utils.dtypes import BYTES
 
 COMPUTES_EMPTY = "it computes an empty tensor, which nGraph does not support"
 
@@ -134,6 +135,8 @@ class _Classifier:
         self._unsized = unsized(view) if self._calls_kernels else frozenset()
         # Those variables of unknown size that kernel calls compute.
         self._sized_by_kernels: set[str] = set()
+        # What describe() has returned, for operators without outputs to omit.
+        self._descriptions: dict[OpNode, Op | str] = {}
 
     def candidates(self) -> Candidates:
         """Returns the operators that can be converted, each judged without regard to others."""
@@ -204,7 +207,7 @@ class _Classifier:
         # Operators with effects stay without ids: programs that differ in these have equal graphs.
         if isinstance(described, Op) or node.effects:
             return False
-        op = describe(self._view, node, self._tensor_ids)
+        op = self._description(node)
         return isinstance(op, Op) and kernel_calls.has_dtypes_of_kernels(entry, op)
 
     def _kernel_call(self, node: OpNode) -> tuple[Op | str, Converter | None]:
@@ -233,6 +236,14 @@ class _Classifier:
             return reason, None
         return described, kernel_calls.CONVERTER
 
+    def _description(self, node: OpNode, omitted: Collection[str] = ()) -> Op | str:
+        """The operator, or the reason why it cannot be described; see :func:`describe`."""
+        if omitted:
+            return describe(self._view, node, self._tensor_ids, omitted)
+        if node not in self._descriptions:
+            self._descriptions[node] = describe(self._view, node, self._tensor_ids)
+        return self._descriptions[node]
+
     def _has_readers_of_lod(self, node: OpNode) -> bool:
         """Whether a LoD of a result of ``node``, which functions drop, may have a reader."""
         name = kernel_calls.result_with_lod(node.type)
@@ -259,7 +270,7 @@ class _Classifier:
             return "it communicates with other processes"
         if (reason := self._reason_in_memory(node)) is not None:
             return reason
-        op = describe(self._view, node, self._tensor_ids, entry.named(Role.OMITTED))
+        op = self._description(node, entry.named(Role.OMITTED))
         if isinstance(op, str):
             return op
         if self._empty and (reason := self._reason_without_elements(node, entry, op)) is not None:
@@ -286,6 +297,9 @@ class _Classifier:
         """Returns a loop or branch with its bodies, if all their operators can be converted."""
         if (reason := self._reason_in_blocks(node)) is not None:
             return reason
+        specs = (*op.input_specs(), *op.output_specs())
+        if not self._calls_kernels and (found := {s.dtype for s in specs} & BYTES.keys()):
+            return f"a value is {min(found)}"
         bodies = []
         for block in node.op.blocks():
             inner = _Classifier(BlockView(block, self._view.aliases), is_inside=True)
@@ -354,6 +368,11 @@ class _Classifier:
         for node in nodes:
             if (reason := _reason_inside(candidates, node)) is not None:
                 return f"{node.type.removeprefix('pd_op.')} runs natively: {reason}"
+        for node in view.nodes:
+            members = (vid for read in node.reads for vid in view.members(read))
+            made = ((producer, vid) for vid in members for producer in candidates.producers(vid))
+            if any(candidates.is_unsized_for(node, *each) for each in made):
+                return f"{node.type.rpartition('.')[2]} reads a size that depends on data"
         return ConvertibleBlock(candidates, given[: len(args)], given[len(args) :], end.reads)
 
     def _reason_in_memory(self, node: OpNode) -> str | None:
@@ -440,8 +459,6 @@ def _reason_inside(candidates: Candidates, node: OpNode) -> str | None:
         return "it has to stay in order with others"
     if node.device:
         return "it is placed on a device"
-    if candidates.is_kernel_call(node):
-        return "functions call kernels of Paddle outside of loops and branches only"
     if node.type.rstrip("_").endswith("_grad"):
         return "gradients inside loops and branches fall back"
     return None

@@ -62,14 +62,21 @@ def reason_against(
     threshold = flags.get("ngraph_min_interval_us")
     if threshold <= 0 or open_size is None or graph.has_bfloat16():
         return None
-    # Kernel calls take as long in a function.
-    ops = [op for op in graph.ops if kernel_calls.find(op) is not kernel_calls.CONVERTER]
-    estimate = native_us(replace(graph, ops=ops), open_size)
+    estimate = native_us(_without_kernel_calls(graph), open_size)
     if estimate >= threshold:
         return None
     return (
         f"its interval takes Paddle about {estimate:.0f} us, too little for the engine to pay "
         f"(FLAGS_ngraph_min_interval_us={threshold})"
+    )
+
+
+def _without_kernel_calls(graph: Graph) -> Graph:
+    """A subgraph or block without the operators that take as long in a function."""
+    ops = [op for op in graph.ops if kernel_calls.find(op) is not kernel_calls.CONVERTER]
+    return replace(
+        graph,
+        ops=[replace(op, blocks=list(map(_without_kernel_calls, op.blocks))) for op in ops],
     )
 
 

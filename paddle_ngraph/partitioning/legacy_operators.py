@@ -8,15 +8,19 @@ attributes of the custom operator are the description of the operator, its type,
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
+import numpy as np
 import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_private.names import (
+    AttrType,
     DenseTensor,
     OperatorBase,
+    OperatorMessage,
     ProgramDesc,
+    attribute_variables,
     copy_of,
     is_initialized,
     new_scope,
@@ -37,6 +41,14 @@ ABSENT = "@EMPTY@"
 _INPUT, _OUTPUT = "input_", "output_"
 # Attributes about the script that made the program, without an effect.
 _OF_ITS_AUTHOR = ("op_callstack", "op_namescope")
+# The fields of an attribute's message with numbers, by the type of the attribute.
+_NUMBERS = {AttrType.INT: "i", AttrType.LONG: "l", AttrType.FLOAT: "f", AttrType.FLOAT64: "float64"}
+_LISTS = {
+    **{AttrType.INTS: "ints", AttrType.LONGS: "longs"},
+    **{AttrType.FLOATS: "floats", AttrType.FLOAT64S: "float64s"},
+}
+# Between the name of an attribute and the inputs that hold its numbers.
+_HOLDS = ":"
 
 
 def type_of(outputs: int) -> str:
@@ -65,10 +77,11 @@ def shown_type(op: Operation) -> str:
 def described(op: LegacyOperator) -> tuple[str, list[str], list[str]]:
     """The description of an operator as text, and the names of its inputs and outputs, in order.
 
-    The text is the operator in Paddle's format, and the names of its outputs there. A variable that
-    the operator overwrites is an input and an output.
+    The text is the operator in Paddle's format, the names of its outputs there, and the names of
+    attributes that are variables. A variable that the operator overwrites is an input and an
+    output; so is one in place of an attribute an input.
     """
-    inputs = [name for name in dict.fromkeys(op.input_arg_names()) if name != ABSENT]
+    inputs = [name for name in dict.fromkeys(op.input_arg_names(True)) if name != ABSENT]
     outputs = [name for name in dict.fromkeys(op.output_arg_names()) if name != ABSENT]
     names = {name: f"{_OUTPUT}{index}" for index, name in enumerate(outputs)}
     names.update({name: f"{_INPUT}{index}" for index, name in enumerate(inputs)})
@@ -82,8 +95,28 @@ def described(op: LegacyOperator) -> tuple[str, list[str], list[str]]:
         copy.set_input(slot, [names.get(name, name) for name in op.input(slot)])
     for slot in copy.output_names():
         copy.set_output(slot, [names.get(name, name) for name in op.output(slot)])
+    held = attribute_variables(op)
+    for name in held:
+        copy.remove_attr(name)
+    if held:
+        copy.check_attrs()  # gives them default values, which each run replaces
+    attributes = [_HOLDS.join([a, *(names[n] for n in held[a])]) for a in held]
     encoded = base64.b64encode(copy.serialize_to_string()).decode()
-    return " ".join([encoded, *(names[name] for name in outputs)]), inputs, outputs
+    return " ".join([encoded, *(names[name] for name in outputs), *attributes]), inputs, outputs
+
+
+def holds_numbers(op: LegacyOperator) -> bool:
+    """Whether all variables in place of attributes hold numbers, which each run can read."""
+    program: LegacyProgramDesc = ProgramDesc()
+    copy = program.block(0).append_op()
+    copy.copy_from(op)
+    held = attribute_variables(op)
+    for name in held:
+        copy.remove_attr(name)
+    if held:
+        copy.check_attrs()
+    types = {copy.attr_type(name, True) for name in held if copy.has_attr(name)}
+    return all(map(copy.has_attr, held)) and types <= {*_NUMBERS, *_LISTS}
 
 
 def run(text: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> None:
@@ -97,13 +130,43 @@ def run(text: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -
     Raises:
         Exception: Any error of the operator.
     """
-    idle = _idle.get_or_create(text, list)
+    numbers = _numbers_of_attributes(text, inputs)
+    idle = _idle.get_or_create((text, *numbers.items()), list)
     try:
         kernel = idle.pop()
     except IndexError:  # the first run, or other threads use all
-        kernel = _Kernel(text)
+        kernel = _Kernel(text, numbers)
     kernel.run(inputs, outputs)
     idle.append(kernel)
+
+
+def _numbers_of_attributes(
+    text: str, inputs: Sequence[Tensor | None]
+) -> dict[str, tuple[float, ...]]:
+    """The numbers that the inputs of a run hold in place of attributes, by the attributes' names.
+
+    Paddle's operator would read the default of such an attribute.
+    """
+    found = {}
+    for token in text.split(" ")[1:] if _HOLDS in text else ():
+        name, *holders = token.split(_HOLDS)
+        if holders:
+            arrays = [np.array(inputs[int(each.removeprefix(_INPUT))]) for each in holders]
+            found[name] = tuple(number for array in arrays for number in array.ravel().tolist())
+    return found
+
+
+def _with_numbers(encoded: str, numbers: dict[str, tuple[float, ...]]) -> bytes:
+    """The description of an operator in Paddle's format, with these values of attributes."""
+    message = OperatorMessage.FromString(base64.b64decode(encoded))
+    for attribute in message.attrs:
+        if attribute.name not in numbers:
+            continue
+        kind, values = AttrType(attribute.type), numbers[attribute.name]
+        field = {_LISTS[kind]: values} if kind in _LISTS else {_NUMBERS[kind]: values[0]}
+        attribute.CopyFrom(type(attribute)(name=attribute.name, type=attribute.type, **field))
+    serialized: bytes = message.SerializeToString()
+    return serialized
 
 
 class _Kernel:
@@ -111,11 +174,13 @@ class _Kernel:
 
     Args:
         text: The description of the operator.
+        numbers: The values of attributes that are variables, by name.
     """
 
-    def __init__(self, text: str) -> None:
-        encoded, *outputs = text.split(" ")
-        self._operator = OperatorBase.create(base64.b64decode(encoded))
+    def __init__(self, text: str, numbers: dict[str, tuple[float, ...]]) -> None:
+        encoded, *tokens = text.split(" ")
+        outputs = [token for token in tokens if _HOLDS not in token]
+        self._operator = OperatorBase.create(_with_numbers(encoded, numbers))
         self._own_scope = _core.OwnedScope(new_scope(), scope_remover())
         names = dict.fromkeys([*self._operator.input_vars(), *outputs])
         scope = self._own_scope.scope
@@ -130,6 +195,8 @@ class _Kernel:
                 if theirs is None:  # the only element of the list of an operator without inputs
                     continue
                 name = f"{_INPUT}{index}"
+                if name not in self._tensors:  # in place of an attribute
+                    continue
                 _core.share_tensor(self._tensors[name], theirs)
                 if name in self._overwritten and is_initialized(theirs):
                     copy = copy_of(theirs, paddle.CPUPlace())
@@ -145,10 +212,10 @@ class _Kernel:
 
 
 # A run takes one out while it uses it.
-_idle: LRUCache[str, list[_Kernel]] = process_cache(
+_idle: LRUCache[Hashable, list[_Kernel]] = process_cache(
     __name__,
     "idle_legacy_operators",
     "idle operators of ProgramDesc programs that translated programs run",
-    key="description",
+    key="description, numbers of attributes that are variables",
     bound=1024,
 )

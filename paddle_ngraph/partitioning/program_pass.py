@@ -33,6 +33,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     OpNode,
     blocks_outermost_first,
     changes_parameters,
+    is_engine,
     is_packed,
     may_write_variables,
 )
@@ -113,7 +114,7 @@ def canonicalize(program: Any) -> int:
     with signals.deferred_signals():
         list_members.split_lists(program)
         loops.capture_arrays(program)
-        loops.declare_sizes_of_all_iterations(program)
+        loops.declare_unknown_sizes(program)
         single_assignment.to_single_assignment(program)
         loops.drop_dead_loop_outputs(program)
         loops.share_initial_values(program)
@@ -143,7 +144,13 @@ def apply_by_name(block: Any, scope: Any) -> None:
             op.attrs()["parameter_name"] for op in block.ops if op.name() == "builtin.parameter"
         ]
         whole = find_whole_program(block, FETCH)
-        runs.append(RunByName(known.report, known.has_state, parameters, scope, whole))
+        graphs = [
+            op.attrs()["graph"]
+            for inner in blocks_outermost_first(block)
+            for op in inner.ops
+            if is_engine(op.name())
+        ]
+        runs.append(RunByName(known.report, known.has_state, parameters, scope, whole, graphs))
 
 
 class _Applied(NamedTuple):
@@ -223,6 +230,7 @@ class RunByName(NamedTuple):
         parameters: The names of all its parameters.
         scope: The scope of the parameters; valid as long as the predictor lives.
         whole: The program, if it is now a single engine operator.
+        graphs: The graphs of all its engine operators.
     """
 
     report: Report
@@ -230,6 +238,7 @@ class RunByName(NamedTuple):
     parameters: list[str]
     scope: Any
     whole: Whole | None
+    graphs: list[str]
 
 
 # For this thread, lists to which runs of the pass are appended while a caller collects them; else
@@ -335,6 +344,9 @@ class _BlockPartition(NamedTuple):
                 indices=[node.index for node in interval.nodes],
                 graph=subgraph.graph,
                 kernel_calls=[n.type for n in interval.nodes if capable.is_kernel_call(n)],
+                calls_inside=[
+                    op.type for node in interval.nodes for op in capable.calls_inside(node)
+                ],
             )
             for subgraph, interval in ((subgraph, subgraph.interval) for subgraph in self.subgraphs)
         ]

@@ -34,6 +34,7 @@ class IntervalReport:
         graph: The graph of the subgraph.
         kernel_calls: The types of those operators whose kernels of Paddle the function calls: their
             time is native.
+        calls_inside: The types of such operators inside its loops and branches.
     """
 
     first: int
@@ -44,6 +45,7 @@ class IntervalReport:
     indices: Sequence[int] = ()
     graph: Graph | None = field(default=None, repr=False, compare=False)
     kernel_calls: Sequence[str] = ()
+    calls_inside: Sequence[str] = ()
 
     @property
     def last_runs(self) -> LastRuns:
@@ -130,12 +132,16 @@ class Report:
     @property
     def kernel_calls(self) -> list[str]:
         """The types of all operators whose kernels functions call."""
-        return [name for interval in self.intervals for name in interval.kernel_calls]
+        return [
+            name
+            for interval in self.intervals
+            for name in (*interval.kernel_calls, *interval.calls_inside)
+        ]
 
     @property
     def ops_converted(self) -> int:
         """Number of operators that nGraph computes, without those that compute nothing."""
-        return sum(len(interval.types) for interval in self.intervals) - len(self.kernel_calls)
+        return sum(len(each.types) - len(each.kernel_calls) for each in self.intervals)
 
     @property
     def ops_native(self) -> int:
@@ -165,6 +171,7 @@ class Report:
                             "types": i.types,
                             "device": i.device,
                             "kernel_calls": list(i.kernel_calls),
+                            "calls_inside": list(i.calls_inside),
                         }
                         for i in block.intervals
                     ],
@@ -224,6 +231,9 @@ def _block_lines(index: int, block: BlockReport, runs: Iterator[LastRuns]) -> li
         if interval.kernel_calls:
             calls = summary(interval.kernel_calls)
             lines.append(f"    native, by Paddle's kernels in the function: {calls}")
+        if interval.calls_inside:
+            calls = summary(interval.calls_inside)
+            lines.append(f"    native, by Paddle's kernels in its loops and branches: {calls}")
         last = next(runs)
         if (compiling := last.while_compiling) is not None:
             runs_by_paddle = _count(compiling, "run")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -312,6 +313,17 @@ def test_first_run(tmp_path):
     times = data["first_run"]["mobilenet_v2"]
     assert times["warm"] < times["cold"]
     assert "| MobileNetV2, 224 x 224 |" in (tmp_path / "first_run.md").read_text()
+
+
+@pytest.mark.slow("measures in processes of its own")
+def test_requests(tmp_path):
+    data = run(tmp_path, "requests")
+    for ways in data["known"].values():
+        times = [t for way in ways.values() for rounds in way.values() for t in chain(*rounds)]
+        assert len(times) == 8 and all(min(each) > 0 for each in times)
+    assert {len(each) for each in data["memory_mb"].values()} == {2}
+    page = (tmp_path / "requests.md").read_text()
+    assert "| MobileNetV2, 224 x 224: a predictor |" in page and "4 models in turn" in page
 
 
 def test_widths():

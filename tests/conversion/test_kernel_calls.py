@@ -15,7 +15,7 @@ from paddle import _C_ops as operators
 from paddle import inference
 
 import paddle_ngraph
-from paddle_ngraph import flags, transpiler
+from paddle_ngraph import _core, flags, transpiler
 from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.conversion.build import conversion_error
 from paddle_ngraph.conversion.extensions import extension
@@ -27,6 +27,7 @@ from tests.kernel_call_programs import (
     calls_in,
     floats,
     kernels_called,
+    predicted,
     quantity,
     single,
 )
@@ -126,15 +127,6 @@ def test_eight_runs_at_once():
     with paddle_ngraph.use_ngraph():
         at_once(work, 8)
     assert quantity("kernel_calls") - before == 4 * 48
-
-
-def predicted(predictor: Any, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-    for name in predictor.get_input_names():
-        predictor.get_input_handle(name).copy_from_cpu(feed[name])
-    predictor.run()
-    return [
-        predictor.get_output_handle(name).copy_to_cpu() for name in predictor.get_output_names()
-    ]
 
 
 def test_eight_clones_at_once(tmp_path):
@@ -558,6 +550,67 @@ def test_results_are_written_to_the_memory_of_the_function():
     assert after == (before[0], before[1] + 1)
 
 
+def chain(dynamic: bool) -> Program:
+    """Kernels that read the results of kernels, and feeds, and make results of the program."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [-1 if dynamic else 2, 4, 6, 6], "float32")
+        y = operators.shuffle_channel(operators.shuffle_channel(x, 2), 2)
+        return operators.shuffle_channel(paddle.nn.functional.relu(y), 2)
+
+    return Program(build)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_kernels_read_and_write_the_memory_of_the_function(dynamic):
+    """Feeds, tensors between kernels, and results: none is copied.
+
+    Results of functions with dynamic shapes, of any operator, are copied once their size is known.
+    """
+    program = chain(dynamic)
+    assert calls_in(program) == ["shuffle_channel"] * 3
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    for rows in (2, 3, 5, 4) if dynamic else (2,):
+        fed = paddle.base.core.DenseTensor()
+        fed.set(floats(rows, 4, 6, 6), paddle.CPUPlace())
+        with paddle_ngraph.use_ngraph():
+            _core.record_kernel_memory(True)
+            (result,) = executor.run(
+                program.main, feed={"x": fed}, fetch_list=program.fetches, return_numpy=False
+            )
+            first, second, last = _core.record_kernel_memory(False)
+        assert {name for name, _, _ in (first, second, last)} == {"pd_op.shuffle_channel"}
+        (read,), (made,) = first[1:]
+        assert read == fed._ptr()
+        assert second[1] == [made]
+        has_function_of_its_own = rows in (2, 3)
+        assert (last[2] == [result._ptr()]) == has_function_of_its_own
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_kernels_in_loops_work_on_the_memory_of_an_iteration(dynamic):
+    def build() -> Any:
+        x = paddle.static.data("x", [-1 if dynamic else 2, 4, 6, 6], "float32")
+        n = paddle.static.data("n", [1], "int64")
+        return paddle.static.nn.while_loop(
+            lambda i, y: i < n,
+            lambda i, y: [
+                i + 1,
+                operators.shuffle_channel(operators.shuffle_channel(paddle.exp(y), 2), 2),
+            ],
+            [paddle.zeros([1], "int64"), paddle.nn.functional.relu(x)],
+        )[1]
+
+    program, feed = Program(build), {"x": floats(2, 4, 6, 6), "n": np.array([3], "int64")}
+    program.run(**feed)
+    _core.record_kernel_memory(True)
+    program.run(**feed)
+    recorded = _core.record_kernel_memory(False)
+    assert len(recorded) == 6
+    for first, second in zip(recorded[::2], recorded[1::2]):
+        assert first[2] == second[1]
+
+
 def node(description: str) -> Any:
     """A node with a kernel of this description, as a function on disk may have one."""
     x = opset15.parameter([2, 2], np.float32)
@@ -572,7 +625,7 @@ RELU = "pd_op.relu relu float32 1 0 1 1 float32 1 0 1 sized 1 float32 0 1 0 0 1 
     [
         (RELU.replace("relu relu", "relu tanh"), "another name"),
         (RELU.replace("relu relu", "relu save"), "another name"),
-        (RELU.replace("relu relu", "relu_ relu"), "more than compute"),
+        (RELU.replace("relu relu", "relu_ relu"), "overwrites an operand"),
         (RELU.replace("relu relu", "none none"), "no operator"),
         (RELU.replace("float32", "float64").replace("float64 0", "float64 1"), "another dtype"),
         (RELU.replace("float32", "float64"), "in another way"),
@@ -587,7 +640,7 @@ RELU = "pd_op.relu relu float32 1 0 1 1 float32 1 0 1 sized 1 float32 0 1 0 0 1 
         (RELU[:-1] + "1 bool 1", "other arguments"),
         (RELU[: RELU.index(" 1 0 0 1 0 0")] + " 1 7 0 1 0 0", "another order"),
         ("pd_op.read_file read_file float32 0 0 1 0 1 sized 1 uint8 0 0 1 text 1:x 0 1 text 1:x",
-         "more than compute"),
+         "acts outside of its results"),
         ("pd_op.all_reduce all_reduce float32 1 0 1 1 float32 1 0 1 sized 1 float32 0 "
          "1 0 0 1 0 2 int32 0 int32 0", "communicates"),
         ("pd_op.pyramid_hash pyramid_hash float32 0 0 0 0 0 0 0 0", "name a file"),

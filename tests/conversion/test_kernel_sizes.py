@@ -206,10 +206,40 @@ def test_no_rows_and_one_beside_many(rows):
 
 
 def test_sizes_that_follow_otherwise_stay_native():
-    program = dynamic([2, -1], lambda x: operators.fft_r2c(x, [1], "backward", True, True).abs())
-    report = program_pass.dry_run(program.main)
-    reasons = {op.type: op.reason for op in report.native}
-    assert "does not follow" in reasons["pd_op.fft_r2c"]
+    """Such as the product of two sizes."""
+
+    def build(x: Any) -> Any:
+        y = paddle.flatten(paddle.sin(paddle.cast(x, "float64")))
+        return paddle.cast(paddle.cos(y), "float32")
+
+    report = program_pass.dry_run(dynamic([-1, -1], build).main)
+    assert [op.type for op in report.native] == ["pd_op.flatten"]
+
+
+ONE_SIDED: dict[str, Callable[[Any], Any]] = {
+    "rfft": lambda x: paddle.abs(paddle.fft.rfft(x)),
+    "irfft": lambda x: paddle.fft.irfft(paddle.fft.fft(x)),
+    "roundtrip": lambda x: paddle.fft.irfft(paddle.fft.rfft(x) * 0.5),
+    "inner axis": lambda x: paddle.abs(paddle.fft.rfft(paddle.transpose(x, [1, 0]), axis=0)),
+    "spectrum": lambda x: paddle.tanh(paddle.abs(paddle.fft.rfft(x)) * 2.0),
+}
+
+
+@pytest.mark.parametrize("name", ONE_SIDED)
+@pytest.mark.parametrize("shape", [[2, -1], [-1, -1]])
+def test_one_sided_transforms_of_any_length(name, shape):
+    program = dynamic(shape, ONE_SIDED[name])
+    calls = len(calls_in(program))
+    assert calls > 0
+    sizes = [(2, n) for n in (16, 17, 9, 30, 31, 8)]
+    before = quantity("functions_built"), quantity("native_runs"), quantity("kernel_calls")
+    for size in sizes:
+        feed = {"x": floats(*size)}
+        for expected, found in zip(program.run(False, **feed), program.run(**feed)):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert quantity("functions_built") == before[0] + 3
+    assert quantity("native_runs") == before[1]
+    assert quantity("kernel_calls") == before[2] + calls * len(sizes)
 
 
 def test_results_of_unknown_size_beside_dynamic_ones():

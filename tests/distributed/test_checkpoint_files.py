@@ -29,10 +29,13 @@ ARRAYS = [np.arange(6, dtype="float32").reshape(2, 3), np.array(7, "int64"), np.
 def write(folder: Folder, step: int, ranks: int = 2) -> None:
     """A checkpoint whose contents depend on step and rank."""
     unfinished = folder.begin(step)
+    files = []
     for rank in range(ranks):
         arrays = [array + array.dtype.type(step + rank) for array in ARRAYS]
-        checkpoint_files.write_data(unfinished, rank, {"rank": rank, "at": step}, arrays)
-    folder.finish(unfinished, step, ranks, {"program": "p"})
+        record = {"rank": rank, "at": step}
+        files.append(checkpoint_files.write_data(unfinished, rank, record, arrays))
+    checkpoint_files.write_manifest(unfinished, step, files, {"program": "p"})
+    folder.finish(unfinished, step)
 
 
 def assert_whole(found: checkpoint_files.Checkpoint | None, steps: list[int]) -> None:
@@ -98,9 +101,9 @@ def test_a_torn_checkpoint_is_not_used(folder):
         for changed in [*changes(data), data + b" "]:
             file.write_bytes(changed)
             with pytest.raises(checkpoint_files._Damaged):
-                checkpoint_files._verified(folder.path, 2)
+                checkpoint_files._verified(newest, 2)
         file.write_bytes(data)
-        checkpoint_files._verified(folder.path, 2)
+        checkpoint_files._verified(newest, 2)
 
 
 @pytest.mark.parametrize("damage", ["missing", "torn", "another step", "a folder"])
@@ -152,10 +155,12 @@ def test_nothing_is_unpickled(folder):
         lambda file: pickle.dump(_Bomb(), file),
         lambda file: file.write(b"PK\x03\x04 no archive"),
     ):
-        checkpoint_files.write_data(path, 0, {}, ARRAYS)
+        files = checkpoint_files.write_data(path, 0, {}, ARRAYS)
         with open(path / "rank_0.npz", "wb") as file:
             content(file)
-        folder.finish(path, 1, 1, {})
+        files["rank_0.npz"] = checkpoint_files._size_and_digest(path / "rank_0.npz")
+        checkpoint_files.write_manifest(path, 1, [files], {})
+        folder.finish(path, 1)
         with pytest.raises(NgraphError, match="step-00000001 cannot be read"):
             folder.newest().data_of(0)
         assert not os.path.exists("/tmp/unpickled")
@@ -233,7 +238,7 @@ def test_a_process_killed_before_any_operation_leaves_complete_checkpoints(folde
             warnings.simplefilter("error")  # nothing looks damaged
             assert_whole(folder.newest(), [step - 1, step])
         for each in checkpoint_files._steps(folder.path):
-            checkpoint_files._verified(folder.path, each)
+            checkpoint_files.opened(folder.path / checkpoint_files._name(each))
         if not has_died:
             break
     assert 10 < operation < 1000
@@ -295,8 +300,8 @@ def test_no_file_is_written_through_a_link(folder, tmp_path, name):
     unfinished = folder.begin(1)
     (unfinished / name).symlink_to(tmp_path / "precious")
     with pytest.raises(FileExistsError):
-        checkpoint_files.write_data(unfinished, 0, {}, ARRAYS)
-        folder.finish(unfinished, 1, 1, {})
+        files = checkpoint_files.write_data(unfinished, 0, {}, ARRAYS)
+        checkpoint_files.write_manifest(unfinished, 1, [files], {})
     assert (tmp_path / "precious").read_text() == "precious"
 
 

@@ -151,9 +151,9 @@ def test_a_checkpoint_of_another_number_of_ranks_is_refused(tmp_path):
     training = Training()
     folder = Folder(tmp_path)
     unfinished = folder.begin(4)
-    for rank in range(2):
-        checkpoint_files.write_data(unfinished, rank, {}, [])
-    folder.finish(unfinished, 4, 2, {"program": "any"})
+    files = [checkpoint_files.write_data(unfinished, rank, {}, []) for rank in range(2)]
+    checkpoint_files.write_manifest(unfinished, 4, files, {"program": "any"})
+    folder.finish(unfinished, 4)
     folder._lock.close()
     refused(training, tmp_path, "is that of 2 ranks, and this job has 1: start it with as many")
 

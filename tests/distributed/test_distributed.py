@@ -397,7 +397,7 @@ def test_a_port_in_use_is_one_sentence():
         port = other.getsockname()[1]
         master = job.DistributedJob(RankPlacement(0, 2, 0, 2, f"127.0.0.1:{port}"))
         with pytest.raises(NgraphError, match=rf"port {port} of this machine .* give another one"):
-            master.connect()
+            master.connect(initializes_paddle=False)
 
 
 def test_two_jobs_at_one_port_do_not_meet(monkeypatch):

@@ -57,8 +57,11 @@ def test_changes_come_by_their_gain():
 
 
 def test_operators_below_the_cost_rule_are_tried():
-    reason = "too little for the engine to pay (FLAGS_ngraph_min_interval_us=60)"
-    native = [NativeOperator("matmul", 1, 0.4, reason), NativeOperator("add", 2, 0.1, reason)]
+    reason = "too little for the engine to pay"
+    native = [
+        NativeOperator(*each, reason, is_small=True)
+        for each in [("matmul", 1, 0.4), ("add", 2, 0.1)]
+    ]
     (change,) = advice.changes(replace(MODEL, native=native))
     assert "matmul, add" in change.sentence
     assert change.environment == {"FLAGS_ngraph_min_interval_us": "0"}

@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,16 +18,16 @@ from paddle import inference, nn
 import paddle_ngraph
 from paddle_ngraph import _core, flags, statistics
 from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
+from paddle_ngraph.frontends.dynamic import tuning_policy
 from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 from paddle_ngraph.frontends.predictor import hook as predictor_hook
 from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.frontends.to_static import hook as to_static_hook
 from paddle_ngraph.partitioning import last_runs, program_pass
-from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.lru_cache import LRUCache
 from tests.core.test_events import assert_sums
-from tests.dynamic import dynamic_mode
+from tests.dynamic import dynamic_mode, set_policy
 from tests.frontends.predictor import test_hook as models
 from tests.programs import Program, at_once, chain, floats
 
@@ -406,6 +407,10 @@ def capture_while_paddle_checks(life: Life) -> None:
 # -- layers of dynamic mode ------------------------------------------------------------------------
 
 
+# Of a layer, before it is tried, and until it is decided.
+NATIVE_CALLS, CAPTURED_CALLS = 5, 7
+
+
 def called(layer: Any, count: int, training: bool = False) -> Any:
     paddle_ngraph.enable(dynamic="training" if training else True)
     with contextlib.nullcontext() if training else paddle.no_grad():
@@ -416,21 +421,23 @@ def called(layer: Any, count: int, training: bool = False) -> Any:
 
 @provokes(_core.Reason.TIMING)
 def dynamic_while_paddle_is_timed(life: Life) -> Any:
-    life.patch.setattr(SETTINGS, "native_trial_calls", 100)
+    choice = replace(tuning_policy.POLICY.choice, pairs=100, burst=100)
+    set_policy(life.patch, choice=choice)
     return called(Tanh(), life.n)
 
 
 @provokes(_core.Reason.BUDGET)
 def dynamic_without_budget(life: Life) -> Any:
-    life.patch.setattr(SETTINGS, "max_tuning_time_share", -1.0)
-    return called(Tanh(), SETTINGS.native_trial_calls + life.n)
+    flags.set("ngraph_tuning_ms", 0)
+    set_policy(life.patch, native_share=-1.0)
+    return called(Tanh(), NATIVE_CALLS + life.n)
 
 
 @provokes(_core.Reason.SLOWER)
 def dynamic_that_is_slower_compiled(life: Life) -> Any:
-    life.patch.setattr(SETTINGS, "max_tuning_time_share", float("inf"))
-    life.patch.setattr(SETTINGS, "max_compiled_time_ratio", 0.0)
-    layer = called(Tanh(), SETTINGS.native_trial_calls + SETTINGS.compiled_trial_calls)
+    choice = replace(tuning_policy.POLICY.choice, min_gain=float("inf"))
+    set_policy(life.patch, choice=choice)
+    layer = called(Tanh(), NATIVE_CALLS + CAPTURED_CALLS)
     assert "slower" not in paddle_ngraph.stats()["native"]
     return called(layer, life.n)
 
@@ -438,7 +445,7 @@ def dynamic_that_is_slower_compiled(life: Life) -> Any:
 @provokes(_core.Reason.INNER_LAYERS)
 def dynamic_whose_inner_layers_are_tuned(life: Life) -> Any:
     layer = called(nn.Sequential(Tanh()), 1)
-    vars(layer)[dynamic_hook._TUNER_ATTRIBUTE].latest.is_given_up = True
+    vars(layer)[dynamic_hook._TUNER_ATTRIBUTE].latest._give_up("a test")
     return called(layer, life.n)
 
 

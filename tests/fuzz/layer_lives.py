@@ -21,7 +21,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,10 @@ from paddle.base.unique_name import UniqueNameGenerator
 import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.conversion import denylist
+from paddle_ngraph.frontends.dynamic import autotuner, tuning_policy
 from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
 from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 from paddle_ngraph.frontends.to_static import gradients
-from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock
 from tests.clocks import Clock
 from tests.fuzz.check import NOISE, Mismatch, _differences
@@ -1006,26 +1006,19 @@ def _isolated(pays: bool) -> Iterator[None]:
     trace_graph._training_scope_ids = itertools.count(1)
     trace_graph._loop_scope_ids = itertools.count(1)
     trace_graph._exclusive_retry_at = 0.0
-    dynamic_hook._tuning_slot = dynamic_hook._TuningSlot()
+    autotuner._slot = autotuner._Slot()
     gradients._has_differentiated_twice = False
-    policy = {
-        "max_tuning_time_share": float("inf"),
-        "max_compiled_time_ratio": float("inf") if pays else 0.0,
-        "native_trial_calls": 2,
-        "compiled_trial_calls": 3,
-        "compiled_warmup_calls": 1,
-    }
-    before = {name: getattr(SETTINGS, name) for name in policy}
+    before = tuning_policy.POLICY
+    choice = replace(before.choice, pairs=2, burst=2, min_gain=0.0 if pays else float("inf"))
     flags = paddle.get_flags([*_FLAGS, _SEARCH])
     paddle.disable_static()
     try:
-        for name, value in policy.items():
-            setattr(SETTINGS, name, value)
+        tuning_policy.POLICY = replace(before, choice=choice)
+        paddle.set_flags({"FLAGS_ngraph_tuning_ms": -1})
         with clock.overridden(Clock(tick=1.0)):
             yield
     finally:
-        for name, value in before.items():
-            setattr(SETTINGS, name, value)
+        tuning_policy.POLICY = before
         paddle.set_flags(flags)
         _core.fail_at("")
         denylist.clear()
@@ -1044,6 +1037,7 @@ _FLAGS = (
     "FLAGS_ngraph_cache_size",
     "FLAGS_ngraph_background_compile",
     "FLAGS_ngraph_min_interval_us",
+    "FLAGS_ngraph_tuning_ms",
 )
 
 

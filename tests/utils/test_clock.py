@@ -22,6 +22,8 @@ OTHER_CLOCKS = {
     "distributed/rendezvous.py": "limits of waits for other processes",
     "distributed/reports.py": "moments that processes tell each other",
     "distributed/stages.py": "a report, and the limit of a wait",
+    "distributed/machines.py": "limits of waits for other machines",
+    "core/common/resting_threads.cc": "the limit of a wait for other threads",
     "core/engine/ngraph_engine.cc": "times of fallback runs for background_compile.wants",
     "frontends/executor/calls_in_flight.py": "pauses of a thread that polls for the end of calls",
     "core/engine/function_store.cc": "the time of a build, for a flag",

@@ -89,6 +89,63 @@ def test_old_records_are_measured_again(date: _Date) -> None:
     assert [choice.next_call().is_timed for _ in range(4)] == [False, False, False, True]
 
 
+BURSTS = Policy(pairs=4, burst=4, warmup_calls=1, max_slowdown=float("inf"), min_gain=1.05,
+                first_recheck_calls=500)  # fmt: skip
+
+
+def test_bursts_follow_each_other(date: _Date) -> None:
+    choice = MeasuredChoice(BURSTS)
+    assert _measure(choice, 1.0, 0.5, 30) == "I" * 5 + "C" * 5
+    assert choice.record == Record(True, 0.5, 4, 1000.0)
+    assert choice.incumbent_seconds == 1.0
+
+
+@pytest.mark.parametrize("late", range(12))
+def test_a_single_delayed_call_does_not_decide(date: _Date, late: int) -> None:
+    choice = MeasuredChoice(BURSTS)
+    for number in range(12):
+        call = choice.next_call()
+        choice.end_call(call, 100.0 if number == late else (0.8 if call.is_challenger else 1.0))
+    assert choice.record is not None
+    assert choice.record.uses_challenger
+
+
+def test_a_record_is_measured_again_at_growing_intervals(date: _Date) -> None:
+    choice, timed = MeasuredChoice(BURSTS), []
+    for number in range(40_000):
+        call = choice.next_call()
+        choice.end_call(call, 1.0)
+        timed += [number] if call.is_timed else []
+    firsts = [each for each in timed if each - 1 not in timed]
+    gaps = [after - before for before, after in zip(firsts, firsts[1:])]
+    assert gaps[0] < 520 and 2000 < gaps[1] < 2020 and max(gaps) > 8000
+    assert len(timed) < 400
+
+
+@pytest.mark.parametrize("factor", [0.4, 1.0, 2.5])
+def test_a_drift_has_a_record_measured_again(date: _Date, factor: float) -> None:
+    choice = MeasuredChoice(Policy(pairs=2, warmup_calls=0, first_recheck_calls=600))
+    _measure(choice, 1.0, 3.0, 700)
+    _measure(choice, 1.0, 0.1, 300)
+    assert choice.record is not None
+    assert not choice.record.uses_challenger
+    _measure(choice, factor, 0.1 * factor, 400)
+    assert choice.record.uses_challenger == (factor != 1.0)
+
+
+def test_a_choice_that_swings_rests_on_the_incumbent(date: _Date) -> None:
+    choice, sides = MeasuredChoice(Policy(recheck_seconds=10.0)), []
+    for number in range(8):
+        _measure(choice, 1.0, 0.5 if number % 2 == 0 else 1.5)
+        assert choice.record is not None
+        sides.append(choice.record.uses_challenger)
+        date.seconds += 11
+    assert sides == [True, False, True] + 5 * [False]
+    date.seconds += 3600
+    _measure(choice, 1.0, 0.5)
+    assert choice.record.uses_challenger
+
+
 def test_calls_that_overlap_a_timed_one_are_not_timed(date: _Date) -> None:
     choice = MeasuredChoice(Policy())
     first = choice.next_call()

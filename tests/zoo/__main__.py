@@ -27,7 +27,6 @@ from tests.zoo.child import MARK
 from tests.zoo.families import FAMILIES, NetworkFamily
 
 FORMS = (*records.EVALUATED, "dynamic", *records.DYNAMIC)
-TIMED_FORMS = ("time", "old time")
 TIMED_FAMILIES = 20
 SECONDS = 240
 ROOT = records.ROOT
@@ -138,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     results, now = records.Results(options.results), revision()
     families = timed_families(FAMILIES) if options.timed else FAMILIES
-    forms = TIMED_FORMS if options.timed else options.forms
+    forms = records.TIMED if options.timed else options.forms
     wrong = 0
     for family in [] if options.page_only else share_of(families, options.share):
         if options.only and not any(text in family.id for text in options.only):

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import warnings
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 MARK = "zoo: "
@@ -21,7 +22,7 @@ def main(identity: str, *wanted: str) -> None:
 
     packages.allow_absent()
     warnings.simplefilter("ignore")
-    from tests.zoo import forms
+    from tests.zoo import forms, timing
     from tests.zoo.families import FAMILIES
 
     family = next(family for family in FAMILIES if family.id == identity)
@@ -29,7 +30,9 @@ def main(identity: str, *wanted: str) -> None:
         subject = forms.Subject(family, Path(folder))
         for form in wanted:
             print(f"{MARK}{json.dumps(form)}", flush=True)
-            print(f"{MARK}{json.dumps(asdict(forms.run(subject, form)))}", flush=True)
+            function = forms.FORMS.get(form) or partial(timing.timed, form)
+            record = forms.run(subject, form, function)
+            print(f"{MARK}{json.dumps(asdict(record))}", flush=True)
 
 
 if __name__ == "__main__":

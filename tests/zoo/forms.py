@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +21,21 @@ from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.utils import clock
 from tests.models.comparing import (
     NUDGES,
-    Run,
-    Values,
+    UNDECIDED,
     beyond_rounding,
-    distances,
     largest_difference,
     nudged,
 )
 from tests.zoo import networks
+from tests.zoo import training as steps
 from tests.zoo.families import NetworkFamily
 from tests.zoo.networks import Array
 from tests.zoo.old_ir import old_ir
 
 TOLERANCE = 1e-5
-TRAINING_TOLERANCE = 1e-3
-STEPS = 4
 # The autotuner decides by four native calls and seven compiled ones.
 CALLS = {"compile": 3, "enable": 13}
-# Runs before times count: a choice between oneDNN and the engine takes five pairs of runs.
-WARM_RUNS = 5
-DECIDING_RUNS = 12
-ROUNDS, MOST_ROUNDS, TIMED_SECONDS = 15, 400, 1.0
 LEFT = 5
-MILLISECONDS = 1e3
 
 Results = list[Array]
 Feed = dict[str, Array]
@@ -111,7 +102,7 @@ class Subject:
     @cached_property
     def expected(self) -> Results:
         """The results of native Paddle in dynamic mode."""
-        return _natively(lambda: self.call(networks.network(self.family)))
+        return natively(lambda: self.call(networks.network(self.family)))
 
     @cached_property
     def rounding(self) -> list[float]:
@@ -119,7 +110,7 @@ class Subject:
         found = [0.0] * len(self.expected)
         for number in range(NUDGES):
             other = networks.network(self.family)
-            _set(other, nudged(_state(other), number))
+            steps.set_state(other, nudged(steps.state(other), number))
             apart = differences(self.expected, self.call(other))
             found = [max(pair) for pair in zip(found, apart)]
         return found
@@ -138,7 +129,8 @@ class Subject:
         return times
 
     def call(self, function: Callable[..., Any]) -> Results:
-        """The results of a call with the inputs."""
+        """The results of a call with the inputs, and always with the same random numbers."""
+        paddle.seed(0)
         with paddle.set_grad_enabled(self.family.differentiates):
             return [np.array(result) for result in function(*self.tensors)]
 
@@ -164,7 +156,7 @@ class Subject:
 
 
 def _exported(family: NetworkFamily, path: Path, old: bool) -> Path:
-    with _ir(old):
+    with ir(old):
         paddle.disable_static()
         try:
             paddle.jit.save(networks.network(family), str(path), networks.specs(family))
@@ -177,7 +169,7 @@ def _exported(family: NetworkFamily, path: Path, old: bool) -> Path:
 
 
 @contextmanager
-def _ir(old: bool) -> Iterator[None]:
+def ir(old: bool) -> Iterator[None]:
     """The old IR, as ``FLAGS_enable_pir_api=0``, or the present one."""
     if not old:
         yield
@@ -210,16 +202,15 @@ def judge(record: Record, expected: Results, actual: Results, subject: Subject) 
     rounding = subject.rounding
     if len(rounding) != len(apart):
         rounding = [max(rounding, default=0.0)] * len(apart)
-    _judge_by(record, _numbered(apart), _numbered(rounding), TOLERANCE)
+    record.rounding = max([record.rounding, *rounding])
+    _reject(record, beyond_rounding(_numbered(apart), _numbered(rounding), TOLERANCE))
 
 
-def _judge_by(
-    record: Record, errors: dict[str, float], rounding: dict[str, float], tolerance: float
-) -> None:
-    record.rounding = max([record.rounding, *rounding.values()])
-    if beyond := beyond_rounding(errors, rounding, tolerance):
+def _reject(record: Record, wrong: dict[str, str]) -> None:
+    """Records which tensors are wrong, and why, if there are any."""
+    if wrong:
         record.outcome = "wrong"
-        record.why = "; ".join(f"{name} is {reason}" for name, reason in list(beyond.items())[:3])
+        record.why = "; ".join(f"{name} is {reason}" for name, reason in list(wrong.items())[:3])
 
 
 def _numbered(values: Sequence[float]) -> dict[str, float]:
@@ -272,62 +263,21 @@ class _SlowPaddle:
 
 
 def training(subject: Subject, record: Record) -> None:
-    """Four steps with momentum through ``compile``: losses, and all that they update."""
+    """Four steps with momentum through ``compile``: losses, gradients and all that is updated."""
     if subject.family.untrained:
         record.outcome, record.why = "paddle", subject.family.untrained
         return
     scales = [max(float(np.mean(np.square(r, dtype="f8"))), 1e-12) for r in subject.expected]
-    expected = _natively(lambda: _train(subject, scales, engine=False))
     before = paddle_ngraph.stats()["engine_runs"]
-    errors = distances(expected, _train(subject, scales, engine=True))
+    native = natively(lambda: steps.train(subject.family, scales))
+    errors, rounding, wrong = steps.judge(subject.family, scales, native)
     record.engine_runs = paddle_ngraph.stats()["engine_runs"] - before
-    rounding = dict.fromkeys(errors, 0.0)
-    for number in range(NUDGES):
-        if not beyond_rounding(errors, rounding, TRAINING_TOLERANCE):
-            break
-        apart = distances(expected, _train(subject, scales, engine=False, nudge=number))
-        rounding = {name: max(rounding[name], apart[name]) for name in rounding}
-    decided = [name for name in errors if not rounding[name] > 0.1] or list(errors)
+    decided = [name for name in errors if not rounding[name] > UNDECIDED] or list(errors)
     record.error = max(errors[name] for name in decided)
-    _judge_by(record, errors, rounding, TRAINING_TOLERANCE)
     record.rounding = max(rounding[name] for name in decided)
+    _reject(record, wrong)
     if record.outcome == "equal" and not record.engine_runs:
         record.outcome, record.why = "native", "no graph of a step was built"
-
-
-def _train(subject: Subject, scales: list[float], engine: bool, nudge: int | None = None) -> Run:
-    network = networks.network(subject.family)
-    networks.without_dropout(network)
-    if nudge is not None:
-        _set(network, nudged(_state(network), nudge))
-    network.train()
-    start = _state(network)
-    optimizer = paddle.optimizer.Momentum(1e-3, 0.9, parameters=network.parameters())
-    function = paddle_ngraph.compile(network) if engine else network
-    paddle.seed(0)
-    values: Values = {}
-    for step in range(STEPS):
-        results = [r for r in function(*subject.tensors) if r.dtype == paddle.float32]
-        parts = [paddle.mean(r * r) / scale for r, scale in zip(results, scales)]
-        loss = paddle.add_n(parts)
-        loss.backward()
-        values[f"the loss of step {step}"] = np.array(loss)
-        if not step:
-            for name, parameter in network.named_parameters():
-                if parameter.grad is not None:
-                    values[f"the first gradient of {name}"] = np.array(parameter.grad)
-        optimizer.step()
-        optimizer.clear_grad()
-    return Run(start, values | _state(network))
-
-
-def _state(network: Any) -> Values:
-    return {name: np.array(value) for name, value in network.state_dict().items()}
-
-
-def _set(network: Any, values: Values) -> None:
-    for name, tensor in network.state_dict().items():
-        tensor.set_value(values[name])
 
 
 # -- exported ------------------------------------------------------------------------------------
@@ -336,8 +286,8 @@ def _set(network: Any, values: Values) -> None:
 def predicted(subject: Subject, record: Record, old: bool = False) -> None:
     """A predictor of the exported network."""
     path = subject.export(old)
-    expected = _natively(lambda: _predict(subject, path, engine=False))
-    again = _natively(lambda: _predict(subject, path, engine=False))
+    expected = natively(lambda: _predict(subject, path, engine=False))
+    again = natively(lambda: _predict(subject, path, engine=False))
     if max(differences(expected, again), default=0) > TOLERANCE:
         raise PaddleFails("two runs of its native predictor differ")
     judge(record, expected, _predict(subject, path, engine=True), subject)
@@ -351,7 +301,7 @@ def executed(subject: Subject, record: Record, old: bool = False) -> None:
     path = subject.export(old)
     with _executor(path, subject.feed, old) as run:
         with paddle_ngraph.use_ngraph(False):
-            expected = _natively(run)
+            expected = natively(run)
         with paddle_ngraph.use_ngraph(True):
             for _ in range(2):
                 judge(record, expected, run(), subject)
@@ -379,8 +329,15 @@ def _config(path: Path, onednn: bool = False) -> Config:
     return config
 
 
-class _Predictor:
-    """A predictor with its inputs in place."""
+class Predictor:
+    """A predictor with its inputs in place.
+
+    Args:
+        path: The model, without the suffix of its files.
+        feed: The inputs.
+        engine: Whether the engine runs it.
+        onednn: Whether it may run on Paddle's oneDNN.
+    """
 
     def __init__(self, path: Path, feed: Feed, engine: bool, onednn: bool = False) -> None:
         self._engine = engine
@@ -390,6 +347,8 @@ class _Predictor:
             self._predictor.get_input_handle(name).copy_from_cpu(feed[name])
 
     def __call__(self) -> Results:
+        """The results of a run."""
+        paddle.seed(0)
         with paddle_ngraph.use_ngraph(self._engine):
             self._predictor.run()
         names = self._predictor.get_output_names()
@@ -397,13 +356,18 @@ class _Predictor:
 
 
 def _predict(subject: Subject, path: Path, engine: bool) -> Results:
-    predictor = _Predictor(path, subject.feed, engine)
+    predictor = Predictor(path, subject.feed, engine)
     predictor()
     return predictor()
 
 
-class _Program:
-    """An exported program in a scope of its own."""
+class Program:
+    """An exported program in a scope of its own.
+
+    Args:
+        path: The model, without the suffix of its files.
+        feed: The inputs.
+    """
 
     def __init__(self, path: Path, feed: Feed) -> None:
         self._executor = paddle.static.Executor(paddle.CPUPlace())
@@ -415,21 +379,24 @@ class _Program:
         self._feed = {name: feed[name] for name in names}
 
     def __call__(self) -> Results:
+        """The results of a run."""
+        paddle.seed(0)
         with paddle.static.scope_guard(self._scope):
             results = self._executor.run(self._program, feed=self._feed, fetch_list=self._fetches)
         return [np.array(result) for result in results]
 
     def report(self) -> Report:
+        """The report on the partitioned program."""
         report: Report = paddle_ngraph.explain(self._program)
         return report
 
 
 @contextmanager
-def _executor(path: Path, feed: Feed, old: bool = False) -> Iterator[_Program]:
-    with _ir(old):
+def _executor(path: Path, feed: Feed, old: bool = False) -> Iterator[Program]:
+    with ir(old):
         paddle.enable_static()
         try:
-            yield _Program(path, feed)
+            yield Program(path, feed)
         finally:
             paddle.disable_static()
     paddle.disable_static()
@@ -452,7 +419,9 @@ def _reasons(report: Report) -> str:
 def _cover(subject: Subject, record: Record, report: Report) -> None:
     """Records how much of the native time is in operators that the engine computes."""
     left = Counter(map(_type, [op.type for op in report.native] + report.kernel_calls))
-    all_ops = left + Counter(_type(t) for i in report.intervals for t in i.types)
+    graphs = [i.graph for i in report.intervals if i.graph is not None]
+    converted = (op for graph in graphs for op in graph.all_ops() if any(op.input_specs()))
+    all_ops = left + Counter(_type(op.type) for op in converted)
     all_ops -= Counter(map(_type, report.kernel_calls))
     try:
         times = subject.native_times
@@ -489,54 +458,6 @@ def _add_times(node: Any, times: Counter[str]) -> bool:
     return is_op or any(inside)
 
 
-# -- time ----------------------------------------------------------------------------------------
-
-
-def timed(subject: Subject, record: Record, old: bool = False) -> None:
-    """Predictors in turn: the engine's, Paddle's and Paddle's with oneDNN."""
-    path = subject.export(old)
-    sides, failures = {}, []
-    for name, onednn in (("plain", False), ("onednn", True)):
-        if onednn and not subject.family.onednn:
-            continue
-        try:
-            sides[name] = _natively(partial(_warm, path, subject.feed, False, onednn))
-        except PaddleFails as failure:  # Paddle's oneDNN does not run all networks
-            failures.append(str(failure))
-    if not sides:
-        raise PaddleFails(failures[0])
-    sides["engine"] = _warm(path, subject.feed, True, "onednn" in sides)
-    paddle_ngraph.wait_for_compiles()
-    for _ in range(DECIDING_RUNS):
-        sides["engine"]()
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    begin, number = time.perf_counter(), 0
-    while number < ROUNDS or (number < MOST_ROUNDS and time.perf_counter() - begin < TIMED_SECONDS):
-        for name in sorted(sides, reverse=bool(number % 2)):
-            start = time.perf_counter()
-            sides[name]()
-            times[name].append(time.perf_counter() - start)
-        number += 1
-    medians = {name: MILLISECONDS * statistics.median(values) for name, values in times.items()}
-    record.why = ", ".join(f"{name} {medians[name]:.2f} ms" for name in sorted(medians))
-    best = min(medians.keys() - {"engine"}, key=medians.__getitem__)
-    record.ratio = statistics.median(a / b for a, b in zip(times["engine"], times[best]))
-    record.engine_runs = paddle_ngraph.stats()["engine_runs"]
-
-
-def _warm(path: Path, feed: Feed, engine: bool, onednn: bool) -> _Predictor:
-    """A predictor that has run."""
-    made = _Predictor(path, feed, engine, onednn)
-    for _ in range(WARM_RUNS):
-        made()
-    return made
-
-
-def old_timed(subject: Subject, record: Record) -> None:
-    """Predictors of the network that was exported under the old IR, in turn."""
-    timed(subject, record, old=True)
-
-
 Form = Callable[[Subject, Record], None]
 FORMS: dict[str, Form] = {
     "old predictor": old_predicted,
@@ -548,16 +469,15 @@ FORMS: dict[str, Form] = {
     "enable": enabled,
     "training": training,
 }
-TIMED: dict[str, Form] = {"time": timed, "old time": old_timed}
 
 
-def run(subject: Subject, form: str) -> Record:
+def run(subject: Subject, form: str, function: Form) -> Record:
     """Runs one form of a family; errors become outcomes."""
     record = Record(subject.family.id, form)
     start = time.process_time()
     try:
         paddle_ngraph.reset_stats()
-        (FORMS | TIMED)[form](subject, record)
+        function(subject, record)
     except PaddleFails as failure:
         record.outcome, record.why = "paddle", str(failure)
     except Exception as error:
@@ -566,7 +486,12 @@ def run(subject: Subject, form: str) -> Record:
     return record
 
 
-def _natively(function: Callable[[], Any]) -> Any:
+def natively(function: Callable[[], Any]) -> Any:
+    """The result of a function that runs by Paddle alone.
+
+    Raises:
+        PaddleFails: It raises an error.
+    """
     try:
         return function()
     except PaddleFails:

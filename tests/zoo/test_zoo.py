@@ -6,12 +6,22 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import paddle
 import pytest
+from paddle import _C_ops as operators
 
+import paddle_ngraph
+from tests.dynamic import dynamic_mode
+from tests.kernel_call_programs import kernels_called
+from tests.models.comparing import Run
+from tests.programs import Program
 from tests.zoo import __main__ as zoo
-from tests.zoo import child, forms, packages, records
+from tests.zoo import child, forms, packages, records, training
 from tests.zoo.families import FAMILIES
 
 LENET = next(family for family in FAMILIES if family.name == "LeNet")
@@ -46,6 +56,29 @@ def test_timed_families_are_of_every_task_decade_and_package():
     assert {family.package for family in timed} == {family.package for family in FAMILIES}
 
 
+def test_time_in_kernel_calls_is_native():
+    """Also in loops: a function of kernel calls and little else covers little."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [2, 4, 8, 8], "float32")
+        n = paddle.static.data("n", [1], "int64")
+        y = operators.shuffle_channel(paddle.exp(x), 2)
+        return paddle.static.nn.while_loop(
+            lambda i, y: i < n,
+            lambda i, y: [i + 1, paddle.tanh(operators.mode(y, -1, True)[0] + y)],
+            [paddle.zeros([1], "int64"), y],
+        )[1]
+
+    with kernels_called():
+        report = paddle_ngraph.explain(Program(build).main)
+    assert report.native == [] and report.ops_native == 2
+    times = Counter(exp=10, shuffle_channel=40, mode=30, tanh=20)
+    record = SimpleNamespace(outcome="equal", coverage=None, left={}, why="")
+    forms._cover(SimpleNamespace(native_times=times), record, report)
+    assert record.coverage == pytest.approx(0.3)
+    assert record.left == {"shuffle_channel": 0.4, "mode": 0.3}
+
+
 def test_a_run_resumes(tmp_path):
     results = records.Results(tmp_path / "results.jsonl")
     results.add({**RIGHT, "revision": "old"})
@@ -65,13 +98,18 @@ def test_the_page_lists_failures_and_reasons(tmp_path):
     results = records.Results(tmp_path / "results.jsonl")
     results.add({**RIGHT, "coverage": 0.9, "left": {"unique": 0.1}})
     results.add({**RIGHT, "form": "Executor", "outcome": "wrong", "why": "result 0 is far | off"})
-    results.add({**RIGHT, "form": "time", "ratio": 0.5, "why": "engine 1.00 ms"})
+    results.add({**RIGHT, "form": records.TIMED[0], "ratio": 0.5, "why": "engine 1 ms"})
     text = records.page(results)
     assert "| LeNet | paddlepaddle | classification | 1998 |  |  | = | **wrong** |" in text
     assert "wrong: result 0 is far / off: LeNet (Executor)" in text
     assert "- results that are not wrong: 1 of 2" in text
     assert "- exports with 95 % of native time in the engine: 0 of 1" in text
-    assert "- timed predictors within 5 % of Paddle's best: 1 of 1" in text
+    assert "- timed forms within 5 % of Paddle's best: 1 of 1" in text
+    assert "| paddlepaddle/LeNet | 0.50 |  |" in text
+    assert "engine 1 ms" not in text
+    results.add({**RIGHT, "form": records.TIMED[1], "ratio": 1.5, "why": "engine 3 ms"})
+    assert "| paddlepaddle/LeNet | 0.50 | **1.50** |" in records.page(results)
+    assert f"- paddlepaddle/LeNet, {records.TIMED[1]}: engine 3 ms" in records.page(results)
     assert "- `unique`: 0.10" in text
 
 
@@ -158,6 +196,43 @@ def test_a_difference_is_judged_by_native_runs(rounding, outcome):
 )
 def test_shapes_dtypes_and_nan_differ(actual):
     assert forms.differences([np.ones((2, 3), "float32")], actual) == [np.inf]
+
+
+def _gradients(weight, bias, other=0.0):
+    values = {
+        "the gradient of layer.weight": np.array([1.0, weight]),
+        "the gradient of layer.bias": np.array([bias]),
+        "the gradient of next.weight": np.array([1.0 + other]),
+    }
+    return [Run({}, values)]
+
+
+def test_a_gradient_of_zero_is_judged_within_its_layer():
+    truth = _gradients(0.5, 0.0)
+    native = _gradients(0.5, 3e-8)
+    bias = "step 0: the gradient of layer.bias"
+    assert training.right_within_layers(truth, native, _gradients(0.5, 3e-6)) == {bias}
+    assert not training.right_within_layers(truth, native, _gradients(0.5, 3e-2))
+    assert not training.right_within_layers(truth, native, _gradients(0.6, 3e-6))
+    # Native Paddle has digits of this one.
+    native = _gradients(0.5, 3e-8, other=1e-3)
+    found = training.right_within_layers(truth, native, _gradients(0.5, 3e-6, other=5e-3))
+    assert found == {bias}
+
+
+def test_each_step_of_training_starts_from_the_native_state():
+    with dynamic_mode():
+        native = training.train(LENET, [1.0])
+        again = training.train(LENET, [1.0], native=native)
+        assert len(native) == training.STEPS
+        assert set(training.apart(native, again).values()) == {0.0}
+        truth = training.train(LENET, [1.0], native=native, dtype="float64")
+        assert {value.dtype for run in truth for value in run.values.values()} == {
+            np.dtype("float64")
+        }
+        assert max(training.apart(truth, native).values()) < 1e-3
+        nudged = training.train(LENET, [1.0], native=native, nudge=0)
+        assert 0 < max(training.apart(native, nudged, exactly=True).values()) < 1e-3
 
 
 @pytest.mark.slow("runs a whole network in each way")

@@ -13,7 +13,7 @@ _ROLE = re.compile(r":\w+:`~?([\w.]+)`")
 _ENTRY = re.compile(r"(\*{0,2}\w[\w.]*(?:, \*{0,2}\w+)*): (.*)", re.DOTALL)
 _PAGE = re.compile(r"\bdocs/(\w+)/(\w+)\.md")
 # Examples that need other processes; all others run in a process with a program.
-_NEEDS_RANKS = re.compile(r"distributed\.|_ngraph\.distribute\(")
+_NEEDS_RANKS = re.compile(r"distributed\.|_ngraph\.distribute\(|_ngraph\.ray\.")
 
 
 class Docstring(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any
 
 import paddle_ngraph
 from paddle_ngraph import __main__ as command_line
-from paddle_ngraph import distributed, errors, flags, mkl_packed, settings, statistics
+from paddle_ngraph import distributed, errors, flags, mkl_packed, ray, settings, statistics
 from tools.reference import docstrings
 
 WRITTEN = "Written by `make docs` from the code; a test fails when this page is out of date."
@@ -82,9 +82,13 @@ FLAG_DETAILS: Mapping[str, str] = {
     "([cost model](../how_it_works/partitioning.md#the-cost-model)), unless it is a whole program "
     "that runs often; 0: none does.",
     "ngraph_background_compile": "Runs are native while their functions are compiled: `auto`: in "
-    "inference, where that takes longer than 20 native runs; `1`: wherever it is sound; `0`: runs "
-    "wait ([details](../how_it_works/background_compilation.md)). "
+    "inference, where that takes longer than 20 native runs, in training where it takes longer "
+    "than a second; `1`: wherever it is sound; `0`: runs wait ([details]"
+    "(../how_it_works/background_compilation.md)). "
     "`paddle_ngraph.wait_for_compiles()` waits before a measurement.",
+    "ngraph_tuning_ms": "Milliseconds that tracing and building may hold up a function of dynamic "
+    "mode, beyond a tenth of its native time ([autotuner](../how_it_works/autotuner.md)); -1: no "
+    "limit, and `compile()` does not measure whether it pays.",
     "ngraph_strict": "Raise an error when the engine cannot run a subgraph, instead of falling "
     "back to Paddle.",
     "ngraph_verify": "Compare one run in so many, of each subgraph, with Paddle's kernels, and "
@@ -257,7 +261,8 @@ def api_page() -> str:
     """The public names, from docstrings."""
     parts = [
         "Names of `paddle_ngraph`, by topic; then those of `paddle_ngraph.distributed`, "
-        "`paddle_ngraph.mkl_packed` and `paddle_ngraph.transpiler`, and the classes of results."
+        "`paddle_ngraph.ray`, `paddle_ngraph.mkl_packed` and `paddle_ngraph.transpiler`, and the "
+        "classes of results."
     ]
     results = [_imported(f"paddle_ngraph.{path}") for path in RESULTS]
     names = {name for group in TOPICS.values() for name in group}
@@ -271,7 +276,7 @@ def api_page() -> str:
         parts.append(f"## {topic}")
         for name in group:
             parts += _entry(f"paddle_ngraph.{name}", getattr(paddle_ngraph, name), known)
-    for module in (distributed, mkl_packed):
+    for module in (distributed, ray, mkl_packed):
         parts.append(f"## {module.__name__}")
         for name in module.__all__:
             if name not in names:

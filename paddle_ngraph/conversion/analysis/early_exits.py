@@ -185,9 +185,9 @@ class _Body:
 
 
 def _is_bound_to_its_branch(op: Op) -> bool:
-    """Whether an operator has effects, or might never end with values it is not meant for."""
+    """Whether an operator has effects, or may fail or never end with values it is not meant for."""
     entry = find_converter(op.type)
-    return op.type == _WHILE or entry is None or entry.draws(op)
+    return op.type == _WHILE or op.called or entry is None or entry.draws(op)
 
 
 def _with_selection(block: Graph, branch: Op, exit: EarlyExit) -> Graph:

@@ -11,31 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
-from typing import NamedTuple
 
+from paddle_ngraph.conversion.analysis.position_wise import Sliced, reads_of_position
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
 
 _SLICE = "pd_op.slice"
 _TO_THE_END = 2**31 - 1
-_OF_EACH_ELEMENT = frozenset(
-    f"pd_op.{name}"
-    for name in (
-        *("abs", "assign", "cast", "elu", "exp", "gelu", "hardswish", "leaky_relu", "relu"),
-        *("relu6", "rsqrt", "scale", "sigmoid", "silu", "softplus", "sqrt", "square", "swish"),
-        "tanh",
-    )
-)
-_OF_PAIRS = frozenset(
-    f"pd_op.{name}" for name in ("add", "divide", "maximum", "minimum", "multiply", "subtract")
-)
-
-
-class _Sliced(NamedTuple):
-    """An input of an operator that has the positions of its result, along ``axis``."""
-
-    name: str
-    position: int
-    axis: int
 
 
 def take_last_early(block: Graph) -> Graph:
@@ -85,7 +66,7 @@ class _Moves:
             producer = None if axis is None else self._producers.get(op.input("input").id)
             if axis is None or producer is None or not self._is_only_read_by(producer, op):
                 continue
-            reads = self._reads(producer, axis)
+            reads = reads_of_position(producer, axis, self._known)
             if reads:
                 self._move(op, axis, producer, reads)
                 return True
@@ -93,7 +74,7 @@ class _Moves:
 
     def _axis_of_last(self, op: Op) -> int | None:
         """The axis along which an operator takes the last element; ``None`` for other operators."""
-        if op.type != _SLICE or any(op is each for each in self._left):
+        if op.type != _SLICE or op.called or any(op is each for each in self._left):
             return None
         axes = op.attr("axes")
         bounds = [self._known(op, "starts"), self._known(op, "ends")]
@@ -119,55 +100,7 @@ class _Moves:
         readers = [other for other in self.ops if any(s.id in ids for s in other.input_specs())]
         return len(readers) == 1 and readers[0] is op
 
-    def _reads(self, op: Op, axis: int) -> list[_Sliced] | None:
-        """The inputs from which an operator computes each position along an axis of its result.
-
-        ``None`` if other positions have an effect, too.
-        """
-        if op.type in _OF_EACH_ELEMENT or (op.type == "pd_op.dropout" and op.attr("is_test")):
-            return [_Sliced("x", 0, axis)]
-        (result,) = op.output_specs()
-        rank = len(result.shape)
-        if op.type in _OF_PAIRS:
-            found = []
-            for name in ("x", "y"):
-                shape = op.input(name).shape
-                own = axis - (rank - len(shape))
-                if own >= 0 and shape[own] != 1:
-                    found.append(_Sliced(name, 0, own))
-            return found
-        if op.type == "pd_op.matmul":
-            x = op.input("x").shape
-            is_row = axis == rank - 2 and min(len(x), len(op.input("y").shape)) >= 2
-            return [_Sliced("x", 0, len(x) - 1 - (not op.attr("transpose_x")))] if is_row else None
-        if op.type == "pd_op.layer_norm":
-            return [_Sliced("x", 0, axis)] if axis < op.attr("begin_norm_axis") else None
-        if op.type == "pd_op.softmax":
-            return [_Sliced("x", 0, axis)] if axis != op.attr("axis") % rank else None
-        if op.type == "pd_op.transpose":
-            return [_Sliced("x", 0, op.attr("perm")[axis])]
-        if op.type == "pd_op.conv2d":
-            return [_Sliced("input", 0, axis)] if axis >= 2 and _is_pointwise(op) else None
-        if op.type in ("pd_op.unsqueeze", "pd_op.squeeze"):
-            return self._read_of_other_rank(op, axis)
-        if op.type == "pd_op.concat":
-            along = self._known(op, "axis")
-            if along is None or along[0] % rank == axis:
-                return None
-            return [_Sliced("x", index, axis) for index in range(len(op.inputs["x"]))]
-        return None
-
-    def _read_of_other_rank(self, op: Op, axis: int) -> list[_Sliced] | None:
-        axes, x = self._known(op, "axis"), op.input("x").shape
-        if axes is None or len(axes) != 1:
-            return None
-        if op.type == "pd_op.unsqueeze":
-            added = axes[0] % (len(x) + 1)
-            return [_Sliced("x", 0, axis - (added < axis))] if added != axis else None
-        dropped = axes[0] % len(x)
-        return [_Sliced("x", 0, axis + (dropped <= axis))] if x[dropped] == 1 else None
-
-    def _move(self, op: Op, axis: int, producer: Op, reads: list[_Sliced]) -> None:
+    def _move(self, op: Op, axis: int, producer: Op, reads: list[Sliced]) -> None:
         """Replaces ``op``, a slice of the result of ``producer``, by slices of what that reads."""
         new: list[Op] = []
         inputs = dict(producer.inputs)
@@ -219,14 +152,3 @@ class _Moves:
 
 def _with_one(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return (*shape[:axis], 1, *shape[axis + 1 :])
-
-
-def _is_pointwise(op: Op) -> bool:
-    """Whether a convolution has a filter of one element, and takes all positions once."""
-    window = op.input("filter").shape[2:]
-    return (
-        op.attr("data_format") == "NCHW"
-        and {*window} == {*op.attr("strides")} == {1}
-        and not any(op.attr("paddings"))
-        and op.attr("padding_algorithm") != "SAME"
-    )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from paddle_ngraph.conversion.registry import Converter, Role, find_converter
 from paddle_ngraph.ir.graph import Graph, Op
-from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
+from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX, BYTES
 
 # Operators slow enough to be moved out of a loop if they are invariant, with all operators that
 # they need and all that depend on them: the keys and values that a decoder attends to, say.
@@ -98,8 +98,8 @@ def _creates_array(op: Op) -> bool:
 
 
 def only_selects(block: Graph) -> bool:
-    """Whether every output of a branch is one of its inputs, or a constant."""
-    if any(spec.dtype.endswith(ARRAY_SUFFIX) for spec in block.outputs):
+    """Whether every output of a branch is one of its inputs, or a constant; none is bytes."""
+    if any(spec.dtype.endswith(ARRAY_SUFFIX) or spec.dtype in BYTES for spec in block.outputs):
         return False
     entries = (find_converter(op.type) for op in block.ops)
     return all(
@@ -109,5 +109,5 @@ def only_selects(block: Graph) -> bool:
 
 
 def _is_plain(op: Op, entry: Converter) -> bool:
-    """Whether an operator is no loop or branch, and not stochastic."""
-    return not op.blocks and not entry.draws(op)
+    """Whether an operator is no loop, branch or kernel call, and not stochastic."""
+    return not op.blocks and not op.called and not entry.draws(op)

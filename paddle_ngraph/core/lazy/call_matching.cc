@@ -46,7 +46,7 @@ bool matches_value(Trace* trace, const Argument& expected, PyObject* given,
 bool matches_number(Trace* trace, PyObject* given, const TracedCall& call, size_t argument) {
   const py::object number = is_foreign_number(given) ? to_python_number(given)
                                                      : py::reinterpret_borrow<py::object>(given);
-  if (!may_differ(call.number_kinds[argument], number.ptr())) return false;
+  if (!may_differ(call.number_rules[argument], number.ptr())) return false;
   trace->note_new_number(number);
   return true;
 }

@@ -37,7 +37,7 @@ bool has_number(const Argument& argument) {
 
 // Whether sizes differ in an argument of a call.
 bool has_open_sizes(const TracedCall& call, size_t argument) {
-  return is_size(call.number_kinds[argument]) && has_number(call.arguments[argument]);
+  return is_size(call.number_rules[argument]) && has_number(call.arguments[argument]);
 }
 
 // Joins two traces call by call. The results of the functions are nothing where the traces differ
@@ -118,9 +118,9 @@ class Joining {
     const bool is_same_number = one.kind == Argument::Kind::kConstant && other.kind == one.kind &&
                                 equals_constant(one, other.constant.ptr());
     if (number != nullptr && other_number != nullptr && !is_same_number) {
-      const NumberKind kind = call.number_kinds[at];
-      const bool is_open = may_open_sizes_ || !is_size(kind);
-      if (!is_open || !may_differ(kind, number) || !may_differ(kind, other_number)) return false;
+      const NumberKind rule = call.number_rules[at];
+      const bool is_open = may_open_sizes_ || !is_size(rule);
+      if (!is_open || !may_differ(rule, number) || !may_differ(rule, other_number)) return false;
       joined->kind = Argument::Kind::kNumber;
       joined->number = static_cast<int>(numbers[0].size());
       joined->constant = {};
@@ -206,7 +206,7 @@ void add_numbers(const Argument& from, const std::vector<py::object>& numbers, c
 
 }  // namespace
 
-static NumberKind number_kind(const TracedCall& call, size_t argument, bool has_float_operand) {
+static NumberKind number_rule(const TracedCall& call, size_t argument, bool has_float_operand) {
   const ShapeRule& rule = call.function->rule.shape_rule;
   const auto keyword = call.keyword_of(argument);
   const std::string name = parameter_of(rule, argument, keyword ? keyword->c_str() : nullptr);
@@ -218,21 +218,21 @@ static NumberKind number_kind(const TracedCall& call, size_t argument, bool has_
   return rule.kind == ShapeRule::Kind::kReshape ? NumberKind::kPositiveSize : NumberKind::kSize;
 }
 
-paddle::small_vector<NumberKind, 8> number_kinds(const TracedCall& call, const PyObjects& given) {
-  paddle::small_vector<NumberKind, 8> kinds(given.size(), NumberKind::kNone);
+paddle::small_vector<NumberKind, 8> number_rules(const TracedCall& call, const PyObjects& given) {
+  paddle::small_vector<NumberKind, 8> rules(given.size(), NumberKind::kNone);
   if (call.function->rule.is_arithmetic) {
-    if (has_number_operand(*call.function, given)) kinds[1] = NumberKind::kFloat;
-    if (has_integer_operand(*call.function, given)) kinds[1] = NumberKind::kInteger;
-    return kinds;
+    if (has_number_operand(*call.function, given)) rules[1] = NumberKind::kFloat;
+    if (has_integer_operand(*call.function, given)) rules[1] = NumberKind::kInteger;
+    return rules;
   }
   const bool has_float_operand = !given.empty() && is_tensor(given[0]) &&
                                  tensor_of(given[0]).dtype() == phi::DataType::FLOAT32;
-  for (size_t i = 0; i < given.size(); ++i) kinds[i] = number_kind(call, i, has_float_operand);
-  return kinds;
+  for (size_t i = 0; i < given.size(); ++i) rules[i] = number_rule(call, i, has_float_operand);
+  return rules;
 }
 
-bool may_differ(NumberKind kind, PyObject* number) {
-  switch (kind) {
+bool may_differ(NumberKind rule, PyObject* number) {
+  switch (rule) {
     case NumberKind::kNone:
       return false;
     case NumberKind::kFloat:
@@ -244,7 +244,7 @@ bool may_differ(NumberKind kind, PyObject* number) {
       break;
   }
   return is_integer(number) &&
-         PyLong_AsLongLong(number) >= (kind == NumberKind::kPositiveSize ? 1 : 0);
+         PyLong_AsLongLong(number) >= (rule == NumberKind::kPositiveSize ? 1 : 0);
 }
 
 TraceNode* open_traces(TraceNode* root, TraceNode* one, TraceNode* other, Openness openness) {

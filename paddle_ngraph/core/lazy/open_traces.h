@@ -17,12 +17,12 @@
 
 namespace paddle_ngraph {
 
-// The numbers in each argument of a call that may differ.
+// The rules of a call's arguments for numbers in them: sizes, and operands of float32 tensors.
 // `given`: the arguments in Python.
-paddle::small_vector<NumberKind, 8> number_kinds(const TracedCall& call, const PyObjects& given);
+paddle::small_vector<NumberKind, 8> number_rules(const TracedCall& call, const PyObjects& given);
 
-// Whether a number at a place of this kind may differ, and be this one.
-bool may_differ(NumberKind kind, PyObject* number);
+// Whether a number at a place with this rule may differ, and be this one.
+bool may_differ(NumberKind rule, PyObject* number);
 
 // Whether a value among the arguments of a call has open sizes. `is_open`: whether a value has.
 template <typename IsOpen>

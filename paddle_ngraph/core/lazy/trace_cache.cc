@@ -85,10 +85,12 @@ const std::shared_ptr<TraceNode>& TraceCache::root() {
 }
 
 void TraceCache::count_trace() {
+  ++num_additions_;
   if (++num_traces_ == kMaxTraces) clear();
 }
 
 void TraceCache::count_graph() {
+  ++num_additions_;
   if (++graphs_ == kMaxGraphs) clear();
 }
 

@@ -49,7 +49,7 @@ struct TraceNode {
   bool is_open = false;
   // Whether no call follows this node any more, but an open trace, or others if that has no graph.
   bool is_retired = false;
-  // The children whose own sizes or numbers are open, and then the retired ones.
+  // The children whose own sizes or numbers are open.
   std::vector<std::unique_ptr<TraceNode>> open_children;
   // The nodes of open traces that this trace is one of, which have the same values.
   std::vector<TraceNode*> opened;
@@ -67,7 +67,7 @@ struct TraceNode {
 // The nodes from the first call to `node`.
 std::vector<const TraceNode*> nodes_to(const TraceNode& node);
 
-// The sizes and numbers that may be open in an open trace.
+// The parts of calls that may be open in an open trace.
 enum class Openness { kNothing, kNumbers, kSizesAndNumbers };
 
 // All traces of one captured function. Guarded by the GIL.
@@ -91,6 +91,11 @@ class TraceCache {
   // graphs, too.
   void count_trace();
   void count_graph();
+
+  // The number of calls, graphs and sets of results that were new so far. It stays the same in a
+  // call of the function that has met nothing new.
+  uint64_t num_additions() const { return num_additions_; }
+  void count_result_set() { ++num_additions_; }
 
   // Notes that a trace ends at its last node. If an earlier trace differs in sizes and numbers
   // only, adds the open trace of both. Ignores a trace of a tree that was dropped meanwhile.
@@ -123,6 +128,7 @@ class TraceCache {
   uint64_t settings_version_ = 0;
   size_t num_traces_ = 0;
   size_t graphs_ = 0;
+  uint64_t num_additions_ = 0;
 };
 
 // bump: records that a flag was set, after which recorded traces are invalid. version: the number

@@ -62,6 +62,7 @@ bool TraceExecution::has_recurred() {
   if (node.graphs.empty() || node.outputs.erase(outputs_) > 0) return true;
   if (node.outputs.size() == kMaxOutputSets) node.outputs.clear();
   node.outputs.insert(outputs_);
+  cache_.count_result_set();
   return false;
 }
 
@@ -73,8 +74,8 @@ static py::tuple described(const TracedTensorMeta& meta) {
 
 // The dtype of the inputs that numbers in an argument become.
 static phi::DataType dtype_of_numbers(const Trace& trace, const TracedCall& call, size_t argument) {
-  if (call.number_kinds[argument] == NumberKind::kFloat) return phi::DataType::FLOAT32;
-  if (call.number_kinds[argument] != NumberKind::kInteger) return phi::DataType::INT64;
+  if (call.number_rules[argument] == NumberKind::kFloat) return phi::DataType::FLOAT32;
+  if (call.number_rules[argument] != NumberKind::kInteger) return phi::DataType::INT64;
   return trace.meta_of(call.arguments[0].value).dtype;
 }
 

@@ -72,7 +72,7 @@ struct TracedValue {
   int index;
 };
 
-// The numbers at a place of a call that may differ from call to call.
+// Which numbers at a place of a call may differ from call to call.
 enum class NumberKind : uint8_t {
   kNone,
   kSize,          // sizes and indices that do not count from the end
@@ -81,9 +81,9 @@ enum class NumberKind : uint8_t {
   kInteger,       // integers of 32 bits
 };
 
-// Whether shapes of results may depend on a number of this kind.
-inline bool is_size(NumberKind kind) {
-  return kind == NumberKind::kSize || kind == NumberKind::kPositiveSize;
+// Whether shapes of results may depend on a number with this rule.
+inline bool is_size(NumberKind rule) {
+  return rule == NumberKind::kSize || rule == NumberKind::kPositiveSize;
 }
 
 // The shapes of the results of a call.
@@ -111,7 +111,7 @@ struct TracedCall {
   // sizes.
   bool has_static_results = true;
   // For each argument, the numbers in it that may differ (open_traces.h).
-  paddle::small_vector<NumberKind, 8> number_kinds;
+  paddle::small_vector<NumberKind, 8> number_rules;
 
   int num_results() const { return first_value + static_cast<int>(metas.size()) - first_result; }
   // The name by which the argument at an index is passed; null: by its position.

@@ -83,13 +83,24 @@ std::shared_ptr<DeferredErrors> DeferredErrors::of(int64_t id) {
   return errors;
 }
 
+std::shared_ptr<DeferredErrors> DeferredErrors::find(int64_t id) {
+  std::lock_guard<std::mutex> lock(registry_mutex());
+  const auto known = registry().find(id);
+  return known == registry().end() ? nullptr : known->second.lock();
+}
+
+bool DeferredErrors::report_again(int64_t id) {
+  const auto errors = find(id);
+  if (errors == nullptr) return false;
+  ProcessState& state = errors->process_state();
+  std::lock_guard<std::mutex> lock(state.report_mutex);
+  if (!state.report) return false;
+  ++state.num_reports;
+  return true;
+}
+
 bool DeferredErrors::report(int64_t id, const InvalidInput& error) {
-  std::shared_ptr<DeferredErrors> errors;
-  {
-    std::lock_guard<std::mutex> lock(registry_mutex());
-    const auto known = registry().find(id);
-    if (known != registry().end()) errors = known->second.lock();
-  }
+  const auto errors = find(id);
   if (errors == nullptr) return false;
   ProcessState& state = errors->process_state();
   if (state.running == 0) return false;

@@ -44,6 +44,11 @@ class DeferredErrors {
   // operator throws.
   static bool report(int64_t id, const InvalidInput& error);
 
+  // Whether a run of the model with this id has reported an error that no run has read. If so,
+  // counts a report for all runs in progress: a loop that ends for it may be that of another run,
+  // which is then repeated.
+  static bool report_again(int64_t id);
+
   DeferredErrors();
   ~DeferredErrors();
   DeferredErrors(const DeferredErrors&) = delete;
@@ -70,6 +75,9 @@ class DeferredErrors {
   }
 
  private:
+  // The object with this id, if some caller retains it.
+  static std::shared_ptr<DeferredErrors> find(int64_t id);
+
   // The state of the runs in one process. A forked process gets its own: the threads of the parent
   // do not exist there to end their runs.
   struct ProcessState {

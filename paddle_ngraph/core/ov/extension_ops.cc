@@ -10,6 +10,7 @@
 #include "core/ov/conv_ops.h"
 #include "core/ov/division_ops.h"
 #include "core/ov/embedding_grad_op.h"
+#include "core/ov/end_after_error_op.h"
 #include "core/ov/first_run_trim.h"
 #include "core/ov/gemm_op.h"
 #include "core/ov/kernel_call_op.h"
@@ -93,6 +94,7 @@ std::vector<ov::Extension::Ptr> extension_ops() {
       std::make_shared<ov::OpExtension<BlockedConvolutionDataGrad>>(),
       std::make_shared<ov::OpExtension<BlockedConvolutionFilterGrad>>(),
       std::make_shared<ov::OpExtension<EmbeddingGrad>>(),
+      std::make_shared<ov::OpExtension<EndAfterError>>(),
       std::make_shared<ov::OpExtension<Gemm>>(),
       std::make_shared<ov::OpExtension<KernelCall>>(),
       std::make_shared<ov::OpExtension<PinValues>>(),

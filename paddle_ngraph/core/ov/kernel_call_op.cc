@@ -1,6 +1,7 @@
 #include "core/ov/kernel_call_op.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -79,19 +80,34 @@ std::vector<std::vector<int64_t>> KernelCall::shapes_for(
   std::vector<std::vector<int64_t>> found;
   for (auto next = words.begin(); next != words.end();) {
     const int64_t rank = *next++;
-    require(rank >= 0 && rank <= words.end() - next, "has a shape that ends early");
-    found.emplace_back(next, next + rank);
-    next += rank;
-    for (auto& size : found.back()) {
-      if (size > kSizeOfInput) continue;
-      const auto place = static_cast<uint64_t>(kSizeOfInput - size);
-      const uint64_t input = place / kMaxRank, axis = place % kMaxRank;
-      require(input < inputs.size() && axis < inputs[input].size(),
-              "has a size of an input that it lacks");
-      size = inputs[input][axis];
+    require(rank >= 0 && rank <= (words.end() - next) / kWordsOfSize,
+            "has a shape that ends early");
+    found.emplace_back();
+    for (int64_t i = 0; i < rank; ++i, next += kWordsOfSize) {
+      found.back().push_back(size_by(&*next, inputs));
     }
   }
   return found;
+}
+
+int64_t KernelCall::size_by(const int64_t* words,
+                            const std::vector<std::vector<int64_t>>& inputs) const {
+  const auto [input, axis, factor, offset, divisor] =
+      std::array{words[0], words[1], words[2], words[3], words[4]};
+  require(divisor > 0, "has a size without a divisor");
+  int64_t size = 0;
+  if (factor != 0) {
+    require(0 <= input && static_cast<size_t>(input) < inputs.size() && 0 <= axis &&
+                static_cast<size_t>(axis) < inputs[input].size(),
+            "has a size of an input that it lacks");
+    size = inputs[input][axis];
+    if (size < 0) return kOpenSize;
+  }
+  const bool overflows =
+      __builtin_mul_overflow(size, factor, &size) || __builtin_add_overflow(size, offset, &size);
+  require(!overflows, "has a size beyond 64 bits");
+  // A negative sum has no shape: the kernel rejects such operands.
+  return size < 0 ? kOpenSize : size / divisor;
 }
 
 std::vector<std::vector<int64_t>> KernelCall::shapes_in_run(const ov::TensorVector& inputs) const {

@@ -13,8 +13,9 @@ namespace paddle_ngraph {
 struct KernelCallAttributes {
   std::string kernel;  // the description of the kernel and its arguments
   // The shape of each result, for a function with dynamic shapes: the rank, then for each dimension
-  // its size, kOpenSize, or kSizeOfInput - (input * kMaxRank + axis). Empty: as Paddle's shape
-  // inference says.
+  // five words, input, axis, factor, offset and divisor: the size is (size of that axis * factor +
+  // offset) / divisor, rounded down; without a factor the offset, or kOpenSize. Empty: as Paddle's
+  // shape inference says.
   std::vector<int64_t> shapes;
   int64_t op_id = kNoOperator;
   int64_t deferred_errors_id = DeferredErrors::kNone;
@@ -49,11 +50,13 @@ class KernelCall
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 
  private:
-  static constexpr int64_t kOpenSize = -1, kSizeOfInput = -2, kMaxRank = 16;
+  static constexpr int64_t kOpenSize = -1, kWordsOfSize = 5;
 
   // The shapes of the results for inputs of these shapes, by the attribute `shapes`.
   std::vector<std::vector<int64_t>> shapes_for(
       const std::vector<std::vector<int64_t>>& inputs) const;
+  // One size, by its words in the attribute `shapes`.
+  int64_t size_by(const int64_t* words, const std::vector<std::vector<int64_t>>& inputs) const;
   // The shapes of the results in a run: kOpenSize where only the kernel knows a size.
   std::vector<std::vector<int64_t>> shapes_in_run(const ov::TensorVector& inputs) const;
   void run(const ov::TensorVector& inputs, ov::TensorVector* outputs) const;

@@ -28,8 +28,11 @@
         "An interval that Paddle runs in fewer microseconds runs natively, unless it is a whole " \
         "program that runs often; 0: none does.")                                                 \
   STRING(ngraph_background_compile, "auto",                                                       \
-         "Run natively while functions are compiled: auto (inference, where that takes longer "   \
-         "than 20 native runs), 1 (wherever it is sound), or 0 (wait).")                          \
+         "Run natively while functions are compiled: auto (where that takes long), 1 (wherever "  \
+         "it is sound), or 0 (wait).")                                                            \
+  INT32(ngraph_tuning_ms, 1000,                                                                   \
+        "Milliseconds that tracing and building may hold up a function of dynamic mode, beyond "  \
+        "a tenth of its native time; -1: no limit.")                                              \
   BOOL(ngraph_strict, false,                                                                      \
        "Raise an error instead of leaving to Paddle what the engine cannot run.")                 \
   INT32(ngraph_verify, 0,                                                                         \

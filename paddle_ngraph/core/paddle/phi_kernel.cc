@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -20,6 +22,7 @@
 #include "paddle/phi/core/meta_tensor.h"
 #include "paddle/pir/include/core/ir_context.h"
 #include "paddle/pir/include/core/op_info.h"
+#include "paddle/pir/include/core/op_trait.h"
 
 #include "core/common/error.h"
 #include "core/engine/events.h"
@@ -180,11 +183,6 @@ KernelArguments arguments_of(DescriptionReader* words) {
   return found;
 }
 
-bool is_pure(const std::string& name) {
-  static const std::set<std::string> impure = impure_operators();
-  return name.rfind("pd_op.", 0) == 0 && name.back() != '_' && impure.count(name) == 0;
-}
-
 // Whether loops in functions sample by the kernel of an operator (conversion/kernel_calls.py).
 bool is_sampler(const std::string& name) { return name == "pd_op.multinomial"; }
 
@@ -193,16 +191,22 @@ bool names_mode(const std::string& attribute) {
   return modes.count(attribute) > 0;
 }
 
-// The reason why no function calls the kernel of an operator, whatever its arguments; nullptr if
+// The reason why no function calls the kernel of an operator, whatever its arguments; empty if
 // there is none.
-const char* reason_against(const std::string& name, const OpYamlInfoParser& parsed) {
-  if (!is_pure(name) && !is_sampler(name)) return "does more than compute its results";
+std::string reason_against(const std::string& name, const OpYamlInfoParser& parsed) {
+  static const std::map<std::string, std::string> impure = impure_operators();
+  if (is_sampler(name)) return {};
+  if (name.rfind("pd_op.", 0) != 0) return "is no operator on dense tensors";
+  if (name.back() == '_') return "overwrites an operand";
+  if (const auto found = impure.find(name); found != impure.end()) return found->second;
+  const auto info = pir::IrContext::Instance()->GetRegisteredOpInfo(name);
+  if (info.HasTrait<pir::SideEffectTrait>()) return "has side effects";
   for (const auto& attribute : parsed.AttributeNames()) {
     const bool is_text = parsed.AttrTypeName(attribute).find("StrAttribute") != std::string::npos;
     if (is_text && !names_mode(attribute)) return "has an attribute that may name a file";
     if (attribute == "ring_id") return "communicates";
   }
-  return nullptr;
+  return {};
 }
 
 // Memory of the function, which it keeps as long as the kernel runs.
@@ -255,6 +259,61 @@ void append(const Slot& slot, DenseTensor* first, const One& one, const Many& ma
     one(members.front());
   }
 }
+
+// The kernel for the CPU among those of one name; nullptr if there is none.
+const phi::Kernel* cpu_kernel_in(const phi::KernelKeyMap& variants) {
+  for (const auto& [key, kernel] : variants) {
+    if (key.backend() == phi::Backend::CPU) return &kernel;
+  }
+  return nullptr;
+}
+
+// The kinds of tensors other than dense ones that a kernel reads or makes; empty if there are none.
+std::string other_tensors_of(const phi::KernelArgsDef& taken) {
+  std::set<std::string> kinds;
+  const auto add = [&](const auto& tensors) {
+    for (const auto& each : tensors) {
+      const std::string type = each.type_index.name();
+      for (const char* kind :
+           {"SelectedRows", "Sparse", "StringTensor", "TensorArray", "ExtendedTensor"}) {
+        if (type.find(kind) != std::string::npos) kinds.insert(kind);
+      }
+    }
+  };
+  add(taken.input_defs());
+  add(taken.output_defs());
+  std::string found;
+  for (const auto& kind : kinds) found += (found.empty() ? "" : ", ") + kind;
+  return found;
+}
+
+// Records the memory that kernels read and write, for tests.
+class KernelRecorder {
+ public:
+  static KernelRecorder& instance() {
+    static KernelRecorder recorder;
+    return recorder;
+  }
+
+  bool is_recording() const { return is_recording_.load(std::memory_order_relaxed); }
+
+  void add(KernelMemory memory) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    recorded_.push_back(std::move(memory));
+  }
+
+  // Returns what was recorded so far, and forgets it.
+  std::vector<KernelMemory> restart(bool recording) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    is_recording_ = recording;
+    return std::exchange(recorded_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<bool> is_recording_{false};
+  std::vector<KernelMemory> recorded_;
+};
 
 class CallableKernel final : public PaddleKernel {
  public:
@@ -344,6 +403,7 @@ class CallableKernel final : public PaddleKernel {
       infer_meta_(&call->meta);
       set_results(results, call.get());
       (*kernel_)(&call->kernel);
+      if (KernelRecorder::instance().is_recording()) record(*call);
       for (size_t i = 0; i < results.size(); ++i) {
         return_result(results[i], call->results[used_[i].index], used_[i],
                       [&](const std::vector<int64_t>& shape) { return allocate(i, shape); });
@@ -387,8 +447,8 @@ class CallableKernel final : public PaddleKernel {
     const auto declaration = interface->get_op_info_(operator_);
     const OpYamlInfoParser parsed(declaration);
     require(name_ == parsed.OpRuntimeInfo().kernel_func, "has another name");
-    const char* const impurity = reason_against(operator_, parsed);
-    require(impurity == nullptr, impurity);
+    const std::string impurity = reason_against(operator_, parsed);
+    require(impurity.empty(), impurity.c_str());
     require(operands_.size() == parsed.InputNames().size() &&
                 results_.size() == parsed.OutputNames().size(),
             "takes other operands");
@@ -469,6 +529,19 @@ class CallableKernel final : public PaddleKernel {
       const phi::DenseTensorMeta meta(dtypes_[i], common::DDim(shape, static_cast<int>(rank)));
       tensor.set_meta(meta);
     }
+  }
+
+  void record(const Call& call) const {
+    KernelMemory memory{operator_, {}, {}};
+    for (const auto& each : call.inputs) {
+      memory.inputs.push_back(reinterpret_cast<uintptr_t>(each.data()));
+    }
+    for (const auto& each : used_) {
+      const auto& result = call.results[each.index];
+      memory.results.push_back(result.initialized() ? reinterpret_cast<uintptr_t>(result.data())
+                                                    : 0);
+    }
+    KernelRecorder::instance().add(std::move(memory));
   }
 
   void set_inputs(const std::vector<KernelTensor>& inputs, Call* call) const {
@@ -679,121 +752,118 @@ class CallableKernel final : public PaddleKernel {
 
 }  // namespace
 
-// Among them are those that read or make a LoD, sample (cudnn_lstm), leave their results undefined
-// (empty), or only order others (depend).
-std::set<std::string> impure_operators() {
-  std::set<std::string> names;
-  for (const char* name : {"accuracy_check",
-                           "add_position_encoding",
-                           "add_position_encoding_grad",
-                           "assert",
-                           "beam_search",
-                           "beam_search_decode",
-                           "box_clip",
-                           "check_numerics",
-                           "coalesce_tensor",
-                           "crf_decoding",
-                           "ctc_align",
-                           "cudnn_lstm",
-                           "cvm",
-                           "cvm_grad",
-                           "data",
-                           "decode_jpeg",
-                           "depend",
-                           "disable_check_model_nan_inf",
-                           "disable_check_model_nan_inf_grad",
-                           "distributed_fused_lamb_init",
-                           "dpsgd",
-                           "edit_distance",
-                           "empty",
-                           "empty_like",
-                           "enable_check_model_nan_inf",
-                           "enable_check_model_nan_inf_grad",
-                           "feed",
-                           "fetch",
-                           "fusion_seqconv_eltadd_relu",
-                           "fusion_seqpool_concat",
-                           "fusion_seqpool_cvm_concat",
-                           "graph_khop_sampler",
-                           "graph_sample_neighbors",
-                           "im2sequence",
-                           "im2sequence_grad",
-                           "load",
-                           "load_combine",
-                           "match_matrix_tensor",
-                           "match_matrix_tensor_grad",
-                           "memcpy",
-                           "memcpy_d2h",
-                           "memcpy_d2h_multi_io",
-                           "memcpy_h2d",
-                           "nop",
-                           "print",
-                           "py_func",
-                           "read_file",
-                           "save",
-                           "save_combine",
-                           "sequence_conv",
-                           "sequence_conv_grad",
-                           "sequence_expand",
-                           "sequence_expand_grad",
-                           "sequence_pool",
-                           "sequence_pool_grad",
-                           "sequence_softmax",
-                           "sequence_softmax_grad",
-                           "set",
-                           "shadow_feed",
-                           "shadow_feed_tensors",
-                           "shadow_output",
-                           "share_data",
-                           "tdm_sampler",
-                           "weighted_sample_neighbors"}) {
-    names.insert(concat("pd_op.", name));
-  }
-  return names;
+std::map<std::string, std::string> impure_operators() {
+  std::map<std::string, std::string> reasons;
+  const auto add = [&](const char* reason, std::initializer_list<const char*> names) {
+    for (const char* name : names) reasons.emplace(concat("pd_op.", name), reason);
+  };
+  add("reads or makes a LoD", {"add_position_encoding",
+                               "add_position_encoding_grad",
+                               "beam_search",
+                               "beam_search_decode",
+                               "box_clip",
+                               "crf_decoding",
+                               "ctc_align",
+                               "cvm",
+                               "cvm_grad",
+                               "edit_distance",
+                               "fused_seqpool_cvm",
+                               "fused_seqpool_cvm_grad",
+                               "fusion_seqconv_eltadd_relu",
+                               "fusion_seqpool_concat",
+                               "fusion_seqpool_cvm_concat",
+                               "im2sequence",
+                               "im2sequence_grad",
+                               "lod_reset",
+                               "lod_reset_grad",
+                               "match_matrix_tensor",
+                               "match_matrix_tensor_grad",
+                               "sequence_conv",
+                               "sequence_conv_grad",
+                               "sequence_expand",
+                               "sequence_expand_grad",
+                               "sequence_pool",
+                               "sequence_pool_grad",
+                               "sequence_softmax",
+                               "sequence_softmax_grad"});
+  add("samples", {"cudnn_lstm", "dpsgd", "graph_khop_sampler", "graph_sample_neighbors",
+                  "tdm_sampler", "weighted_sample_neighbors"});
+  add("acts outside of its results",
+      {"accuracy_check", "assert", "check_numerics", "decode_jpeg", "disable_check_model_nan_inf",
+       "disable_check_model_nan_inf_grad", "enable_check_model_nan_inf",
+       "enable_check_model_nan_inf_grad", "load_combine", "print", "read_file", "save_combine"});
+  add("moves, shares or names memory",
+      {"coalesce_tensor", "data", "depend", "distributed_fused_lamb_init", "feed", "fetch",
+       "memcpy", "memcpy_d2h", "memcpy_h2d", "nop", "set", "shadow_feed", "shadow_feed_tensors",
+       "share_data"});
+  add("leaves its results undefined", {"empty", "empty_like"});
+  return reasons;
 }
 
 std::set<std::string> mode_attributes() {
-  return {"align_mode",
-          "box_coder_type",
-          "code_type",
-          "data_format",
-          "data_layout",
-          "direction",
-          "interp_method",
-          "mode",
-          "norm_type",
-          "normalization",
-          "padding_algorithm",
-          "padding_mode",
-          "pool_type",
-          "pooltype",
-          "pooling_type",
-          "reduce",
-          "reduce_op",
-          "message_op",
-          "uplo",
+  return {"align_mode",   "box_coder_type", "code_type",
+          "data_format",  "data_layout",    "direction",
+          "driver",       "interp_method",  "mode",
+          "norm_type",    "normalization",  "padding_algorithm",
+          "padding_mode", "pool_type",      "pooltype",
+          "pooling_type", "reduce",         "reduce_op",
+          "trans",        "message_op",     "uplo",
           "UPLO"};
 }
 
-bool has_callable_kernel(const std::string& name) {
+// The kind of tensor of a declared type if it is no dense one, as SelectedRows; else empty.
+std::string other_kind_of(const std::string& type) {
+  if (type == kTensor || type == kList) return {};
+  auto kind = type.substr(type.rfind(':') + 1);
+  return kind.substr(0, kind.find("Type"));
+}
+
+std::string reason_against_kernel(const std::string& name) {
   const auto info = pir::IrContext::Instance()->GetRegisteredOpInfo(name);
   using Interface = paddle::dialect::OpYamlInfoInterface;
   const auto* interface = info ? info.GetInterfaceImpl<Interface>() : nullptr;
-  if (interface == nullptr) return false;
+  if (interface == nullptr) return "is not an operator of a kernel";
   const OpYamlInfoParser parsed(interface->get_op_info_(name));
-  if (reason_against(name, parsed) != nullptr) return false;
-  const auto is_dense = [](const std::string& type) { return type == kTensor || type == kList; };
   for (const auto& input : parsed.TensorParams(/*is_kernel=*/true)) {
-    if (!is_dense(parsed.GetInputType(parsed.InputName2Id().at(input)))) return false;
+    const auto kind = other_kind_of(parsed.GetInputType(parsed.InputName2Id().at(input)));
+    if (!kind.empty()) return concat("reads a ", kind);
   }
   for (size_t i = 0; i < parsed.OutputNames().size(); ++i) {
-    if (!is_dense(parsed.GetOutputType(i))) return false;
+    const auto kind = other_kind_of(parsed.GetOutputType(i));
+    if (!kind.empty()) return concat("makes a ", kind);
   }
+  auto reason = reason_against(name, parsed);
+  if (!reason.empty()) return reason;
   const auto& kernels = phi::KernelFactory::Instance().kernels();
   const auto found = kernels.find(parsed.OpRuntimeInfo().kernel_func);
-  return found != kernels.end() &&
-         std::any_of(found->second.begin(), found->second.end(),
-                     [](const auto& each) { return each.first.backend() == phi::Backend::CPU; });
+  const auto* const kernel = found == kernels.end() ? nullptr : cpu_kernel_in(found->second);
+  if (kernel == nullptr) return "has no CPU kernel";
+  const auto others = other_tensors_of(kernel->args_def());
+  return others.empty() ? others : concat("reads or makes a ", others);
+}
+
+std::map<std::string, CpuKernel> cpu_kernels() {
+  std::map<std::string, CpuKernel> found;
+  for (const auto& [name, variants] : phi::KernelFactory::Instance().kernels()) {
+    if (const auto* const kernel = cpu_kernel_in(variants)) {
+      found[name].other_tensors = other_tensors_of(kernel->args_def());
+    }
+  }
+  using Interface = paddle::dialect::OpYamlInfoInterface;
+  for (const auto& [name, info] : pir::IrContext::Instance()->registered_op_info_map()) {
+    const auto* interface = info.GetInterfaceImpl<Interface>();
+    // Other dialects have operators of users, without kernels of Paddle, and of oneDNN.
+    if (interface == nullptr || name.rfind("pd_op.", 0) != 0) continue;
+    const OpYamlInfoParser parsed(interface->get_op_info_(name));
+    const auto kernel = found.find(parsed.OpRuntimeInfo().kernel_func);
+    if (kernel != found.end()) kernel->second.operators.push_back(name);
+  }
+  for (auto& [name, kernel] : found) std::sort(kernel.operators.begin(), kernel.operators.end());
+  return found;
+}
+
+std::vector<KernelMemory> record_kernel_memory(bool recording) {
+  return KernelRecorder::instance().restart(recording);
 }
 
 std::unique_ptr<PaddleKernel> make_phi_kernel(const char* description) {

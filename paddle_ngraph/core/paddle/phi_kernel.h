@@ -2,9 +2,12 @@
 // Python, Paddle's executor, or copies.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "core/ov/paddle_kernel.h"
 
@@ -28,11 +31,30 @@ namespace paddle_ngraph {
 // description may come from a file.
 std::unique_ptr<PaddleKernel> make_phi_kernel(const char* description);
 
-// Whether functions may call a CPU kernel of the operator with this name, for some arguments.
-bool has_callable_kernel(const std::string& name);
+// Why functions never call a CPU kernel of the operator with this name, whatever its arguments;
+// empty if they may.
+std::string reason_against_kernel(const std::string& name);
 
-// Operators whose kernels do more than compute dense tensors from operands: no function calls them.
-std::set<std::string> impure_operators();
+// Operators whose kernels do more than compute dense tensors from operands, and what they do: no
+// function calls them. Paddle's declarations do not say it.
+std::map<std::string, std::string> impure_operators();
+
+struct CpuKernel {
+  std::vector<std::string> operators;  // those that run it
+  std::string other_tensors;           // kinds of its tensors that are not dense
+};
+
+// All CPU kernels that Paddle has registered, by name.
+std::map<std::string, CpuKernel> cpu_kernels();
+
+// The addresses of the tensors that a kernel has read, and of its results, as it has made them.
+struct KernelMemory {
+  std::string name;
+  std::vector<uintptr_t> inputs, results;
+};
+
+// Begins or ends to record the memory of calls, for tests. Returns what was recorded before.
+std::vector<KernelMemory> record_kernel_memory(bool recording);
 
 // Attributes that are texts, and name a mode. Any other text may name a file or a variable.
 std::set<std::string> mode_attributes();

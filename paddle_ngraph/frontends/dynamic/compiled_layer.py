@@ -14,10 +14,13 @@ from typing import Any
 
 import paddle
 
+from paddle_ngraph import flags
 from paddle_ngraph.errors import NgraphError, printable
+from paddle_ngraph.frontends.dynamic.autotuner import Tuner
 from paddle_ngraph.frontends.dynamic.lazy import capture
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import StaticFunction, set_forward
+from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.partitioning.last_runs import History
 from paddle_ngraph.partitioning.report import Report
 
@@ -41,17 +44,24 @@ class Compiled:
         with suppress(TypeError, ValueError):
             self.__signature__ = signature(function)
         self._full_graph = full_graph
-        self._trace_cache = capture.TraceCache()
+        self._tuner = Tuner(trains=True, name=getattr(self, "__qualname__", "a function"))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the function, as compiled graphs where a trace of it is known."""
-        result = self._trace_cache.run(self.function, args, kwargs)
+        """Runs the function, as compiled graphs where a trace of it is known.
+
+        Where that is slower than Paddle, it runs natively, unless it is to be one graph.
+        """
+        function = self.function
         if self._full_graph:
+            result = self._tuner.traces.run(function, args, kwargs)
             self._require_single_graph()
-        return result
+            return result
+        if flags.get("ngraph_tuning_ms") < 0 or not background_compile.is_allowed():
+            return self._tuner.traces.run(function, args, kwargs)
+        return self._tuner.run(function, args, kwargs, getattr(function, "__self__", None))
 
     def _require_single_graph(self) -> None:
-        breaks = self._trace_cache.breaks()
+        breaks = self._tuner.traces.breaks()
         if breaks:
             raise NgraphError(f"{self._function!r} is not one graph: it breaks at {breaks[0]}")
 
@@ -99,7 +109,7 @@ class Compiled:
         if args or kwargs:
             self(*args, **kwargs)
             self(*args, **kwargs)
-        return explain_traces(self._trace_cache)
+        return explain_traces(self._tuner.traces, self._tuner.why_native)
 
 
 def _unwrapping(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -22,7 +22,7 @@ import numpy as np
 import paddle.inference  # not by names, of which some are patched
 
 from paddle_ngraph import _core, flags, statistics
-from paddle_ngraph.conversion import kernel_calls
+from paddle_ngraph.conversion import denylist, kernel_calls
 from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.frontends import program_id
 from paddle_ngraph.frontends.executor import weight_writes
@@ -405,6 +405,9 @@ class _Model:
         self._returned: frozenset[str] | None = None
         self._spare_engine: Predictor | None = None
         self._choices: OneDnnChoices | None = None
+        self._denials = denylist.DenialWatcher([])
+        self._partition = 0
+        self._repartitioned: Predictor | None = None
         self.obstacle: _Obstacle | None = None
         self.program_id = _program_id(self._saved)
 
@@ -430,11 +433,35 @@ class _Model:
                 # The plain predictor reports the error if the model itself is the cause.
                 self.obstacle = _Obstacle(_NOT_REWRITTEN, saved_model.last_line(error))
                 return None
+        self._denials = denylist.DenialWatcher([graph for run in runs for graph in run.graphs])
         self.obstacle = self._reason_against_engine(runs)
         if self.obstacle is None or self.may_measure():
             self._share_parameters(runs)
             self._find_fast_path(predictor, runs)
         return predictor
+
+    def partition(self) -> int:
+        """The number of the present partition: runs deny operators that a former one converted."""
+        if self._denials.has_new_denials():
+            with self._lock:
+                self._denials = denylist.DenialWatcher([])
+                self._repartitioned = None
+                self._partition += 1
+        return self._partition
+
+    def create_repartitioned(self) -> Predictor | None:
+        """The engine's predictor, or another clone of it, without what runs have denied.
+
+        ``None`` if the files have changed, or if the engine does not pay off any more.
+        """
+        with self._lock:
+            if not self.has_its_files():
+                return None
+            if self._repartitioned is not None:
+                return self._clone(self._repartitioned, True)
+            created = self.create_engine(_create)
+            self._repartitioned = created if self.obstacle is None or self.may_measure() else None
+            return self._repartitioned
 
     def may_measure(self) -> bool:
         """Whether runs fall back since a rule prefers oneDNN, which measurements may correct."""
@@ -625,6 +652,9 @@ class _PredictorSwitch:
         self.is_engine = is_engine
         self._original = original
         self.other: Predictor | None = None
+        # The engine's predictor in place of the user's, if the partition of that is outdated.
+        self._repartitioned: Predictor | None = None
+        self._partition = 0
         self._cannot_switch = False
         self._inputs: list[Handle] | None = None  # the predictor's, from its first measured run on
         # Memory that the two predictors share, retained since a handle retains none: results and
@@ -662,7 +692,7 @@ class _PredictorSwitch:
     ) -> Any:
         """Runs by oneDNN or the engine, and times the run if the choice measures."""
         # A function that is being compiled would have Paddle's plain kernels run its subgraph.
-        call = choice.next_call(is_ready=lambda: background_compile.wait(0))
+        call = choice.next_call(lambda engine: not engine or background_compile.wait(0))
         if (call.is_challenger or self.is_engine) and not self._can_switch():
             choice.give_up()
             call = TimedCall(self.is_engine, False)
@@ -700,6 +730,8 @@ class _PredictorSwitch:
             return self._run_fallback(predictor, args, reason)
         with signals.own_errors():
             try:
+                if self._partition != self.model.partition():
+                    self._partition_again()
                 return self._run(True, predictor, args)
             except Exception as error:
                 if flags.get("ngraph_strict") or (self.is_engine and not self._can_switch()):
@@ -712,6 +744,16 @@ class _PredictorSwitch:
                 message = f"a predictor runs natively now: {self.model.why_native}"
                 warn(WarningCode.PREDICTOR_FAILED, message, stacklevel=3)
                 return results
+
+    def _partition_again(self) -> None:
+        """Replaces the engine's predictor: Paddle runs its subgraphs with a denied operator."""
+        self._partition = self.model.partition()
+        if (created := self.model.create_repartitioned()) is None:
+            return
+        if self.is_engine:
+            self._repartitioned = created
+        else:
+            self.other = created
 
     def _native_reason(self, is_on: bool) -> int | None:
         """The reason, for an event, why the engine does not run; ``None`` if the flag is off."""
@@ -760,38 +802,38 @@ class _PredictorSwitch:
         run = _run_engine if engine else _run
         if engine or engine != self.is_engine:
             args = tuple(map(_contiguous, args))
-        if engine == self.is_engine:
+        if engine == self.is_engine and not (engine and self._repartitioned):
             results = run(predictor, *args)
             # Copies the results if the handles may show their memory, which is released after the
             # next run.
             return (
                 list(map(_with_own_memory, results)) if args and self._shared_outputs else results
             )
+        other = self._counterpart if engine != self.is_engine else self._repartitioned
+        assert other is not None
         if args:
             try:
-                results = run(self._counterpart, *args)
+                results = run(other, *args)
             finally:
-                self._shown_inputs = (
-                    _show_inputs(predictor, self._counterpart, *args) or self._shown_inputs
-                )
+                self._shown_inputs = _show_inputs(predictor, other, *args) or self._shown_inputs
         else:
-            inputs = _copy_inputs(predictor, self._counterpart)
+            inputs = _copy_inputs(predictor, other)
             if inputs is None:
                 # Runs the user's predictor, which reports the error of the inputs.
                 return _run(predictor)
             self._shared_inputs = inputs
-            results = run(self._counterpart)
-        self._show_outputs(predictor)
+            results = run(other)
+        self._show_outputs(predictor, other)
         return results
 
-    def _show_outputs(self, predictor: Predictor) -> None:
-        """Makes the user's handles show the results of the counterpart."""
+    def _show_outputs(self, predictor: Predictor, other: Predictor) -> None:
+        """Makes the user's handles show the results of another predictor."""
         results = predictor.get_output_names()
         # Not shared: each predictor has parameters of its own.
         parameters = self.model.parameters_among(results)
         self._shared_outputs = [
-            _copy_to_variable(self._counterpart.get_output_handle(theirs), predictor, ours)
-            for ours, theirs in zip(results, self._counterpart.get_output_names())
+            _copy_to_variable(other.get_output_handle(theirs), predictor, ours)
+            for ours, theirs in zip(results, other.get_output_names())
             if ours not in parameters
         ]
 

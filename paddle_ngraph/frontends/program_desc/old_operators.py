@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from paddle_ngraph import _core
-from paddle_ngraph.frontends.program_desc import unchanged_operators
+from paddle_ngraph.frontends.program_desc import single_assignment, unchanged_operators
 from paddle_ngraph.frontends.program_desc.single_assignment import (
     IN_PLACE,
     LossyOperators,
@@ -30,7 +33,9 @@ from paddle_ngraph.paddle_private.names import (
     ProgramDesc,
     Scalar,
     VarType,
+    attribute_variables,
     insert_operator,
+    producer_of,
     set_attribute,
     translate_with_values,
 )
@@ -146,6 +151,7 @@ def rewrite_for_translation(description: LegacyProgramDesc) -> None:
     types = {op.type() for block in blocks(description) for op in operators(block)}
     for block in blocks(description):
         for op in list(operators(block)):
+            copy_attribute_variables(block, op)
             if f"{op.type()}_grad" not in types:
                 _rewrite_first_version(block, op)
             if op.type().startswith("reduce_") and op.type() not in _OWN_AXES:
@@ -368,6 +374,26 @@ def _rename_unwritten(block: LegacyBlock, op: LegacyOperator) -> None:
             op.set_output(slot, [unused])
 
 
+def copy_attribute_variables(block: LegacyBlock, op: LegacyOperator) -> dict[str, str]:
+    """Has an operator read copies of the persistable variables in place of its attributes.
+
+    Paddle's translator reads such a variable as a parameter only for inputs.
+
+    Returns:
+        The names of the copies by those of the variables.
+    """
+    copies: dict[str, str] = {}
+    for name in dict.fromkeys(chain.from_iterable(attribute_variables(op).values())):
+        variable = declared(block, name)
+        if variable.persistable():
+            position = block_position(block, op)
+            copies[name] = f"{name}@attribute{position}"
+            copy_variable(block, variable, copies[name])
+            _insert(block, position, "assign", {"X": [name]}, {"Out": [copies[name]]}, {})
+    single_assignment.rename_attributes(block, op, copies)
+    return copies
+
+
 def _declare_weights(block: LegacyBlock, op: LegacyOperator) -> None:
     """Declares quantized weights as int8, since Paddle's tools store int8 without declaring it."""
     (name,) = op.input("X")
@@ -430,7 +456,7 @@ def overlaps(description: LegacyProgramDesc) -> dict[int, str]:
     return {
         number: f"{op.type()} overwrites '{name}', which it reads"
         for number, (block, op) in enumerate(numbered(description))
-        for name in set(op.output_arg_names()) & set(op.input_arg_names())
+        for name in set(op.output_arg_names()) & set(op.input_arg_names(True))
         if op.type() not in _STRUCTURE and not _may_overwrite(block, op, name)
     }
 
@@ -502,6 +528,9 @@ def _signature(block: LegacyBlock, op: LegacyOperator) -> tuple[Any, ...]:
         return index, int(found.type()), int(found.dtype()), tuple(found.shape())
 
     slots = [
+        *(("attribute", n, *map(variable, names)) for n, names in attribute_variables(op).items())
+    ]
+    slots += [
         (side, slot, *map(variable, getattr(op, side)(slot)))
         for side in ("input", "output")
         for slot in getattr(op, f"{side}_names")()
@@ -522,14 +551,17 @@ class _TranslatedOperator:
         self._block, self._op = block, op
         isolated: LegacyProgramDesc = ProgramDesc()
         inner = isolated.block(0)
-        for name in dict.fromkeys([*op.input_arg_names(), *op.output_arg_names()]):
+        for name in dict.fromkeys([*op.input_arg_names(True), *op.output_arg_names()]):
             variable = block.find_var_recursive(name.encode())
             if variable is not None:
                 copy_variable(inner, variable, name)
-        for name in op.input_arg_names():
+        for name in op.input_arg_names(True):
             if (variable := inner.find_var(name.encode())) is not None:
                 variable.set_persistable(True)
-        inner.append_op().copy_from(op)
+        copy = inner.append_op()
+        copy.copy_from(op)
+        single_assignment.rename_inputs(inner, copy, {})
+        copied = copy_attribute_variables(inner, copy)
         with signals.own_errors():
             try:
                 load_dialect()
@@ -537,12 +569,15 @@ class _TranslatedOperator:
             except Exception as error:
                 # Catches all exceptions, since Paddle raises errors of many types.
                 raise NotTranslatable(f"Paddle cannot translate {op.type()}") from error
-        self._ops = list(self._program.global_block().ops)
+        values = {name: self._values[each][-1] for name, each in copied.items()}
+        copies = {producer_of(value).id() for value in values.values()}
+        self._ops = [op for op in self._program.global_block().ops if op.id() not in copies]
         self._names = {
             op.results()[0].id: op.attrs()["parameter_name"]
             for op in self._ops
             if op.name() == "builtin.parameter"
         }
+        self._names.update({value.id: name for name, value in values.items()})
 
     def check(self) -> None:
         """Raises ``NotTranslatable`` if the translated operator computes something else."""
@@ -572,6 +607,9 @@ class _TranslatedOperator:
                 if name in read or name == "@EMPTY@" or (is_grad and "@GRAD" not in slot):
                     continue
                 raise self._loss_error(f"the input {slot}")
+        for attribute, names in attribute_variables(self._op).items():
+            if not read.issuperset(names):
+                raise self._loss_error(f"the variable {attribute}")
 
     def _check_memory(self) -> None:
         """Raises ``NotTranslatable`` if the translation overwrites other variables."""
@@ -629,9 +667,21 @@ class _TranslatedOperator:
 
     def _is_tensor_input(self, name: str) -> bool:
         """Whether the operator has an input tensor in place of the attribute ``name``."""
+        if name in self._operands:
+            return True
         stem = name.replace("_", "").lower()
         slots = (s for s in self._op.input_names() if self._op.input(s))
         return any(slot.lower().startswith(stem) and "tensor" in slot.lower() for slot in slots)
+
+    @cached_property
+    def _operands(self) -> set[str]:
+        """The names of operands, as attributes, in which the PIR operators read variables."""
+        found = set()
+        for op in self._ops:
+            with suppress(ValueError):  # an operator of lists, whose operands have no names
+                named = zip(op.get_input_names(), op.operands_source())
+                found |= {n for n, value in named if value.initialized() and self._members(value)}
+        return found | {_core.legacy_attribute_name(self._op.type(), name) for name in found}
 
     def _pir_values(self) -> dict[str, list[Any]]:
         """The attributes of the PIR operators, and the constants that they read, by name."""

@@ -10,14 +10,17 @@ of the block, which is translated to an assignment in place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from paddle_ngraph.frontends.program_desc.liveness import WITH_BLOCK, Liveness
 from paddle_ngraph.paddle_private.names import (
     ProgramDesc,
     VarType,
+    attribute_variables,
     block_number,
     insert_operator,
+    set_attribute_variables,
     translate,
 )
 from paddle_ngraph.paddle_private.protocols import (
@@ -45,8 +48,6 @@ class LossyOperators(NotTranslatable):
         self.reasons = reasons
 
 
-# Operators with a block, and the input slot with the condition under which the block runs.
-_WITH_BLOCK = {"while": "Condition", "conditional_block": "Cond"}
 _TENSORS = frozenset({VarType.DENSE_TENSOR, VarType.SELECTED_ROWS})
 # Operators that PIR, too, computes in place: their outputs keep the names of inputs.
 IN_PLACE = frozenset(
@@ -134,7 +135,11 @@ class _Renaming:
         self._initialized: set[str] = set()  # names that the operators renamed so far write
         self._branch_results: set[str] = set()
         self._num_versions = 0
+        # Names of variables of outer blocks that the blocks being renamed write, and nothing reads
+        # later: each write has a variable of its block.
+        self._unread: set[str] = set()
         self._collect_writes(description.block(0))
+        self._liveness = Liveness(description)
 
     def run(self) -> None:
         """Renames the variables of every block, the outermost block first."""
@@ -150,16 +155,19 @@ class _Renaming:
         for op in operators(block):
             # The loop or branch operator itself reads its condition only; its other operands are
             # what operators in the block read.
-            if op.type() in _WITH_BLOCK:
-                self._read_before_write |= set(op.input(_WITH_BLOCK[op.type()])) - self._written
+            if op.type() in WITH_BLOCK:
+                self._read_before_write |= set(op.input(WITH_BLOCK[op.type()])) - self._written
                 self._collect_writes(self._inner(op))
                 continue
             if op.has_attr("sub_block"):
                 raise NotTranslatable(f"{op.type()} has a block of its own")
-            self._read_before_write |= set(op.input_arg_names()) - self._written
+            self._read_before_write |= set(op.input_arg_names(True)) - self._written
             if op.type() == "select_input":
                 self._branch_results |= set(op.input("X"))
-            self._writes.update(self._renamed_by(block, op))
+            renamed = self._renamed_by(block, op)
+            self._writes.update(renamed)
+            # A block that may not run leaves the contents from before the run.
+            self._read_before_write |= {n for n in renamed if _is_kept(block, n)} - self._written
             self._written |= set(op.output_arg_names())
 
     def _inner(self, op: LegacyOperator) -> LegacyBlock:
@@ -192,20 +200,22 @@ class _Renaming:
         pending = list(operators(block))
         body, tail = pending[: len(pending) - num_carried], pending[len(pending) - num_carried :]
         for op in body:
-            names = op.output_arg_names()
+            names = set(op.output_arg_names())
             if op.type() == "while":
                 self._rename_loop(block, op, versions, written)
             elif op.type() == "conditional_block":
-                self._rename_branch(op, versions)
+                names -= self._rename_branch(block, op, versions, written)
             else:
-                _rename_inputs(op, versions)
+                rename_inputs(block, op, versions)
                 self._rename_outputs(block, op, versions, written)
-            self._initialized |= set(names)
+            self._initialized |= names
         for op in tail:
-            _rename_inputs(op, versions)
-            _rename_outputs(op, outside)
+            rename_inputs(block, op, versions)
+            rename_outputs(op, outside)
             written.pop(_output(op), None)
         for name in written:
+            if name in self._unread and name not in outside:
+                continue
             before = outside.get(name, name)
             if versions[name] != before and self._outlives(block, name):
                 _insert_assign(block, block.op_size() - num_carried, versions[name], before)
@@ -220,12 +230,13 @@ class _Renaming:
         """Makes all variables of outer blocks that the body writes loop-carried.
 
         Paddle moves the initial values of a loop out of their variables: initial values that are
-        needed later are copied first.
+        needed later are copied first. Paddle, too, runs no loop whose variables have no contents.
         """
         body = self._inner(loop)
         names = self._outer_writes(body)
         for name in names:
-            self._require_contents(name)
+            if not self._has_contents(name):
+                raise NotTranslatable(f"'{name}' is first written in a loop")
             version = versions.get(name, name)
             is_own = block.find_var(version.encode()) is not None
             if is_own and (version != name or name not in self._read_before_write):
@@ -233,39 +244,60 @@ class _Renaming:
             versions[name] = self._new_version(block, name)
             written[name] = None
             _insert_assign(block, _position(block, loop), version, versions[name])
-        _rename_inputs(loop, versions)
+        rename_inputs(block, loop, versions)
         arrays = [n for n in loop.output("Out") if _type_of(block, n) not in _TENSORS]
         loop.set_output("Out", [versions.get(n, n) for n in names] + arrays)
         self._rename_block(body, versions, len(_carried_assigns(body)))
 
-    def _rename_branch(self, op: LegacyOperator, versions: dict[str, str]) -> None:
+    def _rename_branch(
+        self,
+        block: LegacyBlock,
+        op: LegacyOperator,
+        versions: dict[str, str],
+        written: dict[str, None],
+    ) -> set[str]:
         """Renames variables of a branch, which writes variables of outer blocks.
 
-        The renamed branch returns new versions of these variables.
+        The renamed branch returns those that have no contents before. The contents of one that the
+        branch did not write are undefined, as they are in Paddle.
+
+        Returns:
+            The names of variables that only the branch itself reads.
         """
-        _rename_inputs(op, versions)
-        names = self._outer_writes(self._inner(op))
-        new = [name for name in names if self._is_new_result(name)]
-        for name in names:
-            if name not in new:
-                self._require_contents(name)
-        op.set_output("Out", [name for name in op.output("Out") if name in new])
-        self._rename_block(self._inner(op), versions)
+        rename_inputs(block, op, versions)
+        inner = self._inner(op)
+        unread = {
+            name
+            for name in self._outer_writes(inner)
+            if not self._has_contents(name) and not self._liveness.is_read_after(inner, name)
+        }
+        results = []
+        for name in self._outer_writes(inner):
+            if name in unread or self._has_contents(name):
+                continue
+            if not self._is_new_result(name):
+                versions[name] = self._new_version(block, name)
+                written[name] = None
+            results.append(versions.get(name, name))
+        op.set_output("Out", results)
+        outside, self._unread = self._unread, self._unread | unread
+        self._rename_block(inner, versions)
+        self._unread = outside
+        return unread
 
     def _is_new_result(self, name: str) -> bool:
         """Whether a variable is a new result of a branch, to be selected by ``select_input``."""
         is_once = self._writes[name] == 1
         return is_once and name in self._branch_results and name not in self._read_before_write
 
-    def _require_contents(self, name: str) -> None:
-        if name not in self._read_before_write and name not in self._initialized:
-            raise NotTranslatable(f"'{name}' is first written in an inner block")
+    def _has_contents(self, name: str) -> bool:
+        return name in self._read_before_write or name in self._initialized
 
     def _outer_writes(self, block: LegacyBlock) -> list[str]:
         """Names of the tensors of outer blocks that ``block`` or one of its inner blocks writes."""
         names: list[str] = []
         for op in operators(block):
-            is_simple = op.type() not in _WITH_BLOCK
+            is_simple = op.type() not in WITH_BLOCK
             names += (
                 self._renamed_by(block, op) if is_simple else self._outer_writes(self._inner(op))
             )
@@ -283,7 +315,7 @@ class _Renaming:
         for name in new:
             self._writes[name] -= 1
             renamed[name] = self._version_of_a_write(block, name)
-        _rename_outputs(op, renamed)
+        rename_outputs(op, renamed)
         versions.update({name: renamed[name] for name in new})
         written.update(dict.fromkeys(new))
 
@@ -294,6 +326,8 @@ class _Renaming:
         """
         is_last = self._writes[name] == 0 and name not in self._read_before_write
         is_own = block.find_var(name.encode()) is not None
+        if name in self._unread and not is_own:
+            return self._new_version(block, name)
         if is_last and (is_own or name in self._branch_results):
             return name
         return self._new_version(block, name)
@@ -308,6 +342,11 @@ class _Renaming:
         """Whether a variable outlives a run of the block: persistable, or of an outer block."""
         own = block.find_var(name.encode())
         return own is None or bool(own.persistable())
+
+
+def _is_kept(block: LegacyBlock, name: str) -> bool:
+    """Whether an inner block writes a variable that outlives the run."""
+    return block.find_var(name.encode()) is None and bool(declared(block, name).persistable())
 
 
 def declared(block: LegacyBlock, name: str) -> LegacyVariable:
@@ -355,11 +394,21 @@ def _carried_assigns(body: LegacyBlock) -> list[LegacyOperator]:
     return found
 
 
-def _rename_inputs(op: LegacyOperator, versions: dict[str, str]) -> None:
+def rename_inputs(block: LegacyBlock, op: LegacyOperator, versions: Mapping[str, str]) -> None:
+    """Renames what an operator of ``block`` reads, also in place of attributes."""
     _rename_slots(op.input_names(), op.input, op.set_input, versions)
+    rename_attributes(block, op, versions)
 
 
-def _rename_outputs(op: LegacyOperator, versions: dict[str, str]) -> None:
+def rename_attributes(block: LegacyBlock, op: LegacyOperator, versions: Mapping[str, str]) -> None:
+    """Renames the variables that an operator of ``block`` reads in place of attributes."""
+    for attribute, names in attribute_variables(op).items():
+        renamed = [versions.get(name, name) for name in names]
+        set_attribute_variables(op, attribute, [declared(block, name) for name in renamed])
+
+
+def rename_outputs(op: LegacyOperator, versions: Mapping[str, str]) -> None:
+    """Renames what an operator writes."""
     _rename_slots(op.output_names(), op.output, op.set_output, versions)
 
 
@@ -367,7 +416,7 @@ def _rename_slots(
     slots: Iterable[str],
     get: Callable[[str], list[str]],
     set: Callable[[str, list[str]], None],
-    versions: dict[str, str],
+    versions: Mapping[str, str],
 ) -> None:
     for slot in slots:
         names = get(slot)

@@ -201,10 +201,8 @@ def with_parameters(
         single_assignment.copy_variable(block, value, f"{name}@stored")
         for each in blocks(copy):
             for op in operators(each):
-                for slot in op.input_names():
-                    op.set_input(slot, [current if n == name else n for n in op.input(slot)])
-                for slot in op.output_names():
-                    op.set_output(slot, [current if n == name else n for n in op.output(slot)])
+                single_assignment.rename_inputs(each, op, {name: current})
+                single_assignment.rename_outputs(op, {name: current})
         op = insert_operator(block, first)
         op.set_type("assign")
         op.set_input("X", [name])
@@ -225,6 +223,17 @@ def rename_as_pir(program: Program) -> None:
             make_persistable(value)
             _core.insert_operator(op, SHADOW_OUTPUT, [value], [], {"output_name": scope_name(op)})
             block.remove_op(op)
+    feed_by_data(program)
+
+
+def feed_by_data(program: Program) -> None:
+    """Feeds a translated program by ``data`` operators, in the place of ``feed`` operators.
+
+    Paddle's predictors delete a ``feed`` that nothing reads, and then have no handle of the input
+    although its name is among theirs.
+    """
+    block = program.global_block()
+    for op in block.ops:
         if op.name() != "pd_op.feed":
             continue
         fed = op.result(0)

@@ -46,9 +46,8 @@ _READ_SLOTS = {"while": "X", "conditional_block": "Input"}
 _OUTSIDE = ("ring_id", "file_path")
 # Attributes of operators that communicate if the attribute is set.
 _REMOTE = ("endpoints", "epmap")
-# Types of attributes that refer to variables or blocks of the program, which a single operator
-# does not have.
-_REFERENCES = frozenset({AttrType.BLOCK, AttrType.BLOCKS, AttrType.VAR, AttrType.VARS})
+# Types of attributes that refer to blocks of the program, which a single operator does not have.
+_REFERENCES = frozenset({AttrType.BLOCK, AttrType.BLOCKS})
 # Operators that call Python, whose errors and Ctrl-C have to reach the caller, that print the names
 # of their variables, or look up the dtype of a variable which they do not read.
 _SHOWN = frozenset({"eig_grad", "print", "py_func"})
@@ -102,7 +101,7 @@ def replace(
         op.remove_input(slot)
     for slot in op.output_names():
         op.remove_output(slot)
-    for name in op.attr_names():
+    for name in op.attr_names(True):
         op.remove_attr(name)
     op.set_type(PLACEHOLDER)
     op.set_input("X", [variable.name(), *inputs])
@@ -224,6 +223,8 @@ def _is_callable(block: LegacyBlock, op: LegacyOperator, names: list[str]) -> bo
     if any(op.attr_type(name, True) in _REFERENCES for name in op.attr_names(True)):
         return False
     if any(op.has_attr(name) and op.attr(name) for name in _REMOTE):
+        return False
+    if not legacy_operators.holds_numbers(op):
         return False
     variables = [block.find_var_recursive(name.encode()) for name in names]
     return all(v is not None and v.type() == VarType.DENSE_TENSOR for v in variables)

@@ -256,6 +256,7 @@ class SavedModel:
             return None
         folder = TemporaryFolder()
         program = self.as_pir(feeds_lod=False)
+        translation.feed_by_data(program)
         serialize_program(program, folder / "model.json")
         config.set_model(folder / "model.json", self._in_one_file(program, folder))
         # In a ``Config`` of a ProgramDesc model, its folder would otherwise remain set.

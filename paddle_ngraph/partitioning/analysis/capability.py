@@ -72,6 +72,11 @@ class Candidates:
         """Whether ``node`` calls Paddle's kernel inside a subgraph."""
         return self.converters.get(node) is kernel_calls.CONVERTER
 
+    def calls_inside(self, node: OpNode) -> list[Op]:
+        """The operators inside ``node``, a loop or branch, whose kernels of Paddle are called."""
+        operators = (op for block in self.ops[node].blocks for op in block.all_ops())
+        return [op for op in operators if kernel_calls.find(op) is kernel_calls.CONVERTER]
+
     def is_unsized_for(self, reader: OpNode, producer: OpNode, vid: str) -> bool:
         """Whether ``reader`` is not in the subgraph of ``producer``, for lack of a static size."""
         is_unsized = vid in self.unsized and self.is_kernel_call(producer)

@@ -1,4 +1,4 @@
-"""Cleanup of loop-carried values.
+"""Cleanup of loop-carried values, and of declared sizes.
 
 ``to_static`` makes every variable of a loop body a loop-carried value, some with an initial value
 without contents. Loop-carried values without a reader are dropped.
@@ -31,7 +31,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 )
 from paddle_ngraph.partitioning.analysis.empty_tensors import inferred_shapes, tensors_read
 
-_BRANCH = "pd_op.if"
+_BRANCH, _TRANSFORM = "pd_op.if", "pd_op.fft_r2c"
 
 
 def drop_dead_loop_outputs(program: Program) -> None:
@@ -96,14 +96,17 @@ def capture_arrays(program: Program) -> None:
                     loop = _core.drop_carried_value(loop, index)
 
 
-def declare_sizes_of_all_iterations(program: Program) -> None:
-    """Declares the sizes in a PIR program that differ between iterations of a loop as unknown.
+def declare_unknown_sizes(program: Program) -> None:
+    """Declares sizes in a PIR program as unknown for which Paddle declares a number.
 
-    Paddle infers the shapes in a body from the initial values. It then declares loop-carried values
-    that change their shape with unknown sizes, but not the results that follow from them.
+    Those that differ between iterations of a loop: Paddle infers the shapes in a body from the
+    initial values. It then declares loop-carried values that change their shape with unknown sizes,
+    but not the results that follow from them. And the frequencies of one-sided transforms of
+    unknown length, for which Paddle computes with a length of -1.
     """
     outermost = next(iter(blocks_outermost_first(program)))
-    if any(op.name() == WHILE for op in outermost.ops):
+    names = {op.name() for block in blocks_outermost_first(program) for op in block.ops}
+    if not names.isdisjoint((WHILE, _TRANSFORM)):
         _declare_sizes(outermost)
 
 
@@ -123,6 +126,19 @@ def _declare_sizes(block: Block) -> None:
         elif any(-1 in value.shape for value in tensors_read(op)):
             for result, shape in zip(op.results(), inferred_shapes(op)):
                 _forget_sizes(result, shape)
+            _forget_frequencies(op)
+
+
+def _forget_frequencies(op: Operation) -> None:
+    """Declares the number of frequencies as unknown if an operator is such a transform."""
+    if op.name() != _TRANSFORM or not op.attrs()["onesided"]:
+        return
+    (x,), (result,) = op.operands_source(), op.results()
+    axis = op.attrs()["axes"][-1]
+    if x.shape[axis] == -1:
+        sizes = list(result.shape)
+        sizes[axis] = -1
+        _forget_sizes(result, sizes)
 
 
 def _declare_dtypes(op: Operation) -> None:

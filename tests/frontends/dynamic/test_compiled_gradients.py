@@ -705,7 +705,7 @@ def test_stages_without_engine_operators_leave_it_the_others():
 
 
 def stages_of(layer: Any) -> list[Any]:
-    (graph,) = layer.forward._trace_cache.graphs()
+    (graph,) = layer.forward._tuner.traces.graphs()
     return [each for each in graph.stages if isinstance(each, trace_graph.TraceStage)]
 
 

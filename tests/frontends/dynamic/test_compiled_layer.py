@@ -70,8 +70,8 @@ class Warm:
         result = paddle_ngraph.compile(thing, **options)
         found = compiled_functions.compiled_in(result)
         if self._next == len(self._known):
-            self._known.append(found._trace_cache)
-        found._trace_cache = self._known[self._next]
+            self._known.append(found._tuner.traces)
+        found._tuner.traces = self._known[self._next]
         self._next += 1
         return result
 
@@ -1933,7 +1933,7 @@ def test_traces_of_a_function_are_bounded():
     x = floats(3)
     for number in range(_core.MAX_TRACES // 2):
         function(x, 1.5 + number)
-    assert len(function._trace_cache._traces.ends()) < _core.MAX_TRACES // 3
+    assert len(function._tuner.traces._traces.ends()) < _core.MAX_TRACES // 3
     for _ in range(3):
         agree(function(x, 2.5), F.relu(x) * 2.5 + x)
     assert paddle_ngraph.stats()["engine_runs"] > 0

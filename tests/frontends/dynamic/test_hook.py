@@ -5,9 +5,9 @@ mode.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import pickle
-import random
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,11 +20,11 @@ from paddle.distributed.fleet.utils import recompute
 from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
 
 import paddle_ngraph
+from paddle_ngraph.frontends.dynamic import autotuner, tuning_policy
 from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
 from paddle_ngraph.frontends.dynamic.lazy import capture
-from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock
-from tests.clocks import Clock
+from tests.clocks import Clock, TunerClock
 from tests.dynamic import (
     Encoder,
     agree,
@@ -37,6 +37,7 @@ from tests.dynamic import (
     lstm,
     made,
     mlp,
+    set_policy,
     trained,
     values,
 )
@@ -53,25 +54,28 @@ from tests.frontends.dynamic.test_compiled_layer import (
 pytestmark = pytest.mark.usefixtures("little_to_collect")
 
 
+# Native calls until the first captured one, and captured ones until the decision.
+NATIVE, CAPTURED = 5, 7
+
+
 @pytest.fixture(autouse=True)
 def dynamic(monkeypatch) -> Iterator[None]:
-    """Trials have no time limit."""
-    monkeypatch.setattr(SETTINGS, "max_tuning_time_share", float("inf"))
-    monkeypatch.setattr(dynamic_hook, "_tuning_slot", dynamic_hook._TuningSlot())
+    monkeypatch.setattr(autotuner, "_slot", autotuner._Slot())
     with dynamic_mode():
         yield
     dynamic_hook.switch(False)
 
 
 @pytest.fixture
-def always_pays(monkeypatch) -> None:
-    """The clock reports that captured calls take no time."""
-    monkeypatch.setattr(SETTINGS, "max_compiled_time_ratio", float("inf"))
+def always_pays(monkeypatch) -> Iterator[None]:
+    with clock.overridden(TunerClock(monkeypatch, 0.1)):
+        yield
 
 
 @pytest.fixture
-def never_pays(monkeypatch) -> None:
-    monkeypatch.setattr(SETTINGS, "max_compiled_time_ratio", 0.0)
+def never_pays(monkeypatch) -> Iterator[None]:
+    with clock.overridden(TunerClock(monkeypatch, 10.0)):
+        yield
 
 
 def both(scenario: Callable[[], Any], runs: int = 1, dynamic: Any = True, **tolerances: Any) -> Any:
@@ -147,7 +151,7 @@ def test_training_falls_back(always_pays):
         assert before == 0
         return [found, asked(layer)]
 
-    both(scenario, runs=9)
+    both(scenario, runs=8)
 
 
 def test_gradients_that_are_turned_on_inside(always_pays):
@@ -185,7 +189,7 @@ def test_side_effects_run_once(act, always_pays):
     def scenario():
         layer = made(lambda: Notes(act))
         found = []
-        for number in range(8):
+        for number in range(10):
             with paddle.no_grad():
                 result = layer(floats(3, 4, seed=number))
             found += [result, values(layer), layer.calls]
@@ -205,7 +209,7 @@ def test_model_fit(always_pays):
         model.prepare(optimizer, nn.CrossEntropyLoss())
         data = [(inputs(mlp, n, 8).numpy(), labels(n, 8).numpy()[:, None]) for n in range(10)]
         losses = [model.train_batch([x], [y]) for x, y in data]
-        answers = [model.predict_batch([data[0][0]])[0] for _ in range(8)]
+        answers = [model.predict_batch([data[0][0]])[0] for _ in range(10)]
         return [loss[0] for loss in losses] + answers
 
     both(scenario, runs=3)
@@ -227,7 +231,7 @@ def test_sub_layers_called_from_outside(always_pays):
         layer = made(mlp)
         found = []
         with paddle.no_grad():
-            for number in range(8):
+            for number in range(10):
                 x = inputs(mlp, number)
                 found += [layer(x), layer[2](layer[1](layer[0](x)))]
         return found
@@ -425,14 +429,13 @@ def test_batches_of_several_lengths_are_tried_side_by_side(timed):
         [timed.step(layer, inputs(mlp, number, size)) for size in (3, 5, 7, 8)]
         for number in range(15)
     ]
-    assert captured[:4] == [[False] * 4] * 4
-    assert captured[4:] == [[True] * 4] * 11
+    assert captured[:NATIVE] == [[False] * 4] * NATIVE
+    assert captured[NATIVE:] == [[True] * 4] * (15 - NATIVE)
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-def test_deferred_trials_delay_their_own_inputs_only(timed, monkeypatch):
-    """Lengths whose graphs exist are decided while many others are deferred."""
-    monkeypatch.setattr(SETTINGS, "max_tuning_time_share", 0.2)
+def test_a_build_that_is_too_expensive_delays_its_own_inputs_only(timed, monkeypatch):
+    paddle.set_flags({"FLAGS_ngraph_tuning_ms": 10_000})
     layer = made(mlp)
     timed.forward[True] = 0.1
     paddle_ngraph.enable(dynamic="training")
@@ -440,43 +443,21 @@ def test_deferred_trials_delay_their_own_inputs_only(timed, monkeypatch):
     def captured(size: int, calls: int) -> list[bool]:
         return [timed.step(layer, inputs(mlp, number, size)) for number in range(calls)]
 
-    assert any(captured(3, 9)), "not decided, but it has a graph"
-    monkeypatch.setattr(SETTINGS, "build_seconds_per_program", float("inf"))
-    assert captured(4, 10)[-4:] == [False] * 4
+    assert captured(3, 9)[-2:] == [True] * 2, "not decided, but it has a graph"
+    set_policy(monkeypatch, build_seconds_per_program=float("inf"))
+    assert captured(4, 10)[-3:] == [False] * 3
     assert captured(3, 6) == [True] * 6
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
-@pytest.mark.parametrize("pays", [False, True])
-def test_inputs_no_larger_than_slower_ones_are_not_tried(pays, timed):
-    layer = made(mlp)
-    timed.forward[True] = 0.5 if pays else 5.0
-    paddle_ngraph.enable(dynamic="training")
-
-    def tried(size: int) -> bool:
-        return any([timed.step(layer, inputs(mlp, number, size)) for number in range(12)])
-
-    assert tried(6) and tried(5), "one of them may have been chance"
-    assert [tried(4), tried(3)] == [pays] * 2
-    assert pays or "no smaller" in str(paddle_ngraph.explain(layer))
-    assert tried(7), "which has more to compute"
-    assert paddle_ngraph.stats()["engine_runs"] > 0
-
-
-def test_deferred_trials_do_not_delay_other_layers(timed, monkeypatch):
+def test_a_function_that_may_not_be_tried_delays_no_other(timed, monkeypatch):
     layer, other = made(mlp), made(mlp)
-    timed.forward[True] = 5.0
     paddle_ngraph.enable(dynamic="training")
-
-    def tried(layer: Any, size: int) -> bool:
-        return any([timed.step(layer, inputs(mlp, number, size)) for number in range(12)])
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SETTINGS, "max_tuning_time_share", -1.0)
-        assert not tried(layer, 4), "it has its turn, and no time is left"
-    assert tried(layer, 6) and tried(layer, 5)
-    assert not tried(layer, 4) and "no smaller" in str(paddle_ngraph.explain(layer))
-    assert tried(other, 6)
+    paddle.set_flags({"FLAGS_ngraph_tuning_ms": 10_000})
+    set_policy(monkeypatch, build_seconds_per_program=float("inf"))
+    [timed.step(layer, inputs(mlp, number)) for number in range(12)]
+    set_policy(monkeypatch, build_seconds_per_program=0.0)
+    assert any([timed.step(other, inputs(mlp, number)) for number in range(12)])
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
@@ -506,8 +487,8 @@ def test_one_layer_is_tried_at_a_time(timed):
             if timed.step(layer, x):
                 tried.append(which)
     settled = tried.index(1)
-    assert tried[:settled].count(0) >= 7, "the first is decided before the second is tried"
-    assert tried.count(1) == 7 and tried[-5:] == [0] * 5
+    assert tried[:settled].count(0) >= CAPTURED, "the first is decided before the second is tried"
+    assert tried.count(1) == CAPTURED and tried[-5:] == [0] * 5
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
@@ -533,11 +514,11 @@ def test_it_stays_native_where_that_is_faster(never_pays):
 
 
 def test_one_kind_of_inputs_is_decided_alone(ticking, monkeypatch):
-    """The clock of this test says that batches of 7 are faster natively, and others are not."""
+    """The clock of this test says that batches of 17 are faster natively, and others are not."""
     original = capture.TraceCache.run
 
     def run(self: Any, function: Any, args: Any, kwargs: Any) -> Any:
-        ticking.now += 5.0 if args[1].shape[0] == 7 else -0.75  # beside the native 1.0
+        ticking.now += 5.0 if args[1].shape[0] == 17 else -0.75  # beside the native 1.0
         return original(self, function, args, kwargs)
 
     def called(size: int) -> int:
@@ -550,8 +531,8 @@ def test_one_kind_of_inputs_is_decided_alone(ticking, monkeypatch):
     paddle_ngraph.enable(dynamic=True)
     with paddle.no_grad():
         for _ in range(12):
-            called(7), called(5)
-        assert (called(7), called(5)) == (0, 1)
+            called(17), called(5)
+        assert (called(17), called(5)) == (0, 1)
 
 
 class Ticking(Clock):
@@ -583,22 +564,20 @@ def ticking(monkeypatch) -> Iterator[Ticking]:
 
 @pytest.mark.parametrize(("more", "pays"), [(-0.06, True), (-0.04, False)])
 def test_layers_that_are_five_percent_faster_are_compiled(more, pays, ticking):
-    """By the clock that the layer's mode is given."""
+    """By the clock that the tuner is given."""
     ticking.more, layer, x = more, made(mlp).eval(), inputs(mlp)
-    mode = dynamic_hook._InferenceTuner(ticking)
+    tuner = autotuner.Tuner(trains=False, now=ticking)
 
     def runs(count: int) -> int:
         before = paddle_ngraph.stats()["engine_runs"]
         for _ in range(count):
-            agree(mode.run(nn.Layer.__call__, layer, (x,), {}), expected)
+            agree(tuner.run(nn.Layer.__call__, (layer, x), {}), expected)
         return paddle_ngraph.stats()["engine_runs"] - before
 
     with paddle.no_grad():
         expected = layer(x)
-        assert runs(SETTINGS.native_trial_calls) == 0
-        assert runs(SETTINGS.compiled_trial_calls) == SETTINGS.compiled_trial_calls - 1, (
-            "one is noted"
-        )
+        assert runs(NATIVE) == 0
+        assert runs(CAPTURED) == CAPTURED - 1, "one is recorded"
         assert runs(3) == 3 * pays
 
 
@@ -614,29 +593,29 @@ SIZES = {
 @pytest.mark.parametrize("more", [0.5, 10.0])
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
 def test_trying_takes_a_share_of_the_native_time(size, more, ticking, monkeypatch):
-    monkeypatch.setattr(SETTINGS, "max_tuning_time_share", 0.2)
-    monkeypatch.setattr(SETTINGS, "build_seconds_per_operator", 1.0)
+    paddle.set_flags({"FLAGS_ngraph_tuning_ms": 0})
+    set_policy(monkeypatch, build_seconds_per_operator=1.0)
     ticking.more, layer = more, made(mlp)
     paddle_ngraph.enable(dynamic=True)
     with paddle.no_grad():
         for number in range(400):
             layer(inputs(mlp, number, size(number)))
             native = number + 1 - ticking.captured
-            assert ticking.captured * more <= 0.2 * native + more
-    assert ticking.captured > 0 or size is SIZES["growing"], "no size comes twice"
-    if more < 1.0 and ticking.captured:
+            assert ticking.captured * more <= 0.1 * native + more
+    assert ticking.captured > 0
+    if more < 1.0:
         assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
 def test_graphs_are_made_when_there_was_time_for_it(ticking, monkeypatch):
-    monkeypatch.setattr(SETTINGS, "max_tuning_time_share", 0.2)
-    monkeypatch.setattr(SETTINGS, "build_seconds_per_operator", 4.0)
+    paddle.set_flags({"FLAGS_ngraph_tuning_ms": 1000})
+    set_policy(monkeypatch, build_seconds_per_operator=2.0)
     layer = made(mlp)
     paddle_ngraph.enable(dynamic=True)
     with paddle.no_grad():
         for _ in range(20):
             layer(inputs(mlp))
-        assert ticking.captured == 2, "a call was noted, and a graph was put off"
+        assert ticking.captured == 2, "a call was recorded, and a graph was put off"
         assert paddle_ngraph.stats()["engine_runs"] == 0
         assert "it has run for" in str(paddle_ngraph.explain(layer))
         for _ in range(100):
@@ -645,14 +624,13 @@ def test_graphs_are_made_when_there_was_time_for_it(ticking, monkeypatch):
 
 
 def test_captured_calls_that_are_not_decided_follow_each_other(ticking, monkeypatch):
-    monkeypatch.setattr(SETTINGS, "max_tuning_time_share", 0.2)
-    monkeypatch.setattr(SETTINGS, "build_seconds_per_operator", 0.0)
-    monkeypatch.setattr(SETTINGS, "tuning_burst_seconds", 5.0)
-    monkeypatch.setattr(SETTINGS, "compiled_trial_calls", 100)
+    paddle.set_flags({"FLAGS_ngraph_tuning_ms": 0})
+    choice = dataclasses.replace(tuning_policy.POLICY.choice, pairs=100, burst=100)
+    set_policy(monkeypatch, build_seconds_per_operator=0.0, resume_seconds=5.0, choice=choice)
     ticking.more, layer, ways = 0.5, made(mlp), ""
     paddle_ngraph.enable(dynamic=True)
     with paddle.no_grad():
-        for _ in range(200):
+        for _ in range(400):
             before = ticking.captured
             layer(inputs(mlp))
             ways += "c" if ticking.captured > before else "n"
@@ -660,36 +638,20 @@ def test_captured_calls_that_are_not_decided_follow_each_other(ticking, monkeypa
     assert len(bursts) > 2 and all(len(burst) >= 10 for burst in bursts), ways
 
 
-def test_outliers_do_not_decide(ticking, monkeypatch):
-    monkeypatch.setattr(SETTINGS, "max_tuning_time_share", 0.2)
-    monkeypatch.setattr(SETTINGS, "build_seconds_per_operator", 10.0)
-    ticking.more, layer, chance = -0.5, made(mlp), random.Random(0)
-    layer.register_forward_pre_hook(lambda *_: hold_up())
+@pytest.mark.parametrize("captured", [False, True])
+def test_a_single_outlier_does_not_decide(captured, ticking):
+    ticking.more, layer, calls = -0.5, made(mlp), itertools.count(1)
+    outlier = NATIVE + CAPTURED if captured else NATIVE
+    layer.register_forward_pre_hook(lambda *_: preempt(next(calls)))
 
-    def hold_up() -> None:
-        ticking.now += 10.0 if chance.random() < 0.3 else 0.0
-
-    paddle_ngraph.enable(dynamic=True)
-    with paddle.no_grad():
-        for number in range(800):
-            layer(inputs(mlp, number, 2 + number % 40))
-    assert ticking.captured > 400
-
-
-def test_the_fastest_of_many_native_calls_decides_nothing(ticking, monkeypatch):
-    monkeypatch.setattr(SETTINGS, "max_tuning_time_share", 0.2)
-    monkeypatch.setattr(SETTINGS, "build_seconds_per_operator", 1.0)
-    ticking.more, layer, calls = -0.5, made(mlp), itertools.count()
-    layer.register_forward_pre_hook(lambda *_: hurry())
-
-    def hurry() -> None:
-        ticking.now -= 0.9 if next(calls) == 3 else 0.0
+    def preempt(number: int) -> None:
+        ticking.now += {True: 100.0, False: -0.9}[captured] if number == outlier else 0.0
 
     paddle_ngraph.enable(dynamic=True)
     with paddle.no_grad():
         for _ in range(100):
             layer(inputs(mlp))
-    assert ticking.captured > 50
+    assert ticking.captured == 100 - NATIVE
 
 
 @pytest.mark.parametrize("pays", [True, False])
@@ -704,12 +666,11 @@ def test_kinds_that_come_seldom_are_decided_together(pays, ticking):
 
     paddle_ngraph.enable(dynamic=True)
     with paddle.no_grad():
-        assert called(*range(2, 22)) == 0
-        for _ in range(5):
-            called(*range(2, 22))
-        assert called(*range(2, 22)) == (20 if pays else 0)
-        assert called(50, 50, 50) == (3 if pays else 0), "no new size is recorded"
-    assert paddle_ngraph.stats()["functions_built"] <= 2
+        for _ in range(7):
+            called(*range(9, 32))
+        assert called(*range(9, 32)) == (23 if pays else 0)
+        assert called(8, 33) == 0, "sizes of another bucket are decided alone"
+    assert paddle_ngraph.stats()["functions_built"] <= 3
 
 
 def test_a_layer_whose_operators_are_others_in_each_call_is_given_up():
@@ -943,7 +904,9 @@ def detected(layer: Any, of_body: Callable[[int], int]) -> list[Any]:
     """The losses of steps with other numbers of boxes, on pictures of these sizes."""
     optimizer = paddle.optimizer.SGD(0.01, parameters=layer.parameters())
     losses = []
-    for step in range(2 * (SETTINGS.min_profiled_shapes + SETTINGS.profiled_calls) + 12):
+    for step in range(
+        2 * (tuning_policy.POLICY.min_profiled_shapes + tuning_policy.POLICY.profiled_calls) + 12
+    ):
         loss = layer(floats(1, 3, 8, of_body(step), seed=step), floats(2 + step, 4, seed=step))
         loss.backward()
         optimizer.step()
@@ -955,7 +918,7 @@ def detected(layer: Any, of_body: Callable[[int], int]) -> list[Any]:
 @pytest.fixture
 def any_share(monkeypatch) -> None:
     """However little of the time a layer takes."""
-    monkeypatch.setattr(SETTINGS, "min_inner_time_share", 0.0)
+    set_policy(monkeypatch, min_inner_time_share=0.0)
 
 
 def test_a_layer_is_compiled_of_which_others_are_given_other_inputs(always_pays, any_share):

@@ -6,6 +6,7 @@ import gc
 import random
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import paddle
@@ -15,11 +16,11 @@ from paddle import nn
 from paddle.autograd import PyLayer
 
 import paddle_ngraph
+from paddle_ngraph.frontends.dynamic import autotuner, tuning_policy
 from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
 from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.frontends.to_static import hook as to_static_hook
-from paddle_ngraph.settings import SETTINGS
-from tests.dynamic import agree, floats, made, values
+from tests.dynamic import agree, floats, made, set_policy, values
 from tests.frontends.dynamic.test_compiled_gradients import Body, found
 from tests.frontends.dynamic.test_compiled_layer import both, warm
 
@@ -230,9 +231,9 @@ def test_second_derivatives_of_programs_that_the_engine_rejects(build, monkeypat
 @pytest.mark.parametrize("build", [Plain, Sampling])
 def test_second_derivatives_among_the_steps_of_tuned_layers(build, monkeypatch):
     """Layers stay compiled: a step after the derivatives runs through the engine."""
-    monkeypatch.setattr(SETTINGS, "max_tuning_time_share", float("inf"))
-    monkeypatch.setattr(SETTINGS, "max_compiled_time_ratio", float("inf"))
-    monkeypatch.setattr(dynamic_hook, "_tuning_slot", dynamic_hook._TuningSlot())
+    choice = replace(tuning_policy.POLICY.choice, min_gain=0.0)
+    set_policy(monkeypatch, choice=choice)
+    monkeypatch.setattr(autotuner, "_slot", autotuner._Slot())
     acts = [penalty] + 14 * [step] + [penalty, step, curvature, step]
 
     def played() -> list[Any]:

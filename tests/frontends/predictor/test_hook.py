@@ -23,6 +23,7 @@ from paddle_ngraph.frontends.saved_models import saving
 from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
 from paddle_ngraph.partitioning import fallback, program_pass
 from paddle_ngraph.utils import clock
+from tests.conversion.test_denylist import broken_converter
 from tests.dynamic import dynamic_mode
 from tests.programs import at_once, floats, strict_runs
 
@@ -108,7 +109,7 @@ MODELS = {convnet: images, perceptron: pairs, loop: rows, partly_native: rows}
 SAVED = [(build, "json") for build in MODELS] + [(convnet, "pdmodel")]
 
 
-def save(folder, build, form="json", name="model", seed=5):
+def save(folder, build, form="json", name="model", seed=5, **options):
     """Saves a model natively, with random weights. Returns the paths of program and parameters."""
     old = paddle.pir_utils.OldIrGuard() if form == "pdmodel" else contextlib.nullcontext()
     prefix = folder / name
@@ -124,7 +125,8 @@ def save(folder, build, form="json", name="model", seed=5):
         with paddle.static.scope_guard(scope):
             paddle.seed(seed)
             executor.run(startup)
-            paddle.static.save_inference_model(str(prefix), inputs, outputs, executor, program=main)
+            options["program"] = main
+            paddle.static.save_inference_model(str(prefix), inputs, outputs, executor, **options)
     return f"{prefix}.{form}", f"{prefix}.pdiparams"
 
 
@@ -1205,6 +1207,100 @@ def test_reductions_over_everything_keep_their_axes(tmp_path, in_memory):
     predictor = inference.create_predictor(config_of(files, in_memory))
     with engine_runs():
         assert_equal(predict(predictor, rows()), expected)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("unread", ["first", "last", "by a result that nothing reads"])
+def test_an_input_that_nothing_reads_has_a_handle(tmp_path, form, unread):
+    def build():
+        inputs, outputs = convnet()
+        extra = paddle.static.data("y", [-1, 6], "float32")
+        if unread.startswith("by"):
+            extra + 1.0
+        return ([extra, *inputs] if unread == "first" else [*inputs, extra]), outputs
+
+    files = save(tmp_path, build, form, skip_prune_program=True)
+    feed = {**images(), "y": floats(3, 6)}
+    expected = native(files, feed)
+    paddle_ngraph.enable()
+    predictor = inference.create_predictor(config_of(files))
+    with paddle_ngraph.use_ngraph(False):
+        names = inference.create_predictor(config_of(files)).get_input_names()
+    assert predictor.get_input_names() == names
+    with engine_runs():
+        assert_equal(predict(predictor, feed), expected)
+    assert predictor.get_input_handle("y").shape() == [3, 6]
+    with engine_runs(), dynamic_mode():
+        results = predictor.run([paddle.to_tensor(feed[name]) for name in names])
+        assert_equal([result.numpy() for result in results], expected)
+
+
+# -- operators that a run denies -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("created_on", [True, False])
+@pytest.mark.parametrize("by_tensors", [False, True])
+def test_a_predictor_is_partitioned_again_without_a_denied_operator(
+    tmp_path, created_on, by_tensors
+):
+    def build():
+        x = paddle.static.data("x", [-1, 6], "float32")
+        hidden = paddle.nn.functional.relu(paddle.nn.Linear(6, 11)(x))
+        return [x], [paddle.tanh(paddle.nn.Linear(11, 3)(paddle.exp(hidden * 0.1)))]
+
+    def results_of(predictor, feed):
+        if not by_tensors:
+            return predict(predictor, feed)
+        with dynamic_mode():
+            return [t.numpy() for t in predictor.run([paddle.to_tensor(feed["x"])])]
+
+    files = save(tmp_path, build)
+    feed, other = rows(), rows(7, seed=3)
+    expected = [native(files, each) for each in (feed, other)]
+    with broken_converter("pd_op.exp"):
+        with paddle_ngraph.use_ngraph(created_on):
+            predictor = inference.create_predictor(without_onednn(files))
+        clone = predictor.clone()
+        output = predictor.get_output_handle(predictor.get_output_names()[0])
+        paddle_ngraph.enable()
+        assert_equal(results_of(predictor, feed), expected[0])  # a run that denies the operator
+        for each in (predictor, clone, predictor.clone()):
+            for given, right in zip((other, feed), reversed(expected)):
+                with engine_runs():
+                    assert_equal(results_of(each, given), right)
+        assert_equal([output.copy_to_cpu()], expected[0])
+        with paddle_ngraph.use_ngraph(False), engine_runs(False):
+            assert_equal(results_of(predictor, other), expected[1])
+        with engine_runs():
+            assert_equal(results_of(predictor, feed), expected[0])
+
+
+def test_a_predictor_of_which_nothing_is_left_runs_natively(tmp_path):
+    def build():
+        x = paddle.static.data("x", [-1, 6], "float32")
+        return [x], [paddle.exp(x)]
+
+    files = save(tmp_path, build)
+    expected = native(files, rows())
+    paddle_ngraph.enable()
+    with broken_converter("pd_op.exp"):
+        predictor = inference.create_predictor(without_onednn(files))
+        for _ in range(3):
+            with engine_runs(False):
+                assert_equal(predict(predictor, rows()), expected)
+        assert paddle_ngraph.explain(without_onednn(files)).why_native
+
+
+def test_a_predictor_whose_files_are_gone_retains_its_partition(tmp_path):
+    files = save(tmp_path, perceptron)
+    expected = native(files, pairs())
+    paddle_ngraph.enable()
+    with broken_converter("pd_op.relu"):
+        predictor = inference.create_predictor(without_onednn(files))
+        for file in files:
+            Path(file).unlink()
+        for _ in range(3):
+            assert_equal(predict(predictor, pairs()), expected)
 
 
 # -- bad input -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,36 @@ def many_outputs() -> list[Any]:
     return [outs[0] * 2.0, outs[2]]
 
 
+def with_attribute_variables(kind: str, inputs: Any, output: str, **numbers: Any) -> Any:
+    """Appends an operator that reads variables in place of attributes; a list has one each."""
+    (out,) = append(kind, inputs, {output: "float32"})
+    op = static.default_main_program().current_block().ops[-1].desc
+    for name, variables in numbers.items():
+        if isinstance(variables, list):
+            op.set_vars_attr(name, [each.desc for each in variables])
+        else:
+            op.set_var_attr(name, variables.desc)
+    return out
+
+
+def axis_is_a_variable() -> list[Any]:
+    boxes, *_ = detector()
+    axis = paddle.full([1], 1, "int64")
+    summed = with_attribute_variables("cumsum", {"X": boxes}, "Out", axis=axis)
+    return [summed, paddle.scale(boxes, 2.0)]
+
+
+def axis_differs_in_each_run() -> list[Any]:
+    """The axis is that of the larger of two inputs, of which the operator has a LoD."""
+    boxes, *others = detector()
+    x = static.default_main_program().global_block().var("x")
+    axis = (paddle.reshape(F.relu(x), [-1])[0:1] > paddle.full([1], 0.0)).astype("int64")
+    return [with_attribute_variables("cumsum", {"X": boxes}, "Out", axis=axis), *others]
+
+
 PROGRAMS = {
+    "variable as axis": (axis_is_a_variable, "cumsum"),
+    "axis of a run": (axis_differs_in_each_run, "cumsum"),
     "multiclass_nms": (detector, "multiclass_nms"),
     "branch": (branch, "reduce_any"),
     "loop": (loop, "hard_swish"),
@@ -133,11 +163,6 @@ def test_the_rest_of_the_program_runs_in_the_engine(name):
                 (engine if is_on else native).run(is_on, **feed)
 
 
-def axis_is_a_variable() -> list[Any]:
-    """An attribute that refers to a variable."""
-    return append("cumsum", {"X": detector()[0]}, {"Out": "float32"}, axis=paddle.full([1], 1))
-
-
 def attribute_is_a_block() -> list[Any]:
     """An attribute that refers to a block, as a damaged file may have it."""
     attributes = {"threshold": 4.0, "scale": 5.0, "offset": 2.5}
@@ -160,7 +185,7 @@ def calls_python() -> list[Any]:
 
 
 @pytest.mark.usefixtures("small_intervals_pay")
-@pytest.mark.parametrize("build", [axis_is_a_variable, attribute_is_a_block, prints, calls_python])
+@pytest.mark.parametrize("build", [attribute_is_a_block, prints, calls_python])
 def test_programs_run_by_paddle_where_an_operator_cannot_run_alone(build, capfd):
     results, feed = [], {"x": floats(2, 16)}
     for is_on in (False, True):
@@ -207,6 +232,55 @@ def test_loops_that_share_their_bodies_receive_a_mark_once():
             assert len(loop.input("X")) == 2
 
 
+# -- variables in place of attributes that are translated ------------------------------------------
+
+
+def sizes_of_an_unpooling() -> list[Any]:
+    """As `max_unpool2d` to the size of a tensor, in an export for pictures of any size."""
+    pictures = features(4, 8, 8)
+    pooled, mask = F.max_pool2d(pictures, 2, return_mask=True)
+    size = paddle.shape(pictures)
+    sizes = [size[2:3].desc, size[3:4].desc]
+    inputs, attributes = {"X": pooled, "Indices": mask}, {"ksize": [2, 2], "strides": [2, 2]}
+    (out,) = append("unpool", inputs, {"Out": "float32"}, unpooling_type="max", **attributes)
+    op = static.default_main_program().current_block().ops[-1].desc
+    op.set_vars_attr("output_size", sizes)
+    return [out * 2.0]
+
+
+def axis_of_a_parameter() -> list[Any]:
+    axis = static.create_global_var([1], 1, "int64", persistable=True, name="axis")
+    return [with_attribute_variables("cumsum", {"X": features(8)}, "Out", axis=axis) * 2.0]
+
+
+def axis_in_a_loop() -> list[Any]:
+    """The variable is overwritten between its readings."""
+    x = features(8)
+
+    def body(i: Any, value: Any) -> list[Any]:
+        axis = paddle.assign(i)
+        found = with_attribute_variables("cumsum", {"X": value}, "Out", axis=axis)
+        paddle.assign(1 - i, output=axis)
+        return [i + 1, found + with_attribute_variables("cumsum", {"X": value}, "Out", axis=axis)]
+
+    end, start = paddle.full([1], 2, "int64"), paddle.full([1], 0, "int64")
+    return [static.nn.while_loop(lambda i, _: i < end, body, [start, x])[1]]
+
+
+@pytest.mark.usefixtures("small_intervals_pay")
+@pytest.mark.parametrize("build", [sizes_of_an_unpooling, axis_of_a_parameter, axis_in_a_loop])
+def test_variables_in_place_of_attributes_are_translated(build):
+    native, engine = Program(build), Program(build)
+    report = paddle_ngraph.explain(engine.main)
+    assert report.intervals
+    assert all(op.type.startswith("pd_op.") for op in report.native), report
+    for seed in range(2):
+        feed = {"x": floats(2 + seed, 16, seed=seed)}
+        for expected, found in zip(native.run(False, **feed), engine.run(True, **feed)):
+            np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
 # -- predictors ------------------------------------------------------------------------------------
 
 
@@ -230,14 +304,14 @@ def anchors() -> list[Any]:
     return found
 
 
-def saved(tmp_path: Path, build: Any) -> tuple[str, str]:
+def saved(tmp_path: Path, build: Any, feeds: Sequence[str] = ("x",)) -> tuple[str, str]:
     program = Program(build)
-    _run(program, False, {"x": floats(3, 16)})  # initializes all that outlives a run
+    _run(program, False, {name: floats(3, 16) for name in feeds})  # initializes what outlives it
     with static.scope_guard(program.scope):
-        x = program.main.global_block().var("x")
+        inputs = [program.main.global_block().var(name) for name in feeds]
         fetches = [program.main.global_block().var(each.name) for each in program.fetches]
         static.save_inference_model(
-            str(tmp_path / "model"), [x], fetches, program.executor, program=program.main
+            str(tmp_path / "model"), inputs, fetches, program.executor, program=program.main
         )
     return str(tmp_path / "model.pdmodel"), str(tmp_path / "model.pdiparams")
 
@@ -290,3 +364,35 @@ def test_explain_reports_models_that_cannot_be_translated(tmp_path):
     report = paddle_ngraph.explain(config_of(saved(tmp_path, with_a_kept_member)))
     assert "cannot run its translation" in str(report)
     assert {op.type for op in report.native} >= {"split", "scale"}
+
+
+def with_an_unread_input() -> list[Any]:
+    """As the exports of TTFNet: an operand of a loop that its body does not need."""
+    x, unread = features(8), static.data("unread", [-1, 16], "float32")
+
+    def body(i: Any, value: Any, other: Any) -> list[Any]:
+        paddle.scale(other, 2.0)
+        return [i + 1, value * 0.5, other]
+
+    end, start = paddle.full([1], 2, "int64"), paddle.full([1], 0, "int64")
+    return [static.nn.while_loop(lambda i, *_: i < end, body, [start, x, unread])[1]]
+
+
+@pytest.mark.usefixtures("small_intervals_pay")
+def test_predictors_and_clones_have_handles_of_inputs_that_nothing_reads(tmp_path):
+    config = config_of(saved(tmp_path, with_an_unread_input, ("unread", "x")))
+    results = []
+    for is_on in (False, True):
+        with paddle_ngraph.use_ngraph(is_on):
+            predictor = inference.create_predictor(config)
+            for each in (predictor, predictor.clone()):
+                for rows in (2, 3):
+                    for name in each.get_input_names():
+                        each.get_input_handle(name).copy_from_cpu(floats(rows, 16))
+                    each.run()
+                    (name,) = each.get_output_names()
+                    results.append(each.get_output_handle(name).copy_to_cpu())
+            assert predictor.get_input_handle("unread").shape() == [3, 16]
+    for expected, found in zip(results[:4], results[4:]):
+        np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
+    assert paddle_ngraph.stats()["engine_runs"] > 0

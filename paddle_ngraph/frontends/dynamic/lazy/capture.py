@@ -161,6 +161,11 @@ class TraceCache:
             self._settings_version = settings
         return self._checks_nan_inf
 
+    @property
+    def num_additions(self) -> int:
+        """Calls, graphs and sets of results that were new so far: none in a call that is known."""
+        return self._traces.num_additions
+
     def graphs(self) -> list[trace_graph.TraceGraph]:
         """Returns the graphs that have been built so far."""
         built = (graph for _, _, graphs in self._traces.ends() for graph in graphs)

@@ -1,7 +1,7 @@
 """Numbers among the attributes of operators: each call computes with its own.
 
 A number that differs from call to call is an input of a graph, or a constant of another graph. All
-floats and integers of all operators of dynamic mode vary, as given and computed from others.
+floats and integers of all operators of dynamic mode are varied, as given and computed from others.
 """
 
 from __future__ import annotations

@@ -412,7 +412,7 @@ def test_a_failed_graph_raises_and_leaves_tensors_computable(monkeypatch):
     with paddle.no_grad():
         for _ in range(3):
             agree(compiled(x), function(x))
-        (graph,) = compiled._trace_cache.graphs()
+        (graph,) = compiled._tuner.traces.graphs()
 
         def fail(*args: Any) -> Any:
             raise MemoryError("no room")

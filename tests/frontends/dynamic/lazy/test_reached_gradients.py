@@ -157,7 +157,7 @@ def test_values_without_gradient_belong_to_the_graph_that_reads_them():
         x = floats(3, 4)
         x.stop_gradient = False
         function(x).backward()
-    (graph,) = function._trace_cache.graphs()
+    (graph,) = function._tuner.traces.graphs()
     assert [isinstance(each, trace_graph.TraceStage) for each in graph.stages] == [True]
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
@@ -202,7 +202,7 @@ def test_gradient_flow_is_known_before_graphs_are_built(monkeypatch):
         x.stop_gradient = y.stop_gradient = False
         function(x, y)[0].backward()
         assert y.grad is None
-    (graph,) = function._trace_cache.graphs()
+    (graph,) = function._tuner.traces.graphs()
     assert len(made_for) == len(graph.stages)
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
@@ -219,6 +219,6 @@ def test_values_that_only_a_later_graph_reads_belong_to_it():
 
     for _ in range(3):
         sum(function(floats(3, 4), floats(3, 4, seed=1))).backward()
-    (graph,) = function._trace_cache.graphs()
+    (graph,) = function._tuner.traces.graphs()
     assert len(graph.stages) == 2
     assert paddle_ngraph.stats()["engine_runs"] > 0

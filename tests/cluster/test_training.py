@@ -1,0 +1,156 @@
+"""Trainings on a cluster of Ray whose workers and machines are lost.
+
+The losses are, to the last bit, those of ranks of ``python -m paddle_ngraph launch``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import jobs
+from tests.cluster import machines
+from tests.cluster.machines import Driver, Machines
+from tests.cluster.trainings import REFUSED
+
+pytest.importorskip("ray", reason="make cluster has an environment with Ray")
+pytestmark = pytest.mark.skipif(
+    bool(machines.why_impossible()), reason=machines.why_impossible() or "none"
+)
+SCRIPT = Path(__file__).with_name("trainings.py")
+
+
+def lines(folder: Path, rank: int) -> list[list[str]]:
+    path = folder / f"losses_{rank}.txt"
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def losses(folder: Path, rank: int) -> dict[int, set[str]]:
+    """All losses of each step: several, if it was repeated with another result."""
+    found: dict[int, set[str]] = {}
+    for line in lines(folder, rank):
+        if line[0].isdecimal():
+            found.setdefault(int(line[0]), set()).add(line[1])
+    return found
+
+
+def launched(folder: Path, network: str, *options: object) -> Path:
+    """The folder of the undisturbed training by the launcher of this package."""
+    folder.mkdir()
+    ports = [jobs.free_port() for _ in range(2)]
+    endpoints = [f"127.0.0.1:{port}" for port in ports]
+    commands = []
+    for rank in range(2):
+        variables = {**jobs.of_rank(rank, 2, ports[0]), "PADDLE_DISTRI_BACKEND": "gloo"}
+        variables["PADDLE_TRAINER_ENDPOINTS"] = ",".join(endpoints)
+        variables["PADDLE_CURRENT_ENDPOINT"] = endpoints[rank]
+        command = [SCRIPT, folder, "--network", network, "--launched", *options]
+        commands.append(([str(each) for each in command], variables))
+    jobs.assert_fine(jobs.run(folder, commands))
+    return folder
+
+
+def wait_for(condition: Callable[[], bool], driver: Driver, limit: float = 300) -> None:
+    end = time.monotonic() + limit
+    while not condition():
+        assert driver.process.poll() is None, driver.output()[-6000:]
+        assert time.monotonic() < end, driver.output()[-6000:]
+        time.sleep(0.05)
+
+
+def has_trained(folder: Path, rank: int, step: int) -> Callable[[], bool]:
+    return lambda: any(line[0] == str(step) for line in lines(folder, rank))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Machines 1 and 2 have one core each."""
+    with Machines(tmp_path_factory.mktemp("nodes"), [1, 1]) as made:
+        made.start(0, 1, 2)
+        yield made
+
+
+@pytest.mark.parametrize("network", ["static", "dynamic"])
+def test_a_killed_worker_makes_no_difference(cluster, tmp_path, network):
+    expected = launched(tmp_path / "launched", network)
+    folder = tmp_path / "ray"
+    folder.mkdir()
+    driver = cluster.run(SCRIPT, folder, "--network", network, name=network)
+    wait_for(has_trained(folder, 1, 5), driver)
+    os.kill(int(lines(folder, 1)[-1][2]), signal.SIGKILL)
+    assert driver.wait() == 0, driver.output()[-6000:]
+    for rank in range(2):
+        assert losses(folder, rank) == losses(expected, rank)
+        assert lines(folder, rank)[-1] == ["end"]
+        starts = [int(line[1]) for line in lines(folder, rank) if line[0] == "start"]
+        assert len(starts) == 2 and 4 <= starts[1] <= 7
+
+
+def test_a_machine_that_is_switched_off_makes_no_difference(tmp_path):
+    expected = launched(tmp_path / "launched", "static", "--steps", 16)
+    folder = tmp_path / "ray"
+    folder.mkdir()
+    with Machines(tmp_path, [1, 1, 1]) as cluster:
+        cluster.start(0, 1, 2)
+        driver = cluster.run(SCRIPT, folder, "--steps", 16)
+        wait_for(has_trained(folder, 1, 4), driver)
+        cluster.switch_off(2)
+        cluster.start(3)
+        assert driver.wait() == 0, driver.output()[-6000:]
+    for rank in range(2):
+        assert losses(folder, rank) == losses(expected, rank)
+
+
+def refusal(driver: Driver) -> str:
+    assert driver.wait() == 0, driver.output()[-6000:]
+    (found,) = (line for line in driver.output().splitlines() if line.startswith(REFUSED))
+    return found[len(REFUSED) :]
+
+
+def test_a_storage_that_is_not_shared_and_other_versions_are_one_sentence(tmp_path):
+    storage, other = tmp_path / "storage", tmp_path / "version.py"
+    storage.mkdir()
+    version = jobs.ROOT / "paddle_ngraph" / "version.py"
+    other.write_text(version.read_text().replace('__version__ = "', '__version__ = "9.'))
+    with Machines(tmp_path, [1, 1]) as cluster:
+        cluster.before_start[2] = f"mount -t tmpfs none {storage}"
+        cluster.start(0, 1, 2)
+        driver = cluster.run(SCRIPT, tmp_path, "--storage", storage, name="storage_driver")
+        sentence = refusal(driver)
+        assert "does not see the storage_path of" in sentence and "share" in sentence
+        assert "10.9.0.2" in sentence and "10.9.0.3" in sentence
+        cluster.switch_off(2)
+    with Machines(tmp_path, [1, 1]) as cluster:
+        cluster.before_start[2] = f"mount --bind {other} {version}"
+        cluster.start(0, 1, 2)
+        sentence = refusal(cluster.run(SCRIPT, tmp_path, name="version_driver"))
+        assert " has 9." in sentence or "has 9." in sentence.partition(", and ")[2]
+        assert "install equal versions on all machines" in sentence
+    assert lines(tmp_path, 0) == []
+
+
+def test_an_elastic_job_goes_on_with_fewer_workers_and_grows_again(tmp_path):
+    expected = launched(tmp_path / "launched", "static", "--steps", 60, "--dropout", 0)
+    folder = tmp_path / "ray"
+    folder.mkdir()
+    options = ["--steps", 60, "--dropout", 0, "--workers", 1, 2]
+    with Machines(tmp_path, [1, 1, 1]) as cluster:
+        cluster.start(0, 1, 2)
+        driver = cluster.run(SCRIPT, folder, *options)
+        wait_for(has_trained(folder, 1, 3), driver)
+        cluster.switch_off(2)
+        wait_for(lambda: ["1"] in [line[2:3] for line in lines(folder, 0)], driver)
+        cluster.start(3)
+        assert driver.wait() == 0, driver.output()[-6000:]
+    numbers = [int(line[2]) for line in lines(folder, 0) if line[0] == "start"]
+    assert {1, 2} <= set(numbers) and numbers[-1] == 2
+    means = {}
+    for where in (folder, expected):
+        of_rank = [losses(where, rank) for rank in range(2)]
+        means[where] = sum(float.fromhex(min(each[59])) for each in of_rank)
+    assert means[folder] == pytest.approx(means[expected], rel=1e-4)

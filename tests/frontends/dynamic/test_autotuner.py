@@ -1,0 +1,141 @@
+"""The autotuner's account, and functions that are compiled by name, by clocks of the tests."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import paddle
+import pytest
+from paddle import nn
+
+import paddle_ngraph
+from paddle_ngraph.frontends.dynamic import autotuner, tuning_policy
+from paddle_ngraph.utils import clock
+from paddle_ngraph.warning_codes import LOGGER
+from tests.clocks import TunerClock
+from tests.dynamic import agree, dynamic_mode, floats, inputs, made, mlp
+
+CHECKED = tuning_policy.POLICY.calls_before_check
+
+
+@pytest.fixture(autouse=True)
+def dynamic(monkeypatch) -> Iterator[None]:
+    monkeypatch.setattr(autotuner, "_slot", autotuner._Slot())
+    with dynamic_mode():
+        paddle.set_flags({"FLAGS_ngraph_tuning_ms": 1_000_000})
+        yield
+
+
+def engine_runs(function: Any, calls: int, trains: bool = False) -> list[bool]:
+    """Which calls the engine ran."""
+    found = []
+    for _ in range(calls):
+        before = paddle_ngraph.stats()["engine_runs"]
+        with paddle.set_grad_enabled(trains):
+            y = function(inputs(mlp))
+            if trains:
+                y.sum().backward()
+        found.append(paddle_ngraph.stats()["engine_runs"] > before)
+    return found
+
+
+# -- the account -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_account_never_pays_more_than_its_share(seed):
+    """Of calls that are drawn, captured ones only while the account is not overdrawn."""
+    chance, account = random.Random(seed), autotuner.Account()
+    paddle.set_flags({"FLAGS_ngraph_tuning_ms": 100})
+    spent = native = 0.0
+    for _ in range(1000):
+        if account.is_overdrawn() or chance.random() < 0.3:
+            seconds = chance.expovariate(100.0)
+            account.earn(seconds)
+            native += seconds
+        else:
+            extra = chance.uniform(-0.02, 0.05)
+            account.spend(extra)
+            spent = max(0.0, spent + extra)
+        assert spent <= 0.1 + 0.1 * native + 0.05
+    assert spent > 0.1
+
+
+def test_a_negative_flag_lifts_the_limit_of_accounts():
+    paddle.set_flags({"FLAGS_ngraph_tuning_ms": -1})
+    account = autotuner.Account()
+    account.spend(1e9)
+    assert not account.is_overdrawn()
+
+
+# -- functions that are compiled by name -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize(("captured", "pays"), [(0.5, True), (1.5, False)])
+def test_functions_compiled_by_name_are_native_where_that_is_faster(
+    captured, pays, trains, monkeypatch
+):
+    lines: list[str] = []
+    monkeypatch.setattr(LOGGER, "info", lambda text, *given: lines.append(text % given))
+    with clock.overridden(TunerClock(monkeypatch, captured)):
+        layer = paddle_ngraph.compile(made(mlp))
+        ran = engine_runs(layer, 100, trains)
+    assert ran[1:CHECKED] == [True] * (CHECKED - 1)
+    assert ran[-20:] == [pays] * 20
+    assert ran.count(False) >= 5, "native calls were timed"
+    assert len(lines) == (not pays)
+    why = paddle_ngraph.explain(layer).why_native
+    assert (why is None) if pays else ("ms natively" in why)
+
+
+def test_a_decision_is_measured_again(monkeypatch):
+    """A function that was slower pays once its calls are faster, and the numbers are the same."""
+    times = TunerClock(monkeypatch, 1.5)
+    expected = made(mlp)(inputs(mlp))
+    with clock.overridden(times):
+        layer = paddle_ngraph.compile(made(mlp))
+        assert not any(engine_runs(layer, 100)[-20:])
+        times.captured = 0.5
+        ran = engine_runs(layer, 1100)
+        assert ran[-20:] == [True] * 20
+        assert ran[: ran.index(True)].count(True) <= 11, "seldom"
+    agree(layer(inputs(mlp)), expected)
+
+
+def test_one_graph_stays_one_graph(monkeypatch):
+    with clock.overridden(TunerClock(monkeypatch, 1.5)):
+        layer = paddle_ngraph.compile(made(mlp), full_graph=True)
+        assert all(engine_runs(layer, 60)[1:])
+
+
+def test_a_build_is_put_off_until_its_time_is_available(monkeypatch):
+    paddle.set_flags({"FLAGS_ngraph_tuning_ms": 10})
+    with clock.overridden(TunerClock(monkeypatch, 0.1)):
+        layer = paddle_ngraph.compile(made(mlp))
+        ran = engine_runs(layer, 30)
+    assert not any(ran[:3]) and any(ran)
+
+
+def test_calls_are_native_while_the_account_is_overdrawn(monkeypatch):
+    """Of a layer whose calls record new operators, and take long."""
+
+    class Other(nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.calls = nn.Linear(20, 20), 0
+
+        def forward(self, x: Any) -> Any:
+            self.calls += 1
+            return nn.functional.elu(self.linear(x), 1.0 + self.calls)
+
+    paddle.set_flags({"FLAGS_ngraph_tuning_ms": 5000})
+    times = TunerClock(monkeypatch, 10.0)
+    with clock.overridden(times), paddle.no_grad():
+        layer = paddle_ngraph.compile(made(Other))
+        for number in range(200):
+            layer(floats(4, 20, seed=number))
+    captured = (times.now - 200) / 9
+    assert 1 <= captured <= 5
