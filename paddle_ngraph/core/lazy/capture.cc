@@ -255,6 +255,29 @@ void Capture::follow(TraceNode* node) {
   trace_.follow(node);
 }
 
+// A lazy tensor is replaced by a placeholder with its metadata: another thread may materialize it
+// concurrently.
+static py::object placeholder_of(PyObject* argument) {
+  if (!is_tensor(argument) || !is_lazy(argument)) {
+    return py::reinterpret_borrow<py::object>(argument);
+  }
+  const auto& tensor = tensor_of(argument);
+  return make_tensor({tensor.dtype(), tensor.dims()}, true);
+}
+
+// Whether a subscript is an integer beyond the first axis, by which Python ends a loop over a
+// tensor.
+static bool is_beyond_axis(const InterceptedFunction& function, const PyObjects& given) {
+  if (function.rule.value_rule.kind != ValueRule::Kind::kSubscript || given.size() != 2 ||
+      !PyLong_CheckExact(given[1]) || !is_tensor(given[0])) {
+    return false;
+  }
+  int overflow = 0;
+  const int64_t index = PyLong_AsLongLongAndOverflow(given[1], &overflow);
+  const phi::DDim& dims = tensor_of(given[0]).dims();
+  return overflow == 0 && dims.size() > 0 && (index >= dims[0] || index < -dims[0]);
+}
+
 PyObject* Capture::call(const InterceptedFunction& function, PyObject* self, PyObject* args,
                         PyObject* kwargs) {
   if (!wait_for_compute()) return nullptr;
@@ -274,6 +297,13 @@ PyObject* Capture::call(const InterceptedFunction& function, PyObject* self, PyO
   std::vector<py::object> copies;
   PyObjects given = arguments_of(function, self, args, kwargs);
   snapshot_arguments(trace_, function, &given, &copies);
+  if (is_beyond_axis(function, given)) {
+    const NoCapture none;
+    const py::object placeholder = placeholder_of(self);
+    PyObject* const result = call_now(function, placeholder.ptr(), args, kwargs);
+    if (result == nullptr) return nullptr;
+    Py_DECREF(result);
+  }
   if (!satisfies(function.rule.value_rule, given, trace_)) {
     return call_with_graph_break(function, self, args, kwargs);
   }
@@ -334,16 +364,6 @@ bool Capture::has_only_materialized_tensors(const std::array<PyObject*, 3>& argu
 // Asks owner_of() as for a write, since the result of the call may give write access to the memory.
 bool Capture::may_expose_data(const std::array<PyObject*, 3>& arguments) const {
   return has_only_shape_tensors(arguments) && owner_of(arguments, true) == nullptr;
-}
-
-// A lazy tensor is replaced by a placeholder with its metadata: another thread may materialize it
-// concurrently.
-static py::object placeholder_of(PyObject* argument) {
-  if (!is_tensor(argument) || !is_lazy(argument)) {
-    return py::reinterpret_borrow<py::object>(argument);
-  }
-  const auto& tensor = tensor_of(argument);
-  return make_tensor({tensor.dtype(), tensor.dims()}, true);
 }
 
 PyObject* Capture::call_shape_query(const InterceptedFunction& function, PyObject* self,
@@ -418,7 +438,7 @@ static bool note_open_places(const Trace& trace, const PyObjects& given, TracedC
   call->has_static_results =
       std::none_of(call->arguments.begin(), call->arguments.end(),
                    [&](const Argument& each) { return reads_open_sizes(each, is_open); });
-  call->number_rules = number_rules(*call, given);
+  call->number_kinds = number_kinds(*call, given);
   call->places = parameter_places(*call);
   ResultShapes shapes;
   const bool has_shapes = call->places && find_result_shapes(*call, given, &shapes);

@@ -455,6 +455,22 @@ def test_an_index_beyond_64_bits_raises_as_in_eager_mode(wrong: int) -> None:
         assert errors[0] == errors[1]
 
 
+@pytest.mark.parametrize("trains", [False, True], ids=["inference", "training"])
+def test_loops_over_tensors_break_no_graph(trains: bool) -> None:
+    def function(x: Any) -> Any:
+        pairs = zip(F.tanh(x), x * 2.0)
+        return [one + other * len(x) + number for number, (one, other) in enumerate(pairs)]
+
+    compiled = paddle_ngraph.compile(function)
+    with paddle.set_grad_enabled(trains):
+        for size in (3, 3, 4, 3):
+            agree(compiled(floats(size, 4)), function(floats(size, 4)))
+    assert compiled._trace_cache.breaks() == []
+    assert compiled._trace_cache.graphs()
+    with pytest.raises((IndexError, ValueError)):
+        paddle_ngraph.compile(lambda x: F.tanh(x)[7])(floats(3, 4))
+
+
 # -- contiguous tensors ----------------------------------------------------------------------------
 
 
