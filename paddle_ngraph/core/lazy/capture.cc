@@ -438,7 +438,7 @@ static bool note_open_places(const Trace& trace, const PyObjects& given, TracedC
   call->has_static_results =
       std::none_of(call->arguments.begin(), call->arguments.end(),
                    [&](const Argument& each) { return reads_open_sizes(each, is_open); });
-  call->number_kinds = number_kinds(*call, given);
+  call->number_rules = number_rules(*call, given);
   call->places = parameter_places(*call);
   ResultShapes shapes;
   const bool has_shapes = call->places && find_result_shapes(*call, given, &shapes);

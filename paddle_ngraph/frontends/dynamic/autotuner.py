@@ -140,6 +140,8 @@ class _EndedCall(NamedTuple):
         has_gradient: Whether backward passes may follow.
         is_captured: Whether the call was captured; otherwise it was native.
         is_steady: Whether it recorded and built nothing.
+        is_measure: Whether its duration may be compared: it did not raise, and the backward passes
+            of its own thread have followed.
         seconds: Its duration.
     """
 
@@ -148,7 +150,38 @@ class _EndedCall(NamedTuple):
     has_gradient: bool
     is_captured: bool
     is_steady: bool
+    is_measure: bool
     seconds: float
+
+
+class _Builds:
+    """Builds that a captured call in progress asks for.
+
+    Attributes:
+        has_asked: Whether it has asked for one.
+    """
+
+    def __init__(self, case: _Case, account: Account) -> None:
+        self._case, self._account = case, account
+        self._expected_seconds = 0.0
+        self.has_asked = False
+        case.deferred_seconds = 0.0
+
+    def may_build(self, operators: int) -> bool:
+        """Returns whether the account allows to build a program of this many operators now."""
+        policy = tuning_policy.POLICY
+        each = (
+            policy.build_seconds_per_trained_operator
+            if paddle.is_grad_enabled()
+            else policy.build_seconds_per_operator
+        )
+        expected = policy.build_seconds_per_program + operators * each
+        self.has_asked = True
+        if self._expected_seconds + expected <= self._account.balance:
+            self._expected_seconds += expected
+            return True
+        self._case.deferred_seconds = expected
+        return False
 
 
 class Tuner:
@@ -179,10 +212,7 @@ class Tuner:
         self._latest: tuple[_Case, bool] | None = None  # the last case, and whether captured
         self._num_changes = _slot.num_changes
         self._backward: tuple[_EndedCall, int, float] | None = None
-        # Of the captured call in progress: the expected seconds of its builds, and whether it has
-        # asked for one.
-        self._expected_seconds = 0.0
-        self._has_asked = False
+        self._threads: set[int] = set()  # that are in a call
 
     @property
     def why_native(self) -> str | None:
@@ -208,10 +238,24 @@ class Tuner:
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any, owner: Any = None) -> Any:
         """Calls the function, natively or captured.
 
+        A call within another one of the thread, or within a capture, is a part of that.
+
         Args:
             function, args, kwargs: The function, and its inputs.
             owner: The object whose method the function is.
         """
+        thread = threading.get_ident()
+        if thread in self._threads or _core.is_capturing():
+            return function(*args, **kwargs)
+        self._threads.add(thread)
+        try:
+            return self._run_outermost(function, args, kwargs, owner)
+        finally:
+            self._threads.discard(thread)
+
+    def _run_outermost(
+        self, function: Callable[..., Any], args: Any, kwargs: Any, owner: Any
+    ) -> Any:
         self._end_backward()
         has_gradient = paddle.is_grad_enabled()
         signature = input_signature.of((owner, args, kwargs))
@@ -223,9 +267,9 @@ class Tuner:
         is_done, is_steady, start = False, True, self._now()
         try:
             if is_captured:
-                additions = self.traces.num_additions
-                result = self._run_captured(case, call, function, args, kwargs)
-                is_steady = additions == self.traces.num_additions and not self._has_asked
+                additions, builds = self.traces.num_additions, _Builds(case, self.account)
+                result = self._run_captured(builds, call, function, args, kwargs)
+                is_steady = additions == self.traces.num_additions and not builds.has_asked
             else:
                 result = self._run_natively(case, call, signature.sizes, function, args, kwargs)
             is_done = True
@@ -233,7 +277,7 @@ class Tuner:
         finally:
             seconds = self._now() - start
             ended = _EndedCall(
-                case, call, has_gradient, is_captured, is_done and is_steady, seconds
+                case, call, has_gradient, is_captured, is_done and is_steady, is_done, seconds
             )
             if has_gradient and is_done:
                 self._backward = ended, threading.get_ident(), gradients.seconds()
@@ -271,33 +315,20 @@ class Tuner:
         return case.deferred_seconds > 0.0 and self.account.balance < case.deferred_seconds
 
     def _run_captured(
-        self, case: _Case, call: TimedCall, function: Callable[..., Any], args: Any, kwargs: Any
+        self,
+        builds: _Builds,
+        call: TimedCall,
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
     ) -> Any:
-        self._expected_seconds = case.deferred_seconds = 0.0
-        self._has_asked = False
         waits = (
             background_compile.awaiting(tuning_policy.POLICY.max_awaited_build_seconds)
             if call.is_timed
             else nullcontext()
         )
-        with waits, compile_budget_set(partial(self._may_build, case)):
+        with waits, compile_budget_set(builds.may_build):
             return self.traces.run(function, args, kwargs)
-
-    def _may_build(self, case: _Case, operators: int) -> bool:
-        """Returns whether the account allows to build a program of this many operators now."""
-        policy = tuning_policy.POLICY
-        each = (
-            policy.build_seconds_per_trained_operator
-            if paddle.is_grad_enabled()
-            else policy.build_seconds_per_operator
-        )
-        expected = policy.build_seconds_per_program + operators * each
-        self._has_asked = True
-        if self._expected_seconds + expected <= self.account.balance:
-            self._expected_seconds += expected
-            return True
-        case.deferred_seconds = expected
-        return False
 
     def _run_natively(
         self,
@@ -332,7 +363,7 @@ class Tuner:
             return
         ended, thread, before = pending
         if thread != threading.get_ident():
-            ended.case.choice.end_call(ended.call, None)
+            self._end(ended._replace(is_measure=False))
             return
         backward = gradients.seconds() - before
         self._end(ended._replace(seconds=ended.seconds + backward))
@@ -344,10 +375,14 @@ class Tuner:
         if not ended.is_captured:
             self.account.earn(seconds)
             if not call.is_challenger:
-                choice.end_call(call, seconds)
+                choice.end_call(call, seconds if ended.is_measure else None)
         else:
             self._charge(choice, ended)
-            is_measure = ended.is_steady and (not call.is_timed or background_compile.is_idle())
+            is_measure = (
+                ended.is_measure
+                and ended.is_steady
+                and (not call.is_timed or background_compile.is_idle())
+            )
             choice.end_call(call, seconds if is_measure else None)
             if not ended.is_steady and not call.is_timed:
                 choice.note_change()

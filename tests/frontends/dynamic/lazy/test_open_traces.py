@@ -465,8 +465,8 @@ def test_loops_over_tensors_break_no_graph(trains: bool) -> None:
     with paddle.set_grad_enabled(trains):
         for size in (3, 3, 4, 3):
             agree(compiled(floats(size, 4)), function(floats(size, 4)))
-    assert compiled._trace_cache.breaks() == []
-    assert compiled._trace_cache.graphs()
+    assert compiled._tuner.traces.breaks() == []
+    assert compiled._tuner.traces.graphs()
     with pytest.raises((IndexError, ValueError)):
         paddle_ngraph.compile(lambda x: F.tanh(x)[7])(floats(3, 4))
 
