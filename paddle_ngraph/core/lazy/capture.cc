@@ -265,17 +265,29 @@ static py::object placeholder_of(PyObject* argument) {
   return make_tensor({tensor.dtype(), tensor.dims()}, true);
 }
 
-// Whether a subscript is an integer beyond the first axis, by which Python ends a loop over a
-// tensor.
+// Whether a subscript of integers and slices has an integer beyond its axis, by which Python ends a
+// loop over a tensor.
 static bool is_beyond_axis(const InterceptedFunction& function, const PyObjects& given) {
   if (function.rule.value_rule.kind != ValueRule::Kind::kSubscript || given.size() != 2 ||
-      !PyLong_CheckExact(given[1]) || !is_tensor(given[0])) {
+      !is_tensor(given[0])) {
     return false;
   }
-  int overflow = 0;
-  const int64_t index = PyLong_AsLongLongAndOverflow(given[1], &overflow);
   const phi::DDim& dims = tensor_of(given[0]).dims();
-  return overflow == 0 && dims.size() > 0 && (index >= dims[0] || index < -dims[0]);
+  const PyObjects items = PyTuple_Check(given[1]) ? sequence_items(given[1]) : PyObjects{given[1]};
+  if (items.size() > static_cast<size_t>(dims.size())) return false;
+  bool is_beyond = false;
+  for (size_t axis = 0; axis < items.size(); ++axis) {
+    if (is_slice(items[axis])) {
+      const PyObjects bounds = sequence_items(items[axis]);
+      if (!std::all_of(bounds.begin(), bounds.end(), is_plain_python)) return false;
+      continue;
+    }
+    if (!PyLong_CheckExact(items[axis])) return false;
+    int overflow = 0;
+    const int64_t index = PyLong_AsLongLongAndOverflow(items[axis], &overflow);
+    is_beyond = is_beyond || (overflow == 0 && (index >= dims[axis] || index < -dims[axis]));
+  }
+  return is_beyond;
 }
 
 PyObject* Capture::call(const InterceptedFunction& function, PyObject* self, PyObject* args,

@@ -467,8 +467,24 @@ def test_loops_over_tensors_break_no_graph(trains: bool) -> None:
             agree(compiled(floats(size, 4)), function(floats(size, 4)))
     assert compiled._tuner.traces.breaks() == []
     assert compiled._tuner.traces.graphs()
-    with pytest.raises((IndexError, ValueError)):
-        paddle_ngraph.compile(lambda x: F.tanh(x)[7])(floats(3, 4))
+
+
+@pytest.mark.parametrize(
+    "wrong", [7, -4, (1, 4), (slice(1), -5), (np.int64(3), 0)], ids=["at", "end", "2", "of", "np"]
+)
+def test_an_index_beyond_its_axis_raises_and_breaks_no_graph(wrong: Any) -> None:
+    def function(x: Any) -> Any:
+        y = F.tanh(x)
+        with pytest.raises((IndexError, ValueError)):
+            y[wrong]
+        return y * 2.0
+
+    compiled = paddle_ngraph.compile(function)
+    before = paddle_ngraph.stats()["engine_runs"]
+    for _ in range(4):
+        agree(compiled(floats(3, 4)), function(floats(3, 4)))
+    assert compiled._tuner.traces.breaks() == []
+    assert paddle_ngraph.stats()["engine_runs"] > before
 
 
 # -- contiguous tensors ----------------------------------------------------------------------------
