@@ -195,10 +195,11 @@ def test_each_call_runs_once_whatever_the_times_are(seed, threads):
 
     before = paddle_ngraph.stats()["engine_runs"]
     with clock.overridden(RandomClock(seed)):
-        workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
-        for each in workers:
+        others = [threading.Thread(target=work, args=(number,)) for number in range(1, threads)]
+        for each in others:
             each.start()
-        for each in workers:
+        work(0)  # in this thread: of those that train, the first one of the process has graphs
+        for each in others:
             each.join()
     for number in range(threads):
         agree(found[number], recorded_calls(native, random.Random(number), trains))
@@ -207,7 +208,7 @@ def test_each_call_runs_once_whatever_the_times_are(seed, threads):
 
 
 def test_a_call_within_another_one_is_part_of_it(monkeypatch):
-    """It is neither timed nor captured by itself, and pays nothing."""
+    """Neither timed nor captured by itself, and without an entry in the account."""
     with clock.overridden(TunerClock(monkeypatch, 1.5)), paddle.no_grad():
         layer = paddle_ngraph.compile(made(Recorder))
         for call in range(100):
