@@ -22,6 +22,7 @@ import paddle
 from paddle_ngraph import _core, flags
 from paddle_ngraph.frontends.dynamic import input_signature, tuning_policy
 from paddle_ngraph.frontends.dynamic.inner_layers import InnerLayerProfile
+from paddle_ngraph.frontends.dynamic.input_signature import FlatInputs
 from paddle_ngraph.frontends.dynamic.lazy.capture import TraceCache
 from paddle_ngraph.frontends.dynamic.lazy.trace_graph import compile_budget_set
 from paddle_ngraph.frontends.to_static import gradients
@@ -74,6 +75,11 @@ class Account:
         needed = tuning_policy.POLICY.resume_seconds if self._is_overdrawn else 0.0
         self._is_overdrawn = self.balance < needed
         return self._is_overdrawn
+
+    def stays_overdrawn(self, native_seconds: float) -> bool:
+        """Whether calls have to be native for so many more seconds."""
+        share = tuning_policy.POLICY.native_share * native_seconds
+        return self._is_overdrawn and self.balance + share < tuning_policy.POLICY.resume_seconds
 
 
 class _Slot:
@@ -184,6 +190,34 @@ class _Builds:
         return False
 
 
+@dataclass
+class _Rest:
+    """Native calls that are made without a look at their times.
+
+    Attributes:
+        case, inputs, has_gradient: What these calls have in common.
+        reason: Their reason in events.
+        seconds: The usual time of one.
+        calls: How many were made.
+    """
+
+    case: _Case
+    inputs: FlatInputs
+    has_gradient: bool
+    reason: int
+    seconds: float
+    calls: int = 0
+
+    def has(self, inputs: Any, kwargs: Any) -> bool:
+        """Whether a call is one of these."""
+        return (
+            self.calls < tuning_policy.POLICY.resting_calls
+            and not kwargs
+            and self.has_gradient == paddle.is_grad_enabled()
+            and self.inputs.equal(inputs)
+        )
+
+
 class Tuner:
     """Tuner of a function or layer.
 
@@ -213,6 +247,7 @@ class Tuner:
         self._num_changes = _slot.num_changes
         self._backward: tuple[_EndedCall, int, float] | None = None
         self._threads: set[int] = set()  # that are in a call
+        self._rest: _Rest | None = None
 
     @property
     def why_native(self) -> str | None:
@@ -247,6 +282,14 @@ class Tuner:
         thread = threading.get_ident()
         if thread in self._threads or _core.is_capturing():
             return function(*args, **kwargs)
+        rest = self._rest
+        if rest is not None:
+            if self._backward is not None:
+                self._end_backward()
+            if rest.has((owner, *args), kwargs):
+                rest.calls += 1
+                return self.traces.run_natively(rest.reason, function, args, kwargs)
+            self._end_rest(rest)
         self._threads.add(thread)
         try:
             return self._run_outermost(function, args, kwargs, owner)
@@ -283,6 +326,29 @@ class Tuner:
                 self._backward = ended, threading.get_ident(), gradients.seconds()
             else:
                 self._end(ended)
+            if not is_captured and not call.is_timed:
+                self._begin_rest(ended, (owner, *args), kwargs)
+
+    def _begin_rest(self, ended: _EndedCall, inputs: Any, kwargs: Any) -> None:
+        """Has calls like one that has ended be made without a look, if none would be captured."""
+        policy, choice = tuning_policy.POLICY, ended.case.choice
+        native = choice.incumbent_seconds
+        if native is None or max(native, ended.seconds) >= policy.max_resting_seconds or kwargs:
+            return
+        calls = policy.resting_calls
+        if choice.stays_incumbent(calls):
+            reason = _SLOWER
+        elif choice.record is not None and self.account.stays_overdrawn(calls * native):
+            reason = _BUDGET
+        else:
+            return
+        if FlatInputs.are_flat(inputs):
+            self._rest = _Rest(ended.case, FlatInputs(inputs), ended.has_gradient, reason, native)
+
+    def _end_rest(self, rest: _Rest) -> None:
+        self._rest = None
+        self.account.earn(rest.calls * rest.seconds)
+        rest.case.choice.skip(rest.calls)
 
     def _new_case(self) -> _Case:
         policy = tuning_policy.POLICY

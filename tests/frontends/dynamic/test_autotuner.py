@@ -12,7 +12,7 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph.frontends.dynamic import autotuner, tuning_policy
+from paddle_ngraph.frontends.dynamic import autotuner, input_signature, tuning_policy
 from paddle_ngraph.utils import clock
 from paddle_ngraph.warning_codes import LOGGER
 from tests.clocks import RandomClock, TunerClock
@@ -92,18 +92,44 @@ def test_functions_compiled_by_name_are_native_where_that_is_faster(
     assert (why is None) if pays else ("ms natively" in why)
 
 
-def test_a_decision_is_measured_again(monkeypatch):
+@pytest.mark.parametrize("native", [1.0, 1e-4], ids=["long", "short"])
+def test_a_decision_is_measured_again(native, monkeypatch):
     """A function that was slower pays once its calls are faster, and the numbers are the same."""
-    times = TunerClock(monkeypatch, 1.5)
+    times = TunerClock(monkeypatch, 1.5 * native)
+    times.native = native
     expected = made(mlp)(inputs(mlp))
     with clock.overridden(times):
         layer = paddle_ngraph.compile(made(mlp))
         assert not any(engine_runs(layer, 100)[-20:])
-        times.captured = 0.5
+        times.captured = 0.5 * native
         ran = engine_runs(layer, 1100)
         assert ran[-20:] == [True] * 20
         assert ran[: ran.index(True)].count(True) <= 11, "seldom"
     agree(layer(inputs(mlp)), expected)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_short_native_calls_are_seldom_looked_at(trains, monkeypatch):
+    """Their times are in the account, and calls with other inputs are looked at."""
+    looks: list[Any] = []
+    of = input_signature.of
+    monkeypatch.setattr(input_signature, "of", lambda given: looks.append(given) or of(given))
+    times = TunerClock(monkeypatch, 1.5e-4)
+    times.native = 1e-4
+    with clock.overridden(times):
+        layer = paddle_ngraph.compile(made(mlp))
+        ran = engine_runs(layer, 100, trains)
+        assert any(ran[:40]) and not any(ran[-40:])
+        account = layer.forward._tuner.account
+        before, looks[:] = account.native_seconds, []
+        assert not any(engine_runs(layer, 320, trains))
+        assert len(looks) <= 40
+        assert 300e-4 <= account.native_seconds - before <= 340e-4
+        looks.clear()
+        with paddle.no_grad():
+            for rows in (3, 5, 7):
+                layer(paddle.ones([rows, *inputs(mlp).shape[1:]]))
+        assert len(looks) == 3
 
 
 def test_one_graph_stays_one_graph(monkeypatch):
