@@ -28,7 +28,6 @@ from paddle_ngraph.frontends.dynamic.lazy.trace_graph import compile_budget_set
 from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.utils import clock
-from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.lru_cache import LRUCache, cache_of_each
 from paddle_ngraph.utils.measured_choice import MeasuredChoice, Record, TimedCall
 from paddle_ngraph.warning_codes import LOGGER
@@ -233,15 +232,14 @@ class Tuner:
         is_given_up: Whether the layer is not tuned any more, so that its inner layers are.
     """
 
-    def __init__(self, trains: bool, name: str | None = None, now: Clock = clock.now) -> None:
-        self._now = now
+    def __init__(self, trains: bool, name: str | None = None) -> None:
         self._name = name
         self.traces = TraceCache(trains)
         self.account = Account()
         self.is_given_up = False
         self._why_given_up = ""
         self._is_logged = False  # that a function that is compiled by name runs natively
-        self._profile = InnerLayerProfile(now) if trains and name is None else None
+        self._profile = InnerLayerProfile() if trains and name is None else None
         self._cases: LRUCache[Hashable, _Case] = LRUCache(_CASES.bound)
         self._latest: tuple[_Case, bool] | None = None  # the last case, and whether captured
         self._num_changes = _slot.num_changes
@@ -307,7 +305,9 @@ class Tuner:
         call = case.choice.next_call(partial(self._is_ready, case, has_gradient))
         is_captured = call.is_challenger and (call.is_timed or not self._must_wait(case))
         self._latest = case, is_captured
-        is_done, is_steady, start = False, True, self._now()
+        # A decision is not to depend on the load of the machine; each call cannot afford that.
+        read_clock = clock.own_time if call.is_timed else clock.now
+        is_done, is_steady, start = False, True, read_clock()
         try:
             if is_captured:
                 additions, builds = self.traces.num_additions, _Builds(case, self.account)
@@ -318,12 +318,13 @@ class Tuner:
             is_done = True
             return result
         finally:
-            seconds = self._now() - start
+            seconds = read_clock() - start
             ended = _EndedCall(
                 case, call, has_gradient, is_captured, is_done and is_steady, is_done, seconds
             )
             if has_gradient and is_done:
                 self._backward = ended, threading.get_ident(), gradients.seconds()
+                gradients.set_clock(read_clock)
             else:
                 self._end(ended)
             if not is_captured and not call.is_timed:
