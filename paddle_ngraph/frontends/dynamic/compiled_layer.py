@@ -56,7 +56,7 @@ class Compiled:
             result = self._tuner.traces.run(function, args, kwargs)
             self._require_single_graph()
             return result
-        if flags.get("ngraph_tuning_ms") < 0 or not background_compile.is_allowed():
+        if flags.get("ngraph_tuning_ms") < 0 or background_compile.is_paused():
             return self._tuner.traces.run(function, args, kwargs)
         return self._tuner.run(function, args, kwargs, getattr(function, "__self__", None))
 
