@@ -51,8 +51,13 @@ from paddle_ngraph.partitioning.report import BlockReport, NativeOp, Report
 from paddle_ngraph.utils import signals
 
 # Operators that Paddle cannot run after a translation: kernels reject the operands, or the result
-# is a complex gradient, of which only ProgramDesc programs retain the real part.
-_CANNOT_RUN = frozenset({"eig_grad", "lod_reset", "lod_reset_grad", "merged_momentum", "range_v2"})
+# has no memory, or is a complex gradient, of which only ProgramDesc programs retain the real part.
+_CANNOT_RUN = frozenset(
+    {
+        *("eig_grad", "lars_momentum", "lod_reset", "lod_reset_grad", "merged_momentum"),
+        "range_v2",
+    }
+)
 # Operators on which Paddle's translator crashes: it has kernels of them for rows of a sparse
 # gradient, and no PIR operator in place.
 _CRASH = frozenset({"ftrl"})
