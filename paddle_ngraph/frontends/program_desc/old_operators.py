@@ -164,7 +164,7 @@ def rewrite_for_translation(description: LegacyProgramDesc) -> None:
                 _squeeze_axes(block, op)
             elif _is_quantization(op) and _is_test(op):
                 _rename_unwritten(block, op)
-            elif op.type() == "dequantize_linear":
+            elif op.type() == "dequantize_linear" and not op.attr("only_observer"):
                 _declare_weights(block, op)
 
 
