@@ -62,6 +62,7 @@ IN_PLACE = frozenset(
         "batch_norm",
         "check_finite_and_unscale",
         "decayed_adagrad",
+        "exponential",
         "ftrl",
         "lamb",
         "lars_momentum",
