@@ -16,20 +16,20 @@ _INTRODUCTION = """# Operators of ProgramDesc programs
 Written by `make docs` from `tests/legacy_operators.json`, which `python -m
 tests.legacy_operator_walk` writes: it runs every operator of ProgramDesc in a program of its own,
 and again with the operator's gradient, once with default attributes and once with each attribute
-off its default, and compares results and LoD with Paddle's. Where Paddle itself has no result, the
-reason is what its registries of kernels show, or the error or signal of a run in a process of its
-own; tests find each of them again.
+off its default, and compares results and LoD with Paddle's. Where Paddle itself has no result on
+CPUs, the reason is what its registries of kernels show, or the error or signal of a run in a process
+of its own; tests find each of them again.
 
 A ProgramDesc program (`.pdmodel`, `FLAGS_enable_pir_api=0`) is [translated to
 PIR](../how_it_works/executor.md#programdesc-programs). An operator that the translation would
 change *stays as it is*: Paddle runs it, and the program around it runs through nGraph. The program
 falls back as a whole, with the reason in `explain`, only
 
-- where such an operator samples, communicates, reads files, has a block of its own (`py_func`,
-  `recurrent`), or reads or writes other variables than dense tensors (a TensorArray, rows of a
+- where such an operator draws from the generator that samplers share (one with a seed has its
+  own), communicates, reads files, prints, calls Python (`py_func`), has a block of its own
+  (`recurrent`), or reads or writes other variables than dense tensors (a TensorArray, rows of a
   sparse gradient);
-- where a member of a list outlives the run, TensorArrays are summed, or a `conditional_block`
-  asks whether a tensor is empty.
+- where a `conditional_block` asks whether a tensor is empty.
 
 A run that feeds a LoD falls back, too.
 
