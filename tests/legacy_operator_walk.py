@@ -198,7 +198,8 @@ def case(proto: Any, inputs: Inputs, attributes: dict[str, Any]) -> Case:
         if source in inputs:
             names = op.input(source)
         else:
-            names = [f"{output.name}_{i}_out" for i in range(_count(proto, output, inputs, attributes))]
+            number = _count(proto, output, inputs, attributes)
+            names = [f"{output.name}_{i}_out" for i in range(number)]
             for name in names:
                 _declare(block, name, VarType.FP32, None)
         op.set_output(output.name, names)

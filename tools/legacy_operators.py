@@ -17,8 +17,8 @@ Written by `make docs` from `tests/legacy_operators.json`, which `python -m
 tests.legacy_operator_walk` writes: it runs every operator of ProgramDesc in a program of its own,
 and again with the operator's gradient, once with default attributes and once with each attribute
 off its default, and compares results and LoD with Paddle's. Where Paddle itself has no result on
-CPUs, the reason is what its registries of kernels show, or the error or signal of a run in a process
-of its own; tests find each of them again.
+CPUs, the reason is what its registries of kernels show, or the error or signal of a run in a
+process of its own; tests find each of them again.
 
 A ProgramDesc program (`.pdmodel`, `FLAGS_enable_pir_api=0`) is [translated to
 PIR](../how_it_works/executor.md#programdesc-programs). An operator that the translation would

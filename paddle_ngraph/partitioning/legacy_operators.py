@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 import paddle
@@ -132,10 +133,11 @@ def _real_gradients(op: LegacyOperator, block: LegacyBlock) -> dict[str, str]:
     return {name: _REAL[dtype] for name, dtype in dtypes.items() if dtype in _REAL}
 
 
-def _dtype(block: LegacyBlock, name: str) -> VarType | None:
+def _dtype(block: LegacyBlock, name: str) -> Any:
     variable = block.find_var_recursive(name.encode())
-    is_tensor = variable is not None and variable.type() == VarType.DENSE_TENSOR
-    return variable.dtype() if is_tensor else None
+    if variable is None or variable.type() != VarType.DENSE_TENSOR:
+        return None
+    return variable.dtype()
 
 
 def holds_numbers(op: LegacyOperator) -> bool:
