@@ -164,7 +164,9 @@ def rewrite_for_translation(description: LegacyProgramDesc) -> None:
                 _squeeze_axes(block, op)
             elif _is_quantization(op) and _is_test(op):
                 _rename_unwritten(block, op)
-            elif op.type() == "dequantize_linear":
+            elif op.type() == "exponential":
+                _draw_in_place(block, op)
+            elif op.type() == "dequantize_linear" and not op.attr("only_observer"):
                 _declare_weights(block, op)
 
 
@@ -392,6 +394,20 @@ def copy_attribute_variables(block: LegacyBlock, op: LegacyOperator) -> dict[str
             _insert(block, position, "assign", {"X": [name]}, {"Out": [copies[name]]}, {})
     single_assignment.rename_attributes(block, op, copies)
     return copies
+
+
+def _draw_in_place(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Has a sampler overwrite a copy of its input, since PIR has it in place only."""
+    (x,), (out,) = op.input("X"), op.output("Out")
+    if x == out:
+        return
+    position = block_position(block, op)
+    drawn = f"{x}@drawn{position}"
+    copy_variable(block, declared(block, x), drawn)
+    op.set_input("X", [drawn])
+    op.set_output("Out", [drawn])
+    _insert(block, position + 1, "assign", {"X": [drawn]}, {"Out": [out]}, {})
+    _insert(block, position, "assign", {"X": [x]}, {"Out": [drawn]}, {})
 
 
 def _declare_weights(block: LegacyBlock, op: LegacyOperator) -> None:
