@@ -19,14 +19,14 @@ from paddle_ngraph.errors import printable
 from paddle_ngraph.utils.once import once
 
 # More operators than a browser lays out while a reader waits.
-MAX_DRAWN = 20_000
+MAX_BOXES = 20_000
 MAX_ROWS = 500
 _ASSETS = Path(__file__).parent / "assets"
 Details = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Part:
+class BarPart:
     """A part of a bar.
 
     Attributes:
@@ -45,11 +45,11 @@ class Bar:
     """A quantity, divided into parts."""
 
     title: str
-    parts: Sequence[Part]
+    parts: Sequence[BarPart]
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """A table; of more than ``MAX_ROWS`` rows the page shows the first ones and says so.
 
     Attributes:
@@ -68,7 +68,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class DrawnOperator:
+class OperatorBox:
     """An operator of a drawing.
 
     Attributes:
@@ -87,7 +87,7 @@ class DrawnOperator:
 
 
 @dataclass(frozen=True)
-class DrawnGroup:
+class GroupBox:
     """A group of operators, which a reader can open and close."""
 
     name: str
@@ -99,8 +99,8 @@ class Drawing:
     """A graph of operators, in program order."""
 
     title: str
-    operators: Sequence[DrawnOperator]
-    groups: Sequence[DrawnGroup]
+    operators: Sequence[OperatorBox]
+    groups: Sequence[GroupBox]
 
 
 @dataclass(frozen=True)
@@ -117,13 +117,13 @@ class Page:
     lines: Sequence[str]
     bars: Sequence[Bar] = ()
     drawings: Sequence[Drawing] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[TextTable] = ()
 
     def html(self) -> str:
         """Returns the page as a complete HTML document."""
         licence = f"/* dagre\n{_asset('dagre.LICENSE.txt')} */"
         script = f"{licence}\n{_asset('dagre.min.js')}\n{_asset('page.js')}"
-        drawn = [each for each in self.drawings if 0 < len(each.operators) <= MAX_DRAWN]
+        boxed = [each for each in self.drawings if 0 < len(each.operators) <= MAX_BOXES]
         style = _asset("page.css")
         policy = (
             "default-src 'none'; base-uri 'none'; form-action 'none'; "
@@ -137,11 +137,11 @@ class Page:
             f"<h1>{_text(self.title)}</h1>",
             *(f"<p>{_text(line)}</p>" for line in self.lines),
             *_bars(self.bars),
-            *_drawings(self.drawings, bool(drawn)),
+            *_drawings(self.drawings, bool(boxed)),
             *(part for table in self.tables for part in _table(table)),
         ]
-        if drawn:
-            data = json.dumps([_data(each) for each in drawn], separators=(",", ":"))
+        if boxed:
+            data = json.dumps([_data(each) for each in boxed], separators=(",", ":"))
             parts += [
                 f'<script type="application/json" id="data">{_in_script(data)}</script>',
                 f"<script>{script}</script>",
@@ -201,23 +201,23 @@ def _bars(bars: Sequence[Bar]) -> Iterator[str]:
         )
 
 
-def _drawings(drawings: Sequence[Drawing], has_drawn: bool) -> Iterator[str]:
+def _drawings(drawings: Sequence[Drawing], has_graph: bool) -> Iterator[str]:
     if drawings:
         yield "<h2>Graph</h2>"
     for each in drawings:
-        if len(each.operators) > MAX_DRAWN:
+        if len(each.operators) > MAX_BOXES:
             yield (
                 f"<p>{_text(each.title)} has {len(each.operators):,} operators, more than the "
-                f"{MAX_DRAWN:,} that a page draws: the tables below have all of them.</p>"
+                f"{MAX_BOXES:,} that a page draws: the tables below have all of them.</p>"
             )
-    if has_drawn:
+    if has_graph:
         yield (
             "<noscript><p>The drawing needs JavaScript; the tables below do not.</p></noscript>"
             '<div id="graph"></div>'
         )
 
 
-def _table(table: Table) -> Iterator[str]:
+def _table(table: TextTable) -> Iterator[str]:
     yield f"<h2>{_text(table.title)}</h2>"
     if table.note:
         yield f"<p>{_text(table.note)}</p>"

@@ -12,12 +12,12 @@ from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.pages.page import (
     Bar,
+    BarPart,
     Drawing,
-    DrawnGroup,
-    DrawnOperator,
+    GroupBox,
+    OperatorBox,
     Page,
-    Part,
-    Table,
+    TextTable,
 )
 from paddle_ngraph.partitioning.block_report import (
     BlockReport,
@@ -38,7 +38,7 @@ NativeTimes = Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class _Block:
+class _BlockOnPage:
     """A block with the title of its drawing, and the numbers of its subgraphs on the page."""
 
     title: str
@@ -87,20 +87,20 @@ def page(
     )
 
 
-def _blocks(programs: Sequence[tuple[str, Sequence[BlockReport]]]) -> Iterator[_Block]:
+def _blocks(programs: Sequence[tuple[str, Sequence[BlockReport]]]) -> Iterator[_BlockOnPage]:
     number = 1
     for name, blocks in programs:
         for index, block in enumerate(blocks):
             title = f"block {index}" if index else "global block"
             full = ", ".join(filter(None, (name, block.program, title)))
-            yield _Block(full, block, number)
+            yield _BlockOnPage(full, block, number)
             number += len(block.intervals)
 
 
 # -- coverage -------------------------------------------------------------------------------------
 
 
-def _coverage(blocks: Sequence[_Block], native_times: NativeTimes | None) -> list[Bar]:
+def _coverage(blocks: Sequence[_BlockOnPage], native_times: NativeTimes | None) -> list[Bar]:
     operators, flops, num_bytes = Counter[str](), Counter[str](), Counter[str]()
     kinds_of_type: dict[str, set[str]] = {}
     for block in blocks:
@@ -128,7 +128,7 @@ def _coverage(blocks: Sequence[_Block], native_times: NativeTimes | None) -> lis
 def _bar(title: str, values: Counter[str], text: object) -> Bar:
     assert callable(text)
     sides = ("engine", "both", "native")
-    return Bar(title, [Part(side, values[side], text(values[side])) for side in sides])
+    return Bar(title, [BarPart(side, values[side], text(values[side])) for side in sides])
 
 
 def _with_unit(value: float, unit: str) -> str:
@@ -151,7 +151,7 @@ def _plain(op_type: str) -> str:
 # -- the graph ------------------------------------------------------------------------------------
 
 
-def _drawing(block: _Block, history: History) -> Drawing:
+def _drawing(block: _BlockOnPage, history: History) -> Drawing:
     report = block.report
     groups = {
         index: number
@@ -164,7 +164,7 @@ def _drawing(block: _Block, history: History) -> Drawing:
     return Drawing(
         block.title,
         [
-            DrawnOperator(
+            OperatorBox(
                 f"{short_name(each.type)} {each.name}".strip(),
                 kinds.get(each.index, "other"),
                 groups.get(each.index, -1),
@@ -180,8 +180,8 @@ def _drawing(block: _Block, history: History) -> Drawing:
     )
 
 
-def _group(row: Sequence[str]) -> DrawnGroup:
-    return DrawnGroup(row[0], list(zip(_SUBGRAPH_COLUMNS, row))[1:])
+def _group(row: Sequence[str]) -> GroupBox:
+    return GroupBox(row[0], list(zip(_SUBGRAPH_COLUMNS, row))[1:])
 
 
 def _details(operator: OperatorReport, native: NativeOp | None) -> Iterator[tuple[str, str]]:
@@ -216,18 +216,18 @@ _SUBGRAPH_COLUMNS = (
 )
 
 
-def _subgraphs(blocks: Sequence[_Block], history: History) -> Table:
+def _subgraphs(blocks: Sequence[_BlockOnPage], history: History) -> TextTable:
     rows = [
         _subgraph_row(block.name(number), interval, block, history)
         for block in blocks
         for number, interval in enumerate(block.report.intervals)
     ]
     note = "" if rows else "The engine runs none of the operators."
-    return Table("Subgraphs", _SUBGRAPH_COLUMNS, rows, note, frozenset({1}))
+    return TextTable("Subgraphs", _SUBGRAPH_COLUMNS, rows, note, frozenset({1}))
 
 
 def _subgraph_row(
-    name: str, interval: IntervalReport, block: _Block, history: History
+    name: str, interval: IntervalReport, block: _BlockOnPage, history: History
 ) -> list[str]:
     inside = set(interval.indices)
     members = [each for each in block.report.operators if each.index in inside]
@@ -293,7 +293,7 @@ def _guards(graph: Graph | None) -> Iterator[str]:
         yield f"{counted(len(graph.states), 'state')} written in place"
 
 
-def _fallbacks(blocks: Sequence[_Block], native_times: NativeTimes) -> Table:
+def _fallbacks(blocks: Sequence[_BlockOnPage], native_times: NativeTimes) -> TextTable:
     found: dict[tuple[str, str], list[str]] = {}
     for block in blocks:
         lines = {each.index: each.line for each in block.report.operators}
@@ -314,7 +314,7 @@ def _fallbacks(blocks: Sequence[_Block], native_times: NativeTimes) -> Table:
     rows.sort(key=lambda row: -native_times.get(_plain(row[0]), 0))
     columns = ("operator", "number", "native ms", "reason", "would convert it", "where")
     note = "" if rows else "None: every operator is in a subgraph."
-    return Table("Operators that Paddle runs", columns, rows, note, frozenset({1, 2}))
+    return TextTable("Operators that Paddle runs", columns, rows, note, frozenset({1, 2}))
 
 
 def _native_ms(native_times: NativeTimes, op_type: str) -> str:
@@ -323,12 +323,12 @@ def _native_ms(native_times: NativeTimes, op_type: str) -> str:
 
 
 def _times(
-    blocks: Sequence[_Block], native_times: NativeTimes | None, why_unmeasured: str
-) -> Table:
+    blocks: Sequence[_BlockOnPage], native_times: NativeTimes | None, why_unmeasured: str
+) -> TextTable:
     title = "Native time by type of operator"
     columns = ("type", "ms", "share", "in subgraphs", "by Paddle")
     if not native_times:
-        return Table(title, columns, [], why_unmeasured or "Not measured.")
+        return TextTable(title, columns, [], why_unmeasured or "Not measured.")
     counts: dict[str, Counter[str]] = {}
     for block in blocks:
         for operator, kind in operator_kinds(block.report):
@@ -345,4 +345,4 @@ def _times(
         "By Paddle's profiler, in one run by Paddle's kernels alone. A type that is in subgraphs "
         "and also run by Paddle counts as both above, since the profiler adds up types."
     )
-    return Table(title, columns, rows, note, frozenset({1, 2, 3, 4}))
+    return TextTable(title, columns, rows, note, frozenset({1, 2, 3, 4}))

@@ -20,15 +20,15 @@ import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.__main__ import main
 from paddle_ngraph.pages.page import (
-    MAX_DRAWN,
+    MAX_BOXES,
     MAX_ROWS,
     Bar,
+    BarPart,
     Drawing,
-    DrawnGroup,
-    DrawnOperator,
+    GroupBox,
+    OperatorBox,
     Page,
-    Part,
-    Table,
+    TextTable,
 )
 from paddle_ngraph.partitioning import block_report, report_page
 from tests.dynamic import dynamic_mode
@@ -75,20 +75,20 @@ def chain_page(count: int, groups: int = 3) -> Page:
         kind = "native" if is_native else "engine"
         inputs = [i for i in (number - 1, number // 2) if 0 <= i < number]
         details = [("reason", f"reason {number % 5}"), ("line", f"train.py:{number}")]
-        operators.append(DrawnOperator(f"type{number % 13}", kind, group, inputs, details))
-    drawn_groups = [DrawnGroup(f"subgraph {g}", [("threads", "2")]) for g in range(groups)]
-    table = Table("Operators", ["name"], [[each.name] for each in operators])
-    return Page("Chain", ["A chain."], [], [Drawing("block", operators, drawn_groups)], [table])
+        operators.append(OperatorBox(f"type{number % 13}", kind, group, inputs, details))
+    group_boxes = [GroupBox(f"subgraph {g}", [("threads", "2")]) for g in range(groups)]
+    table = TextTable("Operators", ["name"], [[each.name] for each in operators])
+    return Page("Chain", ["A chain."], [], [Drawing("block", operators, group_boxes)], [table])
 
 
 def hostile_page(text: str) -> Page:
-    operator = DrawnOperator(text, "native", 0, [], [(text, text)])
+    operator = OperatorBox(text, "native", 0, [], [(text, text)])
     return Page(
         text,
         [text],
-        [Bar(text, [Part("native", 1, text)])],
-        [Drawing(text, [operator], [DrawnGroup(text, [(text, text)])])],
-        [Table(text, [text], [[text]], text)],
+        [Bar(text, [BarPart("native", 1, text)])],
+        [Drawing(text, [operator], [GroupBox(text, [(text, text)])])],
+        [TextTable(text, [text], [[text]], text)],
     )
 
 
@@ -144,12 +144,12 @@ def test_the_size_and_the_work_grow_with_the_operators() -> None:
 
 @pytest.mark.pure
 def test_a_graph_too_large_to_draw_is_a_page_that_reads() -> None:
-    html = chain_page(MAX_DRAWN + 1).html()
+    html = chain_page(MAX_BOXES + 1).html()
     elements = Elements(html)
     assert elements.count("script") == 0
-    assert f"block has {MAX_DRAWN + 1:,} operators, more than the" in html
+    assert f"block has {MAX_BOXES + 1:,} operators, more than the" in html
     assert elements.count("tr") == MAX_ROWS + 1
-    assert f"The first {MAX_ROWS} of {MAX_DRAWN + 1:,} rows." in html
+    assert f"The first {MAX_ROWS} of {MAX_BOXES + 1:,} rows." in html
     assert len(html) < 100_000
 
 
@@ -160,7 +160,7 @@ def test_a_graph_too_large_to_draw_is_a_page_that_reads() -> None:
 def test_a_drawing_opens_part_by_part(tmp_path: Path, count: int, groups: int) -> None:
     file = tmp_path / "page.html"
     file.write_text(chain_page(count, groups).html())
-    found = drawn(file, "train.py:0")
+    found = shown_by_node(file, "train.py:0")
     assert found["found"] == "1 found"
     assert found["shown"]["operators"] + found["shown"]["groups"] <= 60
     assert found["opened"]["operators"] == count
@@ -171,14 +171,14 @@ def test_a_drawing_opens_part_by_part(tmp_path: Path, count: int, groups: int) -
 
 @pytest.mark.pure
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
-def test_hostile_texts_are_drawn_as_texts(tmp_path: Path) -> None:
+def test_hostile_texts_are_shown_as_texts(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     for text in HOSTILE:
         file.write_text(hostile_page(text).html())
-        assert drawn(file, "none")["texts"]
+        assert shown_by_node(file, "none")["texts"]
 
 
-def drawn(file: Path, search: str) -> dict[str, dict[str, int]]:
+def shown_by_node(file: Path, search: str) -> dict[str, dict[str, int]]:
     script = Path(__file__).with_name("draw.js")
     ran = subprocess.run(["node", script, file, search], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-2000:]
@@ -229,7 +229,7 @@ def test_each_reason_has_its_remedy() -> None:
     assert block_report.remedy("its dtype is int8") not in block_report.REMEDIES.values()
 
 
-def test_the_page_of_a_saved_model_has_what_ran(
+def test_the_page_of_a_saved_model_has_its_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prefix = save_model(tmp_path)
