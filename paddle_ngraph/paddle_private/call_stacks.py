@@ -82,7 +82,11 @@ def user_line(op: Operation) -> str:
     """
     if not op.has_attr("op_callstack"):
         return ""
-    frames = map(_FRAME.match, op.attrs()["op_callstack"])
+    try:
+        stack = op.attrs()["op_callstack"]
+    except NotImplementedError:  # Paddle cannot read operators with complex attributes
+        return ""
+    frames = map(_FRAME.match, stack)
     lines = [(frame[1], frame[2]) for frame in frames if frame]
     own = [each for each in lines if not each[0].startswith(_LIBRARIES)]
     return ":".join(own[-1]) if own else ""
