@@ -48,7 +48,8 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     put_before,
     scope_name,
 )
-from paddle_ngraph.partitioning.report import BlockReport, NativeOp, Report
+from paddle_ngraph.partitioning.block_report import BlockReport, NativeOp
+from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.utils import signals
 
 # Operators that Paddle cannot run after a translation: kernels reject the operands, or the result
