@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter, time
 
+from paddle_ngraph.utils import signals
+
 Clock = Callable[[], float]
 # The processor time of the calling thread, its time in the queue for a processor, and its turns.
 _QUEUE_REPORT = "/proc/thread-self/schedstat"
@@ -53,11 +55,12 @@ def own_time() -> float:
 
 def _seconds_in_queue() -> float:
     """Seconds that this thread was ready to run, and has not run (Linux)."""
-    try:
-        with open(_QUEUE_REPORT, "rb") as file:
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return 0.0
+    with signals.own_errors():
+        try:
+            with open(_QUEUE_REPORT, "rb") as file:
+                return int(file.read().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
 
 
 def date() -> float:

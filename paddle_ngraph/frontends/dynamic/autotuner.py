@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import ref
 
 import paddle
@@ -137,7 +137,8 @@ class _Case:
     deferred_seconds: float = 0.0
 
 
-class _EndedCall(NamedTuple):
+@dataclass
+class _EndedCall:
     """A call that has ended, except for its backward passes.
 
     Attributes:
@@ -430,10 +431,10 @@ class Tuner:
             return
         ended, thread, before = pending
         if thread != threading.get_ident():
-            self._end(ended._replace(is_measure=False))
-            return
-        backward = gradients.seconds() - before
-        self._end(ended._replace(seconds=ended.seconds + backward))
+            ended.is_measure = False
+        else:
+            ended.seconds += gradients.seconds() - before
+        self._end(ended)
 
     def _end(self, ended: _EndedCall) -> None:
         """Adds the time of a call to its choice and to the account."""

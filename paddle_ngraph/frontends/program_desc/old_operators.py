@@ -162,11 +162,11 @@ def rewrite_for_translation(description: LegacyProgramDesc) -> None:
                 _align_operands(block, op)
             elif op.type() == "strided_slice":
                 _squeeze_axes(block, op)
-            elif _is_quantization(op) and _is_test(op):
+            elif _is_quantization(op) and _is_true(op, "is_test"):
                 _rename_unwritten(block, op)
             elif op.type() == "exponential":
                 _draw_in_place(block, op)
-            elif op.type() == "dequantize_linear" and not op.attr("only_observer"):
+            elif op.type() == "dequantize_linear" and not _is_true(op, "only_observer"):
                 _declare_weights(block, op)
 
 
@@ -359,8 +359,8 @@ def _is_quantization(op: LegacyOperator) -> bool:
     return op.type().startswith("fake_quantize_") and not op.type().endswith("_grad")
 
 
-def _is_test(op: LegacyOperator) -> bool:
-    return op.has_attr("is_test") and bool(op.attr("is_test"))
+def _is_true(op: LegacyOperator, attribute: str) -> bool:
+    return op.has_attr(attribute) and bool(op.attr(attribute))
 
 
 def _rename_unwritten(block: LegacyBlock, op: LegacyOperator) -> None:
