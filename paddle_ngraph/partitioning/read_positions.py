@@ -123,30 +123,16 @@ class _PositionPlan:
 
     def _found(self, vid: str, axis: int, k: int) -> _Part:
         facts = self._facts
-        while True:
-            size = facts.dims[vid][axis]
-            node = facts.view.producer.get(vid)
-            op = None if node is None else facts.op(node)
-            if size == 1:
-                return self.tensor(vid)
-            if op is None or node is None or node in self._whole or not isinstance(size, int):
-                return self._slice(vid, axis, k)
-            if op.type == _WRITE and (written := self._written(op, axis)) is not None:
-                if written == k:
-                    values = facts.variable(op.input("values"))
-                    return self._unsqueezed(values, axis)
-                vid = facts.variable(op.input("x"))
-                continue
-            if op.type == _CONCAT and facts.axes(op) in ([axis], [axis - len(facts.dims[vid])]):
-                piece = self._piece(op, axis, k)
-                if piece is None:
-                    return self._slice(vid, axis, k)
-                vid, k = piece
-                continue
-            break
-        if not is_pure(node, op) or node.writes[0] != vid:
+        while isinstance(found := self._copied(vid, axis, k), tuple):
+            vid, k = found
+        if found is not None:
+            return found
+        node, size = facts.view.producer.get(vid), facts.dims[vid][axis]
+        op = None if node is None or node in self._whole else facts.op(node)
+        if node is None or op is None or not is_pure(node, op) or node.writes[0] != vid:
             return self._slice(vid, axis, k)
-        part = None
+        if not isinstance(size, int):
+            return self._slice(vid, axis, k)
         if op.type == _RNN:
             part = self._step(node, op, axis, k)
         elif op.type == _RESHAPE:
@@ -156,6 +142,23 @@ class _PositionPlan:
         else:
             part = self._computed(node, op, axis, k, size)
         return self._slice(vid, axis, k) if part is None else part
+
+    def _copied(self, vid: str, axis: int, k: int) -> _Part | tuple[str, int] | None:
+        """The tensor of which a position is a copy, or that and its position there."""
+        facts = self._facts
+        if facts.dims[vid][axis] == 1:
+            return self.tensor(vid)
+        node = facts.view.producer.get(vid)
+        op = None if node is None or node in self._whole else facts.op(node)
+        if op is None or not isinstance(facts.dims[vid][axis], int):
+            return None
+        if op.type == _WRITE and (written := self._written(op, axis)) is not None:
+            if written != k:
+                return facts.variable(op.input("x")), k
+            return self._unsqueezed(facts.variable(op.input("values")), axis)
+        if op.type == _CONCAT and facts.axes(op) in ([axis], [axis - len(facts.dims[vid])]):
+            return self._piece(op, axis, k)
+        return None
 
     def _slice(self, vid: str, axis: int, k: int) -> _Part:
         bounds = self._ints([k]), self._ints([k + 1])
