@@ -402,12 +402,12 @@ def _draw_in_place(block: LegacyBlock, op: LegacyOperator) -> None:
     if x == out:
         return
     position = block_position(block, op)
-    drawn = f"{x}@drawn{position}"
-    copy_variable(block, declared(block, x), drawn)
-    op.set_input("X", [drawn])
-    op.set_output("Out", [drawn])
-    _insert(block, position + 1, "assign", {"X": [drawn]}, {"Out": [out]}, {})
-    _insert(block, position, "assign", {"X": [x]}, {"Out": [drawn]}, {})
+    sampled = f"{x}@sampled{position}"
+    copy_variable(block, declared(block, x), sampled)
+    op.set_input("X", [sampled])
+    op.set_output("Out", [sampled])
+    _insert(block, position + 1, "assign", {"X": [sampled]}, {"Out": [out]}, {})
+    _insert(block, position, "assign", {"X": [x]}, {"Out": [sampled]}, {})
 
 
 def _declare_weights(block: LegacyBlock, op: LegacyOperator) -> None:

@@ -90,9 +90,9 @@ def test_seeded_samplers_share_no_generator(type):
             for state in (2, 3)
         )
         assert not differs(one, other)
-        drawn = default_cpu_generator().random()
+        sample = default_cpu_generator().random()
         paddle.seed(3)
-        assert drawn == default_cpu_generator().random()
+        assert sample == default_cpu_generator().random()
 
 
 def samplers():
@@ -102,10 +102,10 @@ def samplers():
     numbers = appended("randint", {}, "int64", **attributes)
     diagonal = {"diag_num": 3, "diag_step": 5, "diag_val": 7.0, "min": 0.0, "max": 1.0}
     matrix = appended("uniform_random", {}, "float32", shape=[16, 16], seed=5, **diagonal)
-    drawn = [appended("exponential", {"X": x}, "float32", **{"lambda": 2.0}) for _ in range(2)]
+    samples = [appended("exponential", {"X": x}, "float32", **{"lambda": 2.0}) for _ in range(2)]
     product = appended("matmul_v2", {"X": x, "Y": matrix}, "float32")
-    mixed = paddle.cast(numbers, "float32") + product + drawn[0]
-    return [mixed * 2.0, drawn[1] + 1.0, x * 3.0]
+    mixed = paddle.cast(numbers, "float32") + product + samples[0]
+    return [mixed * 2.0, samples[1] + 1.0, x * 3.0]
 
 
 def gradient_of_eigenvalues():
