@@ -315,12 +315,12 @@ def _apply_to_block(
     block: Any, settings: SubgraphSettings, aliases: Aliases | None
 ) -> tuple[BlockReport, Rewriting | None]:
     plan = _partition_block(block, settings, aliases)
-    rewriting = None
+    report, rewriting = plan.report(), None  # the report reads values that the rewriting erases
     if plan.subgraphs:
         rewriting = rewriting_of(plan.capable, plan.levels, plan.subgraphs)
         with signals.deferred_signals():
             rewriting.apply(block, plan.capable.view.values)
-    return plan.report(), rewriting
+    return report, rewriting
 
 
 class _BlockPartition(NamedTuple):
@@ -351,6 +351,11 @@ class _BlockPartition(NamedTuple):
             for subgraph, interval in ((subgraph, subgraph.interval) for subgraph in self.subgraphs)
         ]
         nodes = capable.view.nodes
+        native = [
+            node
+            for node in nodes
+            if node.is_compute and not capable.can_convert(node) and not is_packed(node.type)
+        ]
         return BlockReport(
             intervals=intervals,
             native=[
@@ -359,12 +364,24 @@ class _BlockPartition(NamedTuple):
                     legacy_operators.shown_type(node.op),
                     capable.reasons.get(node, "no converter"),
                 )
-                for node in nodes
-                if node.is_compute and not capable.can_convert(node) and not is_packed(node.type)
+                for node in native
             ],
             has_small_interval=self.has_small_interval,
             engines=sum(node.is_engine for node in nodes),
             drawing=sum(i.draws for i in intervals) + sum(node.draws for node in nodes),
+            onednn_kernels=self._count_onednn_kernels(native),
+        )
+
+    def _count_onednn_kernels(self, native: Sequence[OpNode]) -> int:
+        """Counts oneDNN's kernels for native operators and for kernel calls, which lose them."""
+        capable = self.capable
+        converted = [node for each in self.subgraphs for node in each.interval.nodes]
+        calls = [node for node in converted if capable.is_kernel_call(node)]
+        inside = [op for node in converted for op in capable.calls_inside(node)]
+        return cost_model.count_onednn_kernels(capable.view, [*native, *calls]) + sum(
+            cost_model.has_onednn_kernel(op.type, spec.dtype)
+            for op in inside
+            for spec in [*op.input_specs(), *op.output_specs()][:1]
         )
 
 

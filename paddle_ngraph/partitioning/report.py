@@ -71,6 +71,8 @@ class BlockReport:
         program: The program of the block, if the report covers several.
         engines: Number of operators that were engine operators before the pass.
         drawing: Number of engine operators that sample random numbers, old and new ones.
+        onednn_kernels: Number of operators, inside subgraphs or outside, that Paddle's kernels
+            compute although Paddle has a kernel of oneDNN for them.
     """
 
     intervals: list[IntervalReport]
@@ -79,6 +81,7 @@ class BlockReport:
     program: str = ""
     engines: int = 0
     drawing: int = 0
+    onednn_kernels: int = 0
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,11 @@ class Report:
             for interval in self.intervals
             for name in (*interval.kernel_calls, *interval.calls_inside)
         ]
+
+    @property
+    def onednn_kernels(self) -> int:
+        """Number of operators that Paddle's oneDNN would compute, and other kernels do."""
+        return sum(block.onednn_kernels for block in self.blocks)
 
     @property
     def ops_converted(self) -> int:
