@@ -115,9 +115,6 @@ def scope_remover() -> Callable[[Scope], None]:
 flag_values: Callable[[], dict[str, Any]] = _read(
     _CORE, "globals", "() -> GlobalVarGetterSetterRegistry"
 )
-registered_kernels: Callable[[str], dict[str, list[str]]] = _read(
-    _CORE, "_get_all_register_op_kernels", "(lib=...) -> dict[str, list[str]]"
-)
 kernel_name: Callable[[str], str] = _read(_CORE, "_get_phi_kernel_name", "(arg0) -> str")
 # Registered kernels by kernel name, each "(CPU, layout, dtype)".
 phi_kernels: Callable[[str], dict[str, list[str]]] = _read(

@@ -86,6 +86,8 @@ class BlockReport:
         engines: Number of operators that were engine operators before the pass.
         drawing: Number of engine operators that sample random numbers, old and new ones.
         operators: The operators of the block, for a drawing.
+        onednn_kernels: Number of operators, inside subgraphs or outside, that Paddle's kernels
+            compute although Paddle has a kernel of oneDNN for them.
     """
 
     intervals: list[IntervalReport]
@@ -95,6 +97,7 @@ class BlockReport:
     engines: int = 0
     drawing: int = 0
     operators: Sequence[OperatorReport] = field(default=(), repr=False, compare=False)
+    onednn_kernels: int = 0
 
 
 def summary(types: Sequence[str]) -> str:

@@ -15,13 +15,13 @@ there the threshold does not apply.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from paddle_ngraph import flags
 from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.ir.graph import Graph, TensorSpec
-from paddle_ngraph.paddle_private.names import kernel_name, registered_kernels
+from paddle_ngraph.paddle_private.names import kernel_name, phi_kernels
 from paddle_ngraph.paddle_private.protocols import Program
 from paddle_ngraph.partitioning.analysis.block_view import WHILE, BlockView, OpNode
 from paddle_ngraph.settings import SETTINGS
@@ -151,30 +151,48 @@ def dynamic_axes(programs: Iterable[Program]) -> list[tuple[str, int]]:
     ]
 
 
-def is_faster_than_onednn(converted: int, intervals: int, native: Iterable[str]) -> bool:
+def is_faster_than_onednn(converted: int, intervals: int, kernels: int) -> bool:
     """Whether a predictor whose configuration enables oneDNN is faster through the engine.
 
     Args:
         converted: The number of operators in subgraphs.
         intervals: The number of subgraphs.
-        native: The types of the fallback operators.
+        kernels: The number of fallback operators for which Paddle has a kernel of oneDNN.
     """
-    kernels = sum(has_onednn_kernel(op_type) for op_type in native)
     return (
         SETTINGS.onednn_gain_per_operator * converted
         >= SETTINGS.onednn_boundary_cost * intervals + SETTINGS.onednn_kernel_loss * kernels
     )
 
 
-def has_onednn_kernel(op_type: str) -> bool:
-    """Whether Paddle has a kernel of oneDNN for operators of this type."""
-    return op_type.removeprefix("pd_op.").removesuffix("_") in _onednn_kernels()
+def count_onednn_kernels(view: BlockView, nodes: Iterable[OpNode]) -> int:
+    """The number of operators of a block for which Paddle has a kernel of oneDNN."""
+    return sum(
+        has_onednn_kernel(node.type, view.spec(vid, 0).dtype)
+        for node in nodes
+        if (vid := _first_tensor(view, node)) is not None
+    )
+
+
+def _first_tensor(view: BlockView, node: OpNode) -> str | None:
+    """The tensor whose dtype selects Paddle's kernel of an operator; ``None`` if it has none."""
+    variables = (m for vid in (*node.reads, *node.writes) for m in view.members(vid))
+    return next(filter(view.is_tensor, variables), None)
+
+
+def has_onednn_kernel(op_type: str, dtype: str) -> bool:
+    """Whether Paddle has a kernel of oneDNN for operators of this type and dtype."""
+    name, kernels = op_type.removeprefix("pd_op.").removesuffix("_"), _onednn_kernels()
+    return any(dtype in kernels.get(each, ()) for each in (name, kernel_name(name)))
 
 
 @once
-def _onednn_kernels() -> frozenset[str]:
-    """The types of all operators for which Paddle has a kernel of oneDNN."""
-    registered = registered_kernels("phi")
-    found = {name for name, keys in registered.items() if any("[ONEDNN]" in key for key in keys)}
-    # The table of kernels has names of ProgramDesc: PIR's names of the same operators are added.
-    return frozenset(found | {kernel_name(name) for name in found})
+def _onednn_kernels() -> Mapping[str, frozenset[str]]:
+    """The dtypes for which Paddle has kernels of oneDNN, by the name of the kernel."""
+    found = {}
+    for name, keys in phi_kernels("all").items():
+        kernels = (key.strip("()").split(", ") for key in keys)
+        dtypes = frozenset(dtype for _, layout, dtype in kernels if layout == "ONEDNN")
+        if dtypes:
+            found[name] = dtypes
+    return found

@@ -320,7 +320,7 @@ def _apply_to_block(
     block: Any, settings: SubgraphSettings, aliases: Aliases | None
 ) -> tuple[BlockReport, Rewriting | None]:
     plan = _partition_block(block, settings, aliases)
-    report = plan.report()
+    report = plan.report()  # which reads values that the rewriting erases
     rewriting = None
     if plan.subgraphs:
         rewriting = rewriting_of(plan.capable, plan.levels, plan.subgraphs)
@@ -361,6 +361,11 @@ class _BlockPartition(NamedTuple):
             for subgraph, interval in ((subgraph, subgraph.interval) for subgraph in self.subgraphs)
         ]
         nodes = capable.view.nodes
+        native = [
+            node
+            for node in nodes
+            if node.is_compute and not capable.can_convert(node) and not is_packed(node.type)
+        ]
         return BlockReport(
             intervals=intervals,
             native=[
@@ -369,13 +374,25 @@ class _BlockPartition(NamedTuple):
                     legacy_operators.shown_type(node.op),
                     capable.reasons.get(node, "no converter"),
                 )
-                for node in nodes
-                if node.is_compute and not capable.can_convert(node) and not is_packed(node.type)
+                for node in native
             ],
             has_small_interval=self.has_small_interval,
             engines=sum(node.is_engine for node in nodes),
             drawing=sum(i.draws for i in intervals) + sum(node.draws for node in nodes),
             operators=operator_reports(capable.view, has_lines),
+            onednn_kernels=self._count_onednn_kernels(native),
+        )
+
+    def _count_onednn_kernels(self, native: Sequence[OpNode]) -> int:
+        """Counts oneDNN's kernels for native operators and for kernel calls, which lose them."""
+        capable = self.capable
+        converted = [node for each in self.subgraphs for node in each.interval.nodes]
+        calls = [node for node in converted if capable.is_kernel_call(node)]
+        inside = [op for node in converted for op in capable.calls_inside(node)]
+        return cost_model.count_onednn_kernels(capable.view, [*native, *calls]) + sum(
+            cost_model.has_onednn_kernel(op.type, spec.dtype)
+            for op in inside
+            for spec in [*op.input_specs(), *op.output_specs()][:1]
         )
 
 

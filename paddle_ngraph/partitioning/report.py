@@ -86,6 +86,11 @@ class Report:
         ]
 
     @property
+    def onednn_kernels(self) -> int:
+        """Number of operators that Paddle's oneDNN would compute, and other kernels do."""
+        return sum(block.onednn_kernels for block in self.blocks)
+
+    @property
     def ops_converted(self) -> int:
         """Number of operators that nGraph computes, without those that compute nothing."""
         return sum(len(each.types) - len(each.kernel_calls) for each in self.intervals)

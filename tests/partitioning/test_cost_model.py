@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
 import numpy as np
@@ -14,7 +14,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.ir.graph import Graph, Op, TensorSpec
-from paddle_ngraph.partitioning import cost_model
+from paddle_ngraph.partitioning import cost_model, program_pass
 
 
 @pytest.fixture(autouse=True)
@@ -131,3 +131,32 @@ def test_frequent_subgraphs_among_fallback_operators_fall_back() -> None:
             (found,) = executor.run(program, feed={"x": np.ones(4, "float32")}, fetch_list=[fetch])
     np.testing.assert_array_equal(found, [1.0])
     assert paddle_ngraph.stats()["engine_runs"] == paddle_ngraph.stats()["ops_converted"] == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count"), [("float32", 3), ("float64", 0), ("int64", 0), ("int32", 0)]
+)
+def test_onednn_has_kernels_of_some_dtypes(
+    leave_native: Callable[..., None], dtype: str, count: int
+) -> None:
+    """Operators of others, such as sizes and coordinates, lose nothing beside the engine."""
+    leave_native("pd_op.add", "pd_op.concat", "pd_op.reshape")
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program):
+        x = paddle.static.data("x", [4, 6], dtype)
+        paddle.reshape(paddle.concat([x + x, x]), [6, 8])
+    report = program_pass.dry_run(program)
+    assert [op.type for op in report.native] == ["pd_op.add", "pd_op.concat", "pd_op.reshape"]
+    assert report.onednn_kernels == count
+
+
+def test_kernel_calls_lose_kernels_of_onednn() -> None:
+    flags.set("ngraph_min_interval_us", 0)
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program):
+        hidden = paddle.static.data("x", [1, 8, 16, 16], "float32")
+        for _ in range(3):
+            hidden = F.relu(paddle._C_ops.shuffle_channel(hidden, 2))
+    report = program_pass.dry_run(program)
+    assert report.kernel_calls == ["pd_op.shuffle_channel"] * 3
+    assert report.onednn_kernels == 3

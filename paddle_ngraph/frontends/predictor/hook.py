@@ -301,10 +301,10 @@ def reason_against_engine(
         if report.has_small_interval:
             return _Obstacle(_COST_RULE, "none of its intervals pays off")
         return _Obstacle(_NOT_CONVERTIBLE, "nothing is converted")
-    # Kernel calls lose oneDNN's kernels, too.
-    fallback = [*(op.type for op in report.native), *report.kernel_calls]
     count = len(report.intervals)
-    if has_onednn and not cost_model.is_faster_than_onednn(report.ops_converted, count, fallback):
+    if has_onednn and not cost_model.is_faster_than_onednn(
+        report.ops_converted, count, report.onednn_kernels
+    ):
         return _Obstacle(
             _ONEDNN,
             f"{report.ops_converted} of its {report.ops_converted + report.ops_native} operators "
