@@ -20,7 +20,7 @@ from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.higher_gradients import register_slopes
-from paddle_ngraph.ops.nodes import constant, keep_nan, select_number
+from paddle_ngraph.ops.nodes import constant, keep_nan, masked, select_number
 
 # Builders of out = f(x), and of x_grad = f(x or out, out_grad); the first argument is the operator,
 # for its attributes.
@@ -93,14 +93,17 @@ def _leaky_relu(op: Op, x: NodeInput) -> Node:
     if 0.0 < slope < 1.0:
         return opset15.prelu(x, constant(slope))
     scaled = opset15.multiply(x, constant(slope))
+    if not math.isfinite(slope):  # Paddle's maximum and minimum return x beside a NaN
+        is_less = (x, scaled) if slope < 1.0 else (scaled, x)
+        return opset15.select(opset15.less(*is_less), scaled, x)
     return opset15.maximum(x, scaled) if slope < 1.0 else opset15.minimum(x, scaled)
 
 
 def _leaky_relu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """Gradient of leaky_relu: ``out_grad * (slope * (x < 0) + (x >= 0))``."""
-    below = select_number(opset15.less(x, constant(0.0)), op.attr("negative_slope"))
-    above = opset15.greater_equal(x, constant(0.0))
-    return opset15.multiply(grad, opset15.select(above, constant(1.0), below))
+    below = masked(opset15.less(x, constant(0.0)), op.attr("negative_slope"))
+    above = select_number(opset15.greater_equal(x, constant(0.0)))
+    return opset15.multiply(grad, opset15.add(below, above))
 
 
 def _leaky_relu_slope(op: Op, x: NodeInput, factor: NodeInput) -> Node:
@@ -108,9 +111,9 @@ def _leaky_relu_slope(op: Op, x: NodeInput, factor: NodeInput) -> Node:
 
     At 0 Paddle's gradient has slope 1 instead.
     """
-    above = opset15.greater(x, constant(0.0))
-    below = select_number(opset15.less_equal(x, constant(0.0)), op.attr("negative_slope"))
-    return opset15.multiply(factor, opset15.select(above, constant(1.0), below))
+    above = select_number(opset15.greater(x, constant(0.0)))
+    below = masked(opset15.less_equal(x, constant(0.0)), op.attr("negative_slope"))
+    return opset15.multiply(factor, opset15.add(below, above))
 
 
 def _elu(op: Op, x: NodeInput) -> Node:

@@ -141,6 +141,11 @@ def select_number(condition: NodeInput, yes: float = 1.0, no: float = 0.0) -> No
     return opset15.select(condition, constant(yes), constant(no))
 
 
+def masked(condition: NodeInput, value: float) -> Node:
+    """``value`` times the condition as 1 or 0, so NaN where a value that is not finite meets 0."""
+    return select_number(condition, value, 0.0 if math.isfinite(value) else math.nan)
+
+
 def index_range(bridge: NgraphBridge, count: Number, dtype: Type) -> Node:
     """The integers from 0 to ``count - 1``, as a tensor."""
     if not isinstance(count, SymbolicSize):

@@ -10,7 +10,14 @@ from paddle_ngraph.conversion.registry import Limit, Role, converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.activation import between, register
 from paddle_ngraph.ops.higher_gradients import register_slopes
-from paddle_ngraph.ops.nodes import constant, keep_nan, reduce_to, reshaped, select_number
+from paddle_ngraph.ops.nodes import (
+    constant,
+    keep_nan,
+    masked,
+    reduce_to,
+    reshaped,
+    select_number,
+)
 
 # The lowest float32, with which Paddle's maxout begins its search.
 _FLOAT32_MIN = -3.4028234663852886e38
@@ -124,7 +131,8 @@ def _thresholded_relu(op: Op, x: NodeInput) -> Node:
     above = opset15.greater(x, constant(op.attr("threshold")))
     # Paddle multiplies by a mask of 0 and 1, which turns minus infinity into NaN.
     kept = opset15.multiply(x, select_number(above))
-    return opset15.add(kept, select_number(above, 0.0, op.attr("value")))
+    others = opset15.less_equal(x, constant(op.attr("threshold")))
+    return opset15.add(kept, masked(others, op.attr("value")))
 
 
 def _thresholded_relu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:

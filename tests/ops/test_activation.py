@@ -89,6 +89,13 @@ def test_leaky_relu(slope):
 
 
 @merged
+@pytest.mark.parametrize("slope", [np.nan, np.inf, -np.inf])
+def test_leaky_relu_of_a_slope_that_is_not_finite(slope):
+    x = np.array([*normal(20), 0.0, -0.0, np.inf, -np.inf], "float32")
+    check(lambda x: F.leaky_relu(x, slope), {"x": x}, both("leaky_relu"))
+
+
+@merged
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0, 0.0])
 def test_elu(alpha):
     check(lambda x: F.elu(x, alpha), {"x": normal((3, 5))}, both("elu"))

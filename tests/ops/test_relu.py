@@ -85,6 +85,15 @@ def test_thresholded_relu_with_a_value():
 
 
 @merged
+@pytest.mark.parametrize(
+    "arguments", [(np.nan, 2.0), (np.inf, 2.0), (0.3, np.nan), (0.3, -np.inf)], ids=str
+)
+def test_thresholded_relu_of_attributes_that_are_not_finite(arguments):
+    x = np.array([*normal(20), 0.0, -0.0, np.inf, -np.inf], "float32")
+    check(lambda x: F.thresholded_relu(x, *arguments), {"x": x}, both("thresholded_relu"))
+
+
+@merged
 def test_hardtanh_of_other_bounds():
     check(lambda x: F.hardtanh(x, -0.3, 1.7), {"x": normal(40)}, both("hardtanh"))
 
