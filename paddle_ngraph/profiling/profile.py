@@ -69,6 +69,7 @@ class TimeProfile:
         subgraphs: The subgraphs that the engine ran.
         events: The events of the block: see :func:`paddle_ngraph.events`.
         calls: The calls of Paddle's operators: between subgraphs, and in runs by Paddle alone.
+        why_no_calls: Why these were not measured, if they were not.
     """
 
     def __init__(self, nodes: bool = True) -> None:
@@ -76,13 +77,16 @@ class TimeProfile:
         self.subgraphs: list[SubgraphProfile] = []
         self.events: list[Event] = []
         self.calls: list[OperatorCall] = []
+        self.why_no_calls = ""
         self._measures_nodes = nodes
         self._stack = ExitStack()
 
     def __enter__(self) -> TimeProfile:
         with ExitStack() as stack:
             self._given = stack.enter_context(recorded_inputs.recording())
-            self._profiler = stack.enter_context(operator_calls.new_profiler())
+            self._profiler = operator_calls.new_profiler()
+            if self._profiler is not None:
+                stack.enter_context(self._profiler)
             self._stack = stack.pop_all()
         self._begin_ns = time.monotonic_ns()
         # The lead of the clock of Paddle's profiler over that of events.
@@ -93,7 +97,11 @@ class TimeProfile:
         self.ns = time.monotonic_ns() - self._begin_ns
         self._stack.close()
         self.events = [e for e in statistics.events() if e.start_ns >= self._begin_ns]
-        self.calls = operator_calls.calls_of(self._profiler)
+        if self._profiler is None:
+            self.why_no_calls = "not measured, since the process has another paddle.profiler"
+        else:
+            self.calls = operator_calls.calls_of(self._profiler)
+            self._profiler = None  # Paddle creates no other while it exists
         if kind is None:
             self.subgraphs = list(self._subgraphs())
         self._given = {}
@@ -155,8 +163,8 @@ class TimeProfile:
         lines += [f"  {count} native runs: {reason}" for reason, count in native.most_common()]
         for subgraph in self.subgraphs:
             lines += _subgraph_lines(subgraph, rows)
-        if self.calls:
-            lines += ["", "Paddle's operators:"]
+        if self.calls or self.why_no_calls:
+            lines += ["", f"Paddle's operators: {self.why_no_calls}".rstrip()]
             for type, count, ns in list(operator_calls.by_type(self.calls))[:rows]:
                 where = ", ".join(operator_lines.of_native(type))
                 lines.append(f"  {_ms(ns):>12}  {type} x{count}  {where}".rstrip())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 from xml.etree import ElementTree
 
@@ -33,15 +34,20 @@ def network() -> object:
     return paddle.nn.functional.softmax(paddle.matmul(product, x)), paddle.sum(values)
 
 
-@pytest.fixture(scope="module")
-def profiled():
-    """A profile of three runs of a program, of which functions exist."""
-    program = Program(network)
-    program.run(x=floats(64, 64))
-    with paddle_ngraph.profile() as p:
-        for _ in range(3):
-            program.run(x=floats(64, 64))
-    return p
+_first: list[Any] = []
+
+
+@pytest.fixture
+def profiled() -> Any:
+    """A profile of three runs of a program, of which functions exist; the same for all tests."""
+    if not _first:
+        program = Program(network)
+        program.run(x=floats(64, 64))
+        with paddle_ngraph.profile() as p:
+            for _ in range(3):
+                program.run(x=floats(64, 64))
+        _first.append(p)
+    return _first[0]
 
 
 def test_a_node_has_its_operators_and_their_lines(profiled) -> None:
@@ -180,6 +186,16 @@ def test_one_profile_at_a_time_and_none_is_left_on() -> None:
     with patch.object(_core, "set_profile") as switched, paddle_ngraph.profile(nodes=False):
         pass
     assert [call.args[0] == 0 for call in switched.call_args_list] == [False, True]
+
+
+def test_another_profiler_of_paddle_leaves_the_other_times() -> None:
+    program = Program(network)
+    program.run(x=floats(64, 64))
+    other = paddle.profiler.Profiler(targets=[paddle.profiler.ProfilerTarget.CPU])
+    with paddle_ngraph.profile(nodes=False) as p:
+        program.run(x=floats(64, 64))
+    assert other.profiler is not None and p.totals["engine"] > 0 and p.calls == []
+    assert "Paddle's operators: not measured, since" in p.table()
 
 
 def test_a_function_that_cannot_be_measured_leaves_the_other_times() -> None:
