@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
+import paddle.nn.functional as F
 import pytest
 from paddle import inference, nn
 
@@ -331,7 +332,8 @@ def captured(life: Life, function: Callable[..., Any], gradient: bool = False) -
 
 @provokes(_core.Reason.GUARD)
 def capture_of_new_constants(life: Life) -> Any:
-    compiled = paddle_ngraph.compile(lambda x, factor: paddle.tanh(paddle.tanh(x) * factor))
+    """Slopes, which open traces do not take as inputs."""
+    compiled = paddle_ngraph.compile(lambda x, slope: F.leaky_relu(paddle.tanh(x), slope))
     for number in range(life.n):
         compiled(x_of(), number + 0.5)
     return compiled
