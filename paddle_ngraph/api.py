@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from paddle_ngraph.plan.automatic import AutomaticPlan
     from paddle_ngraph.plan.data_parallel import DataParallel
     from paddle_ngraph.plan.execution_plan import ExecutionPlan
+    from paddle_ngraph.profiling.profile import TimeProfile
     from paddle_ngraph.statistics import CacheInfo, Event
     from paddle_ngraph.transpiler.distribution_transpiler import Distributed
     from paddle_ngraph.transpiler.memory_transpiler import MemoryReport
@@ -194,6 +195,37 @@ def explain(program: Any) -> Any:
     except NotTranslatable as reason:
         report = translation.native_report(given.desc, f"the program runs natively: {reason}")
     return replace(report, program=program_id.of([given if is_pir else given.desc]))
+
+
+def profile(nodes: bool = True) -> TimeProfile:
+    """Measures the code of a ``with`` block, by subgraph, node and operator::
+
+        with paddle_ngraph.profile() as p:
+            executor.run(main_program, feed=feed, fetch_list=[loss])
+        print(p.table())
+        p.plot("profile.svg")
+        p.to_chrome_trace("profile.json")  # opens in Perfetto
+
+    Runs of the engine, by any frontend and in all threads, are those of its normal functions, as in
+    :func:`events`; calls of Paddle's operators come from ``paddle.profiler``, and are missing
+    while the process has another one. At the end, each subgraph gets a function that counts the
+    time of each node: compiled for the inputs of its first run in the block, run a few times, and
+    dropped. Nodes have the operators of Paddle that they compute, with the lines of user code where
+    Paddle notes these: in static programs and ``paddle.jit.to_static``, not in deferred operators of dynamic mode.
+
+    Args:
+        nodes: Whether to compile these functions, which takes as long as the first runs did.
+
+    Returns:
+        A context manager, whose ``as`` is the ``TimeProfile``.
+
+    Raises:
+        NgraphError: The engine is missing; or, at ``with``, another profile is being measured.
+    """
+    library.load()
+    from paddle_ngraph.profiling.profile import TimeProfile
+
+    return TimeProfile(nodes)
 
 
 @overload

@@ -205,3 +205,16 @@ def test_every_issue_form_asks_for_the_doctor():
     forms = [path for path in (ROOT / ".github/ISSUE_TEMPLATE").iterdir() if path.stem != "config"]
     assert len(forms) == 4
     assert all("python -m paddle_ngraph doctor" in form.read_text() for form in forms)
+
+
+@pytest.mark.pure
+def test_a_wheel_has_the_assets_of_pages_and_their_licence():
+    text = (ROOT / "pyproject.toml").read_text()
+    (licences,) = re.findall(r"^license-files = \[(.*)\]$", text, re.MULTILINE)
+    files = [ROOT / name for name in re.findall(r'"([^"]+)"', licences)]
+    assert all(file.is_file() for file in files)
+    assert '"paddle_ngraph.pages" = ["assets/*"]' in text
+    foreign = [file for file in (ROOT / "paddle_ngraph" / "pages" / "assets").glob("*.min.js")]
+    assert foreign
+    for file in foreign:
+        assert file.with_name(f"{file.name.removesuffix('.min.js')}.LICENSE.txt") in files

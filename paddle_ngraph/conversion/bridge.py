@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,6 +70,9 @@ from paddle_ngraph.utils.dtypes import BYTES, DTYPES
 _MAX_KNOWN_INTEGERS = 16
 # The name of a Paddle dtype for each name of an nGraph element type.
 PADDLE_DTYPES = {dtype.element: name for name, dtype in DTYPES.items()}
+
+# Called after the conversion of an operator, with the nodes of its outputs by tensor id.
+Observer = Callable[[Op, Mapping[int, Output]], None]
 
 
 def element_type(dtype: str) -> Type:
@@ -389,15 +392,22 @@ class NgraphBridge:
                 found[id] = contents
         return found
 
-    def convert(self) -> None:
+    def convert(self, observe: Observer | None = None) -> None:
         """Converts every operator.
+
+        Args:
+            observe: Called after each operator, with the nodes of its outputs by tensor id.
 
         Raises:
             ConversionError: Names the operator that could not be converted, and why.
         """
         while self._pending:
             signals.safe_point()
-            self._convert(self._pending.popleft())
+            op = self._pending.popleft()
+            self._convert(op)
+            if observe is not None:
+                ids = (spec.id for spec in op.output_specs())
+                observe(op, {each: self._nodes[each] for each in ids if each in self._nodes})
 
     def _convert(self, op: Op) -> None:
         entry = kernel_calls.find(op)

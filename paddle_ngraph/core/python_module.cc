@@ -40,6 +40,7 @@
 #include "core/engine/model_builder.h"
 #include "core/engine/ngraph_engine.h"
 #include "core/engine/size_guards.h"
+#include "core/engine/verified_run.h"
 #include "core/lazy/capture.h"
 #include "core/ov/openvino_start.h"
 #include "core/ov/operator_testing.h"
@@ -638,6 +639,9 @@ void define_events(py::module_* module) {
       [](const std::set<uint64_t>& ids) { return Engines::instance().graphs_of(ids); },
       py::arg("ids"), py::call_guard<py::gil_scoped_release>(),
       "The ids and graph strings of those of these subgraphs that have an engine.");
+  module->def(
+      "set_profile", [](uint64_t number) { profile_number = number; }, py::arg("number"),
+      "Begins to hand the inputs of one run of each engine to a profile; 0: ends this.");
   module->def("measure_event_ns", &measure_event_ns, py::arg("count"),
               py::call_guard<py::gil_scoped_release>(), "For benchmarks: events.h.");
 }

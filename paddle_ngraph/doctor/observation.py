@@ -17,11 +17,11 @@ import paddle
 from paddle.inference import create_predictor
 
 from paddle_ngraph import api, flags
-from paddle_ngraph.doctor.operator_times import operator_times, short_name
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import verified_use
 from paddle_ngraph.frontends.saved_models import saved_model
 from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.profiling.operator_calls import operator_times, short_name
 from paddle_ngraph.statistics import Event
 from paddle_ngraph.utils import clock, signals
 

@@ -59,15 +59,11 @@ class OperatorReport:
         return costs.num_bytes([*self.read, *self.written])
 
 
-def operator_reports(view: BlockView, has_lines: bool) -> list[OperatorReport]:
+def operator_reports(view: BlockView) -> list[OperatorReport]:
     """Returns the operators of a block that run, and its feeds and fetches.
 
     Parameters and constants have no entry; lists are passed through: the inputs of a reader are the
     operators that computed the members.
-
-    Args:
-        view: The block, before a rewrite.
-        has_lines: Whether to find the lines of user code.
     """
     return [
         OperatorReport(
@@ -78,7 +74,7 @@ def operator_reports(view: BlockView, has_lines: bool) -> list[OperatorReport]:
             _specs(view, node.reads),
             _specs(view, node.writes),
             node.is_compute,
-            call_stacks.user_line(node.op) if has_lines else "",
+            call_stacks.user_line(node.op),
         )
         for node in view.nodes
         if _is_shown(node)

@@ -22,6 +22,7 @@ from paddle_ngraph.partitioning import (
     float64_masks,
     legacy_operators,
     list_members,
+    operator_lines,
     packed_layers,
     rules,
     unrolled_loops,
@@ -308,7 +309,7 @@ def dry_run(
     while pending:
         block = pending.pop(0)
         plan = _partition_block(block, settings, aliases)
-        reports.append(plan.report(has_lines=True))
+        reports.append(plan.report())
         inside = {node.index for subgraph in plan.subgraphs for node in subgraph.interval.nodes}
         # The body of a converted loop or branch belongs to its subgraph, and is not reported.
         remaining = [op for index, op in enumerate(block.ops) if index not in inside]
@@ -321,6 +322,9 @@ def _apply_to_block(
 ) -> tuple[BlockReport, Rewriting | None]:
     plan = _partition_block(block, settings, aliases)
     report = plan.report()  # which reads values that the rewriting erases
+    operator_lines.remember_native(report.operators, [op.index for op in report.native])
+    for subgraph, interval in zip(plan.subgraphs, report.intervals):
+        operator_lines.remember(subgraph.text, report.operators, interval.indices)
     rewriting = None
     if plan.subgraphs:
         rewriting = rewriting_of(plan.capable, plan.levels, plan.subgraphs)
@@ -337,12 +341,8 @@ class _BlockPartition(NamedTuple):
     subgraphs: Sequence[Subgraph]
     has_small_interval: bool
 
-    def report(self, has_lines: bool = False) -> BlockReport:
-        """Returns a report of the block's operators and subgraphs; valid before a rewrite.
-
-        Args:
-            has_lines: Whether it has the lines of user code, which take long to find.
-        """
+    def report(self) -> BlockReport:
+        """Returns a report of the block's operators and subgraphs; valid before a rewrite."""
         capable = self.capable
         intervals = [
             IntervalReport(
@@ -379,7 +379,7 @@ class _BlockPartition(NamedTuple):
             has_small_interval=self.has_small_interval,
             engines=sum(node.is_engine for node in nodes),
             drawing=sum(i.draws for i in intervals) + sum(node.draws for node in nodes),
-            operators=operator_reports(capable.view, has_lines),
+            operators=operator_reports(capable.view),
             onednn_kernels=self._count_onednn_kernels(native),
         )
 

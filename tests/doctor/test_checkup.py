@@ -11,7 +11,7 @@ import pytest
 from paddle_ngraph import api, flags
 from paddle_ngraph.__main__ import main
 from paddle_ngraph.doctor import checkup, self_test
-from paddle_ngraph.doctor.operator_times import operator_times
+from paddle_ngraph.profiling.operator_calls import operator_times
 from tests.frontends.executor.test_hook import save_model
 
 

@@ -16,8 +16,8 @@ import paddle
 from paddle.inference import Config, create_predictor
 
 import paddle_ngraph
-from paddle_ngraph.doctor.operator_times import operator_times, short_name
 from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.profiling.operator_calls import operator_times, short_name
 from paddle_ngraph.utils import clock
 from tests.models.comparing import (
     NUDGES,

@@ -20,7 +20,15 @@ WRITTEN = "Written by `make docs` from the code; a test fails when this page is 
 # The functions of the package by topic; a test compares them with `paddle_ngraph.__all__`.
 TOPICS: Mapping[str, Sequence[str]] = {
     "Switching": ("enable", "disable", "is_enabled", "use_ngraph", "compile"),
-    "Reports": ("explain", "stats", "events", "reset_stats", "cache_info", "num_threads"),
+    "Reports": (
+        "explain",
+        "profile",
+        "stats",
+        "events",
+        "reset_stats",
+        "cache_info",
+        "num_threads",
+    ),
     "Verification": ("verify", "verified_runs"),
     "Memory and builds": ("clear_cache", "warm_up", "wait_for_compiles"),
     "Programs and models": (

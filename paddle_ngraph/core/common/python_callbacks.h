@@ -20,6 +20,7 @@ enum class PythonCallback {
   kRunLegacyOperator,
   kCheckRun,
   kSkipCheck,
+  kProfileRun,
   kCheckLayer,
   kCheckCall,
   kCreatesEmptyTensor,
@@ -38,7 +39,7 @@ enum class PythonCallback {
 
 // Module and name of each Python function that the core calls, in the order of the enumeration
 // PythonCallback.
-inline constexpr std::array<std::pair<const char*, const char*>, 23> kPythonCallbacks = {{
+inline constexpr std::array<std::pair<const char*, const char*>, 24> kPythonCallbacks = {{
     {"paddle_ngraph.ir.graph", "verify"},
     {"paddle_ngraph.conversion.disk_cache", "build_environment"},
     {"paddle_ngraph.conversion.dynamic_shapes", "remember"},
@@ -48,6 +49,7 @@ inline constexpr std::array<std::pair<const char*, const char*>, 23> kPythonCall
     {"paddle_ngraph.partitioning.legacy_operators", "run"},
     {"paddle_ngraph.verification.checks", "check_run"},
     {"paddle_ngraph.verification.checks", "skip"},
+    {"paddle_ngraph.profiling.recorded_inputs", "take"},
     {"paddle_ngraph.verification.packed_layers", "check_layer"},
     {"paddle_ngraph.verification.dynamic_calls", "check_call"},
     {"paddle_ngraph.partitioning.fallback", "makes_empty"},

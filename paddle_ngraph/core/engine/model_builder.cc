@@ -368,6 +368,13 @@ void check_layer(const std::map<std::string, LayerAttribute>& attributes,
   });
 }
 
+void profile_run(const std::string& graph, const std::vector<phi::DenseTensor>& given) {
+  with_python([&] {
+    callback(PythonCallback::kProfileRun)(graph, owned_list(given));
+    return true;
+  });
+}
+
 void skip_check(const std::string& reason) {
   with_python([&] {
     callback(PythonCallback::kSkipCheck)(reason);

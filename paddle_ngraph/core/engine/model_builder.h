@@ -94,6 +94,9 @@ void check_layer(const std::map<std::string, LayerAttribute>& attributes,
                  const std::map<std::string, std::vector<phi::DenseTensor>>& given,
                  const std::vector<phi::DenseTensor>& found, const GeneratorBefore& random);
 
+// Hands copies of the inputs and states of a run to the profile that is measured. Takes the GIL.
+void profile_run(const std::string& graph, const std::vector<phi::DenseTensor>& given);
+
 // Records that a run could not be compared, and why. Takes the GIL.
 void skip_check(const std::string& reason);
 

@@ -291,6 +291,7 @@ std::shared_ptr<CompileJob> NgraphEngine::create_job(
 void NgraphEngine::run(const NgraphIO& io) {
   const MissingFunction missing = BackgroundCompiler::missing_function();
   if (verified_runs_.next()) return run_verified(io, missing);
+  if (verified_runs_.profiles()) return run_profiled(io, missing);
   run_recorded(io, missing);
 }
 
@@ -298,6 +299,13 @@ void NgraphEngine::run_verified(const NgraphIO& io, MissingFunction missing) {
   VerifiedRun verified(io);
   if (run_recorded(io, missing) != Reason::kEngine) return;
   verified.check(graph_.text(), io, functions_.weights().last_digests(io.inputs));
+}
+
+void NgraphEngine::run_profiled(const NgraphIO& io, MissingFunction missing) {
+  VerifiedRun copied(io);
+  if (run_recorded(io, missing) != Reason::kEngine) return;
+  verified_runs_.set_profiled();
+  copied.profile(graph_.text());
 }
 
 Reason NgraphEngine::run_recorded(const NgraphIO& io, MissingFunction missing) {

@@ -108,6 +108,8 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   Reason run_recorded(const NgraphIO& io, MissingFunction missing);
   // Runs the subgraph, and compares the results of a function with those of Paddle's kernels.
   void run_verified(const NgraphIO& io, MissingFunction missing);
+  // Runs the subgraph, and hands copies of its inputs to the profile that is measured.
+  void run_profiled(const NgraphIO& io, MissingFunction missing);
   // The reason why the fallback runs after a failed attempt.
   static Reason reason_of(const Attempt& attempt, const NgraphIO& io);
   // Calls run_function(). An exception after which the fallback may run is not thrown, but recorded

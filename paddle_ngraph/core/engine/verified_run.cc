@@ -35,6 +35,15 @@ bool VerifiedRuns::next() {
   return every > 0 && runs_++ % static_cast<uint64_t>(every) == 0;
 }
 
+bool VerifiedRuns::profiles() const {
+  const uint64_t number = profile_number.load(std::memory_order_relaxed);
+  return number != 0 && number != profile_.load(std::memory_order_relaxed);
+}
+
+void VerifiedRun::profile(const std::string& graph) {
+  if (is_copied_) profile_run(graph, given_);
+}
+
 VerifiedRun::VerifiedRun(const NgraphIO& io) : is_copied_(append_copies(io.inputs, 0, &given_)) {}
 
 void VerifiedRun::check(const std::string& graph, const NgraphIO& io,

@@ -14,14 +14,24 @@
 
 namespace paddle_ngraph {
 
+// While a profile is measured, its number; else 0. Each engine hands the inputs of one run to it.
+inline std::atomic<uint64_t> profile_number{0};
+
 // Selects the runs to verify: one in FLAGS_ngraph_verify, beginning with the first.
 class VerifiedRuns {
  public:
   // Whether the run that begins now is verified.
   bool next();
 
+  // Whether the inputs of the run that begins now are copied for a profile, which has none yet.
+  bool profiles() const;
+
+  // A profile has the inputs of a run.
+  void set_profiled() { profile_ = profile_number.load(); }
+
  private:
-  std::atomic<uint64_t> runs_{0};  // while FLAGS_ngraph_verify is on
+  std::atomic<uint64_t> runs_{0};     // while FLAGS_ngraph_verify is on
+  std::atomic<uint64_t> profile_{0};  // the last profile that has inputs
 };
 
 // Copies of the inputs, states and random generator of a run of an engine, from before the run. A
@@ -34,6 +44,9 @@ class VerifiedRun {
   // kernels compute from the copies. Called once; the run and its variables stay as they are.
   // `weights`: the digests of the weights that the function may have as constants.
   void check(const std::string& graph, const NgraphIO& io, const std::vector<Digest>& weights);
+
+  // Hands the inputs and states from before the run to the profile. Called instead of check().
+  void profile(const std::string& graph);
 
  private:
   std::vector<phi::DenseTensor> given_;
