@@ -211,7 +211,8 @@ def profile(nodes: bool = True) -> TimeProfile:
     while the process has another one. At the end, each subgraph gets a function that counts the
     time of each node: compiled for the inputs of its first run in the block, run a few times, and
     dropped. Nodes have the operators of Paddle that they compute, with the lines of user code where
-    Paddle notes these: in static programs and ``paddle.jit.to_static``, not in deferred operators of dynamic mode.
+    Paddle notes these: in static programs and ``paddle.jit.to_static``, not in deferred operators
+    of dynamic mode.
 
     Args:
         nodes: Whether to compile these functions, which takes as long as the first runs did.
