@@ -285,10 +285,11 @@ def _ms(ns: float) -> str:
 
 
 def _write(path: str | os.PathLike[str], text: str) -> None:
-    try:
-        Path(path).write_text(text, "utf-8")
-    except OSError as error:
-        raise NgraphError(f"{os.fspath(path)}: {error.strerror}") from error
+    with signals.own_errors():
+        try:
+            Path(path).write_text(text, "utf-8")
+        except OSError as error:
+            raise NgraphError(f"{os.fspath(path)}: {error.strerror}") from error
 
 
 def _svg(title: str, bars: Sequence[tuple[str, float, str]]) -> str:

@@ -34,7 +34,7 @@ _OF_MODELS = frozenset(
         "fusion",
         "gradient_pinning",
     }
-    | {"int8", "mixed_precision", "plugin_workarounds", "matmuls"}
+    | {"int8", "mixed_precision", "node_times", "plugin_workarounds", "matmuls"}
 )
 _KNOWING = frozenset(
     {"bodies", "constant_folding", "function_builder", "kernel_calls", "kernel_shapes"}

@@ -37,6 +37,7 @@ OTHER_CLOCKS = {
     "mkl_packed/stragglers.h": "the same",
     "mkl_packed/packed_gemm.cc": "the provider that auto takes: tests name one",
     "codegen/project/runtime/command_line.cc": "a report",
+    "profiling/profile.py": "times that a user asks for, which decide nothing",
 }
 
 
