@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from openvino import Output, Type, opset15
 
+from paddle_ngraph.conversion.analysis.axis_order import axis_order, names_each_axis_once
 from paddle_ngraph.conversion.bridge import NgraphBridge, element_type
 from paddle_ngraph.conversion.passes.blocked_layout import put_in_blocks, taken_from_blocks
 from paddle_ngraph.conversion.registry import ANY, KNOWN, Limit, Role, converter
@@ -143,24 +144,22 @@ def squeeze_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "x_grad", reshaped(bridge, out_grad, dims))
 
 
-@converter("pd_op.transpose", "pd_op.transpose_", dtypes=ANY, moves=True)
+_PERMUTATION = Limit("`perm` names an axis behind those that it orders", names_each_axis_once)
+
+
+@converter("pd_op.transpose", "pd_op.transpose_", dtypes=ANY, limits=[_PERMUTATION], moves=True)
 def transpose(bridge: NgraphBridge, op: Op) -> None:
     """Axis ``i`` of ``out`` is axis ``perm[i]`` of ``x`` (Paddle ``transpose``)."""
-    x, order = bridge.get_input_node(op, "x"), _order(op)
+    x, order = bridge.get_input_node(op, "x"), axis_order(op)
     found = put_in_blocks(bridge, x, order)
     bridge.set_output_node(op, "out", found or transposed(bridge, x, order))
 
 
-@converter("pd_op.transpose_grad")
+@converter("pd_op.transpose_grad", limits=[_PERMUTATION])
 def transpose_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` with its axes in the order of ``x`` (Paddle ``transpose_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
-    bridge.set_output_node(op, "x_grad", transposed(bridge, out_grad, _order(op), back=True))
-
-
-def _order(op: Op) -> list[int]:
-    perm = op.attr("perm")
-    return [axis_of(axis, len(perm)) for axis in perm]
+    bridge.set_output_node(op, "x_grad", transposed(bridge, out_grad, axis_order(op), back=True))
 
 
 # -- many tensors and one --------------------------------------------------------------------------

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import paddle
 import pytest
 
+import paddle_ngraph
+from tests.dynamic import dynamic_mode
 from tests.ops.harness import MAKERS, check, check_dtypes, strange, whole
 from tests.ops.merging import merged
 from tests.programs import Program
@@ -125,6 +129,44 @@ def test_unsqueeze(shape, axis):
 )
 def test_transpose(shape, perm):
     check_dtypes(lambda x: paddle.transpose(x, perm), shape, ["transpose", "transpose_grad"])
+
+
+def test_permutations_of_the_first_axes():
+    """Dynamic mode accepts them, where Paddle's kernels for programs raise an error."""
+    orders = [list(order) for count in range(4) for order in permutations(range(count))]
+    data = strange(2, 3, 4, 5)
+
+    def network(x):
+        return [paddle.tanh(x).transpose(order) * 2.0 for order in orders]
+
+    with dynamic_mode():
+        compiled, found = paddle_ngraph.compile(network), []
+        before = paddle_ngraph.stats()["engine_runs"]
+        for function in (network, compiled, compiled):
+            x = paddle.to_tensor(data, stop_gradient=False)
+            results = function(x)
+            paddle.add_n([(r * r).sum() for r in results]).backward()
+            found.append([r.numpy() for r in (*results, x.grad)])
+        assert paddle_ngraph.stats()["engine_runs"] > before
+        report = str(paddle_ngraph.explain(compiled))
+    for actual in found[1:]:
+        for one, other in zip(found[0], actual):
+            assert one.shape == other.shape
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    assert "native transpose" not in report
+
+
+@pytest.mark.parametrize("order", [[0, 3], [0, -1, 1], [3]])
+def test_orders_that_are_no_permutations(order):
+    """Paddle's results have one axis twice there, and the engine leaves them to Paddle."""
+    with dynamic_mode():
+        x = paddle.to_tensor(strange(2, 3, 4, 5))
+        network = lambda x: (paddle.tanh(x) * 2.0).transpose(order)  # noqa: E731
+        compiled = paddle_ngraph.compile(network)
+        with paddle.no_grad():
+            expected = network(x)
+            shapes = [compiled(x).shape for _ in range(3)]
+            assert shapes == [expected.shape] * 3
 
 
 @merged

@@ -126,7 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--share", default="1/1", help="k/n: every n-th family from the k-th")
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="families with this in the id")
-    parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS, help="forms to run")
+    parser.add_argument(
+        "--forms", nargs="+", choices=(*FORMS, *records.TIMED), metavar="FORM", help="forms to run"
+    )
     parser.add_argument("--timed", action="store_true", help="time 20 families instead")
     parser.add_argument("--again", action="store_true", help="run also what has a record")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="limit of a family")
@@ -137,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     results, now = records.Results(options.results), revision()
     families = timed_families(FAMILIES) if options.timed else FAMILIES
-    forms = records.TIMED if options.timed else options.forms
+    forms = options.forms or (records.TIMED if options.timed else FORMS)
     wrong = 0
     for family in [] if options.page_only else share_of(families, options.share):
         if options.only and not any(text in family.id for text in options.only):

@@ -228,14 +228,17 @@ Shape reshaped(CallArguments* arguments) {
   return to;
 }
 
+// A permutation of the first axes leaves those behind them where they are.
 Shape transposed(CallArguments* arguments) {
   const Shape from = arguments->shape(Parameter::kX);
-  Shape to;
-  for (const int64_t axis : arguments->integers(Parameter::kPerm)) {
-    const size_t at = arguments->axis(axis, from.size());
-    if (at < from.size()) to.push_back(from[at]);
+  const auto order = arguments->integers(Parameter::kPerm);
+  Shape to = from;
+  arguments->require(order.size() <= from.size());
+  for (size_t i = 0; i < order.size() && arguments->is_valid(); ++i) {
+    const size_t at = arguments->axis(order[i], from.size());
+    arguments->require(at < order.size());
+    if (arguments->is_valid()) to[i] = from[at];
   }
-  arguments->require(to.size() == from.size());
   return to;
 }
 
