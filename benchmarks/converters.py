@@ -171,8 +171,8 @@ kernel, on one thread, in turns: the median of the ratios of processor time, for
 {" and ".join(f"{rows} x {COLUMNS}" for rows in ROWS)}. **Bold**: at least {PAYS}. A converter that
 does not reach {PAYS} alone may be there for what a kernel call lacks: fusion with its neighbours,
 threads, dynamic sizes that follow in any way, known contents, and int64 in 32 bits without a copy;
-one that does not reach it at any size says [what it is there
-for](../../docs/reference/operators.md#converters-that-are-not-faster-than-kernel-calls).
+one that does not reach it at any size names [the reason
+for it](../../docs/reference/operators.md#converters-that-are-not-faster-than-kernel-calls).
 Measured are all types of converters that take one or two tensors and no attributes without a
 default, and some others, with their gradients."""
 CALLS = """\

@@ -37,7 +37,7 @@ def test_operators_without_converter_are_on_the_page():
         assert f"| `{type.removeprefix('pd_op.')}` | {why} |" in page
 
 
-def test_converters_that_are_not_faster_than_kernels_say_what_they_are_for():
+def test_converters_that_are_not_faster_than_kernels_have_a_reason():
     """Another one is deleted, and functions call the kernel."""
     ratios = json.loads(MEASURED.read_text())["ratios"]
     known = registry.all_converters()
