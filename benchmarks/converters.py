@@ -14,17 +14,22 @@ from typing import Any
 import numpy as np
 import paddle
 import paddle.nn.functional as F
+from paddle import _C_ops as operators
 
 from benchmarks import report
 from benchmarks.functions import on_this_thread, processor_seconds
 from benchmarks.options import Progress
+from benchmarks.works import Array
+from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.conversion.bridge import element_type
 from paddle_ngraph.conversion.build import make_model
 from paddle_ngraph.conversion.function_builder import FunctionBuilder
-from paddle_ngraph.conversion.registry import all_converters
+from paddle_ngraph.conversion.registry import all_converters, find_converter
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.ir.graph import Graph, Op
 from paddle_ngraph.partitioning import program_pass
+from paddle_ngraph.partitioning.analysis.block_view import CONSTANTS
+from paddle_ngraph.verification.evaluation import alone_in, results_of
 
 COLUMNS = 64
 ROWS = (4, 1024)
@@ -33,49 +38,110 @@ COPIES = 8
 PAYS = 1.2
 MAX_ELEMENTS = 1_000_000
 Build = Callable[[Any], Any]
-# Operators with attributes or with other operands than tensors of one shape.
+# Operators with attributes or with other operands than tensors of one shape, and the functions of
+# the family of each: the others that a program has are measured, too.
 WITH_ATTRIBUTES: dict[str, Build] = {
     "argmax": lambda x: paddle.argmax(x, 1),
-    "argsort": lambda x: paddle.argsort(x, 1),
-    "batch_norm": lambda x: F.batch_norm(
-        x, paddle.zeros([COLUMNS]), paddle.ones([COLUMNS]), paddle.ones([COLUMNS])
+    "argsort": lambda x: paddle.sort(x, 1),
+    "batch_norm_": lambda x: F.batch_norm(
+        _pictures(x), paddle.zeros([4]), paddle.ones([4]), _weight(4), _weight(4), training=True
     ),
+    "bce_loss": lambda x: F.binary_cross_entropy(x, x * 0.5),
+    "bilinear_interp": lambda x: F.interpolate(_pictures(x), scale_factor=2, mode="bilinear"),
+    "bmm": lambda x: paddle.bmm(_matrices(x), _matrices(x)),
     "clip": lambda x: paddle.clip(x, -0.5, 0.5),
     "concat": lambda x: paddle.concat([x, x], 1),
+    "conv2d": lambda x: F.conv2d(_pictures(x), _weight(8, 4, 3, 3), padding=1),
+    "conv2d_transpose": lambda x: F.conv2d_transpose(_pictures(x), _weight(4, 8, 2, 2), stride=2),
+    "conv3d": lambda x: F.conv3d(paddle.reshape(x, [-1, 1, 4, 4, 4]), _weight(4, 1, 3, 3, 3)),
+    "cross_entropy_with_softmax": lambda x: F.cross_entropy(x, paddle.argmax(x, 1)),
     "cumprod": lambda x: paddle.cumprod(x, 1),
     "cumsum": lambda x: paddle.cumsum(x, 1),
+    "depthwise_conv2d": lambda x: F.conv2d(_pictures(x), _weight(4, 1, 3, 3), groups=4),
     "diag_embed": lambda x: paddle.diag_embed(x[:, :8]),
-    "diagonal": lambda x: paddle.diagonal(paddle.reshape(x, [-1, 8, 8]), 0, 1, 2),
+    "diagonal": lambda x: paddle.diagonal(_matrices(x), 0, 1, 2),
+    "einsum": lambda x: paddle.einsum("ij,ik->ik", x, x),
+    "embedding": lambda x: F.embedding(paddle.argmax(x, 1), _weight(COLUMNS, 16)),
     "expand": lambda x: paddle.expand(x, [2, *x.shape]),
     "flip": lambda x: paddle.flip(x, [1]),
     "gather": lambda x: paddle.gather(x, paddle.to_tensor([3, 0, 2, 1]), 1),
+    "gather_nd": lambda x: paddle.gather_nd(x, paddle.to_tensor([[3, 0], [2, 1]])),
+    "grid_sample": lambda x: F.grid_sample(
+        _pictures(x), paddle.reshape(x, [-1, 8, 4, 2]), align_corners=False
+    ),
+    "group_norm": lambda x: F.group_norm(_pictures(x), 2),
+    "huber_loss": lambda x: F.smooth_l1_loss(x, x * 0.5),
+    "index_add": lambda x: paddle.index_add(x, paddle.to_tensor([3, 0]), 1, x[:, :2]),
+    "index_put": lambda x: paddle.index_put(x, (paddle.to_tensor([3, 0]),), x[:2]),
+    "index_sample": lambda x: paddle.index_sample(x, paddle.argsort(x, 1)),
     "index_select": lambda x: paddle.index_select(x, paddle.to_tensor([3, 0, 2, 1]), 1),
-    "layer_norm": lambda x: F.layer_norm(x, [COLUMNS]),
+    "instance_norm": lambda x: F.instance_norm(_pictures(x)),
+    "kldiv_loss": lambda x: F.kl_div(x, x * 0.5),
+    "layer_norm": lambda x: F.layer_norm(x, [COLUMNS], _weight(COLUMNS), _weight(COLUMNS)),
+    "linear_interp": lambda x: F.interpolate(
+        paddle.reshape(x, [-1, 4, 16]), scale_factor=2, mode="linear", data_format="NCW"
+    ),
+    "log_loss": lambda x: F.log_loss(x[:, :1], x[:, 1:2]),
     "log_softmax": lambda x: F.log_softmax(x, 1),
     "logsumexp": lambda x: paddle.logsumexp(x, 1),
+    "matmul": lambda x: paddle.matmul(x, _weight(COLUMNS, COLUMNS)),
     "max": lambda x: paddle.max(x, 1),
+    "max_pool2d_with_index": lambda x: F.max_pool2d(_pictures(x), 2, return_mask=True)[0],
+    "maxout": lambda x: F.maxout(_pictures(x), 2),
     "mean": lambda x: paddle.mean(x, 1),
+    "nearest_interp": lambda x: F.interpolate(_pictures(x), scale_factor=2, mode="nearest"),
+    "nll_loss": lambda x: F.nll_loss(x, paddle.argmax(x, 1)),
     "one_hot": lambda x: F.one_hot(paddle.argmax(x, 1), COLUMNS),
     "p_norm": lambda x: paddle.linalg.norm(x, 2, 1),
     "pad": lambda x: F.pad(x, [0, 0, 3, 3]),
-    "pixel_shuffle": lambda x: F.pixel_shuffle(paddle.reshape(x, [-1, 4, 4, 4]), 2),
+    "pad3d": lambda x: F.pad(_pictures(x), [1, 1, 1, 1], mode="reflect"),
+    "pixel_shuffle": lambda x: F.pixel_shuffle(_pictures(x), 2),
+    "pixel_unshuffle": lambda x: F.pixel_unshuffle(_pictures(x), 2),
+    "pool2d": lambda x: F.avg_pool2d(_pictures(x), 2),
+    "prelu": lambda x: F.prelu(x, _weight(1)),
     "prod": lambda x: paddle.prod(x, 1),
+    "put_along_axis": lambda x: paddle.put_along_axis(
+        x, paddle.argsort(x, 1), x * 0.5, 1, broadcast=False
+    ),
+    "repeat_interleave": lambda x: paddle.repeat_interleave(x, 2, 1),
     "roll": lambda x: paddle.roll(x, 3, 1),
+    "scatter": lambda x: paddle.scatter(x, paddle.to_tensor([3, 0]), x[:2]),
+    "scatter_nd_add": lambda x: paddle.scatter_nd_add(x, paddle.to_tensor([[3], [0]]), x[:2]),
+    "sigmoid_cross_entropy_with_logits": lambda x: F.binary_cross_entropy_with_logits(x, x * 0.5),
+    "slice": lambda x: x[:, 3:40],
     "softmax": lambda x: F.softmax(x, 1),
-    "split": lambda x: paddle.split(x, 4, 1),
+    "split": lambda x: paddle.split(x, [20, 44], 1),
+    "split_with_num": lambda x: paddle.split(x, 4, 1),
+    "squared_l2_norm": lambda x: operators.squared_l2_norm(x),
+    "squeeze": lambda x: paddle.squeeze(paddle.unsqueeze(x, 1) * 2.0, 1),
     "stack": lambda x: paddle.stack([x, x], 1),
     "strided_slice": lambda x: paddle.strided_slice(x, [1], [0], [COLUMNS], [3]),
     "sum": lambda x: paddle.sum(x, 1),
-    "take_along_axis": lambda x: paddle.take_along_axis(
-        x, paddle.to_tensor(np.arange(8).reshape(1, 8)), 1
-    ),
+    "take_along_axis": lambda x: paddle.take_along_axis(x, paddle.argsort(x, 1), 1),
+    "temporal_shift": lambda x: F.temporal_shift(_pictures(x), 2),
     "tile": lambda x: paddle.tile(x, [1, 2]),
     "topk": lambda x: paddle.topk(x, 5, 1),
     "transpose": lambda x: paddle.transpose(x, [1, 0]),
     "tril": lambda x: paddle.tril(x),
+    "unbind": lambda x: paddle.unbind(paddle.reshape(x, [4, -1]), 0),
     "unfold": lambda x: F.unfold(paddle.reshape(x, [-1, 1, 8, 8]), 3),
+    "unstack": lambda x: paddle.unstack(paddle.reshape(x, [4, -1]), 0),
     "where": lambda x: paddle.where(x > 0, x, x * 0.5),
 }
+
+
+def _pictures(x: Any) -> Any:
+    return paddle.reshape(x, [-1, 4, 4, 4])
+
+
+def _matrices(x: Any) -> Any:
+    return paddle.reshape(x, [-1, 8, 8])
+
+
+def _weight(*shape: int) -> Any:
+    return paddle.static.create_parameter(list(shape), "float32")
+
+
 ABOUT = f"""\
 How many times as fast a function computes an operator by its converter as by a call of Paddle's
 kernel, on one thread, in turns: the median of the ratios of processor time, for tensors of
@@ -98,15 +164,22 @@ def measure(options: Namespace) -> None:
     try:
         with Progress("converters", len(builds)) as progress:
             for name, build in sorted(builds.items()):
-                try:
-                    ratios[name] = [ratio(name, build, rows, samples) for rows in ROWS]
-                except NgraphError as error:
-                    refused[name] = str(error)
-                progress.done(f"{name}: {ratios.get(name, refused.get(name))}")
+                graphs = [operators_of(build, rows) for rows in ROWS]
+                of_all = [type for type in graphs[0] if type in graphs[1]]
+                # The program of an operator has others: each is measured in its own, if it has one.
+                types = [type for type in of_all if type == name or type not in builds]
+                for type in types:
+                    if type in ratios:
+                        continue
+                    try:
+                        ratios[type] = [ratio(each[type], samples) for each in graphs]
+                    except (NgraphError, RuntimeError) as error:
+                        refused[type] = str(error).strip().splitlines()[0]
+                progress.done(f"{name}: {[(t, ratios.get(t, refused.get(t))) for t in types]}")
     finally:
         paddle.set_flags(before)
         paddle.disable_static()
-    write(options.output, ratios, refused)
+    write(options.output, ratios, {t: why for t, why in refused.items() if t not in ratios})
 
 
 def write(folder: Path, ratios: Mapping[str, Sequence[float]], refused: Mapping[str, str]) -> None:
@@ -123,27 +196,73 @@ def write(folder: Path, ratios: Mapping[str, Sequence[float]], refused: Mapping[
     report.write(folder, "converters", "Converters beside kernels", [ABOUT], data, {title: cells})
 
 
-def ratio(name: str, build: Build, rows: int, samples: int) -> float:
-    """How many times as fast the converter of an operator is as a call of its kernel.
+def ratio(graph: Graph, samples: int) -> float:
+    """How many times as fast the converters of operators are as calls of their kernels.
 
     Args:
-        name: The name of the operator.
-        build: Adds the operator to a program, given its input ``[rows, COLUMNS]``.
-        rows: The size of the input.
+        graph: Operators of one type, and the constants that they read.
         samples: The number of turns.
 
     Raises:
-        NgraphError: The operator has no converter for this input, or its kernel is not called.
+        NgraphError: Their kernel cannot be called.
     """
-    graph = _graph_of(build, rows)
-    specs = [spec for op in graph.ops for spec in op.output_specs()]
+    specs = [*graph.inputs, *graph.outputs]
     if any(math.prod(spec.shape) > MAX_ELEMENTS for spec in specs):
-        raise NgraphError(f"a result has more than {MAX_ELEMENTS:,} elements")
-    called = _calling(graph, f"pd_op.{name}")
-    converter, kernel = _runner(graph, rows), _runner(called, rows)
+        raise NgraphError(f"a tensor has more than {MAX_ELEMENTS:,} elements")
+    called = [op if op.type in CONSTANTS else replace(op, called=True) for op in graph.ops]
+    for op in called:
+        if op.called and (reason := kernel_calls.reason_against_type(op.type)) is not None:
+            raise NgraphError(f"its kernel {reason}")
+    converter, kernel = _runner(graph), _runner(replace(graph, ops=called))
     return statistics.median(
         processor_seconds(kernel) / processor_seconds(converter) for _ in range(samples)
     )
+
+
+def operators_of(build: Build, rows: int) -> dict[str, Graph]:
+    """The operators of a program and its gradients, as graphs of those of one type, by name.
+
+    Args:
+        build: Adds an operator to a program, given its input ``[rows, COLUMNS]``.
+        rows: The size of the input.
+    """
+    main = paddle.static.Program()
+    with paddle.static.program_guard(main, paddle.static.Program()):
+        for number in range(COPIES):
+            x = paddle.static.data(f"x{number}", [rows, COLUMNS], "float32")
+            x.stop_gradient = False
+            made = build(x)
+            floats = [y for y in _listed(made) if y.dtype == x.dtype and not y.stop_gradient]
+            if floats:
+                paddle.static.gradients(floats, [x])
+    found: dict[str, Graph] = {}
+    for interval in program_pass.dry_run(main).intervals:
+        graph = interval.graph
+        if graph is None:
+            continue
+        constants = {s.id: op for op in graph.ops if op.type in CONSTANTS for s in results_of(op)}
+        for type in {op.type for op in graph.ops if find_converter(op.type)} - CONSTANTS:
+            parts = [alone_in(op, _used(op), constants) for op in graph.ops if op.type == type]
+            found.setdefault(type.removeprefix("pd_op."), _joined(parts))
+    return found
+
+
+def _used(op: Op) -> set[int]:
+    return {spec.id for spec in op.output_specs()}
+
+
+def _listed(made: Any) -> list[Any]:
+    return list(made) if isinstance(made, (list, tuple)) else [made]
+
+
+def _joined(graphs: Sequence[Graph]) -> Graph:
+    """Graphs as one."""
+    ops = {id(op): op for graph in graphs for op in graph.ops}
+    inputs, outputs = (
+        list(dict.fromkeys(spec for graph in graphs for spec in getattr(graph, side)))
+        for side in ("inputs", "outputs")
+    )
+    return replace(graphs[0], ops=list(ops.values()), inputs=inputs, outputs=outputs)
 
 
 def _sampled() -> Iterator[tuple[str, Build]]:
@@ -160,10 +279,10 @@ def _sampled() -> Iterator[tuple[str, Build]]:
             return function(*[x] * operands)
 
         try:
-            graph = _graph_of(build, ROWS[0])
+            operators = operators_of(build, ROWS[0])
         except Exception:
             continue  # Paddle takes other tensors
-        if any(op.type == type for op in graph.ops):
+        if name in operators:
             yield name, build
 
 
@@ -177,39 +296,19 @@ def _operands_of(function: Any) -> int:
     return len(needed) if needed in (["x"], ["input"], ["x", "y"]) else 0
 
 
-def _graph_of(build: Build, rows: int) -> Graph:
-    """The graph of a program of several operators of one kind."""
-    main = paddle.static.Program()
-    with paddle.static.program_guard(main, paddle.static.Program()):
-        for number in range(COPIES):
-            build(paddle.static.data(f"x{number}", [rows, COLUMNS], "float32"))
-    intervals = program_pass.dry_run(main).intervals
-    if len(intervals) != 1 or intervals[0].graph is None:
-        raise NgraphError("the converter refuses it")
-    return intervals[0].graph
-
-
-def _calling(graph: Graph, type: str) -> Graph:
-    """The graph with calls of kernels in place of the operators of one type.
-
-    Raises:
-        NgraphError: There are none.
-    """
-    if not any(op.type == type for op in graph.ops):
-        raise NgraphError("the program has another operator")
-    return replace(
-        graph, ops=[replace(op, called=True) if op.type == type else op for op in graph.ops]
-    )
-
-
-def _runner(graph: Graph, rows: int) -> Callable[[], None]:
-    specs = [*graph.inputs, *graph.states]
-    signature = [(element_type(spec.dtype).get_type_name(), [rows, COLUMNS]) for spec in specs]
-    draft = make_model(FunctionBuilder(graph, signature))
+def _runner(graph: Graph) -> Callable[[], None]:
+    signature = [(element_type(s.dtype).get_type_name(), list(s.shape)) for s in graph.inputs]
+    model = make_model(FunctionBuilder(graph, signature)).model
     generator = np.random.default_rng(0)
-    shape = rows, COLUMNS
-    arrays = [generator.uniform(0.1, 0.9, shape).astype("float32") for _ in draft.positions]
-    return on_this_thread(draft.model, arrays)
+    return on_this_thread(model, [_array(generator, each) for each in model.inputs])
+
+
+def _array(generator: np.random.Generator, parameter: Any) -> Array:
+    """Contents of a parameter; integers are indices."""
+    shape, dtype = tuple(parameter.shape), parameter.element_type.to_dtype()
+    if dtype.kind == "f":
+        return generator.uniform(0.1, 0.9, shape).astype(dtype)
+    return generator.integers(0, 2 if dtype.kind == "b" else 4, shape).astype(dtype)
 
 
 def _cell(ratio: float) -> str:

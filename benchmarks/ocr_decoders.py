@@ -12,7 +12,7 @@ import paddle
 from paddle import inference
 
 import paddle_ngraph
-from benchmarks import ocr_networks, report
+from benchmarks import ocr_networks, report, srn_parts
 from benchmarks.options import Progress
 from benchmarks.worker import Worker
 
@@ -48,10 +48,13 @@ def measure(options: Namespace) -> None:
             rows.append([label, f"{native:.1f}", f"{engine:.1f}", f"{ratio:.1f}x"])
             progress.done(f"{label}: {ratio:.1f}x")
     header = ["", "native", "engine", "native / engine"]
-    sections = [ABOUT, report.table(header, rows)]
+    with Worker({"OMP_NUM_THREADS": "1"}) as worker:
+        limit, parts = worker.call(srn_parts.measured)
+    sections = [ABOUT, report.table(header, rows), limit]
     beside = report.column(header, rows, "native / engine")
     title = "Decoders of PaddleOCR"
-    report.write(options.output, "ocr_decoders", title, sections, {"ms": found}, beside)
+    data = {"ms": found, "parts of SRN": parts}
+    report.write(options.output, "ocr_decoders", title, sections, data, beside)
 
 
 class _Predictor:

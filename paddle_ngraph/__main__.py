@@ -178,6 +178,20 @@ def _parser() -> argparse.ArgumentParser:
         "model", help="a folder, a .json or .pdmodel file, or its path without the extension"
     )
     _add_json(explain)
+    explain.add_argument(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write a page with the graph to a file. The model runs natively and by the engine, on "
+        "random inputs: the page has the times, and what ran",
+    )
+    explain.add_argument(
+        "--shapes",
+        metavar="NAME=SIZExSIZE",
+        nargs="+",
+        help="with --html: the shapes of some or all inputs (default: 2 for dynamic dimensions)",
+    )
+    explain.add_argument("--no-run", action="store_true", help="with --html: do not run the model")
     explain.set_defaults(command=_explain)
 
     _add_verification(commands)
@@ -591,6 +605,11 @@ def _explain(options: argparse.Namespace) -> int:
     library.load()
     from paddle_ngraph.frontends.saved_models import saved_model
 
+    if options.html is not None:
+        return _explain_as_page(options)
+    for name in ("shapes", "no_run"):
+        if getattr(options, name):
+            raise NgraphError(f"--{name.replace('_', '-')} is for --html: give both")
     programs = saved_model.find(options.model)
     if options.json:
         reports = [(p, api.explain(saved_model.SavedModel.at(p).config())) for p in programs]
@@ -600,6 +619,29 @@ def _explain(options: argparse.Namespace) -> int:
         if len(programs) > 1:
             _print(f"{program}:")
         _print(api.explain(saved_model.SavedModel.at(program).config()))
+    return 0
+
+
+def _explain_as_page(options: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from paddle_ngraph.doctor import observation
+    from paddle_ngraph.frontends.saved_models import saved_model
+
+    if options.no_run:
+        model = saved_model.SavedModel.at(saved_model.find_only(options.model))
+        report = replace(
+            api.explain(model.config()),
+            name=Path(options.model).name,
+            why_unmeasured="Not measured: --no-run was given.",
+        )
+    else:
+        report = observation.explain_model(options.model, _shapes(options.shapes or ()))
+    _write(options.html, report.to_html(), "--html")
+    if options.json:
+        _print_json([{"model": options.model, **report.as_dict()}])
+    else:
+        _print(f"{options.html}: open it in a browser")
     return 0
 
 
@@ -1041,7 +1083,7 @@ def _settings() -> dict[str, object]:
 
 def _write(file: Path, text: str, option: str) -> None:
     try:
-        file.write_text(text)
+        file.write_text(text, "utf-8")
     except OSError as error:
         raise NgraphError(f"{option} {file}: {error.strerror}") from error
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +32,19 @@ class Clock:
         self.now += seconds
 
 
+class RandomClock(Clock):
+    """A clock that advances by a random time at each reading, in any thread."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._chance, self._lock = random.Random(seed), threading.Lock()
+
+    def __call__(self) -> float:
+        with self._lock:
+            self.advance(self._chance.choice([0.0, 1e-5, 1e-3, 0.05, 0.5]))
+            return self.now
+
+
 class TunerClock(Clock):
     """A clock by which native and captured calls of tuned functions take set times.
 
@@ -38,13 +53,13 @@ class TunerClock(Clock):
         captured: The seconds of a captured call; those of a native one are 1.
 
     Attributes:
-        captured: The seconds of the captured calls that follow.
+        captured, native: The seconds of the calls that follow.
     """
 
     def __init__(self, monkeypatch: Any, captured: float) -> None:
         super().__init__(tick=1e-6)
-        self.captured = captured
-        native = self._taking(TraceCache.run_natively, lambda: 1.0)
+        self.captured, self.native = captured, 1.0
+        native = self._taking(TraceCache.run_natively, lambda: self.native)
         monkeypatch.setattr(TraceCache, "run_natively", native)
         run = self._taking(TraceCache.run, lambda: self.captured)
         monkeypatch.setattr(TraceCache, "run", run)

@@ -182,6 +182,18 @@ def fed_limit() -> Any:
     return paddle.static.data("limit", [1], "int64")
 
 
+def with_untranslatable_noise(x: Any) -> Any:
+    """Adds noise to a variable [n, 3] of a ProgramDesc program, by an operator that PIR lacks.
+
+    Its samples follow those of other operators, so that the program cannot be translated at all.
+    """
+    block = paddle.static.default_main_program().global_block()
+    noise = block.create_var(dtype="float32", shape=[1, 3])
+    attributes = {"shape": [1, 3], "dtype": noise.dtype, "diag_num": 1, "diag_step": 1}
+    block.append_op(type="uniform_random", outputs={"Out": noise}, attrs=attributes)
+    return x + noise
+
+
 def counts_of_two_processes(module: str, folder: Path, seconds: float = 120) -> list[list[int]]:
     """Returns how many functions ``once_on_disk`` of a module builds and loads, in two processes.
 

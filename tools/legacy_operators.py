@@ -16,18 +16,20 @@ _INTRODUCTION = """# Operators of ProgramDesc programs
 Written by `make docs` from `tests/legacy_operators.json`, which `python -m
 tests.legacy_operator_walk` writes: it runs every operator of ProgramDesc in a program of its own,
 and again with the operator's gradient, once with default attributes and once with each attribute
-off its default, and compares results and LoD with Paddle's.
+off its default, and compares results and LoD with Paddle's. Where Paddle itself has no result on
+CPUs, the reason is what its registries of kernels show, or the error or signal of a run in a
+process of its own; tests find each of them again.
 
 A ProgramDesc program (`.pdmodel`, `FLAGS_enable_pir_api=0`) is [translated to
 PIR](../how_it_works/executor.md#programdesc-programs). An operator that the translation would
 change *stays as it is*: Paddle runs it, and the program around it runs through nGraph. The program
 falls back as a whole, with the reason in `explain`, only
 
-- where such an operator samples, communicates, reads files, has a block of its own (`py_func`,
-  `recurrent`), or reads or writes other variables than dense tensors (a TensorArray, rows of a
+- where such an operator draws from the generator that samplers share (one with a seed has its
+  own), communicates, reads files, prints, calls Python (`py_func`), has a block of its own
+  (`recurrent`), or reads or writes other variables than dense tensors (a TensorArray, rows of a
   sparse gradient);
-- where a member of a list outlives the run, TensorArrays are summed, or a `conditional_block`
-  asks whether a tensor is empty.
+- where a `conditional_block` asks whether a tensor is empty.
 
 A run that feeds a LoD falls back, too.
 
@@ -68,10 +70,11 @@ def markdown() -> str:
         "",
         "## Operators that are not judged",
         "",
-        "Operators of control flow and of TensorArrays have no kernel, and need none: other tests",
-        "run them.",
+        *_not_run_rows({(type, ""): text for type, text in whole.items()}),
         "",
-        *_not_run_rows(whole),
+        "## Attributes that are not judged",
+        "",
+        *_not_run_rows(_of_attributes(found)),
     ]
     return _INTRODUCTION + "\n".join(lines) + "\n"
 
@@ -79,12 +82,15 @@ def markdown() -> str:
 def _counted(kind: str, found: dict[str, dict[str, str]]) -> str:
     whole = [row.get("", "") for row in found.values()]
     tried = [text for row in found.values() for name, text in row.items() if name]
-    tried = [text for text in tried if not text.startswith(_NOT_RUN)]
+    judged = [text for text in tried if not text.startswith(_NOT_RUN)]
     return (
         f"{len(whole)} {kind}: {whole.count(_TRANSLATED)} are translated, "
         f"{_starting(whole, _KEPT)} stay as they are, {_starting(whole, _REFUSED)} have the "
         f"program fall back, and {_starting(whole, _NOT_RUN)} are not judged. Of {len(tried)} "
-        f"attributes off their defaults, {tried.count(_TRANSLATED)} are translated."
+        f"attributes off their defaults, {judged.count(_TRANSLATED)} are translated, "
+        f"{_starting(judged, _KEPT)} have the operator stay as it is, "
+        f"{_starting(judged, _REFUSED)} have the program fall back, and "
+        f"{_starting(tried, _NOT_RUN)} are not judged."
     )
 
 
@@ -92,14 +98,24 @@ def _starting(texts: list[str], prefix: str) -> int:
     return sum(text.startswith(prefix) for text in texts)
 
 
-def _not_run_rows(whole: dict[str, str]) -> Iterator[str]:
-    """The operators without a verdict, by reason."""
-    reasons: dict[str, list[str]] = {}
-    for type, text in whole.items():
+def _of_attributes(found: dict[str, dict[str, str]]) -> dict[tuple[str, str], str]:
+    return {(type, name): v for type, row in found.items() for name, v in row.items() if name}
+
+
+def _not_run_rows(texts: dict[tuple[str, str], str]) -> Iterator[str]:
+    """The operators, or attributes of operators, without a verdict, by reason."""
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for (type, name), text in texts.items():
         if text.startswith(_NOT_RUN):
-            reasons.setdefault(text.removeprefix(_NOT_RUN), []).append(f"`{type}`")
-    for reason, types in sorted(reasons.items(), key=lambda item: -len(item[1])):
-        yield f"- {reason} ({len(types)}): {', '.join(types)}."
+            types = reasons.setdefault(text.removeprefix(_NOT_RUN), {})
+            types.setdefault(type, []).extend([f"`{name}`"] if name else [])
+    for reason, types in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0])):
+        shown = (f"`{type}`{_enclosed(names)}" for type, names in types.items())
+        yield f"- {reason} ({len(types)}): {', '.join(shown)}."
+
+
+def _enclosed(names: list[str]) -> str:
+    return f" ({', '.join(names)})" if names else ""
 
 
 def _attribute_rows(found: dict[str, dict[str, str]]) -> Iterator[str]:

@@ -6,6 +6,7 @@ Loop-carried values may grow by equal sizes in each iteration: docs/how_it_works
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
 
@@ -139,11 +140,8 @@ def body_of_loop(
         if is_same_shape([*chain(*found)], [*chain(*growth)]):
             rows = builder.single_rows() if keeps else None
             if rows is not None:
-                block, kept = rows
-                starts = [bridge.full(0, element_type(k.spec.dtype), k.shape) for k in kept]
-                initial_values += [start.output(0) for start in starts]
-                arrays = [n + len(kept) for n in used_arrays]
-                return body_of_loop(bridge, block, initial_values, captured, arrays, True, False)
+                with suppress(NgraphError):  # an operator of the new block has another limit
+                    return _with_kept(bridge, *rows, initial_values, captured, used_arrays)
             results = builder.loop_results(body.shapes[1 + args :], has_iteration)
             body.has_placeholders = has_placeholders
             body.cuts, body.count = builder.cuts, builder.count
@@ -151,6 +149,21 @@ def body_of_loop(
             return body, [*builder.initial_values(), *builder.inputs.sources[args:]], results
         growth = found
     raise NgraphError(f"{_SHAPE_CHANGES}, and not equally in all iterations")
+
+
+def _with_kept(
+    bridge: NgraphBridge,
+    block: Graph,
+    kept: Sequence[Kept],
+    initial_values: Sequence[Output],
+    captured: Sequence[Output | TensorArray],
+    used_arrays: Collection[int],
+) -> tuple[RegionBody, list[Output], list[list[Number]]]:
+    """The body of a block that carries more values, as :func:`body_of_loop` returns it."""
+    starts = [bridge.full(0, element_type(each.spec.dtype), each.shape) for each in kept]
+    initial_values = [*initial_values, *(start.output(0) for start in starts)]
+    arrays = [n + len(kept) for n in used_arrays]
+    return body_of_loop(bridge, block, initial_values, captured, arrays, True, False)
 
 
 class Skipped(NamedTuple):

@@ -628,4 +628,5 @@ CONVERTER = Converter(
     rounds=False,
     unchecked=(),
     open_starts=False,
+    kept_for="",
 )

@@ -45,9 +45,29 @@ def markdown() -> str:
         ]
         lines += [f"| {names} | {limits} |" for names, limits in _rows(members)]
         lines.append("")
-    lines += ["## Without a converter", "", "| operator | why |", "| --- | --- |"]
+    lines += [*_kept(entries), "## Without a converter", "", "| operator | why |", "| --- | --- |"]
     lines += [f"| `{_short(type)}` | {why} |" for type, why in sorted(ABSENT.items())]
     return "\n".join([*lines, "", *_kernel_calls(), ""])
+
+
+def _kept(entries: Iterable[Converter]) -> list[str]:
+    """The section on converters that are not faster than kernel calls."""
+    why: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry.kept_for:
+            why.setdefault(entry.kept_for, []).append(entry.type)
+    return [
+        "## Converters that are not faster than kernel calls",
+        "",
+        "A call of Paddle's kernel takes less than 1.2 times as long as these converters alone, at",
+        "[every size measured](../../benchmarks/results/converters.md). They are there for what a",
+        "call lacks.",
+        "",
+        "| operators | for |",
+        "| --- | --- |",
+        *(f"| {_named(types)} | {reason} |" for reason, types in sorted(why.items())),
+        "",
+    ]
 
 
 def _kernel_calls() -> list[str]:
@@ -112,6 +132,7 @@ def as_dict() -> dict[str, Any]:
                 "indices": sorted(entry.named(Role.INDEX)),
                 "known": sorted(entry.named(Role.CONSTANT)),
                 "runs_natively_when": _limits(entry),
+                "kept_for": entry.kept_for,
             }
             for entry in entries
         },

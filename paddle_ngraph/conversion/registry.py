@@ -122,6 +122,7 @@ class Converter:
     rounds: bool
     unchecked: tuple[str, ...]
     open_starts: bool
+    kept_for: str
 
     def role(self, input: str) -> Role:
         """The role of the input of this name."""
@@ -198,6 +199,7 @@ def converter(
     rounds: bool = True,
     unchecked: Iterable[str] = (),
     open_starts: bool = False,
+    kept_for: str = "",
 ) -> Callable[[F], F]:
     """Registers the decorated function as the converter of the Paddle operators ``types``.
 
@@ -223,6 +225,7 @@ def converter(
             function is compiled.
         open_starts: The operator takes slices. Inside loops and branches, inputs ``starts`` and
             ``ends`` need not be known where the length of each slice is certain (offsets.py).
+        kept_for: What a call of Paddle's kernel would lack, for a converter that is not faster.
 
     Raises:
         NgraphError: There is already a converter for one of them, or a role is invalid.
@@ -246,6 +249,7 @@ def converter(
             rounds=rounds,
             unchecked=tuple(unchecked),
             open_starts=open_starts,
+            kept_for=kept_for,
         )
         for type in types:
             if type in _converters:

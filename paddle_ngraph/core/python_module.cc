@@ -1169,6 +1169,9 @@ PYBIND11_MODULE(_core, module) {
       .def("redirect", &GradientGates::redirect, py::arg("compute_sources"))
       .def("restore", &GradientGates::restore, py::arg("former"), py::arg("tensors"),
            py::arg("slots"));
+  module.def(
+      "is_capturing", [] { return Capture::current() != nullptr; },
+      "Whether this thread captures operators.");
   module.def("flush_captures", [] {
     Capture* capture = Capture::current();
     if (capture != nullptr && !capture->flush("Python")) throw py::error_already_set();

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -136,17 +136,7 @@ def observe_model(path: str, shapes: Mapping[str, Sequence[int]], seed: int = 0)
         NgraphError: There is no such model, or Paddle itself cannot run it with these inputs.
     """
     model = saved_model.SavedModel.at(saved_model.find_only(path))
-    program, scope = model.load()
-    feed = verified_use.sample_feed(program, shapes, seed=seed)
-    fetches = paddle.static.pir_io.get_pir_feed_and_fetch(program)[1]
-    executor: Any = paddle.static.Executor(paddle.CPUPlace())
-
-    def run_natively() -> None:
-        with api.use_ngraph(False), paddle.pir_utils.IrGuard():
-            executor.run(program, feed=feed, fetch_list=fetches, scope=scope)
-
-    verified_use.attempt_native(run_natively)
-    times = operator_times(run_natively)
+    feed, times = _run_natively(model, shapes, seed)
     api.reset_stats()
     native_ms, engine_ms = _times_of_pairs(model, feed)
     report = api.explain(model.config())  # after the runs: a choice between libraries is measured
@@ -160,6 +150,66 @@ def observe_model(path: str, shapes: Mapping[str, Sequence[int]], seed: int = 0)
         engine_run_ms=engine_ms,
         **_summed_events(),
     )
+
+
+def explain_model(path: str, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> Report:
+    """Runs a saved model natively and by the engine, and explains it with what was measured.
+
+    Args:
+        path, shapes, seed: As for :func:`observe_model`. A model that Paddle cannot run with these
+            inputs is explained all the same.
+
+    Raises:
+        NgraphError: There is no such model.
+    """
+    model = saved_model.SavedModel.at(saved_model.find_only(path))
+    times: Mapping[str, int] = {}
+    why = ""
+    try:
+        feed, times = _run_natively(model, shapes, seed)
+        _run_by_engine(model, feed)
+    except NgraphError as error:
+        why = f"Not measured: {error}"
+    report: Report = api.explain(model.config())  # after the runs, which are part of it
+    return replace(report, name=Path(path).name, native_times=times, why_unmeasured=why)
+
+
+def _run_natively(
+    model: saved_model.SavedModel, shapes: Mapping[str, Sequence[int]], seed: int
+) -> tuple[dict[str, np.ndarray], Counter[str]]:
+    """Random inputs, and the native times of a second run with them by type of operator.
+
+    Raises:
+        NgraphError: Paddle cannot run the model with these inputs.
+    """
+    program, scope = model.load()
+    feed = verified_use.sample_feed(program, shapes, seed=seed)
+    fetches = paddle.static.pir_io.get_pir_feed_and_fetch(program)[1]
+    executor: Any = paddle.static.Executor(paddle.CPUPlace())
+
+    def run() -> None:
+        with api.use_ngraph(False), paddle.pir_utils.IrGuard():
+            executor.run(program, feed=feed, fetch_list=fetches, scope=scope)
+
+    verified_use.attempt_native(run)
+    return feed, operator_times(run)
+
+
+def _run_by_engine(model: saved_model.SavedModel, feed: Mapping[str, np.ndarray]) -> None:
+    """Runs a model by a predictor of the engine until its functions are compiled, and once more."""
+    config = model.config()
+    config.disable_glog_info()
+    with api.use_ngraph():
+        predictor = create_predictor(config)  # type: ignore[arg-type]
+        for _ in range(_WARM_RUNS):
+            _run_predictor(predictor, feed)
+            api.wait_for_compiles()
+
+
+def _run_predictor(predictor: Any, feed: Mapping[str, np.ndarray]) -> None:
+    for name, value in feed.items():
+        predictor.get_input_handle(name).copy_from_cpu(value)
+    predictor.run()
 
 
 def _types(report: Report) -> set[str]:

@@ -97,7 +97,13 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     is_certain = starts_empty or _is_constant(condition)
     body, read, shapes = body_of_loop(bridge, block, firsts, captured, kept, is_certain)
     added = body.loop_carried - args
-    if not starts_empty and (body.collected or body.has_placeholders or twins or added):
+    shape_of = dict(zip(kept_values, shapes))
+    undefined = {
+        number
+        for number, other in twins.items()
+        if not is_same_shape(bridge.shape(initial_values[number]), shape_of[other])
+    }
+    if not starts_empty and (body.collected or body.has_placeholders or undefined or added):
         condition = _require_iteration(bridge, condition)
     loop = Loop(condition, read, body)
     outputs = bridge.regions.add(loop, shapes)
@@ -107,7 +113,11 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     for cut in body.cuts:
         outputs[cut.arg] = _cut(bridge, cut, condition, uncut)
     results = dict(zip(kept_values, outputs))
-    results.update((number, results[other]) for number, other in twins.items())
+    for number, other in twins.items():
+        results[number] = results[other]
+        if number not in undefined and not _is_constant(condition):
+            iterates = reshaped(bridge, condition, [])
+            results[number] = select(iterates, results[other], initial_values[number])
     for number, output in results.items():
         bridge.set_output_node(op, "out", output, number)
     for array, output in zip(sources[len(kept_values) : args], outputs[len(kept_values) :]):

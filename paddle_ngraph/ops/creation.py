@@ -103,7 +103,13 @@ def _range_of_values(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     return range_of(op.attr("values"))
 
 
-@converter("pd_op.assign_value", dtypes=ANY, limits=[_FITS_INT32], integers=_range_of_values)
+@converter(
+    "pd_op.assign_value",
+    dtypes=ANY,
+    limits=[_FITS_INT32],
+    integers=_range_of_values,
+    kept_for="contents that are known in the build",
+)
 @converter(
     "pd_op.assign_value_",
     dtypes=ANY,

@@ -617,7 +617,7 @@ def _instances(bridge: NgraphBridge, node: NodeInput) -> Any:
     return reshaped(bridge, node, [shape[0], shape[1], rest])
 
 
-@converter("pd_op.instance_norm")
+@converter("pd_op.instance_norm", kept_for="fusion between convolutions")
 def instance_norm(bridge: NgraphBridge, op: Op) -> None:
     """``y = (x - mean) * i * scale + bias`` with ``i = 1 / sqrt(variance + epsilon)``.
 

@@ -34,7 +34,12 @@ def _set_sorted(bridge: NgraphBridge, op: Op, count: int, **order: bool) -> None
     bridge.set_output_node(op, "indices", opset15.convert(indices, Type.i64))
 
 
-@converter("pd_op.argsort", small_integers=True, integers=positions_along_axis)
+@converter(
+    "pd_op.argsort",
+    small_integers=True,
+    integers=positions_along_axis,
+    kept_for="the range of the indices, with which programs compute",
+)
 def argsort(bridge: NgraphBridge, op: Op) -> None:
     """``x`` sorted along axis, and the source indices (Paddle ``argsort``)."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from traceback import StackSummary
 from types import FrameType
 
+import paddle
+
+from paddle_ngraph.paddle_private.protocols import Operation
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 
@@ -64,3 +69,24 @@ def without_call_stacks() -> Iterator[None]:
     finally:
         if traceback.extract_stack is substitute:
             traceback.extract_stack = original
+
+
+_LIBRARIES = (f"{Path(paddle.__file__).parent}/", f"{Path(__file__).parents[1]}/")
+_FRAME = re.compile(r'\s*File "(.+)", line (\d+)')
+
+
+def user_line(op: Operation) -> str:
+    """File and line of the user's code that created an operator; empty if Paddle noted none.
+
+    It is the innermost one outside of Paddle and this package.
+    """
+    if not op.has_attr("op_callstack"):
+        return ""
+    try:
+        stack = op.attrs()["op_callstack"]
+    except NotImplementedError:  # Paddle cannot read operators with complex attributes
+        return ""
+    frames = map(_FRAME.match, stack)
+    lines = [(frame[1], frame[2]) for frame in frames if frame]
+    own = [each for each in lines if not each[0].startswith(_LIBRARIES)]
+    return ":".join(own[-1]) if own else ""

@@ -130,6 +130,10 @@ class _CompileQueue:
         """Whether the queue accepts jobs: it is not paused, and the process is not exiting."""
         return not self._pauses and threading.main_thread().is_alive()
 
+    def is_paused(self) -> bool:
+        """Whether the queue rejects jobs for the time being."""
+        return bool(self._pauses)
+
     def submit(self, job: _core.CompileJob) -> bool:
         """Adds a job to the queue; returns whether the queue accepts it."""
         with self._lock:
@@ -381,9 +385,9 @@ def is_idle() -> bool:
     return not len(_queue)
 
 
-def is_allowed() -> bool:
-    """Whether the process compiles in the background; processes of a distributed job do not."""
-    return _queue.is_accepting()
+def is_paused() -> bool:
+    """Whether runs wait for builds, as in processes of a distributed job."""
+    return _queue.is_paused()
 
 
 def compile_synchronously() -> AbstractContextManager[None]:

@@ -46,4 +46,10 @@ def _dequantized(op: Operation) -> Value:
         return put_before(op, _PER_TENSOR, [x, scale], [("max_range", None, float(qmax))])
     bits = ("quant_bits", None, [qmax.bit_length() + 1])
     given = [bits, ("quant_axis", None, axis), ("x_num_col_dims", None, 1)]
-    return put_before(op, _PER_CHANNEL, [x, [scale]], given)
+    product = put_before(op, _PER_CHANNEL, [x, [scale]], given)
+    largest = (1 << qmax.bit_length()) - 1  # by which that operator divides
+    if qmax == largest:
+        return product
+    one = [("shape", "ints", [1]), ("value", "float64", 1.0), ("dtype", "dtype", dtype)]
+    operands = [product, put_before(op, "pd_op.full", [], one)]
+    return put_before(op, _PER_TENSOR, operands, [("max_range", None, qmax / largest)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 import paddle
@@ -20,6 +21,7 @@ from paddle_ngraph.paddle_private.names import (
     OperatorBase,
     OperatorMessage,
     ProgramDesc,
+    VarType,
     attribute_variables,
     copy_of,
     is_initialized,
@@ -27,6 +29,7 @@ from paddle_ngraph.paddle_private.names import (
     scope_remover,
 )
 from paddle_ngraph.paddle_private.protocols import (
+    LegacyBlock,
     LegacyOperator,
     LegacyProgramDesc,
     Operation,
@@ -41,6 +44,8 @@ ABSENT = "@EMPTY@"
 _INPUT, _OUTPUT = "input_", "output_"
 # Attributes about the script that made the program, without an effect.
 _OF_ITS_AUTHOR = ("op_callstack", "op_namescope")
+_COMPLEX = (VarType.COMPLEX64, VarType.COMPLEX128)
+_REAL = {VarType.FP32: "float32", VarType.FP64: "float64"}
 # The fields of an attribute's message with numbers, by the type of the attribute.
 _NUMBERS = {AttrType.INT: "i", AttrType.LONG: "l", AttrType.FLOAT: "f", AttrType.FLOAT64: "float64"}
 _LISTS = {
@@ -49,6 +54,9 @@ _LISTS = {
 }
 # Between the name of an attribute and the inputs that hold its numbers.
 _HOLDS = ":"
+# Between the name of a variable that an operator only looks up, and the variable's dtype.
+_LOOKED_UP = "="
+_GRADIENT = "@GRAD"
 
 
 def type_of(outputs: int) -> str:
@@ -74,16 +82,19 @@ def shown_type(op: Operation) -> str:
     return str(op.attrs()["type"]) if is_legacy_operator(op.name()) else op.name()
 
 
-def described(op: LegacyOperator) -> tuple[str, list[str], list[str]]:
+def described(op: LegacyOperator, block: LegacyBlock) -> tuple[str, list[str], list[str]]:
     """The description of an operator as text, and the names of its inputs and outputs, in order.
 
-    The text is the operator in Paddle's format, the names of its outputs there, and the names of
-    attributes that are variables. A variable that the operator overwrites is an input and an
-    output; so is one in place of an attribute an input.
+    The text is the operator in Paddle's format, the names of its outputs there, the names of
+    attributes that are variables, and the variables of which Paddle looks up the dtype. A variable
+    that the operator overwrites is an input and an output; so is one in place of an attribute an
+    input.
     """
     inputs = [name for name in dict.fromkeys(op.input_arg_names(True)) if name != ABSENT]
     outputs = [name for name in dict.fromkeys(op.output_arg_names()) if name != ABSENT]
     names = {name: f"{_OUTPUT}{index}" for index, name in enumerate(outputs)}
+    real = {names[name]: dtype for name, dtype in _real_gradients(op, block).items()}
+    names = {name: each + _GRADIENT * (each in real) for name, each in names.items()}
     names.update({name: f"{_INPUT}{index}" for index, name in enumerate(inputs)})
     program: LegacyProgramDesc = ProgramDesc()
     copy = program.block(0).append_op()
@@ -102,7 +113,31 @@ def described(op: LegacyOperator) -> tuple[str, list[str], list[str]]:
         copy.check_attrs()  # gives them default values, which each run replaces
     attributes = [_HOLDS.join([a, *(names[n] for n in held[a])]) for a in held]
     encoded = base64.b64encode(copy.serialize_to_string()).decode()
-    return " ".join([encoded, *(names[name] for name in outputs), *attributes]), inputs, outputs
+    looked_up = [f"{name}{_LOOKED_UP}{dtype}" for name, dtype in real.items()]
+    tokens = [encoded, *(names[name] for name in outputs), *attributes, *looked_up]
+    return " ".join(tokens), inputs, outputs
+
+
+def _real_gradients(op: LegacyOperator, block: LegacyBlock) -> dict[str, str]:
+    """The outputs of an operator on complex numbers that are gradients of real variables.
+
+    Of such a gradient Paddle keeps the real part, if it finds the variable.
+
+    Returns:
+        The dtypes of the variables, by the names of their gradients.
+    """
+    if not any(_dtype(block, name) in _COMPLEX for name in op.input_arg_names()):
+        return {}
+    gradients = (name for name in op.output_arg_names() if _GRADIENT in name)
+    dtypes = {name: _dtype(block, name.rpartition(_GRADIENT)[0]) for name in gradients}
+    return {name: _REAL[dtype] for name, dtype in dtypes.items() if dtype in _REAL}
+
+
+def _dtype(block: LegacyBlock, name: str) -> Any:
+    variable = block.find_var_recursive(name.encode())
+    if variable is None or variable.type() != VarType.DENSE_TENSOR:
+        return None
+    return variable.dtype()
 
 
 def holds_numbers(op: LegacyOperator) -> bool:
@@ -179,13 +214,16 @@ class _Kernel:
 
     def __init__(self, text: str, numbers: dict[str, tuple[float, ...]]) -> None:
         encoded, *tokens = text.split(" ")
-        outputs = [token for token in tokens if _HOLDS not in token]
+        looked_up = [token.split(_LOOKED_UP) for token in tokens if _LOOKED_UP in token]
+        outputs = [t for t in tokens if _HOLDS not in t and _LOOKED_UP not in t]
         self._operator = OperatorBase.create(_with_numbers(encoded, numbers))
         self._own_scope = _core.OwnedScope(new_scope(), scope_remover())
         names = dict.fromkeys([*self._operator.input_vars(), *outputs])
         scope = self._own_scope.scope
         self._tensors = {n: scope.var(n).get_tensor() for n in names if n != ABSENT}
         self._outputs = [self._tensors[name] for name in outputs]
+        for name, dtype in looked_up:
+            scope.var(name).get_tensor().set(np.zeros(1, dtype), paddle.CPUPlace())
         self._overwritten = {name for name in outputs if name.startswith(_INPUT)}
 
     def run(self, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> None:

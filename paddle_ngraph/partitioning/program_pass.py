@@ -24,6 +24,7 @@ from paddle_ngraph.partitioning import (
     list_members,
     packed_layers,
     rules,
+    unrolled_loops,
 )
 from paddle_ngraph.partitioning.analysis import loops, single_assignment
 from paddle_ngraph.partitioning.analysis.aliases import Aliases
@@ -38,9 +39,11 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     may_write_variables,
 )
 from paddle_ngraph.partitioning.analysis.capability import Capability
+from paddle_ngraph.partitioning.block_report import BlockReport, IntervalReport, NativeOp
 from paddle_ngraph.partitioning.classify import classify, fixpoint
+from paddle_ngraph.partitioning.operator_reports import operator_reports
 from paddle_ngraph.partitioning.partition import partition
-from paddle_ngraph.partitioning.report import BlockReport, IntervalReport, NativeOp, Report
+from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.partitioning.rewrite import Rewriting, rewriting_of
 from paddle_ngraph.partitioning.subgraph import Subgraph, SubgraphSettings, subgraph_of
 from paddle_ngraph.partitioning.whole_program import Whole, find_whole_program
@@ -116,6 +119,8 @@ def canonicalize(program: Any) -> int:
         loops.capture_arrays(program)
         loops.declare_unknown_sizes(program)
         single_assignment.to_single_assignment(program)
+        # Before loops get copies of initial values that have several readers: here some get them.
+        unrolled_loops.compute_steps_once(program)
         loops.drop_dead_loop_outputs(program)
         loops.share_initial_values(program)
         dequantization.replace_dequantize_linear(program)
@@ -303,7 +308,7 @@ def dry_run(
     while pending:
         block = pending.pop(0)
         plan = _partition_block(block, settings, aliases)
-        reports.append(plan.report())
+        reports.append(plan.report(has_lines=True))
         inside = {node.index for subgraph in plan.subgraphs for node in subgraph.interval.nodes}
         # The body of a converted loop or branch belongs to its subgraph, and is not reported.
         remaining = [op for index, op in enumerate(block.ops) if index not in inside]
@@ -315,7 +320,8 @@ def _apply_to_block(
     block: Any, settings: SubgraphSettings, aliases: Aliases | None
 ) -> tuple[BlockReport, Rewriting | None]:
     plan = _partition_block(block, settings, aliases)
-    report, rewriting = plan.report(), None  # the report reads values that the rewriting erases
+    report = plan.report()  # it reads values that the rewriting erases
+    rewriting = None
     if plan.subgraphs:
         rewriting = rewriting_of(plan.capable, plan.levels, plan.subgraphs)
         with signals.deferred_signals():
@@ -331,8 +337,12 @@ class _BlockPartition(NamedTuple):
     subgraphs: Sequence[Subgraph]
     has_small_interval: bool
 
-    def report(self) -> BlockReport:
-        """Returns a report of the block's subgraphs, and of its operators that fall back."""
+    def report(self, has_lines: bool = False) -> BlockReport:
+        """Returns a report of the block's operators and subgraphs; valid before a rewrite.
+
+        Args:
+            has_lines: Whether it has the lines of user code, which take long to find.
+        """
         capable = self.capable
         intervals = [
             IntervalReport(
@@ -370,6 +380,7 @@ class _BlockPartition(NamedTuple):
             engines=sum(node.is_engine for node in nodes),
             drawing=sum(i.draws for i in intervals) + sum(node.draws for node in nodes),
             onednn_kernels=self._count_onednn_kernels(native),
+            operators=operator_reports(capable.view, has_lines),
         )
 
     def _count_onednn_kernels(self, native: Sequence[OpNode]) -> int:

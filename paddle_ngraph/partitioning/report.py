@@ -8,80 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paddle_ngraph.errors import printable
-from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.pages.page import Page
+from paddle_ngraph.partitioning import report_page
+from paddle_ngraph.partitioning.block_report import (
+    BlockReport,
+    IntervalReport,
+    NativeOp,
+    counted,
+    short_name,
+    summary,
+)
 from paddle_ngraph.partitioning.last_runs import History, LastRuns
-
-
-@dataclass(frozen=True)
-class NativeOp:
-    """An operator that falls back to Paddle, and the reason."""
-
-    index: int
-    type: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class IntervalReport:
-    """A converted subgraph.
-
-    Attributes:
-        first, last: Indices of its first and last operator in the block.
-        types: The types of all its operators.
-        draws: Whether the subgraph samples random numbers.
-        device: The chosen device; empty if none was chosen.
-        indices: The indices of all its operators.
-        graph: The graph of the subgraph.
-        kernel_calls: The types of those operators whose kernels of Paddle the function calls: their
-            time is native.
-        calls_inside: The types of such operators inside its loops and branches.
-    """
-
-    first: int
-    last: int
-    types: list[str]
-    draws: bool
-    device: str = ""
-    indices: Sequence[int] = ()
-    graph: Graph | None = field(default=None, repr=False, compare=False)
-    kernel_calls: Sequence[str] = ()
-    calls_inside: Sequence[str] = ()
-
-    @property
-    def last_runs(self) -> LastRuns:
-        """The runs of the subgraph among the last events."""
-        return History().of_graph(self.graph)
-
-    @property
-    def runs_while_compiling(self) -> int | None:
-        """Number of the last runs that were native while functions of the subgraph were compiled.
-
-        ``None`` if no function was compiled in the background.
-        """
-        return self.last_runs.while_compiling
-
-
-@dataclass(frozen=True)
-class BlockReport:
-    """One block of a program.
-
-    Attributes:
-        intervals, native: Converted subgraphs, and operators that fall back to Paddle.
-        has_small_interval: Whether a subgraph falls back because the cost model finds it too small.
-        program: The program of the block, if the report covers several.
-        engines: Number of operators that were engine operators before the pass.
-        drawing: Number of engine operators that sample random numbers, old and new ones.
-        onednn_kernels: Number of operators, inside subgraphs or outside, that Paddle's kernels
-            compute although Paddle has a kernel of oneDNN for them.
-    """
-
-    intervals: list[IntervalReport]
-    native: list[NativeOp]
-    has_small_interval: bool = False
-    program: str = ""
-    engines: int = 0
-    drawing: int = 0
-    onednn_kernels: int = 0
+from paddle_ngraph.partitioning.report_page import NativeTimes
 
 
 @dataclass(frozen=True)
@@ -94,6 +32,9 @@ class Report:
         why_native: Why the whole program falls back to Paddle nevertheless, if it does.
         program: Id in events of the program as a whole; 0: unknown.
         measured: The measurements by which the engine runs it, if a rule prefers Paddle's oneDNN.
+        name: The heading of its page.
+        native_times: Nanoseconds of a native run by type of operator, if they were measured.
+        why_unmeasured: Why they were not.
     """
 
     blocks: list[BlockReport]
@@ -101,6 +42,9 @@ class Report:
     why_native: str | None = None
     program: int = field(default=0, compare=False)
     measured: str = ""
+    name: str = field(default="", compare=False)
+    native_times: NativeTimes = field(default_factory=dict, repr=False, compare=False)
+    why_unmeasured: str = field(default="", repr=False, compare=False)
 
     @property
     def changes(self) -> bool:
@@ -193,24 +137,9 @@ class Report:
         }
 
     def __str__(self) -> str:
-        lines = [
-            f"{self.ops_converted} of {self.ops_converted + self.ops_native} compute ops "
-            f"({self.share:.1%}) run through nGraph, in {_count(len(self.intervals), 'interval')}."
-        ]
         history = History()
-        runs = history.of_program(self.program)
         of_intervals = [history.of_graph(interval.graph) for interval in self.intervals]
-        if self.why_native is not None:
-            lines.insert(0, f"Runs natively: {self.why_native}.")
-        if self.why_native is not None or _are_native(runs, *of_intervals):
-            lines[-1] = lines[-1].replace(" run ", " could run ")
-        if self.measured:
-            lines.append(f"Measured against Paddle's oneDNN: {self.measured}.")
-        lines += runs.lines()
-        if self.engines:
-            lines.append(f"{_count(self.engines, 'engine operator')} in it already.")
-        if self.packed:
-            lines.append(f"{_count(self.packed, 'recurrent layer')} run with packed weights.")
+        lines = self._summary(history.of_program(self.program), of_intervals)
         block_counts: Counter[str] = Counter()
         rest = iter(of_intervals)
         for block in self.blocks:
@@ -219,6 +148,48 @@ class Report:
             block_counts[block.program] += 1
         # Names and types of operators come from the model.
         return printable("\n".join(line.replace("\n", "\\n") for line in lines))
+
+    def _summary(self, runs: LastRuns, of_intervals: Sequence[LastRuns]) -> list[str]:
+        """Sentences on the program as a whole, given its runs and those of its subgraphs."""
+        lines = [
+            f"{self.ops_converted} of {self.ops_converted + self.ops_native} compute ops "
+            f"({self.share:.1%}) run through nGraph, in {counted(len(self.intervals), 'interval')}."
+        ]
+        if self.why_native is not None:
+            lines.insert(0, f"Runs natively: {self.why_native}.")
+        if self.why_native is not None or _are_native(runs, *of_intervals):
+            lines[-1] = lines[-1].replace(" run ", " could run ")
+        if self.measured:
+            lines.append(f"Measured against Paddle's oneDNN: {self.measured}.")
+        lines += runs.lines()
+        if self.engines:
+            lines.append(f"{counted(self.engines, 'engine operator')} in it already.")
+        if self.packed:
+            lines.append(f"{counted(self.packed, 'recurrent layer')} run with packed weights.")
+        return lines
+
+    def page(self) -> Page:
+        """Returns the report as the contents of a page."""
+        history = History()
+        of_intervals = [history.of_graph(interval.graph) for interval in self.intervals]
+        return report_page.page(
+            self.name or "Program",
+            self._summary(history.of_program(self.program), of_intervals),
+            [("", self.blocks)],
+            self.native_times,
+            self.why_unmeasured,
+        )
+
+    def to_html(self) -> str:
+        """Returns the report as one HTML file, which loads nothing.
+
+        It has the coverage, what ran, the graph, each subgraph and each operator that falls back,
+        and native times if they were measured (``python -m paddle_ngraph explain --html``).
+        """
+        return self.page().html()
+
+    def _repr_html_(self) -> str:
+        return self.page().frame()
 
 
 def _are_native(*runs: LastRuns) -> bool:
@@ -234,7 +205,7 @@ def _block_lines(index: int, block: BlockReport, runs: Iterator[LastRuns]) -> li
         lines.append(
             f"  interval [{interval.first}, {interval.last}]"
             f"{' on ' + interval.device if interval.device else ''}: "
-            f"{_count(len(interval.types), 'op')}: {summary(interval.types)}"
+            f"{counted(len(interval.types), 'op')}: {summary(interval.types)}"
         )
         if interval.kernel_calls:
             calls = summary(interval.kernel_calls)
@@ -244,7 +215,7 @@ def _block_lines(index: int, block: BlockReport, runs: Iterator[LastRuns]) -> li
             lines.append(f"    native, by Paddle's kernels in its loops and branches: {calls}")
         last = next(runs)
         if (compiling := last.while_compiling) is not None:
-            runs_by_paddle = _count(compiling, "run")
+            runs_by_paddle = counted(compiling, "run")
             lines.append(f"    compiled in the background: {runs_by_paddle} native meanwhile")
         lines += [f"    {line}" for line in last.lines()]
     by_reason: dict[tuple[str, str], list[int]] = {}
@@ -252,20 +223,5 @@ def _block_lines(index: int, block: BlockReport, runs: Iterator[LastRuns]) -> li
         by_reason.setdefault((op.type, op.reason), []).append(op.index)
     for (op_type, reason), indices in by_reason.items():
         shown = ", ".join(map(str, indices[:4])) + (", ..." if len(indices) > 4 else "")
-        lines.append(f"  native {_short_name(op_type)} x{len(indices)} (at {shown}): {reason}")
+        lines.append(f"  native {short_name(op_type)} x{len(indices)} (at {shown}): {reason}")
     return lines
-
-
-def summary(types: Sequence[str]) -> str:
-    """The 8 most common types in a list of operator types, with their counts."""
-    counts = Counter(_short_name(op_type) for op_type in types).most_common()
-    named = [f"{op_type} x{count}" if count > 1 else op_type for op_type, count in counts[:8]]
-    return ", ".join(named) + (", ..." if len(counts) > 8 else "")
-
-
-def _short_name(op_type: str) -> str:
-    return op_type.removeprefix("pd_op.")
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -29,7 +29,8 @@ from paddle_ngraph.partitioning.analysis.placement import (
     place_copy,
     place_on,
 )
-from paddle_ngraph.partitioning.report import Report, summary
+from paddle_ngraph.partitioning.block_report import summary
+from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.plan.devices import known_device
 from paddle_ngraph.plan.spreading import assign_devices, leading_operators, producers_of
 from paddle_ngraph.transpiler.training_program import is_update

@@ -19,7 +19,7 @@ from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.paddle_private.names import producer_of
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.block_view import dtype_name, mark_sequential, value_id
-from paddle_ngraph.partitioning.report import summary
+from paddle_ngraph.partitioning.block_report import summary
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.transpiler.memory import shapes
 from paddle_ngraph.transpiler.memory.liveness import Lifetimes, MemoryStep

@@ -10,7 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter, time
 
+from paddle_ngraph.utils import signals
+
 Clock = Callable[[], float]
+# The processor time of the calling thread, its time in the queue for a processor, and its turns.
+_QUEUE_REPORT = "/proc/thread-self/schedstat"
 
 
 class _ReplaceableClock:
@@ -37,6 +41,26 @@ overridden_date = _date.overridden
 def now() -> float:
     """The time in seconds since an arbitrary start."""
     return _time.clock()
+
+
+def own_time() -> float:
+    """The time, without what this thread has waited for a processor that other threads had.
+
+    A difference of two times is the processor time of the thread and what it has waited for: the
+    threads that compute with it. Equal to :func:`now` where the system does not tell.
+    """
+    time = _time.clock()
+    return time - _seconds_in_queue() if _time.clock is perf_counter else time
+
+
+def _seconds_in_queue() -> float:
+    """Seconds that this thread was ready to run, and has not run (Linux)."""
+    with signals.own_errors():
+        try:
+            with open(_QUEUE_REPORT, "rb") as file:
+                return int(file.read().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
 
 
 def date() -> float:

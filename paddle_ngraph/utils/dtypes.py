@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -56,3 +57,15 @@ UNCONVERTED_DTYPES = frozenset(
 def element_name(dtype: str) -> str | None:
     """The name of a dtype in the signatures of functions; ``None`` for one that no function has."""
     return DTYPES[dtype].element if dtype in DTYPES else _COMPLEX.get(dtype)
+
+
+_BITS = re.compile(r"[a-z]+?(\d+)")
+
+
+def element_bytes(dtype: str) -> int:
+    """The size of an element of a dtype, given by Paddle's name, in bytes.
+
+    One byte for a dtype without a fixed size (strings), and for bool and the variants of float8.
+    """
+    found = _BITS.match(dtype)
+    return max(int(found[1]) // 8, 1) if found else 1

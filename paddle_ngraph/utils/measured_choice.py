@@ -210,6 +210,16 @@ class MeasuredChoice:
             self._decide(found)
         self._store(found)
 
+    def stays_incumbent(self, calls: int) -> bool:
+        """Whether so many more calls are all the incumbent's, and none of them is to be timed."""
+        with self._lock:
+            is_decided = self._record is not None and not self._record.uses_challenger
+            return is_decided and self._timed is None and not self._is_due(calls)
+
+    def skip(self, calls: int) -> None:
+        """Counts calls of the preferred side that :meth:`next_call` is not asked for."""
+        self._calls += calls
+
     def give_up(self) -> None:
         """Has all later calls run by the incumbent: the challenger is impossible."""
         self._is_impossible = True
@@ -235,15 +245,17 @@ class MeasuredChoice:
         elif not usual <= found * self._policy.max_drift <= usual * self._policy.max_drift**2:
             self._has_changed = True
 
-    def _is_due(self) -> bool:
+    def _is_due(self, ahead: int = 0) -> bool:
+        """Whether a measurement is due after so many more calls."""
         if self._record is None:
             return True
+        calls = self._calls + ahead
         now = clock.date()
         if now < self._paused_until:
             return False
         is_old = not 0 <= now - self._record.date < self._policy.recheck_seconds
-        may_be_wrong = self._has_changed and self._calls > self._policy.first_recheck_calls
-        return is_old or may_be_wrong or self._calls > self._next_check
+        may_be_wrong = self._has_changed and calls > self._policy.first_recheck_calls
+        return is_old or may_be_wrong or calls > self._next_check
 
     def _next_side(self) -> bool:
         """Whether the challenger is next: the incumbent first, then bursts in alternating order."""

@@ -269,6 +269,31 @@ def test_operators(name):
     assert quantity("kernel_calls") == before + 2
 
 
+RUNNING: dict[str, Callable[[Any], Any]] = {
+    "cumprod": lambda x: paddle.cumprod(x, 1),
+    "cummax": lambda x: paddle.cummax(x, 1)[0],
+    "cummin": lambda x: paddle.cummin(x, 0)[0],
+}
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_running_products_and_extremes_of_any_length(name):
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, -1], "float32")
+        x.stop_gradient = False
+        y = RUNNING[name](x * 0.5)
+        return [y, *paddle.static.gradients([(y * y).sum()], [x])]
+
+    program = Program(build)
+    assert set(calls_in(program)) == {name, f"{name}_grad"}
+    before = quantity("functions_built"), quantity("native_runs")
+    for shape in ((2, 9), (3, 70), (4, 129), (3, 8), (7, 200)):
+        feed = {"x": floats(*shape)}
+        for expected, found in zip(program.run(False, **feed), program.run(**feed)):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert (quantity("functions_built"), quantity("native_runs")) == (before[0] + 3, before[1])
+
+
 def proposals(levels_read: bool) -> Program:
     """The proposals of a two-stage detector by levels of a pyramid, with the features of each."""
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import paddle
 import pytest
+from openvino import Type
 from paddle import _C_ops as operators
 
+from paddle_ngraph.conversion import kernel_shapes
+from paddle_ngraph.conversion.symbolic_sizes import Guards
 from paddle_ngraph.partitioning import program_pass
 from tests.kernel_call_programs import (
     assert_same,
@@ -163,6 +167,28 @@ DYNAMIC: dict[str, tuple[list[int], Callable[[Any], Any], Sequence[tuple[int, ..
         lambda x: paddle.reshape(operators.shuffle_channel(paddle.unsqueeze(x, 3), 1), [0, -1]),
         [(2, 6, 4), (3, 7, 4), (4, 4, 4), (5, 9, 4)],
     ),
+    "a product of sizes": (
+        [-1, -1],
+        lambda x: paddle.cast(paddle.flatten(paddle.sin(paddle.cast(x, "float64"))), "float32"),
+        [(2, 3), (4, 5), (6, 7), (2, 8), (5, 5), (3, 9)],
+    ),
+    "a sum of sizes": (
+        [-1, -1],
+        lambda x: paddle.cast(
+            paddle.concat([paddle.cast(x, "float64").sum(axis) for axis in (0, 1)]), "float32"
+        ),
+        [(2, 3), (4, 5), (6, 7), (2, 8), (5, 5), (3, 9)],
+    ),
+    "steps along a signal": (
+        [-1, -1],
+        lambda x: operators.frame(x, 5, 3, -1),
+        [(2, 16), (3, 20), (4, 29), (2, 30), (5, 7), (3, 31)],
+    ),
+    "long steps": (
+        [2, -1],
+        lambda x: operators.frame(x, 400, 160, -1),
+        [(2, 410), (2, 560), (2, 1000), (2, 719), (2, 720), (2, 5000)],
+    ),
     "rows as another tensor": (
         [-1, 4],
         lambda x: operators.send_u_recv(
@@ -206,14 +232,48 @@ def test_no_rows_and_one_beside_many(rows):
 
 
 def test_sizes_that_follow_otherwise_stay_native():
-    """Such as the product of two sizes."""
+    """Such as the number of patches of a picture: a product of two numbers of steps."""
 
     def build(x: Any) -> Any:
-        y = paddle.flatten(paddle.sin(paddle.cast(x, "float64")))
-        return paddle.cast(paddle.cos(y), "float32")
+        return paddle.nn.functional.unfold(paddle.cast(x, "float64"), 3).astype("float32")
 
-    report = program_pass.dry_run(dynamic([-1, -1], build).main)
-    assert [op.type for op in report.native] == ["pd_op.flatten"]
+    report = program_pass.dry_run(dynamic([2, 2, -1, -1], build).main)
+    assert "pd_op.unfold" in [op.type for op in report.native]
+
+
+def law(draw: random.Random) -> Callable[[int, int], int]:
+    """How a size follows from two others."""
+    a, b, c, d = (draw.randint(1, most) for most in (6, 6, 40, 300))
+    return draw.choice(
+        [
+            lambda n, m: a,
+            lambda n, m: a * n + c,
+            lambda n, m: (m * (2 * a - 1) + c) // 2,
+            lambda n, m: (n + c) // d + 1,
+            lambda n, m: a * n * m + c,
+            lambda n, m: n * n * m,
+            lambda n, m: a * n + b * m - c,
+        ]
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rules_of_random_sizes(seed, monkeypatch):
+    draw = random.Random(seed)
+    first, second = law(draw), law(draw)
+
+    def inferred(kernel: str, types: Any, shapes: Sequence[Sequence[int]]) -> list[list[int]]:
+        (n, _), (m,) = shapes
+        return [[first(n, m), second(n, m)]]
+
+    monkeypatch.setattr(kernel_shapes, "inferred", inferred)
+    guards = Guards({number: draw.randint(20, 60) for number in range(2)})
+    symbols = [[guards.size(0), 7], [guards.size(1)]]
+    rule = kernel_shapes.symbolic_rule_of("", [Type.f32] * 2, symbols)
+    assert rule is not None
+    for n, m in [(draw.randint(20, 3000), draw.randint(20, 3000)) for _ in range(20)]:
+        shapes = [[n, 7], [m]]
+        assert kernel_shapes.sizes_by(rule, shapes) == inferred("", [], shapes)
 
 
 ONE_SIDED: dict[str, Callable[[Any], Any]] = {

@@ -10,7 +10,8 @@ from paddle_ngraph.conversion import operator_table, registry
 
 pytestmark = pytest.mark.pure
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "operators.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "operators.md"
 
 
 def test_the_page_is_up_to_date():

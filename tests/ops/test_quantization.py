@@ -70,9 +70,9 @@ def parameters(*arrays):
     ]
 
 
-def dequantize_linear(x, axis, scale, only_observer=False, bits=8):
+def dequantize_linear(x, axis, scale, only_observer=False, bits=8, qmax=0):
     scales, zeros, accum, state = tensors(scale, np.zeros(len(scale)), [1.0], [1.0])
-    qmax = 2 ** (bits - 1) - 1
+    qmax = qmax or 2 ** (bits - 1) - 1
     return _C_ops.dequantize_linear(
         *(x, scales, zeros, accum, state, axis, bits, -qmax - 1, qmax),
         *(0, EVALUATES, only_observer),
@@ -239,6 +239,15 @@ def test_dequantize_linear(axis, scale, bits):
     with forced_fallback():
         np.testing.assert_array_equal(run(build, x, [-1, 4, 5]), expected)
     assert paddle_ngraph.stats()["native_runs"] == 1
+
+
+@pytest.mark.parametrize("axis, scale", SCALES.values(), ids=SCALES)
+def test_dequantize_linear_by_any_largest_number(axis, scale):
+    x = codes(3, 4, 5)
+    found = run(lambda x: dequantize_linear(x, axis, scale, qmax=100), x, [-1, 4, 5])
+    spread = np.float32(scale).reshape([-1 if i == axis else 1 for i in range(3)])
+    np.testing.assert_allclose(found, x * spread / np.float32(100), 1e-6)
+    assert paddle_ngraph.stats()["engine_runs"] == 1, "the engine did not run"
 
 
 def test_an_observer_dequantizes_nothing():

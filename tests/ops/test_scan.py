@@ -1,4 +1,4 @@
-"""Running sums, products and extremes, and their gradients."""
+"""Running sums and their gradients."""
 
 from __future__ import annotations
 
@@ -53,60 +53,3 @@ def test_in_place():
         ["cumsum_"],
         gradients=False,
     )
-    check(
-        lambda x: paddle._C_ops.cumprod_(x * 1.0, 1, False, False), x, ["cumprod_"], gradients=False
-    )
-
-
-@merged
-@pytest.mark.parametrize(
-    ("shape", "axis"), [((), 0), ((1,), 0), ((7,), 0), ((3, 5), 0), ((3, 1), -1), ((2, 3, 64), -1)]
-)
-def test_cumprod(shape, axis):
-    x = {"x": normal(shape)}
-    check(lambda x: paddle.cumprod(x, axis), x, both("cumprod"), rtol=1e-4)
-
-
-@merged
-@pytest.mark.parametrize("zeros", [[0], [2], [6], [1, 4], [0, 1, 2, 3, 4, 5, 6]])
-@pytest.mark.parametrize("axis", [0, 1])
-def test_cumprod_of_zeros(zeros, axis):
-    x = normal((7, 7))
-    x[zeros, zeros[::-1]] = 0.0
-    check(lambda x: paddle.cumprod(x, axis), {"x": x}, both("cumprod"), rtol=1e-4)
-
-
-@merged
-def test_cumprod_of_special_values():
-    x = np.array([[1e30, 1e30, 1e-30], [1e-30, 1e-30, 1e30], [np.nan, 1, 2]], "float32")
-    check(lambda x: paddle.cumprod(x, 1), {"x": x}, ["cumprod"], gradients=False)
-    y = np.array([[np.inf, 0.0, 1.0], [-np.inf, 2.0, 0.0]], "float32")
-    check(lambda x: paddle.cumprod(x, 1), {"x": y}, ["cumprod"], gradients=False)
-
-
-@merged
-def test_cumprod_of_long_and_open_axes_falls_back():
-    check_fallback(lambda x: paddle.cumprod(x, 0), {"x": normal(65)}, both("cumprod"))
-    x = {"x": normal((3, 4))}
-    check_fallback(lambda x: paddle.cumprod(x, 0), x, both("cumprod"), dynamic={"x": [-1, 4]})
-
-
-@merged
-@pytest.mark.parametrize("dtype", ["int32", "int64"])
-@pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)
-@pytest.mark.parametrize("name", ["cummax", "cummin"])
-def test_extremes(name, shape, axis, dtype):
-    def build(x):
-        return getattr(paddle, name)(x, axis, dtype)
-
-    check(build, {"x": normal(shape)}, both(name))
-
-
-@merged
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("name", ["cummax", "cummin"])
-def test_extremes_of_ties_and_special_values(name, axis):
-    x = np.random.default_rng(0).integers(-2, 3, (9, 33)).astype("float32")
-    x[1, 5], x[4, 9], x[4, 20], x[7, 3], x[8, :] = np.nan, np.nan, np.nan, np.inf, -np.inf
-    dynamic = {"x": [-1, -1]}
-    check(lambda x: getattr(paddle, name)(x, axis), {"x": x}, both(name), dynamic=dynamic)

@@ -70,3 +70,21 @@ def test_a_clock_is_overridden_temporarily() -> None:
         assert clock.now() == 0.5
         raise KeyError
     assert clock.now() == before + 1.0
+
+
+def test_the_own_time_of_a_thread_is_that_of_a_replaced_clock() -> None:
+    with clock.overridden(Clock(tick=5.0)):
+        assert [clock.own_time(), clock.own_time()] == [5.0, 10.0]
+
+
+@pytest.mark.parametrize("report", [None, "", "17", "17 unknown 3", "17 2500000000 3"])
+def test_the_own_time_leaves_out_waits_for_a_processor(report, monkeypatch, tmp_path) -> None:
+    """As far as the system reports them: processor time, time in the queue, and turns."""
+    path = tmp_path / "schedstat"
+    if report is not None:
+        path.write_text(report)
+    monkeypatch.setattr(clock, "_QUEUE_REPORT", str(path))
+    monkeypatch.setattr(clock, "perf_counter", fake := Clock())
+    fake.advance(10.0)
+    with clock.overridden(fake):
+        assert clock.own_time() == (7.5 if report == "17 2500000000 3" else 10.0)

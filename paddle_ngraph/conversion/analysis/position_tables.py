@@ -67,8 +67,11 @@ def table_of(
     (result,) = op.output_specs()
     if result.dtype == BFLOAT16 or not _is_small(op, tables):
         return None
-    with np.errstate(all="ignore"):
-        found = _computed(op, tables, before, after, grows)
+    try:
+        with np.errstate(all="ignore"):
+            found = _computed(op, tables, before, after, grows)
+    except TypeError:  # NumPy has no difference of bools, for example
+        return None
     if found is None or found.size > MAX_TABLE:
         return None
     return found.astype(result.dtype, copy=False)

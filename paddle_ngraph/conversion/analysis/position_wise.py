@@ -26,7 +26,11 @@ BROADCASTING = frozenset(
         *("logical_or", "maximum", "minimum", "multiply", "not_equal", "subtract"),
     )
 )
-_SELECTIONS = {"pd_op.masked_fill": ("x", "mask"), "pd_op.where": ("condition", "x", "y")}
+# Operators that select elements of tensors that are broadcast to one shape, with these inputs.
+SELECTIONS = {"pd_op.masked_fill": ("x", "mask"), "pd_op.where": ("condition", "x", "y")}
+
+
+_REDUCTIONS = frozenset(f"pd_op.{name}" for name in ("max", "mean", "min", "sum"))
 
 
 class Sliced(NamedTuple):
@@ -60,12 +64,10 @@ def reads_of_position(
     rank = len(results[0].shape)
     if op.type in BROADCASTING:
         return _read_by_broadcast(op, ("x", "y"), axis, rank)
-    if op.type in _SELECTIONS:
-        return _read_by_broadcast(op, _SELECTIONS[op.type], axis, rank)
+    if op.type in SELECTIONS:
+        return _read_by_broadcast(op, SELECTIONS[op.type], axis, rank)
     if op.type == "pd_op.matmul":
-        x = op.input("x").shape
-        is_row = axis == rank - 2 and min(len(x), len(op.input("y").shape)) >= 2
-        return [Sliced("x", 0, len(x) - 1 - (not op.attr("transpose_x")))] if is_row else None
+        return _read_by_product(op, axis, rank)
     if op.type == "pd_op.embedding":
         return [Sliced("x", 0, axis)] if axis < rank - 1 else None
     if op.type == "pd_op.layer_norm":
@@ -78,6 +80,8 @@ def reads_of_position(
         return [Sliced("input", 0, axis)] if axis >= 2 and _is_pointwise(op) else None
     if op.type in ("pd_op.unsqueeze", "pd_op.squeeze"):
         return _read_by_other_rank(op, axis, known)
+    if op.type in _REDUCTIONS:
+        return _read_by_reduction(op, axis, known)
     if op.type == "pd_op.concat":
         along = known(op, "axis")
         if along is None or along[0] % rank == axis:
@@ -96,17 +100,44 @@ def _read_by_broadcast(op: Op, names: tuple[str, ...], axis: int, rank: int) -> 
     return found
 
 
+def _read_by_product(op: Op, axis: int, rank: int) -> list[Sliced] | None:
+    x, y = (op.input(name).shape for name in "xy")
+    if min(len(x), len(y)) < 2 or axis == rank - 1:
+        return None
+    if axis < rank - 2:
+        return _read_by_broadcast(op, ("x", "y"), axis, rank)
+    return [Sliced("x", 0, len(x) - 1 - (not op.attr("transpose_x")))]
+
+
 def _read_by_other_rank(
     op: Op, axis: int, known: Callable[[Op, str], list[int] | None]
 ) -> list[Sliced] | None:
     axes, x = known(op, "axis"), op.input("x").shape
-    if axes is None or len(axes) != 1:
+    if not axes:
         return None
     if op.type == "pd_op.unsqueeze":
-        added = axes[0] % (len(x) + 1)
-        return [Sliced("x", 0, axis - (added < axis))] if added != axis else None
-    dropped = axes[0] % len(x)
-    return [Sliced("x", 0, axis + (dropped <= axis))] if x[dropped] == 1 else None
+        # For each axis of the result, that of ``x``.
+        own: list[int | None] = [*range(len(x))]
+        for added in axes:
+            own.insert(added % (len(own) + 1), None)
+        read = own[axis]
+        return None if read is None else [Sliced("x", 0, read)]
+    dropped = {each % len(x) for each in axes}
+    kept = [n for n in range(len(x)) if n not in dropped]
+    return [Sliced("x", 0, kept[axis])] if all(x[n] == 1 for n in dropped) else None
+
+
+def _read_by_reduction(
+    op: Op, axis: int, known: Callable[[Op, str], list[int] | None]
+) -> list[Sliced] | None:
+    given = known(op, "axis") if op.has_input("axis") else op.attr("axis")
+    axes = [given] if isinstance(given, int) else given
+    if not axes:
+        return None
+    rank = len(op.input("x").shape)
+    reduced = {each % rank for each in axes}
+    kept = [n for n in range(rank) if op.attr("keepdim") or n not in reduced]
+    return [Sliced("x", 0, kept[axis])] if kept[axis] not in reduced else None
 
 
 def _is_pointwise(op: Op) -> bool:

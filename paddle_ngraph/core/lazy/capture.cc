@@ -255,6 +255,41 @@ void Capture::follow(TraceNode* node) {
   trace_.follow(node);
 }
 
+// A lazy tensor is replaced by a placeholder with its metadata: another thread may materialize it
+// concurrently.
+static py::object placeholder_of(PyObject* argument) {
+  if (!is_tensor(argument) || !is_lazy(argument)) {
+    return py::reinterpret_borrow<py::object>(argument);
+  }
+  const auto& tensor = tensor_of(argument);
+  return make_tensor({tensor.dtype(), tensor.dims()}, true);
+}
+
+// Whether a subscript of integers and slices has an integer beyond its axis, by which Python ends a
+// loop over a tensor.
+static bool is_beyond_axis(const InterceptedFunction& function, const PyObjects& given) {
+  if (function.rule.value_rule.kind != ValueRule::Kind::kSubscript || given.size() != 2 ||
+      !is_tensor(given[0])) {
+    return false;
+  }
+  const phi::DDim& dims = tensor_of(given[0]).dims();
+  const PyObjects items = PyTuple_Check(given[1]) ? sequence_items(given[1]) : PyObjects{given[1]};
+  if (items.size() > static_cast<size_t>(dims.size())) return false;
+  bool is_beyond = false;
+  for (size_t axis = 0; axis < items.size(); ++axis) {
+    if (is_slice(items[axis])) {
+      const PyObjects bounds = sequence_items(items[axis]);
+      if (!std::all_of(bounds.begin(), bounds.end(), is_plain_python)) return false;
+      continue;
+    }
+    if (!PyLong_CheckExact(items[axis])) return false;
+    int overflow = 0;
+    const int64_t index = PyLong_AsLongLongAndOverflow(items[axis], &overflow);
+    is_beyond = is_beyond || (overflow == 0 && (index >= dims[axis] || index < -dims[axis]));
+  }
+  return is_beyond;
+}
+
 PyObject* Capture::call(const InterceptedFunction& function, PyObject* self, PyObject* args,
                         PyObject* kwargs) {
   if (!wait_for_compute()) return nullptr;
@@ -274,6 +309,13 @@ PyObject* Capture::call(const InterceptedFunction& function, PyObject* self, PyO
   std::vector<py::object> copies;
   PyObjects given = arguments_of(function, self, args, kwargs);
   snapshot_arguments(trace_, function, &given, &copies);
+  if (is_beyond_axis(function, given)) {
+    const NoCapture none;
+    const py::object placeholder = placeholder_of(self);
+    PyObject* const result = call_now(function, placeholder.ptr(), args, kwargs);
+    if (result == nullptr) return nullptr;
+    Py_DECREF(result);
+  }
   if (!satisfies(function.rule.value_rule, given, trace_)) {
     return call_with_graph_break(function, self, args, kwargs);
   }
@@ -334,16 +376,6 @@ bool Capture::has_only_materialized_tensors(const std::array<PyObject*, 3>& argu
 // Asks owner_of() as for a write, since the result of the call may give write access to the memory.
 bool Capture::may_expose_data(const std::array<PyObject*, 3>& arguments) const {
   return has_only_shape_tensors(arguments) && owner_of(arguments, true) == nullptr;
-}
-
-// A lazy tensor is replaced by a placeholder with its metadata: another thread may materialize it
-// concurrently.
-static py::object placeholder_of(PyObject* argument) {
-  if (!is_tensor(argument) || !is_lazy(argument)) {
-    return py::reinterpret_borrow<py::object>(argument);
-  }
-  const auto& tensor = tensor_of(argument);
-  return make_tensor({tensor.dtype(), tensor.dims()}, true);
 }
 
 PyObject* Capture::call_shape_query(const InterceptedFunction& function, PyObject* self,

@@ -74,40 +74,73 @@ void KernelCall::infer() {
   }
 }
 
+class KernelCall::Words {
+ public:
+  explicit Words(const KernelCall& node)
+      : node_(node),
+        next_(node.attributes().shapes.begin()),
+        end_(node.attributes().shapes.end()) {}
+
+  bool has_more() const { return next_ != end_; }
+
+  int64_t next() {
+    node_.require(has_more(), "has a shape that ends early");
+    return *next_++;
+  }
+
+  // The number of elements of a list that follows.
+  int64_t count() {
+    const int64_t found = next();
+    node_.require(0 <= found && found <= end_ - next_, "has a shape that ends early");
+    return found;
+  }
+
+ private:
+  const KernelCall& node_;
+  std::vector<int64_t>::const_iterator next_, end_;
+};
+
 std::vector<std::vector<int64_t>> KernelCall::shapes_for(
     const std::vector<std::vector<int64_t>>& inputs) const {
-  const auto& words = attributes().shapes;
   std::vector<std::vector<int64_t>> found;
-  for (auto next = words.begin(); next != words.end();) {
-    const int64_t rank = *next++;
-    require(rank >= 0 && rank <= (words.end() - next) / kWordsOfSize,
-            "has a shape that ends early");
+  for (Words words(*this); words.has_more();) {
+    const int64_t rank = words.count();
     found.emplace_back();
-    for (int64_t i = 0; i < rank; ++i, next += kWordsOfSize) {
-      found.back().push_back(size_by(&*next, inputs));
-    }
+    for (int64_t i = 0; i < rank; ++i) found.back().push_back(size_by(&words, inputs));
   }
   return found;
 }
 
-int64_t KernelCall::size_by(const int64_t* words,
-                            const std::vector<std::vector<int64_t>>& inputs) const {
-  const auto [input, axis, factor, offset, divisor] =
-      std::array{words[0], words[1], words[2], words[3], words[4]};
-  require(divisor > 0, "has a size without a divisor");
-  int64_t size = 0;
-  if (factor != 0) {
+std::optional<int64_t> KernelCall::term_by(Words* words,
+                                           const std::vector<std::vector<int64_t>>& inputs) const {
+  int64_t product = 1;
+  bool is_open = false;
+  for (int64_t places = words->count(); places > 0; --places) {
+    const int64_t input = words->next(), axis = words->next();
     require(0 <= input && static_cast<size_t>(input) < inputs.size() && 0 <= axis &&
                 static_cast<size_t>(axis) < inputs[input].size(),
             "has a size of an input that it lacks");
-    size = inputs[input][axis];
-    if (size < 0) return kOpenSize;
+    const int64_t size = inputs[input][axis];
+    is_open = is_open || size < 0;
+    require(!__builtin_mul_overflow(product, size, &product), "has a size beyond 64 bits");
   }
-  const bool overflows =
-      __builtin_mul_overflow(size, factor, &size) || __builtin_add_overflow(size, offset, &size);
-  require(!overflows, "has a size beyond 64 bits");
+  require(!__builtin_mul_overflow(product, words->next(), &product), "has a size beyond 64 bits");
+  return is_open ? std::nullopt : std::optional(product);
+}
+
+int64_t KernelCall::size_by(Words* words, const std::vector<std::vector<int64_t>>& inputs) const {
+  int64_t size = 0;
+  bool is_open = false;
+  for (int64_t terms = words->count(); terms > 0; --terms) {
+    const auto term = term_by(words, inputs);
+    is_open = is_open || !term;
+    require(!__builtin_add_overflow(size, term.value_or(0), &size), "has a size beyond 64 bits");
+  }
+  const int64_t offset = words->next(), divisor = words->next();
+  require(divisor > 0, "has a size without a divisor");
+  require(!__builtin_add_overflow(size, offset, &size), "has a size beyond 64 bits");
   // A negative sum has no shape: the kernel rejects such operands.
-  return size < 0 ? kOpenSize : size / divisor;
+  return is_open || size < 0 ? kOpenSize : size / divisor;
 }
 
 std::vector<std::vector<int64_t>> KernelCall::shapes_in_run(const ov::TensorVector& inputs) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,10 +13,11 @@ namespace paddle_ngraph {
 
 struct KernelCallAttributes {
   std::string kernel;  // the description of the kernel and its arguments
-  // The shape of each result, for a function with dynamic shapes: the rank, then for each dimension
-  // five words, input, axis, factor, offset and divisor: the size is (size of that axis * factor +
-  // offset) / divisor, rounded down; without a factor the offset, or kOpenSize. Empty: as Paddle's
-  // shape inference says.
+  // The shape of each result, for a function with dynamic shapes: the rank, then each size. A size
+  // is (sum of terms + offset) / divisor, rounded down: the number of terms, each term, offset and
+  // divisor; without terms the offset, or kOpenSize. A term is a product of sizes of inputs and a
+  // factor: the number of sizes, for each input and axis, and the factor. Empty: as Paddle's shape
+  // inference says.
   std::vector<int64_t> shapes;
   int64_t op_id = kNoOperator;
   int64_t deferred_errors_id = DeferredErrors::kNone;
@@ -50,13 +52,18 @@ class KernelCall
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 
  private:
-  static constexpr int64_t kOpenSize = -1, kWordsOfSize = 5;
+  static constexpr int64_t kOpenSize = -1;
+
+  // Iterates over the words of the attribute `shapes`.
+  class Words;
 
   // The shapes of the results for inputs of these shapes, by the attribute `shapes`.
   std::vector<std::vector<int64_t>> shapes_for(
       const std::vector<std::vector<int64_t>>& inputs) const;
-  // One size, by its words in the attribute `shapes`.
-  int64_t size_by(const int64_t* words, const std::vector<std::vector<int64_t>>& inputs) const;
+  // A term, by the next words of the attribute `shapes`; nothing if it has an unknown size.
+  std::optional<int64_t> term_by(Words* words,
+                                 const std::vector<std::vector<int64_t>>& inputs) const;
+  int64_t size_by(Words* words, const std::vector<std::vector<int64_t>>& inputs) const;
   // The shapes of the results in a run: kOpenSize where only the kernel knows a size.
   std::vector<std::vector<int64_t>> shapes_in_run(const ov::TensorVector& inputs) const;
   void run(const ov::TensorVector& inputs, ov::TensorVector* outputs) const;

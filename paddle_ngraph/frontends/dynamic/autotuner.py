@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any
@@ -22,12 +22,12 @@ import paddle
 from paddle_ngraph import _core, flags
 from paddle_ngraph.frontends.dynamic import input_signature, tuning_policy
 from paddle_ngraph.frontends.dynamic.inner_layers import InnerLayerProfile
+from paddle_ngraph.frontends.dynamic.input_signature import FlatInputs
 from paddle_ngraph.frontends.dynamic.lazy.capture import TraceCache
 from paddle_ngraph.frontends.dynamic.lazy.trace_graph import compile_budget_set
 from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.utils import clock
-from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.lru_cache import LRUCache, cache_of_each
 from paddle_ngraph.utils.measured_choice import MeasuredChoice, Record, TimedCall
 from paddle_ngraph.warning_codes import LOGGER
@@ -74,6 +74,11 @@ class Account:
         needed = tuning_policy.POLICY.resume_seconds if self._is_overdrawn else 0.0
         self._is_overdrawn = self.balance < needed
         return self._is_overdrawn
+
+    def stays_overdrawn(self, native_seconds: float) -> bool:
+        """Whether calls have to be native for so many more seconds."""
+        share = tuning_policy.POLICY.native_share * native_seconds
+        return self._is_overdrawn and self.balance + share < tuning_policy.POLICY.resume_seconds
 
 
 class _Slot:
@@ -132,7 +137,7 @@ class _Case:
     deferred_seconds: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class _EndedCall:
     """A call that has ended, except for its backward passes.
 
@@ -141,6 +146,8 @@ class _EndedCall:
         has_gradient: Whether backward passes may follow.
         is_captured: Whether the call was captured; otherwise it was native.
         is_steady: Whether it recorded and built nothing.
+        is_measure: Whether its duration may be compared: it did not raise, and the backward passes
+            of its own thread have followed.
         seconds: Its duration.
     """
 
@@ -149,7 +156,66 @@ class _EndedCall:
     has_gradient: bool
     is_captured: bool
     is_steady: bool
+    is_measure: bool
     seconds: float
+
+
+class _Builds:
+    """Builds that a captured call in progress asks for.
+
+    Attributes:
+        has_asked: Whether it has asked for one.
+    """
+
+    def __init__(self, case: _Case, account: Account) -> None:
+        self._case, self._account = case, account
+        self._expected_seconds = 0.0
+        self.has_asked = False
+        case.deferred_seconds = 0.0
+
+    def may_build(self, operators: int) -> bool:
+        """Returns whether the account allows to build a program of this many operators now."""
+        policy = tuning_policy.POLICY
+        each = (
+            policy.build_seconds_per_trained_operator
+            if paddle.is_grad_enabled()
+            else policy.build_seconds_per_operator
+        )
+        expected = policy.build_seconds_per_program + operators * each
+        self.has_asked = True
+        if self._expected_seconds + expected <= self._account.balance:
+            self._expected_seconds += expected
+            return True
+        self._case.deferred_seconds = expected
+        return False
+
+
+@dataclass
+class _Rest:
+    """Native calls that are made without a look at their times.
+
+    Attributes:
+        case, inputs, has_gradient: What these calls have in common.
+        reason: Their reason in events.
+        seconds: The usual time of one.
+        calls: How many were made.
+    """
+
+    case: _Case
+    inputs: FlatInputs
+    has_gradient: bool
+    reason: int
+    seconds: float
+    calls: int = 0
+
+    def has(self, inputs: Any, kwargs: Any) -> bool:
+        """Whether a call is one of these."""
+        return (
+            self.calls < tuning_policy.POLICY.resting_calls
+            and not kwargs
+            and self.has_gradient == paddle.is_grad_enabled()
+            and self.inputs.equal(inputs)
+        )
 
 
 class Tuner:
@@ -167,23 +233,20 @@ class Tuner:
         is_given_up: Whether the layer is not tuned any more, so that its inner layers are.
     """
 
-    def __init__(self, trains: bool, name: str | None = None, now: Clock = clock.now) -> None:
-        self._now = now
+    def __init__(self, trains: bool, name: str | None = None) -> None:
         self._name = name
         self.traces = TraceCache(trains)
         self.account = Account()
         self.is_given_up = False
         self._why_given_up = ""
         self._is_logged = False  # that a function that is compiled by name runs natively
-        self._profile = InnerLayerProfile(now) if trains and name is None else None
+        self._profile = InnerLayerProfile() if trains and name is None else None
         self._cases: LRUCache[Hashable, _Case] = LRUCache(_CASES.bound)
         self._latest: tuple[_Case, bool] | None = None  # the last case, and whether captured
         self._num_changes = _slot.num_changes
         self._backward: tuple[_EndedCall, int, float] | None = None
-        # Of the captured call in progress: the expected seconds of its builds, and whether it has
-        # asked for one.
-        self._expected_seconds = 0.0
-        self._has_asked = False
+        self._threads: set[int] = set()  # that are in a call
+        self._rest: _Rest | None = None
 
     @property
     def why_native(self) -> str | None:
@@ -209,10 +272,32 @@ class Tuner:
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any, owner: Any = None) -> Any:
         """Calls the function, natively or captured.
 
+        A call within another one of the thread, or within a capture, is a part of that.
+
         Args:
             function, args, kwargs: The function, and its inputs.
             owner: The object whose method the function is.
         """
+        thread = threading.get_ident()
+        if thread in self._threads or _core.is_capturing():
+            return function(*args, **kwargs)
+        rest = self._rest
+        if rest is not None:
+            if self._backward is not None:
+                self._end_backward()
+            if rest.has((owner, *args), kwargs):
+                rest.calls += 1
+                return self.traces.run_natively(rest.reason, function, args, kwargs)
+            self._end_rest(rest)
+        self._threads.add(thread)
+        try:
+            return self._run_outermost(function, args, kwargs, owner)
+        finally:
+            self._threads.discard(thread)
+
+    def _run_outermost(
+        self, function: Callable[..., Any], args: Any, kwargs: Any, owner: Any
+    ) -> Any:
         self._end_backward()
         has_gradient = paddle.is_grad_enabled()
         signature = input_signature.of((owner, args, kwargs))
@@ -221,25 +306,51 @@ class Tuner:
         call = case.choice.next_call(partial(self._is_ready, case, has_gradient))
         is_captured = call.is_challenger and (call.is_timed or not self._must_wait(case))
         self._latest = case, is_captured
-        is_done, is_steady, start = False, True, self._now()
+        # A decision is not to depend on the load of the machine; each call cannot afford that.
+        read_clock = clock.own_time if call.is_timed else clock.now
+        is_done, is_steady, start = False, True, read_clock()
         try:
             if is_captured:
-                additions = self.traces.num_additions
-                result = self._run_captured(case, call, function, args, kwargs)
-                is_steady = additions == self.traces.num_additions and not self._has_asked
+                additions, builds = self.traces.num_additions, _Builds(case, self.account)
+                result = self._run_captured(builds, call, function, args, kwargs)
+                is_steady = additions == self.traces.num_additions and not builds.has_asked
             else:
                 result = self._run_natively(case, call, signature.sizes, function, args, kwargs)
             is_done = True
             return result
         finally:
-            seconds = self._now() - start
+            seconds = read_clock() - start
             ended = _EndedCall(
-                case, call, has_gradient, is_captured, is_done and is_steady, seconds
+                case, call, has_gradient, is_captured, is_done and is_steady, is_done, seconds
             )
             if has_gradient and is_done:
                 self._backward = ended, threading.get_ident(), gradients.seconds()
+                gradients.set_clock(read_clock)
             else:
                 self._end(ended)
+            if not is_captured and not call.is_timed:
+                self._begin_rest(ended, (owner, *args), kwargs)
+
+    def _begin_rest(self, ended: _EndedCall, inputs: Any, kwargs: Any) -> None:
+        """Has calls like one that has ended be made without a look, if none would be captured."""
+        policy, choice = tuning_policy.POLICY, ended.case.choice
+        native = choice.incumbent_seconds
+        if native is None or max(native, ended.seconds) >= policy.max_resting_seconds or kwargs:
+            return
+        calls = policy.resting_calls
+        if choice.stays_incumbent(calls):
+            reason = _SLOWER
+        elif choice.record is not None and self.account.stays_overdrawn(calls * native):
+            reason = _BUDGET
+        else:
+            return
+        if FlatInputs.are_flat(inputs):
+            self._rest = _Rest(ended.case, FlatInputs(inputs), ended.has_gradient, reason, native)
+
+    def _end_rest(self, rest: _Rest) -> None:
+        self._rest = None
+        self.account.earn(rest.calls * rest.seconds)
+        rest.case.choice.skip(rest.calls)
 
     def _new_case(self) -> _Case:
         policy = tuning_policy.POLICY
@@ -272,33 +383,20 @@ class Tuner:
         return case.deferred_seconds > 0.0 and self.account.balance < case.deferred_seconds
 
     def _run_captured(
-        self, case: _Case, call: TimedCall, function: Callable[..., Any], args: Any, kwargs: Any
+        self,
+        builds: _Builds,
+        call: TimedCall,
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
     ) -> Any:
-        self._expected_seconds = case.deferred_seconds = 0.0
-        self._has_asked = False
         waits = (
             background_compile.awaiting(tuning_policy.POLICY.max_awaited_build_seconds)
             if call.is_timed
             else nullcontext()
         )
-        with waits, compile_budget_set(partial(self._may_build, case)):
+        with waits, compile_budget_set(builds.may_build):
             return self.traces.run(function, args, kwargs)
-
-    def _may_build(self, case: _Case, operators: int) -> bool:
-        """Returns whether the account allows to build a program of this many operators now."""
-        policy = tuning_policy.POLICY
-        each = (
-            policy.build_seconds_per_trained_operator
-            if paddle.is_grad_enabled()
-            else policy.build_seconds_per_operator
-        )
-        expected = policy.build_seconds_per_program + operators * each
-        self._has_asked = True
-        if self._expected_seconds + expected <= self.account.balance:
-            self._expected_seconds += expected
-            return True
-        case.deferred_seconds = expected
-        return False
 
     def _run_natively(
         self,
@@ -333,10 +431,10 @@ class Tuner:
             return
         ended, thread, before = pending
         if thread != threading.get_ident():
-            ended.case.choice.end_call(ended.call, None)
-            return
-        backward = gradients.seconds() - before
-        self._end(replace(ended, seconds=ended.seconds + backward))
+            ended.is_measure = False
+        else:
+            ended.seconds += gradients.seconds() - before
+        self._end(ended)
 
     def _end(self, ended: _EndedCall) -> None:
         """Adds the time of a call to its choice and to the account."""
@@ -345,10 +443,14 @@ class Tuner:
         if not ended.is_captured:
             self.account.earn(seconds)
             if not call.is_challenger:
-                choice.end_call(call, seconds)
+                choice.end_call(call, seconds if ended.is_measure else None)
         else:
             self._charge(choice, ended)
-            is_measure = ended.is_steady and (not call.is_timed or background_compile.is_idle())
+            is_measure = (
+                ended.is_measure
+                and ended.is_steady
+                and (not call.is_timed or background_compile.is_idle())
+            )
             choice.end_call(call, seconds if is_measure else None)
             if not ended.is_steady and not call.is_timed:
                 choice.note_change()

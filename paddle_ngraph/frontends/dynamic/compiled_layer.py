@@ -20,7 +20,8 @@ from paddle_ngraph.frontends.dynamic.autotuner import Tuner
 from paddle_ngraph.frontends.dynamic.lazy import capture
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import StaticFunction, set_forward
-from paddle_ngraph.partitioning import background_compile
+from paddle_ngraph.pages.page import Page
+from paddle_ngraph.partitioning import background_compile, report_page
 from paddle_ngraph.partitioning.last_runs import History
 from paddle_ngraph.partitioning.report import Report
 
@@ -56,7 +57,7 @@ class Compiled:
             result = self._tuner.traces.run(function, args, kwargs)
             self._require_single_graph()
             return result
-        if flags.get("ngraph_tuning_ms") < 0 or not background_compile.is_allowed():
+        if flags.get("ngraph_tuning_ms") < 0 or background_compile.is_paused():
             return self._tuner.traces.run(function, args, kwargs)
         return self._tuner.run(function, args, kwargs, getattr(function, "__self__", None))
 
@@ -213,12 +214,35 @@ class CompiledReport:
     program: int = 0
 
     def __str__(self) -> str:
+        graphs = [f"graph {number}, {graph}" for number, graph in enumerate(self.graphs)]
+        return printable("\n".join([*self._summary(), *graphs, *self._breaks()]))
+
+    def _summary(self) -> list[str]:
         lines = [] if self.why_native is None else [f"Runs natively: {self.why_native}."]
         lines += History().of_program(self.program).lines()
-        lines.append(f"{len(self.graphs)} graphs, {len(self.breaks)} breaks.")
-        lines += [f"graph {number}, {graph}" for number, graph in enumerate(self.graphs)]
-        lines += [f"break at {each}" for each in self.breaks]
-        return printable("\n".join(lines))
+        return [*lines, f"{len(self.graphs)} graphs, {len(self.breaks)} breaks."]
+
+    def _breaks(self) -> list[str]:
+        return [f"break at {each}" for each in self.breaks]
+
+    def page(self) -> Page:
+        """Returns the report as the contents of a page."""
+        lines = [*self._summary(), *self._breaks()]
+        programs = []
+        for number, graph in enumerate(self.graphs):
+            if graph.why_native is not None:
+                lines.append(f"graph {number}, {graph}")
+            for part, report in enumerate(graph.reports):
+                rest = f", program {part}" if len(graph.reports) > 1 else ""
+                programs.append((f"graph {number}{rest}", report.blocks))
+        return report_page.page("Compiled function", lines, programs)
+
+    def to_html(self) -> str:
+        """Returns the report as one HTML file, which loads nothing: see ``Report.to_html``."""
+        return self.page().html()
+
+    def _repr_html_(self) -> str:
+        return self.page().frame()
 
 
 def explain_traces(traces: capture.TraceCache, why_native: str | None = None) -> CompiledReport:

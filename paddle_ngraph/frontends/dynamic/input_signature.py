@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import paddle
@@ -30,6 +30,42 @@ class InputSignature(NamedTuple):
 
 def _rounded_up(size: int) -> int:
     return 1 << (size - 1).bit_length()
+
+
+class FlatInputs:
+    """Inputs of a call that are tensors, layers and objects without tensors, for comparisons.
+
+    Args:
+        inputs: The positional arguments of the call.
+    """
+
+    def __init__(self, inputs: Sequence[Any]) -> None:
+        self._inputs = [
+            (type(each), each.shape, each.dtype)
+            if isinstance(each, paddle.Tensor)
+            else (type(each), each.training if isinstance(each, paddle.nn.Layer) else None, None)
+            for each in inputs
+        ]
+
+    @staticmethod
+    def are_flat(inputs: Sequence[Any]) -> bool:
+        """Whether no container is among inputs."""
+        return not any(isinstance(each, (list, tuple, dict)) for each in inputs)
+
+    def equal(self, inputs: Sequence[Any]) -> bool:
+        """Whether other inputs have the same types, dtypes and sizes."""
+        if len(inputs) != len(self._inputs):
+            return False
+        for each, (of_type, state, dtype) in zip(inputs, self._inputs):
+            if type(each) is not of_type:
+                return False
+            if dtype is not None:
+                # Paddle has one object for each dtype.
+                if each.dtype is not dtype or each.shape != state:
+                    return False
+            elif state is not None and each.training != state:
+                return False
+        return True
 
 
 def of(inputs: Any) -> InputSignature:

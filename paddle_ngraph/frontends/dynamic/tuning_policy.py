@@ -31,6 +31,9 @@ class TuningPolicy:
         profiled_calls: The number of calls that are profiled.
         min_inner_time_share: Inner layers are tuned instead of their outermost layer if those with
             fewer shapes take at least this share of its time.
+        resting_calls, max_resting_seconds: After a native call that took less than these seconds,
+            and that no captured one follows soon, so many calls with equal inputs are made without
+            a look at their times, which would cost more than a tenth of them.
         choice: When a decision is made, and measured again: native calls are the incumbent.
     """
 
@@ -45,6 +48,8 @@ class TuningPolicy:
     min_profiled_shapes: int = 16
     profiled_calls: int = 16
     min_inner_time_share: float = 0.5
+    resting_calls: int = 15
+    max_resting_seconds: float = 0.001
     choice: measured_choice.Policy = field(
         default=measured_choice.Policy(
             pairs=4,

@@ -23,7 +23,8 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     must_run_sequentially,
     nodes_of,
 )
-from paddle_ngraph.partitioning.report import NativeOp, Report
+from paddle_ngraph.partitioning.block_report import NativeOp
+from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.partitioning.whole_program import Whole, find_whole_program
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache

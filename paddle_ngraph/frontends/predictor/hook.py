@@ -43,7 +43,8 @@ from paddle_ngraph.paddle_private.protocols import Config, Handle, Predictor, Sc
 from paddle_ngraph.partitioning import background_compile, cost_model, program_pass
 from paddle_ngraph.partitioning.analysis.aliases import OVERWRITES_SHARED
 from paddle_ngraph.partitioning.analysis.block_view import changes_parameters
-from paddle_ngraph.partitioning.report import IntervalReport, Report
+from paddle_ngraph.partitioning.block_report import IntervalReport
+from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.partitioning.whole_program import Whole
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock, first_use, signals

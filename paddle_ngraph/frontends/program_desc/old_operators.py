@@ -162,9 +162,11 @@ def rewrite_for_translation(description: LegacyProgramDesc) -> None:
                 _align_operands(block, op)
             elif op.type() == "strided_slice":
                 _squeeze_axes(block, op)
-            elif _is_quantization(op) and _is_test(op):
+            elif _is_quantization(op) and _is_true(op, "is_test"):
                 _rename_unwritten(block, op)
-            elif op.type() == "dequantize_linear":
+            elif op.type() == "exponential":
+                _draw_in_place(block, op)
+            elif op.type() == "dequantize_linear" and not _is_true(op, "only_observer"):
                 _declare_weights(block, op)
 
 
@@ -357,8 +359,8 @@ def _is_quantization(op: LegacyOperator) -> bool:
     return op.type().startswith("fake_quantize_") and not op.type().endswith("_grad")
 
 
-def _is_test(op: LegacyOperator) -> bool:
-    return op.has_attr("is_test") and bool(op.attr("is_test"))
+def _is_true(op: LegacyOperator, attribute: str) -> bool:
+    return op.has_attr(attribute) and bool(op.attr(attribute))
 
 
 def _rename_unwritten(block: LegacyBlock, op: LegacyOperator) -> None:
@@ -392,6 +394,20 @@ def copy_attribute_variables(block: LegacyBlock, op: LegacyOperator) -> dict[str
             _insert(block, position, "assign", {"X": [name]}, {"Out": [copies[name]]}, {})
     single_assignment.rename_attributes(block, op, copies)
     return copies
+
+
+def _draw_in_place(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Has a sampler overwrite a copy of its input, since PIR has it in place only."""
+    (x,), (out,) = op.input("X"), op.output("Out")
+    if x == out:
+        return
+    position = block_position(block, op)
+    sampled = f"{x}@sampled{position}"
+    copy_variable(block, declared(block, x), sampled)
+    op.set_input("X", [sampled])
+    op.set_output("Out", [sampled])
+    _insert(block, position + 1, "assign", {"X": [sampled]}, {"Out": [out]}, {})
+    _insert(block, position, "assign", {"X": [x]}, {"Out": [sampled]}, {})
 
 
 def _declare_weights(block: LegacyBlock, op: LegacyOperator) -> None:

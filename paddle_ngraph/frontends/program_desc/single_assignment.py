@@ -62,6 +62,7 @@ IN_PLACE = frozenset(
         "batch_norm",
         "check_finite_and_unscale",
         "decayed_adagrad",
+        "exponential",
         "ftrl",
         "lamb",
         "lars_momentum",
@@ -116,7 +117,39 @@ def load_dialect() -> None:
 
 def rename(description: LegacyProgramDesc) -> None:
     """Renames variables of a ``ProgramDesc`` in place, so that each has one definition."""
+    _distinguish(description)
     _Renaming(description).run()
+
+
+def _distinguish(description: LegacyProgramDesc) -> None:
+    """Renames variables of inner blocks that have the name of another block's variable.
+
+    Raises:
+        NotTranslatable: Such a variable outlives the run, and so is in fact the same one.
+    """
+    known: set[str] = set()
+    for block in blocks(description):
+        own = {variable.name(): variable for variable in block.all_vars()}
+        for name in own.keys() & known:
+            if own[name].persistable():
+                raise NotTranslatable(f"two blocks declare '{name}', which outlives a run")
+            renamed = f"{name}@BLOCK@{block.id}"
+            copy_variable(block, own[name], renamed)
+            for inner in blocks(description):
+                if _declaring(description, inner, name) == block.id:
+                    for op in operators(inner):
+                        rename_inputs(inner, op, {name: renamed})
+                        rename_outputs(op, {name: renamed})
+        known |= own.keys()
+
+
+def _declaring(description: LegacyProgramDesc, block: LegacyBlock, name: str) -> int | None:
+    """The number of the block that declares the variable which ``block`` has under this name."""
+    while block.find_var(name.encode()) is None:
+        if block.parent < 0:
+            return None
+        block = description.block(block.parent)
+    return block.id
 
 
 class _Renaming:
@@ -143,11 +176,6 @@ class _Renaming:
 
     def run(self) -> None:
         """Renames the variables of every block, the outermost block first."""
-        declared = [
-            variable.name() for block in blocks(self._description) for variable in block.all_vars()
-        ]
-        if len(set(declared)) < len(declared):
-            raise NotTranslatable("two variables have the same name")
         self._rename_block(self._description.block(0), {})
 
     def _collect_writes(self, block: LegacyBlock) -> None:

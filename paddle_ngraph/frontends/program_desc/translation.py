@@ -45,14 +45,21 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     SCOPE_NAMES,
     SHADOW_OUTPUT,
     blocks_outermost_first,
+    put_before,
     scope_name,
 )
-from paddle_ngraph.partitioning.report import BlockReport, NativeOp, Report
+from paddle_ngraph.partitioning.block_report import BlockReport, NativeOp
+from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.utils import signals
 
 # Operators that Paddle cannot run after a translation: kernels reject the operands, or the result
-# is a complex gradient, of which only ProgramDesc programs retain the real part.
-_CANNOT_RUN = frozenset({"eig_grad", "lod_reset", "lod_reset_grad", "merged_momentum", "range_v2"})
+# has no memory, or is a complex gradient, of which only ProgramDesc programs retain the real part.
+_CANNOT_RUN = frozenset(
+    {
+        *("eig_grad", "lars_momentum", "lod_reset", "lod_reset_grad", "merged_momentum"),
+        "range_v2",
+    }
+)
 # Operators on which Paddle's translator crashes: it has kernels of them for rows of a sparse
 # gradient, and no PIR operator in place.
 _CRASH = frozenset({"ftrl"})
@@ -147,8 +154,9 @@ def _translated(description: LegacyProgramDesc, unchanged: dict[int, str]) -> Pr
             if not lost.isdisjoint(op.output_arg_names()) and number not in unchanged
         }
         raise LossyOperators(writers) if writers else NotTranslatable(reason)
-    if not _can_run(program):
-        raise NotTranslatable("Paddle cannot run its translation")
+    for op in [op for block in blocks_outermost_first(program) for op in block.ops]:
+        _sum_arrays(op)
+        _copy_list_member(op)
     branches.merge_branches(program)
     _sort_feeds(program.global_block())
     _fetch_each_column_once(program.global_block())
@@ -266,24 +274,24 @@ def calls_python(description: LegacyProgramDesc) -> bool:
     return any(op.type() == "py_func" for block in blocks(description) for op in operators(block))
 
 
-def _can_run(program: Program) -> bool:
-    """Whether Paddle's executor can run a translated program."""
-    operators = (op for block in blocks_outermost_first(program) for op in block.ops)
-    return not any(_sums_arrays(op) or _names_list_member(op) for op in operators)
-
-
-def _sums_arrays(op: Operation) -> bool:
+def _sum_arrays(op: Operation) -> None:
+    """Replaces a sum of TensorArrays, which is another operator in PIR."""
     if op.name() != "pd_op.add_n":
-        return False
-    producer = producer_of(op.operand_source(0))
-    return any(value.is_dense_tensor_array_type() for value in producer.operands_source())
+        return
+    terms = op.operand_source(0)
+    if any(each.is_dense_tensor_array_type() for each in producer_of(terms).operands_source()):
+        _core.replace_operator(op, "pd_op.add_n_array", [terms])
 
 
-def _names_list_member(op: Operation) -> bool:
-    """Whether ``op`` is a ``set_parameter`` of a list member, which Paddle would not write."""
+def _copy_list_member(op: Operation) -> None:
+    """Has a ``set_parameter`` of a list member read a copy: Paddle would not write the member."""
     if op.name() != "builtin.set_parameter":
-        return False
-    return producer_of(op.operand_source(0)).name() in LISTS
+        return
+    member = op.operand_source(0)
+    if producer_of(member).name() in LISTS:
+        copy = put_before(op, "pd_op.assign", [member], [])
+        make_persistable(copy)
+        op.operand(0).set_source(copy)
 
 
 def _restore_shapes(

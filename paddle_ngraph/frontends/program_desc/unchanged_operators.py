@@ -48,9 +48,16 @@ _OUTSIDE = ("ring_id", "file_path")
 _REMOTE = ("endpoints", "epmap")
 # Types of attributes that refer to blocks of the program, which a single operator does not have.
 _REFERENCES = frozenset({AttrType.BLOCK, AttrType.BLOCKS})
-# Operators that call Python, whose errors and Ctrl-C have to reach the caller, that print the names
-# of their variables, or look up the dtype of a variable which they do not read.
-_SHOWN = frozenset({"eig_grad", "print", "py_func"})
+# Operators that call Python, whose errors and Ctrl-C have to reach the caller, or that print the
+# names of their variables.
+_SHOWN = frozenset({"print", "py_func"})
+# Samplers that draw from a generator of their own in each run, if their seed is not 0.
+SEEDED = frozenset(
+    {
+        *("gaussian_inplace", "gaussian_random", "randint", "seed", "truncated_gaussian_random"),
+        *("uniform_random", "uniform_random_batch_size_like", "uniform_random_inplace"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ def replace(
     Raises:
         NotTranslatable: The operator cannot run on its own.
     """
-    text, inputs, outputs = legacy_operators.described(op)
+    text, inputs, outputs = legacy_operators.described(op, block)
     if not _is_callable(block, op, [*inputs, *outputs]) or not outputs:
         raise NotTranslatable(reason)
     if len(outputs) > legacy_operators.MAX_OUTPUTS:
@@ -231,6 +238,8 @@ def _is_callable(block: LegacyBlock, op: LegacyOperator, names: list[str]) -> bo
 
 
 def _samples(op: LegacyOperator) -> bool:
-    """Whether an operator may draw random numbers."""
+    """Whether an operator may draw random numbers from a generator that it shares with others."""
+    if op.type() in SEEDED and op.has_attr("seed") and op.attr("seed"):
+        return False
     has_seed = op.has_attr("seed") or is_random(f"pd_op.{op.type()}")
     return has_seed and not (op.has_attr("is_test") and op.attr("is_test"))

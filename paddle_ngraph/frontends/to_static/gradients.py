@@ -41,6 +41,7 @@ from paddle_ngraph.paddle_private.names import (
 )
 from paddle_ngraph.paddle_private.protocols import StaticLayer, StaticPrograms
 from paddle_ngraph.utils import clock, signals
+from paddle_ngraph.utils.clock import Clock
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.once import once
 
@@ -50,6 +51,7 @@ class _BackwardState(threading.local):
 
     Attributes:
         depth, seconds: The number of nested passes, and the total time of all passes so far.
+        read_clock: The clock of that time.
         retains: Whether another pass may follow on the nodes that the current pass reaches.
         reached: For a pass on copies of the nodes (``paddle.grad``): the addresses of the nodes
             that it reaches. ``None`` for a pass on the nodes themselves.
@@ -64,6 +66,7 @@ class _BackwardState(threading.local):
     num_passes_on_nodes = 0
     first_new_run = 0
     seconds = 0.0
+    read_clock: Clock = staticmethod(clock.now)
     retains = False
     reached: set[int] | None = None
     excluded: Sequence[Any] = ()
@@ -107,6 +110,11 @@ def may_compile() -> bool:
 def seconds() -> float:
     """The total duration, in seconds, of the backward passes of this thread so far."""
     return _backward.seconds
+
+
+def set_clock(now: Clock) -> None:
+    """Sets the clock of :func:`seconds`, for the passes of this thread that follow."""
+    _backward.read_clock = now
 
 
 def _recording_options(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -179,7 +187,8 @@ def _backward_pass(
         if _backward.num_passes_on_nodes == 0:
             _backward.first_new_run = next(_run_numbers)
         _backward.num_passes_on_nodes += 1
-    start = clock.now()
+    read_clock = _backward.read_clock
+    start = read_clock()
     try:
         yield
     except Exception:
@@ -190,7 +199,7 @@ def _backward_pass(
         _backward.depth -= 1
         _backward.num_passes_on_nodes -= reached is None
         if _backward.depth == 0:
-            _backward.seconds += clock.now() - start
+            _backward.seconds += read_clock() - start
             _backward.ended_nodes.clear()
         _backward.retains, _backward.reached, _backward.excluded, _backward.error = outer_state
 

@@ -11,18 +11,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from paddle_ngraph.paddle_private.protocols import Block, Operation
 from paddle_ngraph.partitioning.analysis.block_view import SINKS, BlockView, OpNode, value_id
 from paddle_ngraph.transpiler.memory.shapes import Type
-from paddle_ngraph.utils.dtypes import DTYPES
+from paddle_ngraph.utils.dtypes import element_bytes
 
 # Number of bytes of memory that do not matter: results with fewer bytes are not recomputed, and a
 # step that adds no more than these runs as soon as its predecessors have.
 MIN_SAVED_BYTES = 1024
 
-_OTHER_BYTES = {"bfloat16": 2, "complex64": 8, "complex128": 16}
 # The operator that saves variables of a branch on a stack, for the gradient of the branch.
 _PUSH = "cf.tuple_push"
 _LIST_UNPACKING = frozenset({"builtin.split", "builtin.slice"})
@@ -193,14 +190,7 @@ def _bytes(type: Type) -> int:
     if isinstance(type, list):
         return sum(map(_bytes, type))
     dtype, shape = type
-    return math.prod(shape) * _element_bytes(dtype)
-
-
-def _element_bytes(dtype: str) -> int:
-    """The size of an element of a dtype, given by Paddle's name, in bytes."""
-    if dtype in _OTHER_BYTES:
-        return _OTHER_BYTES[dtype]
-    return np.dtype(dtype).itemsize if dtype in DTYPES else 1
+    return math.prod(shape) * element_bytes(dtype)
 
 
 def _reads_only_shape(node: OpNode, vid: str, view: BlockView) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -283,3 +284,18 @@ def test_a_triangle_may_have_columns_of_unknown_number(triangle: Any, kept: list
     for columns in (5, 7, 4, 9):
         agree(program, context=floats(2, columns, WIDTH, seed=columns))
     assert 4 in kept
+
+
+def test_a_body_that_cannot_be_converted_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def broken(*args: Any) -> Any:
+        block, kept = single_rows.compute_single_rows(*args)
+        found.append(kept)
+        return replace(
+            block, ops=[*block.ops[:-2], replace(block.ops[-2], type="pd_op.none")]
+        ), kept
+
+    monkeypatch.setattr(bodies, "compute_single_rows", broken)
+    agree(Program(RandomDecoder(CAUSAL["selected"], 1).build), context=floats(2, COLUMNS, WIDTH))
+    assert found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,10 +12,10 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph.frontends.dynamic import autotuner, tuning_policy
+from paddle_ngraph.frontends.dynamic import autotuner, input_signature, tuning_policy
 from paddle_ngraph.utils import clock
 from paddle_ngraph.warning_codes import LOGGER
-from tests.clocks import TunerClock
+from tests.clocks import RandomClock, TunerClock
 from tests.dynamic import agree, dynamic_mode, floats, inputs, made, mlp
 
 CHECKED = tuning_policy.POLICY.calls_before_check
@@ -91,18 +92,44 @@ def test_functions_compiled_by_name_are_native_where_that_is_faster(
     assert (why is None) if pays else ("ms natively" in why)
 
 
-def test_a_decision_is_measured_again(monkeypatch):
+@pytest.mark.parametrize("native", [1.0, 1e-4], ids=["long", "short"])
+def test_a_decision_is_measured_again(native, monkeypatch):
     """A function that was slower pays once its calls are faster, and the numbers are the same."""
-    times = TunerClock(monkeypatch, 1.5)
+    times = TunerClock(monkeypatch, 1.5 * native)
+    times.native = native
     expected = made(mlp)(inputs(mlp))
     with clock.overridden(times):
         layer = paddle_ngraph.compile(made(mlp))
         assert not any(engine_runs(layer, 100)[-20:])
-        times.captured = 0.5
+        times.captured = 0.5 * native
         ran = engine_runs(layer, 1100)
         assert ran[-20:] == [True] * 20
         assert ran[: ran.index(True)].count(True) <= 11, "seldom"
     agree(layer(inputs(mlp)), expected)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_short_native_calls_are_seldom_looked_at(trains, monkeypatch):
+    """Their times are in the account, and calls with other inputs are looked at."""
+    looks: list[Any] = []
+    of = input_signature.of
+    monkeypatch.setattr(input_signature, "of", lambda given: looks.append(given) or of(given))
+    times = TunerClock(monkeypatch, 1.5e-4)
+    times.native = 1e-4
+    with clock.overridden(times):
+        layer = paddle_ngraph.compile(made(mlp))
+        ran = engine_runs(layer, 100, trains)
+        assert any(ran[:40]) and not any(ran[-40:])
+        account = layer.forward._tuner.account
+        before, looks[:] = account.native_seconds, []
+        assert not any(engine_runs(layer, 320, trains))
+        assert len(looks) <= 40
+        assert 300e-4 <= account.native_seconds - before <= 340e-4
+        looks.clear()
+        with paddle.no_grad():
+            for rows in (3, 5, 7):
+                layer(paddle.ones([rows, *inputs(mlp).shape[1:]]))
+        assert len(looks) == 3
 
 
 def test_one_graph_stays_one_graph(monkeypatch):
@@ -139,3 +166,94 @@ def test_calls_are_native_while_the_account_is_overdrawn(monkeypatch):
             layer(floats(4, 20, seed=number))
     captured = (times.now - 200) / 9
     assert 1 <= captured <= 5
+
+
+# -- effects of calls ------------------------------------------------------------------------------
+
+
+class Recorder(nn.Layer):
+    """A layer that calls itself, notes each call, and raises in some of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(20, 20)
+        self.seen: list[Any] = []
+
+    def forward(self, x: Any, number: float, fails: bool, depth: int) -> Any:
+        self.seen.append((number, depth))
+        y = nn.functional.tanh(self.linear(x)) * number
+        if fails:
+            raise KeyError(number)
+        return y + self(x * 0.5, number, False, depth - 1) if depth else y
+
+
+def recorded_calls(layer: Any, chance: random.Random, trains: bool) -> list[Any]:
+    """Results, gradients and errors of random calls."""
+    found: list[Any] = []
+    for call in range(40):
+        x = floats(chance.randint(2, 4), 20, seed=call)
+        x.stop_gradient = not trains or chance.random() < 0.3
+        number, fails = chance.choice([1.0, chance.random()]), chance.random() < 0.2
+        with paddle.set_grad_enabled(trains):
+            try:
+                y = layer(x, number, fails, chance.choice([0, 0, 2]))
+            except KeyError as error:
+                found.append(error.args)
+                continue
+            found.append(y)
+            if trains:
+                y.square().sum().backward()
+                found.append(x.grad)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("threads", [1, 2])
+def test_each_call_runs_once_whatever_the_times_are(seed, threads):
+    """By clocks that are drawn, so that sides are tried, decided and changed at random calls."""
+    trains = seed % 2 == 1
+    paddle.set_flags({"FLAGS_ngraph_tuning_ms": (10, 1000, 1_000_000)[seed // 2]})
+    layer, native = paddle_ngraph.compile(made(Recorder)), made(Recorder)
+    found: dict[int, list[Any]] = {}
+
+    def work(number: int) -> None:
+        found[number] = recorded_calls(layer, random.Random(number), trains)
+
+    before = paddle_ngraph.stats()["engine_runs"]
+    with clock.overridden(RandomClock(seed)):
+        others = [threading.Thread(target=work, args=(number,)) for number in range(1, threads)]
+        for each in others:
+            each.start()
+        work(0)  # in this thread: of those that train, the first one of the process has graphs
+        for each in others:
+            each.join()
+    for number in range(threads):
+        agree(found[number], recorded_calls(native, random.Random(number), trains))
+    assert sorted(layer.seen) == sorted(native.seen)
+    assert seed < 2 or paddle_ngraph.stats()["engine_runs"] > before
+
+
+def test_a_call_within_another_one_is_part_of_it(monkeypatch):
+    """Neither timed nor captured by itself, and without an entry in the account."""
+    with clock.overridden(TunerClock(monkeypatch, 1.5)), paddle.no_grad():
+        layer = paddle_ngraph.compile(made(Recorder))
+        for call in range(100):
+            layer(floats(2, 20, seed=call), 1.0, False, 3)
+    earned = layer.forward._tuner.account.native_seconds
+    assert earned < 101
+    assert len(layer.seen) == 400
+    assert "ms natively" in paddle_ngraph.explain(layer).why_native
+
+
+def test_the_time_of_a_call_that_raises_decides_nothing(monkeypatch):
+    """Calls that raise are as fast as none else, natively."""
+    times = TunerClock(monkeypatch, 0.5)
+    with clock.overridden(times), paddle.no_grad():
+        layer = paddle_ngraph.compile(made(Recorder))
+        for call in range(200):
+            times.native = 0.001 if call % 2 else 1.0
+            try:
+                layer(floats(2, 20, seed=call), 1.0, call % 2 == 1, 0)
+            except KeyError:
+                continue
+    assert paddle_ngraph.explain(layer).why_native is None

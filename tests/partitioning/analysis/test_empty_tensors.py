@@ -117,15 +117,12 @@ def test_training_on_masked_samples(name):
         feed = {"x": floats(*shape, seed=number), "mask": np.arange(shape[0]) < count}
         try:
             expected = native.run(False, **feed)
-        except Exception as error:
-            if name != "gru":
-                with pytest.raises((type(error), ValueError)):
-                    engine.run(True, **feed)
-                return
-            # Paddle's recurrent layers reject gradients of empty tensors; those of packed ones are
-            # 0.
+        except Exception:
+            assert name in ("gru", "sort") and count == 0
+            # Paddle's recurrent layers reject gradients of empty tensors, and its sorts return
+            # negative sizes. Those of the engine are empty.
             loss, *out = engine.run(True, **feed)
-            assert count == 0 and all(each.size == 0 for each in out)
+            assert all(each.size == 0 for each in out)
             assert all(np.isfinite(each).all() for each in (loss, *_state(engine)))
             return
         before = paddle_ngraph.stats()["engine_runs"]

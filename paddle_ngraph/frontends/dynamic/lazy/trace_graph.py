@@ -149,7 +149,7 @@ class TraceGraph:
             for number in wrong:
                 del self._relations[number]
             self._find_stages(set())
-            self._is_built = False
+            self._has_refined_stages = self._is_built = False
 
     def _find_stages(self, non_differentiable: set[Read]) -> None:
         self.stages = [

@@ -455,6 +455,38 @@ def test_an_index_beyond_64_bits_raises_as_in_eager_mode(wrong: int) -> None:
         assert errors[0] == errors[1]
 
 
+@pytest.mark.parametrize("trains", [False, True], ids=["inference", "training"])
+def test_loops_over_tensors_break_no_graph(trains: bool) -> None:
+    def function(x: Any) -> Any:
+        pairs = zip(F.tanh(x), x * 2.0)
+        return [one + other * len(x) + number for number, (one, other) in enumerate(pairs)]
+
+    compiled = paddle_ngraph.compile(function)
+    with paddle.set_grad_enabled(trains):
+        for size in (3, 3, 4, 3):
+            agree(compiled(floats(size, 4)), function(floats(size, 4)))
+    assert compiled._tuner.traces.breaks() == []
+    assert compiled._tuner.traces.graphs()
+
+
+@pytest.mark.parametrize(
+    "wrong", [7, -4, (1, 4), (slice(1), -5), (np.int64(3), 0)], ids=["at", "end", "2", "of", "np"]
+)
+def test_an_index_beyond_its_axis_raises_and_breaks_no_graph(wrong: Any) -> None:
+    def function(x: Any) -> Any:
+        y = F.tanh(x)
+        with pytest.raises((IndexError, ValueError)):
+            y[wrong]
+        return y * 2.0
+
+    compiled = paddle_ngraph.compile(function)
+    before = paddle_ngraph.stats()["engine_runs"]
+    for _ in range(4):
+        agree(compiled(floats(3, 4)), function(floats(3, 4)))
+    assert compiled._tuner.traces.breaks() == []
+    assert paddle_ngraph.stats()["engine_runs"] > before
+
+
 # -- contiguous tensors ----------------------------------------------------------------------------
 
 

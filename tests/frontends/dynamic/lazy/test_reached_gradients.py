@@ -146,6 +146,29 @@ def test_values_without_gradient_between_graphs(name, chosen):
     both(scenario, runs=4)
 
 
+@pytest.mark.parametrize("name", BETWEEN)
+def test_values_without_gradient_in_an_open_trace(name):
+    """Also where a bound that was the size of an input is another number later."""
+
+    def scenario(compiled):
+        function = compiled(
+            lambda p, q, count: [
+                F.tanh(each).mean() for each in BETWEEN[name]((p * p)[:, :count], q[:, :count])
+            ]
+        )
+        found = []
+        for size, count in ((4, 3), (5, 4), (6, 5), (7, 6), (7, 2), (6, 5), (5, 1)):
+            for chosen in ((0,), (1,), (0, 1)):
+                p, q = floats(3, size, seed=size), floats(3, size, seed=size + 1)
+                p.stop_gradient = q.stop_gradient = False
+                results = function(p, q, count)
+                sum(results[at] for at in chosen).backward()
+                found += [results, p.grad, q.grad]
+        return found
+
+    both(scenario, runs=12)
+
+
 def test_values_without_gradient_belong_to_the_graph_that_reads_them():
     """A mask is no graph of its own, though no gradient reaches it."""
 

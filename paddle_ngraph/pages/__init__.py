@@ -1,0 +1,1 @@
+"""Pages: reports as one HTML file each, which loads nothing."""

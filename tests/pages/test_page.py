@@ -1,0 +1,267 @@
+"""Pages of reports: complete, escaped, bounded; drawn by node in place of a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from types import FrameType
+from unittest.mock import patch
+
+import paddle
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph import flags
+from paddle_ngraph.__main__ import main
+from paddle_ngraph.pages.page import (
+    MAX_BOXES,
+    MAX_ROWS,
+    Bar,
+    BarPart,
+    Drawing,
+    GroupBox,
+    OperatorBox,
+    Page,
+    TextTable,
+)
+from paddle_ngraph.partitioning import block_report, report_page
+from tests.dynamic import dynamic_mode
+from tests.frontends.executor.test_hook import save_model
+from tests.programs import Program
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "<img src=x onerror=alert(1)>",
+    "\"' onload=alert(1) x='",
+    "]]>&lt;script&gt;",
+    "\u2028\u2029\ud800\x00\x1b[31m\u202e",
+    "javascript:alert(1)",
+]
+SCRIPTS = 2  # the data, and the script that draws them
+
+
+class Elements(HTMLParser):
+    """The elements of a page, as a browser finds them."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+
+def chain_page(count: int, groups: int = 3) -> Page:
+    """A page with a chain of operators, in groups but for every seventh run of ten."""
+    operators = []
+    for number in range(count):
+        is_native = number // 10 % 7 == 0
+        group = -1 if is_native or not groups else number % groups
+        kind = "native" if is_native else "engine"
+        inputs = [i for i in (number - 1, number // 2) if 0 <= i < number]
+        details = [("reason", f"reason {number % 5}"), ("line", f"train.py:{number}")]
+        operators.append(OperatorBox(f"type{number % 13}", kind, group, inputs, details))
+    group_boxes = [GroupBox(f"subgraph {g}", [("threads", "2")]) for g in range(groups)]
+    table = TextTable("Operators", ["name"], [[each.name] for each in operators])
+    return Page("Chain", ["A chain."], [], [Drawing("block", operators, group_boxes)], [table])
+
+
+def hostile_page(text: str) -> Page:
+    operator = OperatorBox(text, "native", 0, [], [(text, text)])
+    return Page(
+        text,
+        [text],
+        [Bar(text, [BarPart("native", 1, text)])],
+        [Drawing(text, [operator], [GroupBox(text, [(text, text)])])],
+        [TextTable(text, [text], [[text]], text)],
+    )
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("text", HOSTILE)
+def test_texts_of_a_model_are_only_texts(text: str) -> None:
+    plain, found = (Elements(hostile_page(each).html()) for each in ("text", text))
+    names = [name for name, _ in found.tags]
+    assert names == [name for name, _ in plain.tags] and names.count("script") == SCRIPTS
+    attributes = [sorted(attributes) for _, attributes in found.tags]
+    assert attributes == [sorted(attributes) for _, attributes in plain.tags]
+    html = hostile_page(text).html()
+    html.encode("utf-8")
+    frame = Elements(hostile_page(text).frame())
+    assert [name for name, _ in frame.tags] == ["iframe"]
+    assert frame.tags[0][1]["srcdoc"] == html and frame.tags[0][1]["sandbox"] == "allow-scripts"
+
+
+@pytest.mark.pure
+def test_a_page_loads_nothing() -> None:
+    html = chain_page(50).html()
+    loading = {"src", "href", "srcset", "action", "data", "poster", "background"}
+    assert not any(loading & attributes.keys() for _, attributes in Elements(html).tags)
+    assert "default-src &#x27;none&#x27;" in html and "@import" not in html
+    assert set(re.findall(r"url\([^)]*\)", html)) <= {"url(#arrow)"}
+    addresses = set(re.findall(r"https?://[^\s\"'<>)]+", html))
+    assert addresses <= {"http://www.w3.org/2000/svg"}
+    assert "Permission is hereby granted" in html  # the licence of the layout library
+
+
+@pytest.mark.pure
+def test_the_size_and_the_work_grow_with_the_operators() -> None:
+    def calls(page: Page) -> int:
+        count = 0
+
+        def counted(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal count
+            count += event == "call"
+
+        page.html()  # reads the assets
+        sys.setprofile(counted)
+        try:
+            page.html()
+        finally:
+            sys.setprofile(None)
+        return count
+
+    empty, small, large = (len(chain_page(count).html()) for count in (0, 1500, 3000))
+    assert large - empty < 100 * 3000
+    assert large - small < 1.1 * (small - len(chain_page(1).html()))
+    assert calls(chain_page(3000)) < 2.2 * calls(chain_page(1500))
+
+
+@pytest.mark.pure
+def test_a_graph_too_large_to_draw_is_a_page_that_reads() -> None:
+    html = chain_page(MAX_BOXES + 1).html()
+    elements = Elements(html)
+    assert elements.count("script") == 0
+    assert f"block has {MAX_BOXES + 1:,} operators, more than the" in html
+    assert elements.count("tr") == MAX_ROWS + 1
+    assert f"The first {MAX_ROWS} of {MAX_BOXES + 1:,} rows." in html
+    assert len(html) < 100_000
+
+
+@pytest.mark.pure
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
+@pytest.mark.parametrize("groups", [0, 1, 3])
+@pytest.mark.parametrize("count", [1, 30, 3000])
+def test_a_drawing_opens_part_by_part(tmp_path: Path, count: int, groups: int) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(chain_page(count, groups).html())
+    found = shown_by_node(file, "train.py:0")
+    assert found["found"] == "1 found"
+    assert found["shown"]["operators"] + found["shown"]["groups"] <= 60
+    assert found["opened"]["operators"] == count
+    assert found["opened"]["largest"] <= 60  # boxes that are laid out at once
+    assert found["opened"]["layouts"] <= 6 + count / 5
+    assert found["closed"]["operators"] <= 60
+
+
+@pytest.mark.pure
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
+def test_hostile_texts_are_shown_as_texts(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    for text in HOSTILE:
+        file.write_text(hostile_page(text).html())
+        assert shown_by_node(file, "none")["texts"]
+
+
+def shown_by_node(file: Path, search: str) -> dict[str, dict[str, int]]:
+    script = Path(__file__).with_name("draw.js")
+    ran = subprocess.run(["node", script, file, search], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    return json.loads(ran.stdout)
+
+
+# -- reports --------------------------------------------------------------------------------------
+
+
+def mixed() -> object:
+    x = paddle.static.data("x", [64, 64], "float32")
+    y = paddle.static.data("<b>y</b>", [64, 64], "float32")
+    product = paddle.matmul(x, y)
+    return paddle.exp(paddle.erfinv(paddle.tanh(product)) * 0.1)
+
+
+def test_the_page_of_a_program_has_its_graph_and_reasons() -> None:
+    report = paddle_ngraph.explain(Program(mixed).main)
+    page = report.page()
+    (drawing,) = page.drawings
+    names = [each.name for each in drawing.operators]
+    assert names[:2] == ["data x", "data <b>y</b>"]
+    by_name = {each.name: each for each in drawing.operators}
+    assert [names[i] for i in by_name["matmul"].inputs] == names[:2]
+    assert by_name["matmul"].kind == "engine" and by_name["erfinv"].kind == "native"
+    details = dict(by_name["erfinv"].details)
+    assert details["reason"].startswith("no converter")
+    assert "adding_an_operator" in details["would convert it"]
+    assert re.fullmatch(rf"{re.escape(__file__)}:\d+", details["line"])
+    flops = {bar.title: {part.name: part.value for part in bar.parts} for bar in page.bars}
+    assert flops["Operators"]["native"] == len(report.native)
+    assert flops["Estimated FLOPs"]["engine"] >= 2 * 64**3
+    html = report.to_html()
+    assert "&lt;b&gt;y" in html or "\\u003cb\\u003ey" in html
+    assert "<iframe" in report._repr_html_()
+
+
+def test_each_reason_has_its_remedy() -> None:
+    """The beginnings of reasons are those of the reasons themselves."""
+    seen = set()
+    original = flags.get
+    for threshold in (0, 10**9):
+        values = {"ngraph_min_interval_us": threshold}
+        with patch.object(flags, "get", lambda name: values.get(name, original(name))):  # noqa: B023
+            reasons = [op.reason for op in paddle_ngraph.explain(Program(mixed).main).native]
+        seen |= {b for b in block_report.REMEDIES for r in reasons if r.startswith(b)}
+    assert {"no converter", "its interval takes Paddle"} <= seen
+    assert block_report.remedy("its dtype is int8") not in block_report.REMEDIES.values()
+
+
+def test_the_page_of_a_saved_model_has_its_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prefix = save_model(tmp_path)
+    file = tmp_path / "page.html"
+    assert main(["explain", f"{prefix}.json", "--html", str(file)]) == 0
+    html = file.read_text()
+    assert "Measured native time" in html and "Last runs:" in html and "built" in html
+    assert "open it in a browser" in capsys.readouterr().out
+    assert main(["explain", f"{prefix}.json", "--html", str(file), "--no-run"]) == 0
+    html = file.read_text()
+    assert "Measured native time" not in html and "--no-run was given" in html
+    assert main(["explain", f"{prefix}.json", "--html", str(tmp_path / "none" / "page.html")]) == 2
+    assert main(["explain", f"{prefix}.json", "--no-run"]) == 2
+    assert main(["explain", f"{prefix}.json", "--html", str(file), "--shapes", "none=1"]) == 0
+    assert "Not measured: none is no input" in file.read_text()
+
+
+def test_the_page_of_a_compiled_function_has_its_graphs() -> None:
+    with dynamic_mode():
+        compiled = paddle_ngraph.compile(lambda x: paddle.exp(x) + 1)
+        for _ in range(2):
+            compiled(paddle.ones([64, 64]))
+        report = paddle_ngraph.explain(compiled)
+    (drawing,) = report.page().drawings
+    assert drawing.title.startswith("graph 0") and "exp" in [o.name for o in drawing.operators]
+    assert "1 graphs, 0 breaks." in report.to_html() and "<iframe" in report._repr_html_()
+
+
+def test_native_times_count_a_type_on_both_sides_as_both() -> None:
+    report = paddle_ngraph.explain(Program(mixed).main)
+    times = {"matmul": 3_000_000, "erfinv": 1_000_000, "full": 500}
+    page = replace(report, native_times=times).page()
+    (bar,) = [bar for bar in page.bars if bar.title == "Measured native time"]
+    assert {p.name: p.value for p in bar.parts} == {"engine": 3e6, "both": 0, "native": 1e6}
+    assert report_page.page("title", [], []).bars == []
