@@ -77,6 +77,8 @@ class BlockReport:
         program: The program of the block, if the report covers several.
         engines: Number of operators that were engine operators before the pass.
         drawing: Number of engine operators that sample random numbers, old and new ones.
+        onednn_kernels: Number of operators, inside subgraphs or outside, that Paddle's kernels
+            compute although Paddle has a kernel of oneDNN for them.
         operators: The operators of the block, for a drawing.
         onednn_kernels: Number of operators, inside subgraphs or outside, that Paddle's kernels
             compute although Paddle has a kernel of oneDNN for them.
@@ -88,6 +90,7 @@ class BlockReport:
     program: str = ""
     engines: int = 0
     drawing: int = 0
+    onednn_kernels: int = 0
     operators: Sequence[OperatorReport] = field(default=(), repr=False, compare=False)
     onednn_kernels: int = 0
 
