@@ -80,8 +80,6 @@ class BlockReport:
         onednn_kernels: Number of operators, inside subgraphs or outside, that Paddle's kernels
             compute although Paddle has a kernel of oneDNN for them.
         operators: The operators of the block, for a drawing.
-        onednn_kernels: Number of operators, inside subgraphs or outside, that Paddle's kernels
-            compute although Paddle has a kernel of oneDNN for them.
     """
 
     intervals: list[IntervalReport]
@@ -92,7 +90,6 @@ class BlockReport:
     drawing: int = 0
     onednn_kernels: int = 0
     operators: Sequence[OperatorReport] = field(default=(), repr=False, compare=False)
-    onednn_kernels: int = 0
 
 
 def summary(types: Sequence[str]) -> str:
