@@ -42,8 +42,8 @@ def launch(address: str, options: LauncherOptions) -> End:
         NgraphError: The options are invalid; no cluster answers; the machines cannot form a job.
     """
     options.check()
-    train = ray_module("ray.train")
     _connect(address)
+    train = ray_module("ray.train")
     folder = options.checkpoint and str(Path(options.checkpoint).absolute())
     script = str(Path(options.script).absolute())
     options = dataclasses.replace(options, script=script, checkpoint=folder)
@@ -68,6 +68,8 @@ def _connect(address: str) -> None:
     Raises:
         NgraphError: None answers, or it has another version of Ray.
     """
+    # Otherwise Ray would print one of several similar lines.
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     ray = ray_module("ray")
     host, _, port = address.rpartition("//")[2].rpartition(":")
     try:

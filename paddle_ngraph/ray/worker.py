@@ -50,6 +50,8 @@ def place(variables: Mapping[str, str], cores: int) -> None:
         variables: The environment of the rank.
         cores: The number of cores that Ray has reserved for this worker.
     """
+    # Ray ends workers by SIGTERM, at which Paddle would print a stack.
+    paddle.disable_signal_handler()
     os.environ.update(variables)
     if flags.get("ngraph_num_threads") == 0:
         flags.set("ngraph_num_threads", max(1, cores))
@@ -73,6 +75,7 @@ def joined(seed: int | None) -> Iterator[None]:
 def write_mark(name: str, folder: str | None) -> None:
     """Creates a file in a folder, or else in the storage of the run, for other machines."""
     files, path = _storage(folder)
+    files.create_dir(path, recursive=True)
     with files.open_output_stream(f"{path}/{name}"):
         pass
 

@@ -118,7 +118,7 @@ class Machines:
         role = (
             ["--head", f"--port={_PORT}", "--include-dashboard=false"]
             if number == 0
-            else [f"--address={self.address(0)}:{_PORT}"]
+            else [f"--address={self.head}"]
         )
         options = [
             *role,
@@ -151,12 +151,15 @@ class Machines:
                     "GLOG_minloglevel": "2",
                     "FLAGS_ngraph_cache_dir": "",
                     "PYTHONWARNINGS": "ignore",
+                    # Ray Train stores results there; data sets stay in the cache of the user.
+                    "HOME": str(self._folder),
+                    "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
                     # Ray would kill workers when other processes of the real machine use memory.
                     "RAY_memory_monitor_refresh_ms": "0",
                     # Ray rejects connections without the token.
                     "RAY_AUTH_MODE": "token",
                     "RAY_AUTH_TOKEN": self._token,
-                    "RAY_ADDRESS": f"{self.address(0)}:{_PORT}",
+                    "RAY_ADDRESS": self.head,
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -166,8 +169,17 @@ class Machines:
 
     def run(self, script: Path, *arguments: object, name: str = "driver") -> Driver:
         """Starts a driver on machine 0."""
-        command = [sys.executable, "-W", "ignore", str(script), *map(str, arguments)]
+        return self.run_python(str(script), *arguments, name=name)
+
+    def run_python(self, *arguments: object, name: str = "driver") -> Driver:
+        """Starts Python on machine 0, with options of its own."""
+        command = [sys.executable, "-W", "ignore", *map(str, arguments)]
         return Driver(self._run(0, name, command), self._folder / f"{name}.txt")
+
+    @property
+    def head(self) -> str:
+        """The address of the cluster."""
+        return f"{self.address(0)}:{_PORT}"
 
     def switch_off(self, number: int) -> None:
         """Cuts the link of a machine and then kills its processes, so that nobody is told."""
