@@ -77,11 +77,11 @@ serve-test:  ## Test servers (uvicorn, gunicorn) of a classifier and of PaddleOC
 serve-test-run: $(VENV)/.serve
 	REQUESTS=$(REQUESTS) PAGES=$(PAGES) $(RUN) -m pytest tests/serving_demo
 
-cluster:  ## Train on clusters of Ray whose machines are network namespaces, and lose some, in an environment of its own (needs root).
+cluster:  ## Train, infer and serve on clusters of Ray whose machines are network namespaces, and lose some, in an environment of its own (needs root).
 	$(MAKE) VENV=$(VENV)-cluster cluster-run
 
 cluster-run: $(VENV)/.cluster
-	$(RUN) -m pytest tests/cluster $(OPTIONS)
+	$(RUN) -m pytest tests/cluster tests/kubernetes $(OPTIONS)
 
 check: style check-tests  ## Check style, types and imports, and run one case for each converter (a minute or two).
 

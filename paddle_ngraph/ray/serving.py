@@ -63,8 +63,8 @@ class ModelPipeline:
         for number, body in enumerate(bodies):
             try:
                 inputs = self._decoded(body)
-            except ValueError as error:
-                answers[number] = Answer({"error": str(error)}, 400)
+            except _INVALID as error:
+                answers[number] = _rejected(str(error))
             else:
                 # The samples of an input are its rows.
                 key = tuple(array.shape[1:] for array in inputs.values())
@@ -74,7 +74,7 @@ class ModelPipeline:
         return [answers[number] for number in range(len(bodies))]
 
     def _decoded(self, body: bytes) -> dict[str, np.ndarray]:
-        """The inputs of a request. Raises ValueError if they are not those of the model."""
+        """The inputs of a request. Raises _INVALID if they are not those of the model."""
         found = json.loads(body)
         names = self._model.inputs
         if not isinstance(found, dict) or sorted(found) != sorted(names):
@@ -93,9 +93,9 @@ class ModelPipeline:
             if len(requests) > 1:
                 return [answer for each in requests for answer in self._run([each])]
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            return [Answer({"error": reason}, 400)]
+            return [_rejected(reason)]
         if len(requests) == 1:
-            return [Answer({name: array.tolist() for name, array in outputs.items()})]
+            return [_answer_of(outputs)]
         sizes = [next(iter(each.values())).shape[0] for each in requests]
         ends = np.cumsum(sizes)[:-1]
         if any(array.shape[:1] != (sum(sizes),) for array in outputs.values()):
@@ -103,9 +103,24 @@ class ModelPipeline:
             return [answer for each in requests for answer in self._run([each])]
         parts = {name: np.split(array, ends) for name, array in outputs.items()}
         return [
-            Answer({name: part[number].tolist() for name, part in parts.items()})
+            _answer_of({name: part[number] for name, part in parts.items()})
             for number in range(len(requests))
         ]
+
+
+# Errors of bytes that are no JSON, or no arrays.
+_INVALID = (ValueError, TypeError, OverflowError, RecursionError)
+
+
+def _rejected(reason: str) -> Answer:
+    return Answer({"error": reason}, 400)
+
+
+def _answer_of(outputs: Mapping[str, np.ndarray]) -> Answer:
+    for name, array in outputs.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            return Answer({"error": f"{name} has values that JSON lacks: NaN or infinity"}, 422)
+    return Answer({name: array.tolist() for name, array in outputs.items()})
 
 
 class Replica:

@@ -13,7 +13,7 @@ import paddle
 import pytest
 from PIL import Image
 
-from tests.cluster import machines
+from tests.cluster import machines, native
 from tests.cluster.machines import Machines
 
 pytest.importorskip("ray", reason="make cluster has an environment with Ray")
@@ -35,14 +35,6 @@ def saved_network(prefix: Path) -> None:
     executor = paddle.static.Executor(paddle.CPUPlace())
     executor.run(startup)
     paddle.static.save_inference_model(str(prefix), [x], [scores], executor, program=program)
-
-
-def native_scores(prefix: Path, pictures: np.ndarray) -> np.ndarray:
-    config = paddle.inference.Config(f"{prefix}.json", f"{prefix}.pdiparams")
-    config.disable_glog_info()
-    predictor = paddle.inference.create_predictor(config)
-    (found,) = predictor.run([paddle.to_tensor(pictures)])
-    return found.numpy()
 
 
 def logged(folder: Path) -> list[dict]:
@@ -84,8 +76,8 @@ def test_pictures_become_parquet_files_and_a_killed_run_continues(tmp_path):
     assert len(again) <= PICTURES - finished
     assert all(line["engine"] > 0 for line in logged(tmp_path)[-1:])
     assert len({line["pid"] for line in logged(tmp_path)}) >= 2
-    expected = native_scores(
-        tmp_path / "model", pictures.astype("float32").transpose(0, 3, 1, 2) / 255
+    expected = native.result(
+        tmp_path / "model", {"x": pictures.astype("float32").transpose(0, 3, 1, 2) / 255}
     )
     (column,) = (name for name in found if name != "path")
     scores = np.stack(found.sort_values("path")[column].map(np.asarray))

@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.cluster import machines
+from tests.cluster import machines, native
 from tests.cluster.machines import Machines
 
 pytest.importorskip("ray", reason="make cluster has an environment with Ray")
@@ -32,19 +32,11 @@ def saved_network(prefix: Path) -> None:
     paddle.static.save_inference_model(str(prefix), [x], [scores], executor, program=program)
 
 
-def native_scores(prefix: Path, x: np.ndarray) -> np.ndarray:
-    config = paddle.inference.Config(f"{prefix}.json", f"{prefix}.pdiparams")
-    config.disable_glog_info()
-    predictor = paddle.inference.create_predictor(config)
-    (found,) = predictor.run([paddle.to_tensor(x)])
-    return found.numpy()
-
-
 def test_no_request_is_lost_when_a_replica_is_killed_and_a_machine_switched_off(tmp_path):
     saved_network(tmp_path / "model")
     generator = np.random.default_rng(2)
     requests = [generator.normal(size=(1 + n % 3, 8)).astype("float32") for n in range(12)]
-    expected = [native_scores(tmp_path / "model", each) for each in requests]
+    expected = [native.result(tmp_path / "model", {"x": each}) for each in requests]
     lines = (json.dumps({"x": each.tolist()}) for each in requests)
     (tmp_path / "requests.jsonl").write_text("\n".join(lines))
     with Machines(tmp_path, [1, 1]) as cluster:

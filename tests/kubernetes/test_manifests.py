@@ -36,7 +36,9 @@ def of_kind(kind: str) -> Any:
 
 def errors(manifest: Any) -> list[str]:
     schema = {"$ref": f"#/properties/{manifest['kind']}", **SCHEMAS}
-    return [error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(manifest)]
+    return [
+        error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(manifest)
+    ]
 
 
 def fields(manifest: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -127,4 +129,6 @@ def test_images_and_versions_agree():
     assert f"ray[data,serve,train]=={version}" in (jobs.ROOT / "pyproject.toml").read_text()
     saves = re.findall(r"python -m paddle_ngraph save .*?(?<!\\)\n", dockerfile, re.DOTALL)
     options = parsed(saves[0].replace("\\\n", " "))
-    assert options.output == "served/model" and '"served/model"' in (FOLDER / "server.py").read_text()
+    assert (
+        options.output == "served/model" and '"served/model"' in (FOLDER / "server.py").read_text()
+    )
