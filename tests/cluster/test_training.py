@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -75,12 +77,32 @@ def cluster(tmp_path_factory):
         yield made
 
 
-@pytest.mark.parametrize("network", ["static", "dynamic"])
-def test_a_killed_worker_makes_no_difference(cluster, tmp_path, network):
+def has_moto(python: str) -> bool:
+    return subprocess.run([python, "-c", "import moto.server"], capture_output=True).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def object_storage(cluster):
+    """Options of a training whose storage is a server of S3 on machine 0."""
+    python = os.environ.get("S3_PYTHON", sys.executable)
+    if not has_moto(python):
+        pytest.skip("make cluster has an environment with moto: S3_PYTHON")
+    url = f"http://{cluster.address(0)}:5000"
+    server = cluster.run_python("-m", "moto.server", "-H", cluster.address(0), "-p", 5000,
+                                name="s3", python=python)  # fmt: skip
+    wait_for(lambda: "Running on" in server.output(), server)
+    return ["--s3", url, "--storage", "bucket/runs"]
+
+
+@pytest.mark.parametrize(
+    ("network", "storage"), [("static", "folder"), ("dynamic", "folder"), ("static", "S3")]
+)
+def test_a_killed_worker_makes_no_difference(cluster, tmp_path, request, network, storage):
     expected = launched(tmp_path / "launched", network)
     folder = tmp_path / "ray"
     folder.mkdir()
-    driver = cluster.run(SCRIPT, folder, "--network", network, name=network)
+    options = request.getfixturevalue("object_storage") if storage == "S3" else []
+    driver = cluster.run(SCRIPT, folder, "--network", network, *options, name=f"{network}{storage}")
     wait_for(has_trained(folder, 1, 5), driver)
     os.kill(int(lines(folder, 1)[-1][2]), signal.SIGKILL)
     assert driver.wait() == 0, driver.output()[-6000:]
