@@ -85,10 +85,9 @@ def slow_link(scene: Scene, chance: random.Random) -> Callable[[], None]:
 
 def fill_disk(scene: Scene, chance: random.Random) -> Callable[[], None]:
     filler = scene.storage / "filler"
-    with open(filler, "wb", buffering=0) as file:
-        with contextlib.suppress(OSError):
-            while True:
-                file.write(bytes(1 << 16))
+    with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(1 << 16))
     return filler.unlink
 
 
