@@ -1,14 +1,16 @@
 """The launcher of the ranks on one machine of a cluster of Ray, in a process of its own.
 
-Run with ``python -m paddle_ngraph.ray.machine_launcher OPTIONS DESCRIPTOR``: options in JSON, and a
-file descriptor for the end of the job. The launcher needs the main thread of a process, and a
-worker of Ray has another use for its own.
+Run with ``python -m paddle_ngraph.ray.machine_launcher OPTIONS FOLDER DESCRIPTOR``: options in
+JSON, the working folder, and a file descriptor for the end of the job. The launcher needs the main
+thread of a process, and a worker of Ray has another use for its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import sys
 
 from paddle_ngraph.distributed import launcher
@@ -17,9 +19,10 @@ from paddle_ngraph.distributed.machines import Place
 from paddle_ngraph.errors import NgraphError
 
 
-def command(options: LauncherOptions, descriptor: int) -> list[str]:
+def command(options: LauncherOptions, folder: str, descriptor: int) -> list[str]:
     """The command line of the process."""
-    return [sys.executable, "-W", "ignore", "-m", __name__, packed(options), str(descriptor)]
+    arguments = [packed(options), folder, str(descriptor)]
+    return [sys.executable, "-W", "ignore", "-m", __name__, *arguments]
 
 
 def packed(options: LauncherOptions) -> str:
@@ -45,8 +48,10 @@ def end_of(text: bytes) -> End:
     return End(*found)
 
 
-def main(options: str, descriptor: int) -> None:
-    """Runs the ranks, and writes the end of the job to a file descriptor."""
+def main(options: str, folder: str, descriptor: int) -> None:
+    """Runs the ranks in a folder, if there is one, and writes the end of the job to a file."""
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
     try:
         end: End | str = launcher.run(unpacked(options))
     except NgraphError as error:
@@ -56,4 +61,4 @@ def main(options: str, descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -108,21 +108,20 @@ def launch_on_machine(config: Mapping[str, Any]) -> End | None:
             f"{host} has no {options.script}: all machines need the script at this path, for "
             "example by ray job submit --working-dir"
         )
-    end = _ended(options, Path(config["folder"]))
+    end = _ended(options, config["folder"])
     if end.status == MACHINE_LOST:
         raise LostError(end.sentence)
     return end
 
 
-def _ended(options: LauncherOptions, folder: Path) -> End:
+def _ended(options: LauncherOptions, folder: str) -> End:
     """The end of a launcher in a process of its own, which the kernel kills with this worker."""
     pipe, its_end = os.pipe()
     with open(pipe, "rb") as answer:
-        command = machine_launcher.command(options, its_end)
+        command = machine_launcher.command(options, folder, its_end)
         process = subprocess.Popen(
             bound_to_launcher.bound(command),
             env={"FLAGS_ngraph_num_threads": str(flags.get("ngraph_num_threads")), **os.environ},
-            cwd=folder if folder.is_dir() else None,
             stdin=subprocess.DEVNULL,
             pass_fds=[its_end],
         )
