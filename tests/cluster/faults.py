@@ -21,7 +21,7 @@ DELAY = ["netem", "delay", "50ms"]
 
 @dataclass
 class Scene:
-    """What faults happen to.
+    """The cluster of a training, for faults.
 
     Attributes:
         cluster: The machines, of which 1 and above have workers.
@@ -99,7 +99,7 @@ FAULTS: dict[str, Fault] = {
 BLOCKING = {"fill_disk"}
 
 
-def drawn(count: int, seed: int) -> list[str]:
+def sampled(count: int, seed: int) -> list[str]:
     """The names of faults: each occurs, if there are enough, in a random order."""
     chance = random.Random(seed)
     names = [list(FAULTS)[number % len(FAULTS)] for number in range(count)]

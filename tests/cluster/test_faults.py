@@ -47,7 +47,7 @@ def last_pids(folder: Path) -> list[int]:
 
 
 def test_a_training_survives_random_faults(tmp_path, storage):
-    names = faults.drawn(COUNT, SEED)
+    names = faults.sampled(COUNT, SEED)
     print(f"seed {SEED}:", *names)
     steps = STEPS * (COUNT + 2)
     expected = launched(tmp_path / "launched", "static", "--steps", steps)
@@ -81,9 +81,9 @@ def test_a_training_survives_random_faults(tmp_path, storage):
                 break
             ends()
         status = driver.wait()
-    refusals = [line for line in driver.output().splitlines() if line.startswith(REFUSED)]
-    if refusals:
-        assert len(refusals) == 1 and "10.9.0." in refusals[0], refusals
+    sentences = [line for line in driver.output().splitlines() if line.startswith(REFUSED)]
+    if sentences:
+        assert len(sentences) == 1 and "10.9.0." in sentences[0], sentences
     else:
         assert status == 0, driver.output()[-6000:]
         for rank in range(2):

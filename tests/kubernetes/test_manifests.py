@@ -109,7 +109,7 @@ def test_the_ray_job_has_a_core_for_each_rank():
     assert options.nproc == cores * group["replicas"]
 
 
-def test_the_service_names_what_the_server_defines():
+def test_the_service_names_the_application_of_the_server():
     schema = pytest.importorskip("ray.serve.schema", reason="make cluster has Ray Serve")
     spec = of_kind("RayService")["spec"]
     config = schema.ServeDeploySchema.model_validate(yaml.safe_load(spec["serveConfigV2"]))

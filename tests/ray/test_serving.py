@@ -133,7 +133,7 @@ class Lost(Exception):
 
 @pytest.fixture
 def asks(monkeypatch):
-    """Asks a front whose replicas answer, or die, in turn; returns its answer."""
+    """Asks a front whose replicas answer or die, in this order; returns its answer."""
 
     def module(name):
         return {"ray.exceptions": SimpleNamespace(RayActorError=Lost)}[name]
@@ -141,16 +141,16 @@ def asks(monkeypatch):
     monkeypatch.setattr(serving, "ray_module", module)
 
     def ask(*outcomes):
-        turn = iter(outcomes)
+        rest = iter(outcomes)
 
         async def remote(body):
-            outcome = next(turn)
+            outcome = next(rest)
             if isinstance(outcome, Exception):
                 raise outcome
             return outcome
 
         replicas = SimpleNamespace(answer=SimpleNamespace(remote=remote))
-        return asyncio.run(Front(replicas).answer(b"")), list(turn)
+        return asyncio.run(Front(replicas).answer(b"")), list(rest)
 
     return ask
 
