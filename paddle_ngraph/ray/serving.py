@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
+import paddle
 
 import paddle_ngraph
 from paddle_ngraph.ray.installed import ray_module
@@ -197,6 +198,7 @@ class Front:
     """
 
     def __init__(self, replicas: Any) -> None:
+        paddle.disable_signal_handler()  # as in replicas
         self._replicas = replicas
 
     async def __call__(self, request: Any) -> Any:
