@@ -22,6 +22,7 @@ from paddle_ngraph.ray.installed import ray_module
 from paddle_ngraph.ray.models import Model, use_reserved_cores
 
 ATTEMPTS = 3  # a request that kills each replica that gets it must not kill all
+MAX_BYTES = 32 << 20  # of the body of a request
 # Bodies of a batch of requests -> an answer for each.
 Pipeline = Callable[[list[bytes]], "list[Answer]"]
 
@@ -204,7 +205,12 @@ class Front:
     async def __call__(self, request: Any) -> Any:
         """Answers a request of Starlette by a response of it."""
         response = ray_module("starlette.responses").JSONResponse
-        answer = await self.answer(await request.body())
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > MAX_BYTES:
+                return response({"error": f"more than {MAX_BYTES} bytes"}, 413)
+        answer = await self.answer(bytes(body))
         return response(answer.content, answer.status)
 
     async def answer(self, body: bytes) -> Answer:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
+from paddle_ngraph.distributed import launcher
 from tests import jobs
 from tests.cluster import machines
 from tests.cluster.machines import Driver, Machines
@@ -41,3 +43,33 @@ def test_the_demo_runs_unchanged_and_a_killed_rank_starts_again(cluster, tmp_pat
     )
     assert re.search(restart, output), output[-6000:]
     assert len(re.findall(r"\[rank 0\] test accuracy: 0\.\d+", output)) == 1
+
+
+SLEEPER = """
+import sys, time
+from paddle_ngraph import distributed
+
+distributed.init()
+print("ready", distributed.rank(), flush=True)
+time.sleep(3600)
+"""
+
+
+def test_a_machine_that_is_lost_is_one_sentence(cluster, tmp_path):
+    script = tmp_path / "sleeper.py"
+    script.write_text(SLEEPER)
+    driver = launched(cluster, "--log-dir", tmp_path / "logs", script, name="sleeper")
+    end = time.monotonic() + machines.LIMIT
+    while "ready 0" not in driver.output():
+        assert driver.process.poll() is None and time.monotonic() < end, driver.output()[-6000:]
+        time.sleep(0.1)
+    cluster.switch_off(2)
+    assert driver.wait() == launcher.MACHINE_LOST, driver.output()[-6000:]
+    (sentence,) = said_by_driver(driver)
+    assert "10.9.0.3" in sentence and "no further restart is allowed" in sentence
+
+
+def said_by_driver(driver: Driver) -> list[str]:
+    """The sentences of this package that the driver itself has printed."""
+    mark = "paddle_ngraph: "
+    return [line for line in driver.output().splitlines() if line.startswith(mark)]

@@ -6,6 +6,7 @@ The losses are, to the last bit, those of ranks of ``python -m paddle_ngraph lau
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -132,6 +133,20 @@ def refusal(driver: Driver) -> str:
     assert driver.wait() == 0, driver.output()[-6000:]
     (found,) = (line for line in driver.output().splitlines() if line.startswith(REFUSED))
     return found[len(REFUSED) :]
+
+
+def test_ranks_with_different_programs_are_one_sentence(cluster, tmp_path):
+    driver = cluster.run(SCRIPT, tmp_path, "--difference", 0.1, name="difference")
+    assert "ranks 0 and 1 run different programs" in refusal(driver)
+
+
+def test_a_machine_that_is_lost_too_often_is_named(tmp_path):
+    with Machines(tmp_path, [1, 1]) as cluster:
+        cluster.start(0, 1, 2)
+        driver = cluster.run(SCRIPT, tmp_path, "--steps", 2000, "--failures", 0)
+        wait_for(has_trained(tmp_path, 1, 2), driver)
+        cluster.switch_off(2)
+        assert re.search(r"10\.9\.0\.3\b.* no further restart is allowed", refusal(driver))
 
 
 def test_a_storage_that_is_not_shared_and_other_versions_are_one_sentence(tmp_path):

@@ -98,7 +98,8 @@ def train(config: dict[str, Any], first_step: Callable[[Any], int], report: Call
     """The training of one rank, which has joined its job."""
     np.random.seed(3)
     with under_engine():
-        state, step = NETWORKS[config["network"]](config["dropout"])
+        rate = config["dropout"] + config["difference"] * distributed.rank()
+        state, step = NETWORKS[config["network"]](rate)
         first = first_step(state)
         path = Path(config["folder"]) / f"losses_{distributed.rank()}.txt"
         with open(path, "a", buffering=1) as file:
@@ -178,6 +179,7 @@ def main() -> None:
     parser.add_argument("folder")
     parser.add_argument("--network", default="static")
     parser.add_argument("--dropout", type=float, default=0.2)
+    parser.add_argument("--difference", type=float, default=0, help="of dropout between ranks")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--workers", type=int, nargs="+", default=[2])
     parser.add_argument("--storage")
@@ -185,7 +187,9 @@ def main() -> None:
     parser.add_argument("--failures", type=int, default=8)
     parser.add_argument("--launched", action="store_true")
     options = parser.parse_args()
-    config = {k: getattr(options, k) for k in ("folder", "network", "dropout", "steps")}
+    config = {
+        k: getattr(options, k) for k in ("folder", "network", "dropout", "steps", "difference")
+    }
     if options.launched:
         paddle.distributed.init_parallel_env()
         distributed.init(seed=7)

@@ -22,6 +22,7 @@ from tests.cluster import native
 def model(tmp_path_factory):
     """The path of a model with two inputs, and its native results."""
     prefix = tmp_path_factory.mktemp("model") / "model"
+    paddle.enable_static()  # as in tests, of which the first comes later
     paddle.seed(5)
     program, startup = paddle.static.Program(), paddle.static.Program()
     with paddle.static.program_guard(program, startup):
@@ -135,10 +136,8 @@ class Lost(Exception):
 def asks(monkeypatch):
     """Asks a front whose replicas answer or die, in this order; returns its answer."""
 
-    def module(name):
-        return {"ray.exceptions": SimpleNamespace(RayActorError=Lost)}[name]
-
-    monkeypatch.setattr(serving, "ray_module", module)
+    modules = {"ray.exceptions": SimpleNamespace(RayActorError=Lost)}
+    monkeypatch.setattr(serving, "ray_module", modules.__getitem__)
 
     def ask(*outcomes):
         rest = iter(outcomes)
@@ -163,3 +162,18 @@ def test_a_front_asks_another_replica_if_one_dies(asks):
     assert ended.status == 502 and rest == [answer]
     with pytest.raises(ZeroDivisionError):
         asks(ZeroDivisionError())
+
+
+def test_a_front_reads_no_more_than_it_accepts(monkeypatch):
+    responses = SimpleNamespace(JSONResponse=lambda content, status: (content, status))
+    monkeypatch.setattr(serving, "ray_module", {"starlette.responses": responses}.__getitem__)
+    read = []
+
+    async def stream():
+        while True:
+            read.append(1 << 20)
+            yield bytes(1 << 20)
+
+    content, status = asyncio.run(Front(None)(SimpleNamespace(stream=stream)))
+    assert status == 413 and str(serving.MAX_BYTES) in content["error"]
+    assert sum(read) == serving.MAX_BYTES + (1 << 20)
