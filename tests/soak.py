@@ -3,9 +3,9 @@
 python -m tests.soak --minutes 60 --processes 4 --output docs/operations/soak.svg
 
 Each process trains, infers, creates and drops programs, predictors and layers, with 2,000 sizes,
-more functions than the cache holds, models that are swapped, and forked children. In the end its
-resident memory, and the bytes of the engine's pool, are at most a tenth above those after the first
-tenth of the time.
+more functions than the cache holds, models that are swapped, forked children, and a server of
+forked workers. In the end its resident memory, and the bytes of the engine's pool, are at most a
+tenth above those after the first tenth of the time.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -124,6 +126,59 @@ def _forks() -> Step:
     return step
 
 
+class _Server:
+    """Forked workers that answer requests until each has answered some, as prefork servers do."""
+
+    WORKERS = 2
+    REQUESTS_OF_A_WORKER = 40
+
+    def __init__(self) -> None:
+        self.program = Program(lambda: leaks._network(5.0))
+        self.program.run_as_is(x=floats(3, 8))
+        self.workers: list[tuple[int, Connection, int]] = []
+
+    def _answer(self, requests: Connection) -> None:
+        for _ in range(self.REQUESTS_OF_A_WORKER):
+            requests.send(self.program.run_as_is(x=requests.recv())[0].tolist())
+
+    def _fork(self) -> tuple[int, Connection, int]:
+        ours, theirs = Pipe()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                for _, connection, _ in [*self.workers, (0, ours, 0)]:
+                    connection.close()
+                self._answer(theirs)
+                status = 0
+            finally:
+                os._exit(status)
+        theirs.close()
+        return child, ours, self.REQUESTS_OF_A_WORKER
+
+    def request(self, draw: random.Random) -> None:
+        """Sends a request to one of the workers, and compares its answer with the parent's own."""
+        if len(self.workers) < self.WORKERS:
+            self.workers.append(self._fork())
+        child, connection, left = self.workers.pop(draw.randrange(len(self.workers)))
+        x = floats(1 + draw.randrange(64), 8)
+        connection.send(x)
+        np.testing.assert_allclose(connection.recv(), self.program.run_as_is(x=x)[0], rtol=1e-5)
+        if left > 1:
+            self.workers.append((child, connection, left - 1))
+            return
+        connection.close()
+        _, ended = os.waitpid(child, 0)
+        assert ended == 0, f"a worker has ended with {ended}"
+
+    def close(self) -> None:
+        """Ends the workers."""
+        for child, connection, _ in self.workers:
+            connection.close()
+            os.waitpid(child, 0)
+        self.workers.clear()
+
+
 def _dynamic_layers() -> Step:
     layer = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 8))
     optimizer = paddle.optimizer.SGD(0.01, parameters=layer.parameters())
@@ -161,7 +216,9 @@ def soak(seconds: float, seed: int, write: Callable[[Sample], None]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         paddle.enable_static()
         paddle_ngraph.enable(dynamic="training")
+        server = _Server()
         static = [_training(), _sizes(), _sizes(), _swapped_models(Path(folder)), _forks()]
+        static += [server.request, server.request]
         static += [_life(kind, number) for kind in sorted(leaks.PROGRAMS)]
         paddle.disable_static()
         dynamic = [_dynamic_layers()] * 4
@@ -178,6 +235,7 @@ def soak(seconds: float, seed: int, write: Callable[[Sample], None]) -> None:
                 next_sample = time.monotonic() - begin + SAMPLE_SECONDS
                 gc.collect()
                 write(_sample(begin, steps))
+        server.close()
 
 
 # -- all processes -------------------------------------------------------------------------------
@@ -233,20 +291,23 @@ def run(minutes: float, processes: int, seed: int = 1) -> list[list[Sample]]:
         RuntimeError: One of them has failed.
     """
     command = [sys.executable, "-W", "ignore", "-m", "tests.soak", "--minutes", str(minutes)]
-    started = [
-        subprocess.Popen(
-            [*command, "--worker", str(seed + number)], stdout=subprocess.PIPE, text=True
-        )
-        for number in range(processes)
-    ]
-    runs = []
-    for number, process in enumerate(started):
-        text, _ = process.communicate()
-        if process.returncode != 0:
-            raise RuntimeError(f"process {number} has ended with {process.returncode}")
-        lines = [line for line in text.splitlines() if line.startswith("{")]
-        runs.append([Sample(**json.loads(line)) for line in lines])
-    return runs
+    with tempfile.TemporaryDirectory() as folder:
+        # Files, as a pipe that nobody reads would stop a process when it is full.
+        outputs = [Path(folder) / str(number) for number in range(processes)]
+        started = []
+        for number, output in enumerate(outputs):
+            with output.open("w") as file:
+                worker = [*command, "--worker", str(seed + number)]
+                started.append(subprocess.Popen(worker, stdout=file))
+        for number, process in enumerate(started):
+            if process.wait() != 0:
+                raise RuntimeError(f"process {number} has ended with {process.returncode}")
+        return [_samples(output.read_text()) for output in outputs]
+
+
+def _samples(text: str) -> list[Sample]:
+    lines = [line for line in text.splitlines() if line.startswith("{")]
+    return [Sample(**json.loads(line)) for line in lines]
 
 
 def main() -> int:
