@@ -11,6 +11,7 @@ tenth above those after the first tenth of the time.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import os
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -107,21 +109,31 @@ def _swapped_models(folder: Path) -> Step:
     return step
 
 
+def _forked(work: Callable[[], object]) -> int:
+    """The id of a forked process that does some work, and ends."""
+    child = os.fork()
+    if child != 0:
+        return child
+    status = 1
+    try:
+        work()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    os._exit(status)
+
+
+def _require_end(child: int) -> None:
+    _, ended = os.waitpid(child, 0)
+    assert ended == 0, f"a forked process has ended with {ended}"
+
+
 def _forks() -> Step:
     program = Program(lambda: leaks._network(3.0))
     program.run_as_is(x=floats(3, 8))
 
     def step(_draw: random.Random) -> None:
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                program.run_as_is(x=floats(3, 8))
-                status = 0
-            finally:
-                os._exit(status)
-        _, ended = os.waitpid(child, 0)
-        assert ended == 0, f"a forked child has ended with {ended}"
+        _require_end(_forked(lambda: program.run_as_is(x=floats(3, 8))))
 
     return step
 
@@ -143,16 +155,15 @@ class _Server:
 
     def _fork(self) -> tuple[int, Connection, int]:
         ours, theirs = Pipe()
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                for _, connection, _ in [*self.workers, (0, ours, 0)]:
-                    connection.close()
+        others = [connection for _, connection, _ in self.workers]
+
+        def work() -> None:
+            for connection in (*others, ours):
+                connection.close()
+            with contextlib.suppress(EOFError):  # the server has ended
                 self._answer(theirs)
-                status = 0
-            finally:
-                os._exit(status)
+
+        child = _forked(work)
         theirs.close()
         return child, ours, self.REQUESTS_OF_A_WORKER
 
@@ -162,20 +173,24 @@ class _Server:
             self.workers.append(self._fork())
         child, connection, left = self.workers.pop(draw.randrange(len(self.workers)))
         x = floats(1 + draw.randrange(64), 8)
-        connection.send(x)
-        np.testing.assert_allclose(connection.recv(), self.program.run_as_is(x=x)[0], rtol=1e-5)
+        try:
+            connection.send(x)
+            answer = connection.recv()
+        except (EOFError, BrokenPipeError):
+            _require_end(child)
+            raise
+        np.testing.assert_allclose(answer, self.program.run_as_is(x=x)[0], rtol=1e-5)
         if left > 1:
             self.workers.append((child, connection, left - 1))
             return
         connection.close()
-        _, ended = os.waitpid(child, 0)
-        assert ended == 0, f"a worker has ended with {ended}"
+        _require_end(child)
 
     def close(self) -> None:
         """Ends the workers."""
         for child, connection, _ in self.workers:
             connection.close()
-            os.waitpid(child, 0)
+            _require_end(child)
         self.workers.clear()
 
 
