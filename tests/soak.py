@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import gc
 import json
 import os
@@ -227,6 +228,7 @@ def soak(seconds: float, seed: int, write: Callable[[Sample], None]) -> None:
     paddle.set_flags(
         {"FLAGS_ngraph_cache_size": CACHED_FUNCTIONS, "FLAGS_ngraph_min_interval_us": 0}
     )
+    faulthandler.enable()  # after the import of Paddle, which has handlers of its own
     draw, number = random.Random(seed), [0]
     with tempfile.TemporaryDirectory() as folder:
         paddle.enable_static()

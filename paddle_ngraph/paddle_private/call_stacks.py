@@ -15,6 +15,7 @@ from types import FrameType
 import paddle
 
 from paddle_ngraph.paddle_private.protocols import Block
+from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 
@@ -47,6 +48,14 @@ def intercepting_extract_stack(
 _own_stack: ThreadLocal[StackSummary | None] = ThreadLocal(None)
 _NO_STACK = StackSummary()  # one for all operators
 _CALL = "<call>"
+# One for each number, since Paddle frees none.
+_numbers: LRUCache[int, StackSummary] = process_cache(
+    __name__,
+    "numbers_of_calls",
+    "numbers of calls of a trace, in the form of call stacks",
+    key="number",
+    bound=8192,
+)
 
 
 @contextmanager
@@ -77,9 +86,12 @@ def without_call_stacks() -> Iterator[None]:
 def operators_numbered(number: int) -> AbstractContextManager[None]:
     """Returns a context manager in which operators have a number in place of a call stack.
 
-    Inside :func:`without_call_stacks`. Paddle has the stack of each number once.
+    Inside :func:`without_call_stacks`.
     """
-    return _own_stack.overridden(StackSummary.from_list([(_CALL, number, "", "")]))
+    stack = _numbers.get_or_create(
+        number, lambda: StackSummary.from_list([(_CALL, number, "", "")])
+    )
+    return _own_stack.overridden(stack)
 
 
 # Frames of these are no user's code: Paddle, this package, and decorators of Paddle's functions.

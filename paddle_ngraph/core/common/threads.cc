@@ -78,7 +78,7 @@ int num_threads() {
 
 int engine_threads() {
   if (FLAGS_ngraph_num_threads > 0) return num_threads();
-  const int granted = granted_once(), usable = cores_by_affinity();
+  const int granted = cores_by_quota(), usable = cores_by_affinity();
   if (usable == 1) return 1;
   return granted > 0 && granted < usable ? granted : 0;
 }
