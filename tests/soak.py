@@ -112,8 +112,10 @@ def _swapped_models(folder: Path) -> Step:
 
 def _forked(work: Callable[[], object]) -> int:
     """The id of a forked process that does some work, and ends."""
+    gc.freeze()  # or a collection in the child would drop executors of the parent, and crash
     child = os.fork()
     if child != 0:
+        gc.unfreeze()
         return child
     status = 1
     try:

@@ -83,11 +83,8 @@ class BlockOperators:
             for index, node in self._shown.items()
             if node.type in SCOPE_NAMES
         }
-        self._specs: dict[str, Sequence[TensorSpec]] = {}
-        for node in self._shown.values():
-            for vid in (*node.reads, *node.writes):
-                if vid not in self._specs:
-                    self._specs[vid] = _specs(view, vid)
+        read = {vid for node in self._shown.values() for vid in (*node.reads, *node.writes)}
+        self._types = {vid: view.tensor_types(vid) for vid in read}
 
     @cached_property
     def reports(self) -> list[OperatorReport]:
@@ -98,13 +95,16 @@ class BlockOperators:
                 node.type,
                 self._names.get(index, ""),
                 sorted({each for vid in node.reads for each in self._producers(vid)}),
-                [spec for vid in node.reads for spec in self._specs[vid]],
-                [spec for vid in node.writes for spec in self._specs[vid]],
+                self._specs(node.reads),
+                self._specs(node.writes),
                 node.is_compute,
                 call_stacks.user_line(self.call_stacks[index]),
             )
             for index, node in self._shown.items()
         ]
+
+    def _specs(self, vids: Sequence[str]) -> list[TensorSpec]:
+        return [TensorSpec(0, *each) for vid in vids for each in self._types[vid]]
 
     def _producers(self, vid: str) -> Iterable[int]:
         node = self._producer.get(vid)
@@ -121,10 +121,6 @@ def _is_shown(node: OpNode) -> bool:
     if node.is_source:
         return is_fed(node.op)
     return node.type not in _HIDDEN
-
-
-def _specs(view: BlockView, vid: str) -> Sequence[TensorSpec]:
-    return [view.spec(each, 0) for each in view.members(vid) if view.is_tensor(each)]
 
 
 def _text(spec: TensorSpec) -> str:
