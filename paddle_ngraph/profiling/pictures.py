@@ -87,13 +87,10 @@ def roofline(title: str, points: Sequence[Point], peak: Peak) -> str:
     roof.append((x.most, peak.flops_per_ns))
     path = " ".join(f"{x.at(a):.1f},{y.at(max(b, y.least)):.1f}" for a, b in _clipped(roof, y))
     lines.append(f'<polyline points="{path}" fill="none" stroke="#333" stroke-width="2"/>')
+    beside, above = x.at(ridge) - 8, y.at(peak.flops_per_ns)
     lines += [
-        _label(
-            x.at(x.most), y.at(peak.flops_per_ns) - 8, f"{peak.flops_per_ns:.1f} GFLOP/s", "end"
-        ),
-        _label(
-            x.at(ridge) - 8, y.at(peak.flops_per_ns) - 8, f"{peak.bytes_per_ns:.1f} GB/s", "end"
-        ),
+        _label(beside, above - 22, f"{peak.flops_per_ns:.1f} GFLOP/s", "end"),
+        _label(beside, above - 6, f"{peak.bytes_per_ns:.1f} GB/s", "end"),
     ]
     total = sum(each.ns for each in shown) or 1.0
     for number, each in enumerate(shown):
