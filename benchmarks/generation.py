@@ -53,22 +53,22 @@ class _Block(nn.Layer):
         self.before, self.after = _Norm(width), _Norm(width)
 
     def forward(
-        self, x: Any, turns: tuple[Any, Any], mask: Any, cache: _Cache | None
+        self, x: Any, rotation: tuple[Any, Any], mask: Any, cache: _Cache | None
     ) -> tuple[Any, _Cache]:
-        h, cache = self._attended(self.before(x), turns, mask, cache)
+        h, cache = self._attended(self.before(x), rotation, mask, cache)
         x = x + h
         h = self.after(x)
         return x + self.down(F.silu(self.gate(h)) * self.up(h)), cache
 
     def _attended(
-        self, x: Any, turns: tuple[Any, Any], mask: Any, cache: _Cache | None
+        self, x: Any, rotation: tuple[Any, Any], mask: Any, cache: _Cache | None
     ) -> tuple[Any, _Cache]:
         batch, length, width = x.shape
         q, k, v = (
             layer(x).reshape([batch, length, HEADS, width // HEADS]).transpose([0, 2, 1, 3])
             for layer in (self.q, self.k, self.v)
         )
-        q, k = _turned(q, turns), _turned(k, turns)
+        q, k = _rotated(q, rotation), _rotated(k, rotation)
         if cache is not None:
             k, v = paddle.concat([cache[0], k], 2), paddle.concat([cache[1], v], 2)
         scores = paddle.matmul(q, k, transpose_y=True) / (width // HEADS) ** 0.5
@@ -77,10 +77,10 @@ class _Block(nn.Layer):
         return self.out(mixed.reshape([batch, length, width])), (k, v)
 
 
-def _turned(x: Any, turns: tuple[Any, Any]) -> Any:
+def _rotated(x: Any, rotation: tuple[Any, Any]) -> Any:
     """Rotates pairs of elements by the angles of their positions."""
     half = x.shape[-1] // 2
-    return x * turns[0] + paddle.concat([-x[..., half:], x[..., :half]], -1) * turns[1]
+    return x * rotation[0] + paddle.concat([-x[..., half:], x[..., :half]], -1) * rotation[1]
 
 
 class _Decoder(nn.Layer):
