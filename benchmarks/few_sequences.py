@@ -25,13 +25,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import report
-from benchmarks.recurrent import VARIANTS, Case, Turns, medians
+from benchmarks.recurrent import VARIANTS, Alternation, Case, medians
 from demos import command_line
 
 KINDS = {"RNN": "SimpleRNN", "GRU": "GRU", "LSTM": "LSTM"}
 SIZES, STEPS, BATCHES = (128, 256, 512), (20, 100), (1, 2, 4)
 PACKED, TORCH = "onednn packed", "PyTorch"
-RUNS = 5  # in a turn
+RUNS = 5  # in a round
 NAMES = (PACKED, "Paddle", TORCH)
 TITLE = "Recurrent layers with one to four sequences"
 
@@ -52,14 +52,14 @@ class Row:
     ratios: dict[str, float]
 
 
-def measure(turns_of: Turns, kind: str, size: int, steps: int, batch: int) -> Row:
+def measure(alternation: Alternation, kind: str, size: int, steps: int, batch: int) -> Row:
     """Measures one case."""
     row = Row(kind, size, steps, batch, {}, {})
     case = Case("", KINDS[kind], size, size, 1, batch, steps)
-    for variant, turns in turns_of.of(case).items():
-        row.times[variant] = medians(turns)
-        if TORCH in turns[0]:
-            row.ratios[variant] = statistics.median(turn[TORCH] / turn[PACKED] for turn in turns)
+    for variant, rounds in alternation.of(case).items():
+        row.times[variant] = medians(rounds)
+        if TORCH in rounds[0]:
+            row.ratios[variant] = statistics.median(each[TORCH] / each[PACKED] for each in rounds)
     return row
 
 
@@ -98,9 +98,9 @@ def sections(rows: Sequence[Row], options: argparse.Namespace) -> list[str]:
 def run(options: argparse.Namespace) -> None:
     """Measures, prints and writes ``few_sequences.md`` and ``.json``, with the instruction set."""
     rows = []
-    with Turns(options.threads, options.rounds, RUNS, NAMES) as turns:
+    with Alternation(options.threads, options.rounds, RUNS, NAMES) as alternation:
         for batch, steps, kind, size in itertools.product(BATCHES, STEPS, KINDS, options.sizes):
-            rows.append(measure(turns, kind, size, steps, batch))
+            rows.append(measure(alternation, kind, size, steps, batch))
             ratios = ", ".join(f"{v} {rows[-1].ratios.get(v, 0.0):.2f}x" for v in VARIANTS)
             print(f"{kind} {size}, {steps} steps, batch {batch}: {ratios}", flush=True)
     topic, title = "few_sequences", TITLE

@@ -21,13 +21,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import report
-from benchmarks.recurrent import VARIANTS, Case, Turns, medians
+from benchmarks.recurrent import VARIANTS, Alternation, Case, medians
 from demos import command_line
 
 STEPS = 100
 TOPIC, TITLE = "mkl_packed", "Recurrent layers with packed weights"
 COMMAND = "python benchmarks/mkl_packed.py"
-RUNS = 1  # in a turn
+RUNS = 1  # in a round
 
 CASES = {
     "rnn": Case("RNN 2048, batch 16", "SimpleRNN", 2048, 2048, 1, 16, STEPS),
@@ -50,18 +50,18 @@ class Result:
     training: dict[str, float]
 
 
-def measure(turns_of: Turns, name: str, threads: int) -> Result:
-    """Measures one case; each time is the median over the turns."""
+def measure(alternation: Alternation, name: str, threads: int) -> Result:
+    """Measures one case; each time is the median over the rounds."""
     case = CASES[name]
-    turns = turns_of.of(case)
-    forward, training = (medians(turns[variant]) for variant in VARIANTS)
+    times = alternation.of(case)
+    forward, training = (medians(times[variant]) for variant in VARIANTS)
     return Result(name, case.title, threads, forward, training)
 
 
 def sections(results: list[Result], rounds: int) -> list[str]:
     """Returns the results in Markdown."""
     pages = [
-        f"Milliseconds for {STEPS} steps in float32, median over {rounds} turns, PyTorch in "
+        f"Milliseconds for {STEPS} steps in float32, median over {rounds} rounds, PyTorch in "
         "a process of its own, one thread in processor time; in brackets how much faster than "
         "Paddle with as many threads. Paddle's default is one thread."
     ]
@@ -104,9 +104,9 @@ def run(options: argparse.Namespace) -> None:
     """Measures, prints and writes ``mkl_packed.md``, ``.json`` and ``.png``."""
     results = []
     for threads in options.threads or sorted({1, int(report.environment()["cores"])}):
-        with Turns(threads, options.rounds, RUNS) as turns:
+        with Alternation(threads, options.rounds, RUNS) as alternation:
             for name in options.cases:
-                result = measure(turns, name, threads)
+                result = measure(alternation, name, threads)
                 print(f"{name}, {threads} threads: {_line(result)}", flush=True)
                 results.append(result)
     folder: Path = options.output

@@ -98,13 +98,13 @@ def _compare(contestants: Sequence[Contestant]) -> None:
             raise ValueError(f"{name}: another result than {outputs[0][0]}'s")
 
 
-class Turns:
+class Alternation:
     """Runs of the frameworks in turns.
 
     Args:
         threads: Their number.
-        rounds: The number of turns of each.
-        runs: The runs of a contestant in a turn.
+        rounds: Their number.
+        runs: The runs of a contestant in a round.
         names: The contestants to run; all, if empty.
     """
 
@@ -115,7 +115,7 @@ class Turns:
         for worker, framework in zip(self._workers, FRAMEWORKS):
             worker.hold(Peer, framework, threads, names)
 
-    def __enter__(self) -> Turns:
+    def __enter__(self) -> Alternation:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -123,16 +123,16 @@ class Turns:
             worker.close()
 
     def of(self, case: Case) -> dict[str, list[dict[str, float]]]:
-        """Milliseconds of a case: for each variant the turns, by contestant."""
+        """Milliseconds of a case: for each variant the rounds, by contestant."""
         for worker in self._workers:
             worker.ask("prepare", case)
         return {
-            variant: [*map(partial(self._turn, variant), range(self._rounds))]
+            variant: [*map(partial(self._one_round, variant), range(self._rounds))]
             for variant in VARIANTS
         }
 
-    def _turn(self, variant: str, number: int) -> dict[str, float]:
-        """One turn; every other one begins with the last framework."""
+    def _one_round(self, variant: str, number: int) -> dict[str, float]:
+        """One round; every other one begins with the last framework."""
         found: dict[str, float] = {}
         for worker in self._workers[:: -1 if number % 2 else 1]:
             time.sleep(self._pause)
@@ -145,9 +145,9 @@ def _place(name: str) -> tuple[bool, bool, str]:
     return name == "PyTorch", name != "Paddle", name
 
 
-def medians(turns: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The median of turns by contestant."""
-    return {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}
+def medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The medians of rounds by contestant."""
+    return {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
 
 
 def set_threads(threads: int) -> None:

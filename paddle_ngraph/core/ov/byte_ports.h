@@ -26,7 +26,7 @@ const ElementNames* type_in_bytes(const ov::Output<const ov::Node>& port);
 // The size of the additional last axis of such a port; 0 without one.
 size_t axis_of_bytes(const ElementNames* type);
 
-// The same for each port.
+// The sizes of these axes of several ports.
 std::vector<size_t> axes_of_bytes(const std::vector<ov::Output<const ov::Node>>& ports);
 
 }  // namespace paddle_ngraph
