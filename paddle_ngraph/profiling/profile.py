@@ -21,8 +21,8 @@ from paddle_ngraph.profiling.node_times import FunctionTimes, NodeTime
 from paddle_ngraph.profiling.operator_calls import OperatorCall
 from paddle_ngraph.profiling.pictures import Point, in_ms
 from paddle_ngraph.profiling.timeline import TimelineSpan
-from paddle_ngraph.profiling.work import Span, SpansOfRuns, of_builds, take
-from paddle_ngraph.statistics import Event
+from paddle_ngraph.profiling.work import FinishedSpan, SpansOfRuns, of_builds, take
+from paddle_ngraph.statistics import MAX_EVENTS, Event
 from paddle_ngraph.utils import signals
 
 _ROWS = 30
@@ -84,7 +84,7 @@ class TimeProfile:
         self.events: list[Event] = []
         self.calls: list[OperatorCall] = []
         self.why_no_calls = ""
-        self.spans: list[Span] = []
+        self.spans: list[FinishedSpan] = []
         self._timeline: list[TimelineSpan] = []
         self._kernel_ns = 0
         self._measures_nodes = nodes
@@ -191,6 +191,8 @@ class TimeProfile:
         lines += [f"  {in_ms(ns):>12}  {name}" for name, ns in self.totals.items()]
         if self._kernel_ns:
             lines.append(f"  {in_ms(self._kernel_ns):>12}  of the computations: {_CUSTOM_KERNELS}")
+        if len(self.events) == MAX_EVENTS:
+            lines.append(f"  of the last {MAX_EVENTS:,} events: profile a shorter block")
         native = Counter(e.reason for e in self.events if e.outcome in ("native", "raised"))
         lines += [f"  {count} native runs: {reason}" for reason, count in native.most_common()]
         for subgraph in self.subgraphs:

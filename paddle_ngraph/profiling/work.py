@@ -16,7 +16,7 @@ OTHER_OF_RUNS, OTHER_OF_BUILDS = "other work of runs", "other work of builds"
 IN_RUNS = ("compute", "copies", "optimizer updates", "random numbers", "waits")
 
 
-class Span(NamedTuple):
+class FinishedSpan(NamedTuple):
     """Work of a thread.
 
     Attributes:
@@ -32,9 +32,9 @@ class Span(NamedTuple):
     ns: int
 
 
-def take() -> list[Span]:
+def take() -> list[FinishedSpan]:
     """Returns the spans since the last call, and forgets them."""
-    return [Span(*row) for row in _core.take_work_spans()]
+    return [FinishedSpan(*row) for row in _core.take_work_spans()]
 
 
 class SpansOfRuns:
@@ -45,19 +45,19 @@ class SpansOfRuns:
         spans: The spans.
     """
 
-    def __init__(self, events: Sequence[Event], spans: Sequence[Span]) -> None:
+    def __init__(self, events: Sequence[Event], spans: Sequence[FinishedSpan]) -> None:
         self._runs: dict[int, list[Event]] = {}
         for event in sorted(events, key=lambda event: event.start_ns):
             if event.outcome == "engine":
                 self._runs.setdefault(event.thread, []).append(event)
         self._inside: dict[int, Counter[str]] = {}
-        built = [Span("builds", e.thread, e.start_ns, e.ns) for e in events if _is_build(e)]
+        built = [FinishedSpan("builds", e.thread, e.start_ns, e.ns) for e in events if _is_build(e)]
         for span in [*spans, *built]:
             run = self._run_around(span)
             if run is not None and span.work in (*IN_RUNS, "builds"):
                 self._inside.setdefault(run.number, Counter())[span.work] += span.ns
 
-    def _run_around(self, span: Span) -> Event | None:
+    def _run_around(self, span: FinishedSpan) -> Event | None:
         """The run in which most of a span is: the clocks of both differ by microseconds."""
         runs, middle = self._runs.get(span.thread, []), span.start_ns + span.ns // 2
         at = bisect_right(runs, middle, key=lambda run: run.start_ns) - 1
@@ -74,7 +74,7 @@ class SpansOfRuns:
         return dict(total)
 
 
-def of_builds(events: Sequence[Event], spans: Sequence[Span]) -> dict[str, int]:
+def of_builds(events: Sequence[Event], spans: Sequence[FinishedSpan]) -> dict[str, int]:
     """Nanoseconds of builds by kind of work: in runs, and in the background."""
     total = Counter[str]({CONVERT: 0, COMPILE: 0})
     for span in spans:

@@ -15,7 +15,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph import NgraphError, _core, flags
 from paddle_ngraph.conversion import disk_cache
-from paddle_ngraph.profiling import node_times, pictures, timeline, work
+from paddle_ngraph.profiling import node_times, pictures, profile, timeline, work
 from tests.programs import Program, floats, parameter
 
 
@@ -250,6 +250,12 @@ def test_a_roofline_may_have_any_speeds(speeds) -> None:
     root = ElementTree.fromstring(pictures.roofline("any", points, node_times.Peak(100.0, 10.0)))
     for each in root.iter("{http://www.w3.org/2000/svg}circle"):
         assert 0 < float(each.get("cx")) < 900 and 0 < float(each.get("cy")) < 560
+
+
+def test_a_block_with_more_events_than_are_kept_says_so(profiled, monkeypatch) -> None:
+    assert "profile a shorter block" not in profiled.table()
+    monkeypatch.setattr(profile, "MAX_EVENTS", len(profiled.events))
+    assert "profile a shorter block" in profiled.table()
 
 
 @pytest.mark.pure

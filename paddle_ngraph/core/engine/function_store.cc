@@ -124,7 +124,7 @@ std::optional<FunctionStore::FrozenInputs> FunctionStore::freeze(Request* reques
   if (in_place != nullptr)
     frozen->variables = std::make_shared<Variables>(inputs, *in_place, weights_);
   {
-    const WorkSpan span(Work::kCopy);
+    const WorkSpan span(WorkKind::kCopy);
     frozen->snapshot =
         std::make_shared<const Snapshot>(snapshot(inputs, constant_weights, in_place != nullptr));
   }

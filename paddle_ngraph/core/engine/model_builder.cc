@@ -268,7 +268,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
   const DefaultFloatEnvironment environment;
   return with_python([&]() -> BuiltFunction {
     const auto convert = [&]() -> py::object {
-      const WorkSpan span(Work::kConvert);
+      const WorkSpan span(WorkKind::kConvert);
       return callback(PythonCallback::kBuildModel)(
           graph, signature_of(inputs), read_values(inputs, value_inputs),
           view_weights(inputs, weights), name_of(settings.precision),
@@ -298,7 +298,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     if (settings.streams == 1) divide_threads_among_parts(threads_of(settings), &of_part);
     const auto compile = [&] {
       py::gil_scoped_release release;
-      const WorkSpan span(Work::kCompile);
+      const WorkSpan span(WorkKind::kCompile);
       inject_fault(Step::kCompile);
       return std::make_unique<OvFunction>(model, of_part, copies);
     };

@@ -203,7 +203,7 @@ NgraphEngine::Lookup NgraphEngine::find_or_build(const NgraphIO& io, const Setti
   std::unique_lock<BuildingMutex> lock(building_mutex(graph_.id()), std::try_to_lock);
   if (!lock.owns_lock()) {
     if (settings_if_building) return find_or_build(io, *settings_if_building, nullptr, missing);
-    const WorkSpan wait(Work::kWait);
+    const WorkSpan wait(WorkKind::kWait);
     lock.lock();
   }
   // Another thread has submitted a compile job for the graph.
@@ -269,7 +269,7 @@ std::optional<std::shared_ptr<NgraphFunction>> NgraphEngine::build_interruptibly
   }
   const std::string may_leave = missing == MissingFunction::kWait ? "" : graph_.text();
   const auto wait = [&] {
-    const WorkSpan span(Work::kWait);
+    const WorkSpan span(WorkKind::kWait);
     return wait_for_build(build, may_leave);
   };
   switch (wait()) {
@@ -419,7 +419,7 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
   std::optional<Snapshot> copies;
   std::optional<NgraphIO> frozen;
   if (const auto& copied = graph_.copied_inputs(); !copied.empty()) {
-    const WorkSpan span(Work::kCopy);
+    const WorkSpan span(WorkKind::kCopy);
     copies.emplace(given.inputs, copied, std::vector<size_t>{});
     frozen = given;
     for (size_t input : copied) frozen->inputs[input] = copies->inputs()[input];

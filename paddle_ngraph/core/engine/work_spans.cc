@@ -33,7 +33,7 @@ int64_t monotonic_ns() {
 
 }  // namespace
 
-WorkSpan::WorkSpan(Work work) noexcept
+WorkSpan::WorkSpan(WorkKind work) noexcept
     : work_(work), start_ns_(is_profiling() ? monotonic_ns() : kOff) {}
 
 WorkSpan::~WorkSpan() {

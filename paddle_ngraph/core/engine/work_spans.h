@@ -13,7 +13,7 @@ inline std::atomic<uint64_t> profile_number{0};
 
 inline bool is_profiling() { return profile_number.load(std::memory_order_relaxed) != 0; }
 
-enum class Work : uint8_t {
+enum class WorkKind : uint8_t {
   kCopy,     // inputs that are not row-major, or whose contents are in a key; weights; states
   kSample,   // random numbers
   kCompute,  // the compiled model
@@ -26,19 +26,19 @@ enum class Work : uint8_t {
 // Their names in profiles, in the order of the enumeration.
 inline constexpr std::array<const char*, 7> kWorks = {
     {"copies", "random numbers", "compute", "optimizer updates", "waits", "convert", "compile"}};
-static_assert(kWorks.size() == static_cast<size_t>(Work::kCompile) + 1);
+static_assert(kWorks.size() == static_cast<size_t>(WorkKind::kCompile) + 1);
 
 struct FinishedSpan {
-  Work work;
+  WorkKind work;
   uint32_t thread;   // as in events
   int64_t start_ns;  // on the monotonic clock
   int64_t num_ns;
 };
 
-// Work from the creation of the object to its end. Without a profile, one load.
+// A span from the creation of the object to its end. Without a profile, one load.
 class WorkSpan {
  public:
-  explicit WorkSpan(Work work) noexcept;
+  explicit WorkSpan(WorkKind work) noexcept;
   ~WorkSpan();
   WorkSpan(const WorkSpan&) = delete;
   WorkSpan& operator=(const WorkSpan&) = delete;
@@ -46,7 +46,7 @@ class WorkSpan {
  private:
   static constexpr int64_t kOff = -1;
 
-  const Work work_;
+  const WorkKind work_;
   const int64_t start_ns_;
 };
 
