@@ -9,11 +9,12 @@ computes more than it saves is not carried out.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Optional
 
 from paddle_ngraph import _core
+from paddle_ngraph.conversion.analysis.position_wise import reads_of_position
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Value
 from paddle_ngraph.partitioning.analysis.block_view import CONSTANTS, LISTS, BlockView, OpNode
@@ -71,6 +72,10 @@ class _Part:
             yield from operand if isinstance(operand, list) else filter(None, [operand])
 
 
+# A search for a position: it asks for the positions of other tensors, and returns the part.
+_Search = Generator[tuple[str, int, int], _Part, Optional[_Part]]
+
+
 class _PositionPlan:
     """The tensors at single positions of a block, from which those that are read follow.
 
@@ -87,10 +92,29 @@ class _PositionPlan:
 
     def position(self, vid: str, axis: int, k: int) -> _Part:
         """A tensor at position ``k`` of an axis, which has size 1 then."""
-        key = self._facts.number(vid), axis, k
-        if key not in self._positions:
-            self._positions[key] = self._found(vid, axis, k)
-        return self._positions[key]
+        key = self._key(vid, axis, k)
+        if (known := self._positions.get(key)) is not None:
+            return known
+        # The searches that wait for each other: programs are deeper than Python's stack.
+        pending = [(key, self._search(vid, axis, k))]
+        found: _Part | None = None
+        while pending:
+            key, search = pending[-1]
+            try:
+                asked = next(search) if found is None else search.send(found)
+            except StopIteration as end:
+                found = self._positions[key] = end.value
+                pending.pop()
+                continue
+            key = self._key(*asked)
+            found = self._positions.get(key)
+            if found is None:
+                pending.append((key, self._search(*asked)))
+        assert found is not None  # the last search has ended
+        return found
+
+    def _key(self, vid: str, axis: int, k: int) -> tuple[int, int, int]:
+        return self._facts.number(vid), axis, k
 
     def tensor(self, vid: str) -> _Part:
         """A tensor that there is, or an equal one that is computed earlier."""
@@ -121,7 +145,8 @@ class _PositionPlan:
         attributes = [("value", "int64", list(numbers)), ("dtype", "dtype", "int64")]
         return self._new("pd_op.full_int_array", [], attributes)
 
-    def _found(self, vid: str, axis: int, k: int) -> _Part:
+    def _search(self, vid: str, axis: int, k: int) -> _Search:
+        """Searches for a position of a tensor; a slice of the tensor if nothing better."""
         facts = self._facts
         while isinstance(found := self._copied(vid, axis, k), tuple):
             vid, k = found
@@ -129,18 +154,16 @@ class _PositionPlan:
             return found
         node, size = facts.view.producer.get(vid), facts.dims[vid][axis]
         op = None if node is None or node in self._whole else facts.op(node)
-        if node is None or op is None or not is_pure(node, op) or node.writes[0] != vid:
-            return self._slice(vid, axis, k)
-        if not isinstance(size, int):
-            return self._slice(vid, axis, k)
-        if op.type == _RNN:
-            part = self._step(node, op, axis, k)
-        elif op.type == _RESHAPE:
-            part = self._reshaped(node, op, axis, k, size)
-        elif op.type == _EXPAND:
-            part = self._expanded(node, op, axis, k, size)
-        else:
-            part = self._computed(node, op, axis, k, size)
+        part = None
+        if (
+            node is not None
+            and is_pure(node, op)
+            and node.writes[0] == vid
+            and isinstance(size, int)
+        ):
+            assert op is not None  # since it is pure
+            rules = {_RNN: self._step, _RESHAPE: self._reshaped, _EXPAND: self._expanded}
+            part = yield from rules.get(op.type, self._computed)(node, op, axis, k, size)
         return self._slice(vid, axis, k) if part is None else part
 
     def _copied(self, vid: str, axis: int, k: int) -> _Part | tuple[str, int] | None:
@@ -197,10 +220,10 @@ class _PositionPlan:
             k -= size
         return None
 
-    def _computed(self, node: OpNode, op: Op, axis: int, k: int, size: int) -> _Part | None:
+    def _computed(self, node: OpNode, op: Op, axis: int, k: int, size: int) -> _Search:
         """The position of an operator that computes each by itself."""
         facts = self._facts
-        reads = facts.reads(op, axis)
+        reads = reads_of_position(op, axis, facts.integers)
         if not reads:
             return None
         own = {(name, position): at for name, position, at in reads}
@@ -211,12 +234,12 @@ class _PositionPlan:
                 vid, at = facts.variable(spec), own.get((name, position))
                 if at is not None and facts.dims[vid][at] != size:
                     return None
-                parts.append(self.tensor(vid) if at is None else self.position(vid, at, k))
+                parts.append(self.tensor(vid) if at is None else (yield vid, at, k))
             is_list = value.initialized() and not value.is_dense_tensor_type()
             operands.append(parts if is_list else parts[0] if parts else None)
         return self._new(op.type, operands, _attributes(node), node, size)
 
-    def _reshaped(self, node: OpNode, op: Op, axis: int, k: int, size: int) -> _Part | None:
+    def _reshaped(self, node: OpNode, op: Op, axis: int, k: int, size: int) -> _Search:
         facts = self._facts
         x = facts.variable(op.input("x"))
         before, after = facts.dims[x], facts.dims[node.writes[0]]
@@ -227,16 +250,16 @@ class _PositionPlan:
         for n in range(axis + 1, len(target)):
             same = n < len(before) and target[n] == before[n]
             shape.append(0 if same and isinstance(target[n], SizeOf) else target[n])
-        operands = [self.position(x, axis, k), self._shape(shape)]
+        operands = [(yield x, axis, k), self._shape(shape)]
         return self._new(_RESHAPE, operands, _attributes(node), node, size)
 
-    def _expanded(self, node: OpNode, op: Op, axis: int, k: int, size: int) -> _Part | None:
+    def _expanded(self, node: OpNode, op: Op, axis: int, k: int, size: int) -> _Search:
         facts = self._facts
         x = facts.variable(op.input("x"))
         before, after = facts.dims[x], facts.dims[node.writes[0]]
         if len(before) != len(after) or before[axis] not in (1, size):
             return None
-        part = self.position(x, axis, k) if before[axis] == size else self.tensor(x)
+        part = (yield x, axis, k) if before[axis] == size else self.tensor(x)
         shape: list[Size] = [-1 if a == b else b for a, b in zip(before, after)]
         shape[axis] = 1
         if all(each == -1 for n, each in enumerate(shape) if n != axis):
@@ -265,7 +288,7 @@ class _PositionPlan:
         bounds = self._ints([size.axis]), self._ints([size.axis + 1])
         return self._new(_SLICE, [sizes, *bounds], attributes)
 
-    def _step(self, node: OpNode, op: Op, axis: int, k: int) -> _Part | None:
+    def _step(self, node: OpNode, op: Op, axis: int, k: int, size: int) -> _Search:
         """The output of a recurrent layer at a position, from the state after the one before."""
         has_dropout = (
             op.attr("num_layers") > 1 and op.attr("dropout_prob") and not op.attr("is_test")
@@ -276,8 +299,6 @@ class _PositionPlan:
             return None
         facts = self._facts
         x = facts.variable(op.input("x"))
-        size = facts.dims[x][0]
-        assert isinstance(size, int)
         weights = [self.tensor(facts.variable(spec)) for spec in op.inputs["weight_list"]]
         state = [self.tensor(facts.variable(spec)) for spec in op.inputs["pre_state"]]
         given = op.inputs["dropout_state_in"]
@@ -285,7 +306,7 @@ class _PositionPlan:
         group = (attributes_key(node), tuple(weights), tuple(state))
         attributes = _attributes(node)
         for position in range(k + 1):
-            own: list[Any] = [self.position(x, 0, position), state, weights, None, dropout]
+            own: list[Any] = [(yield x, 0, position), state, weights, None, dropout]
             part = self._new(_RNN, own, attributes, node, size)
             self.groups[part] = group
             if position == k:
