@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 import math
 import statistics
+import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino as ov
 import paddle
 import paddle.nn.functional as F
 from paddle import _C_ops as operators
@@ -35,25 +38,34 @@ COLUMNS = 64
 ROWS = (4, 1024)
 # A function has as many operators, each with an input of its own, so that its own cost is small.
 COPIES = 8
+# The runs of a sample, and how many threads run a function at once, for the time of a call.
+RUNS, CLONES = 200, 8
+# The seconds of a function that runs once only.
+SLOW = 0.1
 PAYS = 1.2
+# The operators of constants, beside their readers: a build knows them.
+KNOWN = CONSTANTS | {"pd_op.assign_value"}
 MAX_ELEMENTS = 1_000_000
 Build = Callable[[Any], Any]
 # Operators with attributes or with other operands than tensors of one shape, and the functions of
 # the family of each: the others that a program has are measured, too.
 WITH_ATTRIBUTES: dict[str, Build] = {
+    "amax": lambda x: paddle.amax(x, 1),
+    "amin": lambda x: paddle.amin(x, 1),
     "argmax": lambda x: paddle.argmax(x, 1),
+    "argmin": lambda x: paddle.argmin(x, 1),
     "argsort": lambda x: paddle.sort(x, 1),
     "batch_norm_": lambda x: F.batch_norm(
         _pictures(x), paddle.zeros([4]), paddle.ones([4]), _weight(4), _weight(4), training=True
     ),
     "bce_loss": lambda x: F.binary_cross_entropy(x, x * 0.5),
     "bilinear_interp": lambda x: F.interpolate(_pictures(x), scale_factor=2, mode="bilinear"),
-    "bmm": lambda x: paddle.bmm(_matrices(x), _matrices(x)),
+    "bmm": lambda x: paddle.bmm(_large(x, 2), _large(x, 2)),
     "clip": lambda x: paddle.clip(x, -0.5, 0.5),
     "concat": lambda x: paddle.concat([x, x], 1),
     "conv2d": lambda x: F.conv2d(_pictures(x), _weight(8, 4, 3, 3), padding=1),
     "conv2d_transpose": lambda x: F.conv2d_transpose(_pictures(x), _weight(4, 8, 2, 2), stride=2),
-    "conv3d": lambda x: F.conv3d(paddle.reshape(x, [-1, 1, 4, 4, 4]), _weight(4, 1, 3, 3, 3)),
+    "conv3d": lambda x: F.conv3d(_large(x, 3), _weight(16, 4, 3, 3, 3), padding=1),
     "cross_entropy_with_softmax": lambda x: F.cross_entropy(x, paddle.argmax(x, 1)),
     "cumprod": lambda x: paddle.cumprod(x, 1),
     "cumsum": lambda x: paddle.cumsum(x, 1),
@@ -67,13 +79,14 @@ WITH_ATTRIBUTES: dict[str, Build] = {
     "gather": lambda x: paddle.gather(x, paddle.to_tensor([3, 0, 2, 1]), 1),
     "gather_nd": lambda x: paddle.gather_nd(x, paddle.to_tensor([[3, 0], [2, 1]])),
     "grid_sample": lambda x: F.grid_sample(
-        _pictures(x), paddle.reshape(x, [-1, 8, 4, 2]), align_corners=False
+        paddle.reshape(x, [1, COLUMNS, *[round(x.shape[0] ** 0.5)] * 2]),
+        paddle.reshape(x[: 1 + x.shape[0] // 64], [1, -1, 8, 2]),
     ),
     "group_norm": lambda x: F.group_norm(_pictures(x), 2),
     "huber_loss": lambda x: F.smooth_l1_loss(x, x * 0.5),
     "index_add": lambda x: paddle.index_add(x, paddle.to_tensor([3, 0]), 1, x[:, :2]),
     "index_put": lambda x: paddle.index_put(x, (paddle.to_tensor([3, 0]),), x[:2]),
-    "index_sample": lambda x: paddle.index_sample(x, paddle.argsort(x, 1)),
+    "index_sample": lambda x: paddle.index_sample(x, paddle.to_tensor([[0, 3, 1, 2]] * x.shape[0])),
     "index_select": lambda x: paddle.index_select(x, paddle.to_tensor([3, 0, 2, 1]), 1),
     "instance_norm": lambda x: F.instance_norm(_pictures(x)),
     "kldiv_loss": lambda x: F.kl_div(x, x * 0.5),
@@ -89,6 +102,7 @@ WITH_ATTRIBUTES: dict[str, Build] = {
     "max_pool2d_with_index": lambda x: F.max_pool2d(_pictures(x), 2, return_mask=True)[0],
     "maxout": lambda x: F.maxout(_pictures(x), 2),
     "mean": lambda x: paddle.mean(x, 1),
+    "min": lambda x: paddle.min(x, 1),
     "nearest_interp": lambda x: F.interpolate(_pictures(x), scale_factor=2, mode="nearest"),
     "nll_loss": lambda x: F.nll_loss(x, paddle.argmax(x, 1)),
     "one_hot": lambda x: F.one_hot(paddle.argmax(x, 1), COLUMNS),
@@ -117,7 +131,9 @@ WITH_ATTRIBUTES: dict[str, Build] = {
     "stack": lambda x: paddle.stack([x, x], 1),
     "strided_slice": lambda x: paddle.strided_slice(x, [1], [0], [COLUMNS], [3]),
     "sum": lambda x: paddle.sum(x, 1),
-    "take_along_axis": lambda x: paddle.take_along_axis(x, paddle.argsort(x, 1), 1),
+    "take_along_axis": lambda x: paddle.take_along_axis(
+        x, paddle.to_tensor(np.arange(8).reshape(1, 8)), 1
+    ),
     "temporal_shift": lambda x: F.temporal_shift(_pictures(x), 2),
     "tile": lambda x: paddle.tile(x, [1, 2]),
     "topk": lambda x: paddle.topk(x, 5, 1),
@@ -138,6 +154,13 @@ def _matrices(x: Any) -> Any:
     return paddle.reshape(x, [-1, 8, 8])
 
 
+def _large(x: Any, rank: int) -> Any:
+    """Squares, or cubes of several channels, which are larger for more rows."""
+    if rank == 2:
+        return paddle.reshape(x, [-1, *[64 if x.shape[0] > ROWS[0] else 16] * 2])
+    return paddle.reshape(x, [-1, 4, *[8 if x.shape[0] > ROWS[0] else 4] * 3])
+
+
 def _weight(*shape: int) -> Any:
     return paddle.static.create_parameter(list(shape), "float32")
 
@@ -147,9 +170,16 @@ How many times as fast a function computes an operator by its converter as by a 
 kernel, on one thread, in turns: the median of the ratios of processor time, for tensors of
 {" and ".join(f"{rows} x {COLUMNS}" for rows in ROWS)}. **Bold**: at least {PAYS}. A converter that
 does not reach {PAYS} alone may be there for what a kernel call lacks: fusion with its neighbours,
-threads, dynamic sizes that follow in any way, known contents, and int64 in 32 bits without a copy.
+threads, dynamic sizes that follow in any way, known contents, and int64 in 32 bits without a copy;
+one that does not reach it at any size names [the reason
+for it](../../docs/reference/operators.md#converters-that-are-not-faster-than-kernel-calls).
 Measured are all types of converters that take one or two tensors and no attributes without a
-default, and some others."""
+default, and some others, with their gradients."""
+CALLS = """\
+## A kernel call
+
+A call on a row of 64 numbers, its kernel (`abs`) included, takes {alone:.1f} microseconds of
+processor time in a function that runs alone, and {at_once:.1f} where {clones} threads run it."""
 
 
 def measure(options: Namespace) -> None:
@@ -176,24 +206,32 @@ def measure(options: Namespace) -> None:
                     except (NgraphError, RuntimeError) as error:
                         refused[type] = str(error).strip().splitlines()[0]
                 progress.done(f"{name}: {[(t, ratios.get(t, refused.get(t))) for t in types]}")
+        calls = {"alone": call_us(1, samples), "at_once": call_us(CLONES, samples)}
     finally:
         paddle.set_flags(before)
         paddle.disable_static()
-    write(options.output, ratios, {t: why for t, why in refused.items() if t not in ratios})
+    write(options.output, ratios, refused, calls)
 
 
-def write(folder: Path, ratios: Mapping[str, Sequence[float]], refused: Mapping[str, str]) -> None:
+def write(
+    folder: Path,
+    ratios: Mapping[str, Sequence[float]],
+    refused: Mapping[str, str],
+    calls: Mapping[str, float],
+) -> None:
     """Writes the page and its data.
 
     Args:
         folder: The output folder.
         ratios: For each operator the ratio of each size.
         refused: Why the other operators were not measured.
+        calls: The microseconds of a call where a function runs alone, and at once with others.
     """
     cells = {name: ", ".join(map(_cell, each)) for name, each in ratios.items()}
     title = ", ".join(f"{rows} x {COLUMNS}" for rows in ROWS)
-    data = {"ratios": ratios, "refused": refused}
-    report.write(folder, "converters", "Converters beside kernels", [ABOUT], data, {title: cells})
+    data = {"ratios": ratios, "refused": refused, "calls": calls}
+    sections = [ABOUT, CALLS.format(clones=CLONES, **calls)]
+    report.write(folder, "converters", "Converters beside kernels", sections, data, {title: cells})
 
 
 def ratio(graph: Graph, samples: int) -> float:
@@ -209,13 +247,15 @@ def ratio(graph: Graph, samples: int) -> float:
     specs = [*graph.inputs, *graph.outputs]
     if any(math.prod(spec.shape) > MAX_ELEMENTS for spec in specs):
         raise NgraphError(f"a tensor has more than {MAX_ELEMENTS:,} elements")
-    called = [op if op.type in CONSTANTS else replace(op, called=True) for op in graph.ops]
-    for op in called:
+    called = _calling(graph)
+    for op in called.ops:
         if op.called and (reason := kernel_calls.reason_against_type(op.type)) is not None:
             raise NgraphError(f"its kernel {reason}")
-    converter, kernel = _runner(graph), _runner(replace(graph, ops=called))
+    converter, kernel = _runner(graph), _runner(called)
+    slow = max(processor_seconds(run, 1) for run in (converter, kernel)) > SLOW
     return statistics.median(
-        processor_seconds(kernel) / processor_seconds(converter) for _ in range(samples)
+        processor_seconds(kernel, 1 if slow else 3) / processor_seconds(converter, 1 if slow else 3)
+        for _ in range(1 if slow else samples)
     )
 
 
@@ -240,11 +280,67 @@ def operators_of(build: Build, rows: int) -> dict[str, Graph]:
         graph = interval.graph
         if graph is None:
             continue
-        constants = {s.id: op for op in graph.ops if op.type in CONSTANTS for s in results_of(op)}
-        for type in {op.type for op in graph.ops if find_converter(op.type)} - CONSTANTS:
+        constants = {s.id: op for op in graph.ops if op.type in KNOWN for s in results_of(op)}
+        for type in {op.type for op in graph.ops if find_converter(op.type)} - KNOWN:
             parts = [alone_in(op, _used(op), constants) for op in graph.ops if op.type == type]
             found.setdefault(type.removeprefix("pd_op."), _joined(parts))
     return found
+
+
+def call_us(at_once: int, samples: int) -> float:
+    """The microseconds that a function takes for a kernel call on one row, kernel included.
+
+    Processor time: the difference of functions with two numbers of calls, for each call.
+
+    Args:
+        at_once: The number of runs at the same time, in a thread each.
+        samples: The number of turns.
+    """
+    runs = [_requests(_calling(_chain(count)), at_once) for count in (1, 1 + COPIES)]
+
+    def seconds(run: Callable[[], None]) -> float:
+        begin = time.process_time()
+        run()
+        return time.process_time() - begin
+
+    few, many = (statistics.median(seconds(run) for _ in range(samples)) for run in runs)
+    return 1e6 * (many - few) / (COPIES * at_once * RUNS)
+
+
+def _chain(count: int) -> Graph:
+    """A row, changed several times."""
+    main = paddle.static.Program()
+    with paddle.static.program_guard(main, paddle.static.Program()):
+        x = paddle.static.data("x", [1, COLUMNS], "float32")
+        for _ in range(count):
+            x = paddle.abs(x)
+    graph = program_pass.dry_run(main).intervals[0].graph
+    assert graph is not None
+    return graph
+
+
+def _requests(graph: Graph, at_once: int) -> Callable[[], None]:
+    """Runs a function several times in each of several threads."""
+    model = _model_of(graph)
+    compiled = ov.Core().compile_model(model, "CPU", {"NUM_STREAMS": str(at_once)})
+    requests = [compiled.create_infer_request() for _ in range(at_once)]
+
+    def work(request: ov.InferRequest) -> None:
+        for _ in range(RUNS):
+            request.infer()
+
+    def run() -> None:
+        with ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(work, requests))
+
+    run()
+    return run
+
+
+def _calling(graph: Graph) -> Graph:
+    """The graph with calls of kernels in place of operators."""
+    ops = [op if op.type in KNOWN else replace(op, called=True) for op in graph.ops]
+    return replace(graph, ops=ops)
 
 
 def _used(op: Op) -> set[int]:
@@ -296,9 +392,13 @@ def _operands_of(function: Any) -> int:
     return len(needed) if needed in (["x"], ["input"], ["x", "y"]) else 0
 
 
-def _runner(graph: Graph) -> Callable[[], None]:
+def _model_of(graph: Graph) -> ov.Model:
     signature = [(element_type(s.dtype).get_type_name(), list(s.shape)) for s in graph.inputs]
-    model = make_model(FunctionBuilder(graph, signature)).model
+    return make_model(FunctionBuilder(graph, signature)).model
+
+
+def _runner(graph: Graph) -> Callable[[], None]:
+    model = _model_of(graph)
     generator = np.random.default_rng(0)
     return on_this_thread(model, [_array(generator, each) for each in model.inputs])
 
@@ -306,6 +406,8 @@ def _runner(graph: Graph) -> Callable[[], None]:
 def _array(generator: np.random.Generator, parameter: Any) -> Array:
     """Contents of a parameter; integers are indices."""
     shape, dtype = tuple(parameter.shape), parameter.element_type.to_dtype()
+    if dtype == np.uint8:  # the bytes of 64-bit integers
+        return generator.integers(0, 4, shape[:-1])[..., None].view(dtype)
     if dtype.kind == "f":
         return generator.uniform(0.1, 0.9, shape).astype(dtype)
     return generator.integers(0, 2 if dtype.kind == "b" else 4, shape).astype(dtype)

@@ -19,6 +19,7 @@ from typing import Any
 from paddle_ngraph.conversion.errors import ConversionError
 from paddle_ngraph.errors import SENTENCES, ErrorCode, NgraphError, printable, summarized
 from paddle_ngraph.ir.graph import CPU, Graph, Op, TensorSpec
+from paddle_ngraph.ir.reasons import FallbackReason
 from paddle_ngraph.utils.change_counter import ChangeCounter
 from paddle_ngraph.utils.fork_safe_locks import new_lock
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
@@ -119,7 +120,9 @@ def deny_operator(error: ConversionError) -> str:
     If runs had to check the integers of the operator for overflow, only operators that need the
     check are denied.
     """
-    reason = f"its converter raised: {error.reason}"
+    reason = FallbackReason(
+        f"its converter raised: {error.reason}", "a converter that does not raise: report the error"
+    )
     is_overflow = error.code == ErrorCode.INT32_OVERFLOW
     table = _denied_checks if error.op.checked and is_overflow else _denied_operators
     table.put((error.op.type, _operator_key(error.op), error.device), reason)

@@ -20,8 +20,9 @@ from paddle_ngraph import api, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends import verified_use
 from paddle_ngraph.frontends.saved_models import saved_model
+from paddle_ngraph.ir.graph import plain_type
 from paddle_ngraph.partitioning.report import Report
-from paddle_ngraph.profiling.operator_calls import operator_times, short_name
+from paddle_ngraph.profiling.operator_calls import operator_times
 from paddle_ngraph.statistics import Event
 from paddle_ngraph.utils import clock, signals
 
@@ -213,7 +214,7 @@ def _run_predictor(predictor: Any, feed: Mapping[str, np.ndarray]) -> None:
 
 
 def _types(report: Report) -> set[str]:
-    return {short_name(op.type) for op in report.native}
+    return {plain_type(op.type) for op in report.native}
 
 
 def _report_without_cost_rule(model: saved_model.SavedModel) -> Report:
@@ -229,9 +230,9 @@ def _report_without_cost_rule(model: saved_model.SavedModel) -> Report:
 def _native_operators(
     report: Report, times: Counter[str], small: Collection[str]
 ) -> list[NativeOperator]:
-    reasons = {short_name(op.type): op.reason for op in report.native}
-    counts = Counter(short_name(op.type) for op in report.native)
-    for name in map(short_name, report.kernel_calls):
+    reasons = {plain_type(op.type): op.reason for op in report.native}
+    counts = Counter(plain_type(op.type) for op in report.native)
+    for name in map(plain_type, report.kernel_calls):
         counts[name] += 1
         reasons.setdefault(name, "Paddle's kernel, called in the function")
     total = sum(times.values()) or 1

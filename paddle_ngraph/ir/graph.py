@@ -105,6 +105,11 @@ def function_type(op_type: str) -> str:
     return re.sub(r"((_double|_triple|_grad)?_grad)?_*$", "", op_type)
 
 
+def plain_type(op_type: str) -> str:
+    """Returns a type without dialect and the mark of in-place variants, as in Paddle's profiler."""
+    return op_type.rpartition(".")[2].rstrip("_")
+
+
 def device_of(text: str) -> str:
     """Returns :attr:`Graph.compiled_for` of a graph string, from its header."""
     return text.partition("\n")[0].rpartition(" ")[2]

@@ -518,7 +518,12 @@ def _transposed_geometry(bridge: NgraphBridge, op: Op, x: Output, filter_: Outpu
 
 
 @converter("pd_op.conv3d_transpose", limits=_LIMITS)
-@converter("pd_op.conv2d_transpose", inputs={"output_size": Role.CONSTANT}, limits=_LIMITS)
+@converter(
+    "pd_op.conv2d_transpose",
+    inputs={"output_size": Role.CONSTANT},
+    limits=_LIMITS,
+    kept_for="fusion between convolutions",
+)
 @converter(
     "pd_op.depthwise_conv2d_transpose", inputs={"output_size": Role.CONSTANT}, limits=_LIMITS
 )

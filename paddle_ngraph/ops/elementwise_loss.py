@@ -9,49 +9,9 @@ from openvino import Node, opset15
 from openvino.utils.types import NodeInput
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
-from paddle_ngraph.conversion.errors import RunError
 from paddle_ngraph.conversion.registry import Role, converter
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, keep_nan, reshaped, select_number
-
-# The value to which Paddle's binary cross entropy clamps smaller logarithms.
-_MIN_LOGARITHM = -100.0
-
-
-# -- binary cross entropy ------------------------------------------------------------------------
-
-
-@converter("pd_op.bce_loss", "pd_op.bce_loss_")
-def bce_loss(bridge: NgraphBridge, op: Op) -> None:
-    """``(label - 1) * log(1 - input) - label * log(input)``, logarithms clamped at -100.
-
-    A run whose input is not between 0 and 1 fails, as with Paddle's ``bce_loss``.
-    """
-    label = bridge.get_input_node(op, "label")
-    x = _probability(bridge, op)
-    rest = opset15.subtract(constant(1.0), x)
-    absent = opset15.multiply(opset15.subtract(label, constant(1.0)), _limited_log(rest))
-    present = opset15.multiply(label, _limited_log(x))
-    bridge.set_output_node(op, "out", opset15.subtract(absent, present))
-
-
-def _probability(bridge: NgraphBridge, op: Op) -> Node:
-    """Input ``input``, with a check that rejects a run if an element is not between 0 and 1."""
-    x = bridge.get_input_node(op, "input")
-    inside = opset15.logical_and(
-        opset15.greater_equal(x, constant(0.0)), opset15.less_equal(x, constant(1.0))
-    )
-    axes = bridge.ints(range(len(bridge.shape(x))))
-    outside = opset15.reduce_sum(select_number(inside, 0.0, 1.0), axes, False)
-    reason = "the number of elements of 'input' that are out of range, which is from 0 to 1."
-    count = bridge.integers.in_range(opset15.convert(outside, "i32"), 0, 1, RunError.of(op, reason))
-    # Adds the count, which is 0 in an accepted run, to x: without a reader of the count, its check
-    # would be eliminated from the model.
-    return opset15.add(x, opset15.convert(count, "f32"))
-
-
-def _limited_log(x: NodeInput) -> Node:
-    return opset15.maximum(opset15.log(x), constant(_MIN_LOGARITHM))
 
 
 @converter("pd_op.bce_loss_grad")

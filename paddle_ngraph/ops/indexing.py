@@ -317,7 +317,12 @@ def multiplex_grad(bridge: NgraphBridge, op: Op) -> None:
 # -- classes ---------------------------------------------------------------------------------------
 
 
-@converter("pd_op.one_hot", dtypes=INTEGER, inputs={"x": Role.INDEX, "num_classes": Role.CONSTANT})
+@converter(
+    "pd_op.one_hot",
+    dtypes=INTEGER,
+    inputs={"x": Role.INDEX, "num_classes": Role.CONSTANT},
+    kept_for="class ids that the build knows",
+)
 def one_hot(bridge: NgraphBridge, op: Op) -> None:
     """1 at index ``x[...]`` of a new last axis, 0 elsewhere (Paddle ``one_hot``)."""
     classes = known_int(bridge, op, "num_classes")

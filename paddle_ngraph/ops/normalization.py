@@ -559,7 +559,7 @@ class _Groups:
         self.flat = [shape[0], groups]
 
 
-@converter("pd_op.group_norm")
+@converter("pd_op.group_norm", kept_for="fusion between convolutions")
 def group_norm(bridge: NgraphBridge, op: Op) -> None:
     """``y = (x - mean) / sqrt(variance + epsilon) * scale + bias`` (Paddle ``group_norm``).
 
@@ -617,7 +617,7 @@ def _instances(bridge: NgraphBridge, node: NodeInput) -> Any:
     return reshaped(bridge, node, [shape[0], shape[1], rest])
 
 
-@converter("pd_op.instance_norm", kept_for="fusion between convolutions")
+@converter("pd_op.instance_norm")
 def instance_norm(bridge: NgraphBridge, op: Op) -> None:
     """``y = (x - mean) * i * scale + bias`` with ``i = 1 / sqrt(variance + epsilon)``.
 

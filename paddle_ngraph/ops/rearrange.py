@@ -171,14 +171,6 @@ def unfold(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", _Patches(op, bridge.shape(x)[2:]).take(bridge, x))
 
 
-@converter("pd_op.unfold_grad", inputs={"x": Role.SHAPE_ONLY})
-def unfold_grad(bridge: NgraphBridge, op: Op) -> None:
-    """For each pixel the sum over all patches that contain it (Paddle ``unfold_grad``)."""
-    size = bridge.shape(bridge.get_input_node(op, "x"))[2:]
-    grad = bridge.get_input_node(op, "out_grad")
-    bridge.set_output_node(op, "x_grad", _Patches(op, size).add(bridge, grad))
-
-
 @converter("pd_op.fold")
 def fold(bridge: NgraphBridge, op: Op) -> None:
     """The image of which ``x`` are the patches; overlaps are summed (Paddle ``fold``)."""

@@ -288,6 +288,7 @@ def _register_index(name: str, mode: str) -> None:
         inputs={"axis": Role.CONSTANT},
         small_integers=True,
         integers=positions_along_axis,
+        kept_for="the range of the indices, with which programs compute",
     )(convert)
 
 

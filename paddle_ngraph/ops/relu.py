@@ -19,10 +19,6 @@ from paddle_ngraph.ops.nodes import (
     select_number,
 )
 
-# The lowest float32, with which Paddle's maxout begins its search.
-_FLOAT32_MIN = -3.4028234663852886e38
-
-
 # -- exponential units ---------------------------------------------------------------------------
 
 
@@ -214,45 +210,3 @@ def rrelu_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad * noise`` (Paddle ``rrelu_grad``)."""
     noise, grad = bridge.get_input_node(op, "noise"), bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "x_grad", opset15.multiply(grad, noise))
-
-
-# -- maxout --------------------------------------------------------------------------------------
-
-
-@converter("pd_op.maxout")
-def maxout(bridge: NgraphBridge, op: Op) -> None:
-    """The largest of each ``groups`` neighbouring channels, without NaN (Paddle ``maxout``)."""
-    x = bridge.get_input_node(op, "x")
-    axis, shape = _grouped(bridge, op)
-    pieces = reshaped(bridge, x, shape)
-    out = opset15.reduce_max(_without_ignored(pieces), bridge.ints([axis + 1]), False)
-    bridge.set_output_node(op, "out", out)
-
-
-@converter("pd_op.maxout_grad")
-def maxout_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` for the first channel of each group that equals ``out``, 0 for the others."""
-    x = bridge.get_input_node(op, "x")
-    axis, shape = _grouped(bridge, op)
-    pieces = reshaped(bridge, x, shape)
-    along = bridge.ints([axis + 1])
-    hit = opset15.equal(pieces, opset15.unsqueeze(bridge.get_input_node(op, "out"), along))
-    hits = opset15.convert(hit, "f32")
-    earlier = opset15.cum_sum(hits, bridge.full(axis + 1, "int64"), exclusive=True)
-    first = opset15.logical_and(hit, opset15.equal(earlier, constant(0.0)))
-    grad = opset15.unsqueeze(bridge.get_input_node(op, "out_grad"), along)
-    shares = opset15.multiply(grad, select_number(first))
-    bridge.set_output_node(op, "x_grad", reshaped(bridge, shares, bridge.shape(x)))
-
-
-def _grouped(bridge: NgraphBridge, op: Op) -> tuple[int, list[int]]:
-    """The channel axis of a maxout, and the shape of ``x`` with that axis split into groups."""
-    shape = bridge.shape(bridge.get_input_node(op, "x"))
-    axis, groups = op.attr("axis") % len(shape), op.attr("groups")
-    return axis, [*shape[:axis], shape[axis] // groups, groups, *shape[axis + 1 :]]
-
-
-def _without_ignored(x: NodeInput) -> Node:
-    """Replaces elements that Paddle's search ignores, NaN and -inf, by the lowest float32."""
-    number = opset15.maximum(x, constant(_FLOAT32_MIN))
-    return opset15.select(opset15.not_equal(x, x), constant(_FLOAT32_MIN), number)

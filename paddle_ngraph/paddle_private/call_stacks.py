@@ -86,7 +86,7 @@ def user_line(op: Operation) -> str:
         stack = op.attrs()["op_callstack"]
     except NotImplementedError:  # Paddle cannot read operators with complex attributes
         return ""
-    frames = map(_FRAME.match, stack)
-    lines = [(frame[1], frame[2]) for frame in frames if frame]
-    own = [each for each in lines if not each[0].startswith(_LIBRARIES)]
-    return ":".join(own[-1]) if own else ""
+    for frame in map(_FRAME.match, reversed(stack)):  # the innermost one is the last
+        if frame and not frame[1].startswith(_LIBRARIES):
+            return f"{frame[1]}:{frame[2]}"
+    return ""

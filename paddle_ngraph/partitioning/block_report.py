@@ -11,14 +11,6 @@ from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning.last_runs import History, LastRuns
 from paddle_ngraph.partitioning.operator_reports import OperatorReport
 
-# What would convert an operator, by the beginning of the reason for its fallback.
-REMEDIES = {
-    "no converter": "a converter (docs/development/adding_an_operator.md)",
-    "its interval takes Paddle": "FLAGS_ngraph_min_interval_us=0, where that pays",
-    "it computes a constant": "nothing: it costs no time in runs",
-    "its converter raised": "a converter that does not raise: report the error",
-}
-
 
 @dataclass(frozen=True)
 class NativeOp:
@@ -85,9 +77,9 @@ class BlockReport:
         program: The program of the block, if the report covers several.
         engines: Number of operators that were engine operators before the pass.
         drawing: Number of engine operators that sample random numbers, old and new ones.
-        operators: The operators of the block, for a drawing.
         onednn_kernels: Number of operators, inside subgraphs or outside, that Paddle's kernels
             compute although Paddle has a kernel of oneDNN for them.
+        operators: The operators of the block, for a drawing.
     """
 
     intervals: list[IntervalReport]
@@ -96,8 +88,8 @@ class BlockReport:
     program: str = ""
     engines: int = 0
     drawing: int = 0
-    operators: Sequence[OperatorReport] = field(default=(), repr=False, compare=False)
     onednn_kernels: int = 0
+    operators: Sequence[OperatorReport] = field(default=(), repr=False, compare=False)
 
 
 def summary(types: Sequence[str]) -> str:
@@ -125,11 +117,3 @@ def operator_kinds(report: BlockReport) -> list[tuple[OperatorReport, str]]:
         kinds.update(interval.kinds())
     known = ((each, kinds.get(each.index)) for each in report.operators if each.is_compute)
     return [(each, kind) for each, kind in known if kind is not None]
-
-
-def remedy(reason: str) -> str:
-    """The change that would convert an operator that falls back for a reason."""
-    for beginning, change in REMEDIES.items():
-        if reason.startswith(beginning):
-            return change
-    return "a program in which this does not hold, or a converter without this limit"

@@ -21,6 +21,7 @@ from paddle_ngraph.conversion.registry import (
     find_converter,
 )
 from paddle_ngraph.ir.graph import Op, compiled_for
+from paddle_ngraph.ir.reasons import NO_CONVERTER
 from paddle_ngraph.paddle_private.protocols import Value
 from paddle_ngraph.partitioning.analysis.aliases import OVERWRITES_SHARED, may_share
 from paddle_ngraph.partitioning.analysis.block_view import (
@@ -212,7 +213,7 @@ class _Classifier:
 
     def _kernel_call(self, node: OpNode) -> tuple[Op | str, Converter | None]:
         """An operator as a kernel call, or the reason for its fallback."""
-        absent = reason_of(node.op) or ABSENT.get(node.type, "no converter")
+        absent = reason_of(node.op) or ABSENT.get(node.type, NO_CONVERTER)
         if not self._calls_kernels or kernel_calls.converter_of(node.type) is None or node.effects:
             return absent, None
         if node.type in REGIONS:

@@ -21,6 +21,7 @@ from dataclasses import replace
 from paddle_ngraph import flags
 from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.ir.graph import Graph, TensorSpec
+from paddle_ngraph.ir.reasons import FallbackReason
 from paddle_ngraph.paddle_private.names import kernel_name, phi_kernels
 from paddle_ngraph.paddle_private.protocols import Program
 from paddle_ngraph.partitioning.analysis.block_view import WHILE, BlockView, OpNode
@@ -65,9 +66,10 @@ def reason_against(
     estimate = native_us(_without_kernel_calls(graph), open_size)
     if estimate >= threshold:
         return None
-    return (
+    return FallbackReason(
         f"its interval takes Paddle about {estimate:.0f} us, too little for the engine to pay "
-        f"(FLAGS_ngraph_min_interval_us={threshold})"
+        f"(FLAGS_ngraph_min_interval_us={threshold})",
+        "FLAGS_ngraph_min_interval_us=0, where that pays",
     )
 
 

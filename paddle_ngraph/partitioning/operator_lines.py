@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from paddle_ngraph.ir.graph import plain_type
 from paddle_ngraph.partitioning.operator_reports import OperatorReport
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
@@ -46,7 +47,7 @@ def remember_native(operators: Iterable[OperatorReport], indices: Iterable[int])
     native = set(indices)
     for each in operators:
         if each.line and each.index in native:
-            known = _native_lines.get_or_create(_plain(each.type), list)
+            known = _native_lines.get_or_create(plain_type(each.type), list)
             if each.line not in known:
                 known.append(each.line)
                 del known[:-_MAX_NATIVE_LINES]
@@ -59,8 +60,4 @@ def of(text: str) -> Mapping[int, str]:
 
 def of_native(op_type: str) -> list[str]:
     """The last lines of operators of a type that fall back, in any program."""
-    return list(_native_lines.get(_plain(op_type)) or ())
-
-
-def _plain(op_type: str) -> str:
-    return op_type.rpartition(".")[2].rstrip("_")
+    return list(_native_lines.get(plain_type(op_type)) or ())

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from paddle_ngraph import _core, flags, statistics
 from paddle_ngraph.conversion import denylist, registry
+from paddle_ngraph.ir.reasons import NO_CONVERTER, FallbackReason
 from paddle_ngraph.partitioning import (
     cost_model,
     dequantization,
@@ -372,7 +373,7 @@ class _BlockPartition(NamedTuple):
                 NativeOp(
                     node.index,
                     legacy_operators.shown_type(node.op),
-                    capable.reasons.get(node, "no converter"),
+                    capable.reasons.get(node, NO_CONVERTER),
                 )
                 for node in native
             ],
@@ -398,7 +399,10 @@ class _BlockPartition(NamedTuple):
 
 # Paddle's constant folding in a predictor would compute the engine operator, and fail on its many
 # results.
-_CONSTANT = "it computes a constant, which Paddle computes once for a predictor"
+_CONSTANT = FallbackReason(
+    "it computes a constant, which Paddle computes once for a predictor",
+    "nothing: it costs no time in runs",
+)
 
 
 def _partition_block(

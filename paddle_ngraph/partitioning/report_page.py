@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from paddle_ngraph import flags
 from paddle_ngraph.conversion import disk_cache
 from paddle_ngraph.conversion.settings import RunSettings
-from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.ir.graph import Graph, plain_type
+from paddle_ngraph.ir.reasons import remedy_of
 from paddle_ngraph.pages.page import (
     Bar,
     BarPart,
@@ -25,7 +26,6 @@ from paddle_ngraph.partitioning.block_report import (
     NativeOp,
     counted,
     operator_kinds,
-    remedy,
     short_name,
     summary,
 )
@@ -109,7 +109,7 @@ def _coverage(blocks: Sequence[_BlockOnPage], native_times: NativeTimes | None) 
             operators[side] += 1
             flops[side] += operator.num_flops
             num_bytes[side] += operator.num_bytes
-            kinds_of_type.setdefault(_plain(operator.type), set()).add(side)
+            kinds_of_type.setdefault(plain_type(operator.type), set()).add(side)
     bars = [
         _bar("Operators", operators, lambda value: f"{value:,}"),
         _bar("Estimated FLOPs", flops, lambda value: _with_unit(value, "FLOP")),
@@ -141,11 +141,6 @@ def _with_unit(value: float, unit: str) -> str:
 
 def _duration(ns: float) -> str:
     return f"{ns / 1e9:.3g} s" if ns >= 1e9 else f"{ns / 1e6:.3g} ms"
-
-
-def _plain(op_type: str) -> str:
-    """A type without dialect and the mark of in-place variants, as Paddle's profiler has it."""
-    return op_type.rpartition(".")[2].rstrip("_")
 
 
 # -- the graph ------------------------------------------------------------------------------------
@@ -192,7 +187,7 @@ def _details(operator: OperatorReport, native: NativeOp | None) -> Iterator[tupl
         yield "estimated work", _work_text(operator.num_flops, operator.num_bytes)
     if native is not None:
         yield "reason", native.reason
-        yield "would convert it", remedy(native.reason)
+        yield "would convert it", remedy_of(native.reason)
     if operator.line:
         yield "line", operator.line
 
@@ -306,19 +301,19 @@ def _fallbacks(blocks: Sequence[_BlockOnPage], native_times: NativeTimes) -> Tex
             str(len(places)),
             _native_ms(native_times, op_type),
             reason,
-            remedy(reason),
+            remedy_of(reason),
             "\n".join([*list(dict.fromkeys(places))[:3], *(["…"] if len(set(places)) > 3 else [])]),
         ]
         for (op_type, reason), places in found.items()
     ]
-    rows.sort(key=lambda row: -native_times.get(_plain(row[0]), 0))
+    rows.sort(key=lambda row: -native_times.get(plain_type(row[0]), 0))
     columns = ("operator", "number", "native ms", "reason", "would convert it", "where")
     note = "" if rows else "None: every operator is in a subgraph."
     return TextTable("Operators that Paddle runs", columns, rows, note, frozenset({1, 2}))
 
 
 def _native_ms(native_times: NativeTimes, op_type: str) -> str:
-    ns = native_times.get(_plain(op_type))
+    ns = native_times.get(plain_type(op_type))
     return "" if ns is None else f"{ns / 1e6:.3f}"
 
 
@@ -332,7 +327,7 @@ def _times(
     counts: dict[str, Counter[str]] = {}
     for block in blocks:
         for operator, kind in operator_kinds(block.report):
-            counts.setdefault(_plain(operator.type), Counter())[kind] += 1
+            counts.setdefault(plain_type(operator.type), Counter())[kind] += 1
     total = sum(native_times.values()) or 1
     rows = []
     for name, ns in sorted(native_times.items(), key=lambda item: -item[1]):

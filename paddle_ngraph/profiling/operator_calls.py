@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from paddle import profiler
 
+from paddle_ngraph.ir.graph import plain_type
+
 ENGINE = "ngraph_engine"
 
 
@@ -25,11 +27,6 @@ class OperatorCall(NamedTuple):
     thread: int
     start_ns: int
     ns: int
-
-
-def short_name(name: str) -> str:
-    """The type of an operator, without dialect and the mark of variants that run in place."""
-    return name.rpartition(".")[2].rstrip("_")
 
 
 def new_profiler() -> Any:
@@ -59,14 +56,18 @@ def operator_times(run: Callable[[], object]) -> Counter[str]:
     Returns:
         The times; empty while the process has another profiler of Paddle.
     """
-    times: Counter[str] = Counter()
     observed = new_profiler()
     if observed is None:
         run()
-        return times
+        return Counter()
     with observed:
         run()
-    for call in calls_of(observed):
+    return _times(calls_of(observed))
+
+
+def _times(calls: list[OperatorCall]) -> Counter[str]:
+    times: Counter[str] = Counter()
+    for call in calls:
         times[call.type] += call.ns
     return times
 
@@ -76,7 +77,7 @@ def _add(node: Any, thread: int, found: list[OperatorCall]) -> bool:
     inside = [_add(child, thread, found) for child in node.children_node]
     is_operator = node.type == profiler.TracerEventType.Operator
     if is_operator and not any(inside):
-        type = short_name(node.name.split(" ")[0])  # "matmul dygraph" in dynamic mode
+        type = plain_type(node.name.split(" ")[0])  # "matmul dygraph" in dynamic mode
         found.append(OperatorCall(type, thread, node.start_ns, node.end_ns - node.start_ns))
     return is_operator or any(inside)
 
@@ -84,8 +85,5 @@ def _add(node: Any, thread: int, found: list[OperatorCall]) -> bool:
 def by_type(calls: list[OperatorCall]) -> Iterator[tuple[str, int, int]]:
     """Yields type, number and nanoseconds of calls, the longest total first."""
     numbers: Counter[str] = Counter(call.type for call in calls)
-    times: Counter[str] = Counter()
-    for call in calls:
-        times[call.type] += call.ns
-    for type, ns in times.most_common():
+    for type, ns in _times(calls).most_common():
         yield type, numbers[type], ns

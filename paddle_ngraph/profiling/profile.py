@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from paddle_ngraph import _core, statistics
 from paddle_ngraph.errors import NgraphError, printable
-from paddle_ngraph.ir.graph import Graph
+from paddle_ngraph.ir.graph import Graph, Op
 from paddle_ngraph.partitioning import operator_lines
 from paddle_ngraph.profiling import node_times, operator_calls, recorded_inputs
 from paddle_ngraph.profiling.node_times import FunctionTimes, NodeTime
@@ -52,13 +53,13 @@ class SubgraphProfile:
 
     def operators(self, node: NodeTime) -> list[tuple[str, str]]:
         """Type and line of the operators that a node computes."""
-        found = [(op, self.lines.get(op.index, "")) for op in self._ops if op.id in node.operators]
-        return [(op.type.removeprefix("pd_op."), line) for op, line in found]
+        found = [self._ops[each] for each in node.operators if each in self._ops]
+        return [(op.type.removeprefix("pd_op."), self.lines.get(op.index, "")) for op in found]
 
-    @property
-    def _ops(self) -> list[Any]:
+    @cached_property
+    def _ops(self) -> dict[int, Op]:
         self.graph.set_op_ids()
-        return list(self.graph.all_ops())
+        return {op.id: op for op in self.graph.all_ops()}
 
 
 class TimeProfile:

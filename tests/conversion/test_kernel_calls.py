@@ -252,6 +252,11 @@ OPERATORS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray]]] = {
             "anchors": boxes(192).reshape(8, 8, 3, 4),
         },
     ),
+    "bce_loss": (
+        lambda x, label: operators.bce_loss(paddle.clip(x, 0.1, 0.9), label),
+        {"x": floats(3, 9), "label": floats(3, 9)},
+    ),
+    "maxout": (lambda x: operators.maxout(x, 2, 1), {"x": floats(2, 4, 3, 3)}),
     "svd": (lambda x: operators.svd(x, False), {"x": floats(4, 3)}),
     "lu": (lambda x: operators.lu(x, True), {"x": floats(4, 4)}),
 }
@@ -269,19 +274,19 @@ def test_operators(name):
     assert quantity("kernel_calls") == before + 2
 
 
-RUNNING: dict[str, Callable[[Any], Any]] = {
+EXTREMES: dict[str, Callable[[Any], Any]] = {
     "cumprod": lambda x: paddle.cumprod(x, 1),
     "cummax": lambda x: paddle.cummax(x, 1)[0],
     "cummin": lambda x: paddle.cummin(x, 0)[0],
 }
 
 
-@pytest.mark.parametrize("name", RUNNING)
-def test_running_products_and_extremes_of_any_length(name):
+@pytest.mark.parametrize("name", EXTREMES)
+def test_products_and_extremes_of_any_length(name):
     def build() -> Any:
         x = paddle.static.data("x", [-1, -1], "float32")
         x.stop_gradient = False
-        y = RUNNING[name](x * 0.5)
+        y = EXTREMES[name](x * 0.5)
         return [y, *paddle.static.gradients([(y * y).sum()], [x])]
 
     program = Program(build)

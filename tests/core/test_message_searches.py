@@ -15,9 +15,7 @@ pytestmark = pytest.mark.pure
 ROOT = Path(paddle_ngraph.__file__).parent
 
 # Files that search messages, each with a comment that says why.
-PYTHON_BORDERS = {
-    "partitioning/block_report.py",  # explains reasons of the package, for people
-}
+PYTHON_BORDERS: set[str] = set()
 CPP_BORDERS = {
     "core/common/deferred_signals.cc",
     "core/engine/model_builder.cc",  # takes Paddle's text apart for people

@@ -147,21 +147,3 @@ def test_prelu_of_one_slope_for_each_element(shape):
 def test_prelu_of_special_values():
     inputs = {"x": EDGES, "w": np.array([0.3], "float32")}
     check(lambda x, w: F.prelu(x, w), inputs, both("prelu"))
-
-
-@merged
-@pytest.mark.parametrize(
-    ("shape", "groups", "axis"),
-    [((2, 4, 3, 3), 2, 1), ((2, 6, 2, 3), 3, 1), ((2, 3, 2, 8), 4, -1), ((1, 2, 1, 1), 2, 1)],
-    ids=str,
-)
-def test_maxout(shape, groups, axis):
-    check(lambda x: F.maxout(x, groups, axis), {"x": normal(shape)}, both("maxout"))
-
-
-@merged
-def test_maxout_of_ties_and_special_values():
-    x = np.random.default_rng(0).integers(0, 2, (3, 6, 2, 3)).astype("float32")
-    check(lambda x: F.maxout(x, 3), {"x": x}, both("maxout"))
-    x[0, 1], x[1, :3], x[2, 3:] = np.nan, -np.inf, np.inf
-    check(lambda x: F.maxout(x, 3), {"x": x}, both("maxout"))

@@ -19,6 +19,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.__main__ import main
+from paddle_ngraph.ir.reasons import remedy_of
 from paddle_ngraph.pages.page import (
     MAX_BOXES,
     MAX_ROWS,
@@ -30,7 +31,7 @@ from paddle_ngraph.pages.page import (
     Page,
     TextTable,
 )
-from paddle_ngraph.partitioning import block_report, report_page
+from paddle_ngraph.partitioning import report_page
 from tests.dynamic import dynamic_mode
 from tests.frontends.executor.test_hook import save_model
 from tests.programs import Program
@@ -217,16 +218,19 @@ def test_the_page_of_a_program_has_its_graph_and_reasons() -> None:
 
 
 def test_each_reason_has_its_remedy() -> None:
-    """The beginnings of reasons are those of the reasons themselves."""
-    seen = set()
+    """Reasons come with what would convert the operator."""
+    seen = {}
     original = flags.get
     for threshold in (0, 10**9):
         values = {"ngraph_min_interval_us": threshold}
         with patch.object(flags, "get", lambda name: values.get(name, original(name))):  # noqa: B023
             reasons = [op.reason for op in paddle_ngraph.explain(Program(mixed).main).native]
-        seen |= {b for b in block_report.REMEDIES for r in reasons if r.startswith(b)}
-    assert {"no converter", "its interval takes Paddle"} <= seen
-    assert block_report.remedy("its dtype is int8") not in block_report.REMEDIES.values()
+        seen.update((reason, remedy_of(reason)) for reason in reasons)
+    small = next(reason for reason in seen if reason.startswith("its interval takes Paddle"))
+    assert seen["no converter"].startswith("a converter (")
+    assert "FLAGS_ngraph_min_interval_us=0" in seen[small]
+    other = remedy_of("its dtype is int8")
+    assert other not in seen.values()
 
 
 def test_the_page_of_a_saved_model_has_its_runs(

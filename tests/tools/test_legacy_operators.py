@@ -40,7 +40,7 @@ def test_every_attribute_has_a_verdict():
     for type, proto in prototypes().items():
         rows = {type: {*attributes_of(proto), "", LOD}, f"{type}_grad": {*attributes_of(proto), ""}}
         for name, judged in rows.items():
-            if name in found and found[type].keys() != {""}:
+            if name in found and not found[type][""].startswith(NOT_RUN):
                 assert found[name].keys() == judged, name
 
 

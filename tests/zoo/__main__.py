@@ -100,6 +100,7 @@ def run_family(
 def _child(command: list[str], seconds: float) -> tuple[list[Any], str]:
     environment = {**os.environ, "GLOG_minloglevel": "2", "FLAGS_ngraph_cache_dir": ""}
     environment.setdefault("FLAGS_ngraph_background_compile", "0")
+    environment.setdefault("FLAGS_ngraph_tuning_ms", "-1")  # no build waits for a share of time
     try:
         done = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds
@@ -147,6 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted = forms if options.again else results.missing(family, forms, now)
         for record in run_family(family, wanted, options.seconds):
             record["revision"] = now
+            if record["form"] in records.TIMED:
+                record["machine"] = records.machine()
             results.add(record)
             wrong += record["outcome"] in ("wrong", "fails")
             print(_line(record), flush=True)

@@ -16,8 +16,9 @@ import paddle
 from paddle.inference import Config, create_predictor
 
 import paddle_ngraph
+from paddle_ngraph.ir.graph import plain_type
 from paddle_ngraph.partitioning.report import Report
-from paddle_ngraph.profiling.operator_calls import operator_times, short_name
+from paddle_ngraph.profiling.operator_calls import operator_times
 from paddle_ngraph.utils import clock
 from tests.models.comparing import (
     NUDGES,
@@ -412,11 +413,11 @@ def _reasons(report: Report) -> str:
 
 def _cover(subject: Subject, record: Record, report: Report) -> None:
     """Records how much of the native time is in operators that the engine computes."""
-    left = Counter(map(short_name, [op.type for op in report.native] + report.kernel_calls))
+    left = Counter(map(plain_type, [op.type for op in report.native] + report.kernel_calls))
     graphs = [i.graph for i in report.intervals if i.graph is not None]
     converted = (op for graph in graphs for op in graph.all_ops() if any(op.input_specs()))
-    all_ops = left + Counter(short_name(op.type) for op in converted)
-    all_ops -= Counter(map(short_name, report.kernel_calls))
+    all_ops = left + Counter(plain_type(op.type) for op in converted)
+    all_ops -= Counter(map(plain_type, report.kernel_calls))
     try:
         times = subject.native_times
     except PaddleFails:  # only the old IR exports it: operators count instead
@@ -432,7 +433,7 @@ def _cover(subject: Subject, record: Record, report: Report) -> None:
         record.coverage = 1 - sum(shares.values())
     largest = sorted(shares.items(), key=lambda pair: -pair[1])[:LEFT]
     record.left = {name: round(share, 4) for name, share in largest if share >= 1e-3}
-    reasons = {f"{short_name(op.type)}: {op.reason}" for op in report.native}
+    reasons = {f"{plain_type(op.type)}: {op.reason}" for op in report.native}
     if record.outcome == "equal":
         left = [reason for reason in sorted(reasons) if reason.partition(":")[0] in record.left]
         record.why = "; ".join(left)[:600]

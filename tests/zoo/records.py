@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import report
 from tests.zoo.families import FAMILIES, NetworkFamily
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +34,7 @@ Key = tuple[str, str]
 EMPTY: Record = {
     **{"outcome": "equal", "why": "", "error": 0.0, "rounding": 0.0, "engine_runs": 0},
     **{"coverage": None, "left": {}, "ratio": None, "seconds": 0.0, "revision": ""},
+    "machine": "",
 }
 
 INTRODUCTION = """\
@@ -104,6 +107,12 @@ class Results:
     def of(self, family: NetworkFamily, form: str) -> Record | None:
         """The record of a form of a family."""
         return self.records.get((family.id, form))
+
+
+def machine() -> str:
+    """The day, the processor and the cores of a measurement."""
+    facts = report.environment()
+    return f"{datetime.date.today()}, {facts['processor']}, {facts['cores']} cores"
 
 
 def _line(record: Record) -> str:
@@ -189,7 +198,18 @@ def _timed(results: Results, families: list[NetworkFamily]) -> str:
     }
     if not found:
         return ""
-    lines = [_row(["network", *TIMED]), _row(["---"] * (1 + len(TIMED)))]
+    measured = Counter(
+        f"{record['machine']}, sources {record['revision'].partition('+')[0]}"
+        for timed in found.values()
+        for record in timed
+        if record and record["ratio"] is not None
+    )
+    lines = [
+        "Time by the engine relative to Paddle's best, plain or with oneDNN: the median of pairs,",
+        "in processor time on one thread, and in wall-clock time where the user sets nothing",
+        f"(default). Forms measured: {'; '.join(f'{n} on {at}' for at, n in measured.items())}.\n",
+    ]
+    lines += [_row(["network", *TIMED]), _row(["---"] * (1 + len(TIMED)))]
     lines += [_row([name, *map(_ratio, timed)]) for name, timed in found.items()]
     slower = [
         f"- {record['family']}, {record['form']}: {record['why']}"

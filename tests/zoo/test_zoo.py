@@ -235,6 +235,18 @@ def test_each_step_of_training_starts_from_the_native_state():
         assert 0 < max(training.apart(native, nudged, exactly=True).values()) < 1e-3
 
 
+def test_integers_of_a_network_keep_their_dtype():
+    with dynamic_mode():
+        network = paddle.nn.Sequential(paddle.nn.Linear(2, 2), paddle.nn.BatchNorm1D(2))
+        network[0].register_buffer("index", paddle.to_tensor([[1, 0]]))
+        for dtype in ("float32", "float64"):
+            training.set_dtype(network, dtype)
+            found = {n: str(v.dtype).rpartition(".")[2] for n, v in network.state_dict().items()}
+            assert found.pop("0.index") == "int64"
+            assert set(found.values()) == {dtype}
+            assert network[0].index.tolist() == [[1, 0]]
+
+
 @pytest.mark.slow("runs a whole network in each way")
 def test_a_network_of_paddle_itself(tmp_path):
     found = {record["form"]: record for record in zoo.run_family(LENET, zoo.FORMS)}

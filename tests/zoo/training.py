@@ -50,7 +50,7 @@ def train(
     """
     network = networks.network(family)
     networks.without_dropout(network)
-    network.to(dtype=dtype)
+    set_dtype(network, dtype)
     network.train()
     optimizer = paddle.optimizer.Momentum(1e-3, 0.9, parameters=network.parameters())
     function = paddle_ngraph.compile(network) if engine else network
@@ -69,6 +69,19 @@ def train(
         values = _step(network, function, list(map(paddle.to_tensor, inputs)), scales, optimizer)
         runs.append(Run(start, values | state(network)))
     return runs
+
+
+def set_dtype(network: Any, dtype: str) -> None:
+    """Casts parameters and buffers, except buffers of integers: Paddle would cast these, too."""
+    integers = [
+        (layer, name, buffer.clone())
+        for layer in network.sublayers(include_self=True)
+        for name, buffer in layer.named_buffers(include_sublayers=False)
+        if not buffer.is_floating_point()
+    ]
+    network.to(dtype=dtype)
+    for layer, name, buffer in integers:
+        setattr(layer, name, buffer)
 
 
 def _step(

@@ -472,7 +472,7 @@ def overlaps(description: LegacyProgramDesc) -> dict[int, str]:
     return {
         number: f"{op.type()} overwrites '{name}', which it reads"
         for number, (block, op) in enumerate(numbered(description))
-        for name in set(op.output_arg_names()) & set(op.input_arg_names(True))
+        for name in sorted(set(op.output_arg_names()) & set(op.input_arg_names(True)))
         if op.type() not in _STRUCTURE and not _may_overwrite(block, op, name)
     }
 
