@@ -16,8 +16,8 @@ from typing import Any, Optional
 from paddle_ngraph import _core
 from paddle_ngraph.conversion.analysis.position_wise import reads_of_position
 from paddle_ngraph.ir.graph import Op
-from paddle_ngraph.paddle_private.protocols import Block, Operation, Value
-from paddle_ngraph.partitioning.analysis.block_view import CONSTANTS, LISTS, BlockView, OpNode
+from paddle_ngraph.paddle_private.protocols import Operation, Value
+from paddle_ngraph.partitioning.analysis.block_view import CONSTANTS, LISTS, OpNode
 from paddle_ngraph.partitioning.analysis.value_facts import (
     Size,
     SizeOf,
@@ -55,6 +55,7 @@ class _Part:
         positions: The number of positions of these.
         member: For a state of a recurrent layer, which one it is.
         values: The results, once they are in the program.
+        has_slow: Whether a new slow operator computes it, or a part that it reads.
     """
 
     type: str = ""
@@ -65,6 +66,10 @@ class _Part:
     positions: int = 0
     member: int = 0
     values: list[Any] | None = None
+    has_slow: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.has_slow = self.type in SLOW or any(each.has_slow for each in self.read())
 
     def read(self) -> Iterator[_Part]:
         """The parts among the operands."""
@@ -148,10 +153,11 @@ class _PositionPlan:
     def _search(self, vid: str, axis: int, k: int) -> _Search:
         """Searches for a position of a tensor; a slice of the tensor if nothing better."""
         facts = self._facts
-        while isinstance(found := self._copied(vid, axis, k), tuple):
-            vid, k = found
-        if found is not None:
-            return found
+        copied = self._copied(vid, axis, k)
+        if isinstance(copied, tuple):
+            copied = yield copied
+        if copied is not None:
+            return copied
         node, size = facts.view.producer.get(vid), facts.dims[vid][axis]
         op = None if node is None or node in self._whole else facts.op(node)
         part = None
@@ -166,8 +172,8 @@ class _PositionPlan:
             part = yield from rules.get(op.type, self._computed)(node, op, axis, k, size)
         return self._slice(vid, axis, k) if part is None else part
 
-    def _copied(self, vid: str, axis: int, k: int) -> _Part | tuple[str, int] | None:
-        """The tensor of which a position is a copy, or that and its position there."""
+    def _copied(self, vid: str, axis: int, k: int) -> _Part | tuple[str, int, int] | None:
+        """The tensor of which a position is a copy, or that, the axis and its position there."""
         facts = self._facts
         if facts.dims[vid][axis] == 1:
             return self.tensor(vid)
@@ -177,7 +183,7 @@ class _PositionPlan:
             return None
         if op.type == _WRITE and (written := self._written(op, axis)) is not None:
             if written != k:
-                return facts.variable(op.input("x")), k
+                return facts.variable(op.input("x")), axis, k
             return self._unsqueezed(facts.variable(op.input("values")), axis)
         if op.type == _CONCAT and facts.axes(op) in ([axis], [axis - len(facts.dims[vid])]):
             return self._piece(op, axis, k)
@@ -208,15 +214,15 @@ class _PositionPlan:
     def _unsqueezed(self, vid: str, axis: int) -> _Part:
         return self._new("pd_op.unsqueeze", [self.tensor(vid), self._ints([axis])], [])
 
-    def _piece(self, op: Op, axis: int, k: int) -> tuple[str, int] | None:
-        """The tensor of a concatenation that has position ``k``, and the position in it."""
+    def _piece(self, op: Op, axis: int, k: int) -> tuple[str, int, int] | None:
+        """The tensor of a concatenation that has position ``k``, the axis, the position in it."""
         for spec in op.inputs["x"]:
             vid = self._facts.variable(spec)
             size = self._facts.dims[vid][axis]
             if not isinstance(size, int):
                 return None
             if k < size:
-                return vid, k
+                return vid, axis, k
             k -= size
         return None
 
@@ -337,13 +343,16 @@ class _PositionRead:
         self.node, self.axis, self.part, self.drops = node, axis, part, drops
 
 
-def compute_read_positions(block: Block) -> None:
-    """Replaces slices of one position by operators that compute that position alone."""
-    facts = ValueFacts(BlockView(block))
+def compute_read_positions(facts: ValueFacts) -> None:
+    """Replaces slices of one position by operators that compute that position alone.
+
+    Args:
+        facts: The facts about the block, which do not hold any more when operators are replaced.
+    """
     whole: set[OpNode] = set()
     for _ in range(_MAX_PLANS):
         plan = _PositionPlan(facts, whole)
-        reads = [read for read in _reads(facts, plan) if _has_slow(read.part)]
+        reads = [read for read in _reads(facts, plan) if read.part.has_slow]
         if not reads:
             return
         excessive = _excessive(facts, plan, reads)
@@ -374,26 +383,21 @@ def _all_parts(reads: Sequence[_PositionRead]) -> list[_Part]:
     """The parts of some reads, each behind those that it reads."""
     found: dict[_Part, None] = {}
     for read in reads:
-        pending = [read.part]
-        while pending:
-            part = pending[-1]
-            missing = [each for each in part.read() if each not in found]
-            pending += missing
-            if not missing:
-                found[pending.pop()] = None
+        _add_parts(read.part, found)
     return list(found)
 
 
-def _has_slow(part: _Part) -> bool:
-    pending, seen = [part], {part}
+def _add_parts(part: _Part, found: dict[_Part, None]) -> list[_Part]:
+    """Adds a part, behind the parts that it reads; returns the ones that were not there."""
+    pending, added = [part], []
     while pending:
-        each = pending.pop()
-        if each.type in SLOW:
-            return True
-        new = [other for other in each.read() if other not in seen]
-        seen.update(new)
-        pending += new
-    return False
+        part = pending[-1]
+        missing = [each for each in part.read() if each not in found]
+        pending += missing
+        if not missing and pending.pop() not in found:
+            found[part] = None
+            added.append(part)
+    return added
 
 
 def _excessive(
@@ -438,11 +442,11 @@ def _dead(facts: ValueFacts, reads: Sequence[_PositionRead], parts: Sequence[_Pa
 
 def _rewrite(facts: ValueFacts, reads: Sequence[_PositionRead], dead: Iterable[OpNode]) -> None:
     """Inserts the parts of slices in front of them, and removes what nothing reads then."""
+    found: dict[_Part, None] = {}
     for read in reads:
         op = read.node.op
-        for part in _all_parts([read]):
-            if part.values is None:
-                part.values = _inserted(facts, part, op)
+        for part in _add_parts(read.part, found):
+            part.values = _inserted(facts, part, op)
         assert read.part.values is not None  # it is the last of its parts
         value = read.part.values[0]
         if read.drops:

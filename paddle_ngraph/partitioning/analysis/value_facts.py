@@ -2,7 +2,8 @@
 
 Sizes follow from parameters, constants and operators, never from the declared sizes of feeds, which
 a run may feed otherwise. A size that does not follow is a symbol: that of one axis of one tensor.
-Tensors of one *number* are equal in all runs: equal operators compute them from equal tensors.
+Tensors of one *number* are equal in all runs: equal operators compute them from equal tensors
+(value numbering, as compilers do it for common subexpression elimination).
 """
 
 from __future__ import annotations
@@ -147,7 +148,10 @@ class ValueFacts:
         op = describe(self.view, node, self._ids)
         if isinstance(op, str):
             return None
-        self._variables.update((number, vid) for vid, number in self._ids.items())
+        for vid in reversed(self._ids):  # the new ones
+            if self._ids[vid] in self._variables:
+                break
+            self._variables[self._ids[vid]] = vid
         known = all(self.variable(spec) in self.dims for spec in op.input_specs())
         return self._with_sizes(op) if known else None
 
