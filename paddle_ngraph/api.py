@@ -170,14 +170,14 @@ def explain(program: Any) -> Any:
     from paddle_ngraph.frontends import ngraph_transpiler, program_id
     from paddle_ngraph.frontends.dynamic import compiled_layer
     from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
-    from paddle_ngraph.frontends.predictor import hook as predictor_hook
+    from paddle_ngraph.frontends.predictor import explanation
     from paddle_ngraph.frontends.program_desc import translation
     from paddle_ngraph.frontends.program_desc.single_assignment import NotTranslatable
     from paddle_ngraph.frontends.to_static import hook as to_static_hook
     from paddle_ngraph.partitioning import program_pass
 
     if isinstance(program, Config):
-        return predictor_hook.explain(program)
+        return explanation.explain(program)
     if (found := compiled_layer.compiled_in(program)) is not None:
         return found.explain()
     if dynamic_hook.is_known(program):

@@ -153,7 +153,7 @@ class PolicySettings:
     rewrite_growth_factor: int = 4
     small_runs_before_rewrite: int = 64
 
-    # -- gradient_pinning.py, batch_split.py, mixed_precision.py, predictor/hook.py --
+    # -- gradient_pinning.py, batch_split.py, mixed_precision.py, predictor/switch.py --
     min_pinned_gradient_bytes: int = 128 * 1024
     min_pooled_result_bytes: int = 1 << 20
     min_multiplications_per_chunk: int = 1 << 25

@@ -21,7 +21,8 @@ from paddle_ngraph import _core, flags, statistics
 from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
 from paddle_ngraph.frontends.dynamic import tuning_policy
 from paddle_ngraph.frontends.dynamic.lazy import trace_graph
-from paddle_ngraph.frontends.predictor import hook as predictor_hook
+from paddle_ngraph.frontends.predictor import switch as predictor_switch
+from paddle_ngraph.frontends.predictor.model import Model
 from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.frontends.to_static import hook as to_static_hook
 from paddle_ngraph.partitioning import last_runs, program_pass
@@ -190,7 +191,7 @@ def predictor_of_a_counter(life: Life) -> Any:
 @provokes(_core.Reason.ONEDNN)
 def predictor_of_single_operators(life: Life) -> Any:
     # Otherwise some of the runs measure the engine.
-    life.patch.setattr(predictor_hook._Model, "may_measure", lambda self: False)
+    life.patch.setattr(Model, "may_measure", lambda self: False)
     build = models.shaken(pieces=5, depth=1)
     return predicted(life, models.config_of(models.save(life.folder, build)), models.rows())
 
@@ -218,7 +219,7 @@ def predictor_whose_pass_fails(life: Life) -> Any:
     def fail(_: Any) -> None:
         raise RuntimeError("the pass fails")
 
-    life.patch.setattr(predictor_hook._Model, "_engine_config", fail)
+    life.patch.setattr(Model, "_engine_config", fail)
     return predicted(life, config, models.images())
 
 
@@ -254,7 +255,7 @@ def predictor_whose_engine_fails(life: Life) -> Any:
     def fail(*_: Any) -> None:
         raise RuntimeError("no such instruction")
 
-    life.patch.setattr(predictor_hook, "_run_engine", fail)
+    life.patch.setattr(predictor_switch, "run_engine", fail)
     with pytest.warns(UserWarning, match="no such instruction"):
         for _ in range(life.n):
             models.predict(predictor, models.images())

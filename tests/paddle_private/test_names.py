@@ -18,6 +18,7 @@ import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
 from paddle_ngraph.frontends.dynamic.lazy import capture
+from paddle_ngraph.frontends.predictor import configuration
 from paddle_ngraph.frontends.predictor import hook as predictor_hook
 from paddle_ngraph.paddle_private import check, names, protocols, replaced
 from paddle_ngraph.paddle_private.place import ATTRIBUTE, PatchTarget, signature_of
@@ -267,11 +268,11 @@ def test_each_patch_has_the_signature_of_its_target(place: PatchTarget) -> None:
 
 
 def test_every_reason_of_a_configuration_has_its_patch_target() -> None:
-    assert set(predictor_hook._UNSUPPORTED_GETTERS) <= {
+    assert set(configuration._UNSUPPORTED_GETTERS) <= {
         place.name for place in protocols.members(protocols.Config)
     }
     assert {place.name for place in replaced.CONFIG_SETTERS} == set(
-        predictor_hook._UNSUPPORTED_SETTERS
+        configuration.UNSUPPORTED_SETTERS
     )
 
 

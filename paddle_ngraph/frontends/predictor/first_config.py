@@ -27,9 +27,9 @@ def install_at_import() -> None:
 def _installing_hook(original: Callable[..., None]) -> Callable[..., None]:
     @wraps(original)
     def __init__(self: Config, *args: Any) -> None:
-        from paddle_ngraph.frontends.predictor import hook
+        from paddle_ngraph.frontends.predictor import configuration, hook
 
         hook.install()
-        hook.init_config(self, *args)
+        configuration.init_config(self, *args)
 
     return __init__

@@ -18,10 +18,13 @@ from paddle import inference
 import paddle_ngraph
 from paddle_ngraph import _core, flags
 from paddle_ngraph.conversion.settings import RunSettings
+from paddle_ngraph.frontends.predictor import configuration, fast_path, switch
 from paddle_ngraph.frontends.predictor import hook as predictor_hook
+from paddle_ngraph.frontends.predictor.model import PASS, Model
+from paddle_ngraph.frontends.predictor.switch import PredictorSwitch
 from paddle_ngraph.frontends.saved_models import saving
 from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
-from paddle_ngraph.partitioning import fallback, program_pass
+from paddle_ngraph.partitioning import cost_model, fallback, program_pass
 from paddle_ngraph.utils import clock
 from tests.conversion.test_denylist import broken_converter
 from tests.dynamic import dynamic_mode
@@ -140,6 +143,12 @@ def config_of(files, in_memory=False):
         config = inference.Config(*files)
     config.disable_glog_info()
     return config
+
+
+def replace_runs(monkeypatch, run):
+    """Has ``run(predictor, *args)`` take the place of Paddle's runs of predictors."""
+    for module in (switch, fast_path):
+        monkeypatch.setattr(module, "_run", run)
 
 
 def predict(predictor, feed):
@@ -530,7 +539,7 @@ def test_clones_have_their_parameters_once(tmp_path, form):
 
 def test_clones_of_a_model_whose_files_changed_share_nothing(tmp_path):
     """Parameters are shared by contents, not by names."""
-    parameters = predictor_hook._core.SharedParameters()
+    parameters = _core.SharedParameters()
     tensors = []
     for value in (1.5, 1.5, 2.5):
         tensors.append(paddle.base.core.DenseTensor())
@@ -546,7 +555,7 @@ def test_the_hook_costs_next_to_nothing(tmp_path, monkeypatch):
     machine's load.
     """
     predictor = inference.create_predictor(config_of(save(tmp_path, perceptron)))
-    monkeypatch.setattr(predictor_hook, "_run", lambda predictor: None)
+    replace_runs(monkeypatch, lambda predictor: None)
     predictor.run()
     calls = []
     sys.setprofile(lambda frame, event, what: calls.append(event))
@@ -586,9 +595,9 @@ def test_passes_of_the_user_are_kept(tmp_path, only, capfd):
     config = config_of(files)
     config.enable_custom_passes(["identity_op_clean_pass"], only)
     copy = inference.Config(inference.Config(config))
-    assert predictor_hook._settings[copy].passes == ["identity_op_clean_pass"]
-    model = predictor_hook._Model(copy)
-    settings = predictor_hook._settings[model._config]
+    assert configuration.settings_of(copy).passes == ["identity_op_clean_pass"]
+    model = Model(copy)
+    settings = configuration.settings_of(model._config)
     assert (settings.passes, settings.only_passes) == (["identity_op_clean_pass"], only)
     predictor = inference.create_predictor(copy)
     with engine_runs():
@@ -610,7 +619,7 @@ def test_configurations_that_are_not_patched(tmp_path, ask, reason):
     config = config_of(save(tmp_path, convnet))
     ask(config)
     paddle_ngraph.enable()
-    assert reason in (predictor_hook.why_native(inference.Config(config)) or "")
+    assert reason in (configuration.why_native(inference.Config(config)) or "")
     assert reason in str(paddle_ngraph.explain(config))
 
 
@@ -618,15 +627,15 @@ def test_asking_for_less_is_no_reason(tmp_path):
     config = config_of(save(tmp_path, convnet))
     config.use_optimized_model(True)
     config.use_optimized_model(False)
-    assert predictor_hook.why_native(config) is None
+    assert configuration.why_native(config) is None
     config.enable_custom_device("npu", 0)
     config.use_optimized_model(False)
-    assert "custom device" in (predictor_hook.why_native(config) or "")
+    assert "custom device" in (configuration.why_native(config) or "")
 
 
-@pytest.mark.parametrize("name", predictor_hook._UNSUPPORTED_OPTIONS)
+@pytest.mark.parametrize("name", configuration._UNSUPPORTED_OPTIONS)
 def test_the_summary_of_a_configuration_has_the_option(name):
-    assert predictor_hook._options_of(inference.Config())[name] == "false"
+    assert configuration._options_of(inference.Config())[name] == "false"
 
 
 def test_settings_that_no_cpu_build_has_raise():
@@ -901,7 +910,7 @@ def test_a_handle_of_a_parameter_where_the_engine_is_all_there_is(tmp_path, kind
         saving.convert(SavedModel(*files), str(tmp_path / "engine"))
         config = config_of([str(tmp_path / "engine.json"), str(tmp_path / "engine.pdiparams")])
     else:
-        config.enable_custom_passes([predictor_hook.PASS])
+        config.enable_custom_passes([PASS])
         config.enable_new_ir(True)
         config.enable_new_executor(True)
     config.disable_onednn()
@@ -1014,19 +1023,19 @@ class _Costs:
         return self.now
 
     def patch(self, monkeypatch):
-        run = predictor_hook._PredictorSwitch._run
+        run = PredictorSwitch._run
 
         def timed(switch, engine, *args):
             self.now += self._costs[engine]
             return run(switch, engine, *args)
 
-        monkeypatch.setattr(predictor_hook._PredictorSwitch, "_run", timed)
+        monkeypatch.setattr(PredictorSwitch, "_run", timed)
 
 
 @pytest.mark.parametrize("tensors", [False, True])
 @pytest.mark.parametrize(("engine", "chosen"), [(0.5, True), (1.0, False), (3.0, False)])
 def test_runs_correct_the_rule_about_onednn(tmp_path, monkeypatch, engine, chosen, tensors):
-    monkeypatch.setattr(predictor_hook.cost_model, "is_faster_than_onednn", lambda *_: False)
+    monkeypatch.setattr(cost_model, "is_faster_than_onednn", lambda *_: False)
     paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path / "cache")})
     paddle.set_flags({"FLAGS_ngraph_background_compile": "0"})
     files = save(tmp_path, convnet)
@@ -1056,7 +1065,7 @@ def test_runs_correct_the_rule_about_onednn(tmp_path, monkeypatch, engine, chose
     with clock.overridden(costs):
         for _ in range(14):
             assert_equal(run(predictor), expected)
-        monkeypatch.setattr(predictor_hook._PredictorSwitch, "_run_timed", pytest.fail)
+        monkeypatch.setattr(PredictorSwitch, "_run_timed", pytest.fail)
         with engine_runs(chosen):
             assert_equal(run(predictor), expected)
         # A new predictor, as of another process, begins with the result on disk.
@@ -1071,7 +1080,7 @@ def test_runs_correct_the_rule_about_onednn(tmp_path, monkeypatch, engine, chose
 
 
 def test_every_clone_drops_the_engine_that_does_not_pay(tmp_path, monkeypatch):
-    monkeypatch.setattr(predictor_hook.cost_model, "is_faster_than_onednn", lambda *_: False)
+    monkeypatch.setattr(cost_model, "is_faster_than_onednn", lambda *_: False)
     paddle.set_flags({"FLAGS_ngraph_background_compile": "0"})
     files = save(tmp_path, convnet)
     paddle_ngraph.enable()
@@ -1094,7 +1103,7 @@ def test_every_clone_drops_the_engine_that_does_not_pay(tmp_path, monkeypatch):
 
 def test_a_measurement_needs_no_files(tmp_path, monkeypatch, recwarn):
     """A user who deletes the files of a model, and switches nothing, is not warned."""
-    monkeypatch.setattr(predictor_hook.cost_model, "is_faster_than_onednn", lambda *_: False)
+    monkeypatch.setattr(cost_model, "is_faster_than_onednn", lambda *_: False)
     paddle.set_flags({"FLAGS_ngraph_background_compile": "0"})
     files = save(tmp_path, convnet)
     expected = native(files, images())
@@ -1130,7 +1139,7 @@ def test_an_engine_that_fails_hands_over_in_the_same_run(tmp_path, monkeypatch):
     expected = native(files, images())
     paddle_ngraph.enable()
     predictor = inference.create_predictor(config_of(files))
-    run = predictor_hook._run
+    run = switch._run
     failing = [predictor]
 
     def fail(target, *args):
@@ -1138,7 +1147,7 @@ def test_an_engine_that_fails_hands_over_in_the_same_run(tmp_path, monkeypatch):
             raise RuntimeError("no such instruction")
         return run(target, *args)
 
-    monkeypatch.setattr(predictor_hook, "_run", fail)
+    replace_runs(monkeypatch, fail)
     with pytest.warns(UserWarning, match="no such instruction"):
         assert_equal(predict(predictor, images()), expected)
     assert "no such instruction" in predictor_hook._switches[predictor].model.why_native
@@ -1464,8 +1473,8 @@ def of_paddle(monkeypatch):
         runs.append(predictor)
         return original(predictor, *args)
 
-    original = predictor_hook._run
-    monkeypatch.setattr(predictor_hook, "_run", run)
+    original = switch._run
+    replace_runs(monkeypatch, run)
     return runs
 
 
@@ -1510,7 +1519,7 @@ def test_a_pass_of_the_user_may_change_the_program(tmp_path, of_paddle, passes, 
     of_paddle.clear()
     paddle_ngraph.enable()
     config = without_onednn(files)
-    config.enable_custom_passes([predictor_hook.PASS, *passes])
+    config.enable_custom_passes([PASS, *passes])
     predictor = inference.create_predictor(config)
     for _ in range(3):
         with engine_runs():
