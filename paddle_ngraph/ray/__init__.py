@@ -25,7 +25,7 @@ and its functions name the extra.
 
 from __future__ import annotations
 
-from paddle_ngraph.ray.batches import Predictor
+from paddle_ngraph.ray.batches import BatchPredictor as Predictor
 from paddle_ngraph.ray.checkpoints import checkpoint, resume
 from paddle_ngraph.ray.serving import Answer, application
 from paddle_ngraph.ray.trainer import PaddleTrainer

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from paddle_ngraph.ray.models import Arrays, Model
+from paddle_ngraph.ray.models import ActorModel, Arrays
 
 
-class Predictor:
+class BatchPredictor:
     """A saved model that Ray Data runs in actors.
 
     ::
@@ -24,11 +24,11 @@ class Predictor:
         )
 
     Args:
-        model: See :class:`paddle_ngraph.ray.models.Model`.
+        model: See :class:`paddle_ngraph.ray.models.ActorModel`.
         inputs: The inputs of the model by column of the batch; ``None``: columns and inputs have
             equal names.
         outputs: The columns of the result by output of the model; ``None``: equal names.
-        shapes: See :class:`paddle_ngraph.ray.models.Model`.
+        shapes: See :class:`paddle_ngraph.ray.models.ActorModel`.
 
     Raises:
         NgraphError: Ray or the model is missing, or Paddle cannot run it with such inputs.
@@ -42,7 +42,7 @@ class Predictor:
         outputs: Mapping[str, str] | None = None,
         shapes: Sequence[Mapping[str, Sequence[int]]] = (),
     ) -> None:
-        self._model = Model(model, shapes)
+        self._model = ActorModel(model, shapes)
         self._inputs = inputs or {name: name for name in self._model.inputs}
         self._outputs = outputs or {name: name for name in self._model.outputs}
 

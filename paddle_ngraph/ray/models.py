@@ -22,7 +22,7 @@ from paddle_ngraph.ray.installed import ray_module
 Arrays = Mapping[str, np.ndarray]
 
 
-class Model:
+class ActorModel:
     """A predictor of Paddle Inference that runs through the engine.
 
     Args:

@@ -19,7 +19,7 @@ import paddle
 
 import paddle_ngraph
 from paddle_ngraph.ray.installed import ray_module
-from paddle_ngraph.ray.models import Model, use_reserved_cores
+from paddle_ngraph.ray.models import ActorModel, use_reserved_cores
 
 ATTEMPTS = 3  # a request that kills each replica that gets it must not kill all
 MAX_BYTES = 32 << 20  # of the body of a request
@@ -45,7 +45,7 @@ class ModelPipeline:
     The answer has the outputs by name.
 
     Args:
-        model, shapes: See :class:`paddle_ngraph.ray.models.Model`.
+        model, shapes: See :class:`paddle_ngraph.ray.models.ActorModel`.
         dtypes: The dtypes of the inputs that are not float32.
     """
 
@@ -55,7 +55,7 @@ class ModelPipeline:
         shapes: Sequence[Mapping[str, Sequence[int]]] = (),
         dtypes: Mapping[str, str] | None = None,
     ) -> None:
-        self._model = Model(model, shapes)
+        self._model = ActorModel(model, shapes)
         self._dtypes = dtypes or {}
 
     def __call__(self, bodies: list[bytes]) -> list[Answer]:
@@ -141,7 +141,7 @@ class Replica:
         # The pipeline is made and runs in one thread: the loop remains free for Serve.
         self._thread = ThreadPoolExecutor(1)
         self._pipeline = self._thread.submit(make).result()
-        self._counters = Counters()
+        self._counters = ReplicaCounters()
         batched = ray_module("ray.serve").batch(
             max_batch_size=max_batch_size, batch_wait_timeout_s=batch_wait_timeout_s
         )
@@ -166,9 +166,10 @@ class Replica:
         await asyncio.get_running_loop().run_in_executor(self._thread, lambda: None)
 
 
-class Counters:
-    """Counters of :func:`paddle_ngraph.stats` as metrics of Ray: ``paddle_ngraph_engine_runs``
-    ... A replica that needs its functions only has ``functions_built`` 0, and ``native_runs`` 0.
+class ReplicaCounters:
+    """Counters of :func:`paddle_ngraph.stats` as metrics of Ray, ``paddle_ngraph_engine_runs`` ...
+
+    ``functions_built`` and ``native_runs`` are 0 after the start of a replica that is warm.
     """
 
     NAMES = ("engine_runs", "native_runs", "functions_loaded", "functions_built")

@@ -58,7 +58,7 @@ def main() -> None:
         LoggingPredictor,
         fn_constructor_args=[str(folder / "model"), str(folder / "log.jsonl")],
         compute=ray.data.ActorPoolStrategy(size=2),
-        num_cpus=0.5,
+        num_cpus=1,
         batch_size=BATCH,
     ).write_parquet(str(folder / "results"))
 

@@ -116,8 +116,8 @@ def test_whatever_a_stranger_sends_is_answered(pipeline):
 def test_a_predictor_keeps_columns_and_names_outputs(model):
     generator = np.random.default_rng(1)
     found = feed(generator, 3, 2)
-    (output,) = models.Model(model[0]).outputs
-    predictor = batches.Predictor(
+    (output,) = models.ActorModel(model[0]).outputs
+    predictor = batches.BatchPredictor(
         model[0], inputs={"picture": "x", "ids": "ids"}, outputs={output: "y"}
     )
     batch = {"picture": found["x"], "ids": found["ids"], "path": np.array(["a", "b", "c"])}
