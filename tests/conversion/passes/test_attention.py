@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import openvino as ov
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from openvino import opset15
 
@@ -150,7 +150,7 @@ def forms(draw: st.DrawFn) -> Form:
     )
 
 
-@settings(max_examples=25)
+@the_same_examples(25)
 @given(forms())
 def test_forms(form):
     check_equal(form)
