@@ -14,6 +14,7 @@ from openvino import opset15
 from paddle_ngraph.conversion.extensions import extension
 from paddle_ngraph.conversion.openvino_core import core
 from paddle_ngraph.conversion.passes.attention import fuse_attention
+from tests.fuzz.strategy import the_same_examples
 
 # On the calling thread; by default the plugin computes in bfloat16 where the processor can.
 CONFIGURATION = {"NUM_STREAMS": 0, "INFERENCE_PRECISION_HINT": "f32"}
