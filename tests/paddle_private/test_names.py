@@ -146,7 +146,7 @@ def attributes_in(tree: ast.AST) -> set[str]:
     """Yields names of functions, classes and fields in classes, and of attributes of ``self``."""
     found = set()
     for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             found.add(node.name)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             if isinstance(node.value, ast.Name) and node.value.id == "self":
