@@ -16,6 +16,7 @@ from paddle import nn
 
 from paddle_ngraph.partitioning import packed_layers, unrolled_loops
 from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first
+from paddle_ngraph.partitioning.analysis.value_facts import ValueFacts
 from tests.programs import Program, floats
 from tests.zips import zip_equal
 
@@ -323,6 +324,43 @@ def test_constants_are_numbers_of_their_dtype(number: float, dtype: str) -> None
     program.both(x=floats(2, 1, WIDTH))
 
 
+def test_tensors_without_axes_are_reduced() -> None:
+    """Axes 0 and -1 of a tensor of rank 0, which has none, name it whole."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 1, WIDTH], "float32")
+        network = nn.Linear(WIDTH, WIDTH)
+        found = network(network(paddle.expand(x, [-1, STEPS, WIDTH])))
+        mean = paddle.mean(network(x))
+        scalars = [form(mean) for form in SCALAR_FORMS]
+        return [found[:, 0], *scalars]
+
+    found = checked(Program(build), x=floats(2, 1, WIDTH))
+    assert found.types["matmul"] == 3
+
+
+def test_the_searches_of_a_loop_grow_with_its_positions() -> None:
+    """Each position is searched for once, although each step reads what all earlier ones wrote."""
+
+    def calls(steps: int) -> int:
+        def build() -> Any:
+            p = paddle.static.data("p", [-1, WIDTH], "float32")
+            network = nn.Linear(WIDTH, WIDTH)
+            read, found = paddle.expand(p.unsqueeze(1), [-1, steps + 1, WIDTH]), []
+            for step in range(steps):
+                found.append(F.softmax(paddle.cumsum(network(read), 1)[:, step]))
+                read = paddle.static.setitem(read, (slice(None), step + 1), found[-1])
+            return [found[-1], *[network(read)[:, step] for step in range(steps)]]
+
+        with patch.object(ValueFacts, "integers", autospec=True, side_effect=integers) as counted:
+            Program(build).both(p=floats(2, WIDTH))
+        return counted.call_count
+
+    integers = ValueFacts.integers
+    # The number of positions is four times as large.
+    assert calls(16) < 6 * calls(8)
+
+
 def test_a_network_is_deeper_than_the_stack_of_python() -> None:
     depth = sys.getrecursionlimit() // 5
 
@@ -336,6 +374,19 @@ def test_a_network_is_deeper_than_the_stack_of_python() -> None:
 
     found = checked(Program(build), x=floats(2, 1, WIDTH))
     assert found.types["matmul"] == 2 * depth  # products of one position
+
+
+# Operators of a tensor of rank 0 that name an axis.
+SCALAR_FORMS: list[Callable[[Any], Any]] = [
+    lambda x: paddle.sum(x, axis=0),
+    lambda x: paddle.sum(x, axis=-1, keepdim=True),
+    lambda x: paddle.max(x, axis=0),
+    lambda x: paddle.mean(x, axis=-1),
+    lambda x: paddle.squeeze(x, axis=0),
+    lambda x: paddle.argmax(x, axis=0),
+    lambda x: F.softmax(x, axis=0),
+    lambda x: paddle.unsqueeze(x, [0, 1]),
+]
 
 
 def test_gradients_keep_all_positions() -> None:

@@ -118,12 +118,13 @@ class ValueFacts:
     # -- each operator ----------------------------------------------------------------------------
 
     def _look_at(self, node: OpNode) -> None:
-        results = [value for value in node.op.results() if value.initialized()]
+        # By their positions: an absent result, such as a mask that nothing needs, has one, too.
+        results = [(n, each) for n, each in enumerate(node.op.results()) if each.initialized()]
         if node.type in LISTS:
             self._look_at_list(node, results)
             return
         op = self._describe(node)
-        for index, value in enumerate(results):
+        for index, value in results:
             vid = value_id(value)
             if op is not None and index == 0 and (found := self._elements(op, node)) is not None:
                 self.elements[vid] = found
@@ -133,9 +134,9 @@ class ValueFacts:
         if op is not None:
             self._ops[node] = self._with_sizes(op)
 
-    def _look_at_list(self, node: OpNode, results: Sequence[Value]) -> None:
+    def _look_at_list(self, node: OpNode, results: Sequence[tuple[int, Value]]) -> None:
         read = tuple(map(self.number, node.reads))
-        for index, value in enumerate(results):
+        for index, value in results:
             vid = value_id(value)
             self._give(vid, (node.type, read, index, repr(node.op.attrs().get("index"))))
             if value.is_dense_tensor_type():
@@ -348,13 +349,13 @@ def _of_unsqueeze(facts: ValueFacts, op: Op, unknown: tuple[Size, ...]) -> tuple
 def _of_squeeze(facts: ValueFacts, op: Op, unknown: tuple[Size, ...]) -> tuple[Size, ...] | None:
     """Of a result whose rank is the declared one: all axes that are given have size 1."""
     axes, x = facts.axes(op), facts._of(op, "x")
-    dropped = {axis % len(x) for axis in axes or ()}
+    dropped = {axis % len(x) for axis in axes or ()} if x else set()
     return tuple(size for n, size in enumerate(x) if n not in dropped) if dropped else None
 
 
 def _of_reduction(facts: ValueFacts, op: Op, unknown: tuple[Size, ...]) -> tuple[Size, ...] | None:
     axes, x = facts.axes(op), facts._of(op, "x")
-    if not axes:
+    if not axes or not x:
         return None
     reduced = {axis % len(x) for axis in axes}
     if op.attr("keepdim"):
