@@ -61,7 +61,7 @@ def test_a_malformed_operator_is_explained(tmp_path: Path, operator: str, form: 
     assert "\n" not in (report.why_native or "")
 
 
-def test_crashes_of_paddle_are_told(tmp_path: Path) -> None:
+def test_crashes_of_paddle_are_reported(tmp_path: Path) -> None:
     """Without its blocks, an operator crashes Paddle's translator: in a child process here."""
     report = explained(tmp_path, program_of("pylayer", {}, {}))
     assert "Paddle crashes on it (SIGSEGV)" in str(report.why_native)
@@ -100,7 +100,7 @@ def test_damaged_files_are_explained(tmp_path: Path, seed: int) -> None:
     assert str(report)
 
 
-def test_a_trial_tells_what_has_ended_it() -> None:
+def test_a_trial_reports_what_has_ended_it() -> None:
     assert child_process.signal_of_trial(os.abort) == "SIGABRT"
     assert child_process.signal_of_trial(lambda: 1) is None
     assert child_process.signal_of_trial(lambda: 1 / 0) is None
