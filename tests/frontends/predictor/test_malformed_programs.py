@@ -100,7 +100,7 @@ def test_damaged_files_are_explained(tmp_path: Path, seed: int) -> None:
     assert str(report)
 
 
-def test_a_trial_reports_what_has_ended_it() -> None:
+def test_a_trial_reports_the_signal_that_ended_it() -> None:
     assert child_process.signal_of_trial(os.abort) == "SIGABRT"
     assert child_process.signal_of_trial(lambda: 1) is None
     assert child_process.signal_of_trial(lambda: 1 / 0) is None
