@@ -121,6 +121,11 @@ def _fits(scores: _Scores, values: Output, shape: PartialShape) -> bool:
     sizes = [*queries, *keys[:-2], keys[-1], *mixed[:-2], mixed[-1]]
     if any(size.is_dynamic for size in sizes) or not queries[:-2] == keys[:-2] == mixed[:-2]:
         return False
+    # A mask, or the constant of a scale, may broadcast the scores to more axes, samples or keys.
+    if shape.rank.is_dynamic or list(shape)[:-1] != queries[:-1]:
+        return False
+    if not _are_alike(keys[-2], mixed[-2], shape[-1]):
+        return False
     return scores.mask is None or _is_mask(scores.mask, shape)
 
 
@@ -129,7 +134,7 @@ def _is_mask(mask: Output, scores: PartialShape) -> bool:
     sizes = mask.get_partial_shape()
     if mask.get_element_type() != Type.f32 or sizes.rank.is_dynamic or len(sizes) == 0:
         return False
-    if len(sizes) > len(scores) or not _are_alike(sizes[-1], scores[-1]):
+    if not _are_alike(sizes[-1], scores[-1]):
         return False
     batch = list(sizes)[:-1]
     if any(size.is_dynamic for size in batch):

@@ -31,9 +31,11 @@ class Form:
         width, value_width: The number of elements of a key, and of a value.
         scale: How scores are scaled: by no node, before or behind the product.
         factor: The factor of the scores.
+        factor_rank: The number of axes of the constant with the factor.
         mask: The sizes of a mask before its last one; ``None``: there is no mask.
         transposes: Whether a node transposes the keys.
         is_mask_first: Whether the mask is the first operand of the sum.
+        queries, num_keys: The positions of queries and of keys; -1: any number.
     """
 
     batch: tuple[int, ...] = (2, 4)
@@ -43,10 +45,12 @@ class Form:
     value_width: int = 20
     scale: str = "Multiply"
     factor: float = 0.25
+    factor_rank: int = 0
     mask: tuple[int, ...] | None = None
     transposes: bool = False
     is_mask_first: bool = False
     queries: int = 1
+    num_keys: int = -1
 
     @property
     def shared(self) -> tuple[int, ...]:
@@ -57,7 +61,7 @@ class Form:
         """The model, with a dynamic number of keys."""
         rank = len(self.batch) + 2
         q = opset15.parameter([*self.batch, self.queries, self.width], np.float32)
-        k = opset15.parameter([*self.shared, -1, self.width], np.float32)
+        k = opset15.parameter([*self.shared, self.num_keys, self.width], np.float32)
         v = opset15.parameter([*self.shared, -1, self.value_width], np.float32)
         inputs, query = [q, k, v], q
         if self.scale == "before":
@@ -68,9 +72,9 @@ class Form:
             keys = opset15.transpose(keys, order)
         scores = opset15.matmul(query, keys, False, not self.transposes)
         if self.scale == "Multiply":
-            scores = opset15.multiply(scores, np.float32(self.factor))
+            scores = opset15.multiply(scores, self._constant(self.factor))
         if self.scale == "Divide":
-            scores = opset15.divide(scores, np.float32(1 / self.factor))
+            scores = opset15.divide(scores, self._constant(1 / self.factor))
         if self.mask is not None:
             mask = opset15.parameter([*self.mask, -1], np.float32)
             inputs.append(mask)
@@ -80,6 +84,9 @@ class Form:
         if is_read_twice:
             results.append(opset15.relu(weights))
         return ov.Model(results, inputs, "attention")
+
+    def _constant(self, factor: float) -> np.ndarray:
+        return np.full([1] * self.factor_rank, factor, "float32")
 
     def _repeated(self, x: ov.Node) -> ov.Node:
         times = self.batch[-1] // self.groups
@@ -116,11 +123,12 @@ def types_of(model: ov.Model) -> list[str]:
     return [node.get_type_name() for node in model.get_ops()]
 
 
-def check_equal(form: Form) -> None:
+def check_equal(form: Form, is_fused: bool = True) -> None:
     plain, fused = form.model(), form.model()
     fuse_attention(fused, extension)
-    assert "Attention" in types_of(fused)
-    assert not {"MatMul", "RowSoftmax", "Broadcast", "Tile"} & set(types_of(fused))
+    assert ("Attention" in types_of(fused)) == is_fused
+    if is_fused:
+        assert not {"MatMul", "RowSoftmax", "Broadcast", "Tile"} & set(types_of(fused))
     compiled = [core().compile_model(model, "CPU", CONFIGURATION) for model in (plain, fused)]
     for length in (2, 7, 8, 33):
         arrays = form.arrays(length)
@@ -157,14 +165,44 @@ def test_forms(form):
     check_equal(form)
 
 
+@st.composite
+def broadcasting_forms(draw: st.DrawFn) -> Form:
+    """Forms whose mask or factor may give the scores another batch, or another rank."""
+    batch = draw(st.sampled_from([(1, 1), (1, 4), (2, 4), (3,)]))
+    wider = draw(st.integers(0, 2))
+    sizes = [*[2] * wider, *(3 if size == 1 else size for size in batch), 1]
+    kept = [draw(st.booleans()) for _ in sizes]
+    mask = tuple(size if keeps else 1 for size, keeps in zip(sizes, kept))
+    return Form(
+        batch=batch,
+        groups=batch[-1],
+        mask=draw(st.sampled_from([None, mask])),
+        factor_rank=draw(st.integers(0, len(batch) + 3)),
+    )
+
+
+@the_same_examples(25)
+@given(broadcasting_forms())
+def test_scores_that_are_broadcast_stay(form):
+    own = (*form.batch, 1, 1)
+    ones = (1,) * form.factor_rank
+    if np.broadcast_shapes(own, (*(form.mask or ()), 1), ones) != own:
+        check_equal(form, is_fused=False)
+    else:
+        plain, fused = form.model(), form.model()
+        fuse_attention(fused, extension)
+        assert fused.outputs[0].get_partial_shape() == plain.outputs[0].get_partial_shape()
+
+
 @pytest.mark.parametrize(
     "form",
     [
         Form(queries=2),
         Form(mask=(4, 1)),
         Form(mask=(2, 4, 2), queries=2),
+        Form(mask=(), num_keys=1),
     ],
-    ids=["two positions", "a mask for each head", "a mask for each position"],
+    ids=["two positions", "a mask for each head", "a mask for each position", "one key for all"],
 )
 def test_other_forms_stay(form):
     model = form.model()
