@@ -211,7 +211,8 @@ class TraceGraph:
             for block in report.blocks:
                 for op in block.native:
                     number = call_stacks.call_of(block.call_stack(op.index))
-                    operator_lines.note_native_line(op.type, lines.get(number or 0, ""))
+                    if number is not None:
+                        operator_lines.note_native_line(op.type, lines.get(number, ""))
 
     def random_state(self) -> Any:
         """Returns the state of the random generators before a run, if the graph samples."""
