@@ -317,8 +317,6 @@ class SwitchedExecutor:
         programs = paddle_plans.pir_programs(self._paddle_plan)
         axes = cost_model.dynamic_axes(programs.values())
         size = _largest_size(fed, axes)
-        if self._may_write is None:
-            self._may_write = _may_write(programs)
         reports = self._rewrite(programs, size)
         has_changed = any(report.changes or report.engines for report in reports)
         is_small = any(report.has_small_interval for report in reports)
@@ -326,7 +324,7 @@ class SwitchedExecutor:
             rewritten=self._rewritten_programs(programs, reports) if has_changed else None,
             dynamic_axes=axes,
             size=size if is_small else 0,
-            may_write=self._may_write,
+            may_write=self._may_write_variables(),
             is_translated=bool(programs),
             conversions=pass_results.conversions_of(reports),
         )
