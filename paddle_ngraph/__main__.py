@@ -19,6 +19,7 @@ from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.version import __version__
 
 if TYPE_CHECKING:
+    from paddle_ngraph.distributed.launcher import LauncherOptions
     from paddle_ngraph.doctor import checkup, observation
     from paddle_ngraph.partitioning.report import Report
     from paddle_ngraph.transpiler.distribution_transpiler import DistributionOptions
@@ -594,23 +595,10 @@ def _launch(options: argparse.Namespace) -> int:
         found.node if options.node_rank is None else options.node_rank,
         options.master or found.master,
     )
-    return launcher.launch(
-        launcher.LauncherOptions(
-            script=options.script,
-            arguments=options.args,
-            ranks=options.nproc,
-            max_restarts=options.max_restarts,
-            checkpoint=options.checkpoint,
-            log_dir=options.log_dir,
-            timeout=options.timeout,
-            port=options.port,
-            place=place,
-        )
-    )
+    return launcher.launch(_launcher_options(options, port=options.port, place=place))
 
 
 def _launch_on_ray(options: argparse.Namespace) -> Any:
-    from paddle_ngraph.distributed.launcher import LauncherOptions
     from paddle_ngraph.ray import scripts
 
     for name in ("nnodes", "node_rank", "master", "port"):
@@ -618,17 +606,22 @@ def _launch_on_ray(options: argparse.Namespace) -> Any:
             raise NgraphError(
                 f"--{name.replace('_', '-')} has no meaning with --ray, where Ray places the ranks"
             )
-    return scripts.launch(
-        options.ray,
-        LauncherOptions(
-            script=options.script,
-            arguments=options.args,
-            ranks=options.nproc,
-            max_restarts=options.max_restarts,
-            checkpoint=options.checkpoint,
-            log_dir=options.log_dir,
-            timeout=options.timeout,
-        ),
+    return scripts.launch(options.ray, _launcher_options(options))
+
+
+def _launcher_options(options: argparse.Namespace, **place: Any) -> LauncherOptions:
+    """The options of a launcher: those of both ways to launch, and those of a ``place``."""
+    from paddle_ngraph.distributed.launcher import LauncherOptions
+
+    return LauncherOptions(
+        script=options.script,
+        arguments=options.args,
+        ranks=options.nproc,
+        max_restarts=options.max_restarts,
+        checkpoint=options.checkpoint,
+        log_dir=options.log_dir,
+        timeout=options.timeout,
+        **place,
     )
 
 

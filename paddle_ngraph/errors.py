@@ -77,6 +77,11 @@ def outcome(error: BaseException) -> tuple[ErrorCode, int]:
     return code, getattr(error, "op_id", NO_OPERATOR)
 
 
+def first_line(error: BaseException) -> str:
+    """Returns the first line of the message of an error; its type if there is no message."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def summarized(message: str) -> str:
     """Returns the last line of an error message of a library: locations precede the message."""
     return message.strip().rpartition("\n")[2].strip()

@@ -19,7 +19,7 @@ from paddle_ngraph import flags
 from paddle_ngraph.distributed import bound_to_launcher
 from paddle_ngraph.distributed.launcher import MACHINE_LOST, End, LauncherOptions
 from paddle_ngraph.distributed.machines import Place
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import NgraphError, first_line
 from paddle_ngraph.ray import machine_launcher, trainer
 from paddle_ngraph.ray.backend import PaddleConfig
 from paddle_ngraph.ray.failures import LostError
@@ -82,10 +82,9 @@ def _connect(address: str) -> None:
             ray.init(address=address, runtime_env={"env_vars": variables})
         except Exception as error:  # Ray raises errors of many types
             signals.raise_if_from_outside(error)
-            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise NgraphError(
-                f"no cluster of Ray can be used at --ray {address} ({reason}): ray start --head "
-                "starts one"
+                f"no cluster of Ray can be used at --ray {address} ({first_line(error)}): ray "
+                "start --head starts one"
             ) from error
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import paddle
 
 import paddle_ngraph
+from paddle_ngraph.errors import first_line
 from paddle_ngraph.ray.installed import ray_module
 from paddle_ngraph.ray.models import ActorModel, use_reserved_cores
 from paddle_ngraph.utils import signals
@@ -97,8 +98,7 @@ class ModelPipeline:
                 signals.raise_if_from_outside(error)
                 if len(requests) > 1:
                     return [answer for each in requests for answer in self._run([each])]
-                reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-                return [_rejected(reason)]
+                return [_rejected(first_line(error))]
         if len(requests) == 1:
             return [_answer_of(outputs)]
         sizes = [next(iter(each.values())).shape[0] for each in requests]
