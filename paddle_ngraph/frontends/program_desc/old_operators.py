@@ -151,7 +151,7 @@ def rewrite_for_translation(description: LegacyProgramDesc) -> None:
     types = {op.type() for block in blocks(description) for op in operators(block)}
     for block in blocks(description):
         for op in [op for op in operators(block) if op.type() == "conditional_block"]:
-            _ask_once(block, op)
+            _make_condition_scalar(block, op)
         for op in list(operators(block)):
             copy_attribute_variables(block, op)
             if f"{op.type()}_grad" not in types:
@@ -398,21 +398,21 @@ def copy_attribute_variables(block: LegacyBlock, op: LegacyOperator) -> dict[str
     return copies
 
 
-def _ask_once(block: LegacyBlock, op: LegacyOperator) -> None:
-    """Has a ``conditional_block`` ask one boolean, not whether all its inputs have elements.
+def _make_condition_scalar(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Gives a ``conditional_block`` a scalar condition: whether all its inputs have elements.
 
     Raises:
         NotTranslatable: An input is no dense tensor.
     """
     if op.attr("is_scalar_condition"):
         return
-    asked = [name for name in op.input("Input") if not unchanged_operators.is_mark(name)]
-    if any(declared(block, name).type() != VarType.DENSE_TENSOR for name in asked):
+    tensors = [name for name in op.input("Input") if not unchanged_operators.is_mark(name)]
+    if any(declared(block, name).type() != VarType.DENSE_TENSOR for name in tensors):
         raise NotTranslatable("conditional_block asks whether a list is empty")
     made = count()
 
     def appended(type: str, inputs: dict[str, list[str]], to: Any, **attributes: Any) -> str:
-        name = f"{op.output('Scope')[0]}@asked{next(made)}"
+        name = f"{op.output('Scope')[0]}@condition{next(made)}"
         variable = block.var(name.encode())
         variable.set_type(VarType.DENSE_TENSOR)
         variable.set_dtype(to)
@@ -422,13 +422,14 @@ def _ask_once(block: LegacyBlock, op: LegacyOperator) -> None:
 
     truth, number = VarType.BOOL, VarType.INT64
     attributes: dict[str, Any] = {"shape": [], "value": 1.0, "dtype": int(truth)}
-    answer = appended("fill_constant", {}, truth, **attributes)
-    for name in asked:
+    condition = appended("fill_constant", {}, truth, **attributes)
+    for name in tensors:
         size = appended("size", {"Input": [name]}, number)
         attributes = {"in_dtype": int(number), "out_dtype": int(truth)}
         has_elements = appended("cast", {"X": [size]}, truth, **attributes)
-        answer = appended("logical_and", {"X": [answer], "Y": [has_elements]}, truth)
-    op.set_input("Cond", [answer])
+        operands = {"X": [condition], "Y": [has_elements]}
+        condition = appended("logical_and", operands, truth)
+    op.set_input("Cond", [condition])
     set_attribute(op, "is_scalar_condition", True)
 
 
