@@ -14,6 +14,8 @@ from paddle import inference, nn
 import paddle_ngraph
 from paddle_ngraph import mkl_packed
 from paddle_ngraph.profiling.profile import TimeProfile
+from paddle_ngraph.utils import clock
+from tests.clocks import TunerClock
 from tests.dynamic import dynamic_mode
 from tests.programs import Program, floats, parameter
 
@@ -130,8 +132,11 @@ def training_step(network: nn.Layer) -> Callable[[], object]:
 
 @pytest.mark.parametrize("trains", [False, True])
 @pytest.mark.parametrize("frontend", ["compile", "enable"])
-def test_deferred_operators_have_their_lines(frontend: str, trains: bool) -> None:
-    with dynamic_mode():
+def test_deferred_operators_have_their_lines(
+    frontend: str, trains: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The layers of this network are so small that by an actual clock they may stay native.
+    with dynamic_mode(), clock.overridden(TunerClock(monkeypatch, 0.1)):
         network = Network(breaks=True)
         if frontend == "compile":
             network = paddle_ngraph.compile(network)

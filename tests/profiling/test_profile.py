@@ -88,13 +88,12 @@ def test_the_table_has_totals_and_the_measured_peak(profiled) -> None:
         assert text in table
     assert "which no cache gets" in table
     assert list(profiled.totals) == KINDS
-    assert profiled.totals["compute"] < profiled.ns
+    assert 0 < profiled.totals["compute"] < profiled.ns
     assert profiled.totals["compile"] == profiled.totals["waits"] == 0  # functions existed
     assert len(profiled.table(rows=1)) < len(table)
     assert node_times.peak() is node_times.peak()
 
 
-@pytest.mark.slow("compares two clocks, which a loaded machine reads apart")
 def test_the_work_of_subgraphs_adds_up_to_their_runs_and_to_the_totals(profiled) -> None:
     for subgraph in profiled.subgraphs:
         assert sum(subgraph.work.values()) == pytest.approx(subgraph.ns, abs=1e5)
@@ -119,7 +118,7 @@ def test_builds_are_conversion_and_compilation_for_which_a_run_waits() -> None:
     (built,) = [event for event in p.events if event.outcome == "function"]
     # In another thread while the run waits, or in its own thread.
     assert p.totals["waits"] > 0 if built.thread != run.thread else built.ns < run.ns
-    assert p.totals["other work of runs"] <= run.ns - built.ns
+    assert p.totals["other work of runs"] < run.ns - built.ns
 
 
 def test_copies_random_numbers_and_updates_are_apart_from_the_computation() -> None:
@@ -196,7 +195,14 @@ def test_the_trace_is_in_the_trace_event_format(profiled, tmp_path: Path) -> Non
     assert len(engine) == sum(len(s.runs) for s in profiled.subgraphs)
     assert any("matmul" in each["args"]["operators"] for each in engine)
     unique = [e for e in spans if e["name"].endswith("unique") and e["cat"] == "Operator"]
+    unique.sort(key=lambda event: event["ts"])  # Paddle lists them by thread
     assert len(unique) == 3
+    # One timeline: between the first and the last run of the engine, within the block.
+    first, last = min(e["ts"] for e in engine), max(e["ts"] + e["dur"] for e in engine)
+    assert first < unique[0]["ts"] < unique[-1]["ts"] < last <= first + profiled.ns / 1e3
+    assert all(
+        not (run["ts"] < call["ts"] < run["ts"] + run["dur"]) for run in engine for call in unique
+    )
     computed = [each for each in spans if each["name"] == "compute"]
     assert len(computed) >= len(engine)
 
@@ -219,7 +225,8 @@ def test_the_trace_is_joined_with_the_timeline_of_paddle(tmp_path: Path) -> None
     p.to_chrome_trace(tmp_path / "trace.json", own)
     spans = valid_trace(tmp_path / "trace.json")
     (step,) = [each for each in spans if each["name"] == "another step"]
-    assert step["dur"] > 0 and any(each["cat"] == "engine" for each in spans)
+    runs = [each for each in spans if each["cat"] == "engine"]
+    assert runs and all(step["ts"] < e["ts"] < step["ts"] + step["dur"] for e in runs)
 
 
 def test_the_roofline_has_a_circle_for_each_node_that_computes(profiled, tmp_path: Path) -> None:

@@ -184,6 +184,9 @@ inline int64_t ticks() {
 #endif
 }
 
+// The monotonic clock, as Python's time.monotonic_ns().
+int64_t monotonic_ns();
+
 // Records an event that began at `start` and ends now. Takes no lock, and calls no Python.
 void record_event(Reason reason, uint64_t subgraph, int64_t start) noexcept;
 

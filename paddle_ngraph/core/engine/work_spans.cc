@@ -1,6 +1,5 @@
 #include "core/engine/work_spans.h"
 
-#include <chrono>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -24,11 +23,6 @@ struct Spans {
 Spans& spans() {
   static Spans* const all = std::make_unique<Spans>().release();
   return *all;
-}
-
-int64_t monotonic_ns() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
 }  // namespace

@@ -40,6 +40,8 @@ std::vector<std::string> frames_of(uintptr_t call_stack) {
 
 bool notes_lines() { return is_profiling() || FLAGS_ngraph_verify > 0; }
 
+namespace {
+
 // Calls a Python function, whose failure is none of the call whose line is noted.
 template <typename... Arguments>
 py::object call_safely(PythonCallback function, const Arguments&... arguments) {
@@ -51,6 +53,8 @@ py::object call_safely(PythonCallback function, const Arguments&... arguments) {
     return py::str();
   }
 }
+
+}  // namespace
 
 py::object calling_line() { return call_safely(PythonCallback::kCallingLine); }
 
