@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <limits>
 #include <memory>
 
 #include <pthread.h>
@@ -90,18 +89,7 @@ Sums sums_of_threads() {
 // passed since the core was loaded.
 class TickRate {
  public:
-  // Of several readings of both clocks, that in which the thread has waited least between them.
-  TickRate() {
-    constexpr int kReadings = 20;
-    int64_t least = std::numeric_limits<int64_t>::max();
-    for (int i = 0; i < kReadings; ++i) {
-      const int64_t before = ticks(), ns = monotonic_ns(), after = ticks();
-      if (after - before >= least) continue;
-      least = after - before;
-      ticks_ = before + least / 2;
-      ns_ = ns;
-    }
-  }
+  TickRate() : ticks_(ticks()), ns_(monotonic_ns()) {}
 
   TickRate since(const TickRate& begin) const {
     TickRate rate = begin;
@@ -121,7 +109,7 @@ class TickRate {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
   }
 
-  int64_t ticks_ = 0, ns_ = 0;
+  int64_t ticks_, ns_;
   double ns_per_tick_ = 1.0;
 };
 
