@@ -105,8 +105,9 @@ UNDEFINED_WITH = {
         )
     },
 }
-# Outputs that a program never fetches: PIR lacks them, or does not write them.
-_NOT_FETCHED = frozenset({"InnerCache", "MeanGradOut", "XShape"})
+# Outputs that a program never fetches: PIR lacks them, or does not write them, or a kernel writes
+# a part of their memory (OutScales).
+_NOT_FETCHED = frozenset({"InnerCache", "MeanGradOut", "OutScales", "XShape"})
 # Operators of which an output has to be an input, beside those that only may have such an output.
 _IN_PLACE = frozenset(
     {

@@ -22,14 +22,24 @@ process of its own; tests find each of them again.
 
 A ProgramDesc program (`.pdmodel`, `FLAGS_enable_pir_api=0`) is [translated to
 PIR](../how_it_works/executor.md#programdesc-programs). An operator that the translation would
-change *stays as it is*: Paddle runs it, and the program around it runs through nGraph. The program
-falls back as a whole, with the reason in `explain`, only
+change *stays as it is*: Paddle runs it, and the program around it runs through nGraph. Such an
+operator has tensors and constants only, and Paddle's passes may drop it, move it, or merge it with
+an equal one. So the program falls back as a whole, with the reason in `explain`, where an operator
+would have to stay that
 
-- where such an operator draws from the generator that samplers share (one with a seed has its
-  own), communicates, reads files, prints, calls Python (`py_func`), has a block of its own
-  (`recurrent`), or reads or writes other variables than dense tensors (a TensorArray, rows of a
-  sparse gradient);
-- where a `conditional_block` asks whether a tensor is empty.
+- calls Python (`py_func`): its effects have an order, its errors and Ctrl-C reach the caller;
+- prints (`print` of a tensor with a LoD): the name of its variable, in a certain order;
+- draws from the generator that all samplers share, as samplers without a seed do
+  (`uniform_random` with `diag_num`, `dropout` in training on a LoD): moved or dropped, it would
+  change the numbers of the others;
+- runs a block of the program, in scopes that another operator leaves behind (`while_grad`,
+  `conditional_block_grad`, `recurrent`);
+- reads or writes other variables than dense tensors: TensorArrays, rows of a sparse gradient;
+- communicates (`epmap`, `endpoints`, `ring_id`): other processes wait for it in a certain order;
+- reads or writes files (`file_path`);
+
+and where a loop is the first to write a variable, or a block declares a variable that outlives a
+run while a block around it has another one of that name.
 
 A run that feeds a LoD falls back, too.
 

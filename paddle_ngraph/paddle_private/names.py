@@ -195,6 +195,9 @@ block_number: Callable[[LegacyOperator, str], int] = _read(
 insert_operator: Callable[[LegacyBlock, int], LegacyOperator] = _read(
     f"{_LIBRARY}:BlockDesc", "_insert_op", "(self, arg0) -> OpDesc"
 )
+remove_variable: Callable[[LegacyBlock, bytes], None] = _read(
+    f"{_LIBRARY}:BlockDesc", "_remove_var", "(self, arg0) -> None"
+)
 prepare_attributes: Callable[[StaticLayer, bool], tuple[Any, Any]] = _read(
     _LAYER, "_prepare_attributes", "(self, in_sot_mode=...)"
 )

@@ -253,7 +253,7 @@ def test_a_roofline_may_have_any_speeds(speeds) -> None:
         assert 0 < float(each.get("cx")) < 900 and 0 < float(each.get("cy")) < 560
 
 
-def test_a_block_with_more_events_than_are_kept_says_so(profiled, monkeypatch) -> None:
+def test_a_profile_shows_that_events_were_lost(profiled, monkeypatch) -> None:
     assert "profile a shorter block" not in profiled.table()
     monkeypatch.setattr(profile, "MAX_EVENTS", len(profiled.events))
     assert "profile a shorter block" in profiled.table()

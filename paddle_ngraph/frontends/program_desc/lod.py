@@ -8,6 +8,7 @@ produces one.
 
 from __future__ import annotations
 
+from paddle_ngraph.frontends.program_desc.liveness import WITH_BLOCK
 from paddle_ngraph.frontends.program_desc.single_assignment import numbered
 from paddle_ngraph.paddle_private.names import VarType
 from paddle_ngraph.paddle_private.protocols import LegacyOperator, LegacyProgramDesc
@@ -65,6 +66,8 @@ DROPS = frozenset(
         "tile",
     }
 )
+# Operators that read a LoD without an effect on the results.
+_UNTOUCHED = DROPS | WITH_BLOCK.keys()
 # Operators that exchange variables with the feeds, the fetches, or their own block: they are not
 # computed, and in PIR they pass a LoD on.
 _STRUCTURE = frozenset({"feed", "fetch", "fetch_v2"})
@@ -74,6 +77,8 @@ def operators_with_lod(description: LegacyProgramDesc, feeds_lod: bool) -> dict[
     """Reasons against the translation of operators that may read or write a LoD, by their numbers.
 
     Variables are told apart by name only: a name that has a LoD once is taken to have one always.
+    Of loops and branches, the operators of their blocks read and write; but PIR has no LoD for the
+    results of a loop or branch.
 
     Args:
         description: The program.
@@ -85,14 +90,14 @@ def operators_with_lod(description: LegacyProgramDesc, feeds_lod: bool) -> dict[
     while size < len(with_lod):
         size = len(with_lod)
         for op in operators:
-            if _writes_lod(op, with_lod):
+            if op.type() not in WITH_BLOCK and _writes_lod(op, with_lod):
                 with_lod.update(op.output_arg_names())
     return {
         number: f"{op.type()} reads or writes a LoD"
         for number, op in enumerate(operators)
         if op.type() not in _STRUCTURE
         and not with_lod.isdisjoint([*op.input_arg_names(), *op.output_arg_names()])
-        and (op.type() not in DROPS or not with_lod.isdisjoint(op.output_arg_names()))
+        and (op.type() not in _UNTOUCHED or not with_lod.isdisjoint(op.output_arg_names()))
     }
 
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
-from itertools import chain
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,6 +150,8 @@ def rewrite_for_translation(description: LegacyProgramDesc) -> None:
     """Rewrites, in place, operators of which the translation is known to lose information."""
     types = {op.type() for block in blocks(description) for op in operators(block)}
     for block in blocks(description):
+        for op in [op for op in operators(block) if op.type() == "conditional_block"]:
+            _ask_once(block, op)
         for op in list(operators(block)):
             copy_attribute_variables(block, op)
             if f"{op.type()}_grad" not in types:
@@ -396,6 +398,40 @@ def copy_attribute_variables(block: LegacyBlock, op: LegacyOperator) -> dict[str
     return copies
 
 
+def _ask_once(block: LegacyBlock, op: LegacyOperator) -> None:
+    """Has a ``conditional_block`` ask one boolean, not whether all its inputs have elements.
+
+    Raises:
+        NotTranslatable: An input is no dense tensor.
+    """
+    if op.attr("is_scalar_condition"):
+        return
+    asked = [name for name in op.input("Input") if not unchanged_operators.is_mark(name)]
+    if any(declared(block, name).type() != VarType.DENSE_TENSOR for name in asked):
+        raise NotTranslatable("conditional_block asks whether a list is empty")
+    made = count()
+
+    def appended(type: str, inputs: dict[str, list[str]], to: Any, **attributes: Any) -> str:
+        name = f"{op.output('Scope')[0]}@asked{next(made)}"
+        variable = block.var(name.encode())
+        variable.set_type(VarType.DENSE_TENSOR)
+        variable.set_dtype(to)
+        variable.set_shape([])
+        _insert(block, block_position(block, op), type, inputs, {"Out": [name]}, attributes)
+        return name
+
+    truth, number = VarType.BOOL, VarType.INT64
+    attributes: dict[str, Any] = {"shape": [], "value": 1.0, "dtype": int(truth)}
+    answer = appended("fill_constant", {}, truth, **attributes)
+    for name in asked:
+        size = appended("size", {"Input": [name]}, number)
+        attributes = {"in_dtype": int(number), "out_dtype": int(truth)}
+        has_elements = appended("cast", {"X": [size]}, truth, **attributes)
+        answer = appended("logical_and", {"X": [answer], "Y": [has_elements]}, truth)
+    op.set_input("Cond", [answer])
+    set_attribute(op, "is_scalar_condition", True)
+
+
 def _draw_in_place(block: LegacyBlock, op: LegacyOperator) -> None:
     """Has a sampler overwrite a copy of its input, since PIR has it in place only."""
     (x,), (out,) = op.input("X"), op.output("Out")
@@ -495,8 +531,6 @@ def check(description: LegacyProgramDesc) -> None:
     checked: dict[tuple[Any, ...], str] = {}
     lossy: dict[int, str] = {}
     for block, op in numbered(description):
-        if op.type() == "conditional_block" and not op.attr("is_scalar_condition"):
-            raise NotTranslatable("conditional_block asks whether a tensor is empty")
         if op.type() in _STRUCTURE | _ARRAYS or unchanged_operators.is_placeholder(op):
             continue
         if (signature := _signature(block, op)) not in checked:

@@ -20,6 +20,7 @@ from paddle_ngraph.paddle_private.names import (
     attribute_variables,
     block_number,
     insert_operator,
+    remove_variable,
     set_attribute_variables,
     translate,
 )
@@ -125,8 +126,9 @@ def _distinguish(description: LegacyProgramDesc) -> None:
     """Renames variables of inner blocks that have the name of another block's variable.
 
     Raises:
-        NotTranslatable: Such a variable outlives the run, and so is in fact the same one.
+        NotTranslatable: Such a variable outlives the run, and an outer block has another one.
     """
+    _declare_outermost(description)
     known: set[str] = set()
     for block in blocks(description):
         own = {variable.name(): variable for variable in block.all_vars()}
@@ -141,6 +143,36 @@ def _distinguish(description: LegacyProgramDesc) -> None:
                         rename_inputs(inner, op, {name: renamed})
                         rename_outputs(op, {name: renamed})
         known |= own.keys()
+
+
+def _declare_outermost(description: LegacyProgramDesc) -> None:
+    """Declares what outlives a run in the outermost block, where Paddle creates it.
+
+    A variable of an inner block stays there if a block around that block has another one of the
+    name, which operators would find first.
+    """
+    outermost = description.block(0)
+    for block in list(blocks(description))[1:]:
+        for variable in list(block.all_vars()):
+            name = variable.name()
+            if not variable.persistable() or variable.type() not in _TENSORS:
+                continue
+            if _is_hidden(description, block, name):
+                continue
+            if outermost.find_var(name.encode()) is None:
+                copy_variable(outermost, variable, name)
+                declared(outermost, name).set_persistable(True)
+            remove_variable(block, name.encode())
+
+
+def _is_hidden(description: LegacyProgramDesc, block: LegacyBlock, name: str) -> bool:
+    """Whether a block around ``block`` declares a variable of this name that ends with a run."""
+    while block.parent >= 0:
+        block = description.block(block.parent)
+        variable = block.find_var(name.encode())
+        if variable is not None and not variable.persistable():
+            return True
+    return False
 
 
 def _declaring(description: LegacyProgramDesc, block: LegacyBlock, name: str) -> int | None:

@@ -146,7 +146,12 @@ def _assigned(block: LegacyBlock, op: LegacyOperator, prefix: str, names: list[s
 
 def is_placeholder(op: LegacyOperator) -> bool:
     """Whether an operator is the placeholder of another one."""
-    return op.type() == PLACEHOLDER and op.input("X")[0].startswith(_MARK)
+    return op.type() == PLACEHOLDER and is_mark(op.input("X")[0])
+
+
+def is_mark(name: str) -> bool:
+    """Whether a variable is the mark of a placeholder, and none of the program."""
+    return name.startswith(_MARK)
 
 
 def insert(program: Program, replaced: dict[int, Unchanged]) -> None:

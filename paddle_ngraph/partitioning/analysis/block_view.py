@@ -38,7 +38,7 @@ from paddle_ngraph.partitioning.analysis.operator_kinds import (
 )
 from paddle_ngraph.partitioning.analysis.placement import PLACE_ATTRIBUTE, device_of
 from paddle_ngraph.utils import signals
-from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
+from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX, integer_in
 
 # The names of the operands and results of loops and branches, for converters: the condition, the
 # initial values of a loop, captured variables, the results.
@@ -866,7 +866,6 @@ def constant_of(view: BlockView, members: list[str]) -> list[float] | list[int] 
             if shape not in ((), (1,)):
                 return None
             value = [value]
-        contents += [
-            int(v) if dtype_name(attributes["dtype"]).startswith("int") else v for v in value
-        ]
-    return contents if members else None
+        dtype = dtype_name(attributes["dtype"])
+        contents += [integer_in(dtype, v) if dtype.startswith("int") else v for v in value]
+    return contents if members and None not in contents else None

@@ -125,9 +125,44 @@ def unread_result() -> list[Any]:
     return [selected * 3.0]
 
 
+def asks_for_elements() -> list[Any]:
+    """A block that runs if all its inputs have elements: here, if a number is positive."""
+    hidden, *_ = start()
+    kept = paddle.assign(hidden)
+    x = static.default_main_program().global_block().var("x")
+    helper = LayerHelper("where_index")
+    found = helper.create_variable_for_type_inference("int64")
+    condition = paddle.reshape(x, [-1]) > paddle.full([1], 0.0)
+    helper.append_op(type="where_index", inputs={"Condition": condition}, outputs={"Out": found})
+    with ConditionalBlock([hidden], is_scalar_condition=False).block():
+        paddle.assign(hidden + paddle.mean(paddle.cast(found, "float32")), output=kept)
+    with ConditionalBlock([hidden], is_scalar_condition=False).block():
+        paddle.assign(kept * 2.0, output=kept)
+    return [kept * 3.0]
+
+
+def one_variable_in_several_blocks() -> list[Any]:
+    """Each block declares a variable that outlives a run: in a scope, they are one."""
+    hidden, is_positive, is_not = start()
+    kept = static.create_global_var([64], 0.5, "float32", persistable=True, name="kept")
+    other = static.create_global_var([1], 0.5, "float32", persistable=True, name="other")
+    for condition, factor in ((is_positive, 2.0), (is_not, 0.25)):
+        with branch(condition):
+            block = static.default_main_program().current_block()
+            same = block.create_var(name="kept", dtype="float32", shape=[64], persistable=True)
+            paddle.assign(same * factor + 1.0, output=same)
+            paddle.assign(other + factor, output=other)
+    main = static.default_main_program()
+    main.global_block()._remove_var("other")  # blocks alone declare this one
+    for block in main.blocks[1:]:
+        block.create_var(name="other", dtype="float32", shape=[1], persistable=True)
+    return [hidden * kept, kept + 1.0]
+
+
 PROGRAMS = [
     *(unread_in_a_branch, unread_in_both_branches, written_in_both_branches),
     *(read_under_the_same_condition, nested, kept_by_a_branch, unread_result),
+    *(asks_for_elements, one_variable_in_several_blocks),
 ]
 
 
@@ -142,4 +177,6 @@ def test_the_program_runs_in_the_engine(build):
         feed = {"x": sign * np.abs(floats(2 + seed, 32, seed=seed))}
         for expected, found in zip(native.run(False, **feed), engine.run(True, **feed)):
             np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
+        for name in {"kept", "other"}.intersection(engine.scope.local_var_names()):
+            np.testing.assert_allclose(engine.variable(name), native.variable(name), 1e-5)
     assert paddle_ngraph.stats()["engine_runs"] > 0
