@@ -15,6 +15,7 @@ GRAPHS ?= 100000
 FUNCTIONS ?= 100000
 SEED ?= 1
 KILLS ?= 20
+FAULTS ?= 20
 REQUESTS ?= 400
 PAGES ?= 20
 MINUTES ?= 60
@@ -77,11 +78,12 @@ serve-test:  ## Test servers (uvicorn, gunicorn) of a classifier and of PaddleOC
 serve-test-run: $(VENV)/.serve
 	REQUESTS=$(REQUESTS) PAGES=$(PAGES) $(RUN) -m pytest tests/serving_demo
 
-cluster:  ## Train on clusters of Ray whose machines are network namespaces, and lose some, in an environment of its own (needs root).
+cluster:  ## Train, infer and serve on clusters of Ray whose machines are network namespaces, and lose some, in an environment of its own (needs root; FAULTS=, SEED=).
 	$(MAKE) VENV=$(VENV)-cluster cluster-run
 
 cluster-run: $(VENV)/.cluster
-	$(RUN) -m pytest tests/cluster $(OPTIONS)
+	FAULTS=$(FAULTS) SEED=$(SEED) S3_PYTHON=$(abspath $(VENV))-s3/bin/python \
+		$(RUN) -m pytest tests/cluster tests/kubernetes $(OPTIONS)
 
 check: style check-tests  ## Check style, types and imports, and run one case for each converter (a minute or two).
 
@@ -151,7 +153,7 @@ build-times:  ## Show what took the compiler longest.
 	@awk 'NR > 1 { printf "%6.1f s  %s\n", ($$2 - $$1) / 1000, $$4 }' build/core/.ninja_log | sort -rn | head -40
 
 clean:  ## Remove the environment and everything built.
-	rm -rf $(VENV) $(VENV)-paddleocr $(VENV)-serve $(VENV)-cluster $(VENV)-zoo $(VENV)-site build dist *.egg-info paddle_ngraph/_core*.so paddle_ngraph/mkl_packed/_mkl.so \
+	rm -rf $(VENV) $(VENV)-paddleocr $(VENV)-serve $(VENV)-cluster $(VENV)-cluster-s3 $(VENV)-zoo $(VENV)-site build dist *.egg-info paddle_ngraph/_core*.so paddle_ngraph/mkl_packed/_mkl.so \
 		paddle_ngraph/_build_info.py
 
 # First what the core is compiled against, so that the build uses exactly that. An environment of
@@ -174,8 +176,11 @@ $(VENV)/.serve: $(VENV)/.built requirements/serve.txt
 	@$(STEP) "Installing FastAPI, uvicorn, gunicorn and PaddleOCR" $(PIP) -r requirements/serve.txt
 	@touch $@
 
-$(VENV)/.cluster: $(VENV)/.built requirements/cluster_locked.txt
+$(VENV)/.cluster: $(VENV)/.built requirements/cluster_locked.txt requirements/s3.txt
 	@$(STEP) "Installing Ray" $(PIP) --require-hashes -r requirements/cluster_locked.txt
+	@$(PYTHON) -m venv --clear $(VENV)-s3
+	@$(STEP) "Installing a server of S3" $(VENV)-s3/bin/python -m pip --disable-pip-version-check install \
+		--no-compile -r requirements/s3.txt
 	@touch $@
 
 $(VENV)/.zoo: $(VENV)/.built requirements/zoo.txt tests/zoo/packages.py

@@ -10,6 +10,7 @@
   products     matmuls by the plugin and by oneDNN
   converters   converters of operators, against calls of Paddle's kernels in functions
   decoder      a decoder with a loop over its steps, against OpenVINO's own loop
+  generation   text generated token by token, in a Python loop of dynamic mode
   ocr_decoders decoders of text and formulas as PaddleOCR exports them
   ocr_widths   500 lines of text of random widths
   sizes        memory over requests of random sizes: texts, audio, pages
@@ -44,6 +45,7 @@ from benchmarks import (
     converters,
     decoder,
     first_run,
+    generation,
     int8,
     intervals,
     matmuls,
@@ -82,6 +84,7 @@ TOPICS: dict[str, Callable] = {
     "products": matmuls.measure,
     "converters": converters.measure,
     "decoder": decoder.measure,
+    "generation": generation.measure,
     "ocr_decoders": ocr_decoders.measure,
     "ocr_widths": ocr_widths.measure,
     "sizes": sizes.measure,

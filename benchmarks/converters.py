@@ -230,7 +230,8 @@ def write(
     cells = {name: ", ".join(map(_cell, each)) for name, each in ratios.items()}
     title = ", ".join(f"{rows} x {COLUMNS}" for rows in ROWS)
     data = {"ratios": ratios, "refused": refused, "calls": calls}
-    sections = [ABOUT, CALLS.format(clones=CLONES, **calls)]
+    table = report.table(["operator", title], [[*row] for row in cells.items()])
+    sections = [ABOUT, table, CALLS.format(clones=CLONES, **calls)]
     report.write(folder, "converters", "Converters beside kernels", sections, data, {title: cells})
 
 
@@ -394,7 +395,17 @@ def _operands_of(function: Any) -> int:
 
 def _model_of(graph: Graph) -> ov.Model:
     signature = [(element_type(s.dtype).get_type_name(), list(s.shape)) for s in graph.inputs]
-    return make_model(FunctionBuilder(graph, signature)).model
+    return _passing_bytes(make_model(FunctionBuilder(graph, signature)).model)
+
+
+def _passing_bytes(model: ov.Model) -> ov.Model:
+    """The model with booleans as bytes at its border, as the core passes them."""
+    border = ov.preprocess.PrePostProcessor(model)
+    for ports, of in ((model.inputs, border.input), (model.outputs, border.output)):
+        for index, port in enumerate(ports):
+            if port.get_element_type() == ov.Type.boolean:
+                of(index).tensor().set_element_type(ov.Type.u8)
+    return border.build()
 
 
 def _runner(graph: Graph) -> Callable[[], None]:
@@ -406,6 +417,8 @@ def _runner(graph: Graph) -> Callable[[], None]:
 def _array(generator: np.random.Generator, parameter: Any) -> Array:
     """Contents of a parameter; integers are indices."""
     shape, dtype = tuple(parameter.shape), parameter.element_type.to_dtype()
+    if dtype == np.uint8 and not parameter.names:  # a boolean
+        return generator.integers(0, 2, shape).astype(dtype)
     if dtype == np.uint8:  # the bytes of 64-bit integers
         return generator.integers(0, 4, shape[:-1])[..., None].view(dtype)
     if dtype.kind == "f":

@@ -135,6 +135,11 @@ def _parser() -> argparse.ArgumentParser:
         help="the address at which machine 0 listens for the other launchers",
     )
     launch.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="run the ranks on a cluster of Ray: HOST:PORT of its head, or auto",
+    )
+    launch.add_argument(
         "--max-restarts",
         type=int,
         default=0,
@@ -575,10 +580,14 @@ def _launch(options: argparse.Namespace) -> int:
     """Run SCRIPT on N processes (ranks) of this machine, which train together by means of
     paddle_ngraph.distributed; with --nnodes, with those of other machines. If one fails or is
     stuck, all are stopped; with --max-restarts they are started again, and continue from the last
-    complete checkpoint. Rank 0 prints here. The exit status is 0 if all ranks succeed, 1 if one
-    fails, 2 if all fail with the same NgraphError."""
+    complete checkpoint. Rank 0 prints here. With --ray, a cluster of Ray runs the ranks on its
+    machines, on others if one is lost, and prints the output of all. The exit status is 0 if all
+    ranks succeed, 1 if one fails, 2 if all fail with the same NgraphError, 3 if a machine is lost.
+    """
     from paddle_ngraph.distributed import launcher, machines
 
+    if options.ray is not None:
+        return launcher.reported(_launch_on_ray(options))
     found = machines.ONE_MACHINE if options.nnodes else machines.place_of(os.environ)
     place = machines.Place(
         options.nnodes or found.nodes,
@@ -597,6 +606,29 @@ def _launch(options: argparse.Namespace) -> int:
             port=options.port,
             place=place,
         )
+    )
+
+
+def _launch_on_ray(options: argparse.Namespace) -> Any:
+    from paddle_ngraph.distributed.launcher import LauncherOptions
+    from paddle_ngraph.ray import scripts
+
+    for name in ("nnodes", "node_rank", "master", "port"):
+        if getattr(options, name) is not None:
+            raise NgraphError(
+                f"--{name.replace('_', '-')} has no meaning with --ray, where Ray places the ranks"
+            )
+    return scripts.launch(
+        options.ray,
+        LauncherOptions(
+            script=options.script,
+            arguments=options.args,
+            ranks=options.nproc,
+            max_restarts=options.max_restarts,
+            checkpoint=options.checkpoint,
+            log_dir=options.log_dir,
+            timeout=options.timeout,
+        ),
     )
 
 

@@ -204,15 +204,16 @@ def profile(nodes: bool = True) -> TimeProfile:
             executor.run(main_program, feed=feed, fetch_list=[loss])
         print(p.table())
         p.plot("profile.svg")
+        p.roofline("roofline.svg")
         p.to_chrome_trace("profile.json")  # opens in Perfetto
 
     Runs of the engine, by any frontend and in all threads, are those of its normal functions, as in
     :func:`events`; calls of Paddle's operators come from ``paddle.profiler``, and are missing
     while the process has another one. At the end, each subgraph gets a function that counts the
     time of each node: compiled for the inputs of its first run in the block, run a few times, and
-    dropped. Nodes have the operators of Paddle that they compute, with the lines of user code where
-    Paddle notes these: in static programs and ``paddle.jit.to_static``, not in deferred operators
-    of dynamic mode.
+    dropped. Nodes have the operators of Paddle that they compute, with the lines of user code: of
+    static programs and ``paddle.jit.to_static`` where Paddle notes them, of deferred operators of
+    dynamic mode if the block calls them.
 
     Args:
         nodes: Whether to compile these functions, which takes as long as the first runs did.

@@ -12,12 +12,9 @@ import gc
 import os
 import signal
 import sys
-import threading
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from types import FrameType
 
 import paddle
 import pytest
@@ -29,11 +26,10 @@ from paddle_ngraph.conversion import build, denylist, registry
 from paddle_ngraph.conversion.draft import Draft
 from paddle_ngraph.frontends.dynamic.lazy import trace_graph
 from paddle_ngraph.frontends.executor import pass_results
-from paddle_ngraph.paddle_private import call_stacks
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock, first_use
-from tests import paddle_lines, tiers
+from tests import freed_call_stacks, paddle_lines, tiers
 from tests.clocks import Clock
 from tests.dynamic import dynamic_mode
 
@@ -63,7 +59,7 @@ def pytest_configure() -> None:
     os.environ[unlimited.key] = "-1"
     flags.set(unlimited.name, -1)
     first_use.begin()  # so that no test depends on the order of the tests
-    _free_call_stacks()
+    freed_call_stacks.install()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
@@ -74,23 +70,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Func
     for item in items:
         if (reason := paddle_lines.reason_against(item.nodeid)) is not None:
             item.add_marker(pytest.mark.skip(reason))
-
-
-def _free_call_stacks() -> None:
-    """Frees the call stacks that Paddle requests with each operator of a program, and never frees.
-
-    Below pytest each takes 10 KB, which adds up to gigabytes. Paddle has read a call stack when a
-    thread requests its next one.
-    """
-    original = traceback.extract_stack
-    latest = threading.local()
-
-    def answer(frame: FrameType) -> traceback.StackSummary:
-        getattr(latest, "stack", []).clear()
-        latest.stack = original(frame)
-        return latest.stack
-
-    traceback.extract_stack = call_stacks.intercepting_extract_stack(answer)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

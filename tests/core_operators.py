@@ -302,6 +302,13 @@ EXAMPLES = (
         "BlockedReorder", (f"{_PLANE} D",), {**_PLANES, "D": 8}, _always(block=1), refused=("D",)
     ),
     Example("BlockedReorder", (f"{_PLANE} 16",), _PLANES, _always(block=8)),
+    Example(
+        "Attention",
+        ("A 4 1 B", "A 2 C B", "A 2 C D", "A 1 1 C"),
+        {"A": 3, "B": 20, "C": 37, "D": 17},
+        _always(scale=0.3),
+        nothing={"B": [None]},  # all weights are equal
+    ),
     Example("RowSoftmax", ("A B",), _MATRIX),
     Example("RowSoftmaxGrad", ("A B:positive", "A B"), _MATRIX),
     Example("Sort", ("A B",), _MATRIX, _sort(search=False)),

@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,10 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle import inference
+from paddle.base.layer_helper import LayerHelper
 
 import paddle_ngraph
-from paddle_ngraph import _core, caches, flags
+from paddle_ngraph import _core, caches, flags, mkl_packed
 from paddle_ngraph.conversion import build, denylist, registry
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.dynamic.lazy import calls as captured_calls
@@ -44,6 +45,7 @@ from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.frontends.to_static import hook as to_static_hook
 from paddle_ngraph.partitioning import background_compile, program_pass
 from paddle_ngraph.plan import automatic
+from paddle_ngraph.profiling import recorded_inputs
 from paddle_ngraph.utils import signals
 from tests.programs import Program, chain, cores_of_plans, floats
 from tests.zips import zip_equal
@@ -120,9 +122,10 @@ class Play:
         fails_from: int = 0,
         feeds: Any = None,
         background: str = "0",
+        verifies: bool = False,
     ) -> None:
         self.make, self.fails_at, self.background = make, fails_at, background
-        self.fails_from = fails_from
+        self.fails_from, self.verifies = fails_from, verifies
         self.feeds = feeds or [{"x": floats(rows, 4)} for rows in (2, 3, 5)]
 
     def __call__(self, module: str, name: str, is_late: bool) -> int:
@@ -132,6 +135,7 @@ class Play:
         paddle_ngraph.clear_cache()
         denylist.clear()
         flags.set("ngraph_background_compile", self.background)
+        flags.set("ngraph_verify", int(self.verifies))
         met = []
         with once_at(module, name, interrupt, is_late) as calls:
             for number, (feed, right) in enumerate(zip(self.feeds, expected)):
@@ -143,6 +147,7 @@ class Play:
             WAIT(60)
             _core.fail_at("")
         flags.set("ngraph_background_compile", "0")
+        flags.set("ngraph_verify", 0)
         if calls:
             assert len(met) == 1, f"{name}: {len(met)} of {len(calls)} calls raised it"
         before = paddle_ngraph.stats()["engine_runs"]
@@ -231,6 +236,92 @@ def awaited(module: str, name: str, is_late: bool) -> int:
     return len(calls)
 
 
+class Rerun:
+    """A run that gives the same results each time, inside a context.
+
+    Args:
+        make: Returns the run.
+        context: Returns the context of a run.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Callable[[], Any]],
+        context: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self.make, self.context = make, context
+
+    def __call__(self, module: str, name: str, is_late: bool) -> int:
+        """Interrupts a call; returns the number of calls."""
+        paddle_ngraph.disable()
+        run = self.make()
+        right = run()
+        paddle_ngraph.enable()
+        with self.context():
+            run()
+        with once_at(module, name, interrupt, is_late) as calls, self.context():
+            try:
+                assert_close(run(), right)
+                assert not calls, f"{name}: the interrupt is lost"
+            except KeyboardInterrupt:
+                assert calls
+        assert_close(run(), right)
+        return len(calls)
+
+
+@contextmanager
+def by_one_thread() -> Iterator[None]:
+    """Has Paddle's interpreter run all operators in the thread that calls it."""
+    name = "FLAGS_enable_pir_in_executor_trace_run"
+    before = paddle.get_flags(name)
+    paddle.set_flags({name: True})
+    try:
+        yield
+    finally:
+        paddle.set_flags(before)
+
+
+@contextmanager
+def verified() -> Iterator[None]:
+    flags.set("ngraph_verify", 1)
+    try:
+        yield
+    finally:
+        flags.set("ngraph_verify", 0)
+
+
+def kept_operator() -> Any:
+    """A gradient that is not translated, and stays a ProgramDesc operator."""
+    x = paddle.static.data("x", [-1, 6], "float32")
+    x.stop_gradient = False
+    helper = LayerHelper("eig")
+    types = "complex64", "complex64", "float32", "float32"
+    values, vectors, reals, product = map(helper.create_variable_for_type_inference, types)
+    inputs, attributes = {"X": x, "Y": x}, {"trans_x": True}
+    helper.append_op(type="matmul_v2", inputs=inputs, outputs={"Out": product}, attrs=attributes)
+    matrix = product + paddle.assign(np.diag(np.arange(6, dtype="float32")))
+    outputs = {"Eigenvalues": values, "Eigenvectors": vectors}
+    helper.append_op(type="eig", inputs={"X": matrix}, outputs=outputs)
+    helper.append_op(type="real", inputs={"X": values}, outputs={"Out": reals})
+    return paddle.static.gradients(paddle.mean(reals * reals), [x])[0] * 2.0
+
+
+def dynamic_layer_and_step() -> Callable[[], Any]:
+    """A packed recurrent layer of dynamic mode, and a step of its optimizer."""
+
+    def run() -> Any:
+        with dynamic_mode():
+            paddle.seed(5)
+            layer = mkl_packed.GRU(6, 8)
+            optimizer = paddle.optimizer.SGD(0.1, parameters=layer.parameters())
+            outputs, _ = layer(paddle.to_tensor(floats(2, 3, 6)))
+            (outputs**2).sum().backward()
+            optimizer.step()
+            return [outputs.numpy(), *(each.numpy() for each in layer.parameters())]
+
+    return run
+
+
 def assert_interrupted(program: Program, calls: list[int]) -> None:
     """Runs a program, which has to make one of these calls and raise the interrupt in it."""
     try:
@@ -290,6 +381,11 @@ def calls(of: int, parts: int) -> None:
         Play(chain, fails_at="compile"),
         Play(chain, fails_at="compile", fails_from=2),  # a function with dynamic sizes
         Play(chain, background="1"),
+        Play(chain, verifies=True),
+        Play(chain, fails_at="copy", verifies=True),
+        Rerun(lambda: of_program(network), recorded_inputs.recording),
+        Rerun(lambda: of_program_desc_program(kept_operator), by_one_thread),
+        Rerun(dynamic_layer_and_step, verified),
         *(by_name, cleared, loaded, awaited, left, rejected),
     ]
     for module, name in _core.python_callbacks[of::parts]:
@@ -333,9 +429,9 @@ def program_desc() -> Any:
     return paddle.static.nn.fc(x, 4, activation="tanh")
 
 
-def of_program_desc_program() -> Callable[[], Any]:
+def of_program_desc_program(make: Callable[[], Any] = program_desc) -> Callable[[], Any]:
     with paddle.pir_utils.OldIrGuard():
-        program = Program(program_desc)
+        program = Program(make)
 
     def run() -> Any:
         with paddle.pir_utils.OldIrGuard():
@@ -359,6 +455,18 @@ def of_plan() -> Callable[[], Any]:
     return run
 
 
+@contextmanager
+def dynamic_mode() -> Iterator[None]:
+    """Dynamic mode; afterwards the mode from before, which a handler may have interrupted."""
+    before = paddle.in_dynamic_mode()
+    paddle.disable_static()
+    try:
+        yield
+    finally:
+        if not before:
+            paddle.enable_static()
+
+
 def dynamic(wrap: Callable[[Any], Any], trains: bool) -> Callable[[], Any]:
     paddle.disable_static()
     try:
@@ -372,9 +480,7 @@ def dynamic(wrap: Callable[[Any], Any], trains: bool) -> Callable[[], Any]:
         paddle.enable_static()
 
     def run() -> Any:
-        before = paddle.in_dynamic_mode()  # a handler finds the mode of the interrupted code
-        paddle.disable_static()
-        try:
+        with dynamic_mode():
             x = paddle.to_tensor(floats(3, 6), stop_gradient=not trains)
             if not trains:
                 with paddle.no_grad():
@@ -382,9 +488,6 @@ def dynamic(wrap: Callable[[Any], Any], trains: bool) -> Callable[[], Any]:
             out = wrapped(x)
             (out**2).sum().backward()
             return [out.numpy(), x.grad.numpy()]
-        finally:
-            if not before:
-                paddle.enable_static()
 
     return run
 
@@ -1030,7 +1133,6 @@ INTERRUPTIONS: dict[str, tuple[Callable[[], None], type[BaseException]]] = {
 
 # Functions and methods that run while programs are created, by the names of runners.
 MAKING_GRAPHS = (
-    (trace_graph, "check_dynamic_sizes"),
     (trace_graph, "partition_stages"),
     (trace_graph.TraceStage, "_layer"),
     (trace_graph.TraceStage, "_append"),

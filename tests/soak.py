@@ -3,14 +3,17 @@
 python -m tests.soak --minutes 60 --processes 4 --output docs/operations/soak.svg
 
 Each process trains, infers, creates and drops programs, predictors and layers, with 2,000 sizes,
-more functions than the cache holds, models that are swapped, and forked children. In the end its
-resident memory, and the bytes of the engine's pool, are at most a tenth above those after the first
-tenth of the time.
+more functions than the cache holds, models that are swapped, forked children, and a server of
+forked workers. In the end its resident memory, and the bytes of the engine's pool, are at most a
+tenth above those after the first tenth of the time. The call stacks that Paddle keeps of all
+operators of programs are freed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import faulthandler
 import gc
 import json
 import os
@@ -19,8 +22,11 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,7 +36,7 @@ import paddle
 from paddle import nn
 
 import paddle_ngraph
-from tests import leaks
+from tests import freed_call_stacks, leaks
 from tests.programs import Program, floats, parameter
 
 SIZES = 2000
@@ -105,23 +111,91 @@ def _swapped_models(folder: Path) -> Step:
     return step
 
 
+def _forked(work: Callable[[], object]) -> int:
+    """The id of a forked process that does some work, and ends."""
+    gc.freeze()  # or a collection in the child would drop executors of the parent, and crash
+    child = os.fork()
+    if child != 0:
+        gc.unfreeze()
+        return child
+    status = 1
+    try:
+        work()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    os._exit(status)
+
+
+def _require_end(child: int) -> None:
+    _, ended = os.waitpid(child, 0)
+    assert ended == 0, f"a forked process has ended with {ended}"
+
+
 def _forks() -> Step:
     program = Program(lambda: leaks._network(3.0))
     program.run_as_is(x=floats(3, 8))
 
     def step(_draw: random.Random) -> None:
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                program.run_as_is(x=floats(3, 8))
-                status = 0
-            finally:
-                os._exit(status)
-        _, ended = os.waitpid(child, 0)
-        assert ended == 0, f"a forked child has ended with {ended}"
+        _require_end(_forked(lambda: program.run_as_is(x=floats(3, 8))))
 
     return step
+
+
+class _Server:
+    """Forked workers that answer requests until each has answered some, as prefork servers do."""
+
+    WORKERS = 2
+    REQUESTS_OF_A_WORKER = 40
+
+    def __init__(self) -> None:
+        self.program = Program(lambda: leaks._network(5.0))
+        self.program.run_as_is(x=floats(3, 8))
+        self.workers: list[tuple[int, Connection, int]] = []
+
+    def _answer(self, requests: Connection) -> None:
+        for _ in range(self.REQUESTS_OF_A_WORKER):
+            requests.send(self.program.run_as_is(x=requests.recv())[0].tolist())
+
+    def _fork(self) -> tuple[int, Connection, int]:
+        ours, theirs = Pipe()
+        others = [connection for _, connection, _ in self.workers]
+
+        def work() -> None:
+            for connection in (*others, ours):
+                connection.close()
+            with contextlib.suppress(EOFError):  # the server has ended
+                self._answer(theirs)
+
+        child = _forked(work)
+        theirs.close()
+        return child, ours, self.REQUESTS_OF_A_WORKER
+
+    def request(self, draw: random.Random) -> None:
+        """Sends a request to one of the workers, and compares its answer with the parent's own."""
+        if len(self.workers) < self.WORKERS:
+            self.workers.append(self._fork())
+        child, connection, left = self.workers.pop(draw.randrange(len(self.workers)))
+        x = floats(1 + draw.randrange(64), 8)
+        try:
+            connection.send(x)
+            answer = connection.recv()
+        except (EOFError, BrokenPipeError):
+            _require_end(child)
+            raise
+        np.testing.assert_allclose(answer, self.program.run_as_is(x=x)[0], rtol=1e-5)
+        if left > 1:
+            self.workers.append((child, connection, left - 1))
+            return
+        connection.close()
+        _require_end(child)
+
+    def close(self) -> None:
+        """Ends the workers."""
+        for child, connection, _ in self.workers:
+            connection.close()
+            _require_end(child)
+        self.workers.clear()
 
 
 def _dynamic_layers() -> Step:
@@ -157,11 +231,15 @@ def soak(seconds: float, seed: int, write: Callable[[Sample], None]) -> None:
     paddle.set_flags(
         {"FLAGS_ngraph_cache_size": CACHED_FUNCTIONS, "FLAGS_ngraph_min_interval_us": 0}
     )
+    freed_call_stacks.install()
+    faulthandler.enable()  # after the import of Paddle, which has handlers of its own
     draw, number = random.Random(seed), [0]
     with tempfile.TemporaryDirectory() as folder:
         paddle.enable_static()
         paddle_ngraph.enable(dynamic="training")
+        server = _Server()
         static = [_training(), _sizes(), _sizes(), _swapped_models(Path(folder)), _forks()]
+        static += [server.request, server.request]
         static += [_life(kind, number) for kind in sorted(leaks.PROGRAMS)]
         paddle.disable_static()
         dynamic = [_dynamic_layers()] * 4
@@ -178,6 +256,7 @@ def soak(seconds: float, seed: int, write: Callable[[Sample], None]) -> None:
                 next_sample = time.monotonic() - begin + SAMPLE_SECONDS
                 gc.collect()
                 write(_sample(begin, steps))
+        server.close()
 
 
 # -- all processes -------------------------------------------------------------------------------
@@ -233,20 +312,23 @@ def run(minutes: float, processes: int, seed: int = 1) -> list[list[Sample]]:
         RuntimeError: One of them has failed.
     """
     command = [sys.executable, "-W", "ignore", "-m", "tests.soak", "--minutes", str(minutes)]
-    started = [
-        subprocess.Popen(
-            [*command, "--worker", str(seed + number)], stdout=subprocess.PIPE, text=True
-        )
-        for number in range(processes)
-    ]
-    runs = []
-    for number, process in enumerate(started):
-        text, _ = process.communicate()
-        if process.returncode != 0:
-            raise RuntimeError(f"process {number} has ended with {process.returncode}")
-        lines = [line for line in text.splitlines() if line.startswith("{")]
-        runs.append([Sample(**json.loads(line)) for line in lines])
-    return runs
+    with tempfile.TemporaryDirectory() as folder:
+        # Files, as a pipe that nobody reads would stop a process when it is full.
+        outputs = [Path(folder) / str(number) for number in range(processes)]
+        started = []
+        for number, output in enumerate(outputs):
+            with output.open("w") as file:
+                worker = [*command, "--worker", str(seed + number)]
+                started.append(subprocess.Popen(worker, stdout=file))
+        for number, process in enumerate(started):
+            if process.wait() != 0:
+                raise RuntimeError(f"process {number} has ended with {process.returncode}")
+        return [_samples(output.read_text()) for output in outputs]
+
+
+def _samples(text: str) -> list[Sample]:
+    lines = [line for line in text.splitlines() if line.startswith("{")]
+    return [Sample(**json.loads(line)) for line in lines]
 
 
 def main() -> int:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import paddle
@@ -87,3 +92,33 @@ def test_versions_are_labels():
 def test_reset_starts_from_zero(some_runs):
     paddle_ngraph.reset_stats()
     assert samples()["paddle_ngraph_runs_total"].total() == 0
+
+
+class Observations:
+    """As ``opentelemetry.metrics``: a meter of which a reader collects the observable counters."""
+
+    Observation = staticmethod(lambda value, attributes: (value, attributes))
+
+    def __init__(self) -> None:
+        self.counters: dict[str, Any] = {}
+
+    def get_meter(self, _name: str) -> Observations:
+        return self
+
+    def create_observable_counter(self, name, callbacks, unit, description) -> None:
+        assert unit == "{run}" and description
+        self.counters[name] = callbacks
+
+    def collect(self, name: str) -> list[Any]:
+        return [each for callback in self.counters[name] for each in callback(None)]
+
+
+def test_the_example_of_opentelemetry_adds_up(some_runs, monkeypatch):
+    page = Path(__file__).parents[1] / "docs" / "operations" / "metrics.md"
+    (example,) = re.findall(r"```python not run: .*?\n(.*?)```", page.read_text(), re.DOTALL)
+    reader = Observations()
+    monkeypatch.setitem(sys.modules, "opentelemetry", SimpleNamespace(metrics=reader))
+    exec(compile(example, str(page), "exec"), {})
+    found = reader.collect("paddle_ngraph.runs")
+    assert sum(value for value, _ in found) == paddle_ngraph.stats()["runs"] == 3
+    assert (1, {"outcome": "native", "reason": "empty_feed"}) in found

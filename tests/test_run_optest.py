@@ -89,7 +89,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cases(source: Path) -> dict[str, Case]:
     manifest = Manifest({"cases": {"test_small_op.py::*test_b_*": "known"}})
     path = source / "test" / "legacy_test" / "test_small_op.py"
-    found = Runner(120.0, manifest).run(path)
+    found = Runner(900.0, manifest).run(path)
     return {case.name.split("_")[1]: case for case in found}
 
 

@@ -23,6 +23,7 @@ from paddle_ngraph.conversion.model_inputs import Draw
 from paddle_ngraph.conversion.optimizer_updates import update_in_place
 from paddle_ngraph.conversion.passes import (
     algebra,
+    attention,
     batch_split,
     channels_last,
     fusion,
@@ -88,6 +89,11 @@ def _move_channels(draft: Draft) -> None:
 def _preserve_branch_results(draft: Draft) -> None:
     for model in draft.models():
         plugin_workarounds.preserve_branch_results(model, draft.bridge.extension)
+
+
+def _fuse_attention(draft: Draft) -> None:
+    for model in draft.models():
+        attention.fuse_attention(model, draft.bridge.extension)
 
 
 def _update_in_place(draft: Draft) -> None:
@@ -174,6 +180,12 @@ PASSES = (
         "a function that trains needs float32 elsewhere, which the plugin's own bfloat16 would not "
         "preserve; matmuls of integers stay as they are",
         _use_bfloat16_matmuls,
+        is_cpu_only=True,
+    ),
+    BuildPass(
+        "fuse attention",
+        "of one position to many: the plugin prepares each of its nodes anew for each new length",
+        _fuse_attention,
         is_cpu_only=True,
     ),
     BuildPass(

@@ -41,12 +41,14 @@
 #include "core/engine/ngraph_engine.h"
 #include "core/engine/size_guards.h"
 #include "core/engine/verified_run.h"
+#include "core/engine/work_spans.h"
 #include "core/lazy/capture.h"
 #include "core/ov/openvino_start.h"
 #include "core/ov/operator_testing.h"
 #include "core/ov/plugin_errors.h"
 #include "core/ov/trim_memory.h"
 #include "core/paddle/call_interception.h"
+#include "core/paddle/call_stacks.h"
 #include "core/paddle/data_dependency_engine.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/flag_override.h"
@@ -642,6 +644,17 @@ void define_events(py::module_* module) {
   module->def(
       "set_profile", [](uint64_t number) { profile_number = number; }, py::arg("number"),
       "Begins to hand the inputs of one run of each engine to a profile; 0: ends this.");
+  module->def(
+      "take_work_spans",
+      [] {
+        py::list rows;
+        for (const auto& each : take_work_spans()) {
+          rows.append(py::make_tuple(kWorks[static_cast<size_t>(each.work)], each.thread,
+                                     each.start_ns, each.num_ns));
+        }
+        return rows;
+      },
+      "The spans of work since the last call: work, thread, start, nanoseconds.");
   module->def("measure_event_ns", &measure_event_ns, py::arg("count"),
               py::call_guard<py::gil_scoped_release>(), "For benchmarks: events.h.");
 }
@@ -766,6 +779,15 @@ PYBIND11_MODULE(_core, module) {
   module.def("drop_carried_value", &drop_carried_value, py::arg("loop"), py::arg("index"),
              py::return_value_policy::reference);
   module.def("attributes_of", &attributes_of, py::arg("op"));
+  module.def("call_stacks_of", &call_stacks_of, py::arg("block"));
+  module.def(
+      "frames_of",
+      [](uintptr_t call_stack) {
+        std::vector<py::bytes> frames;  // a file may have other bytes than text
+        for (const std::string& frame : frames_of(call_stack)) frames.emplace_back(frame);
+        return frames;
+      },
+      py::arg("call_stack"));
   module.def("result_types", &result_types, py::arg("op"));
   module.def("inferred_types", &inferred_types, py::arg("op"));
   module.def("append_operator", &append_operator, py::arg("block"), py::arg("name"),
@@ -938,7 +960,10 @@ PYBIND11_MODULE(_core, module) {
       .def(py::init())
       .def("share", &SharedParameters::share, py::arg("name"), py::arg("tensor"),
            py::call_guard<py::gil_scoped_release>());
-  module.def("cores_by_quota", &cores_by_quota, py::arg("root"), py::arg("path"));
+  module.def("cores_by_quota",
+             py::overload_cast<const std::string&, const std::string&>(&cores_by_quota),
+             py::arg("root"), py::arg("path"));
+  module.def("cores_by_own_quota", py::overload_cast<>(&cores_by_quota));
   define_events(&module);
   module.def("cache_info", &cache_info);
   module.def("record_error_on", &record_error_on, py::arg("function"), py::arg("holder"));

@@ -12,8 +12,17 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Sequence
 
 _PR_SET_PDEATHSIG = 1
+
+
+def bound(command: Sequence[str]) -> list[str]:
+    """The command line that executes ``command``, to be started by this process.
+
+    The command is killed when the thread that has started it ends.
+    """
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
 
 
 def main(parent: int, command: list[str]) -> None:

@@ -21,7 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from paddle_ngraph.distributed import checkpoint_files, environment, machines, reports
+from paddle_ngraph.distributed import (
+    bound_to_launcher,
+    checkpoint_files,
+    environment,
+    machines,
+    reports,
+)
 from paddle_ngraph.distributed.connections import SECRET_VARIABLE
 from paddle_ngraph.distributed.machines import ONE_MACHINE, Link, Place
 from paddle_ngraph.errors import NgraphError, printable
@@ -50,7 +56,6 @@ _HEAD_START_SECONDS = 0.25
 _SILENCE_SECONDS = 5.0
 _KILL_TIMEOUT_SECONDS, _KILL_TIMEOUT_BY_USER_SECONDS = 2.0, 5.0
 _SHOWN_LINES = 20
-_RANK_STARTER = str(Path(__file__).with_name("bound_to_launcher.py"))
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -95,15 +100,46 @@ class LauncherOptions:
         self.place.check()
 
 
-def launch(options: LauncherOptions) -> int:
-    """Runs a job to its end. Returns the exit status.
+class End(NamedTuple):
+    """The end of all ranks after one start, and that of a job.
 
-    Returns:
-        0: all ranks have succeeded; 1: a rank has failed; 2: all ranks reject the job, for one
-        reason; 128 plus the number of the signal that has ended the launcher.
+    Attributes:
+        status: The exit status of the launcher: 0: all ranks have succeeded; 1: a rank has failed;
+            2: all ranks reject the job, for one reason; 3: a machine is lost; 128 plus the number
+            of the signal that has ended the launcher.
+        sentence: The reason.
+        culprit: The rank that is the reason; negative: none.
+    """
+
+    status: int
+    sentence: str = ""
+    culprit: int = -1
+
+
+FAILED, REJECTED, MACHINE_LOST = 1, 2, 3  # statuses of an End
+
+
+def launch(options: LauncherOptions) -> int:
+    """Runs a job to its end, and prints the reason. Returns the status of its :class:`End`.
 
     Raises:
         NgraphError: The options are invalid, a folder cannot be used, or a port is in use.
+    """
+    return reported(run(options))
+
+
+def reported(end: End) -> int:
+    """Prints the reason of an end, if there is one; returns its status."""
+    if end.sentence:
+        _print_status(end.sentence)
+    return end.status
+
+
+def run(options: LauncherOptions) -> End:
+    """Runs a job to its end.
+
+    Raises:
+        NgraphError: See :func:`launch`.
     """
     options.check()
     if options.checkpoint is not None:
@@ -112,30 +148,12 @@ def launch(options: LauncherOptions) -> int:
     with _signals() as signals, joined as link, _logs(options, link) as logs:
         for restart in range(options.max_restarts + 1):
             end = _Start(options, logs, signals, link).run()
-            if end.status != 1 or end.is_final:
+            if end.status != FAILED:
                 break
             if restart < options.max_restarts:
                 _print_status(f"{end.sentence}; all ranks start again {_restart_point(options)} "
                      f"(restart {restart + 1} of {options.max_restarts})")  # fmt: skip
-    if end.sentence:
-        _print_status(end.sentence)
-    return end.status
-
-
-class _End(NamedTuple):
-    """The end of all ranks after one start.
-
-    Attributes:
-        status: The exit status.
-        sentence: The reason.
-        culprit: The rank that is the reason; negative: none.
-        is_final: Whether no restart is possible, since a machine is lost.
-    """
-
-    status: int
-    sentence: str = ""
-    culprit: int = -1
-    is_final: bool = False
+    return end
 
 
 class _Failure(NamedTuple):
@@ -216,7 +234,7 @@ class _Rank:
         os.set_blocking(self._pipe, False)
         self._rest = b""
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", _RANK_STARTER, str(os.getpid()), *command],
+            bound_to_launcher.bound(command),
             env={**variables, reports.VARIABLE: str(end)},
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -398,11 +416,11 @@ class _Start:
         self._ranks: list[_Rank] = []
         self._remote: list[_RemoteRank] = []
         # The end that another machine has decided, if any.
-        self._end: _End | None = None
+        self._end: End | None = None
         self._last_look = time.monotonic()
         self._last_round = time.monotonic()
 
-    def run(self) -> _End:
+    def run(self) -> End:
         """Starts and monitors all ranks; returns when every rank has ended."""
         timeout = _KILL_TIMEOUT_SECONDS
         try:
@@ -413,7 +431,7 @@ class _Start:
                         self._ranks.append(self._started(variables, log))
                     end = self._share_end(self._watch())
                 except _MachineLost as error:
-                    end = _End(1, str(error), is_final=True)
+                    end = End(MACHINE_LOST, str(error))
                 for rank in self._ranks:
                     if rank.number == end.culprit:
                         print(*_shown(rank), sep="\n", end="", file=sys.stderr)
@@ -466,23 +484,23 @@ class _Start:
         """The ranks of all machines."""
         return sorted([*self._ranks, *self._remote], key=lambda rank: rank.number)
 
-    def _watch(self) -> _End:
+    def _watch(self) -> End:
         while not self._signals:
             self._poll()
             if self._end is not None:
                 return self._end
             if self._options.place.node == 0:
                 if self._has_all() and all(rank.status == 0 for rank in self._all()):
-                    return _End(0)
+                    return End(0)
                 if self._evidence() is not None:
                     return self._verdict()
             time.sleep(_POLL_SECONDS)
-        return _End(128 + self._signals[0])
+        return End(128 + self._signals[0])
 
     def _has_all(self) -> bool:
         return self._link is None or len(self._all()) == sum(self._link.ranks)
 
-    def _meet(self, end: _End | None = None) -> None:
+    def _meet(self, end: End | None = None) -> None:
         """A round of messages: the ranks of other machines, and the end that one has decided."""
         assert self._link is not None
         found = _exchanged(self._link, [[_described(rank) for rank in self._ranks], end])
@@ -491,10 +509,10 @@ class _Start:
         self._remote = [_RemoteRank(each) for each in described]
         for _, each in found:
             if each is not None and self._end is None:
-                self._end = _End(*each)
+                self._end = End(*each)
         self._last_round = time.monotonic()
 
-    def _share_end(self, end: _End) -> _End:
+    def _share_end(self, end: End) -> End:
         """Tells the other machines how the job ends, unless they know; returns the common end."""
         if self._link is not None and self._end is None:
             self._meet(end)
@@ -510,7 +528,7 @@ class _Start:
         if self._link is not None and self._end is None and is_due and not self._signals:
             self._meet()
 
-    def _verdict(self) -> _End:
+    def _verdict(self) -> End:
         """Determines why the job ends, after a wait for failures that follow from the first one."""
         begun = time.monotonic()
         while not self._signals and self._end is None:
@@ -531,7 +549,7 @@ class _Start:
         failures = [rank.failure for rank in ranks if rank.failure is not None]
         reasons = {failure.what for failure in failures}
         if len(failures) == len(ranks) and len(reasons) == 1 and failures[0].refuses:
-            return _End(2, failures[0].what)
+            return End(REJECTED, failures[0].what)
         evidence = self._evidence(_SILENCE_SECONDS)
         assert evidence is not None
         culprit, (when, what) = evidence
@@ -539,7 +557,7 @@ class _Start:
         if early and culprit.status != 0:
             what += f", after rank {' and '.join(early)} had ended with exit status 0"
         where = "" if self._link is None else f" on {self._link.host_of(culprit.number)}"
-        return _End(1, f"rank {culprit.number}{where} {what}", culprit.number)
+        return End(FAILED, f"rank {culprit.number}{where} {what}", culprit.number)
 
     def _evidence(self, silent: float | None = None) -> tuple[Any, _Evidence] | None:
         """The earliest reason to end the job, and the rank that gives it."""

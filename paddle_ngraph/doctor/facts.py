@@ -139,10 +139,19 @@ def _threads() -> Iterator[Fact]:
     elif 0 < requested < usable:
         problem = f"FLAGS_ngraph_num_threads={requested} leaves {usable - used} usable cores idle."
     yield Fact(section, "engine", f"{used} of {usable} usable cores", problem)
-    if requested == 0 and used < usable:
-        yield Fact(section, "CPU quota", f"{used} cores")
+    quota = _core.cores_by_own_quota()
+    yield Fact(section, "CPU quota", f"{quota} cores" if quota else "none")
+    yield Fact(section, "packed layers and optimizers", f"{used}, of OpenMP")
+    yield Fact(section, "builds in the background", _background_builds())
     math = paddle.get_flags("FLAGS_paddle_num_threads")["FLAGS_paddle_num_threads"]
     yield Fact(section, "Paddle's math libraries", str(math))
+    yield Fact(section, "of this process now", str(len(os.listdir("/proc/self/task"))))
+
+
+def _background_builds() -> str:
+    from paddle_ngraph import flags
+
+    return "1, of lower priority" if flags.get("ngraph_background_compile") else "off"
 
 
 def _flags() -> Iterator[Fact]:
@@ -154,6 +163,14 @@ def _flags() -> Iterator[Fact]:
             yield Fact("settings", flag.key, str(value))
     import paddle
 
+    from paddle_ngraph.conversion import processor
+
+    precision, able = flags.get("ngraph_precision"), processor.has_bfloat16()
+    yield Fact(
+        "settings",
+        "precision",
+        f"{precision}; the processor {'has' if able else 'has no'} units for bfloat16",
+    )
     onednn = paddle.get_flags("FLAGS_use_mkldnn")["FLAGS_use_mkldnn"]
     yield Fact("settings", "oneDNN in Paddle's executor", "on" if onednn else "off")
 

@@ -23,6 +23,7 @@
 #include "core/common/gil_release.h"
 #include "core/engine/verified_run.h"
 #include "core/paddle/flags.h"
+#include "core/paddle/interruption.h"
 #include "core/paddle/random.h"
 #include "core/paddle/tensors.h"
 #include "mkl_packed/recurrent.h"
@@ -211,6 +212,8 @@ void kernel(paddle::CustomOpKernelContext* context) {
     if (has_fault(Step::kLayer)) results[0].data<float>()[0] += 1;
     set_outputs(context, results);
     if (random) check_results(inputs, *context, attributes, results, *random);
+  } catch (const PythonInterrupt& interruption) {
+    throw_as_paddle_error(interruption);
   } catch (const InvalidInput& error) {
     PADDLE_THROW(
         common::errors::InvalidArgument("mkl_packed (%s): %s", attributes.mode, error.what()));

@@ -11,7 +11,7 @@ from openvino.utils.types import NodeInput
 
 from paddle_ngraph.conversion.bridge import NgraphBridge
 from paddle_ngraph.conversion.registry import INTEGER, Limit, Role, converter
-from paddle_ngraph.conversion.symbolic_sizes import is_always_at_least, may_vary_per_iteration
+from paddle_ngraph.conversion.symbolic_sizes import is_always_at_least
 from paddle_ngraph.ir.graph import Op
 from paddle_ngraph.ops.nodes import constant, reshaped, select_number, sum_over
 
@@ -76,9 +76,7 @@ def _is_of_rows(bridge: NgraphBridge, x: NodeInput, axis: int) -> bool:
     return (
         bridge.on_cpu
         and is_last
-        and (
-            is_always_at_least(shape[-1], _MIN_VECTORIZED_ROW) or may_vary_per_iteration(shape[-1])
-        )
+        and (not isinstance(shape[-1], int) or is_always_at_least(shape[-1], _MIN_VECTORIZED_ROW))
     )
 
 
@@ -86,15 +84,14 @@ def _is_faster_by_rows(bridge: NgraphBridge, x: NodeInput) -> bool:
     """Whether walking over each row while it is in the cache beats the plugin's fused loops.
 
     The fused loops pass over the whole tensor four times, but the plugin fuses attention around
-    them. Not so in a loop where sizes grow: there the plugin prepares each of a dozen nodes
-    again in each iteration.
+    them. Not so where sizes differ from run to run, or from iteration to iteration: there the
+    plugin prepares each of two dozen nodes again for each new size.
     """
     shape = bridge.shape(x)
-    length = shape[-1]
     return (
         bridge.trains("pd_op.softmax_grad")
-        or is_always_at_least(length, _MAX_CACHED_ROW)
-        or any(map(may_vary_per_iteration, shape))
+        or not all(isinstance(size, int) for size in shape)
+        or is_always_at_least(shape[-1], _MAX_CACHED_ROW)
     )
 
 

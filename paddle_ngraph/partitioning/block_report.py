@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from paddle_ngraph.conversion import kernel_calls
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.partitioning.last_runs import History, LastRuns
-from paddle_ngraph.partitioning.operator_reports import OperatorReport
+from paddle_ngraph.partitioning.operator_reports import BlockOperators, OperatorReport
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class BlockReport:
         drawing: Number of engine operators that sample random numbers, old and new ones.
         onednn_kernels: Number of operators, inside subgraphs or outside, that Paddle's kernels
             compute although Paddle has a kernel of oneDNN for them.
-        operators: The operators of the block, for a drawing.
+        block_operators: The operators of the block.
     """
 
     intervals: list[IntervalReport]
@@ -89,7 +89,16 @@ class BlockReport:
     engines: int = 0
     drawing: int = 0
     onednn_kernels: int = 0
-    operators: Sequence[OperatorReport] = field(default=(), repr=False, compare=False)
+    block_operators: BlockOperators | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def operators(self) -> Sequence[OperatorReport]:
+        """The operators of the block, for a drawing."""
+        return () if self.block_operators is None else self.block_operators.reports
+
+    def call_stack(self, index: int) -> int:
+        """The handle of the call stack of the operator with this index; 0 if there is none."""
+        return 0 if self.block_operators is None else self.block_operators.call_stacks[index]
 
 
 def summary(types: Sequence[str]) -> str:

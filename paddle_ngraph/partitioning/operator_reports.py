@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from paddle_ngraph.ir.graph import TensorSpec
 from paddle_ngraph.paddle_private import call_stacks
@@ -17,7 +18,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     is_fed,
 )
 
-_PARAMETER_WRITER = "builtin.set_parameter"
+_HIDDEN = LISTS | CONSTANTS | {"builtin.set_parameter"}
 
 
 @dataclass(frozen=True)
@@ -59,48 +60,67 @@ class OperatorReport:
         return costs.num_bytes([*self.read, *self.written])
 
 
-def operator_reports(view: BlockView) -> list[OperatorReport]:
-    """Returns the operators of a block that run, and its feeds and fetches.
+class BlockOperators:
+    """The operators of a block that run, and its feeds and fetches, as reports when asked for.
 
-    Parameters and constants have no entry; lists are passed through: the inputs of a reader are the
-    operators that computed the members.
+    Parameters and constants have no report; lists are passed through: the inputs of a reader are
+    the operators that computed the members.
+
+    Args:
+        view: The block, of which nothing is read later: the program may be rewritten, or gone.
+
+    Attributes:
+        call_stacks: Handles of the call stacks of all operators by index, see
+            :mod:`paddle_ngraph.paddle_private.call_stacks`.
     """
-    return [
-        OperatorReport(
-            node.index,
-            node.type,
-            str(node.op.attrs()[SCOPE_NAMES[node.type]]) if node.type in SCOPE_NAMES else "",
-            sorted({each.index for vid in node.reads for each in _producers(view, vid)}),
-            _specs(view, node.reads),
-            _specs(view, node.writes),
-            node.is_compute,
-            call_stacks.user_line(node.op),
-        )
-        for node in view.nodes
-        if _is_shown(node)
-    ]
+
+    def __init__(self, view: BlockView) -> None:
+        self.call_stacks = call_stacks.stacks_of(view.block)
+        self._shown = {node.index: node for node in view.nodes if _is_shown(node)}
+        self._producer = view.producer
+        self._names = {
+            index: str(node.op.attrs()[SCOPE_NAMES[node.type]])
+            for index, node in self._shown.items()
+            if node.type in SCOPE_NAMES
+        }
+        read = {vid for node in self._shown.values() for vid in (*node.reads, *node.writes)}
+        self._types = {vid: view.tensor_types(vid) for vid in read}
+
+    @cached_property
+    def reports(self) -> list[OperatorReport]:
+        """The reports, in program order."""
+        return [
+            OperatorReport(
+                index,
+                node.type,
+                self._names.get(index, ""),
+                sorted({each for vid in node.reads for each in self._producers(vid)}),
+                self._specs(node.reads),
+                self._specs(node.writes),
+                node.is_compute,
+                call_stacks.user_line(self.call_stacks[index]),
+            )
+            for index, node in self._shown.items()
+        ]
+
+    def _specs(self, vids: Sequence[str]) -> list[TensorSpec]:
+        return [TensorSpec(0, *each) for vid in vids for each in self._types[vid]]
+
+    def _producers(self, vid: str) -> Iterable[int]:
+        node = self._producer.get(vid)
+        if node is None:
+            return
+        if node.type in LISTS:
+            for read in node.reads:
+                yield from self._producers(read)
+        elif node.index in self._shown:
+            yield node.index
 
 
 def _is_shown(node: OpNode) -> bool:
     if node.is_source:
         return is_fed(node.op)
-    return node.type not in LISTS | CONSTANTS and node.type != _PARAMETER_WRITER
-
-
-def _producers(view: BlockView, vid: str) -> Iterable[OpNode]:
-    node = view.producer.get(vid)
-    if node is None:
-        return
-    if node.type in LISTS:
-        for read in node.reads:
-            yield from _producers(view, read)
-    elif _is_shown(node):
-        yield node
-
-
-def _specs(view: BlockView, vids: Iterable[str]) -> list[TensorSpec]:
-    members = (member for vid in vids for member in view.members(vid))
-    return [view.spec(vid, 0) for vid in members if view.is_tensor(vid)]
+    return node.type not in _HIDDEN
 
 
 def _text(spec: TensorSpec) -> str:

@@ -43,7 +43,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
 from paddle_ngraph.partitioning.analysis.capability import Capability
 from paddle_ngraph.partitioning.block_report import BlockReport, IntervalReport, NativeOp
 from paddle_ngraph.partitioning.classify import classify, fixpoint
-from paddle_ngraph.partitioning.operator_reports import operator_reports
+from paddle_ngraph.partitioning.operator_reports import BlockOperators
 from paddle_ngraph.partitioning.partition import partition
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.partitioning.rewrite import Rewriting, rewriting_of
@@ -323,9 +323,11 @@ def _apply_to_block(
 ) -> tuple[BlockReport, Rewriting | None]:
     plan = _partition_block(block, settings, aliases)
     report = plan.report()  # which reads values that the rewriting erases
-    operator_lines.remember_native(report.operators, [op.index for op in report.native])
+    for op in report.native:
+        operator_lines.remember_native(op.type, report.call_stack(op.index))
     for subgraph, interval in zip(plan.subgraphs, report.intervals):
-        operator_lines.remember(subgraph.text, report.operators, interval.indices)
+        stacks = {index: report.call_stack(index) for index in interval.indices}
+        operator_lines.remember(subgraph.text, stacks)
     rewriting = None
     if plan.subgraphs:
         rewriting = rewriting_of(plan.capable, plan.levels, plan.subgraphs)
@@ -380,7 +382,7 @@ class _BlockPartition(NamedTuple):
             has_small_interval=self.has_small_interval,
             engines=sum(node.is_engine for node in nodes),
             drawing=sum(i.draws for i in intervals) + sum(node.draws for node in nodes),
-            operators=operator_reports(capable.view),
+            block_operators=BlockOperators(capable.view),
             onednn_kernels=self._count_onednn_kernels(native),
         )
 

@@ -9,14 +9,15 @@ computes more than it saves is not carried out.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Optional
 
 from paddle_ngraph import _core
+from paddle_ngraph.conversion.analysis.position_wise import reads_of_position
 from paddle_ngraph.ir.graph import Op
-from paddle_ngraph.paddle_private.protocols import Block, Operation, Value
-from paddle_ngraph.partitioning.analysis.block_view import CONSTANTS, LISTS, BlockView, OpNode
+from paddle_ngraph.paddle_private.protocols import Operation, Value
+from paddle_ngraph.partitioning.analysis.block_view import CONSTANTS, LISTS, OpNode
 from paddle_ngraph.partitioning.analysis.value_facts import (
     Size,
     SizeOf,
@@ -54,6 +55,7 @@ class _Part:
         positions: The number of positions of these.
         member: For a state of a recurrent layer, which one it is.
         values: The results, once they are in the program.
+        has_slow: Whether a new slow operator computes it, or a part that it reads.
     """
 
     type: str = ""
@@ -64,11 +66,19 @@ class _Part:
     positions: int = 0
     member: int = 0
     values: list[Any] | None = None
+    has_slow: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.has_slow = self.type in SLOW or any(each.has_slow for each in self.read())
 
     def read(self) -> Iterator[_Part]:
         """The parts among the operands."""
         for operand in self.operands:
             yield from operand if isinstance(operand, list) else filter(None, [operand])
+
+
+# A search for a position: it asks for the positions of other tensors, and returns the part.
+_Search = Generator[tuple[str, int, int], _Part, Optional[_Part]]
 
 
 class _PositionPlan:
@@ -87,10 +97,29 @@ class _PositionPlan:
 
     def position(self, vid: str, axis: int, k: int) -> _Part:
         """A tensor at position ``k`` of an axis, which has size 1 then."""
-        key = self._facts.number(vid), axis, k
-        if key not in self._positions:
-            self._positions[key] = self._found(vid, axis, k)
-        return self._positions[key]
+        key = self._key(vid, axis, k)
+        if (known := self._positions.get(key)) is not None:
+            return known
+        # The searches that wait for each other: programs are deeper than Python's stack.
+        pending = [(key, self._search(vid, axis, k))]
+        found: _Part | None = None
+        while pending:
+            key, search = pending[-1]
+            try:
+                asked = next(search) if found is None else search.send(found)
+            except StopIteration as end:
+                found = self._positions[key] = end.value
+                pending.pop()
+                continue
+            key = self._key(*asked)
+            found = self._positions.get(key)
+            if found is None:
+                pending.append((key, self._search(*asked)))
+        assert found is not None  # the last search has ended
+        return found
+
+    def _key(self, vid: str, axis: int, k: int) -> tuple[int, int, int]:
+        return self._facts.number(vid), axis, k
 
     def tensor(self, vid: str) -> _Part:
         """A tensor that there is, or an equal one that is computed earlier."""
@@ -121,30 +150,30 @@ class _PositionPlan:
         attributes = [("value", "int64", list(numbers)), ("dtype", "dtype", "int64")]
         return self._new("pd_op.full_int_array", [], attributes)
 
-    def _found(self, vid: str, axis: int, k: int) -> _Part:
+    def _search(self, vid: str, axis: int, k: int) -> _Search:
+        """Searches for a position of a tensor; a slice of the tensor if nothing better."""
         facts = self._facts
-        while isinstance(found := self._copied(vid, axis, k), tuple):
-            vid, k = found
-        if found is not None:
-            return found
+        copied = self._copied(vid, axis, k)
+        if isinstance(copied, tuple):
+            copied = yield copied
+        if copied is not None:
+            return copied
         node, size = facts.view.producer.get(vid), facts.dims[vid][axis]
         op = None if node is None or node in self._whole else facts.op(node)
-        if node is None or op is None or not is_pure(node, op) or node.writes[0] != vid:
-            return self._slice(vid, axis, k)
-        if not isinstance(size, int):
-            return self._slice(vid, axis, k)
-        if op.type == _RNN:
-            part = self._step(node, op, axis, k)
-        elif op.type == _RESHAPE:
-            part = self._reshaped(node, op, axis, k, size)
-        elif op.type == _EXPAND:
-            part = self._expanded(node, op, axis, k, size)
-        else:
-            part = self._computed(node, op, axis, k, size)
+        part = None
+        if (
+            node is not None
+            and is_pure(node, op)
+            and node.writes[0] == vid
+            and isinstance(size, int)
+        ):
+            assert op is not None  # since it is pure
+            rules = {_RNN: self._step, _RESHAPE: self._reshaped, _EXPAND: self._expanded}
+            part = yield from rules.get(op.type, self._computed)(node, op, axis, k, size)
         return self._slice(vid, axis, k) if part is None else part
 
-    def _copied(self, vid: str, axis: int, k: int) -> _Part | tuple[str, int] | None:
-        """The tensor of which a position is a copy, or that and its position there."""
+    def _copied(self, vid: str, axis: int, k: int) -> _Part | tuple[str, int, int] | None:
+        """The tensor of which a position is a copy, or that, the axis and its position there."""
         facts = self._facts
         if facts.dims[vid][axis] == 1:
             return self.tensor(vid)
@@ -154,7 +183,7 @@ class _PositionPlan:
             return None
         if op.type == _WRITE and (written := self._written(op, axis)) is not None:
             if written != k:
-                return facts.variable(op.input("x")), k
+                return facts.variable(op.input("x")), axis, k
             return self._unsqueezed(facts.variable(op.input("values")), axis)
         if op.type == _CONCAT and facts.axes(op) in ([axis], [axis - len(facts.dims[vid])]):
             return self._piece(op, axis, k)
@@ -185,22 +214,22 @@ class _PositionPlan:
     def _unsqueezed(self, vid: str, axis: int) -> _Part:
         return self._new("pd_op.unsqueeze", [self.tensor(vid), self._ints([axis])], [])
 
-    def _piece(self, op: Op, axis: int, k: int) -> tuple[str, int] | None:
-        """The tensor of a concatenation that has position ``k``, and the position in it."""
+    def _piece(self, op: Op, axis: int, k: int) -> tuple[str, int, int] | None:
+        """The tensor of a concatenation that has position ``k``, the axis, the position in it."""
         for spec in op.inputs["x"]:
             vid = self._facts.variable(spec)
             size = self._facts.dims[vid][axis]
             if not isinstance(size, int):
                 return None
             if k < size:
-                return vid, k
+                return vid, axis, k
             k -= size
         return None
 
-    def _computed(self, node: OpNode, op: Op, axis: int, k: int, size: int) -> _Part | None:
+    def _computed(self, node: OpNode, op: Op, axis: int, k: int, size: int) -> _Search:
         """The position of an operator that computes each by itself."""
         facts = self._facts
-        reads = facts.reads(op, axis)
+        reads = reads_of_position(op, axis, facts.integers)
         if not reads:
             return None
         own = {(name, position): at for name, position, at in reads}
@@ -211,12 +240,12 @@ class _PositionPlan:
                 vid, at = facts.variable(spec), own.get((name, position))
                 if at is not None and facts.dims[vid][at] != size:
                     return None
-                parts.append(self.tensor(vid) if at is None else self.position(vid, at, k))
+                parts.append(self.tensor(vid) if at is None else (yield vid, at, k))
             is_list = value.initialized() and not value.is_dense_tensor_type()
             operands.append(parts if is_list else parts[0] if parts else None)
         return self._new(op.type, operands, _attributes(node), node, size)
 
-    def _reshaped(self, node: OpNode, op: Op, axis: int, k: int, size: int) -> _Part | None:
+    def _reshaped(self, node: OpNode, op: Op, axis: int, k: int, size: int) -> _Search:
         facts = self._facts
         x = facts.variable(op.input("x"))
         before, after = facts.dims[x], facts.dims[node.writes[0]]
@@ -227,16 +256,16 @@ class _PositionPlan:
         for n in range(axis + 1, len(target)):
             same = n < len(before) and target[n] == before[n]
             shape.append(0 if same and isinstance(target[n], SizeOf) else target[n])
-        operands = [self.position(x, axis, k), self._shape(shape)]
+        operands = [(yield x, axis, k), self._shape(shape)]
         return self._new(_RESHAPE, operands, _attributes(node), node, size)
 
-    def _expanded(self, node: OpNode, op: Op, axis: int, k: int, size: int) -> _Part | None:
+    def _expanded(self, node: OpNode, op: Op, axis: int, k: int, size: int) -> _Search:
         facts = self._facts
         x = facts.variable(op.input("x"))
         before, after = facts.dims[x], facts.dims[node.writes[0]]
         if len(before) != len(after) or before[axis] not in (1, size):
             return None
-        part = self.position(x, axis, k) if before[axis] == size else self.tensor(x)
+        part = (yield x, axis, k) if before[axis] == size else self.tensor(x)
         shape: list[Size] = [-1 if a == b else b for a, b in zip(before, after)]
         shape[axis] = 1
         if all(each == -1 for n, each in enumerate(shape) if n != axis):
@@ -265,7 +294,7 @@ class _PositionPlan:
         bounds = self._ints([size.axis]), self._ints([size.axis + 1])
         return self._new(_SLICE, [sizes, *bounds], attributes)
 
-    def _step(self, node: OpNode, op: Op, axis: int, k: int) -> _Part | None:
+    def _step(self, node: OpNode, op: Op, axis: int, k: int, size: int) -> _Search:
         """The output of a recurrent layer at a position, from the state after the one before."""
         has_dropout = (
             op.attr("num_layers") > 1 and op.attr("dropout_prob") and not op.attr("is_test")
@@ -276,8 +305,6 @@ class _PositionPlan:
             return None
         facts = self._facts
         x = facts.variable(op.input("x"))
-        size = facts.dims[x][0]
-        assert isinstance(size, int)
         weights = [self.tensor(facts.variable(spec)) for spec in op.inputs["weight_list"]]
         state = [self.tensor(facts.variable(spec)) for spec in op.inputs["pre_state"]]
         given = op.inputs["dropout_state_in"]
@@ -285,7 +312,7 @@ class _PositionPlan:
         group = (attributes_key(node), tuple(weights), tuple(state))
         attributes = _attributes(node)
         for position in range(k + 1):
-            own: list[Any] = [self.position(x, 0, position), state, weights, None, dropout]
+            own: list[Any] = [(yield x, 0, position), state, weights, None, dropout]
             part = self._new(_RNN, own, attributes, node, size)
             self.groups[part] = group
             if position == k:
@@ -316,13 +343,16 @@ class _PositionRead:
         self.node, self.axis, self.part, self.drops = node, axis, part, drops
 
 
-def compute_read_positions(block: Block) -> None:
-    """Replaces slices of one position by operators that compute that position alone."""
-    facts = ValueFacts(BlockView(block))
+def compute_read_positions(facts: ValueFacts) -> None:
+    """Replaces slices of one position by operators that compute that position alone.
+
+    Args:
+        facts: The facts about the block, which do not hold any more when operators are replaced.
+    """
     whole: set[OpNode] = set()
     for _ in range(_MAX_PLANS):
         plan = _PositionPlan(facts, whole)
-        reads = [read for read in _reads(facts, plan) if _has_slow(read.part)]
+        reads = [read for read in _reads(facts, plan) if read.part.has_slow]
         if not reads:
             return
         excessive = _excessive(facts, plan, reads)
@@ -353,26 +383,21 @@ def _all_parts(reads: Sequence[_PositionRead]) -> list[_Part]:
     """The parts of some reads, each behind those that it reads."""
     found: dict[_Part, None] = {}
     for read in reads:
-        pending = [read.part]
-        while pending:
-            part = pending[-1]
-            missing = [each for each in part.read() if each not in found]
-            pending += missing
-            if not missing:
-                found[pending.pop()] = None
+        _add_parts(read.part, found)
     return list(found)
 
 
-def _has_slow(part: _Part) -> bool:
-    pending, seen = [part], {part}
+def _add_parts(part: _Part, found: dict[_Part, None]) -> list[_Part]:
+    """Adds a part, behind the parts that it reads; returns the ones that were not there."""
+    pending, added = [part], []
     while pending:
-        each = pending.pop()
-        if each.type in SLOW:
-            return True
-        new = [other for other in each.read() if other not in seen]
-        seen.update(new)
-        pending += new
-    return False
+        part = pending[-1]
+        missing = [each for each in part.read() if each not in found]
+        pending += missing
+        if not missing and pending.pop() not in found:
+            found[part] = None
+            added.append(part)
+    return added
 
 
 def _excessive(
@@ -417,11 +442,11 @@ def _dead(facts: ValueFacts, reads: Sequence[_PositionRead], parts: Sequence[_Pa
 
 def _rewrite(facts: ValueFacts, reads: Sequence[_PositionRead], dead: Iterable[OpNode]) -> None:
     """Inserts the parts of slices in front of them, and removes what nothing reads then."""
+    found: dict[_Part, None] = {}
     for read in reads:
         op = read.node.op
-        for part in _all_parts([read]):
-            if part.values is None:
-                part.values = _inserted(facts, part, op)
+        for part in _add_parts(read.part, found):
+            part.values = _inserted(facts, part, op)
         assert read.part.values is not None  # it is the last of its parts
         value = read.part.values[0]
         if read.drops:

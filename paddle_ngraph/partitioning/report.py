@@ -168,25 +168,29 @@ class Report:
             lines.append(f"{counted(self.packed, 'recurrent layer')} run with packed weights.")
         return lines
 
-    def page(self) -> Page:
-        """Returns the report as the contents of a page."""
+    def page(self, native_times: NativeTimes | None = None) -> Page:
+        """Returns the report as the contents of a page: see :meth:`to_html`."""
         history = History()
         of_intervals = [history.of_graph(interval.graph) for interval in self.intervals]
         return report_page.page(
             self.name or "Program",
             self._summary(history.of_program(self.program), of_intervals),
             [("", self.blocks)],
-            self.native_times,
+            self.native_times if native_times is None else native_times,
             self.why_unmeasured,
         )
 
-    def to_html(self) -> str:
+    def to_html(self, native_times: NativeTimes | None = None) -> str:
         """Returns the report as one HTML file, which loads nothing.
 
         It has the coverage, what ran, the graph, each subgraph and each operator that falls back,
-        and native times if they were measured (``python -m paddle_ngraph explain --html``).
+        and native times if they were measured.
+
+        Args:
+            native_times: Nanoseconds of a native run by type of operator: ``operator_times`` of a
+                ``TimeProfile``. ``python -m paddle_ngraph explain --html`` measures them itself.
         """
-        return self.page().html()
+        return self.page(native_times).html()
 
     def _repr_html_(self) -> str:
         return self.page().frame()

@@ -3,7 +3,8 @@
 A decoder without a cache, unrolled, computes all words again in each step, and reads one of them.
 Where operators share weights, as the steps of such a loop do,
 
-- operators that are equal, with all that depends on them, are computed once: the keys of a picture;
+- operators that are equal, with all that depends on them, are computed once (common subexpression
+  elimination): the keys of a picture;
 - positions that are read are computed alone, and once (read_positions.py).
 
 Nothing follows from samples, or from declared sizes of feeds: see analysis/value_facts.py.
@@ -38,8 +39,10 @@ def compute_steps_once(program: Program | Block) -> None:
     block = next(iter(blocks_outermost_first(program)))
     if not _shares_weights(block) or not _has_values_only(block):
         return
-    _share_equal(block)
-    compute_read_positions(block)
+    facts = ValueFacts(BlockView(block))
+    if _share_equal(facts):
+        facts = ValueFacts(BlockView(block))
+    compute_read_positions(facts)
 
 
 def _shares_weights(block: Block) -> bool:
@@ -80,9 +83,12 @@ def _has_values_only(block: Block) -> bool:
 # -- equal operators -------------------------------------------------------------------------------
 
 
-def _share_equal(block: Block) -> None:
-    """Replaces slow operators by equal ones before them, and operators that depend on them."""
-    facts = ValueFacts(BlockView(block))
+def _share_equal(facts: ValueFacts) -> bool:
+    """Replaces slow operators by equal ones before them, and operators that depend on them.
+
+    Returns:
+        Whether there are any.
+    """
     first: dict[tuple[int, ...], OpNode] = {}
     shared: set[str] = set()
     removed = []
@@ -98,6 +104,7 @@ def _share_equal(block: Block) -> None:
             shared.update(node.writes)
             removed.append(node)
     remove_unread(facts, removed)
+    return bool(removed)
 
 
 def _read(view: BlockView, node: OpNode) -> list[str]:

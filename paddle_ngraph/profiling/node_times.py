@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,8 +47,7 @@ class NodeTime:
         shape: The shape of its first result.
         operators: Paddle's operators that it computes, by :attr:`Op.id`; empty if unknown.
         num_bytes: The bytes of its inputs and results.
-        num_flops: The estimated floating-point operations of those of these operators of which it
-            is the slowest node.
+        num_flops: The estimated floating-point operations that it does of these operators.
     """
 
     ns: float
@@ -190,12 +190,25 @@ def _nodes(compiled: Any, inputs: Sequence[ov.Tensor], flops: Mapping[int, int])
 
 
 def _with_flops(nodes: Sequence[NodeTime], flops: Mapping[int, int]) -> list[NodeTime]:
-    """Gives the operations of each operator to its slowest node that is no mere reorder."""
-    left = dict(flops)
+    """Divides the operations of each operator among its nodes of the type of its slowest one.
+
+    Two products compute the gradients of a product. A mere reorder computes nothing.
+    """
+    computing = [node for node in nodes if node.type != "Reorder"]
+    type_of: dict[int, str] = {}
+    for node in computing:
+        for each in node.operators:
+            type_of.setdefault(each, node.type)
+    counts = Counter((each, node.type) for node in computing for each in node.operators)
     return [
-        node
-        if node.type == "Reorder"
-        else replace(node, num_flops=sum(left.pop(each, 0) for each in node.operators))
+        replace(
+            node,
+            num_flops=sum(
+                flops.get(each, 0) // counts[each, node.type]
+                for each in node.operators
+                if node.type == type_of.get(each)
+            ),
+        )
         for node in nodes
     ]
 

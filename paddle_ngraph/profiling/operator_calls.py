@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 
 from paddle import profiler
 
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ir.graph import plain_type
+from paddle_ngraph.profiling.timeline import TimelineSpan
 
 ENGINE = "ngraph_engine"
+_KERNEL = " kernel launch"
 
 
 class OperatorCall(NamedTuple):
@@ -47,6 +50,30 @@ def calls_of(stopped: Any) -> list[OperatorCall]:
     return [call for call in found if ENGINE not in call.type]
 
 
+def timeline_of(stopped: Any, clock_ns: int) -> list[TimelineSpan]:
+    """Returns all that a stopped profiler has seen.
+
+    Args:
+        stopped: The profiler.
+        clock_ns: The lead of its clock, ``time.time_ns()``, over ``time.monotonic_ns()``.
+
+    Raises:
+        NgraphError: It has recorded nothing.
+    """
+    result = getattr(stopped, "profiler_result", None)
+    if result is None:
+        raise NgraphError("the profiler has recorded nothing: stop it first")
+    found: list[TimelineSpan] = []
+    for root in result.get_data().values():
+        pending = list(root.children_node)
+        while pending:
+            node = pending.pop()
+            pending += node.children_node
+            start, ns = node.start_ns - clock_ns, node.end_ns - node.start_ns
+            found.append(TimelineSpan(node.name, node.type.name, node.thread_id, start, ns))
+    return found
+
+
 def operator_times(run: Callable[[], object]) -> Counter[str]:
     """Returns the nanoseconds of each type of operator in a run by Paddle's kernels.
 
@@ -77,9 +104,21 @@ def _add(node: Any, thread: int, found: list[OperatorCall]) -> bool:
     inside = [_add(child, thread, found) for child in node.children_node]
     is_operator = node.type == profiler.TracerEventType.Operator
     if is_operator and not any(inside):
-        type = plain_type(node.name.split(" ")[0])  # "matmul dygraph" in dynamic mode
-        found.append(OperatorCall(type, thread, node.start_ns, node.end_ns - node.start_ns))
+        found.append(OperatorCall(_type(node), thread, node.start_ns, node.end_ns - node.start_ns))
     return is_operator or any(inside)
+
+
+def _type(operator: Any) -> str:
+    """The type of an operator: "matmul dygraph" in dynamic mode, whose gradients are autograd's."""
+    names = [operator.name, *(name for name in _names_inside(operator) if name.endswith(_KERNEL))]
+    is_gradient = operator.name.startswith("Global_")
+    return plain_type(names[-1 if is_gradient else 0].split(" ")[0])
+
+
+def _names_inside(node: Any) -> Iterator[str]:
+    for child in node.children_node:
+        yield child.name
+        yield from _names_inside(child)
 
 
 def by_type(calls: list[OperatorCall]) -> Iterator[tuple[str, int, int]]:

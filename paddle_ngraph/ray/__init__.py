@@ -1,6 +1,7 @@
-"""Training on a cluster of Ray: each worker of Ray Train is a rank of a job.
+"""Clusters of Ray: training, batch inference and servers.
 
-A training loop for one process becomes one of a cluster::
+Each worker of Ray Train is a rank of a job: a training loop for one process becomes one of a
+cluster::
 
     from paddle_ngraph import distributed
     import paddle_ngraph.ray
@@ -17,13 +18,16 @@ A training loop for one process becomes one of a cluster::
         loop, scaling_config=train.ScalingConfig(num_workers=8), seed=7
     ).fit()
 
-Needs ``pip install paddle-ngraph[ray]``; without Ray, this module can be imported, and its
-functions name the extra.
+:class:`Predictor` is a saved model for ``map_batches`` of ``ray.data``, and :func:`application` one
+for Ray Serve. Needs ``pip install paddle-ngraph[ray]``; without Ray, this module can be imported,
+and its functions name the extra.
 """
 
 from __future__ import annotations
 
+from paddle_ngraph.ray.batches import BatchPredictor as Predictor
 from paddle_ngraph.ray.checkpoints import checkpoint, resume
+from paddle_ngraph.ray.serving import Answer, application
 from paddle_ngraph.ray.trainer import PaddleTrainer
 
-__all__ = ["PaddleTrainer", "checkpoint", "resume"]
+__all__ = ["Answer", "PaddleTrainer", "Predictor", "application", "checkpoint", "resume"]

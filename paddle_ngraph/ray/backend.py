@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import secrets
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +29,15 @@ class PaddleConfig(BackendConfig):  # type: ignore[misc]
 
     Attributes:
         seed: See :func:`paddle_ngraph.distributed.init`.
+        joins: Whether the workers themselves are the ranks. Otherwise processes that they start
+            are, to which they pass the variables of the job.
+        folder: The folder that all machines have to see; ``None``: the storage of the run, or
+            nothing if the workers do not join.
     """
 
     seed: int | None = None
+    joins: bool = True
+    folder: str | None = None
 
     @property
     def backend_cls(self) -> type[Backend]:
@@ -39,7 +45,7 @@ class PaddleConfig(BackendConfig):  # type: ignore[misc]
 
     @property
     def train_func_context(self) -> Callable[[], AbstractContextManager[None]]:
-        return functools.partial(worker.joined, self.seed)
+        return functools.partial(worker.joined, self.seed) if self.joins else nullcontext
 
 
 class PaddleBackend(Backend):  # type: ignore[misc]
@@ -55,8 +61,8 @@ class PaddleBackend(Backend):  # type: ignore[misc]
         workers = worker_group.get_workers()
         hosts = [each.metadata.node_ip for each in workers]
         _check_versions(hosts, worker_group.execute(worker.describe))
-        if len(set(hosts)) > 1:
-            _check_storage(worker_group, hosts)
+        if len(set(hosts)) > 1 and (backend_config.joins or backend_config.folder):
+            _check_storage(worker_group, hosts, backend_config.folder)
         addresses = [_LOOPBACK] * len(hosts) if len(set(hosts)) == 1 else hosts
         ports = _on_each(worker_group, worker.reserve_port, [(a,) for a in addresses])
         endpoints = [f"{address}:{port}" for address, port in zip(addresses, ports)]
@@ -101,14 +107,19 @@ def _check_versions(hosts: Sequence[str], found: Sequence[dict[str, str]]) -> No
             )
 
 
-def _check_storage(group: Any, hosts: Sequence[str]) -> None:
+def _check_storage(group: Any, hosts: Sequence[str], folder: str | None) -> None:
     name = f".mark-{secrets.token_hex(8)}"
-    group.execute_single(0, worker.write_mark, name)
-    seen = group.execute(worker.sees_mark, name)
-    group.execute_single(0, worker.remove_mark, name)
+    group.execute_single(0, worker.write_mark, name, folder)
+    seen = group.execute(worker.sees_mark, name, folder)
+    group.execute_single(0, worker.remove_mark, name, folder)
     for host, sees in zip(hosts, seen):
         if not sees:
+            what, option = (
+                ("storage_path", "RunConfig(storage_path=...)")
+                if folder is None
+                else (f"folder {folder}", "--checkpoint")
+            )
             raise NgraphError(
-                f"{host} does not see the storage_path of {hosts[0]}: give "
-                "RunConfig(storage_path=...) a folder or an address that all machines share"
+                f"{host} does not see the {what} of {hosts[0]}: give {option} a folder or an "
+                "address that all machines share"
             )

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.ray import failures
+from paddle_ngraph.ray.backend import PaddleConfig
 from paddle_ngraph.ray.installed import ray_module
 
 
@@ -42,22 +44,14 @@ class PaddleTrainer:
         datasets: Mapping[str, Any] | None = None,
         seed: int | None = None,
     ) -> None:
-        ray_module("ray.train")
-        # Without pydantic this module cannot be imported.
-        api = ray_module("ray.train.v2.api.data_parallel_trainer")
-        from paddle_ngraph.ray.backend import PaddleConfig
-
-        try:
-            self._trainer = api.DataParallelTrainer(
-                train_loop,
-                train_loop_config=train_loop_config,
-                backend_config=PaddleConfig(seed),
-                scaling_config=scaling_config,
-                run_config=run_config,
-                datasets=None if datasets is None else dict(datasets),
-            )
-        except ValueError as error:
-            raise NgraphError(str(error)) from error
+        self._trainer = created(
+            PaddleConfig(seed),
+            train_loop,
+            train_loop_config=train_loop_config,
+            scaling_config=scaling_config,
+            run_config=run_config,
+            datasets=None if datasets is None else dict(datasets),
+        )
 
     def fit(self) -> Any:
         """Runs the training to its end.
@@ -66,33 +60,37 @@ class PaddleTrainer:
             A ``ray.train.Result``.
 
         Raises:
-            NgraphError: The workers cannot form a job, or all of them reject it, for one reason.
-            ray.train.TrainingFailedError: A worker or machine is lost more often than
-                ``FailureConfig(max_failures=...)`` allows, or the loop raises an error.
+            NgraphError: The workers cannot form a job, or all of them reject it, for one reason; or
+                a worker or machine, which the sentence names, is lost more often than
+                ``FailureConfig(max_failures=...)`` allows.
+            ray.train.TrainingFailedError: The loop raises another error.
         """
-        exceptions = ray_module("ray.train.v2.api.exceptions")
-        try:
-            return self._trainer.fit()
-        except exceptions.TrainingFailedError as error:
-            reasons = _reasons_of(error)
-            if len(reasons) == 1:
-                raise NgraphError(reasons.pop()) from error
-            raise
+        return fitted(self._trainer)
 
 
-def _reasons_of(error: Any) -> set[str]:
-    """The messages of a failure that consists of nothing but NgraphErrors; else none."""
-    failures = [*getattr(error, "worker_failures", {}).values()]
-    failures.append(getattr(error, "controller_failure", None))
-    causes = [_cause_of(each) for each in failures if each is not None]
-    if all(isinstance(cause, NgraphError) for cause in causes):
-        return {str(cause) for cause in causes}
-    return set()
+def created(config: PaddleConfig, train_loop: Callable[..., Any], **options: Any) -> Any:
+    """A ``DataParallelTrainer`` of Ray Train, of which the workers are ranks.
+
+    Raises:
+        NgraphError: See :class:`PaddleTrainer`.
+    """
+    ray_module("ray.train")
+    # Without pydantic this module cannot be imported.
+    api = ray_module("ray.train.v2.api.data_parallel_trainer")
+    try:
+        return api.DataParallelTrainer(train_loop, backend_config=config, **options)
+    except ValueError as error:
+        raise NgraphError(str(error)) from error
 
 
-def _cause_of(failure: BaseException) -> BaseException:
-    """The error that a failure of Ray wraps: the argument with which pickle makes the failure."""
-    if isinstance(failure, NgraphError):
-        return failure
-    arguments = failure.__reduce__()[1]
-    return next((each for each in arguments if isinstance(each, NgraphError)), failure)
+def fitted(trainer: Any) -> Any:
+    """The result of a trainer, see :meth:`PaddleTrainer.fit`."""
+    exceptions = ray_module("ray.train.v2.api.exceptions")
+    machines = failures.machines()
+    try:
+        return trainer.fit()
+    except exceptions.TrainingFailedError as error:
+        failure = failures.failure_of(error, machines)
+        if failure is not None:
+            raise failure from error
+        raise

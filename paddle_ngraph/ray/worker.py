@@ -50,6 +50,8 @@ def place(variables: Mapping[str, str], cores: int) -> None:
         variables: The environment of the rank.
         cores: The number of cores that Ray has reserved for this worker.
     """
+    # Ray ends workers by SIGTERM, at which Paddle would print a stack.
+    paddle.disable_signal_handler()
     os.environ.update(variables)
     if flags.get("ngraph_num_threads") == 0:
         flags.set("ngraph_num_threads", max(1, cores))
@@ -70,33 +72,35 @@ def joined(seed: int | None) -> Iterator[None]:
     yield
 
 
-def write_mark(name: str) -> None:
-    """Creates a file in the storage of the run, which other machines look for."""
-    storage = _storage()
-    with storage.storage_filesystem.open_output_stream(_path_of(storage, name)):
+def write_mark(name: str, folder: str | None) -> None:
+    """Creates a file in a folder, or else in the storage of the run, for other machines."""
+    files, path = _storage(folder)
+    files.create_dir(path, recursive=True)
+    with files.open_output_stream(f"{path}/{name}"):
         pass
 
 
-def sees_mark(name: str) -> bool:
-    """Whether the storage of the run has the file."""
+def sees_mark(name: str, folder: str | None) -> bool:
+    """Whether the folder, or the storage, has the file."""
     from pyarrow import fs
 
-    storage = _storage()
-    info = storage.storage_filesystem.get_file_info(_path_of(storage, name))
-    return bool(info.type == fs.FileType.File)
+    files, path = _storage(folder)
+    return bool(files.get_file_info(f"{path}/{name}").type == fs.FileType.File)
 
 
-def remove_mark(name: str) -> None:
+def remove_mark(name: str, folder: str | None) -> None:
     """Deletes the file."""
-    storage = _storage()
-    storage.storage_filesystem.delete_file(_path_of(storage, name))
+    files, path = _storage(folder)
+    files.delete_file(f"{path}/{name}")
 
 
-def _storage() -> Any:
+def _storage(folder: str | None) -> tuple[Any, str]:
+    """The file system of pyarrow and the path of a folder, or of the storage of the run."""
+    if folder is not None:
+        from pyarrow import fs
+
+        return fs.LocalFileSystem(), folder
     from ray import train
 
-    return train.get_context().get_storage()
-
-
-def _path_of(storage: Any, name: str) -> str:
-    return f"{storage.experiment_fs_path}/{name}"
+    storage = train.get_context().get_storage()
+    return storage.storage_filesystem, storage.experiment_fs_path

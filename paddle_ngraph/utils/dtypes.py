@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -52,6 +53,14 @@ UNCONVERTED_DTYPES = frozenset(
         *("complex64", "complex128", "pstring", "undefined"),
     }
 )
+
+
+def integer_in(dtype: str, number: float) -> int | None:
+    """The integer to which a number is truncated; ``None`` if an integer dtype does not have it."""
+    if not math.isfinite(number):
+        return None
+    low, high = DTYPES[dtype].range or (-(1 << 63), (1 << 63) - 1)
+    return int(number) if low <= int(number) <= high else None
 
 
 def element_name(dtype: str) -> str | None:

@@ -15,6 +15,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.ir.graph import Graph
 from paddle_ngraph.paddle_private.protocols import Tensor
+from paddle_ngraph.partitioning import operator_lines
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
@@ -52,12 +53,14 @@ class Mismatch:
         located: The operator by which a result becomes wrong.
         run: The data of the run.
         results: Its results by the engine.
+        line: File and line of the user's code that created the operator; empty if unknown.
     """
 
     differences: list[Difference]
     located: Located
     run: SubgraphRun
     results: list[Tensor] = field(default_factory=list, repr=False)
+    line: str = ""
 
     @property
     def operator(self) -> str:
@@ -94,9 +97,8 @@ class Mismatch:
         first = self.differences[0]
         size = f" of its subgraph ({len(self.run.graph.ops)} operators)"
         size = "" if self.run.kernel else size
-        return printable(
-            f"the engine is wrong at {self.located.text}; {first.name}{size}: {first.text}"
-        )
+        place = f"{self.located.text}, {self.line}" if self.line else self.located.text
+        return printable(f"the engine is wrong at {place}; {first.name}{size}: {first.text}")
 
 
 @dataclass
@@ -355,7 +357,9 @@ def check_run(
         def mismatch(differences: list[Difference]) -> Mismatch:
             first, *others = in_order(run.graph, differences)
             located = locate(run, first, _outdated_weights(run, weights))
-            return Mismatch([first, *others], located, run, found)
+            index = -1 if located.op is None else located.op.index
+            line = operator_lines.of(text).get(index, "")
+            return Mismatch([first, *others], located, run, found, line)
 
         judge(subject, run, found, mismatch, other_changes)
 

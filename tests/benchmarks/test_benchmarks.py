@@ -427,6 +427,13 @@ def test_decoder(tmp_path):
 
 
 @pytest.mark.slow("measures in processes of its own")
+def test_generation(tmp_path):
+    found = run(tmp_path, "generation")["ms"]
+    assert list(found) == ["4 layers of 256", "8 layers of 512"]
+    assert all(min(times) > 0 for way in found.values() for times in way.values())
+
+
+@pytest.mark.slow("measures in processes of its own")
 def test_ocr_decoders(tmp_path):
     found = run(tmp_path, "ocr_decoders")["ms"]
     assert list(found) == [

@@ -58,6 +58,7 @@ class Machines:
         self._prefix = f"pn{os.getpid()}"
         self._started: dict[int, subprocess.Popen[bytes]] = {}
         self._cores = [0, *cores]
+        self._starts = 0
         self._token = secrets.token_hex(32)
         # Commands that a machine runs before its node starts, in a mount namespace of its own.
         self.before_start: dict[int, str] = {}
@@ -101,14 +102,17 @@ class Machines:
         _ip("-n", namespace, "link", "add", "eth0", "type", "veth", *peer)
         _ip("-n", namespace, "address", "add", f"{self.address(number)}/24", "dev", "eth0")
         _ip("-n", namespace, "link", "set", "eth0", "up")
+        # Ray takes the address of the default route for that of a machine.
+        _ip("-n", namespace, "route", "add", "default", "dev", "eth0")
         _ip("-n", self._hub, "link", "set", port, "master", "bridge", "up")
 
     def start(self, *numbers: int) -> None:
         """Starts the Ray nodes of machines: 0 is the first, and the head of the cluster."""
         for number in numbers:
             # On a busy machine a node may not start within the 30 seconds that Ray allows.
-            for attempt in range(_ATTEMPTS):
-                if self._start(number, f"node{number}_{attempt}"):
+            for _ in range(_ATTEMPTS):
+                self._starts += 1
+                if self._start(number, f"node{number}_{self._starts}"):
                     break
             else:
                 raise RuntimeError(f"the node of machine {number} does not start")
@@ -118,7 +122,7 @@ class Machines:
         role = (
             ["--head", f"--port={_PORT}", "--include-dashboard=false"]
             if number == 0
-            else [f"--address={self.address(0)}:{_PORT}"]
+            else [f"--address={self.head}"]
         )
         options = [
             *role,
@@ -151,12 +155,15 @@ class Machines:
                     "GLOG_minloglevel": "2",
                     "FLAGS_ngraph_cache_dir": "",
                     "PYTHONWARNINGS": "ignore",
+                    # Ray Train stores results there; data sets stay in the cache of the user.
+                    "HOME": str(self._folder),
+                    "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
                     # Ray would kill workers when other processes of the real machine use memory.
                     "RAY_memory_monitor_refresh_ms": "0",
                     # Ray rejects connections without the token.
                     "RAY_AUTH_MODE": "token",
                     "RAY_AUTH_TOKEN": self._token,
-                    "RAY_ADDRESS": f"{self.address(0)}:{_PORT}",
+                    "RAY_ADDRESS": self.head,
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -166,13 +173,46 @@ class Machines:
 
     def run(self, script: Path, *arguments: object, name: str = "driver") -> Driver:
         """Starts a driver on machine 0."""
-        command = [sys.executable, "-W", "ignore", str(script), *map(str, arguments)]
+        return self.run_python(str(script), *arguments, name=name)
+
+    def run_python(
+        self, *arguments: object, name: str = "driver", python: str = sys.executable
+    ) -> Driver:
+        """Starts Python on machine 0, with options of its own."""
+        command = [python, "-W", "ignore", *map(str, arguments)]
         return Driver(self._run(0, name, command), self._folder / f"{name}.txt")
+
+    @property
+    def head(self) -> str:
+        """The address of the cluster."""
+        return f"{self.address(0)}:{_PORT}"
 
     def switch_off(self, number: int) -> None:
         """Cuts the link of a machine and then kills its processes, so that nobody is told."""
-        _ip("-n", self._hub, "link", "set", f"port{number}", "down")
+        self.cut(number)
         self._kill(number)
+
+    def cut(self, number: int) -> None:
+        """Cuts the link of a machine, until :meth:`mend`."""
+        _ip("-n", self._hub, "link", "set", f"port{number}", "down")
+
+    def mend(self, number: int) -> None:
+        """Connects the link of a machine again."""
+        _ip("-n", self._hub, "link", "set", f"port{number}", "up")
+
+    def shape(self, number: int, *queue: str) -> None:
+        """Shapes what a machine sends by a queueing discipline of tc(8); none: no longer."""
+        namespace = ["ip", "netns", "exec", self._namespace(number), "tc", "qdisc"]
+        action = (
+            ["replace", "dev", "eth0", "root", *queue] if queue else ["del", "dev", "eth0", "root"]
+        )
+        subprocess.run([*namespace, *action], check=True, capture_output=True)
+
+    def replace(self, number: int) -> None:
+        """Switches a machine on again that was switched off, or cut off for good."""
+        self._kill(number)
+        self.mend(number)
+        self.start(number)
 
     def _kill(self, number: int) -> None:
         listed = ["ip", "netns", "pids", self._namespace(number)]

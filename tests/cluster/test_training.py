@@ -6,7 +6,10 @@ The losses are, to the last bit, those of ranks of ``python -m paddle_ngraph lau
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -75,12 +78,32 @@ def cluster(tmp_path_factory):
         yield made
 
 
-@pytest.mark.parametrize("network", ["static", "dynamic"])
-def test_a_killed_worker_makes_no_difference(cluster, tmp_path, network):
+def has_moto(python: str) -> bool:
+    return subprocess.run([python, "-c", "import moto.server"], capture_output=True).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def object_storage(cluster):
+    """Options of a training whose storage is a server of S3 on machine 0."""
+    python = os.environ.get("S3_PYTHON", sys.executable)
+    if not has_moto(python):
+        pytest.skip("make cluster has an environment with moto: S3_PYTHON")
+    url = f"http://{cluster.address(0)}:5000"
+    server = cluster.run_python("-m", "moto.server", "-H", cluster.address(0), "-p", 5000,
+                                name="s3", python=python)  # fmt: skip
+    wait_for(lambda: "Running on" in server.output(), server)
+    return ["--s3", url, "--storage", "bucket/runs"]
+
+
+@pytest.mark.parametrize(
+    ("network", "storage"), [("static", "folder"), ("dynamic", "folder"), ("static", "S3")]
+)
+def test_a_killed_worker_makes_no_difference(cluster, tmp_path, request, network, storage):
     expected = launched(tmp_path / "launched", network)
     folder = tmp_path / "ray"
     folder.mkdir()
-    driver = cluster.run(SCRIPT, folder, "--network", network, name=network)
+    options = request.getfixturevalue("object_storage") if storage == "S3" else []
+    driver = cluster.run(SCRIPT, folder, "--network", network, *options, name=f"{network}{storage}")
     wait_for(has_trained(folder, 1, 5), driver)
     os.kill(int(lines(folder, 1)[-1][2]), signal.SIGKILL)
     assert driver.wait() == 0, driver.output()[-6000:]
@@ -110,6 +133,20 @@ def refusal(driver: Driver) -> str:
     assert driver.wait() == 0, driver.output()[-6000:]
     (found,) = (line for line in driver.output().splitlines() if line.startswith(REFUSED))
     return found[len(REFUSED) :]
+
+
+def test_ranks_with_different_programs_are_one_sentence(cluster, tmp_path):
+    driver = cluster.run(SCRIPT, tmp_path, "--difference", 0.1, name="difference")
+    assert "ranks 0 and 1 run different programs" in refusal(driver)
+
+
+def test_a_machine_that_is_lost_too_often_is_named(tmp_path):
+    with Machines(tmp_path, [1, 1]) as cluster:
+        cluster.start(0, 1, 2)
+        driver = cluster.run(SCRIPT, tmp_path, "--steps", 2000, "--failures", 0)
+        wait_for(has_trained(tmp_path, 1, 2), driver)
+        cluster.switch_off(2)
+        assert re.search(r"10\.9\.0\.3\b.* no further restart is allowed", refusal(driver))
 
 
 def test_a_storage_that_is_not_shared_and_other_versions_are_one_sentence(tmp_path):

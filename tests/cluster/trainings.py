@@ -98,7 +98,8 @@ def train(config: dict[str, Any], first_step: Callable[[Any], int], report: Call
     """The training of one rank, which has joined its job."""
     np.random.seed(3)
     with under_engine():
-        state, step = NETWORKS[config["network"]](config["dropout"])
+        rate = config["dropout"] + config["difference"] * distributed.rank()
+        state, step = NETWORKS[config["network"]](rate)
         first = first_step(state)
         path = Path(config["folder"]) / f"losses_{distributed.rank()}.txt"
         with open(path, "a", buffering=1) as file:
@@ -122,8 +123,16 @@ def loop(config: dict[str, Any]) -> None:
     train(config, paddle_ngraph.ray.resume, report)
 
 
-def drive(config: dict[str, Any], workers: Any, storage: str) -> None:
-    """The driver of a training on the cluster of the environment."""
+def drive(config: dict[str, Any], workers: Any, storage: str, failures: int, s3: str) -> None:
+    """The driver of a training on the cluster of the environment.
+
+    Args:
+        config: See :func:`train`.
+        workers: Their number, or a range.
+        storage: The path of the storage.
+        failures: How often the training may fail; negative: without end.
+        s3: The URL of the server of the storage; empty: ``storage`` is a folder.
+    """
     import ray
     from ray import train as ray_train
 
@@ -141,7 +150,10 @@ def drive(config: dict[str, Any], workers: Any, storage: str) -> None:
         run_config=ray_train.RunConfig(
             storage_path=storage,
             name="run",
-            failure_config=ray_train.FailureConfig(max_failures=8, controller_failure_limit=8),
+            storage_filesystem=object_storage(s3) if s3 else None,
+            failure_config=ray_train.FailureConfig(
+                max_failures=failures, controller_failure_limit=failures
+            ),
             checkpoint_config=ray_train.CheckpointConfig(num_to_keep=2),
         ),
         seed=7,
@@ -152,24 +164,40 @@ def drive(config: dict[str, Any], workers: Any, storage: str) -> None:
         print(f"{REFUSED}{error}", flush=True)
 
 
+def object_storage(url: str) -> Any:
+    """The file system of a server of S3."""
+    from pyarrow import fs
+
+    return fs.S3FileSystem(
+        access_key="key", secret_key="secret", endpoint_override=url, region="us-east-1",
+        allow_bucket_creation=True,
+    )  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     parser.add_argument("--network", default="static")
     parser.add_argument("--dropout", type=float, default=0.2)
+    parser.add_argument("--difference", type=float, default=0, help="of dropout between ranks")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--workers", type=int, nargs="+", default=[2])
     parser.add_argument("--storage")
+    parser.add_argument("--s3", default="")
+    parser.add_argument("--failures", type=int, default=8)
     parser.add_argument("--launched", action="store_true")
     options = parser.parse_args()
-    config = {k: getattr(options, k) for k in ("folder", "network", "dropout", "steps")}
+    config = {
+        k: getattr(options, k) for k in ("folder", "network", "dropout", "steps", "difference")
+    }
     if options.launched:
         paddle.distributed.init_parallel_env()
         distributed.init(seed=7)
         train(config, lambda state: 0, lambda *ignored: None)
     else:
         workers = options.workers[0] if len(options.workers) == 1 else tuple(options.workers)
-        drive(config, workers, options.storage or f"{options.folder}/storage")
+        storage = options.storage or f"{options.folder}/storage"
+        drive(config, workers, storage, options.failures, options.s3)
 
 
 if __name__ == "__main__":

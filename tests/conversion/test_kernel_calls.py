@@ -618,6 +618,26 @@ def test_kernels_read_and_write_the_memory_of_the_function(dynamic):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
+def test_booleans_at_the_border_of_a_function(dynamic):
+    """Parameters and results, of kernels and of converters, also unchanged ones."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [-1 if dynamic else 2, 8], "float32")
+        mask = paddle.static.data("mask", [-1 if dynamic else 2, 8], "bool")
+        y = paddle.nn.functional.relu(x)
+        reversed_mask = operators.reverse(mask, [1])
+        chosen = operators.masked_select(y, mask)
+        joined = mask & (x > 0)
+        return reversed_mask, chosen, joined, joined.any(1), paddle.where(mask, y, x), mask
+
+    program = Program(build)
+    assert set(calls_in(program)) == {"reverse", "masked_select"}
+    for rows in (2, 3, 5, 4) if dynamic else (2, 2):
+        feed = {"x": floats(rows, 8), "mask": floats(rows, 8) > 1}
+        assert_same(program.run(engine=False, **feed), program.both(**feed))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
 def test_kernels_in_loops_work_on_the_memory_of_an_iteration(dynamic):
     def build() -> Any:
         x = paddle.static.data("x", [-1 if dynamic else 2, 4, 6, 6], "float32")

@@ -27,6 +27,7 @@ _SHAPES = frozenset(
 _OF_MODELS = frozenset(
     {
         "algebra",
+        "attention",
         "batch_split",
         "channels_last",
         "constants",

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from paddle_ngraph import NgraphError
-from paddle_ngraph.distributed import machines
+from paddle_ngraph.distributed import launcher, machines
 from paddle_ngraph.distributed.connections import SECRET_VARIABLE
 from paddle_ngraph.distributed.machines import Place, place_of
 from tests import jobs
@@ -130,7 +130,7 @@ def test_a_lost_machine_is_named(launchers, lost):
         time.sleep(0.05)
     job.started[lost].kill()
     status, output = job.ended()[1 - lost]
-    assert status == 1
+    assert status == launcher.MACHINE_LOST
     (sentence,) = said_by(output)
     assert re.match(rf"machine {lost} \(127.0.0.1\) has gone", sentence)
     for rank in range(2):

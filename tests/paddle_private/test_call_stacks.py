@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import re
 import signal
 import threading
 import traceback
+from collections.abc import Callable
 from traceback import StackSummary
 from typing import Any
 
 import paddle
 import pytest
 
+from paddle_ngraph.paddle_private import call_stacks
 from paddle_ngraph.paddle_private.call_stacks import without_call_stacks
 
 # Code that does not contain the name `extract_stack`, like Paddle's.
@@ -129,3 +133,43 @@ def test_a_forked_process_gets_call_stacks() -> None:
     ends.set()
     makes.join()
     assert os.waitpid(child, 0)[1] == 0
+
+
+def made_operators(build: Callable[[], object]) -> list[int]:
+    """The call stacks of the operators of a program that is gone, by index."""
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program):
+        build()
+    return call_stacks.stacks_of(program.global_block())
+
+
+def test_operators_may_have_a_number_in_place_of_a_call_stack() -> None:
+    def build() -> None:
+        x = paddle.static.data("x", [2], "float32")
+        with without_call_stacks():
+            for number in (7, 8):
+                with call_stacks.operators_numbered(number):
+                    x = paddle.tanh(x)
+            x = paddle.exp(x)
+
+    _, *numbered, unnumbered = made_operators(build)
+    assert [call_stacks.call_of(stack) for stack in numbered] == [7, 8]
+    assert not any(map(call_stacks.user_line, numbered))
+    assert call_stacks.call_of(unnumbered) is None and not call_stacks.user_line(unnumbered)
+
+
+def test_call_stacks_stay_without_their_operators() -> None:
+    stacks = made_operators(make_one)
+    gc.collect()
+    made_operators(make_operators)
+    assert re.fullmatch(rf"{re.escape(__file__)}:\d+", call_stacks.user_line(stacks[0]))
+    assert call_stacks.call_of(stacks[0]) is None
+    assert call_stacks.user_line(0) == "" and call_stacks.call_of(0) is None
+
+
+def make_one() -> None:
+    paddle.static.data("y", [2], "float32")
+
+
+def test_the_calling_line_is_the_users() -> None:
+    assert call_stacks.calling_line().rpartition(":")[0] == __file__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import shutil
@@ -31,10 +32,10 @@ from paddle_ngraph.pages.page import (
     Page,
     TextTable,
 )
-from paddle_ngraph.partitioning import report_page
+from paddle_ngraph.partitioning import operator_reports, program_pass, report_page
 from tests.dynamic import dynamic_mode
 from tests.frontends.executor.test_hook import save_model
-from tests.programs import Program
+from tests.programs import Program, floats
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -269,3 +270,43 @@ def test_native_times_count_a_type_on_both_sides_as_both() -> None:
     (bar,) = [bar for bar in page.bars if bar.title == "Measured native time"]
     assert {p.name: p.value for p in bar.parts} == {"engine": 3e6, "both": 0, "native": 1e6}
     assert report_page.page("title", [], []).bars == []
+
+
+def test_native_times_come_from_a_profile_of_a_native_run() -> None:
+    program = Program(mixed)
+    feed = {"x": floats(64, 64), "<b>y</b>": floats(64, 64)}
+    with paddle_ngraph.profile(nodes=False) as native:
+        program.run(engine=False, **feed)
+    assert native.operator_times["erfinv"] > 0
+    report = paddle_ngraph.explain(program.main)
+    (bar,) = [
+        b for b in report.page(native.operator_times).bars if b.title == "Measured native time"
+    ]
+    of_kind = {part.name: part.value for part in bar.parts}
+    assert of_kind["native"] == native.operator_times["erfinv"] and of_kind["engine"] > 0
+    assert "Measured native time" in report.to_html(native.operator_times)
+    assert "Measured native time" not in report.to_html()
+
+
+def test_reports_read_nothing_of_a_program_that_is_gone() -> None:
+    """Operators of a report are made when they are asked for, also after the rewrite."""
+    program = Program(mixed)
+    rewritten = program.main.clone()
+    expected = paddle_ngraph.explain(program.main).page().drawings
+    report = program_pass.apply(rewritten)
+    del rewritten
+    gc.collect()
+    (drawing,) = report.page().drawings
+    assert [each.name for each in drawing.operators] == [o.name for o in expected[0].operators]
+    assert [each.details for each in drawing.operators] == [
+        o.details for o in expected[0].operators
+    ]
+    assert [each.inputs for each in drawing.operators] == [o.inputs for o in expected[0].operators]
+
+
+def test_the_pass_makes_no_operators_of_reports() -> None:
+    with patch.object(operator_reports, "OperatorReport", side_effect=AssertionError("made")):
+        report = program_pass.apply(Program(mixed).main.clone())
+        assert report.ops_converted > 0
+        with pytest.raises(AssertionError, match="made"):
+            report.page()

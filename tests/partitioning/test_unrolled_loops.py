@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from paddle import nn
 
 from paddle_ngraph.partitioning import packed_layers, unrolled_loops
 from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first
+from paddle_ngraph.partitioning.analysis.value_facts import ValueFacts
 from tests.programs import Program, floats
 from tests.zips import zip_equal
 
@@ -267,6 +269,124 @@ def test_sizes_are_those_that_are_fed(written: int) -> None:
     program = Program(build)
     for length in (4, 6):
         program.both(x=floats(2, length, WIDTH, seed=length))
+
+
+# Operators of x [N, STEPS, WIDTH] and y [M, WIDTH, WIDTH], of which N or M may be 1.
+BROADCASTS: dict[str, Callable[[Any, Any], Any]] = {
+    "matmul": lambda x, y: paddle.matmul(x, y),
+    "transposed": lambda x, y: paddle.matmul(x, y, transpose_y=True),
+    "add": lambda x, y: x + y[:, :1],
+    "where": lambda x, y: paddle.where(y[:, :1] > 0, x, y[:, 1:2]),
+}
+
+
+@pytest.mark.parametrize("name", BROADCASTS)
+@pytest.mark.parametrize("size_of_x", [False, True])
+def test_a_size_is_that_of_no_operand_if_one_is_broadcast(name: str, size_of_x: bool) -> None:
+    """A reshape by the size of one operand moves positions to other rows where it is 1."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 1, WIDTH], "float32")
+        y = paddle.static.data("y", [-1, WIDTH, WIDTH], "float32")
+        network = nn.Linear(WIDTH, WIDTH)
+        both = BROADCASTS[name](network(paddle.expand(x, [-1, STEPS, WIDTH])), y)
+        added = paddle.arange(STEPS, dtype="float32").unsqueeze(1)
+        rows = paddle.shape(x if size_of_x else y)[0]
+        found = paddle.reshape(network(both + added), [rows, -1, WIDTH])
+        return [found[:, 0], found[:, 2]]
+
+    program = Program(build)
+    for n, m in ((3, 3), (1, 3), (3, 1), (1, 1)):
+        program.both(x=floats(n, 1, WIDTH, seed=n), y=floats(m, WIDTH, WIDTH, seed=m))
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [
+        *((258, "int8"), (-254, "int8"), (65538, "int16"), (2.9, "int64")),
+        *((float("nan"), "int32"), (float("inf"), "int64"), (1e30, "int64")),
+    ],
+)
+def test_constants_are_numbers_of_their_dtype(number: float, dtype: str) -> None:
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 1, WIDTH], "float32")
+        network, constant = nn.Linear(WIDTH, WIDTH), paddle.full([1], number, dtype)
+        found = network(network(paddle.expand(x, [-1, STEPS, WIDTH])))
+        found = found + paddle.arange(STEPS, dtype="float32").unsqueeze(1)
+        read = [found[:, 0], constant + constant]
+        if abs(number) < 2**40:  # a position
+            start = paddle.cast(constant, "int64")
+            read.append(paddle.slice(found, [1], start, start + 1))
+            read.append(paddle.slice(found, [1], start, paddle.full([1], 3, "int64")))
+        return read
+
+    program = Program(build)
+    program.both(x=floats(2, 1, WIDTH))
+
+
+def test_tensors_without_axes_are_reduced() -> None:
+    """Axes 0 and -1 of a tensor of rank 0, which has none, name it whole."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 1, WIDTH], "float32")
+        network = nn.Linear(WIDTH, WIDTH)
+        found = network(network(paddle.expand(x, [-1, STEPS, WIDTH])))
+        mean = paddle.mean(network(x))
+        scalars = [form(mean) for form in SCALAR_FORMS]
+        return [found[:, 0], *scalars]
+
+    found = checked(Program(build), x=floats(2, 1, WIDTH))
+    assert found.types["matmul"] == 3
+
+
+def test_the_searches_of_a_loop_grow_with_its_positions() -> None:
+    """Each position is searched for once, although each step reads what all earlier ones wrote."""
+
+    def calls(steps: int) -> int:
+        def build() -> Any:
+            p = paddle.static.data("p", [-1, WIDTH], "float32")
+            network = nn.Linear(WIDTH, WIDTH)
+            read, found = paddle.expand(p.unsqueeze(1), [-1, steps + 1, WIDTH]), []
+            for step in range(steps):
+                found.append(F.softmax(paddle.cumsum(network(read), 1)[:, step]))
+                read = paddle.static.setitem(read, (slice(None), step + 1), found[-1])
+            return [found[-1], *[network(read)[:, step] for step in range(steps)]]
+
+        with patch.object(ValueFacts, "integers", autospec=True, side_effect=integers) as counted:
+            Program(build).both(p=floats(2, WIDTH))
+        return counted.call_count
+
+    integers = ValueFacts.integers
+    # The number of positions is four times as large.
+    assert calls(16) < 6 * calls(8)
+
+
+def test_a_network_is_deeper_than_the_stack_of_python() -> None:
+    depth = sys.getrecursionlimit() // 5
+
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 1, WIDTH], "float32")
+        network = nn.Linear(WIDTH, WIDTH)
+        found = paddle.expand(x, [-1, STEPS, WIDTH])
+        for _ in range(depth):
+            found = network(found)
+        return [found[:, 0], found[:, 1]]
+
+    found = checked(Program(build), x=floats(2, 1, WIDTH))
+    assert found.types["matmul"] == 2 * depth  # products of one position
+
+
+# Operators of a tensor of rank 0 that name an axis.
+SCALAR_FORMS: list[Callable[[Any], Any]] = [
+    lambda x: paddle.sum(x, axis=0),
+    lambda x: paddle.sum(x, axis=-1, keepdim=True),
+    lambda x: paddle.max(x, axis=0),
+    lambda x: paddle.mean(x, axis=-1),
+    lambda x: paddle.squeeze(x, axis=0),
+    lambda x: paddle.argmax(x, axis=0),
+    lambda x: F.softmax(x, axis=0),
+    lambda x: paddle.unsqueeze(x, [0, 1]),
+]
 
 
 def test_gradients_keep_all_positions() -> None:

@@ -25,6 +25,7 @@ SHARED_BY_LANGUAGES = {
     "Dtype": "the columns of one table of dtypes, each language has those that it needs",
     "ErrorCode": "the codes are equal: tests/core/test_error_codes.py",
     "Event": "the record of a run in the core, with names in place of numbers",
+    "FinishedSpan": "the record of a span in the core, with names in place of numbers",
     "NgraphError": "Python raises the error that the core throws",
     "RangeCheck": "the builder of a function declares the checks that the core does",
     "Reason": "a row of the table of the core",

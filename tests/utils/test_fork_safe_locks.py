@@ -36,7 +36,7 @@ def program(trains):
 
 leave = os._exit
 
-def in_a_child(work):
+def in_a_child(work, codes=(0,)):
     child = os.fork()
     if child == 0:
         signal.alarm(60)
@@ -47,7 +47,8 @@ def in_a_child(work):
             os._exit(1)
         leave(0)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code == 0, f"the child ended with {code}"
+    assert code in codes, f"the child ended with {code}"
+    return code
 
 def meet_the_engine(main, scope):
     for name in scope.local_var_names():
@@ -300,7 +301,9 @@ def run():
 
 right = run()
 
-def work(clears, may_be_lost):
+IS_LOST = 3
+
+def work(clears):
     paddle_ngraph.reset_stats()
     if clears:
         paddle_ngraph.clear_cache()
@@ -309,15 +312,21 @@ def work(clears, may_be_lost):
     stats, is_lost = paddle_ngraph.stats(), _core.is_openvino_lost()
     assert stats["native"] == ({"forked": 2} if is_lost else {}), stats
     assert stats["engine_runs"] == (0 if is_lost else 2), stats
-    assert may_be_lost or not is_lost  # on one core, OpenVINO has no such thread
+    if is_lost:
+        leave(IS_LOST)
 
-in_a_child(lambda: work(False, False))
-in_a_child(lambda: work(True, False))
+# Until the threads of OpenVINO have rested at a fork, which a load may delay.
+def in_children(clears):
+    while in_a_child(lambda: work(clears), (0, IS_LOST)) == IS_LOST:
+        pass
+
+in_children(False)
+in_children(True)
 paddle_ngraph.clear_cache()
-in_a_child(lambda: work(False, True))
+in_a_child(lambda: work(False), (0, IS_LOST))  # on one core, OpenVINO has no such thread
 run()
-in_a_child(lambda: work(False, False))
-in_a_child(lambda: work(True, True))
+in_children(False)
+in_a_child(lambda: work(True), (0, IS_LOST))
 assert not _core.is_openvino_lost()
 """
 

@@ -59,7 +59,7 @@ def test_the_slow_step_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert row.endswith(f"slow_step.py:{fault}")
     assert "native unique x1" in shown and "no converter" in shown
     profiled = names["p"]
-    assert profiled.totals["engine"] > 0 and profiled.totals["functions"] == 0
+    assert profiled.totals["compute"] > 0 and profiled.totals["compile"] == 0
     assert [call.type for call in profiled.calls].count("unique") == 1
 
 

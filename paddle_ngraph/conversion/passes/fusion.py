@@ -120,7 +120,7 @@ def _relu_gradient(masked: Node) -> tuple[Output, Output, float] | None:
         return None
     if below is None:
         return grad, out, 0.0
-    ceiling = _known_value(below.input_value(1))
+    ceiling = known_value(below.input_value(1))
     is_bound = below.get_type_name() == "Less" and ceiling is not None and ceiling > 0
     if not is_bound or key_of(below.input_value(0)) != key_of(out):
         return None
@@ -128,14 +128,14 @@ def _relu_gradient(masked: Node) -> tuple[Output, Output, float] | None:
 
 
 def _is_constant_input(node: Node, index: int, value: float) -> bool:
-    return _known_value(node.input_value(index)) == value
+    return known_value(node.input_value(index)) == value
 
 
-def _known_value(output: Output) -> float | None:
+def known_value(output: Output) -> float | None:
     """The element of a constant that has one element; ``None`` for other outputs."""
     node = output.get_node()
     if node.get_type_name() == "Reshape":
-        return _known_value(node.input_value(0))
+        return known_value(node.input_value(0))
     if node.get_type_name() != "Constant" or node.get_data().size != 1:
         return None
     return float(node.get_data().reshape(-1)[0])

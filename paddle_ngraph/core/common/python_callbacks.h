@@ -23,6 +23,8 @@ enum class PythonCallback {
   kProfileRun,
   kCheckLayer,
   kCheckCall,
+  kCallingLine,
+  kNoteNativeCall,
   kCreatesEmptyTensor,
   kDenyGraph,
   kClearFailure,
@@ -39,7 +41,7 @@ enum class PythonCallback {
 
 // Module and name of each Python function that the core calls, in the order of the enumeration
 // PythonCallback.
-inline constexpr std::array<std::pair<const char*, const char*>, 24> kPythonCallbacks = {{
+inline constexpr std::array<std::pair<const char*, const char*>, 26> kPythonCallbacks = {{
     {"paddle_ngraph.ir.graph", "verify"},
     {"paddle_ngraph.conversion.disk_cache", "build_environment"},
     {"paddle_ngraph.conversion.dynamic_shapes", "remember"},
@@ -52,6 +54,8 @@ inline constexpr std::array<std::pair<const char*, const char*>, 24> kPythonCall
     {"paddle_ngraph.profiling.recorded_inputs", "take"},
     {"paddle_ngraph.verification.packed_layers", "check_layer"},
     {"paddle_ngraph.verification.dynamic_calls", "check_call"},
+    {"paddle_ngraph.paddle_private.call_stacks", "calling_line"},
+    {"paddle_ngraph.partitioning.operator_lines", "note_native_call"},
     {"paddle_ngraph.partitioning.fallback", "makes_empty"},
     {"paddle_ngraph.conversion.denylist", "refuse_graph"},
     {"paddle_ngraph.conversion.denylist", "clear_failure"},

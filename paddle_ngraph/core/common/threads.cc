@@ -54,18 +54,17 @@ int granted_cores() {
   return cores;
 }
 
-// Number of cores that the CPU quotas of the process allow, read once.
-int granted_once() {
-  static const int granted = granted_cores();
-  return granted;
-}
-
 std::atomic<bool> more_than_cores{false};
 
 }  // namespace
 
+int cores_by_quota() {
+  static const int granted = granted_cores();
+  return granted;
+}
+
 int usable_cores() {
-  const int granted = granted_once(), usable = cores_by_affinity();
+  const int granted = cores_by_quota(), usable = cores_by_affinity();
   return granted > 0 ? std::min(granted, usable) : usable;
 }
 
@@ -79,7 +78,7 @@ int num_threads() {
 
 int engine_threads() {
   if (FLAGS_ngraph_num_threads > 0) return num_threads();
-  const int granted = granted_once(), usable = cores_by_affinity();
+  const int granted = cores_by_quota(), usable = cores_by_affinity();
   if (usable == 1) return 1;
   return granted > 0 && granted < usable ? granted : 0;
 }

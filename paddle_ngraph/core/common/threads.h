@@ -21,6 +21,8 @@ int num_threads();
 // threads that share a core).
 int engine_threads();
 
+// Cores that the CPU quotas of this process grant, read once; 0 if there is no limit.
+int cores_by_quota();
 // Cores that the CPU quotas under `root`, where control groups are mounted, grant to the group
 // `path` and its parents (cgroup v2 "cpu.max", v1 "cpu.cfs_quota_us"); 0 if there is no limit.
 int cores_by_quota(const std::string& root, const std::string& path);

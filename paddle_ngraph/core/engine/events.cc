@@ -209,6 +209,8 @@ void record_event(Reason reason, uint64_t subgraph, int64_t start) noexcept {
   ring.write(reason, subgraph, totals.thread, start, now);
 }
 
+uint32_t thread_of_events() noexcept { return own_totals().thread; }
+
 void add(Quantity quantity, uint64_t number) noexcept {
   own_totals().add(index_of(quantity), number);
 }

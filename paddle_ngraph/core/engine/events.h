@@ -187,6 +187,9 @@ inline int64_t ticks() {
 // Records an event that began at `start` and ends now. Takes no lock, and calls no Python.
 void record_event(Reason reason, uint64_t subgraph, int64_t start) noexcept;
 
+// The number of this thread in events.
+uint32_t thread_of_events() noexcept;
+
 // Adds to a quantity of this thread.
 void add(Quantity quantity, uint64_t number = 1) noexcept;
 

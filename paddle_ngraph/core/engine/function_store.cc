@@ -8,6 +8,7 @@
 #include "core/common/openvino_use.h"
 #include "core/engine/events.h"
 #include "core/engine/stored_function.h"
+#include "core/engine/work_spans.h"
 #include "core/ov/trim_memory.h"
 #include "core/paddle/flags.h"
 
@@ -122,8 +123,11 @@ std::optional<FunctionStore::FrozenInputs> FunctionStore::freeze(Request* reques
   std::optional<FrozenInputs> frozen(std::in_place);
   if (in_place != nullptr)
     frozen->variables = std::make_shared<Variables>(inputs, *in_place, weights_);
-  frozen->snapshot =
-      std::make_shared<const Snapshot>(snapshot(inputs, constant_weights, in_place != nullptr));
+  {
+    const WorkSpan span(WorkKind::kCopy);
+    frozen->snapshot =
+        std::make_shared<const Snapshot>(snapshot(inputs, constant_weights, in_place != nullptr));
+  }
   // Weights are read in place only if no thread has written them, or given a variable other memory,
   // before the snapshot pinned the memory.
   if (in_place != nullptr && !weights_.are_untouched_since(*in_place, inputs)) return std::nullopt;

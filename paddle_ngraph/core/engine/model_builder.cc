@@ -17,6 +17,7 @@
 #include "core/engine/awaited_build.h"
 #include "core/engine/compile_job.h"
 #include "core/engine/engine_settings.h"
+#include "core/engine/work_spans.h"
 #include "core/ov/plugin_errors.h"
 #include "core/paddle/interruption.h"
 #include "core/paddle/tensors.h"
@@ -266,10 +267,14 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
   // Default float arithmetic in this thread, where the bridge computes constants by NumPy.
   const DefaultFloatEnvironment environment;
   return with_python([&]() -> BuiltFunction {
-    const py::list signature = signature_of(inputs);
-    const py::object result = callback(PythonCallback::kBuildModel)(
-        graph, signature, read_values(inputs, value_inputs), view_weights(inputs, weights),
-        name_of(settings.precision), threads_of(settings) / settings.streams);
+    const auto convert = [&]() -> py::object {
+      const WorkSpan span(WorkKind::kConvert);
+      return callback(PythonCallback::kBuildModel)(
+          graph, signature_of(inputs), read_values(inputs, value_inputs),
+          view_weights(inputs, weights), name_of(settings.precision),
+          threads_of(settings) / settings.streams);
+    };
+    const py::object result = convert();
     BuiltFunction built;
     built.parameter_inputs = result.attr("parameter_inputs").cast<std::vector<size_t>>();
     for (const auto& sample : py::list(result.attr("draws")))
@@ -293,6 +298,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     if (settings.streams == 1) divide_threads_among_parts(threads_of(settings), &of_part);
     const auto compile = [&] {
       py::gil_scoped_release release;
+      const WorkSpan span(WorkKind::kCompile);
       inject_fault(Step::kCompile);
       return std::make_unique<OvFunction>(model, of_part, copies);
     };

@@ -21,6 +21,7 @@
 #include "core/engine/engines.h"
 #include "core/engine/events.h"
 #include "core/engine/partial_write.h"
+#include "core/engine/work_spans.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/interruption.h"
 #include "core/paddle/ngraph_engine_op.h"
@@ -202,6 +203,7 @@ NgraphEngine::Lookup NgraphEngine::find_or_build(const NgraphIO& io, const Setti
   std::unique_lock<BuildingMutex> lock(building_mutex(graph_.id()), std::try_to_lock);
   if (!lock.owns_lock()) {
     if (settings_if_building) return find_or_build(io, *settings_if_building, nullptr, missing);
+    const WorkSpan wait(WorkKind::kWait);
     lock.lock();
   }
   // Another thread has submitted a compile job for the graph.
@@ -266,7 +268,11 @@ std::optional<std::shared_ptr<NgraphFunction>> NgraphEngine::build_interruptibly
     awaited_build_ = build;
   }
   const std::string may_leave = missing == MissingFunction::kWait ? "" : graph_.text();
-  switch (wait_for_build(build, may_leave)) {
+  const auto wait = [&] {
+    const WorkSpan span(WorkKind::kWait);
+    return wait_for_build(build, may_leave);
+  };
+  switch (wait()) {
     case BuildWait::kInterrupted:
       return std::nullopt;
     case BuildWait::kCallerBuilds:
@@ -413,6 +419,7 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
   std::optional<Snapshot> copies;
   std::optional<NgraphIO> frozen;
   if (const auto& copied = graph_.copied_inputs(); !copied.empty()) {
+    const WorkSpan span(WorkKind::kCopy);
     copies.emplace(given.inputs, copied, std::vector<size_t>{});
     frozen = given;
     for (size_t input : copied) frozen->inputs[input] = copies->inputs()[input];

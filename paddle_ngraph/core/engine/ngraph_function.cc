@@ -8,6 +8,7 @@
 #include "core/engine/events.h"
 #include "core/engine/model_builder.h"
 #include "core/engine/partial_write.h"
+#include "core/engine/work_spans.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/tensors.h"
 
@@ -81,6 +82,7 @@ void require_disjoint_pinned_values(const PinnedValues& pinned,
 
 void NgraphIO::append_input(phi::DenseTensor* tensor, bool is_state) {
   if (tensor->initialized() && !is_row_major(*tensor)) {
+    const WorkSpan span(WorkKind::kCopy);
     phi::DenseTensor row_major = to_row_major(*tensor);
     tensor =
         is_state ? &(*tensor = std::move(row_major)) : &row_major_copies.emplace_back(row_major);
@@ -180,6 +182,7 @@ void NgraphFunction::publish(const NgraphIO& io, const Updater::Run* updates,
     if (is_recycled) spare_outputs_.give(i, std::move(results[i]));
   }
   if (updates != nullptr) {
+    const WorkSpan span(WorkKind::kUpdate);
     updates->write();
     inject_fault(Step::kWrite);
     add(Quantity::kStepsInPlace, updater_->updates().steps.size());
@@ -215,6 +218,7 @@ std::vector<phi::DenseTensor> NgraphFunction::execute(
                         : spare_tensors_->take(spare_slots_[i - num_outputs], results[i]));
     outputs.push_back(memory(fresh.back()));
   }
+  const WorkSpan span(WorkKind::kCompute);
   if (function_->run(inputs, outputs, pinned)) add(Quantity::kRestsSharedOut);
   return fresh;
 }
@@ -231,6 +235,7 @@ std::vector<phi::DenseTensor> NgraphFunction::execute_dynamic(
   }
   const auto& results = function_->results();
   std::vector<phi::DenseTensor> fresh(results.size());
+  const WorkSpan span(WorkKind::kCompute);
   const bool has_shared = function_->run(inputs, [&](size_t i, const std::vector<size_t>& shape) {
     fresh[i] = allocate({results[i].element, shape});
     return memory(fresh[i]);
@@ -240,6 +245,8 @@ std::vector<phi::DenseTensor> NgraphFunction::execute_dynamic(
 }
 
 std::vector<phi::DenseTensor> NgraphFunction::sample_random_inputs(const NgraphIO& io) const {
+  if (samples_.empty()) return {};
+  const WorkSpan span(WorkKind::kSample);
   std::vector<phi::DenseTensor> sampled(samples_.size());
   std::vector<void*> numbers(samples_.size(), nullptr);
   for (size_t input : parameter_inputs_) {
@@ -284,6 +291,7 @@ void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTe
     } else if (old_buffers[i] == OldBuffer::kNone) {
       // Copies the new value into the memory of the state, as Paddle's own kernels do: tensors that
       // share the memory get the new contents too.
+      const WorkSpan span(WorkKind::kCopy);
       if (fresh[i].numel() > 0) std::memcpy(old[i].data(), fresh[i].data(), num_bytes(fresh[i]));
       phi::DenseTensorMeta meta = fresh[i].meta();
       meta.offset = old[i].meta().offset;

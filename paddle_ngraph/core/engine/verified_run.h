@@ -11,11 +11,9 @@
 #include "core/common/blake3.h"
 #include "core/engine/model_builder.h"
 #include "core/engine/ngraph_function.h"
+#include "core/engine/work_spans.h"
 
 namespace paddle_ngraph {
-
-// While a profile is measured, its number; else 0. Each engine hands the inputs of one run to it.
-inline std::atomic<uint64_t> profile_number{0};
 
 // Selects the runs to verify: one in FLAGS_ngraph_verify, beginning with the first.
 class VerifiedRuns {

@@ -21,6 +21,7 @@
 #include "core/lazy/trace_execution.h"
 #include "core/lazy/value_ranges.h"
 #include "core/paddle/call_interception.h"
+#include "core/paddle/call_stacks.h"
 #include "core/paddle/dynamic_modes.h"
 #include "core/paddle/python_tensors.h"
 #include "core/paddle/tensors.h"
@@ -253,6 +254,7 @@ void Capture::follow(TraceNode* node) {
     for (PyObject* tensor : trace_.new_tensors()) track_read(tensor);
   }
   trace_.follow(node);
+  if (!trace_.is_recording() && notes_lines()) trace_.note_line(calling_line());
 }
 
 // A lazy tensor is replaced by a placeholder with its metadata: another thread may materialize it
@@ -341,6 +343,7 @@ PyObject* Capture::call_with_graph_break(const InterceptedFunction& function, Py
   const bool may_write = function.rule.mutation != Mutation::kNone;
   if (!flush(function.name) || !flush_other_threads(self, args, kwargs, may_write)) return nullptr;
   const NoCapture none;
+  note_native_call(function.name);
   return call_now(function, self, args, kwargs);
 }
 
@@ -433,6 +436,7 @@ PyObject* Capture::replay_call(const TracedCall& call, const InterceptedFunction
                                PyObject* self, PyObject* args, PyObject* kwargs) {
   trace_.release_unused();
   const NoCapture none;
+  note_native_call(function.name);
   auto result = py::reinterpret_steal<py::object>(call_now(function, self, args, kwargs));
   const bool is_computed = PyErr_Occurred() == nullptr;
   if (is_computed && match_result(&trace_, call, result.ptr())) return result.release().ptr();
@@ -470,6 +474,7 @@ PyObject* Capture::record_call(const InterceptedFunction& function, bool has_gra
     return nullptr;
   }
   const NoCapture none;
+  note_native_call(function.name);
   auto result = py::reinterpret_steal<py::object>(call_now(function, self, args, kwargs));
   // Paddle may return a result and an error, of which Python makes a SystemError.
   if (PyErr_Occurred() != nullptr) {

@@ -44,6 +44,13 @@ class Trace {
   bool has_value(PyObject* tensor) const { return indices_.count(tensor) > 0; }
   // Whether a value is the result of a call, not an argument from outside.
   bool is_result(int value) const { return is_result_[value]; }
+  // Notes the line of the user's code that makes the last call.
+  void note_line(pybind11::object line) {
+    lines_.emplace_back(node_->call.first_result, std::move(line));
+  }
+  // The lines that were noted, by the first results of their calls.
+  const std::vector<std::pair<int, pybind11::object>>& lines() const { return lines_; }
+
   // The call that computed a value, or was the first to read it.
   const TracedCall& call_of(int value) const;
   const TracedTensorMeta& meta_of(int value) const { return call_of(value).meta_of(value); }
@@ -100,6 +107,7 @@ class Trace {
   std::vector<pybind11::object> numbers_;
   PyObjects new_tensors_;
   std::vector<pybind11::object> new_numbers_;
+  std::vector<std::pair<int, pybind11::object>> lines_;
 };
 
 }  // namespace paddle_ngraph

@@ -126,6 +126,7 @@ std::optional<Reason> TraceExecution::run_graph(const py::object& graph) {
     given.append(is_lazy(tensor.ptr()) ? py::none() : tensor);
   }
   for (const py::object& number : trace_.numbers()) given.append(number);
+  if (!trace_.lines().empty()) graph.attr("note_lines")(py::dict(py::cast(trace_.lines())));
   if (graph.attr("is_open").cast<bool>()) return run_open_graph(graph, given);
   const py::object computed = graph(given);
   if (py::isinstance<py::int_>(computed)) return static_cast<Reason>(computed.cast<int>());

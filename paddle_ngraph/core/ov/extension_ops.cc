@@ -3,6 +3,7 @@
 #include <openvino/core/op_extension.hpp>
 
 #include "core/ov/arg_max_op.h"
+#include "core/ov/attention_op.h"
 #include "core/ov/batch_norm_ops.h"
 #include "core/ov/bfloat16_op.h"
 #include "core/ov/check_range_op.h"
@@ -83,6 +84,7 @@ std::vector<ov::Extension::Ptr> extension_ops() {
   return {
       std::make_shared<ov::OpExtension<Adam>>(),
       std::make_shared<ov::OpExtension<ArgMax>>(),
+      std::make_shared<ov::OpExtension<Attention>>(),
       std::make_shared<ov::OpExtension<BatchNorm>>(),
       std::make_shared<ov::OpExtension<BatchNormGrad>>(),
       std::make_shared<ov::OpExtension<Bfloat16Gemm>>(),

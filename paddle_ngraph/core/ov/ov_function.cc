@@ -22,6 +22,7 @@
 #include "core/common/lru_cache.h"
 #include "core/common/openvino_use.h"
 #include "core/common/tbb_fork_state.h"
+#include "core/ov/byte_ports.h"
 #include "core/ov/deferred_errors.h"
 #include "core/ov/empty_tensors.h"
 #include "core/ov/extension_ops.h"
@@ -58,38 +59,6 @@ ElementType element_type(const ov::element::Type& type) {
     if (name == row.ngraph) return row.element;
   }
   throw NgraphError(concat("a result of nGraph element type ", type, " has no Paddle dtype"));
-}
-
-// The dtype of a parameter or result that passes the elements of a tensor as bytes, along an
-// additional last axis; nullptr for others. The build names such a port
-// (conversion/kernel_calls.py). Throws NgraphError for a port with another type than its name says:
-// it may come from a file.
-const ElementNames* type_in_bytes(const ov::Output<const ov::Node>& port) {
-  static const std::string prefix = "bytes/";
-  for (const auto& name : port.get_names()) {
-    if (name.rfind(prefix, 0) != 0) continue;
-    const auto dtype = name.substr(prefix.size(), name.find('/', prefix.size()) - prefix.size());
-    const auto& shape = port.get_partial_shape();
-    for (const auto& row : kElementTypes) {
-      if (dtype != row.paddle) continue;
-      if (port.get_element_type() == ov::element::u8 && shape.rank().is_static() &&
-          shape.size() > 0 && shape[shape.size() - 1] == static_cast<int64_t>(row.bytes)) {
-        return &row;
-      }
-    }
-    throw NgraphError("a function passes bytes of no tensor");
-  }
-  return nullptr;
-}
-
-// For each port, the number of bytes of an element if it passes bytes, else 0.
-std::vector<size_t> bytes_of(const std::vector<ov::Output<const ov::Node>>& ports) {
-  std::vector<size_t> found;
-  for (const auto& port : ports) {
-    const auto* const type = type_in_bytes(port);
-    found.push_back(type == nullptr ? 0 : type->bytes);
-  }
-  return found;
 }
 
 // Creates the core, and queries properties, so that the libraries it loads on demand are loaded.
@@ -221,6 +190,7 @@ ov::CompiledModel compile_unchanged(ov::Model* model, Settings* settings) {
     });
   };
   if (!settings->device.empty()) return compile();
+  pass_booleans_as_bytes(model);
   if (estimated_ns(*model) < kMinSharedWorkNs) {
     settings->num_threads = 1;
     settings->streams = 0;
@@ -329,7 +299,7 @@ class BoundRequest {
   explicit BoundRequest(ov::CompiledModel& compiled)
       : infer(compiled.create_infer_request()),
         model_(compiled),
-        input_bytes_(bytes_of(compiled.inputs())),
+        input_bytes_(axes_of_bytes(compiled.inputs())),
         inputs_(compiled.inputs().size()),
         outputs_(compiled.outputs().size()) {}
 
@@ -404,7 +374,7 @@ class BoundRequest {
   }
 
   ov::CompiledModel& model_;
-  std::vector<size_t> input_bytes_;  // see bytes_of
+  std::vector<size_t> input_bytes_;  // see axes_of_bytes
   std::vector<Binding> inputs_, outputs_;
 };
 
@@ -539,7 +509,7 @@ class OvFunction::Implementation {
         shape[0] /= num_parts();
       }
       const auto* const type = type_in_bytes(port);
-      if (type != nullptr) shape.push_back(type->bytes);
+      if (const size_t axis = axis_of_bytes(type)) shape.push_back(axis);
       const auto element = type == nullptr ? element_type(port.get_element_type()) : type->element;
       return element == parameter.element &&
              port.get_partial_shape().compatible(ov::PartialShape(shape));
@@ -612,12 +582,12 @@ class OvFunction::Implementation {
                           std::any_of(outputs.begin(), outputs.end(), is_dynamic);
     frees_inputs_ = !has_dynamic_shapes_ && num_bytes(inputs) >= kLargeInputBytes;
     const size_t num_results = outputs.size() - (settings_.num_pinned > 0 ? 1 : 0);
-    parameter_bytes_ = bytes_of(inputs);
-    result_bytes_ = bytes_of(outputs);
+    parameter_bytes_ = axes_of_bytes(inputs);
+    result_bytes_ = axes_of_bytes(outputs);
     for (size_t i = 0; i < num_results; ++i) {
       auto shape = has_dynamic_shapes_ ? ov::Shape{} : whole_shape(outputs[i].get_shape());
       const auto* const type = type_in_bytes(outputs[i]);
-      if (type != nullptr && !has_dynamic_shapes_) shape.pop_back();
+      if (result_bytes_[i] > 0 && !has_dynamic_shapes_) shape.pop_back();
       const auto element =
           type == nullptr ? element_type(outputs[i].get_element_type()) : type->element;
       results_.push_back({element, std::move(shape)});
@@ -698,7 +668,7 @@ class OvFunction::Implementation {
   std::unique_ptr<Requests> requests_;
   bool has_dynamic_shapes_ = false;
   std::vector<ResultType> results_;
-  std::vector<size_t> parameter_bytes_, result_bytes_;  // see bytes_of
+  std::vector<size_t> parameter_bytes_, result_bytes_;  // see axes_of_bytes
   // Errors that operators of the models record; nullptr: operators throw.
   std::shared_ptr<DeferredErrors> deferred_errors_;
   ExclusiveRuns exclusive_runs_;

@@ -20,6 +20,7 @@
 #include "core/common/python_casts.h"
 #include "core/lazy/capture.h"
 #include "core/lazy/lazy_tensors.h"
+#include "core/paddle/call_stacks.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/interruption.h"
@@ -236,6 +237,7 @@ PyObject* dispatch_call(const InterceptedFunction& function, PyObject* self, PyO
       capture->has_only_materialized_tensors({self, args, kwargs},
                                              function.effect == CallEffect::kDataAccess)) {
     const NoCapture none;
+    note_native_call(function.name);
     PyObject* const result = call_now(function, self, args, kwargs);
     if (function.effect == CallEffect::kEagerOperator) capture->note_eager_result(result);
     return result;
@@ -253,6 +255,7 @@ PyObject* dispatch_call(const InterceptedFunction& function, PyObject* self, PyO
   }
   const NoCapture none;
   if (function.effect == CallEffect::kFlagChange && !sets_own_flag(args)) bump_settings_version();
+  note_native_call(function.name);
   return call_now(function, self, args, kwargs);
 }
 

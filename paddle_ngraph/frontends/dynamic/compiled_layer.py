@@ -24,6 +24,7 @@ from paddle_ngraph.pages.page import Page
 from paddle_ngraph.partitioning import background_compile, report_page
 from paddle_ngraph.partitioning.last_runs import History
 from paddle_ngraph.partitioning.report import Report
+from paddle_ngraph.partitioning.report_page import NativeTimes
 
 
 class Compiled:
@@ -225,8 +226,8 @@ class CompiledReport:
     def _breaks(self) -> list[str]:
         return [f"break at {each}" for each in self.breaks]
 
-    def page(self) -> Page:
-        """Returns the report as the contents of a page."""
+    def page(self, native_times: NativeTimes | None = None) -> Page:
+        """Returns the report as the contents of a page: see :meth:`to_html`."""
         lines = [*self._summary(), *self._breaks()]
         programs = []
         for number, graph in enumerate(self.graphs):
@@ -235,11 +236,11 @@ class CompiledReport:
             for part, report in enumerate(graph.reports):
                 rest = f", program {part}" if len(graph.reports) > 1 else ""
                 programs.append((f"graph {number}{rest}", report.blocks))
-        return report_page.page("Compiled function", lines, programs)
+        return report_page.page("Compiled function", lines, programs, native_times)
 
-    def to_html(self) -> str:
+    def to_html(self, native_times: NativeTimes | None = None) -> str:
         """Returns the report as one HTML file, which loads nothing: see ``Report.to_html``."""
-        return self.page().html()
+        return self.page(native_times).html()
 
     def _repr_html_(self) -> str:
         return self.page().frame()

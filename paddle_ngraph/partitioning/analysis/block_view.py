@@ -38,7 +38,7 @@ from paddle_ngraph.partitioning.analysis.operator_kinds import (
 )
 from paddle_ngraph.partitioning.analysis.placement import PLACE_ATTRIBUTE, device_of
 from paddle_ngraph.utils import signals
-from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
+from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX, integer_in
 
 # The names of the operands and results of loops and branches, for converters: the condition, the
 # initial values of a loop, captured variables, the results.
@@ -250,15 +250,25 @@ class BlockView:
         """Whether the variable is a TensorArray."""
         return bool(self.values[vid].is_dense_tensor_array_type())
 
+    def tensor_types(self, vid: str) -> list[tuple[str, tuple[int, ...]]]:
+        """Dtypes and shapes of the dense tensors in a variable: itself, or members of a list."""
+        if vid not in self._types:
+            return [self._type(each) for each in self.members(vid) if self.is_tensor(each)]
+        known = self._types[vid]
+        return [] if known[0].endswith(ARRAY_SUFFIX) else [known]
+
     def spec(self, vid: str, number: int) -> TensorSpec:
         """The dtype and shape of a variable, with ``number`` as its id in a graph."""
+        return TensorSpec(number, *self._type(vid))
+
+    def _type(self, vid: str) -> tuple[str, tuple[int, ...]]:
         if vid not in self._types:
             value = self.values[vid]
             suffix = ARRAY_SUFFIX if self.is_array(vid) else ""
             shape = _constant_shape(value)
             shape = value.shape if shape is None else shape
             self._types[vid] = _dtype_of(value) + suffix, _with_unknown_dims(shape)
-        return TensorSpec(number, *self._types[vid])
+        return self._types[vid]
 
     def unpacked(self, value: Value) -> list[str] | None:
         """The ids of the variables in ``value``: that of a tensor, or those of a list's members.
@@ -856,7 +866,6 @@ def constant_of(view: BlockView, members: list[str]) -> list[float] | list[int] 
             if shape not in ((), (1,)):
                 return None
             value = [value]
-        contents += [
-            int(v) if dtype_name(attributes["dtype"]).startswith("int") else v for v in value
-        ]
-    return contents if members else None
+        dtype = dtype_name(attributes["dtype"])
+        contents += [integer_in(dtype, v) if dtype.startswith("int") else v for v in value]
+    return contents if members and None not in contents else None

@@ -2,7 +2,8 @@
 
 Sizes follow from parameters, constants and operators, never from the declared sizes of feeds, which
 a run may feed otherwise. A size that does not follow is a symbol: that of one axis of one tensor.
-Tensors of one *number* are equal in all runs: equal operators compute them from equal tensors.
+Tensors of one *number* are equal in all runs: equal operators compute them from equal tensors
+(value numbering, as compilers do it for common subexpression elimination).
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from paddle_ngraph import _core
 from paddle_ngraph.conversion.analysis.position_wise import (
     BROADCASTING,
     SELECTIONS,
-    Sliced,
     reads_of_position,
 )
 from paddle_ngraph.conversion.registry import find_converter
@@ -24,6 +24,7 @@ from paddle_ngraph.ir.graph import Op, TensorSpec
 from paddle_ngraph.paddle_private.protocols import Value
 from paddle_ngraph.partitioning.analysis.block_view import BlockView, OpNode, describe
 from paddle_ngraph.partitioning.analysis.operator_kinds import LISTS, REGIONS, dtype_name, value_id
+from paddle_ngraph.utils.dtypes import integer_in
 
 
 class SizeOf(NamedTuple):
@@ -44,6 +45,8 @@ _SAME_SHAPE = {
     "pd_op.set_value_with_tensor": "x",
     "pd_op.softmax": "x",
 }
+# The largest number of equal elements that are followed: far more than a tensor has axes.
+_MAX_ELEMENTS = 64
 _SHAPES = ("pd_op.shape", "pd_op.shape64")
 _OF_ONE_ELEMENT = ("pd_op.reshape", "pd_op.squeeze", "pd_op.unsqueeze")
 # Attributes that do not change what an operator computes.
@@ -89,10 +92,6 @@ class ValueFacts:
         """The variable of a tensor of :meth:`op`."""
         return self._variables[spec.id]
 
-    def size(self, spec: TensorSpec, axis: int) -> Size:
-        """A size of a tensor of :meth:`op`."""
-        return self.dims[self.variable(spec)][axis]
-
     def integers(self, op: Op, name: str) -> list[int] | None:
         """The integers of an input of :meth:`op`; ``None`` if they are unknown."""
         found = self.sizes(op, name) or ()
@@ -116,33 +115,16 @@ class ValueFacts:
         axis = op.attr("axis")
         return [axis] if isinstance(axis, int) else axis
 
-    def reads(self, op: Op, axis: int) -> list[Sliced] | None:
-        """The inputs of :meth:`op` that have the positions of its first result along an axis.
-
-        Other inputs are equal for all positions. ``None`` if that is not certain.
-        """
-        reads = reads_of_position(op, axis, self.integers)
-        if reads is None:
-            return None
-        if op.type in BROADCASTING or op.type in SELECTIONS:
-            (result,) = op.output_specs()
-            size = self.size(result, axis)
-            names = SELECTIONS.get(op.type, ("x", "y"))
-            for name in names:
-                own = axis - len(result.shape) + len(op.input(name).shape)
-                if own >= 0 and self.size(op.input(name), own) not in (1, size):
-                    return None
-        return reads
-
     # -- each operator ----------------------------------------------------------------------------
 
     def _look_at(self, node: OpNode) -> None:
-        results = [value for value in node.op.results() if value.initialized()]
+        # By their positions: an absent result, such as a mask that nothing needs, has one, too.
+        results = [(n, each) for n, each in enumerate(node.op.results()) if each.initialized()]
         if node.type in LISTS:
             self._look_at_list(node, results)
             return
         op = self._describe(node)
-        for index, value in enumerate(results):
+        for index, value in results:
             vid = value_id(value)
             if op is not None and index == 0 and (found := self._elements(op, node)) is not None:
                 self.elements[vid] = found
@@ -152,9 +134,9 @@ class ValueFacts:
         if op is not None:
             self._ops[node] = self._with_sizes(op)
 
-    def _look_at_list(self, node: OpNode, results: Sequence[Value]) -> None:
+    def _look_at_list(self, node: OpNode, results: Sequence[tuple[int, Value]]) -> None:
         read = tuple(map(self.number, node.reads))
-        for index, value in enumerate(results):
+        for index, value in results:
             vid = value_id(value)
             self._give(vid, (node.type, read, index, repr(node.op.attrs().get("index"))))
             if value.is_dense_tensor_type():
@@ -167,7 +149,10 @@ class ValueFacts:
         op = describe(self.view, node, self._ids)
         if isinstance(op, str):
             return None
-        self._variables.update((number, vid) for vid, number in self._ids.items())
+        for vid in reversed(self._ids):  # the new ones
+            if self._ids[vid] in self._variables:
+                break
+            self._variables[self._ids[vid]] = vid
         known = all(self.variable(spec) in self.dims for spec in op.input_specs())
         return self._with_sizes(op) if known else None
 
@@ -212,12 +197,22 @@ class ValueFacts:
         (value, *_) = node.op.results()
         if not value.is_dense_tensor_type() or len(value.shape) > 1:
             return None
-        if not dtype_name(value.dtype).startswith("int"):
+        found, dtype = self._numbers_of(op), dtype_name(value.dtype)
+        if not found or not dtype.startswith("int"):
             return None
+        if dtype not in ("int32", "int64") and any(isinstance(each, SizeOf) for each in found):
+            return None
+        elements = [n if isinstance(n, SizeOf) else integer_in(dtype, n) for n in found]
+        known = tuple(each for each in elements if each is not None)
+        return known if len(known) == len(found) else None
+
+    def _numbers_of(self, op: Op) -> tuple[Size | float, ...] | None:
+        """The elements of a result, as numbers that the conversion to its dtype may change."""
         if op.type == "pd_op.full_int_array":
             return tuple(op.attr("value"))
-        if op.type == "pd_op.full" and len(op.attr("shape")) in (0, 1):
-            return (int(op.attr("value")),) * math.prod(op.attr("shape"))
+        if op.type == "pd_op.full":
+            count = math.prod(op.attr("shape"))
+            return (op.attr("value"),) * count if count <= _MAX_ELEMENTS else None
         if op.type in _SHAPES:
             return self.dims[self.variable(op.input("x" if "x" in op.inputs else "input"))]
         if op.type == "pd_op.slice":
@@ -268,8 +263,10 @@ class ValueFacts:
         """Sizes that are those of axes of which each position is computed by itself."""
         found = list(unknown)
         for axis in range(len(found)):
-            reads = reads_of_position(op, axis, self.integers)
-            for name, position, own in reads or ():
+            reads = reads_of_position(op, axis, self.integers) or ()
+            # Of several inputs, which one has the size is up to the operator.
+            if len(reads) == 1:
+                ((name, position, own),) = reads
                 found[axis] = self._of(op, name, position)[own]
         return tuple(found)
 
@@ -307,12 +304,12 @@ def _broadcast(shapes: Sequence[tuple[Size, ...]], unknown: tuple[Size, ...]) ->
     return tuple(found)
 
 
-def _of_matmul(facts: ValueFacts, op: Op, unknown: tuple[Size, ...]) -> tuple[Size, ...]:
+def _of_matmul(facts: ValueFacts, op: Op, unknown: tuple[Size, ...]) -> tuple[Size, ...] | None:
     x, y = (facts._of(op, name) for name in "xy")
-    found = list(facts._by_position(op, unknown))
-    if min(len(x), len(y)) >= 2:
-        found[-1] = y[-2 if op.attr("transpose_y") else -1]
-    return tuple(found)
+    if min(len(x), len(y)) < 2:
+        return None
+    rows, columns = x[-1 if op.attr("transpose_x") else -2], y[-2 if op.attr("transpose_y") else -1]
+    return (*_broadcast((x[:-2], y[:-2]), unknown[:-2]), rows, columns)
 
 
 def _of_embedding(facts: ValueFacts, op: Op, unknown: tuple[Size, ...]) -> tuple[Size, ...]:
@@ -352,13 +349,13 @@ def _of_unsqueeze(facts: ValueFacts, op: Op, unknown: tuple[Size, ...]) -> tuple
 def _of_squeeze(facts: ValueFacts, op: Op, unknown: tuple[Size, ...]) -> tuple[Size, ...] | None:
     """Of a result whose rank is the declared one: all axes that are given have size 1."""
     axes, x = facts.axes(op), facts._of(op, "x")
-    dropped = {axis % len(x) for axis in axes or ()}
+    dropped = {axis % len(x) for axis in axes or ()} if x else set()
     return tuple(size for n, size in enumerate(x) if n not in dropped) if dropped else None
 
 
 def _of_reduction(facts: ValueFacts, op: Op, unknown: tuple[Size, ...]) -> tuple[Size, ...] | None:
     axes, x = facts.axes(op), facts._of(op, "x")
-    if not axes:
+    if not axes or not x:
         return None
     reduced = {axis % len(x) for axis in axes}
     if op.attr("keepdim"):

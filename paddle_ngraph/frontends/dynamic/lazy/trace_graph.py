@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +42,8 @@ from paddle_ngraph.frontends.dynamic.lazy.stages import (
 )
 from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.frontends.to_static import hook as to_static_hook
-from paddle_ngraph.paddle_private.call_stacks import without_call_stacks
+from paddle_ngraph.paddle_private import call_stacks
+from paddle_ngraph.paddle_private.call_stacks import operators_numbered, without_call_stacks
 from paddle_ngraph.paddle_private.names import (
     PartialProgramLayer,
     in_static_mode,
@@ -52,6 +53,7 @@ from paddle_ngraph.paddle_private.names import (
     set_stop_gradient,
     set_training,
 )
+from paddle_ngraph.partitioning import operator_lines
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.settings import SETTINGS
 from paddle_ngraph.utils import clock, signals
@@ -199,6 +201,17 @@ class TraceGraph:
                 elif program is not None:
                     stage.run(program, values)
         return [values[value_id] for value_id in self.requested]
+
+    def note_lines(self, lines: Mapping[int, str]) -> None:
+        """Notes the lines of user code of the calls, by their first results, for reports."""
+        for report in self.reports:
+            for interval in report.intervals:
+                if interval.graph is not None:
+                    operator_lines.note_calls(interval.graph.to_string(), lines)
+            for block in report.blocks:
+                for op in block.native:
+                    number = call_stacks.call_of(block.call_stack(op.index))
+                    operator_lines.note_native_line(op.type, lines.get(number or 0, ""))
 
     def random_state(self) -> Any:
         """Returns the state of the random generators before a run, if the graph samples."""
@@ -569,7 +582,8 @@ class TraceStage:
                 values[number] = relation.in_program(values[relation.value])
             for call in self.calls:
                 signals.safe_point()
-                self._append(call, values)
+                with operators_numbered(call.first_result):
+                    self._append(call, values)
             outputs = [self._output(values[value_id], value_id) for value_id in self._outputs]
         inputs = [values[value_id] for value_id in self._fed_inputs]
         parameters = (
