@@ -38,6 +38,7 @@ OF_OTHERS = {
     "_asdict": "Python's",
     "_at_fork_reinit": "Python's",
     "_current_frames": "Python's",
+    "_exit": "Python's",
     "_Model__model": "OpenVINO's",
 }
 # Targets of assignments in addition to objects of the package.
