@@ -515,9 +515,8 @@ class Drawing:
             numbers = [Value(paddle.full([1], n, "float32")) for n in (0.0, 3.0, 0.5)]
             found = self.one("range", dict(zip(("Start", "End", "Step"), numbers)))
         elif kind == "assign_value":
-            attributes = {"shape": [2, WIDTH], "dtype": 5}
             numbers = [self.draw.random() for _ in range(2 * WIDTH)]
-            found = self.one(kind, {}, **attributes, fp32_values=numbers)
+            found = Value(paddle.assign(np.array(numbers, "float32").reshape(2, WIDTH)))
         else:
             attributes = {"shape": [3, WIDTH], "seed": self.draw.randint(1, 9), "dtype": 5}
             attributes.update({"mean": 0.2} if kind == "gaussian_random" else {"min": -0.3})
@@ -857,7 +856,8 @@ def check(seed: int) -> Verdict:
             history.append(feed)
             expected, found = outcome(native, False, feed), outcome(engine, True, feed)
             if expected.error:
-                if found.error == expected.error:
+                # PIR drops operators whose results nothing reads, and so their errors.
+                if found.error in ("", expected.error):
                     return Verdict("an error of Paddle", 0, whole)
                 return Verdict(f"step {step}: {expected.error!r}, not {found.error!r}", 0, whole)
             if (apart := distance(expected, found)) > TOLERANCE:

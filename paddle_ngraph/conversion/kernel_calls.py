@@ -223,7 +223,7 @@ def bytes_of(dtype: str) -> int:
 
 
 def name_of_bytes(dtype: str, index: str) -> str:
-    """The name of a parameter or result of a function that is bytes (core/ov/ov_function.cc)."""
+    """The name of a parameter or result of a function that is bytes (core/ov/byte_ports.h)."""
     return f"bytes/{dtype}/{index}"
 
 

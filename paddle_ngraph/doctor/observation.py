@@ -167,6 +167,7 @@ def explain_model(path: str, shapes: Mapping[str, Sequence[int]], seed: int = 0)
     times: Mapping[str, int] = {}
     why = ""
     try:
+        model.try_reading()
         feed, times = _run_natively(model, shapes, seed)
         _run_by_engine(model, feed)
     except NgraphError as error:

@@ -16,8 +16,9 @@ from typing import Any, Optional
 from paddle_ngraph import _core
 from paddle_ngraph.conversion.analysis.position_wise import reads_of_position
 from paddle_ngraph.ir.graph import Op
-from paddle_ngraph.paddle_private.protocols import Operation, Value
-from paddle_ngraph.partitioning.analysis.block_view import CONSTANTS, LISTS, OpNode
+from paddle_ngraph.paddle_private.protocols import Operation
+from paddle_ngraph.partitioning.analysis.block_view import CONSTANTS, OpNode, put_before
+from paddle_ngraph.partitioning.analysis.operator_kinds import LISTS, SINKS
 from paddle_ngraph.partitioning.analysis.value_facts import (
     Size,
     SizeOf,
@@ -367,6 +368,8 @@ def _reads(facts: ValueFacts, plan: _PositionPlan) -> Iterator[_PositionRead]:
         op = facts.op(node)
         if node.type != _SLICE or op is None or len(op.attr("axes")) != 1:
             continue
+        if facts.view.is_result(node):
+            continue  # a caller has its result
         source = facts.variable(op.input("input"))
         axis = op.attr("axes")[0] % len(facts.dims[source])
         starts, ends = (facts.integers(op, name) for name in ("starts", "ends"))
@@ -450,20 +453,20 @@ def _rewrite(facts: ValueFacts, reads: Sequence[_PositionRead], dead: Iterable[O
         assert read.part.values is not None  # it is the last of its parts
         value = read.part.values[0]
         if read.drops:
-            axis = _axis_before(op, read.axis)
-            (value,) = _core.append_operator(
-                op.get_parent_block(), "pd_op.squeeze", [value, axis], None, [], before=op
-            )
+            attributes = [("value", "int64", [read.axis]), ("dtype", "dtype", "int64")]
+            axis = put_before(op, "pd_op.full_int_array", [], attributes)
+            value = put_before(op, "pd_op.squeeze", [value, axis], [])
+        elif _is_stored(facts, read.node):
+            # Several slices of a position have variables of their own, each with a name.
+            value = put_before(op, "pd_op.assign", [value], [])
         op.result(0).replace_all_uses_with(value)
     remove_unread(facts, dead)
 
 
-def _axis_before(op: Operation, axis: int) -> Value:
-    attributes = [("value", "int64", [axis]), ("dtype", "dtype", "int64")]
-    (value,) = _core.append_operator(
-        op.get_parent_block(), "pd_op.full_int_array", [], None, attributes, before=op
+def _is_stored(facts: ValueFacts, node: OpNode) -> bool:
+    return any(
+        reader.type in SINKS for vid in node.writes for reader in facts.view.readers.get(vid, ())
     )
-    return value
 
 
 def _inserted(facts: ValueFacts, part: _Part, before: Operation) -> list[Any]:

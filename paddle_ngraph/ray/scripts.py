@@ -24,6 +24,7 @@ from paddle_ngraph.ray import machine_launcher, trainer
 from paddle_ngraph.ray.backend import PaddleConfig
 from paddle_ngraph.ray.failures import LostError
 from paddle_ngraph.ray.installed import ray_module
+from paddle_ngraph.utils import signals
 
 _PROBE_SECONDS = 10.0
 # The variables of the driver that the ranks get: settings of Paddle and of this package.
@@ -72,18 +73,20 @@ def _connect(address: str) -> None:
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     ray = ray_module("ray")
     host, _, port = address.rpartition("//")[2].rpartition(":")
-    try:
-        # Ray itself would try for a minute.
-        if port.isdecimal():
-            socket.create_connection((host, int(port)), _PROBE_SECONDS).close()
-        variables = {n: v for n, v in os.environ.items() if n.startswith(_FORWARDED)}
-        ray.init(address=address, runtime_env={"env_vars": variables})
-    except Exception as error:  # Ray raises errors of many types
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise NgraphError(
-            f"no cluster of Ray can be used at --ray {address} ({reason}): ray start --head starts "
-            "one"
-        ) from error
+    with signals.recognized_signals():
+        try:
+            # Ray itself would try for a minute.
+            if port.isdecimal():
+                socket.create_connection((host, int(port)), _PROBE_SECONDS).close()
+            variables = {n: v for n, v in os.environ.items() if n.startswith(_FORWARDED)}
+            ray.init(address=address, runtime_env={"env_vars": variables})
+        except Exception as error:  # Ray raises errors of many types
+            signals.raise_if_from_outside(error)
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise NgraphError(
+                f"no cluster of Ray can be used at --ray {address} ({reason}): ray start --head "
+                "starts one"
+            ) from error
 
 
 def launch_on_machine(config: Mapping[str, Any]) -> End | None:

@@ -20,6 +20,7 @@ import paddle
 import paddle_ngraph
 from paddle_ngraph.ray.installed import ray_module
 from paddle_ngraph.ray.models import ActorModel, use_reserved_cores
+from paddle_ngraph.utils import signals
 
 ATTEMPTS = 3  # a request that kills each replica that gets it must not kill all
 MAX_BYTES = 32 << 20  # of the body of a request
@@ -89,13 +90,15 @@ class ModelPipeline:
 
     def _run(self, requests: Sequence[Mapping[str, np.ndarray]]) -> list[Answer]:
         inputs = {n: np.concatenate([each[n] for each in requests]) for n in self._model.inputs}
-        try:
-            outputs = self._model.run(inputs)
-        except Exception as error:  # Paddle raises errors of many types
-            if len(requests) > 1:
-                return [answer for each in requests for answer in self._run([each])]
-            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            return [_rejected(reason)]
+        with signals.recognized_signals():
+            try:
+                outputs = self._model.run(inputs)
+            except Exception as error:  # Paddle raises errors of many types
+                signals.raise_if_from_outside(error)
+                if len(requests) > 1:
+                    return [answer for each in requests for answer in self._run([each])]
+                reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+                return [_rejected(reason)]
         if len(requests) == 1:
             return [_answer_of(outputs)]
         sizes = [next(iter(each.values())).shape[0] for each in requests]

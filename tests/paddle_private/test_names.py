@@ -38,6 +38,7 @@ OF_OTHERS = {
     "_asdict": "Python's",
     "_at_fork_reinit": "Python's",
     "_current_frames": "Python's",
+    "_exit": "Python's",
     "_Model__model": "OpenVINO's",
 }
 # Targets of assignments in addition to objects of the package.
@@ -146,7 +147,7 @@ def attributes_in(tree: ast.AST) -> set[str]:
     """Yields names of functions, classes and fields in classes, and of attributes of ``self``."""
     found = set()
     for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             found.add(node.name)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             if isinstance(node.value, ast.Name) and node.value.id == "self":

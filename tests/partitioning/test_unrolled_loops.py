@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -12,11 +13,13 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
-from paddle import nn
+from paddle import inference, nn
 
+import paddle_ngraph
 from paddle_ngraph.partitioning import packed_layers, unrolled_loops
 from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first
 from paddle_ngraph.partitioning.analysis.value_facts import ValueFacts
+from tests.dynamic import dynamic_mode
 from tests.programs import Program, floats
 from tests.zips import zip_equal
 
@@ -322,6 +325,55 @@ def test_constants_are_numbers_of_their_dtype(number: float, dtype: str) -> None
 
     program = Program(build)
     program.both(x=floats(2, 1, WIDTH))
+
+
+class EqualOutputs(nn.Layer):
+    """Reads of one position, with and without its axis, and equal products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        found = self.linear(self.linear(paddle.expand(x.unsqueeze(1), [-1, STEPS, WIDTH])))
+        reads = [found[:, 0:1], found[:, 0:1], found[:, 1], found[:, 1]]
+        return *reads, self.linear(x), self.linear(x)
+
+
+def test_equal_outputs_are_separate_tensors() -> None:
+    with dynamic_mode(), paddle.no_grad():
+        layer = EqualOutputs()
+        layer.eval()
+        x = paddle.to_tensor(floats(2, WIDTH))
+        expected = [each.numpy() for each in layer(x)]
+        before = paddle_ngraph.stats()["engine_runs"]
+        with paddle_ngraph.use_ngraph():
+            found = paddle.jit.to_static(layer, full_graph=True)(x)
+        assert paddle_ngraph.stats()["engine_runs"] > before
+        for changed, other, result in zip(found[::2], found[1::2], expected[1::2]):
+            changed.add_(paddle.ones_like(changed))
+            np.testing.assert_allclose(other.numpy(), result, rtol=1e-5, atol=1e-6)
+
+
+def test_equal_outputs_of_a_predictor_have_names(tmp_path: Path) -> None:
+    with dynamic_mode():
+        layer = EqualOutputs()
+        layer.eval()
+        x = floats(2, WIDTH)
+        expected = [each.numpy() for each in layer(paddle.to_tensor(x))]
+        spec = paddle.static.InputSpec([None, WIDTH], "float32")
+        paddle.jit.save(layer, str(tmp_path / "model"), input_spec=[spec])
+    files = (str(tmp_path / f"model.{ending}") for ending in ("json", "pdiparams"))
+    before = paddle_ngraph.stats()["engine_runs"]
+    with paddle_ngraph.use_ngraph():
+        predictor = inference.create_predictor(inference.Config(*files))
+        predictor.get_input_handle(predictor.get_input_names()[0]).copy_from_cpu(x)
+        predictor.run()
+        names = predictor.get_output_names()
+        found = [predictor.get_output_handle(name).copy_to_cpu() for name in names]
+    assert paddle_ngraph.stats()["engine_runs"] > before
+    for one, other in zip_equal(expected, found):
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
 
 
 def test_tensors_without_axes_are_reduced() -> None:

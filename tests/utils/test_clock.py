@@ -29,6 +29,7 @@ OTHER_CLOCKS = {
     "core/engine/function_store.cc": "the time of a build, for a flag",
     "core/engine/events.cc": "times of events, which decide nothing",
     "core/engine/events.h": "the same",
+    "core/engine/work_spans.cc": "times of spans for profiles, which decide nothing",
     "core/manylinux/glibc_2_28.cc": "a function of glibc in terms of an older one",
     "core/paddle/call_interception.cc": "the limit of a wait for other threads",
     "core/paddle/phi_kernel.cc": "a counter",

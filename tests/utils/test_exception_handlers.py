@@ -21,6 +21,7 @@ EXEMPT = {
     "distributed/launcher.py",
     "installation.py",
     "paddle_private/releases.py",
+    "ray/machine_launcher.py",
     "simulation/profile.py",
 }
 SECTIONS = {"signals.own_errors", "signals.deferred_signals"}

@@ -8,6 +8,7 @@ of a run starts from the state in which the native run was before that step.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ def train(
     native: Sequence[Run] = (),
     nudge: int | None = None,
     dtype: str = "float32",
+    seed: int = 0,
 ) -> list[Run]:
     """Four steps with momentum: of each the loss, the gradients, and all that it updates.
 
@@ -47,6 +49,7 @@ def train(
         native: The native run whose states the steps start from; empty: they follow each other.
         nudge: Change the states in their last bit, in one of several ways.
         dtype: ``float64``: states, inputs and all results are.
+        seed: Of the inputs.
     """
     network = networks.network(family)
     networks.without_dropout(network)
@@ -56,7 +59,7 @@ def train(
     function = paddle_ngraph.compile(network) if engine else network
     inputs = [
         value.astype(dtype) if value.dtype == np.float32 else value
-        for value in networks.arrays(family)
+        for value in networks.arrays(family, seed)
     ]
     runs = []
     for step in range(STEPS):
@@ -100,7 +103,7 @@ def _step(
 
 
 def judge(
-    family: NetworkFamily, scales: Sequence[float], native: Sequence[Run]
+    family: NetworkFamily, scales: Sequence[float], native: Sequence[Run], seed: int = 0
 ) -> tuple[dict[str, float], dict[str, float], dict[str, str]]:
     """Compares training by the engine with native Paddle's.
 
@@ -110,24 +113,25 @@ def judge(
     are relative to numbers that the tensor does not show.
 
     Args:
-        family, scales: As in :func:`train`.
+        family, scales, seed: As in :func:`train`.
         native: The native run.
 
     Returns:
         How far tensors are apart, what rounding explains of it, and what is wrong, each by name.
     """
-    engine = train(family, scales, engine=True, native=native)
+    again = partial(train, family, scales, native=native, seed=seed)
+    engine = again(engine=True)
     errors = apart(native, engine)
     rounding = dict.fromkeys(errors, 0.0)
     found = beyond_rounding(errors, rounding, TOLERANCE)
     for number in range(NUDGES):
         if not found:
             return errors, rounding, found
-        other = apart(native, train(family, scales, native=native, nudge=number), exactly=True)
+        other = apart(native, again(nudge=number), exactly=True)
         rounding = {name: max(rounding[name], other[name]) for name in rounding}
         found = beyond_rounding(errors, rounding, TOLERANCE)
     if found:
-        truth = train(family, scales, native=native, dtype="float64")
+        truth = again(dtype="float64")
         right = right_within_layers(truth, native, engine)
         found = {name: reason for name, reason in found.items() if name not in right}
     return errors, rounding, found

@@ -75,14 +75,13 @@ def _scores(output: Output, readers: Readers) -> _Scores | None:
         for term, mask in _both_orders(node):
             found = _scores(term, readers)
             if found is not None and found.mask is None:
-                return found._replace(mask=mask)
+                return _Scores(found.queries, found.keys, found.scale, mask)
     if kind in ("Multiply", "Divide"):
         for term, other in _both_orders(node)[: 1 if kind == "Divide" else 2]:
             factor, found = known_value(other), _scores(term, readers)
             if factor and found is not None and found.mask is None:
-                return found._replace(
-                    scale=found.scale / factor if kind == "Divide" else found.scale * factor
-                )
+                scale = found.scale / factor if kind == "Divide" else found.scale * factor
+                return _Scores(found.queries, found.keys, scale)
     return None
 
 

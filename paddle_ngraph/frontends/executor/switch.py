@@ -317,7 +317,8 @@ class SwitchedExecutor:
         programs = paddle_plans.pir_programs(self._paddle_plan)
         axes = cost_model.dynamic_axes(programs.values())
         size = _largest_size(fed, axes)
-        self._may_write = _may_write(programs)
+        if self._may_write is None:
+            self._may_write = _may_write(programs)
         reports = self._rewrite(programs, size)
         has_changed = any(report.changes or report.engines for report in reports)
         is_small = any(report.has_small_interval for report in reports)

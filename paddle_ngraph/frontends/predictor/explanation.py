@@ -22,9 +22,13 @@ def explain(config: Config) -> Report:
     """The report on the predictor of a ``paddle.inference.Config``.
 
     A model that cannot run in the engine has a report, too, which says why: one whose program
-    cannot be translated, or whose files cannot be read.
+    cannot be translated, or whose files cannot be read, also such that Paddle crashes on them.
     """
     saved = SavedModel.of(config)
+    try:
+        saved.try_reading()
+    except NgraphError as error:  # not even its operators can be listed
+        return Report([], why_native=printable(str(error)), program=program_id_of(saved))
     try:
         program = saved.as_pir(feeds_lod=False)
     except NgraphError as error:

@@ -34,7 +34,7 @@ from paddle_ngraph.paddle_private.protocols import Config, LegacyProgramDesc, Pr
 from paddle_ngraph.partitioning.analysis.block_view import (
     scope_name,
 )
-from paddle_ngraph.utils import signals
+from paddle_ngraph.utils import child_process, signals
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 
 # Extensions of program files: the first is that of PIR, the second that of ProgramDesc.
@@ -147,6 +147,19 @@ class SavedModel:
         if set(_parameters_of(program)) != known:
             raise NgraphError(f"the translation of {self.program} loses parameters")
         return program
+
+    def try_reading(self) -> None:
+        """Reads the program as :meth:`as_pir` does, in a child process.
+
+        Raises:
+            NgraphError: Paddle crashes, as on operators of a ProgramDesc that lack operands or
+                blocks. Errors that it reports are those of :meth:`as_pir`.
+        """
+        name = child_process.signal_of_trial(lambda: self.as_pir(feeds_lod=False))
+        if name is not None:
+            raise NgraphError(
+                f"{self.program} cannot be read: Paddle crashes on it ({name}), so it is damaged"
+            )
 
     def _read(self) -> Program:
         program: Program = paddle.pir.Program()
