@@ -780,6 +780,7 @@ PYBIND11_MODULE(_core, module) {
              py::return_value_policy::reference);
   module.def("attributes_of", &attributes_of, py::arg("op"));
   module.def("call_stacks_of", &call_stacks_of, py::arg("block"));
+  module.def("inherit_call_stack", &inherit_call_stack, py::arg("source"), py::arg("values"));
   module.def(
       "frames_of",
       [](uintptr_t call_stack) {
