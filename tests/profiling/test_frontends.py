@@ -200,7 +200,7 @@ def test_training_to_static() -> None:
 
 
 def test_sot_has_the_line_of_the_call() -> None:
-    """It interprets the code of the layer, which has no frames then."""
+    """SOT interprets the code of the layer, which has no frames then."""
     with dynamic_mode(), paddle_ngraph.use_ngraph():
         static = paddle.jit.to_static(Network(), full_graph=False)
         p = profiled(training_step(static))

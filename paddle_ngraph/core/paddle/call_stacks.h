@@ -17,7 +17,8 @@ namespace paddle_ngraph {
 // valid, also when the operators are gone: Paddle never frees attributes.
 std::vector<uintptr_t> call_stacks_of(const pir::Block& block);
 
-// Gives the operators that compute values the call stack of another one, unless they have their own.
+// Gives the operators that compute values the call stack of another one, unless they have their
+// own.
 void inherit_call_stack(const pir::Operation& source, const std::vector<pir::Value>& values);
 
 // The frames of a call stack, the innermost one last.
