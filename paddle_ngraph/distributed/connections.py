@@ -1,7 +1,7 @@
 """Authenticated connections between the ranks of a job.
 
-A rank listens at its own address and publishes host and port in Paddle's store; other ranks
-connect. Both ends send a random number, and prove by an HMAC of both numbers that they know the
+A rank listens at its own address and publishes host and port in the store; other ranks connect.
+Both ends send a random number, and prove by an HMAC of both numbers that they know the
 secret of the job, which itself is never sent. Until then no other data is sent or accepted.
 
 The HMAC includes the published address. A stranger who overwrites the address in the store and

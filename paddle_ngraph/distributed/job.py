@@ -1,8 +1,8 @@
 """The processes of a job: ranks, cores and connections.
 
 A launcher starts the processes: ``python -m paddle_ngraph launch``, or any other that sets the
-environment variables of ``python -m paddle.distributed.launch``. The rendezvous uses Paddle's
-TCPStore. Collectives of programs transfer their data over gloo, links over sockets of their own.
+environment variables of ``python -m paddle.distributed.launch``. The rendezvous uses the store of
+the job. Collectives of programs transfer their data over gloo, links over sockets of their own.
 """
 
 from __future__ import annotations
