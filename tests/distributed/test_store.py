@@ -68,7 +68,7 @@ def clients():
 
 
 @pytest.mark.pure
-def test_all_ranks_read_what_one_has_written(clients):
+def test_all_ranks_read_the_texts_of_one(clients):
     first, second, third = clients
     assert first.ask("i", CHECK, b"key") == NOT_READY
     second.connection.sendall(request(WAIT, b"key"))
@@ -108,7 +108,7 @@ STRANGE: dict[str, Callable[[random.Random], bytes]] = {
 
 @pytest.mark.pure
 @pytest.mark.parametrize("kind", STRANGE)
-def test_what_is_no_request_closes_the_connection_and_no_other(clients, kind):
+def test_a_strange_request_closes_its_connection_and_no_other(clients, kind):
     first, second, third = clients
     first.set(b"text", b"no number")
     second.connection.sendall(STRANGE[kind](random.Random(4)))
