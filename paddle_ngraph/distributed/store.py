@@ -77,7 +77,7 @@ def open_store(
         return _lead_paddle_to(_connected(endpoint, rank, timeout))
     own, peer = socket.socketpair()
     peers = endpoint.accept(range(1, ranks), timeout)
-    _Server([peer, *peers.values()]).start()
+    _StoreServer([peer, *peers.values()]).start()
     return _lead_paddle_to(own)
 
 
@@ -95,7 +95,7 @@ def _connected(endpoint: Endpoint, rank: int, timeout: float) -> socket.socket:
         time.sleep(_RETRY_SECONDS)
 
 
-class _Server:
+class _StoreServer:
     """Serves connected ranks, in a thread."""
 
     def __init__(self, peers: Sequence[socket.socket]) -> None:

@@ -61,7 +61,7 @@ class Client:
 @pytest.fixture
 def clients():
     pairs = [socket.socketpair() for _ in range(3)]
-    store._Server([peer for _, peer in pairs]).start()
+    store._StoreServer([peer for _, peer in pairs]).start()
     yield [Client(own) for own, _ in pairs]
     for own, _ in pairs:
         own.close()
