@@ -32,6 +32,7 @@ def insert_operator(
 def replace_operator(op: Any, name: str, operands: Sequence[Any]) -> Any: ...
 def add_carried_value(op: Any, value: Any) -> Any: ...
 def drop_carried_value(loop: Any, index: int) -> Any: ...
+def replace_contents(block: Any, contents: Any) -> None: ...
 def call_stacks_of(block: Any) -> list[int]: ...
 def inherit_call_stack(source: Any, values: Sequence[Any]) -> None: ...
 def frames_of(call_stack: int) -> list[bytes]: ...
@@ -332,6 +333,12 @@ class Mutation:
     STOP_GRADIENT: Mutation
     LAYOUT: Mutation
 
+class ListRule:
+    NONE: ListRule
+    STACKED: ListRule
+    CONCATENATED: ListRule
+    SUMMED: ListRule
+
 class DeferralRule:
     def __init__(
         self,
@@ -348,6 +355,7 @@ class DeferralRule:
         mutation: Mutation = ...,
         int_list_arguments: list[int] = ...,
         shape_rule: ShapeRule = ...,
+        list_rule: ListRule = ...,
     ) -> None: ...
 
 END_OF_FUNCTION: str
