@@ -214,6 +214,7 @@ class CallEffect:
     GRAPH_BREAK: CallEffect
     DEFERRABLE: CallEffect
     METADATA_ONLY: CallEffect
+    TRANSPARENT: CallEffect
     BREAK_IF_LAZY_ARGUMENT: CallEffect
     EAGER_OPERATOR: CallEffect
     SHAPE_QUERY: CallEffect
@@ -315,6 +316,7 @@ class ShapeRuleKind:
     CLIP: ShapeRuleKind
     ASSIGN: ShapeRuleKind
     FILL: ShapeRuleKind
+    INFERRED: ShapeRuleKind
 
 class ShapeRule:
     def __init__(
@@ -348,6 +350,7 @@ class DeferralRule:
         int_list_arguments: list[int] = ...,
         shape_rule: ShapeRule = ...,
     ) -> None: ...
+    def mutating(self, mutation: Mutation) -> DeferralRule: ...
 
 END_OF_FUNCTION: str
 MAX_TRACES: int

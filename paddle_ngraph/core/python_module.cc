@@ -1005,6 +1005,7 @@ PYBIND11_MODULE(_core, module) {
       .value("GRAPH_BREAK", CallEffect::kGraphBreak)
       .value("DEFERRABLE", CallEffect::kDeferrable)
       .value("METADATA_ONLY", CallEffect::kMetadataOnly)
+      .value("TRANSPARENT", CallEffect::kTransparent)
       .value("BREAK_IF_LAZY_ARGUMENT", CallEffect::kBreakIfLazyArgument)
       .value("EAGER_OPERATOR", CallEffect::kEagerOperator)
       .value("SHAPE_QUERY", CallEffect::kShapeQuery)
@@ -1101,7 +1102,8 @@ PYBIND11_MODULE(_core, module) {
       .value("CROSS_ENTROPY", ShapeRule::Kind::kCrossEntropy)
       .value("CLIP", ShapeRule::Kind::kClip)
       .value("ASSIGN", ShapeRule::Kind::kAssign)
-      .value("FILL", ShapeRule::Kind::kFill);
+      .value("FILL", ShapeRule::Kind::kFill)
+      .value("INFERRED", ShapeRule::Kind::kInferred);
   py::class_<ShapeRule>(module, "ShapeRule", "The shapes of an operator's results.")
       .def(py::init([](ShapeRule::Kind kind, std::vector<std::string> parameters,
                        std::vector<std::string> sizes, std::vector<std::string> numbers) {
@@ -1147,7 +1149,11 @@ PYBIND11_MODULE(_core, module) {
            py::arg("is_stochastic") = false, py::arg("is_arithmetic") = false,
            py::arg("mutation") = Mutation::kNone,
            py::arg("int_list_arguments") = std::vector<size_t>(),
-           py::arg("shape_rule") = ShapeRule());
+           py::arg("shape_rule") = ShapeRule())
+      .def("mutating", [](DeferralRule rule, Mutation mutation) {
+        rule.mutation = mutation;
+        return rule;
+      });
   module.def("set_call_effect", &set_call_effect, py::arg("function"), py::arg("name"),
              py::arg("effect"), py::arg("rule") = DeferralRule());
   module.def("intercept_attribute", &intercept_attribute, py::arg("attribute"), py::arg("name"),

@@ -135,10 +135,10 @@ std::optional<Reason> TraceExecution::run_graph(const py::object& graph) {
 }
 
 // As run_graph(), for the graph of an open trace. If it has raised an error, or computed other
-// shapes, the operators are called instead, with the same random numbers.
+// shapes, the operators are called instead, with the same random numbers and statistics.
 std::optional<Reason> TraceExecution::run_open_graph(const py::object& graph,
                                                      const py::list& given) {
-  const py::object random_state = graph.attr("random_state")();
+  const py::object state = graph.attr("state")(given);
   py::object computed;
   try {
     computed = graph(given);
@@ -154,7 +154,7 @@ std::optional<Reason> TraceExecution::run_open_graph(const py::object& graph,
                       : computed ? Reason::kGuard
                                  : Reason::kNoGraph;
   if (has_reason && graph.attr("why_native").is_none()) return reason;
-  graph.attr("restore_random_state")(random_state);
+  graph.attr("restore")(state);
   close_trace();
   return reason;
 }
@@ -219,7 +219,7 @@ py::object TraceExecution::call_operator(const TracedCall& call) const {
   auto computed = py::reinterpret_steal<py::object>(
       call_now(*call.function, self.ptr(), args.ptr(), kwargs.empty() ? nullptr : kwargs.ptr()));
   if (PyErr_Occurred() != nullptr) return {};
-  const bool is_changed = call.function->rule.mutation != Mutation::kNone;
+  const bool is_changed = self && call.function->rule.mutation != Mutation::kNone;
   materialize_results(call.result, is_changed ? self.ptr() : computed.ptr());
   return computed;
 }

@@ -128,6 +128,7 @@ struct ShapeRule {
     kClip,    // the first argument's shape, if the minimum is not above the maximum
     kAssign,  // the first argument's shape, if the value can be assigned to the selected part
     kFill,    // the shape is an argument
+    kInferred,  // by Paddle's shape inference (InferMeta)
   };
   Kind kind = Kind::kUnknown;
   // The names of the operator's parameters, in order.

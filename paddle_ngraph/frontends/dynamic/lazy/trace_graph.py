@@ -35,7 +35,6 @@ from paddle_ngraph.frontends.dynamic.lazy.stages import (
     Read,
     StageSpec,
     StayEager,
-    check_open_calls,
     non_differentiable_reads,
     partition_stages,
     with_possible_views,
@@ -124,8 +123,6 @@ class TraceGraph:
         self._is_built = False
         self._written_inputs = {at for call in calls if call.writes for at in call.views.values()}
         try:
-            if self.is_open:
-                check_open_calls(calls)
             self._find_stages(set())
         except StayEager as reason:
             self.why_native = str(reason)
@@ -214,15 +211,25 @@ class TraceGraph:
                     if number is not None:
                         operator_lines.note_native_line(op.type, lines.get(number, ""))
 
-    def random_state(self) -> Any:
-        """Returns the state of the random generators before a run, if the graph samples."""
-        samples = any(call.is_stochastic for call in self._calls)
-        return paddle.get_rng_state("cpu") if samples else None
+    def state(self, given: list[Any]) -> tuple[Any, list[tuple[Any, Any]]]:
+        """Returns what a run with these inputs changes, so that it may be undone.
 
-    def restore_random_state(self, state: Any) -> None:
-        """Undoes what a run has sampled since :meth:`random_state`."""
-        if state is not None:
-            set_random_states(state)
+        That are the random generators, if the graph samples, and the running statistics.
+        """
+        samples = any(call.is_stochastic for call in self._calls)
+        written = [given[value_id] for value_id in sorted(self._written_inputs)]
+        return (
+            paddle.get_rng_state("cpu") if samples else None,
+            [(tensor, operators.assign(tensor.detach())) for tensor in written],
+        )
+
+    def restore(self, state: tuple[Any, list[tuple[Any, Any]]]) -> None:
+        """Undoes what a run has changed since :meth:`state`."""
+        random_state, statistics = state
+        if random_state is not None:
+            set_random_states(random_state)
+        for tensor, before in statistics:
+            operators.assign_out_(before, tensor.detach())
 
     def _has_aliased_statistics(self, given: list[Any]) -> bool:
         """Returns whether mutated statistics share memory with another input.
