@@ -325,6 +325,7 @@ class ShapeRule:
         parameters: list[str] = ...,
         sizes: list[str] = ...,
         numbers: list[str] = ...,
+        defaults: list[tuple[str, Any]] = ...,
     ) -> None: ...
 
 class Mutation:

@@ -1106,13 +1106,16 @@ PYBIND11_MODULE(_core, module) {
       .value("INFERRED", ShapeRule::Kind::kInferred);
   py::class_<ShapeRule>(module, "ShapeRule", "The shapes of an operator's results.")
       .def(py::init([](ShapeRule::Kind kind, std::vector<std::string> parameters,
-                       std::vector<std::string> sizes, std::vector<std::string> numbers) {
-             return ShapeRule{kind, std::move(parameters), std::move(sizes), std::move(numbers)};
+                       std::vector<std::string> sizes, std::vector<std::string> numbers,
+                       std::vector<std::pair<std::string, py::object>> defaults) {
+             return ShapeRule{kind, std::move(parameters), std::move(sizes), std::move(numbers),
+                              std::move(defaults)};
            }),
            py::arg("kind") = ShapeRule::Kind::kUnknown,
            py::arg("parameters") = std::vector<std::string>(),
            py::arg("sizes") = std::vector<std::string>(),
-           py::arg("numbers") = std::vector<std::string>());
+           py::arg("numbers") = std::vector<std::string>(),
+           py::arg("defaults") = std::vector<std::pair<std::string, py::object>>());
   py::enum_<Mutation>(module, "Mutation", "The part of its tensor that a method mutates.")
       .value("NONE", Mutation::kNone)
       .value("VALUES", Mutation::kValues)

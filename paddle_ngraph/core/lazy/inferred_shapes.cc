@@ -91,12 +91,16 @@ class Inference {
   }
 
  private:
-  // Null without the argument.
+  // The argument, or the default value of the parameter; null without these.
   PyObject* argument_of(const std::string& name) const {
+    const ShapeRule& rule = call_.function->rule.shape_rule;
     for (size_t i = 0; i < given_.size(); ++i) {
       const auto keyword = call_.keyword_of(i);
       const auto* const given_name = keyword ? keyword->c_str() : nullptr;
-      if (parameter_of(call_.function->rule.shape_rule, i, given_name) == name) return given_[i];
+      if (parameter_of(rule, i, given_name) == name) return given_[i];
+    }
+    for (const auto& [parameter, value] : rule.defaults) {
+      if (parameter == name) return value.ptr();
     }
     return nullptr;
   }

@@ -498,7 +498,9 @@ Shape subscripted(CallArguments* arguments) {
 }
 
 Shape assigned(CallArguments* arguments) {
-  PyObject* const index = arguments->find(Parameter::kIndex);
+  PyObject* index = arguments->find(Parameter::kIndex);
+  const bool has_items = index != nullptr && PyTuple_Check(index);
+  if (has_items && PyTuple_GET_SIZE(index) == 1) index = PyTuple_GET_ITEM(index, 0);
   const bool is_mask = index != nullptr && is_tensor(index) &&
                        tensor_of(index).dtype() == phi::DataType::BOOL;
   if (is_mask) {

@@ -379,7 +379,7 @@ int switch_gradient_off(Capture* capture, PyObject* self) {
     made->name = kStopGradient;
     made->rule.max_tensor_arguments = 1;
     made->rule.mutation = Mutation::kStopGradient;
-    made->rule.shape_rule = {ShapeRule::Kind::kSame, {"x"}, {}, {}};
+    made->rule.shape_rule = {ShapeRule::Kind::kSame, {"x"}, {}, {}, {}};
     return made;
   }();
   static auto* const nothing = new pybind11::tuple();

@@ -10,6 +10,7 @@ is a graph break, as is every call that is not listed here.
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Callable
 from typing import Any
 
@@ -97,7 +98,8 @@ _RANGE_RULES: dict[str, _core.RangeRule] = {
 
 
 # Shapes of results: operators, or the tensor methods that call them, by the kind of rule and the
-# parameters. Of these, integers of those with * are sizes, and numbers of those with ~ may differ.
+# parameters. Of these, integers of those with * are sizes, and numbers of those with ~ may differ;
+# behind = is the value of a parameter that a call leaves out.
 _KINDS = _core.ShapeRuleKind
 _UNARY = "x, _, _, _, _, _, _"
 _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
@@ -208,20 +210,20 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
     _KINDS.CLIP: {"x, min~, max~": "clip"},
     _KINDS.ASSIGN: {"x, index*, value": "_setitem_dygraph"},
     _KINDS.FILL: {"shape*, _, _, _, _": "uniform"},
-    # The names of Paddle's declarations.
+    # The names and values of Paddle's declarations.
     _KINDS.INFERRED: {
-        "x, y": "complex kron",
-        "x, y, p": "dist",
-        "x, y, axis": "cross",
-        "input, x, y, beta, alpha": "addmm baddbmm",
-        "x, offset, padding_value": "diag",
-        "input, offset, dim1, dim2": "diag_embed",
-        "x, offset, axis1, axis2": "diagonal trace",
-        "x, groups, axis": "maxout",
-        "x, index, add_value, axis": "index_add",
-        "x, indices, value, accumulate": "index_put",
-        "arr, indices, values, axis, reduce, include_self": "put_along_axis",
-        "x, index, updates, overwrite": "scatter",
+        "x, y": "kron",
+        "x, y, p=2.0": "dist",
+        "x, y, axis=9": "cross",
+        "input, x, y, beta=1.0, alpha=1.0": "addmm baddbmm",
+        "x, offset=0, padding_value=0.0": "diag",
+        "input, offset=0, dim1=-2, dim2=-1": "diag_embed",
+        "x, offset=0, axis1=0, axis2=1": "diagonal trace",
+        "x, groups, axis=1": "maxout",
+        "x, index, add_value, axis=0": "index_add",
+        "x, indices, value, accumulate=False": "index_put",
+        "arr, indices, values, axis, reduce='assign', include_self=True": "put_along_axis",
+        "x, index, updates, overwrite=True": "scatter",
         "x, index, updates": "scatter_nd_add",
     },
 }
@@ -231,12 +233,15 @@ def _shape_rules() -> dict[str, _core.ShapeRule]:
     rules: dict[str, _core.ShapeRule] = {}
     for kind, variants in _SHAPES.items():
         for parameters, names in variants.items():
-            given = parameters.split(", ")
+            declared = [each.partition("=") for each in parameters.split(", ")]
+            given = [name for name, _, _ in declared]
             plain = [each.rstrip("*~") for each in given]
+            defaults = [(name, literal_eval(value)) for name, _, value in declared if value]
             sizes, numbers = (
                 [each[:-1] for each in given if each.endswith(mark)] for mark in ("*", "~")
             )
-            rules |= dict.fromkeys(names.split(), _core.ShapeRule(kind, plain, sizes, numbers))
+            rule = _core.ShapeRule(kind, plain, sizes, numbers, defaults)
+            rules |= dict.fromkeys(names.split(), rule)
     return rules
 
 

@@ -97,6 +97,7 @@ class TraceGraph:
         is_open: Whether the trace is open: the graph has dynamic shapes, or numbers as inputs.
         why_native: Reason why its operators are called one by one instead, or ``None``.
         stages: The programs and calls of dynamic mode, in execution order.
+        written_inputs: The ids of the inputs that are running statistics, which a run writes.
     """
 
     def __init__(
@@ -121,7 +122,9 @@ class TraceGraph:
         self._relations = self._find_relations(numbers)
         self._has_refined_stages = False
         self._is_built = False
-        self._written_inputs = {at for call in calls if call.writes for at in call.views.values()}
+        self.written_inputs = sorted(
+            {at for call in calls if call.writes for at in call.views.values()}
+        )
         try:
             self._find_stages(set())
         except StayEager as reason:
@@ -182,7 +185,7 @@ class TraceGraph:
         trains = any(isinstance(stage, TraceStage) and stage.trains for stage in self.stages)
         if trains and not _may_train():
             return _OTHER_THREAD
-        if self._written_inputs and self._has_aliased_statistics(given):
+        if self.written_inputs and self._has_aliased_statistics(given):
             return _SHARED_MEMORY
         values = dict(enumerate(given))
         self._drop_relations(given)
@@ -211,25 +214,15 @@ class TraceGraph:
                     if number is not None:
                         operator_lines.note_native_line(op.type, lines.get(number, ""))
 
-    def state(self, given: list[Any]) -> tuple[Any, list[tuple[Any, Any]]]:
-        """Returns what a run with these inputs changes, so that it may be undone.
-
-        That are the random generators, if the graph samples, and the running statistics.
-        """
+    def random_state(self) -> Any:
+        """Returns the state of the random generators before a run, if the graph samples."""
         samples = any(call.is_stochastic for call in self._calls)
-        written = [given[value_id] for value_id in sorted(self._written_inputs)]
-        return (
-            paddle.get_rng_state("cpu") if samples else None,
-            [(tensor, operators.assign(tensor.detach())) for tensor in written],
-        )
+        return paddle.get_rng_state("cpu") if samples else None
 
-    def restore(self, state: tuple[Any, list[tuple[Any, Any]]]) -> None:
-        """Undoes what a run has changed since :meth:`state`."""
-        random_state, statistics = state
-        if random_state is not None:
-            set_random_states(random_state)
-        for tensor, before in statistics:
-            operators.assign_out_(before, tensor.detach())
+    def restore_random_state(self, state: Any) -> None:
+        """Undoes what a run has sampled since :meth:`random_state`."""
+        if state is not None:
+            set_random_states(state)
 
     def _has_aliased_statistics(self, given: list[Any]) -> bool:
         """Returns whether mutated statistics share memory with another input.
@@ -239,7 +232,7 @@ class TraceGraph:
         written: list[Any] = []
         others: list[Any] = []
         for value_id, tensor in enumerate(given):
-            (written if value_id in self._written_inputs else others).append(tensor)
+            (written if value_id in self.written_inputs else others).append(tensor)
         return _core.is_memory_shared(written, others)
 
     def _build(
