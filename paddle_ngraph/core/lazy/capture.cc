@@ -536,8 +536,7 @@ PyObject* Capture::call_mutating(const InterceptedFunction& function, PyObject* 
   const bool gradient = has_gradients();
   PyObject* const changed = mutated_by(function, self, args);
   if (changed == nullptr) return call_with_graph_break(function, self, args, kwargs);
-  if (trace_.index_of(changed) < 0 &&
-      may_mutate_eagerly(function, changed, {self, args, kwargs})) {
+  if (trace_.index_of(changed) < 0 && may_mutate_eagerly(function, changed, {self, args, kwargs})) {
     const NoCapture none;
     return call_now(function, self, args, kwargs);
   }

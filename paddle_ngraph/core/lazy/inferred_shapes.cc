@@ -86,7 +86,8 @@ class Inference {
     declared.infer(&context_);
     for (int i = 0; i < call_.num_results(); ++i) found->push_back(results[i].dims());
     return std::all_of(found->begin(), found->end(), [](const phi::DDim& shape) {
-      return std::all_of(shape.Get(), shape.Get() + shape.size(), [](auto size) { return size > 0; });
+      return std::all_of(shape.Get(), shape.Get() + shape.size(),
+                         [](auto size) { return size > 0; });
     });
   }
 
@@ -153,8 +154,8 @@ class Inference {
 
   // The integer, or the integers of a list; false for others, and beyond 32 bits.
   static bool append_integers(PyObject* given, std::vector<int64_t>* found) {
-    const PyObjects items = is_sequence(given) && !is_slice(given) ? sequence_items(given)
-                                                                   : PyObjects{given};
+    const PyObjects items =
+        is_sequence(given) && !is_slice(given) ? sequence_items(given) : PyObjects{given};
     return std::all_of(items.begin(), items.end(), [found](PyObject* item) {
       if (!PyLong_CheckExact(item)) return false;
       int overflow = 0;

@@ -501,8 +501,8 @@ Shape assigned(CallArguments* arguments) {
   PyObject* index = arguments->find(Parameter::kIndex);
   const bool has_items = index != nullptr && PyTuple_Check(index);
   if (has_items && PyTuple_GET_SIZE(index) == 1) index = PyTuple_GET_ITEM(index, 0);
-  const bool is_mask = index != nullptr && is_tensor(index) &&
-                       tensor_of(index).dtype() == phi::DataType::BOOL;
+  const bool is_mask =
+      index != nullptr && is_tensor(index) && tensor_of(index).dtype() == phi::DataType::BOOL;
   if (is_mask) {
     arguments->require(arguments->shape(index) == arguments->shape(Parameter::kX));
     return arguments->shape(Parameter::kX);

@@ -341,17 +341,15 @@ OPERATORS: dict[str, _core.DeferralRule] = {
 
 # Operators that may write their result to their first argument: the names of those end in an
 # underscore. No comparisons and the like, whose results have another dtype or size.
-_WRITING = frozenset(
-    (
-        "abs acos acosh add asin asinh atan atanh bitwise_and bitwise_not bitwise_or bitwise_xor "
-        "ceil clip cos cosh cumprod cumsum divide elu erf exp expm1 fill floor floor_divide "
-        "hardtanh increment index_add index_put leaky_relu lerp log log10 log1p log2 logical_and "
-        "logical_not logical_or logical_xor logit masked_fill multiply pow put_along_axis "
-        "reciprocal relu relu6 remainder round rsqrt scale scatter sigmoid sin sinh softmax sqrt "
-        "square subtract tan tanh thresholded_relu tril triu trunc"
-    ).split()
+_WRITING = (
+    "abs acos acosh add asin asinh atan atanh bitwise_and bitwise_not bitwise_or "
+    "bitwise_xor ceil clip cos cosh cumprod cumsum divide elu erf exp expm1 fill floor "
+    "floor_divide hardtanh increment index_add index_put leaky_relu lerp log log10 log1p "
+    "log2 logical_and logical_not logical_or logical_xor logit masked_fill multiply pow "
+    "put_along_axis reciprocal relu relu6 remainder round rsqrt scale scatter sigmoid sin "
+    "sinh softmax sqrt square subtract tan tanh thresholded_relu tril triu trunc"
 )
-IN_PLACE = {f"{name}_": name for name in _WRITING if hasattr(_C_ops, f"{name}_")}
+IN_PLACE = {f"{name}_": name for name in _WRITING.split() if hasattr(_C_ops, f"{name}_")}
 OPERATORS |= {
     name: OPERATORS[base].mutating(_core.Mutation.VALUES) for name, base in IN_PLACE.items()
 }

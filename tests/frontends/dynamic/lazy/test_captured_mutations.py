@@ -204,12 +204,12 @@ SHARED: dict[str, Callable[[Any, Any], Any]] = {
     "its value": lambda x, y: (lambda z: with_item(z, slice(0, 2), z[2:]) + y)(x.detach() * 2.0),
     "transposed": lambda x, y: with_item((x * 2.0).t(), 0, 7.0) * y.t(),
     "what was told to stop": lambda x, y: with_item(stopped(x * 2.0), 0, y[0] * 3.0) * x,
-    "rows, values twice": lambda x, y: with_item(
-        x * 2.0, paddle.to_tensor([1, -3]), y[2:] * 3.0
-    ) + x,
-    "values for rows that are found": lambda x, y: with_item(
-        y * 2.0, x[:, :4].argmax(1), x * 3.0
-    ) + x,
+    "rows, values twice": lambda x, y: (
+        with_item(x * 2.0, paddle.to_tensor([1, -3]), y[2:] * 3.0) + x
+    ),
+    "values for rows that are found": lambda x, y: (
+        with_item(y * 2.0, x[:, :4].argmax(1), x * 3.0) + x
+    ),
     "a mask of rows": lambda x, y: with_item(x * 2.0, x[:, 0] > 0, 7.0) * y,
     "a mask of tensors": lambda x, y: with_item(x * 2.0, x > 0, y[0, 0]) * y,
     "a mask beneath a view": lambda x, y: (
@@ -230,12 +230,10 @@ SHARED: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-
-
 # -- operators that write their result to their first argument -------------------------------------
 
 
-def whole_numbers(*shape: int) -> Any:
+def integers_of(*shape: int) -> Any:
     return paddle.to_tensor(np.arange(np.prod(shape)).reshape(shape) % 5 + 1)
 
 
@@ -259,7 +257,7 @@ ARGUMENTS: dict[str, Callable[[Any], Sequence[Any]]] = {
     "logit_": lambda y: [1e-6],
     "masked_fill_": lambda y: [y > 0.5, y[0, 0].detach()],
     "pow_": lambda y: [2.0],
-    "put_along_axis_": lambda y: [whole_numbers(4, 6) % 6, y, 1, "assign", True],
+    "put_along_axis_": lambda y: [integers_of(4, 6) % 6, y, 1, "assign", True],
     "round_": lambda y: [1],
     "scale_": lambda y: [2.0, 0.5, True],
     "scatter_": lambda y: [_ROWS, y[:2], True],
@@ -276,7 +274,7 @@ def written_by(name: str, x: Any, y: Any) -> list[Any]:
     """Results beside an operator that writes x: what read it before and after, and x itself."""
     y = y * 1.0
     if name in (*_WHOLE, "bitwise_not_"):
-        written, others = whole_numbers(4, 6) + (x > 0).astype("int64"), [whole_numbers(4, 6)]
+        written, others = integers_of(4, 6) + (x > 0).astype("int64"), [integers_of(4, 6)]
     elif name in (*_TRUTHS, "logical_not_"):
         written, others = x > 0, [y > 0]
     else:
@@ -320,7 +318,7 @@ def test_written_arguments_have_the_numbers_of_eager_mode(function, trains):
     both(called(function, trains))
 
 
-def test_a_result_that_is_larger_than_what_it_is_written_to_raises():
+def test_a_larger_result_than_its_target_raises():
     def scenario(compiled):
         def function(x, rows):
             z = x * 2.0
@@ -332,7 +330,7 @@ def test_a_result_that_is_larger_than_what_it_is_written_to_raises():
             rows = [1, 2, 3][number % 3]
             x = floats(rows, 6, seed=number)
             found.append(called_function(x, rows))
-            with pytest.raises(Exception, match="(?i)shape|broadcast|dimension"):
+            with pytest.raises(Exception, match=r"(?i)shape|broadcast|dimension"):
                 called_function(floats(1, 6), 4)
         return found
 
