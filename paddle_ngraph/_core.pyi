@@ -216,6 +216,7 @@ class CallEffect:
     GRAPH_BREAK: CallEffect
     DEFERRABLE: CallEffect
     METADATA_ONLY: CallEffect
+    TRANSPARENT: CallEffect
     BREAK_IF_LAZY_ARGUMENT: CallEffect
     EAGER_OPERATOR: CallEffect
     SHAPE_QUERY: CallEffect
@@ -317,6 +318,7 @@ class ShapeRuleKind:
     CLIP: ShapeRuleKind
     ASSIGN: ShapeRuleKind
     FILL: ShapeRuleKind
+    INFERRED: ShapeRuleKind
 
 class ShapeRule:
     def __init__(
@@ -325,6 +327,7 @@ class ShapeRule:
         parameters: list[str] = ...,
         sizes: list[str] = ...,
         numbers: list[str] = ...,
+        defaults: list[tuple[str, Any]] = ...,
     ) -> None: ...
 
 class Mutation:
@@ -357,6 +360,7 @@ class DeferralRule:
         shape_rule: ShapeRule = ...,
         list_rule: ListRule = ...,
     ) -> None: ...
+    def mutating(self, mutation: Mutation) -> DeferralRule: ...
 
 END_OF_FUNCTION: str
 MAX_TRACES: int

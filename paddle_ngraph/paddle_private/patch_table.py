@@ -44,7 +44,7 @@ PATCHES = (
     ),
     # -- memory -----------------------------------------------------------------------------------
     PatchGroup(
-        (*r.EXPOSE_ADDRESSES, *r.SHARE_MEMORY),
+        (*r.EXPOSE_ADDRESSES, *r.SHARE_WITH_TENSOR, *r.SHARE_MEMORY),
         InstallationPhase.IMPORT,
         "Memory may be written at any time once its address was handed out, or while a capsule or "
         "slice of it exists, which cannot be told from a view later.",
