@@ -1,26 +1,24 @@
 """Recurrent layers of Paddle, of this package and of PyTorch, which run in turns.
 
-Each framework has a process of its own: its OpenMP threads wait for the next loop by spinning, and
-two runtimes in one process slowed each other by up to a hundred times.
+Each framework has a process of its own, which loads no other: its OpenMP threads wait for the next
+loop by spinning, and two runtimes in one process slowed each other by up to a hundred times.
 """
 
 from __future__ import annotations
 
-import ctypes
+import importlib
 import statistics
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import paddle
 
 from benchmarks.worker import Worker
-from paddle_ngraph import _core, flags, mkl_packed
 
+FRAMEWORKS = ("benchmarks.recurrent_paddle", "benchmarks.recurrent_torch")
 VARIANTS = ("forward", "training")
 WARM_RUNS = 2
 # OpenMP threads spin for 0.2 s after a loop (KMP_BLOCKTIME).
@@ -53,15 +51,15 @@ class Peer:
     """The contestants of one framework, made and run in the process of a :class:`Worker`.
 
     Args:
-        framework: A key of ``FRAMEWORKS``.
+        framework: One of ``FRAMEWORKS``: a module of contestants.
         threads: Their number. Times on one thread are processor time.
         names: The contestants to run; all, if empty.
     """
 
     def __init__(self, framework: str, threads: int, names: Collection[str] = ()) -> None:
-        paddle.disable_static()
-        set_threads(threads)
-        self._framework, self._names = framework, names
+        self._module = importlib.import_module(framework)
+        self._module.set_threads(threads)
+        self._names = names
         self._clock = time.process_time if threads == 1 else time.perf_counter
         self._contestants: list[Contestant] = []
 
@@ -73,7 +71,7 @@ class Peer:
         """
         self._contestants = []  # their memory is free before that of the next
         x = np.random.default_rng(0).standard_normal((case.steps, case.batch, case.input))
-        made = FRAMEWORKS[self._framework](case, x.astype(np.float32))
+        made = self._module.contestants(case, x.astype(np.float32))
         _compare(made)
         self._contestants = [each for each in made if not self._names or each.name in self._names]
 
@@ -148,73 +146,3 @@ def _place(name: str) -> tuple[bool, bool, str]:
 def medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
     """The medians of rounds by contestant."""
     return {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
-
-
-def set_threads(threads: int) -> None:
-    """Sets the number of threads of Paddle, of the packed layers, and of PyTorch's next layers."""
-    folder = Path(paddle.__file__).parent / "libs"
-    ctypes.CDLL(str(folder / "libiomp5.so")).omp_set_num_threads(threads)
-    paddle.set_flags({"FLAGS_ngraph_num_threads": threads})
-
-
-def _paddle(case: Case, x: np.ndarray) -> list[Contestant]:
-    """Returns Paddle's layer, and the packed one of each provider with equal weights."""
-    paddle.seed(1)
-    sizes = (case.input, case.hidden, case.layers)
-    native = getattr(paddle.nn, case.kind)(*sizes, time_major=True)
-    packed = getattr(mkl_packed, case.kind)(*sizes, time_major=True)
-    packed.set_state_dict(native.state_dict())
-    tensor = paddle.to_tensor(x)
-
-    def contestant(name: str, net: Any, prepare: Callable[[], None]) -> Contestant:
-        def infer() -> Any:
-            prepare()
-            net.eval()
-            with paddle.no_grad():
-                return net(tensor)[0]
-
-        def train() -> None:
-            prepare()
-            net.train()
-            net(tensor)[0].mean().backward()
-            net.clear_gradients()
-
-        return Contestant(name, infer, train)
-
-    def by(provider: str, packs: bool) -> Callable[[], None]:
-        def prepare() -> None:
-            flags.set("mkl_packed_provider", provider)
-            _core.mkl_packed.set_packing(packs)
-
-        return prepare
-
-    found = [contestant("Paddle", native, lambda: None)]
-    for provider in ("onednn", "mkl"):
-        if not _core.mkl_packed.why_unavailable(provider):
-            found.append(contestant(f"{provider} packed", packed, by(provider, True)))
-            found.append(contestant(f"{provider} unpacked", packed, by(provider, False)))
-    return found
-
-
-def _torch(case: Case, x: np.ndarray) -> list[Contestant]:
-    try:
-        import torch
-    except ImportError:
-        return []
-    torch.set_num_threads(flags.get("ngraph_num_threads"))
-    kind = {"SimpleRNN": torch.nn.RNN}.get(case.kind) or getattr(torch.nn, case.kind)
-    net = kind(case.input, case.hidden, case.layers)
-    tensor = torch.from_numpy(x)
-
-    def infer() -> Any:
-        with torch.no_grad():
-            return net(tensor)[0]
-
-    def train() -> None:
-        net(tensor)[0].mean().backward()
-        net.zero_grad()
-
-    return [Contestant("PyTorch", infer, train)]
-
-
-FRAMEWORKS = {"paddle": _paddle, "torch": _torch}
