@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,12 +47,19 @@ class Contestant:
     train: Callable[[], Any]
 
 
+class Times(NamedTuple):
+    """Milliseconds of a run, by the clock and of all threads."""
+
+    clock: float
+    processor: float
+
+
 class Peer:
     """The contestants of one framework, made and run in the process of a :class:`Worker`.
 
     Args:
         framework: One of ``FRAMEWORKS``: a module of contestants.
-        threads: Their number. Times on one thread are processor time.
+        threads: Their number.
         names: The contestants to run; all, if empty.
     """
 
@@ -60,7 +67,6 @@ class Peer:
         self._module = importlib.import_module(framework)
         self._module.set_threads(threads)
         self._names = names
-        self._clock = time.process_time if threads == 1 else time.perf_counter
         self._contestants: list[Contestant] = []
 
     def prepare(self, case: Case) -> None:
@@ -75,18 +81,20 @@ class Peer:
         _compare(made)
         self._contestants = [each for each in made if not self._names or each.name in self._names]
 
-    def sample(self, variant: str, runs: int) -> dict[str, float]:
-        """Milliseconds by contestant: the median of several runs, after others."""
+    def sample(self, variant: str, runs: int) -> dict[str, Times]:
+        """The times of each contestant: the medians of several runs, after others."""
         found = {}
         for each in self._contestants:
             run = each.infer if variant == "forward" else each.train
-            times = []
-            for _ in range(WARM_RUNS + runs):
-                start = self._clock()
-                run()
-                times.append(1e3 * (self._clock() - start))
-            found[each.name] = statistics.median(times[WARM_RUNS:])
+            times = [_timed(run) for _ in range(WARM_RUNS + runs)][WARM_RUNS:]
+            found[each.name] = Times(*map(statistics.median, zip(*times)))
         return found
+
+
+def _timed(run: Callable[[], Any]) -> Times:
+    start, processor = time.perf_counter(), time.process_time()
+    run()
+    return Times(1e3 * (time.perf_counter() - start), 1e3 * (time.process_time() - processor))
 
 
 def _compare(contestants: Sequence[Contestant]) -> None:
@@ -120,8 +128,8 @@ class Alternation:
         for worker in self._workers:
             worker.close()
 
-    def of(self, case: Case) -> dict[str, list[dict[str, float]]]:
-        """Milliseconds of a case: for each variant the rounds, by contestant."""
+    def of(self, case: Case) -> dict[str, list[dict[str, Times]]]:
+        """The times of a case: for each variant the rounds, by contestant."""
         for worker in self._workers:
             worker.ask("prepare", case)
         return {
@@ -129,9 +137,9 @@ class Alternation:
             for variant in VARIANTS
         }
 
-    def _one_round(self, variant: str, number: int) -> dict[str, float]:
+    def _one_round(self, variant: str, number: int) -> dict[str, Times]:
         """One round; every other one begins with the last framework."""
-        found: dict[str, float] = {}
+        found: dict[str, Times] = {}
         for worker in self._workers[:: -1 if number % 2 else 1]:
             time.sleep(self._pause)
             found |= worker.ask("sample", variant, self._runs)
@@ -141,6 +149,17 @@ class Alternation:
 def _place(name: str) -> tuple[bool, bool, str]:
     """Paddle, the packed layers, PyTorch."""
     return name == "PyTorch", name != "Paddle", name
+
+
+def milliseconds(rounds: Sequence[dict[str, Times]], threads: int) -> list[dict[str, float]]:
+    """Rounds of one number by contestant: on one thread processor time, which others disturb less.
+
+    Args:
+        rounds: The rounds of a variant.
+        threads: The number of threads that they had.
+    """
+    index = Times._fields.index("processor" if threads == 1 else "clock")
+    return [{name: times[index] for name, times in each.items()} for each in rounds]
 
 
 def medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
