@@ -113,6 +113,7 @@ def check_names(command: Command, known_files: set[str]) -> None:
 
 def _check_options(words: list[str], programs: list[Path]) -> None:
     folders = {program.parent for program in programs} | {ROOT / "demos"}
+    folders |= {folder / "commands" for folder in folders}
     sources = "".join(path.read_text() for folder in folders for path in folder.glob("*.py"))
     for word in words:
         option = word.partition("=")[0]

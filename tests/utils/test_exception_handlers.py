@@ -18,6 +18,9 @@ BROAD = {"Exception", "BaseException", "OSError", "IOError", "EnvironmentError",
 # Code of processes that belong to the package's command line, or that runs without the core.
 EXEMPT = {
     "__main__.py",
+    "commands/arguments.py",
+    "commands/saving.py",
+    "commands/transpiling.py",
     "distributed/launcher.py",
     "installation.py",
     "paddle_private/releases.py",

@@ -295,7 +295,8 @@ def test_a_crash_in_the_command_line_is_one_sentence(
     file = _file(mismatch, tmp_path)
     monkeypatch.setattr(sys, "argv", ["paddle-ngraph", "replay", str(file)])
     monkeypatch.setattr(
-        "paddle_ngraph.__main__._replay", lambda options: os.kill(os.getpid(), signal.SIGKILL)
+        "paddle_ngraph.commands.verifying._replay",
+        lambda options: os.kill(os.getpid(), signal.SIGKILL),
     )
     assert main() == 2
     expected = f"a kernel that runs {file} has ended its process by SIGKILL"
