@@ -669,7 +669,7 @@ def test_states_stay_with_the_native_predictor(tmp_path):
     assert "changes its parameters" in str(paddle_ngraph.explain(config_of(files)))
 
 
-def test_a_model_that_samples_once_samples_what_paddle_samples(tmp_path):
+def test_a_model_that_samples_once_has_the_numbers_of_paddle(tmp_path):
     files = save(tmp_path, noisy)
 
     def answers(predictor):
