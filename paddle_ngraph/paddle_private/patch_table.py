@@ -171,7 +171,7 @@ PATCHES = (
         (r.CREATE_GRADIENT,),
         InstallationPhase.IMPORT,
         "Gradient operators get the lines of user code of their forward operators, which cannot be "
-        "found later. A program of gradients takes seconds: signals end its creation between two.",
+        "found later, and signals end the creation of a program of gradients, which takes seconds.",
     ),
     # -- predictors -------------------------------------------------------------------------------
     PatchGroup(
