@@ -779,6 +779,9 @@ PYBIND11_MODULE(_core, module) {
   module.def("drop_carried_value", &drop_carried_value, py::arg("loop"), py::arg("index"),
              py::return_value_policy::reference);
   module.def("attributes_of", &attributes_of, py::arg("op"));
+  module.def("prepare_for_cpu",
+             py::overload_cast<const py::object&, const std::string&, int>(&prepare_for_cpu),
+             py::arg("model"), py::arg("precision"), py::arg("threads"));
   module.def("call_stacks_of", &call_stacks_of, py::arg("block"));
   module.def("inherit_call_stack", &inherit_call_stack, py::arg("source"), py::arg("values"));
   module.def(
