@@ -270,7 +270,7 @@ def test_the_page_of_a_compiled_function_has_its_graphs() -> None:
 
 
 def test_estimates_take_the_given_shapes() -> None:
-    """Those of results follow from the shapes of feeds, up to one that depends on data."""
+    """Shapes of results follow from those of feeds, up to one that depends on data."""
 
     def build() -> object:
         x = paddle.static.data("x", [-1, -1, 8], "float32")
