@@ -145,7 +145,7 @@ def compile(target: Any = None, *, full_graph: bool = False) -> Any:
     return compiled_layer.compile(target, full_graph)
 
 
-def explain(program: Any) -> Any:
+def explain(program: Any, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Any:
     """Reports how a program is partitioned, without running or changing it.
 
     Args:
@@ -154,6 +154,9 @@ def explain(program: Any) -> Any:
             ``paddle.jit.to_static`` or ``paddle.jit.load`` that has been called before: its
             programs for training or for evaluation, depending on its mode. Or a result of
             :func:`compile`, or a layer that ``enable(dynamic=True)`` has compiled.
+        input_shapes: The shapes of some or all feeds of a static program, or inputs of a predictor,
+            by name. The page of the report estimates the work for these, and assumes 64 for other
+            dynamic dimensions.
 
     Returns:
         A ``Report``; its ``str()`` lists the subgraphs (``intervals``), the share of operators
@@ -161,29 +164,28 @@ def explain(program: Any) -> Any:
         and functions a ``CompiledReport``: the graphs, and the reasons of graph breaks.
 
     Raises:
-        NgraphError: The engine is missing, or ``program`` is of another type.
+        NgraphError: The engine is missing, ``program`` is of another type, or an input has no such
+            shape, or no shape that is known before a call.
     """
     library.load()
     import paddle
     from paddle.inference import Config
 
     from paddle_ngraph.frontends import ngraph_transpiler, program_id
-    from paddle_ngraph.frontends.dynamic import compiled_layer
-    from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
     from paddle_ngraph.frontends.predictor import explanation
     from paddle_ngraph.frontends.program_desc import translation
     from paddle_ngraph.frontends.program_desc.single_assignment import NotTranslatable
-    from paddle_ngraph.frontends.to_static import hook as to_static_hook
     from paddle_ngraph.partitioning import program_pass
+    from paddle_ngraph.partitioning.analysis import static_types
 
+    shapes = dict(input_shapes or {})
     if isinstance(program, Config):
-        return explanation.explain(program)
-    if (found := compiled_layer.compiled_in(program)) is not None:
-        return found.explain()
-    if dynamic_hook.is_known(program):
-        return dynamic_hook.explain(program)
-    if to_static_hook.is_static(program):
-        return to_static_hook.explain(program)
+        return explanation.explain(program, shapes)
+    in_dynamic_mode = _explained_in_dynamic_mode(program)
+    if in_dynamic_mode is not None:
+        if shapes:
+            raise NgraphError("input_shapes is for programs and predictors: call the layer instead")
+        return in_dynamic_mode
     others = (
         ", the Config of a predictor, a result of paddle.jit.to_static or "
         "paddle_ngraph.compile, or a layer that enable(dynamic=True) has compiled"
@@ -191,10 +193,25 @@ def explain(program: Any) -> Any:
     given = ngraph_transpiler.static_program(program, "explain", others)
     is_pir = isinstance(given, paddle.pir.Program)
     try:
-        report = program_pass.dry_run(given if is_pir else translation.translate(given.desc))
+        translated = given if is_pir else translation.translate(given.desc)
+        static_types.check(translated, shapes)
+        report = program_pass.dry_run(translated, shapes=shapes)
     except NotTranslatable as reason:
         report = translation.native_report(given.desc, f"the program runs natively: {reason}")
     return replace(report, program=program_id.of([given if is_pir else given.desc]))
+
+
+def _explained_in_dynamic_mode(target: Any) -> Any:
+    """The report on a function or layer of dynamic mode; ``None`` for another object."""
+    from paddle_ngraph.frontends.dynamic import compiled_layer
+    from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
+    from paddle_ngraph.frontends.to_static import hook as to_static_hook
+
+    if (found := compiled_layer.compiled_in(target)) is not None:
+        return found.explain()
+    if dynamic_hook.is_known(target):
+        return dynamic_hook.explain(target)
+    return to_static_hook.explain(target) if to_static_hook.is_static(target) else None
 
 
 def profile(nodes: bool = True) -> TimeProfile:

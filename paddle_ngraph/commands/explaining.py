@@ -77,7 +77,7 @@ def _explain_as_page(options: argparse.Namespace) -> int:
     if options.no_run:
         model = saved_model.SavedModel.at(saved_model.find_only(options.model))
         report = replace(
-            api.explain(model.config()),
+            api.explain(model.config(), input_shapes=shapes_of(options.shapes or ())),
             name=Path(options.model).name,
             why_unmeasured="Not measured: --no-run was given.",
         )

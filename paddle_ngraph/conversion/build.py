@@ -324,7 +324,7 @@ def build_model(
     found = _build_dynamic_model(text, signature, contents, weights, settings) if on_cpu else None
     if found is not None:
         return BuiltModel(
-            _unwrapped_model(found.draft.model),
+            unwrapped_model(found.draft.model),
             found.draft.positions,
             open_sizes=found.sizes,
             guards=found.guards,
@@ -347,7 +347,7 @@ def build_model(
     if draft.chunks > 1:
         dynamic_shapes.remember(text, signature, values, draft.chunks)
     return BuiltModel(
-        _unwrapped_model(draft.model),
+        unwrapped_model(draft.model),
         draft.positions,
         builder.inputs.draws,
         parts=draft.chunks,
@@ -388,7 +388,7 @@ def make_model(
     return draft
 
 
-def _unwrapped_model(model: ov.Model) -> Any:
+def unwrapped_model(model: ov.Model) -> Any:
     """The C++ binding object inside OpenVINO's Python wrapper of a model."""
     return model._Model__model
 

@@ -780,6 +780,9 @@ PYBIND11_MODULE(_core, module) {
              py::return_value_policy::reference);
   module.def("replace_contents", &replace_contents, py::arg("block"), py::arg("contents"));
   module.def("attributes_of", &attributes_of, py::arg("op"));
+  module.def("prepare_for_cpu",
+             py::overload_cast<const py::object&, const std::string&, int>(&prepare_for_cpu),
+             py::arg("model"), py::arg("precision"), py::arg("threads"));
   module.def("call_stacks_of", &call_stacks_of, py::arg("block"));
   module.def("inherit_call_stack", &inherit_call_stack, py::arg("source"), py::arg("values"));
   module.def(

@@ -166,13 +166,16 @@ def explain_model(path: str, shapes: Mapping[str, Sequence[int]], seed: int = 0)
     model = saved_model.SavedModel.at(saved_model.find_only(path))
     times: Mapping[str, int] = {}
     why = ""
+    fed: Mapping[str, Sequence[int]] = {}
     try:
         model.try_reading()
         feed, times = _run_natively(model, shapes, seed)
+        fed = {name: array.shape for name, array in feed.items()}
         _run_by_engine(model, feed)
     except NgraphError as error:
         why = f"Not measured: {error}"
-    report: Report = api.explain(model.config())  # after the runs, which are part of it
+    # After the runs, which are part of it.
+    report: Report = api.explain(model.config(), input_shapes=fed)
     return replace(report, name=Path(path).name, native_times=times, why_unmeasured=why)
 
 

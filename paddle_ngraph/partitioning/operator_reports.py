@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 from paddle_ngraph.ir.graph import TensorSpec
 from paddle_ngraph.paddle_private import call_stacks
@@ -17,6 +18,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     OpNode,
     is_fed,
 )
+from paddle_ngraph.partitioning.analysis.static_types import Shapes, types_of_variables
 
 _HIDDEN = LISTS | CONSTANTS | {"builtin.set_parameter"}
 
@@ -68,13 +70,16 @@ class BlockOperators:
 
     Args:
         view: The block, of which nothing is read later: the program may be rewritten, or gone.
+        shapes: The shapes of some feeds, from which those of results follow.
 
     Attributes:
+        shapes: These shapes.
         call_stacks: Handles of the call stacks of all operators by index, see
             :mod:`paddle_ngraph.paddle_private.call_stacks`.
     """
 
-    def __init__(self, view: BlockView) -> None:
+    def __init__(self, view: BlockView, shapes: Shapes = MappingProxyType({})) -> None:
+        self.shapes = shapes
         self.call_stacks = call_stacks.stacks_of(view.block)
         self._shown = {node.index: node for node in view.nodes if _is_shown(node)}
         self._producer = view.producer
@@ -85,6 +90,9 @@ class BlockOperators:
         }
         read = {vid for node in self._shown.values() for vid in (*node.reads, *node.writes)}
         self._types = {vid: view.tensor_types(vid) for vid in read}
+        if shapes:
+            known = types_of_variables(view.block, shapes)
+            self._types |= {vid: types for vid, types in known.items() if vid in read}
 
     @cached_property
     def reports(self) -> list[OperatorReport]:

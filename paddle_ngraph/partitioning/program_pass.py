@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from paddle_ngraph import _core, flags, statistics
@@ -42,6 +43,7 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     may_write_variables,
 )
 from paddle_ngraph.partitioning.analysis.capability import Capability
+from paddle_ngraph.partitioning.analysis.static_types import Shapes
 from paddle_ngraph.partitioning.block_report import BlockReport, IntervalReport, NativeOp
 from paddle_ngraph.partitioning.classify import classify, fixpoint
 from paddle_ngraph.partitioning.operator_reports import BlockOperators
@@ -298,8 +300,15 @@ def dry_run(
     program: Any,
     open_size: int | None = SETTINGS.typical_dimension_size,
     folds_constants: bool = False,
+    shapes: Shapes = MappingProxyType({}),
 ) -> Report:
-    """Returns the report of :func:`apply` without changing the program."""
+    """Returns the report of :func:`apply` without changing the program.
+
+    Args:
+        program: The program.
+        open_size, folds_constants: As for :func:`apply`.
+        shapes: The shapes of some feeds, for estimates of work.
+    """
     copy = program.clone()
     packed = canonicalize(copy)
     settings = SubgraphSettings(False, open_size, folds_constants=folds_constants)
@@ -308,7 +317,7 @@ def dry_run(
     while pending:
         block = pending.pop(0)
         plan = _partition_block(block, settings, aliases)
-        reports.append(plan.report())
+        reports.append(plan.report(shapes))
         inside = {node.index for subgraph in plan.subgraphs for node in subgraph.interval.nodes}
         # The body of a converted loop or branch belongs to its subgraph, and is not reported.
         remaining = [op for index, op in enumerate(block.ops) if index not in inside]
@@ -339,8 +348,12 @@ class _BlockPartition(NamedTuple):
     subgraphs: Sequence[Subgraph]
     has_small_interval: bool
 
-    def report(self) -> BlockReport:
-        """Returns a report of the block's operators and subgraphs; valid before a rewrite."""
+    def report(self, shapes: Shapes = MappingProxyType({})) -> BlockReport:
+        """Returns a report of the block's operators and subgraphs; valid before a rewrite.
+
+        Args:
+            shapes: The shapes of some feeds, for estimates of work.
+        """
         capable = self.capable
         intervals = [
             IntervalReport(
@@ -377,7 +390,7 @@ class _BlockPartition(NamedTuple):
             has_small_interval=self.has_small_interval,
             engines=sum(node.is_engine for node in nodes),
             drawing=sum(i.draws for i in intervals) + sum(node.draws for node in nodes),
-            block_operators=BlockOperators(capable.view),
+            block_operators=BlockOperators(capable.view, shapes),
             onednn_kernels=self._count_onednn_kernels(native),
         )
 

@@ -68,15 +68,9 @@ def page(
     """
     blocks = list(_blocks(programs))
     history = History()
-    size = SETTINGS.typical_dimension_size
-    if any("?" in result for b in blocks for o in b.report.operators for result in o.results):
-        lines = [
-            *lines,
-            f"Estimates take {size} for dynamic dimensions.",
-        ]
     return Page(
         title,
-        lines,
+        [*lines, *_sizes_of_estimates(blocks)],
         _coverage(blocks, native_times),
         [_drawing(block, history) for block in blocks if block.report.operators],
         [
@@ -95,6 +89,23 @@ def _blocks(programs: Sequence[tuple[str, Sequence[BlockReport]]]) -> Iterator[_
             full = ", ".join(filter(None, (name, block.program, title)))
             yield _BlockOnPage(full, block, number)
             number += len(block.intervals)
+
+
+def _sizes_of_estimates(blocks: Sequence[_BlockOnPage]) -> Iterator[str]:
+    """A sentence with the sizes that estimates of work are for, if shapes are dynamic."""
+    shapes = {
+        name: shape
+        for block in blocks
+        if block.report.block_operators is not None
+        for name, shape in block.report.block_operators.shapes.items()
+    }
+    fed = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+    operators = (operator for block in blocks for operator in block.report.operators)
+    is_dynamic = any("?" in result for operator in operators for result in operator.results)
+    assumed = f"{SETTINGS.typical_dimension_size} for {'other ' if fed else ''}dynamic dimensions"
+    parts = [fed] * bool(fed) + [assumed] * is_dynamic
+    if parts:
+        yield f"Estimates take {', and '.join(parts)}."
 
 
 # -- coverage -------------------------------------------------------------------------------------

@@ -17,8 +17,9 @@ import numpy as np
 import openvino as ov
 from openvino import opset15
 
+from paddle_ngraph import _core
 from paddle_ngraph.conversion import openvino_core
-from paddle_ngraph.conversion.build import make_model
+from paddle_ngraph.conversion.build import make_model, unwrapped_model
 from paddle_ngraph.conversion.function_builder import FunctionBuilder
 from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.ir.graph import CPU, Graph, Op, TensorSpec
@@ -33,6 +34,8 @@ RUNS = 5
 _MARK = re.compile(r"paddle_(\d+)_\d+")
 # The names of the nodes that became one of a compiled function.
 _SOURCES = "originalLayersNames"
+# Types of nodes that are the inputs and results of a function.
+_PORTS = frozenset({"Input", "Output", "Const", "Parameter", "Result"})
 _PEAK_SIZE = 1024
 _PEAK_ELEMENTS = 1 << 24
 
@@ -42,7 +45,7 @@ class NodeTime:
     """A node of a function.
 
     Attributes:
-        ns: The median time of a run.
+        ns: The median time of a run, in whole microseconds: 0 for less than one.
         type, kernel: OpenVINO's type of the node, and the name of its kernel.
         shape: The shape of its first result.
         operators: Paddle's operators that it computes, by :attr:`Op.id`; empty if unknown.
@@ -58,13 +61,23 @@ class NodeTime:
     num_bytes: int
     num_flops: int = 0
 
+    @property
+    def flops_per_ns(self) -> float:
+        """Floating-point operations in a nanosecond; 0 if the time is."""
+        return self.num_flops / self.ns if self.ns else 0.0
+
+    @property
+    def bytes_per_ns(self) -> float:
+        """Bytes in a nanosecond; 0 if the time is."""
+        return self.num_bytes / self.ns if self.ns else 0.0
+
 
 @dataclass(frozen=True)
 class FunctionTimes:
     """The function of a subgraph.
 
     Attributes:
-        nodes: Its nodes that take time, the slowest first.
+        nodes: Its nodes that take time or compute operators, the slowest first.
         convert_ns, compile_ns: The times to build its model, and to compile it.
         why_unmeasured: Why there are no nodes, in words.
     """
@@ -99,7 +112,7 @@ def measure(text: str, given: Sequence[Any]) -> FunctionTimes:
     sizes = _mark_nodes(builder)
     draft = make_model(builder, {i: arrays[i] for i in graph.weights}, settings)
     converted = clock.now()
-    compiled = openvino_core.core().compile_model(draft.model, CPU, _configuration(settings))
+    compiled = _compiled(draft.model, settings)
     end = clock.now()
     inputs = [
         _tensor(port, arrays[position] if position < len(arrays) else None)
@@ -110,14 +123,10 @@ def measure(text: str, given: Sequence[Any]) -> FunctionTimes:
     return FunctionTimes(nodes, 1e9 * (converted - begin), 1e9 * (end - converted))
 
 
-def _configuration(settings: RunSettings) -> dict[str, Any]:
-    """As configured by the core (core/ov/ov_function.cc), with counters."""
-    return {
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": settings.precision,
-        "INFERENCE_NUM_THREADS": settings.threads,
-        "PERF_COUNT": True,
-    }
+def _compiled(model: ov.Model, settings: RunSettings) -> ov.CompiledModel:
+    """A model as the core compiles it, which passes booleans as bytes, but with counters."""
+    properties = _core.prepare_for_cpu(unwrapped_model(model), settings.precision, settings.threads)
+    return openvino_core.core().compile_model(model, CPU, {**properties, "PERF_COUNT": "YES"})
 
 
 def _tensor(port: Any, array: np.ndarray | None) -> ov.Tensor:
@@ -174,6 +183,8 @@ def _nodes(compiled: Any, inputs: Sequence[ov.Tensor], flops: Mapping[int, int])
     runtime = {op.get_friendly_name(): op for op in compiled.get_runtime_model().get_ops()}
     found = []
     for name, info in infos[-1].items():
+        if info.node_type in _PORTS:
+            continue
         times = [each[name].real_time.total_seconds() for each in infos if name in each]
         found.append(
             NodeTime(
@@ -185,8 +196,8 @@ def _nodes(compiled: Any, inputs: Sequence[ov.Tensor], flops: Mapping[int, int])
                 _num_bytes(runtime.get(name)),
             )
         )
-    found = sorted((node for node in found if node.ns > 0), key=lambda node: -node.ns)
-    return _with_flops(found, flops)
+    found = [node for node in found if node.ns > 0 or node.operators]
+    return _with_flops(sorted(found, key=lambda node: -node.ns), flops)
 
 
 def _with_flops(nodes: Sequence[NodeTime], flops: Mapping[int, int]) -> list[NodeTime]:
@@ -267,7 +278,7 @@ def _peak(threads: int) -> Peak:
 
 def _fastest_ns(model: ov.Model) -> float:
     settings = RunSettings.of(_any_graph())
-    compiled = openvino_core.core().compile_model(model, CPU, _configuration(settings))
+    compiled = _compiled(model, settings)
     inputs = [_tensor(port, None) for port in compiled.inputs]
     request = compiled.create_infer_request()
     for position, tensor in enumerate(inputs):

@@ -270,8 +270,8 @@ class TimeProfile:
             Point(
                 f"{s.number}: {_name(s, node)}",
                 node.ns * len(s.runs),
-                node.num_flops / node.ns,
-                node.num_bytes / node.ns,
+                node.flops_per_ns,
+                node.bytes_per_ns,
             )
             for s in self.subgraphs
             for node in s.function.nodes
@@ -312,7 +312,7 @@ def _subgraph_lines(subgraph: SubgraphProfile, rows: int) -> Iterator[str]:
         yield f"  nodes not measured: {function.why_unmeasured}"
     if not function.nodes:
         return
-    total = sum(node.ns for node in function.nodes)
+    total = sum(node.ns for node in function.nodes) or 1.0
     peak = node_times.peak()
     yield (
         f"  a function compiled for the profile, which no cache gets: converted in "
@@ -333,7 +333,7 @@ def _node_line(
 ) -> str:
     operators = subgraph.operators(node)
     lines = list(dict.fromkeys(line for _, line in operators if line))
-    flops, num_bytes = node.num_flops / node.ns, node.num_bytes / node.ns
+    flops, num_bytes = node.flops_per_ns, node.bytes_per_ns
     arithmetic = f"{flops:8.1f} {flops / peak.flops_per_ns:5.0%}" if node.num_flops else " " * 14
     speeds = f"{arithmetic} {num_bytes:6.1f} {num_bytes / peak.bytes_per_ns:5.0%}"
     return (

@@ -18,10 +18,10 @@ from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.frontends import ngraph_transpiler
 from paddle_ngraph.paddle_private.names import producer_of
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
+from paddle_ngraph.partitioning.analysis import static_types
 from paddle_ngraph.partitioning.analysis.block_view import dtype_name, mark_sequential, value_id
 from paddle_ngraph.partitioning.block_report import summary
 from paddle_ngraph.settings import SETTINGS
-from paddle_ngraph.transpiler.memory import shapes
 from paddle_ngraph.transpiler.memory.liveness import Lifetimes, MemoryStep
 from paddle_ngraph.transpiler.memory.recompute import STATISTICS, is_batch_norm, recompute, us_of
 from paddle_ngraph.transpiler.memory.schedule import schedule
@@ -37,7 +37,7 @@ class Limits:
 
     open_size: int = SETTINGS.typical_dimension_size
     recompute: float | None = None
-    input_shapes: shapes.Shapes = field(default_factory=dict)
+    input_shapes: static_types.Shapes = field(default_factory=dict)
 
     def check(self) -> None:
         """Raises NgraphError if a limit is invalid."""
@@ -142,7 +142,7 @@ def rewrite(program: Program, limits: Limits) -> MemoryReport:
     Raises:
         NgraphError: ``limits`` do not match the program, which is then unmodified.
     """
-    shapes.check(program, limits.input_shapes)
+    static_types.check(program, limits.input_shapes)
     found: dict[int, BlockMemory] = {}
     order = _rewrite_block(program.global_block(), limits, found)
     # Installs the patches by which Paddle's executor keeps the order of the program.
@@ -164,11 +164,11 @@ def _rewrite_block(block: Block, limits: Limits, found: dict[int, BlockMemory]) 
             before[op.id()] = max(before.get(op.id(), 0), found[number].before)
             after[op.id()] = max(after.get(op.id(), 0), found[number].after)
             keys += [number, *others]
-    types = shapes.types_in(block, limits.input_shapes, limits.open_size)
+    types = static_types.types_in(block, limits.input_shapes, limits.open_size)
     given = Lifetimes.of(block, types, before)
     peak = given.peak(given.steps)
     if sums := _split_sums(block):
-        types = shapes.types_in(block, limits.input_shapes, limits.open_size)
+        types = static_types.types_in(block, limits.input_shapes, limits.open_size)
     lifetimes = Lifetimes.of(block, types, after)
     steps = schedule(lifetimes)
     moved = _moved(lifetimes.steps, steps)

@@ -18,7 +18,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import flags
+from paddle_ngraph import NgraphError, flags
 from paddle_ngraph.__main__ import main
 from paddle_ngraph.ir.reasons import remedy_of
 from paddle_ngraph.pages.page import (
@@ -35,7 +35,7 @@ from paddle_ngraph.pages.page import (
 from paddle_ngraph.partitioning import operator_reports, program_pass, report_page
 from tests.dynamic import dynamic_mode
 from tests.frontends.executor.test_hook import save_model
-from tests.programs import Program, floats
+from tests.programs import Program, floats, parameter
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -246,6 +246,12 @@ def test_the_page_of_a_saved_model_has_its_runs(
     assert main(["explain", f"{prefix}.json", "--html", str(file), "--no-run"]) == 0
     html = file.read_text()
     assert "Measured native time" not in html and "--no-run was given" in html
+    sized = ["--no-run", "--shapes", "x=7x4"]
+    assert main(["explain", f"{prefix}.json", "--html", str(file), *sized]) == 0
+    assert "Estimates take x 7x4." in file.read_text()
+    assert (
+        main(["explain", f"{prefix}.json", "--html", str(file), "--no-run", "--shapes", "y=7"]) == 2
+    )
     assert main(["explain", f"{prefix}.json", "--html", str(tmp_path / "none" / "page.html")]) == 2
     assert main(["explain", f"{prefix}.json", "--no-run"]) == 2
     assert main(["explain", f"{prefix}.json", "--html", str(file), "--shapes", "none=1"]) == 0
@@ -261,6 +267,39 @@ def test_the_page_of_a_compiled_function_has_its_graphs() -> None:
     (drawing,) = report.page().drawings
     assert drawing.title.startswith("graph 0") and "exp" in [o.name for o in drawing.operators]
     assert "1 graphs, 0 breaks." in report.to_html() and "<iframe" in report._repr_html_()
+
+
+def test_estimates_take_the_given_shapes() -> None:
+    """Shapes of results follow from those of feeds, up to one that depends on data."""
+
+    def build() -> object:
+        x = paddle.static.data("x", [-1, -1, 8], "float32")
+        rows = paddle.nonzero(paddle.concat([paddle.tanh(x) @ parameter(8, 4)] * 2))
+        return rows.astype("float32") @ parameter(3, 2)
+
+    program = Program(build).main
+
+    def flops(shapes: dict[str, list[int]]) -> tuple[int, str]:
+        page = paddle_ngraph.explain(program, shapes).page()
+        of_kind = {bar.title: bar.parts for bar in page.bars}["Estimated FLOPs"]
+        return sum(int(part.value) for part in of_kind), " ".join(page.lines)
+
+    unknown = 64 * 3 + 64 * 3 + 2 * 64 * 3 * 2  # nonzero, the cast, and the last product
+    for shape in ([2, 3, 8], [5, 1, 8]):
+        elements = shape[0] * shape[1]
+        found, sentences = flops({"x": shape})
+        assert found == elements * (8 + 2 * 8 * 4 + 2 * 4) + unknown
+        given = "x".join(map(str, shape))
+        assert f"Estimates take x {given}, and 64 for other dynamic dimensions." in sentences
+    assert "Estimates take 64 for dynamic dimensions." in flops({})[1]
+    for wrong in ({"y": [1]}, {"x": [2, 3, 9]}, {"x": [2, 3]}):
+        with pytest.raises(NgraphError, match=r"has the shape|is fed"):
+            paddle_ngraph.explain(program, wrong)
+    with dynamic_mode():
+        compiled = paddle_ngraph.compile(lambda x: paddle.exp(x) + 1)
+        compiled(paddle.ones([4]))
+        with pytest.raises(NgraphError, match="call the layer"):
+            paddle_ngraph.explain(compiled, {"x": [4]})
 
 
 def test_native_times_count_a_type_on_both_sides_as_both() -> None:

@@ -16,6 +16,7 @@ import paddle_ngraph
 from paddle_ngraph import NgraphError, _core, flags
 from paddle_ngraph.conversion import disk_cache
 from paddle_ngraph.profiling import node_times, pictures, profile, timeline, work
+from tests import kernel_call_programs
 from tests.programs import Program, floats, parameter
 
 
@@ -349,3 +350,38 @@ def test_a_function_that_cannot_be_measured_leaves_the_other_times() -> None:
         program.run(x=floats(64, 64))
     assert p.subgraphs and p.totals["compute"] > 0
     assert "nodes not measured: ValueError: planted" in p.table()
+
+
+def spectrum() -> object:
+    return paddle.fft.rfft(paddle.static.data("x", [64, 64], "float32") * 2.0).abs()
+
+
+def wide_numbers() -> object:
+    x = paddle.static.data("x", [64, 64], "float64") * 2.0
+    return paddle.tanh(x.astype("float32"))
+
+
+def truths() -> object:
+    return paddle.logical_not(paddle.static.data("x", [64, 64], "bool"))
+
+
+@pytest.mark.parametrize(
+    ("build", "dtype", "types"),
+    [
+        (spectrum, "float32", {"scale", "fft_r2c", "abs"}),
+        (wide_numbers, "float64", {"scale", "cast", "tanh"}),
+        (truths, "bool", {"logical_not"}),
+    ],
+)
+def test_tensors_that_functions_pass_as_bytes(build: Any, dtype: str, types: set[str]) -> None:
+    program = Program(build)
+    size = 64
+    x = (10 * floats(size, size) > 5) if dtype == "bool" else floats(size, size).astype(dtype)
+    with kernel_call_programs.kernels_called():
+        program.both(x=x)
+        with paddle_ngraph.profile() as p:
+            program.run(x=x)
+    (subgraph,) = p.subgraphs
+    assert subgraph.function.why_unmeasured == ""
+    found = {type for node in subgraph.function.nodes for type, _ in subgraph.operators(node)}
+    assert found == types

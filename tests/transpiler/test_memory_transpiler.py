@@ -22,10 +22,10 @@ from paddle_ngraph.partitioning.analysis.block_view import (
     is_engine,
     is_sequential,
 )
+from paddle_ngraph.partitioning.analysis.static_types import types_in
 from paddle_ngraph.transpiler.memory import liveness, recompute
 from paddle_ngraph.transpiler.memory.liveness import Lifetimes, MemoryStep, usage
 from paddle_ngraph.transpiler.memory.schedule import edges_of, schedule
-from paddle_ngraph.transpiler.memory.shapes import types_in
 from tests.frontends.test_ngraph_transpiler import (
     EVERY,
     STEPS,

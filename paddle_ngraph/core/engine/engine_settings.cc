@@ -16,19 +16,10 @@ namespace {
 // Values of FLAGS_ngraph_precision, in the order of enum Precision.
 constexpr std::array<const char*, 3> kPrecisions = {"f32", "bf16", "f16"};
 
-Precision wanted_precision() {
-  const std::string& wanted = FLAGS_ngraph_precision;
-  const auto* const found = std::find(kPrecisions.begin(), kPrecisions.end(), wanted);
-  if (found == kPrecisions.end()) {
-    throw InvalidInput(concat("FLAGS_ngraph_precision=", wanted, ": use f32, bf16 or f16"));
-  }
-  return static_cast<Precision>(found - kPrecisions.begin());
-}
-
 }  // namespace
 
 Settings settings_of(const GraphHeader& header) {
-  const Precision precision = wanted_precision();
+  const Precision precision = precision_named(FLAGS_ngraph_precision);
   Settings settings;
   if (!header.is_on_cpu()) {
     settings.num_threads = 1;
@@ -52,6 +43,14 @@ Settings settings_of(const GraphHeader& header) {
 
 int threads_of(const Settings& settings) {
   return settings.num_threads > 0 ? settings.num_threads : num_threads();
+}
+
+Precision precision_named(const std::string& name) {
+  const auto* const found = std::find(kPrecisions.begin(), kPrecisions.end(), name);
+  if (found == kPrecisions.end()) {
+    throw InvalidInput(concat("FLAGS_ngraph_precision=", name, ": use f32, bf16 or f16"));
+  }
+  return static_cast<Precision>(found - kPrecisions.begin());
 }
 
 const char* name_of(Precision precision) { return kPrecisions.at(static_cast<size_t>(precision)); }

@@ -1,6 +1,8 @@
 // Build settings of an engine, which follow from its graph and the flags.
 #pragma once
 
+#include <string>
+
 #include "core/engine/graph_header.h"
 #include "core/ov/ov_function.h"
 
@@ -12,6 +14,9 @@ Settings settings_of(const GraphHeader& header);
 
 // Number of threads of a run of a function that is built with these settings.
 int threads_of(const Settings& settings);
+
+// The precision of a value of FLAGS_ngraph_precision. Throws InvalidInput for another text.
+Precision precision_named(const std::string& name);
 
 // The value of FLAGS_ngraph_precision that selects this precision.
 const char* name_of(Precision precision);

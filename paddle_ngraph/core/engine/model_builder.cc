@@ -253,6 +253,17 @@ void remember_shapes(const std::string& graph, const std::vector<phi::DenseTenso
   });
 }
 
+std::map<std::string, std::string> prepare_for_cpu(const py::object& model,
+                                                   const std::string& precision, int threads) {
+  Settings settings;
+  settings.precision = precision_named(precision);
+  settings.num_threads = threads;
+  std::map<std::string, std::string> properties;
+  prepare_for_cpu(address_of(model), settings,
+                  [&](const char* name, const char* value) { properties.emplace(name, value); });
+  return properties;
+}
+
 void disable_dynamic_shapes(const std::string& graph) {
   with_python([&] {
     callback(PythonCallback::kDisableDynamicShapes)(graph);

@@ -1,6 +1,8 @@
 // Builds a compiled function from a graph string, with the bridge in Python, on a cache miss.
 #pragma once
 
+#include <pybind11/pytypes.h>
+
 #include <map>
 #include <memory>
 #include <string>
@@ -34,6 +36,11 @@ struct BuiltFunction {
 
   bool is_symbolic() const { return !symbolic_dims.empty(); }
 };
+
+// Changes a model of the bridge as a compilation for the CPU does; returns the properties that it
+// would be compiled with. Requires the GIL.
+std::map<std::string, std::string> prepare_for_cpu(const pybind11::object& model,
+                                                   const std::string& precision, int threads);
 
 // Throws NgraphError if the digest in the first line does not match the rest. Takes the GIL.
 void verify_graph(const std::string& graph);

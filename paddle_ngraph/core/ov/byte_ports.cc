@@ -50,8 +50,10 @@ void pass_booleans_as_bytes(ov::Model* model) {
   const auto results = model->get_results();
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i]->get_element_type() != ov::element::boolean) continue;
-    const auto passed =
-        std::make_shared<ov::op::v0::Convert>(results[i]->input_value(0), ov::element::u8);
+    const auto computed = results[i]->input_value(0);
+    const auto passed = std::make_shared<ov::op::v0::Convert>(computed, ov::element::u8);
+    // A profile finds the operators of a node of the compiled function by the names in it.
+    passed->set_friendly_name(computed.get_node()->get_friendly_name() + "/u8");
     results[i]->input(0).replace_source_output(passed->output(0));
     results[i]->validate_and_infer_types();
     results[i]->output(0).get_tensor().add_names({name_of("output", i)});

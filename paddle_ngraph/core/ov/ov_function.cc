@@ -181,6 +181,17 @@ ov::CompiledModel compile_with_threads(Settings* settings, int cached_kernels, c
   return make(configuration(*settings, cached_kernels));
 }
 
+// Changes a model before it is compiled for the CPU, and adapts the settings to it.
+void prepare(ov::Model* model, Settings* settings) {
+  pass_booleans_as_bytes(model);
+  if (estimated_ns(*model) < kMinSharedWorkNs) {
+    settings->num_threads = 1;
+    settings->streams = 0;
+  }
+  if (model->has_rt_info(kNoLoopFusionKey)) settings->fuses_loops = false;
+  if (model->has_rt_info(kMixedPrecisionKey)) settings->precision = Precision::kFloat32;
+}
+
 ov::CompiledModel compile_unchanged(ov::Model* model, Settings* settings) {
   const auto shared = model->shared_from_this();
   const int cached_kernels = num_cached_kernels(*model);
@@ -190,13 +201,7 @@ ov::CompiledModel compile_unchanged(ov::Model* model, Settings* settings) {
     });
   };
   if (!settings->device.empty()) return compile();
-  pass_booleans_as_bytes(model);
-  if (estimated_ns(*model) < kMinSharedWorkNs) {
-    settings->num_threads = 1;
-    settings->streams = 0;
-  }
-  if (model->has_rt_info(kNoLoopFusionKey)) settings->fuses_loops = false;
-  if (model->has_rt_info(kMixedPrecisionKey)) settings->precision = Precision::kFloat32;
+  prepare(model, settings);
   try {
     return compile();
   } catch (const std::exception& error) {
@@ -750,6 +755,14 @@ bool OvFunction::run(const std::vector<Input>& inputs, const Allocate& allocate)
 }
 
 void start_openvino() { core(); }
+
+void prepare_for_cpu(void* model, Settings settings, const ReceiveProperty& receive) {
+  auto* const source = static_cast<ov::Model*>(model);
+  prepare(source, &settings);
+  for (const auto& [name, value] : configuration(settings, num_cached_kernels(*source))) {
+    receive(name.c_str(), value.as<std::string>().c_str());
+  }
+}
 
 const std::type_info& model_type() { return typeid(ov::Model); }
 

@@ -139,6 +139,11 @@ class OvFunction {
   std::unique_ptr<Implementation> implementation_;
 };
 
+// Changes a model as a compilation for the CPU does, and passes the names and values of the
+// properties that it would be compiled with.
+using ReceiveProperty = std::function<void(const char* name, const char* value)>;
+void prepare_for_cpu(void* model, Settings settings, const ReceiveProperty& receive);
+
 // The C++ type of the models that OpenVINO's Python bindings wrap.
 const std::type_info& model_type();
 

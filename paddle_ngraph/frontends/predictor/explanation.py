@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from types import MappingProxyType
 
 from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.frontends import program_id
@@ -13,13 +14,19 @@ from paddle_ngraph.frontends.program_desc import translation
 from paddle_ngraph.frontends.saved_models.saved_model import SavedModel
 from paddle_ngraph.paddle_private.protocols import Config
 from paddle_ngraph.partitioning import program_pass
+from paddle_ngraph.partitioning.analysis import static_types
 from paddle_ngraph.partitioning.analysis.block_view import changes_parameters
+from paddle_ngraph.partitioning.analysis.static_types import Shapes
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.utils import signals
 
 
-def explain(config: Config) -> Report:
+def explain(config: Config, shapes: Shapes = MappingProxyType({})) -> Report:
     """The report on the predictor of a ``paddle.inference.Config``.
+
+    Args:
+        config: The configuration.
+        shapes: The shapes of some inputs, for estimates of work.
 
     A model that cannot run in the engine has a report, too, which says why: one whose program
     cannot be translated, or whose files cannot be read, also such that Paddle crashes on them.
@@ -33,7 +40,8 @@ def explain(config: Config) -> Report:
         program = saved.as_pir(feeds_lod=False)
     except NgraphError as error:
         return _report_on_unusable(saved, printable(str(error)))
-    report = program_pass.dry_run(program, folds_constants=True)
+    static_types.check(program, shapes)
+    report = program_pass.dry_run(program, folds_constants=True, shapes=shapes)
     reason = why_native(config)
     if reason is None:
         obstacle = reason_against_engine(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from paddle_ngraph.paddle_private.protocols import Block, Operation
 from paddle_ngraph.partitioning.analysis.block_view import SINKS, BlockView, OpNode, value_id
-from paddle_ngraph.transpiler.memory.shapes import Type
+from paddle_ngraph.partitioning.analysis.static_types import Type
 from paddle_ngraph.utils.dtypes import element_bytes
 
 # Number of bytes of memory that do not matter: results with fewer bytes are not recomputed, and a

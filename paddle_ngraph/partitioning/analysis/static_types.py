@@ -11,7 +11,7 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Value
-from paddle_ngraph.partitioning.analysis.block_view import SOURCES, dtype_name, scope_name
+from paddle_ngraph.partitioning.analysis.block_view import SOURCES, dtype_name, scope_name, value_id
 from paddle_ngraph.utils import signals
 
 Shapes = Mapping[str, Sequence[int]]
@@ -51,9 +51,29 @@ def types_in(block: Block, shapes: Shapes, open_size: int) -> dict[int, list[Typ
     Args:
         block: Paddle's block.
         shapes: The shapes of some feeds.
-        open_size: The size assumed for all other dynamic dimensions.
+        open_size: The size assumed for all other dynamic dimensions; -1: they stay unknown.
     """
     return _Inference(shapes, open_size).run(block)
+
+
+def types_of_variables(block: Block, shapes: Shapes) -> dict[str, list[Type]]:
+    """The types of the tensors in each variable of a block, of which some may stay dynamic.
+
+    Args:
+        block: Paddle's block.
+        shapes: The shapes of some feeds.
+
+    Returns:
+        By id of the variable, its type, or those of the members of a list.
+    """
+    types = types_in(block, shapes, -1)
+    found = {}
+    for op in block.ops:
+        for value, type in zip(op.results(), types.get(op.id(), ())):
+            if type is not None and value.initialized():
+                members = type if isinstance(type, list) else [type]
+                found[value_id(value)] = [each for each in members if each is not None]
+    return found
 
 
 def _is_feed(op: Operation) -> bool:
