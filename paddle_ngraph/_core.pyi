@@ -32,7 +32,9 @@ def insert_operator(
 def replace_operator(op: Any, name: str, operands: Sequence[Any]) -> Any: ...
 def add_carried_value(op: Any, value: Any) -> Any: ...
 def drop_carried_value(loop: Any, index: int) -> Any: ...
+def replace_contents(block: Any, contents: Any) -> None: ...
 def call_stacks_of(block: Any) -> list[int]: ...
+def inherit_call_stack(source: Any, values: Sequence[Any]) -> None: ...
 def frames_of(call_stack: int) -> list[bytes]: ...
 def attributes_of(op: Any) -> list[tuple[str, str | None, Any]]: ...
 def result_types(op: Any) -> list[Any]: ...
@@ -214,6 +216,7 @@ class CallEffect:
     GRAPH_BREAK: CallEffect
     DEFERRABLE: CallEffect
     METADATA_ONLY: CallEffect
+    TRANSPARENT: CallEffect
     BREAK_IF_LAZY_ARGUMENT: CallEffect
     EAGER_OPERATOR: CallEffect
     SHAPE_QUERY: CallEffect
@@ -315,6 +318,7 @@ class ShapeRuleKind:
     CLIP: ShapeRuleKind
     ASSIGN: ShapeRuleKind
     FILL: ShapeRuleKind
+    INFERRED: ShapeRuleKind
 
 class ShapeRule:
     def __init__(
@@ -323,6 +327,7 @@ class ShapeRule:
         parameters: list[str] = ...,
         sizes: list[str] = ...,
         numbers: list[str] = ...,
+        defaults: list[tuple[str, Any]] = ...,
     ) -> None: ...
 
 class Mutation:
@@ -330,6 +335,12 @@ class Mutation:
     VALUES: Mutation
     STOP_GRADIENT: Mutation
     LAYOUT: Mutation
+
+class ListRule:
+    NONE: ListRule
+    STACKED: ListRule
+    CONCATENATED: ListRule
+    SUMMED: ListRule
 
 class DeferralRule:
     def __init__(
@@ -347,7 +358,9 @@ class DeferralRule:
         mutation: Mutation = ...,
         int_list_arguments: list[int] = ...,
         shape_rule: ShapeRule = ...,
+        list_rule: ListRule = ...,
     ) -> None: ...
+    def mutating(self, mutation: Mutation) -> DeferralRule: ...
 
 END_OF_FUNCTION: str
 MAX_TRACES: int

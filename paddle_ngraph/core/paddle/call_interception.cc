@@ -21,6 +21,7 @@
 #include "core/lazy/capture.h"
 #include "core/lazy/lazy_tensors.h"
 #include "core/paddle/call_stacks.h"
+#include "core/paddle/dynamic_modes.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/interruption.h"
@@ -43,6 +44,7 @@ std::array<InterceptedFunction, kMaxInterceptedFunctions>& functions = all_funct
 size_t num_functions = 0;
 std::unordered_map<const PyMethodDef*, size_t> function_indices;
 std::unordered_map<PyMethodDef*, PyMethodDef*> original_definitions;
+const InterceptedFunction* concatenating_function = nullptr;
 std::unordered_set<const PyMethodDef*> replaced_definitions;
 
 thread_local bool next_program_is_read_only = false;
@@ -222,6 +224,9 @@ PyObject* dispatch_call(const InterceptedFunction& function, PyObject* self, PyO
   if (function.replacement != nullptr) return call_replacement(function, self, args, kwargs);
   if (function.effect == CallEffect::kMetadataOnly) return call_now(function, self, args, kwargs);
   Capture* capture = Capture::current();
+  if (function.effect == CallEffect::kTransparent && capture != nullptr && !has_gradients()) {
+    return call_now(function, self, args, kwargs);
+  }
   const bool accesses_data = function.effect == CallEffect::kDataAccess ||
                              function.effect == CallEffect::kReadOnlyDataAccess;
   if (capture != nullptr && (function.effect == CallEffect::kShapeQuery ||
@@ -375,7 +380,7 @@ int switch_gradient_off(Capture* capture, PyObject* self) {
     made->name = kStopGradient;
     made->rule.max_tensor_arguments = 1;
     made->rule.mutation = Mutation::kStopGradient;
-    made->rule.shape_rule = {ShapeRule::Kind::kSame, {"x"}, {}, {}};
+    made->rule.shape_rule = {ShapeRule::Kind::kSame, {"x"}, {}, {}, {}};
     return made;
   }();
   static auto* const nothing = new pybind11::tuple();
@@ -563,7 +568,10 @@ void set_call_effect(const pybind11::object& function, const std::string& name, 
   intercepted.effect = effect;
   intercepted.rule = rule;
   intercepted.is_method = PyObject_TypeCheck(function.ptr(), &PyMethodDescr_Type) != 0;
+  if (rule.list_rule == ListRule::kConcatenated) concatenating_function = &intercepted;
 }
+
+const InterceptedFunction& concatenation() { return *concatenating_function; }
 
 void intercept_attribute(const pybind11::object& attribute, const std::string& name,
                          bool get_is_passive, bool set_is_passive) {

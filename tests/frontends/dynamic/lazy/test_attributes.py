@@ -152,6 +152,8 @@ EXAMPLES: dict[str, list[Any]] = {
     "flatten": [X, varied(0, 1), varied(1, 2)],
     "flip": [X, [AXIS]],
     "frobenius_norm": [X, [AXIS], False, False],
+    "fill": [X, varied(0.5, 2.0, 3)],
+    "increment": [Given(1), varied(0.5, 1.0, 2)],
     "full_like": [X, varied(0.5, 2.0, 3), paddle.float32, _CPU],
     "gather": [X, Fixed([1, 0]), AXIS],
     "group_norm": [PICTURE, None, None, varied(1e-5, 0.1, 0.5), varied(1, 2, 4), "NCHW"],
