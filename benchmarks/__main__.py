@@ -26,6 +26,7 @@
   optimizers   optimizer updates in dynamic mode
   plan         independent subgraphs on core groups
   ranks        steps of 1, 2 and 4 processes, and the simulator's predictions of more
+  links        steps of two machines on a shaped link, and the simulator's predictions (needs root)
   native       generated C++ projects, against the engine in Python and Paddle Inference
   paddleocr    a page with PaddleOCR, in each mode that Paddle offers (if it is installed)
   revisions    inference, training and small programs against another checkout (--before)
@@ -48,6 +49,7 @@ from benchmarks import (
     generation,
     int8,
     intervals,
+    links,
     matmuls,
     memory,
     mixed_precision,
@@ -100,6 +102,7 @@ TOPICS: dict[str, Callable] = {
     "optimizers": optimizers.measure,
     "plan": plan.measure,
     "ranks": ranks.measure,
+    "links": links.measure,
     "native": native.measure,
     "paddleocr": paddleocr_pages.measure,
     "revisions": revisions.measure,

@@ -54,14 +54,14 @@ def measure(options: Namespace) -> None:
         for number in range(rounds):
             for what, ranks in jobs:
                 progress.say(f"{what} of {ranks} ranks")
-                measured = _job(what, ranks, seconds, models, Path(disk))
+                measured = job(what, ranks, seconds, models, Path(disk))
                 found[what].setdefault(ranks, []).append(measured)
                 texts = (f"{key} {statistics.median(ms):.1f}" for key, ms in measured["ms"].items())
                 progress.done(f"round {number + 1}, {what} of {ranks} ranks: {', '.join(texts)}")
-    _write(options.output, _profiles(models, found), found)
+    _write(options.output, profiles(models, found), found)
 
 
-def _job(what: str, ranks: int, seconds: float, models: Sequence[str], disk: Path) -> Found:
+def job(what: str, ranks: int, seconds: float, models: Sequence[str], disk: Path) -> Found:
     """Runs a job of ``ranks`` ranks, and returns its measurements."""
     with tempfile.TemporaryDirectory() as folder:
         rank = [what, folder, time.time(), seconds, ",".join(models)]
@@ -90,7 +90,7 @@ def _job(what: str, ranks: int, seconds: float, models: Sequence[str], disk: Pat
 # -- profiles --------------------------------------------------------------------------------------
 
 
-def _profiles(
+def profiles(
     models: Sequence[str], found: Mapping[str, Mapping[int, Sequence[Found]]]
 ) -> dict[str, Profile]:
     """Returns the profile of each network, from its fastest round.

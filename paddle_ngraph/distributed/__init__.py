@@ -120,6 +120,8 @@ def prepare(
     feed: Mapping[str, Any],
     fetch_list: Sequence[Any] = (),
     scope: Any = None,
+    *,
+    all_reduce: str = "ring",
 ) -> None:
     """Checks that all ranks agree, and compiles on each; to be called before the first step.
 
@@ -132,15 +134,21 @@ def prepare(
         feed: As in the first step; only dtypes and shapes matter.
         fetch_list: As in the first step.
         scope: The scope of the variables; ``None``: the scope of ``scope_guard``.
+        all_reduce: How gradients are summed: ``"ring"``, through all ranks; ``"two levels"``,
+            inside each machine and then between machines, which have to have equally many ranks,
+            two or more; ``"measured"``: whichever of the two takes less time for the sizes of the
+            program. The order of additions differs, so losses differ in their last bits.
 
     Raises:
         NgraphError: The ranks differ in program, shapes or versions (on every rank, with one
-            message); a variable is missing; :func:`init` has not been called.
+            message); a variable is missing; ``all_reduce`` is none of these; :func:`init` has not
+            been called.
     """
-    from paddle_ngraph.distributed import first_run
+    from paddle_ngraph.distributed import all_reduces, first_run
 
     joined = _job()
     first_run.agree(joined, [program], feed)
+    all_reduces.choose(joined, program, all_reduce)
     first_run.compile_single_rank(executor, program, feed, fetch_list, _scope(scope))
     joined.barrier()
 

@@ -17,14 +17,16 @@ import numpy as np
 import paddle
 
 from paddle_ngraph import installation
-from paddle_ngraph.distributed.job import DistributedJob
+from paddle_ngraph.distributed.job import RING, DistributedJob
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.names import IrMapping, producer_of, set_random_states
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Scope, Value
 from paddle_ngraph.partitioning.analysis.block_view import RING_ATTRIBUTE, blocks_outermost_first
 from paddle_ngraph.partitioning.analysis.placement import PLACE_ATTRIBUTE
+from paddle_ngraph.transpiler import two_level_sums
 from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.transpiler.scope_copies import copies_of
+from paddle_ngraph.transpiler.two_level_sums import TwoLevels
 from paddle_ngraph.version import __version__
 
 _DIFFERENCE_MESSAGES = {
@@ -60,10 +62,26 @@ def agree(job: DistributedJob, programs: Sequence[Program], feed: Mapping[str, A
 _LAYER_NAME = re.compile(r'struct_name:"[^"]*",?')
 
 
+# The attribute of an operator with the digest of the program before its all-reduces were replaced,
+# which depends neither on the rank nor on the choice.
+_DIGEST_ATTRIBUTE = "ngraph_digest"
+
+
 def digest(*programs: Program) -> str:
     """A digest of programs that is equal on all ranks, and in each run of a script."""
+    for block in (block for each in programs for block in blocks_outermost_first(each)):
+        for op in block.ops:
+            if op.has_attr(_DIGEST_ATTRIBUTE):
+                return op.str_attr(_DIGEST_ATTRIBUTE)
     text = "".join(_LAYER_NAME.sub("", str(program)) for program in programs)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def replace_all_reduces(program: Program, plan: TwoLevels) -> None:
+    """Replaces the all-reduces of a program by sums in two levels; its digest remains."""
+    text = digest(program)
+    for op in two_level_sums.replace_all_reduces(program, RING, plan)[:1]:
+        op.set_str_attr(_DIGEST_ATTRIBUTE, text)
 
 
 def _feed_signature(value: Any) -> str:

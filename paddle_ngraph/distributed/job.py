@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
@@ -116,6 +116,20 @@ def _number(variables: Mapping[str, str], name: str, default: int | None = None)
     return int(text)
 
 
+class RankRing(NamedTuple):
+    """The place of a rank in a group of ranks that have collectives of their own.
+
+    Attributes:
+        number: The ring id, equal on the ranks of the group, and of no other group of the job.
+        rank: The rank in the group.
+        ranks: The number of ranks in the group.
+    """
+
+    number: int
+    rank: int
+    ranks: int
+
+
 class DistributedJob:
     """The job of this process.
 
@@ -197,6 +211,17 @@ class DistributedJob:
         # Paddle's own initialization creates the gloo context, too.
         if not paddle.distributed.is_initialized():
             make_gloo_context(self.store, str(RING), self.placement.rank, self.placement.ranks)
+        self._check_peers(sockets.connected() - before)
+
+    def connect_rings(self, rings: Sequence[RankRing]) -> None:
+        """Creates gloo contexts of groups of ranks, this rank in each; called by all ranks.
+
+        Raises:
+            NgraphError: As :meth:`exchange`; or a stranger has connected.
+        """
+        before = sockets.connected()
+        for ring in rings:
+            make_gloo_context(self.store, str(ring.number), ring.rank, ring.ranks)
         self._check_peers(sockets.connected() - before)
 
     def _check_peers(self, made: Set[sockets.Connection]) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_private.names import make_persistable
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Value
-from paddle_ngraph.partitioning.analysis.block_view import dtype_name
+from paddle_ngraph.partitioning.analysis.block_view import RING_ATTRIBUTE, dtype_name
 
+SELECT_RING = "custom_op.ngraph_select_ring_"
 # Prefix of the names of variables in which gradients are added up over several runs.
 ACCUMULATED = "ngraph_accumulated_"
 
@@ -51,6 +52,17 @@ class Builder:
     def __call__(self, name: str, operands: Sequence[Any], /, **attributes: Any) -> Any:
         """Adds an operator of type ``name``; returns its first result."""
         return self.results(name, operands, **attributes)[0]
+
+    def selected_ring(self, value: Value, ring: int) -> Value:
+        """Adds the operator after which the collectives of this process use a ring.
+
+        Args:
+            value: A tensor of a static shape, which the next collective sums.
+            ring: The ring id.
+        """
+        types = [(dtype_name(value.dtype), list(value.shape))]
+        attributes = [(RING_ATTRIBUTE, None, ring)]
+        return self._added(SELECT_RING, [value], types, attributes)[0]
 
     def like(self, op: Operation, operands: Sequence[Any]) -> list[Any]:
         """Adds an operator with the type and attributes of ``op`` for other operands."""

@@ -179,11 +179,15 @@ class Machines:
         return self.run_python(str(script), *arguments, name=name)
 
     def run_python(
-        self, *arguments: object, name: str = "driver", python: str = sys.executable
+        self,
+        *arguments: object,
+        name: str = "driver",
+        python: str = sys.executable,
+        number: int = 0,
     ) -> Driver:
-        """Starts Python on machine 0, with options of its own."""
+        """Starts Python on a machine, with options of its own."""
         command = [python, "-W", "ignore", *map(str, arguments)]
-        return Driver(self._run(0, name, command), self._folder / f"{name}.txt")
+        return Driver(self._run(number, name, command), self._folder / f"{name}.txt")
 
     @property
     def head(self) -> str:
@@ -260,7 +264,7 @@ class Machines:
 
 
 class Driver:
-    """A script that runs on machine 0."""
+    """A script that runs on a machine."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
         self.process = process

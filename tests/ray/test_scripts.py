@@ -123,3 +123,11 @@ def test_a_machine_that_is_lost_is_named(alive):
     error = SimpleNamespace(worker_failures={0: Wrapped("what", ValueError("timed out"))})
     found = failures.failure_of(error, before)
     assert str(found) == "the machine 10.0.0.2 is lost, and no further restart is allowed"
+
+
+def test_a_driver_whose_machine_is_lost_names_the_machine(alive):
+    """Ray ends the controller of the training then, and not the workers."""
+    before = failures.machines()
+    alive.remove("10.0.0.1")
+    found = failures.failure_of(DIED, before)
+    assert str(found) == "the machine 10.0.0.1 is lost, and no further restart is allowed"
