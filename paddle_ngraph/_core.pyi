@@ -34,6 +34,7 @@ def add_carried_value(op: Any, value: Any) -> Any: ...
 def drop_carried_value(loop: Any, index: int) -> Any: ...
 def replace_contents(block: Any, contents: Any) -> None: ...
 def call_stacks_of(block: Any) -> list[int]: ...
+def inherit_call_stack(source: Any, values: Sequence[Any]) -> None: ...
 def frames_of(call_stack: int) -> list[bytes]: ...
 def attributes_of(op: Any) -> list[tuple[str, str | None, Any]]: ...
 def result_types(op: Any) -> list[Any]: ...
@@ -215,6 +216,7 @@ class CallEffect:
     GRAPH_BREAK: CallEffect
     DEFERRABLE: CallEffect
     METADATA_ONLY: CallEffect
+    TRANSPARENT: CallEffect
     BREAK_IF_LAZY_ARGUMENT: CallEffect
     EAGER_OPERATOR: CallEffect
     SHAPE_QUERY: CallEffect
@@ -316,6 +318,7 @@ class ShapeRuleKind:
     CLIP: ShapeRuleKind
     ASSIGN: ShapeRuleKind
     FILL: ShapeRuleKind
+    INFERRED: ShapeRuleKind
 
 class ShapeRule:
     def __init__(
@@ -324,6 +327,7 @@ class ShapeRule:
         parameters: list[str] = ...,
         sizes: list[str] = ...,
         numbers: list[str] = ...,
+        defaults: list[tuple[str, Any]] = ...,
     ) -> None: ...
 
 class Mutation:
@@ -356,6 +360,7 @@ class DeferralRule:
         shape_rule: ShapeRule = ...,
         list_rule: ListRule = ...,
     ) -> None: ...
+    def mutating(self, mutation: Mutation) -> DeferralRule: ...
 
 END_OF_FUNCTION: str
 MAX_TRACES: int

@@ -781,6 +781,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("replace_contents", &replace_contents, py::arg("block"), py::arg("contents"));
   module.def("attributes_of", &attributes_of, py::arg("op"));
   module.def("call_stacks_of", &call_stacks_of, py::arg("block"));
+  module.def("inherit_call_stack", &inherit_call_stack, py::arg("source"), py::arg("values"));
   module.def(
       "frames_of",
       [](uintptr_t call_stack) {
@@ -1006,6 +1007,7 @@ PYBIND11_MODULE(_core, module) {
       .value("GRAPH_BREAK", CallEffect::kGraphBreak)
       .value("DEFERRABLE", CallEffect::kDeferrable)
       .value("METADATA_ONLY", CallEffect::kMetadataOnly)
+      .value("TRANSPARENT", CallEffect::kTransparent)
       .value("BREAK_IF_LAZY_ARGUMENT", CallEffect::kBreakIfLazyArgument)
       .value("EAGER_OPERATOR", CallEffect::kEagerOperator)
       .value("SHAPE_QUERY", CallEffect::kShapeQuery)
@@ -1102,16 +1104,20 @@ PYBIND11_MODULE(_core, module) {
       .value("CROSS_ENTROPY", ShapeRule::Kind::kCrossEntropy)
       .value("CLIP", ShapeRule::Kind::kClip)
       .value("ASSIGN", ShapeRule::Kind::kAssign)
-      .value("FILL", ShapeRule::Kind::kFill);
+      .value("FILL", ShapeRule::Kind::kFill)
+      .value("INFERRED", ShapeRule::Kind::kInferred);
   py::class_<ShapeRule>(module, "ShapeRule", "The shapes of an operator's results.")
       .def(py::init([](ShapeRule::Kind kind, std::vector<std::string> parameters,
-                       std::vector<std::string> sizes, std::vector<std::string> numbers) {
-             return ShapeRule{kind, std::move(parameters), std::move(sizes), std::move(numbers)};
+                       std::vector<std::string> sizes, std::vector<std::string> numbers,
+                       std::vector<std::pair<std::string, py::object>> defaults) {
+             return ShapeRule{kind, std::move(parameters), std::move(sizes), std::move(numbers),
+                              std::move(defaults)};
            }),
            py::arg("kind") = ShapeRule::Kind::kUnknown,
            py::arg("parameters") = std::vector<std::string>(),
            py::arg("sizes") = std::vector<std::string>(),
-           py::arg("numbers") = std::vector<std::string>());
+           py::arg("numbers") = std::vector<std::string>(),
+           py::arg("defaults") = std::vector<std::pair<std::string, py::object>>());
   py::enum_<Mutation>(module, "Mutation", "The part of its tensor that a method mutates.")
       .value("NONE", Mutation::kNone)
       .value("VALUES", Mutation::kValues)
@@ -1154,7 +1160,11 @@ PYBIND11_MODULE(_core, module) {
            py::arg("is_stochastic") = false, py::arg("is_arithmetic") = false,
            py::arg("mutation") = Mutation::kNone,
            py::arg("int_list_arguments") = std::vector<size_t>(),
-           py::arg("shape_rule") = ShapeRule(), py::arg("list_rule") = ListRule::kNone);
+           py::arg("shape_rule") = ShapeRule(), py::arg("list_rule") = ListRule::kNone)
+      .def("mutating", [](DeferralRule rule, Mutation mutation) {
+        rule.mutation = mutation;
+        return rule;
+      });
   module.def("set_call_effect", &set_call_effect, py::arg("function"), py::arg("name"),
              py::arg("effect"), py::arg("rule") = DeferralRule());
   module.def("intercept_attribute", &intercept_attribute, py::arg("attribute"), py::arg("name"),

@@ -44,7 +44,7 @@ PATCHES = (
     ),
     # -- memory -----------------------------------------------------------------------------------
     PatchGroup(
-        (*r.EXPOSE_ADDRESSES, *r.SHARE_MEMORY),
+        (*r.EXPOSE_ADDRESSES, *r.SHARE_WITH_TENSOR, *r.SHARE_MEMORY),
         InstallationPhase.IMPORT,
         "Memory may be written at any time once its address was handed out, or while a capsule or "
         "slice of it exists, which cannot be told from a view later.",
@@ -169,8 +169,9 @@ PATCHES = (
     ),
     PatchGroup(
         (r.CREATE_GRADIENT,),
-        InstallationPhase.DYNAMIC,
-        "A program of gradients takes seconds: signals end its creation between two operators.",
+        InstallationPhase.IMPORT,
+        "Gradient operators get the lines of user code of their forward operators, which cannot be "
+        "found later, and signals end the creation of a program of gradients, which takes seconds.",
     ),
     # -- predictors -------------------------------------------------------------------------------
     PatchGroup(

@@ -201,11 +201,15 @@ EXPOSE_ADDRESSES = (
     ),
     *_targets(f"{_LIBRARY}:eager.Tensor", data_ptr=None),
 )
-# Methods that share the memory of a tensor, of ``self`` or of an argument.
-SHARE_MEMORY = _targets(
+# Methods that give a tensor the memory of another one.
+SHARE_WITH_TENSOR = _targets(
     f"{_LIBRARY}:DenseTensor",
     _share_data_nocheck_with="(self, arg0) -> DenseTensor",
     _share_data_with="(self, arg0) -> DenseTensor",
+)
+# Methods that share the memory of a tensor with a holder that may be outside of Paddle.
+SHARE_MEMORY = _targets(
+    f"{_LIBRARY}:DenseTensor",
     _slice="(self, arg0, arg1) -> DenseTensor",
     **releases.CURRENT.dlpack,
 )

@@ -351,7 +351,7 @@ class _BlockPartition(NamedTuple):
                 device=interval.device,
                 indices=[node.index for node in interval.nodes],
                 graph=subgraph.graph,
-                kernel_calls=[n.type for n in interval.nodes if capable.is_kernel_call(n)],
+                kernel_calls=[n.type for n in interval.nodes if capable.runs_kernel(n)],
                 calls_inside=[
                     op.type for node in interval.nodes for op in capable.calls_inside(node)
                 ],

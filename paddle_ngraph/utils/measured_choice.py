@@ -76,12 +76,14 @@ class Record:
         ratio: The median of the challenger's times over the incumbent's; 0: undecided.
         pairs: The number of pairs.
         date: Seconds since 1970.
+        seconds: The median time of a call of that side; 0: unknown.
     """
 
     uses_challenger: bool
     ratio: float
     pairs: int
     date: float
+    seconds: float = 0.0
 
     @classmethod
     def of(cls, stored: Any) -> Record | None:
@@ -91,6 +93,7 @@ class Record:
             "ratio": (int, float),
             "pairs": int,
             "date": (int, float),
+            "seconds": (int, float),
         }
         is_valid = (
             isinstance(stored, dict)
@@ -141,7 +144,8 @@ class MeasuredChoice:
         self._num_changes = 0  # of the preferred side
         self._paused_until = 0.0
         self._calls = 0  # since the last decision
-        self._usual_seconds: float | None = None  # of a call of the preferred side
+        # Of a call of the preferred side.
+        self._usual_seconds = record.seconds or None if record is not None else None
         self._recent: list[float] = []  # times of the preferred side
         self.incumbent_seconds: float | None = None
         self.restart()
@@ -305,7 +309,9 @@ class MeasuredChoice:
             else _ratio_of_pairs(incumbent, challenger, policy.max_spread)
         )
         uses = ratio < policy.min_gain if kept else ratio * policy.min_gain < 1
-        return Record(uses and ratio > 0, ratio, pairs, now)
+        is_better = uses and ratio > 0
+        seconds = statistics.median(challenger if is_better else incumbent)
+        return Record(is_better, ratio, pairs, now, seconds)
 
     def _decide(self, found: Record) -> None:
         before, policy = self._record, self._policy
@@ -320,7 +326,7 @@ class MeasuredChoice:
             self._next_check = min(longer, policy.recheck_calls)
         self._record = found
         self._calls, self._has_changed = 0, False
-        self._recent, self._usual_seconds = [], None
+        self._recent, self._usual_seconds = [], None  # of timed calls, which may be cold
         self.restart()
 
 

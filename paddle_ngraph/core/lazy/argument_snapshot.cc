@@ -100,7 +100,8 @@ PyObject* snapshot_argument(const Trace& trace, PyObject* argument,
     return own(PyTuple_Check(argument) ? py::object(py::tuple(made)) : py::object(made));
   }
   constexpr int kMaxDimensions = 8;
-  if (function.rule.value_rule.kind == ValueRule::Kind::kSubscript) {
+  if (function.rule.value_rule.kind == ValueRule::Kind::kSubscript ||
+      function.rule.value_rule.kind == ValueRule::Kind::kSliceAssignment) {
     if (!is_integer_array(argument, 0, kMaxDimensions)) return argument;
     const NoCapture none;
     return own(import_module("paddle").attr("to_tensor")(py::handle(argument)));

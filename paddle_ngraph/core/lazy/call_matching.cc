@@ -107,7 +107,9 @@ static bool has_result_sizes(Trace* trace, const TraceNode& next, const PyObject
     const phi::DDim& sizes = call.meta_of(call.first_result + i).shape;
     if (!has_sizes(trace->next_shapes[i], sizes)) return false;
   }
-  return true;
+  // Paddle raises where an operator would write a larger result than its first argument.
+  return call.function->rule.mutation == Mutation::kNone ||
+         trace->next_shapes[0] == tensor_of(given[0]).dims();
 }
 
 TraceNode* find_next(Trace* trace, const InterceptedFunction& function, bool has_gradient,

@@ -540,26 +540,58 @@ PyObject* Capture::record_call(const InterceptedFunction& function, bool has_gra
 // The tensor is another value from then on. Earlier calls have read the former value, to which the
 // user has no reference any more.
 
+// The tensor that a mutating call changes: self of a method, the first argument of an operator;
+// null if that is no tensor.
+static PyObject* mutated_by(const InterceptedFunction& function, PyObject* self, PyObject* args) {
+  if (function.is_method) return self;
+  PyObject* const first = PyTuple_GET_SIZE(args) > 0 ? PyTuple_GET_ITEM(args, 0) : nullptr;
+  return first != nullptr && is_tensor(first) ? first : nullptr;
+}
+
+// Whether an operator that writes its result to the first argument computes it in the dtype of that
+// argument: others are converted to it, which is no operator of a program.
+static bool computes_in_dtype_of_first(const PyObjects& given) {
+  const auto dtype = tensor_of(given[0]).dtype();
+  const auto is_float = [](phi::DataType each) {
+    return each == phi::DataType::FLOAT32 || each == phi::DataType::FLOAT64;
+  };
+  const auto is_index = [](phi::DataType each) {
+    return each == phi::DataType::INT32 || each == phi::DataType::INT64;
+  };
+  bool is_same = true;
+  const auto look = [&](PyObject* tensor) {
+    const auto other = tensor_of(tensor).dtype();
+    is_same = is_same && (other == dtype || other == phi::DataType::BOOL ||
+                          (is_float(dtype) && is_index(other)));
+  };
+  return std::all_of(given.begin(), given.end(),
+                     [&](PyObject* each) { return visit_tensors(each, look); }) &&
+         is_same;
+}
+
 PyObject* Capture::call_mutating(const InterceptedFunction& function, PyObject* self,
                                  PyObject* args, PyObject* kwargs) {
   const bool gradient = has_gradients();
-  if (trace_.index_of(self) < 0 && may_mutate_eagerly(function, self, args, kwargs)) {
+  PyObject* const changed = mutated_by(function, self, args);
+  if (changed == nullptr) return call_with_graph_break(function, self, args, kwargs);
+  if (trace_.index_of(changed) < 0 && may_mutate_eagerly(function, changed, {self, args, kwargs})) {
     const NoCapture none;
     return call_now(function, self, args, kwargs);
   }
   const bool is_layout = function.rule.mutation == Mutation::kLayout;
   const phi::DenseTensor* const known =
-      is_layout && !trace_.is_deferred(self) ? plain_tensor(self) : nullptr;
+      is_layout && !trace_.is_deferred(changed) ? plain_tensor(changed) : nullptr;
   if (known != nullptr && known->meta().is_contiguous()) {
-    return py::reinterpret_borrow<py::object>(self).release().ptr();
+    return py::reinterpret_borrow<py::object>(changed).release().ptr();
   }
-  if (!may_capture(gradient) || !may_mutate(function, self)) {
+  if (!may_capture(gradient) || !may_mutate(function, changed)) {
     return call_with_graph_break(function, self, args, kwargs);
   }
   std::vector<py::object> copies;
   PyObjects given = arguments_of(function, self, args, kwargs);
   snapshot_arguments(trace_, function, &given, &copies);
-  if (!satisfies(function.rule.value_rule, given, trace_)) {
+  if (!satisfies(function.rule.value_rule, given, trace_) ||
+      (!function.is_method && !computes_in_dtype_of_first(given))) {
     return call_with_graph_break(function, self, args, kwargs);
   }
   if (trace_.is_recording()) trace_.release_unused();
@@ -571,17 +603,18 @@ PyObject* Capture::call_mutating(const InterceptedFunction& function, PyObject* 
   }
   if (trace_.is_recording()) return record_mutation(function, next, given, self, args, kwargs);
   follow(next);
-  defer_mutation(next->call, self);
-  return py::reinterpret_borrow<py::object>(is_layout ? self : Py_None).release().ptr();
+  defer_mutation(next->call, changed);
+  const bool returns_tensor = is_layout || !function.is_method;
+  return py::reinterpret_borrow<py::object>(returns_tensor ? changed : Py_None).release().ptr();
 }
 
 // Whether a writing call is independent of deferred operators: its arguments are materialized, and
 // no deferred operator reads the written memory.
-bool Capture::may_mutate_eagerly(const InterceptedFunction& function, PyObject* self,
-                                 PyObject* args, PyObject* kwargs) const {
-  return function.rule.mutation != Mutation::kStopGradient && shape_tensors_.count(self) == 0 &&
-         has_only_materialized_tensors({self, args, kwargs}, false) &&
-         owner_of({self, nullptr, nullptr}, true) == nullptr;
+bool Capture::may_mutate_eagerly(const InterceptedFunction& function, PyObject* changed,
+                                 const std::array<PyObject*, 3>& arguments) const {
+  return function.rule.mutation != Mutation::kStopGradient && shape_tensors_.count(changed) == 0 &&
+         has_only_materialized_tensors(arguments, false) &&
+         owner_of({changed, nullptr, nullptr}, true) == nullptr;
 }
 
 // Whether a write to a tensor may be deferred as a call of the trace. Not if the tensor has
@@ -645,22 +678,23 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
                                    const PyObjects& given, PyObject* self, PyObject* args,
                                    PyObject* kwargs) {
   const bool gradient = has_gradients();
+  PyObject* const changed = given[0];
   std::optional<TracedCall> call;
   if (known == nullptr) {
     const bool is_own =
-        function.rule.mutation != Mutation::kStopGradient || !trace_.shares_autograd_meta(self);
+        function.rule.mutation != Mutation::kStopGradient || !trace_.shares_autograd_meta(changed);
     if (is_own) call = describe_call(&trace_, function, gradient, given, kwargs);
     if (!call && !(flush(function.name) && flush_other_threads(self, args, kwargs, true))) {
       return nullptr;
     }
   }
-  const int former_value = trace_.index_of(self);
-  const phi::DenseTensor* const former = plain_tensor(self);
+  const int former_value = trace_.index_of(changed);
+  const phi::DenseTensor* const former = plain_tensor(changed);
   const auto memory = former == nullptr ? nullptr : former->Holder();
   const NoCapture none;
   auto result = py::reinterpret_steal<py::object>(call_now(function, self, args, kwargs));
   if (known == nullptr && !call) return result.release().ptr();
-  const auto meta = PyErr_Occurred() == nullptr ? traced_meta(self) : std::nullopt;
+  const auto meta = PyErr_Occurred() == nullptr ? traced_meta(changed) : std::nullopt;
   const bool is_known = known != nullptr && meta && has_meta(trace_, *meta, 0, known->call);
   // Whether the tensor requires a gradient although gradients are off: autograd does not see the
   // mutation, see may_mutate().
@@ -683,7 +717,7 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
     // and the grad node, which counts if stop_gradient is reset.
     const bool is_view =
         function.rule.mutation == Mutation::kStopGradient ||
-        (function.rule.mutation == Mutation::kLayout && plain_tensor(self)->Holder() == memory);
+        (function.rule.mutation == Mutation::kLayout && plain_tensor(changed)->Holder() == memory);
     if (is_view) call->views[call->first_result] = former_value;
     if (!note_open_places(trace_, given, &*call)) {
       flush(function.name);
@@ -692,7 +726,7 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
     trace_.record(std::move(*call));
     trace_cache_->count_trace();
   }
-  trace_.rebind_to_next_value(self, {});
+  trace_.rebind_to_next_value(changed, {});
   return result.release().ptr();
 }
 

@@ -14,8 +14,8 @@
 //   may differ from call to call
 // - trace, trace_cache: the calls and values of this call of the function; those of all calls
 // - call_matching, call_hash, call_recording: the known call that equals one; a new one, described
-// - open_traces, result_shapes: one trace for calls that differ in sizes and numbers; the shapes of
-//   its results
+// - open_traces, result_shapes, inferred_shapes: one trace for calls that differ in sizes and
+//   numbers; the shapes of its results
 // - growing_lists: lists of tensors that have another length in each call
 // - trace_execution: computing the lazy tensors, by a graph or by the operators
 // - value_ranges: ranges of lazy integers, for lookups
@@ -112,8 +112,8 @@ class Capture {
 
  private:
   bool may_capture(bool has_gradient) const;
-  bool may_mutate_eagerly(const InterceptedFunction& function, PyObject* self, PyObject* args,
-                          PyObject* kwargs) const;
+  bool may_mutate_eagerly(const InterceptedFunction& function, PyObject* changed,
+                          const std::array<PyObject*, 3>& arguments) const;
   bool may_mutate(const InterceptedFunction& function, PyObject* tensor) const;
   bool owns_memory(PyObject* tensor) const;
   bool aliases_a_copy(const TracedCall& call, const std::vector<pybind11::object>& copies) const;

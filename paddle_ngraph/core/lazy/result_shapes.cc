@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/lazy/inferred_shapes.h"
 #include "core/lazy/python_arguments.h"
 #include "core/paddle/python_tensors.h"
 
@@ -497,6 +498,15 @@ Shape subscripted(CallArguments* arguments) {
 }
 
 Shape assigned(CallArguments* arguments) {
+  PyObject* index = arguments->find(Parameter::kIndex);
+  const bool has_items = index != nullptr && PyTuple_Check(index);
+  if (has_items && PyTuple_GET_SIZE(index) == 1) index = PyTuple_GET_ITEM(index, 0);
+  const bool is_mask =
+      index != nullptr && is_tensor(index) && tensor_of(index).dtype() == phi::DataType::BOOL;
+  if (is_mask) {
+    arguments->require(arguments->shape(index) == arguments->shape(Parameter::kX));
+    return arguments->shape(Parameter::kX);
+  }
   const Shape part = subscripted(arguments);
   PyObject* const value = arguments->find(Parameter::kValue);
   arguments->require(value != nullptr &&
@@ -870,6 +880,7 @@ Shapes evaluate(ShapeRule::Kind kind, CallArguments* arguments, size_t num_resul
   using Kind = ShapeRule::Kind;
   switch (kind) {
     case Kind::kUnknown:
+    case Kind::kInferred:
       break;
     case Kind::kSame:
       return Shapes(num_results, arguments->shape(Parameter::kX));
@@ -1023,10 +1034,11 @@ Shapes evaluate(ShapeRule::Kind kind, CallArguments* arguments, size_t num_resul
 std::string parameter_of(const ShapeRule& rule, size_t at, const char* keyword) {
   if (keyword == nullptr) return at < rule.parameters.size() ? rule.parameters[at] : "";
   std::string name = keyword;
+  const auto& known = rule.parameters;
+  if (std::find(known.begin(), known.end(), name) != known.end()) return name;
   for (const auto& [alias, parameter] : kAliases) {
     if (name == alias) name = parameter;
   }
-  const auto& known = rule.parameters;
   if (std::find(known.begin(), known.end(), name) != known.end()) return name;
   return std::find(kOthers.begin(), kOthers.end(), name) == kOthers.end() ? "" : name;
 }
@@ -1048,6 +1060,9 @@ std::optional<ParameterPlaces> parameter_places(const TracedCall& call) {
 
 bool find_result_shapes(const TracedCall& call, const PyObjects& given, ResultShapes* found) {
   found->clear();
+  if (call.function->rule.shape_rule.kind == ShapeRule::Kind::kInferred) {
+    return infer_result_shapes(call, given, found);
+  }
   CallArguments arguments(*call.places, given);
   const Shapes shapes = evaluate(call.function->rule.shape_rule.kind, &arguments,
                                  static_cast<size_t>(call.num_results()));

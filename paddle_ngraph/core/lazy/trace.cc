@@ -6,6 +6,7 @@
 #include "core/common/prefetch.h"
 #include "core/lazy/lazy_tensors.h"
 #include "core/lazy/open_traces.h"
+#include "core/paddle/call_interception.h"
 #include "core/paddle/python_tensors.h"
 
 namespace py = pybind11;
@@ -111,15 +112,25 @@ bool Trace::is_deferred(PyObject* tensor) const {
   return found != indices_.end() && is_result_[found->second];
 }
 
+// Whether a call of an open trace makes a view for some sizes, and a copy for others.
+static bool may_make_view(const TraceNode& node) {
+  const ShapeRule::Kind kind = node.call.function->rule.shape_rule.kind;
+  const bool is_reshaping = kind == ShapeRule::Kind::kReshape || kind == ShapeRule::Kind::kFlatten;
+  return node.is_open && is_reshaping && node.call.num_results() == 1 &&
+         node.call.arguments[0].kind == Argument::Kind::kValue;
+}
+
 bool Trace::is_aliased(int value) const {
   std::set<int> same{value};
   const std::vector<const TraceNode*> calls = nodes_to(*node_);
+  const auto join = [&same](int view, int other) {
+    if (same.count(view) > 0 || same.count(other) > 0) same.insert({view, other});
+  };
   for (size_t before = 0; before != same.size();) {
     before = same.size();
     for (const TraceNode* each : calls) {
-      for (const auto& [view, other] : each->call.views) {
-        if (same.count(view) > 0 || same.count(other) > 0) same.insert({view, other});
-      }
+      for (const auto& [view, other] : each->call.views) join(view, other);
+      if (may_make_view(*each)) join(each->call.first_result, each->call.arguments[0].value);
     }
   }
   return std::any_of(same.begin(), same.end(), [&](int each) {

@@ -2,15 +2,20 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "core/common/deferred_signals.h"
 #include "core/lazy/lazy_tensors.h"
 #include "core/lazy/python_arguments.h"
 #include "core/paddle/call_interception.h"
 #include "core/paddle/dynamic_modes.h"
+#include "core/paddle/exposure.h"
 #include "core/paddle/python_tensors.h"
+#include "core/paddle/tensors.h"
 
 namespace py = pybind11;
 
@@ -134,11 +139,39 @@ std::optional<Reason> TraceExecution::run_graph(const py::object& graph) {
   return std::nullopt;
 }
 
+namespace {
+
+// The running statistics that a graph writes, and their values before the run.
+class StatisticsBackup {
+ public:
+  StatisticsBackup(const py::object& graph, const py::list& given) {
+    for (const py::handle& at : graph.attr("written_inputs")) {
+      const py::object tensor = given[at.cast<size_t>()];
+      const phi::DenseTensor& memory = *plain_tensor(tensor.ptr());
+      const auto* const first = static_cast<const std::byte*>(memory.data());
+      saved_.emplace_back(memory, std::vector<std::byte>(first, first + num_bytes(memory)));
+    }
+  }
+
+  void restore() {
+    const WeightWriteScope writes;
+    for (auto& [memory, values] : saved_) {
+      std::copy(values.begin(), values.end(), static_cast<std::byte*>(memory.data()));
+    }
+  }
+
+ private:
+  std::vector<std::pair<phi::DenseTensor, std::vector<std::byte>>> saved_;
+};
+
+}  // namespace
+
 // As run_graph(), for the graph of an open trace. If it has raised an error, or computed other
-// shapes, the operators are called instead, with the same random numbers.
+// shapes, the operators are called instead, with the same random numbers and statistics.
 std::optional<Reason> TraceExecution::run_open_graph(const py::object& graph,
                                                      const py::list& given) {
   const py::object random_state = graph.attr("random_state")();
+  StatisticsBackup statistics(graph, given);
   py::object computed;
   try {
     computed = graph(given);
@@ -155,6 +188,7 @@ std::optional<Reason> TraceExecution::run_open_graph(const py::object& graph,
                                  : Reason::kNoGraph;
   if (has_reason && graph.attr("why_native").is_none()) return reason;
   graph.attr("restore_random_state")(random_state);
+  statistics.restore();
   close_trace();
   return reason;
 }
@@ -219,7 +253,7 @@ py::object TraceExecution::call_operator(const TracedCall& call) const {
   auto computed = py::reinterpret_steal<py::object>(
       call_now(*call.function, self.ptr(), args.ptr(), kwargs.empty() ? nullptr : kwargs.ptr()));
   if (PyErr_Occurred() != nullptr) return {};
-  const bool is_changed = call.function->rule.mutation != Mutation::kNone;
+  const bool is_changed = self && call.function->rule.mutation != Mutation::kNone;
   materialize_results(call.result, is_changed ? self.ptr() : computed.ptr());
   return computed;
 }

@@ -21,6 +21,7 @@
 #include "core/lazy/capture.h"
 #include "core/lazy/lazy_tensors.h"
 #include "core/paddle/call_stacks.h"
+#include "core/paddle/dynamic_modes.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/interruption.h"
@@ -223,6 +224,9 @@ PyObject* dispatch_call(const InterceptedFunction& function, PyObject* self, PyO
   if (function.replacement != nullptr) return call_replacement(function, self, args, kwargs);
   if (function.effect == CallEffect::kMetadataOnly) return call_now(function, self, args, kwargs);
   Capture* capture = Capture::current();
+  if (function.effect == CallEffect::kTransparent && capture != nullptr && !has_gradients()) {
+    return call_now(function, self, args, kwargs);
+  }
   const bool accesses_data = function.effect == CallEffect::kDataAccess ||
                              function.effect == CallEffect::kReadOnlyDataAccess;
   if (capture != nullptr && (function.effect == CallEffect::kShapeQuery ||
@@ -376,7 +380,7 @@ int switch_gradient_off(Capture* capture, PyObject* self) {
     made->name = kStopGradient;
     made->rule.max_tensor_arguments = 1;
     made->rule.mutation = Mutation::kStopGradient;
-    made->rule.shape_rule = {ShapeRule::Kind::kSame, {"x"}, {}, {}};
+    made->rule.shape_rule = {ShapeRule::Kind::kSame, {"x"}, {}, {}, {}};
     return made;
   }();
   static auto* const nothing = new pybind11::tuple();

@@ -33,6 +33,7 @@ enum class CallEffect {
   kGraphBreak,           // the call needs the values of deferred operators
   kDeferrable,           // the call may be deferred itself
   kMetadataOnly,         // the call accesses metadata only: it needs no memory of tensors
+  kTransparent,          // the call only calls Python, unless a gradient is wanted: PyLayer.apply
   kBreakIfLazyArgument,  // the call needs no memory, unless an argument is a lazy tensor
   kEagerOperator,        // as kBreakIfLazyArgument, for an operator, whose result is noted
   kShapeQuery,           // the call needs no memory, and its result depends on shapes only

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "core/paddle/python_tensors.h"
 
@@ -85,7 +86,9 @@ class ValueCheck {
       case ValueRule::Kind::kSubscript:
         return is_valid_subscript(values);
       case ValueRule::Kind::kSliceAssignment:
-        return given_.size() == 3 && is_slice(values) && may_be_assigned(given_[2]);
+        if (given_.size() != 3 || !may_be_assigned(given_[2])) return false;
+        if (is_whole_mask(values)) return !is_tensor(given_[2]);
+        return is_slice(values) || is_row_index(values);
       case ValueRule::Kind::kIndexPerAxis:
         return are_indices_per_axis(values);
       case ValueRule::Kind::kCoordinates:
@@ -209,6 +212,54 @@ class ValueCheck {
       const auto* slice = reinterpret_cast<PySliceObject*>(item);
       return is_end(slice->start) && is_end(slice->stop) && is_end(slice->step);
     });
+  }
+
+  // The tensor that is a whole subscript of a float32 tensor; else null.
+  PyObject* tensor_subscript(PyObject* subscript) const {
+    if (PyTuple_Check(subscript) && PyTuple_GET_SIZE(subscript) == 1) {
+      subscript = PyTuple_GET_ITEM(subscript, 0);
+    }
+    const auto& indexed = tensor_of(given_[rule_.indexed_argument]);
+    const bool is_float = indexed.dtype() == phi::DataType::FLOAT32 && indexed.dims().size() > 0;
+    return is_float && is_tensor(subscript) ? subscript : nullptr;
+  }
+
+  // Whether a subscript selects elements of a tensor by a mask of its shape.
+  bool is_whole_mask(PyObject* subscript) const {
+    PyObject* const mask = tensor_subscript(subscript);
+    return mask != nullptr && tensor_of(mask).dtype() == phi::DataType::BOOL &&
+           tensor_of(mask).dims() == tensor_of(given_[rule_.indexed_argument]).dims();
+  }
+
+  // Whether a subscript selects rows of a tensor by valid integers, for a value of its dtype.
+  bool is_row_index(PyObject* subscript) const {
+    PyObject* const rows = tensor_subscript(subscript);
+    const auto& indexed = tensor_of(given_[rule_.indexed_argument]);
+    if (rows == nullptr || tensor_of(rows).numel() == 0 || !is_below(rows, indexed.dims()[0])) {
+      return false;
+    }
+    if (!is_tensor(given_[2])) return true;
+    // Of rows that are written twice, Paddle gives the gradient to the first value, not the last.
+    return tensor_of(given_[2]).dtype() == indexed.dtype() &&
+           (stops_gradient(given_[2]) || are_distinct(rows, indexed.dims()[0]));
+  }
+
+  static bool stops_gradient(PyObject* tensor) {
+    const auto flag = pybind11::reinterpret_borrow<pybind11::object>(tensor).attr("stop_gradient");
+    return flag.ptr() == Py_True;
+  }
+
+  // Whether the integers of a tensor are known, and each is another index of `size` rows.
+  bool are_distinct(PyObject* rows, int64_t size) const {
+    const phi::DenseTensor* const memory = known_(rows);
+    if (memory == nullptr || !memory->meta().is_contiguous()) return false;
+    std::set<int64_t> found;
+    for (int64_t i = 0; i < memory->numel(); ++i) {
+      const int64_t row = memory->dtype() == phi::DataType::INT64 ? memory->data<int64_t>()[i]
+                                                                  : memory->data<int32_t>()[i];
+      if (!found.insert(row < 0 ? row + size : row).second) return false;
+    }
+    return true;
   }
 
   // Whether the assignment x[...] = value may be deferred: for a tensor, or for a scalar that is

@@ -43,7 +43,8 @@ struct ValueRule {
     kIndexPerAxis,    // a list of index tensors, one for each of the tensor's first axes
     kSubscript,       // the subscript of x[...]
     kNonzeroDivisor,  // a divisor of integers, whose range must be positive
-    // The subscript and value of x[...] = value; no tensors, lists or new axes in the subscript.
+    // The subscript and value of x[...] = value; no new axes in the subscript. A tensor is the
+    // whole subscript: a mask of the shape of x, for a number, or indices of rows.
     kSliceAssignment,
   };
   Kind kind = Kind::kNone;

@@ -1,10 +1,13 @@
 // How the shapes of an operator's results follow from its arguments, without running it.
 #pragma once
 
+#include <pybind11/pytypes.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace paddle_ngraph {
@@ -125,9 +128,10 @@ struct ShapeRule {
     kMeshgrid,
     kRepeat,
     kCrossEntropy,
-    kClip,    // the first argument's shape, if the minimum is not above the maximum
-    kAssign,  // the first argument's shape, if the value can be assigned to the selected part
-    kFill,    // the shape is an argument
+    kClip,      // the first argument's shape, if the minimum is not above the maximum
+    kAssign,    // the first argument's shape, if the value can be assigned to the selected part
+    kFill,      // the shape is an argument
+    kInferred,  // by Paddle's shape inference (InferMeta)
   };
   Kind kind = Kind::kUnknown;
   // The names of the operator's parameters, in order.
@@ -136,6 +140,8 @@ struct ShapeRule {
   std::vector<std::string> sizes;
   // Parameters whose numbers may differ where the first argument is a float32 tensor.
   std::vector<std::string> numbers;
+  // The values of parameters, by name, that a call may leave out.
+  std::vector<std::pair<std::string, pybind11::object>> defaults;
 };
 
 }  // namespace paddle_ngraph

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -20,16 +20,17 @@ from weakref import ref
 import paddle
 
 from paddle_ngraph import _core, flags
-from paddle_ngraph.frontends.dynamic import input_signature, tuning_policy
+from paddle_ngraph.frontends.dynamic import code_identity, input_signature, tuning_policy
 from paddle_ngraph.frontends.dynamic.inner_layers import InnerLayerProfile
 from paddle_ngraph.frontends.dynamic.input_signature import FlatInputs
 from paddle_ngraph.frontends.dynamic.lazy.capture import TraceCache
 from paddle_ngraph.frontends.dynamic.lazy.trace_graph import compile_budget_set
 from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.partitioning import background_compile
-from paddle_ngraph.utils import clock
+from paddle_ngraph.partitioning.choice_files import choice_file
+from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.lru_cache import LRUCache, cache_of_each
-from paddle_ngraph.utils.measured_choice import MeasuredChoice, Record, TimedCall
+from paddle_ngraph.utils.measured_choice import MeasuredChoice, Record, RecordFile, TimedCall
 from paddle_ngraph.warning_codes import LOGGER
 
 _CASES = cache_of_each(
@@ -247,6 +248,7 @@ class Tuner:
         self._backward: tuple[_EndedCall, int, float] | None = None
         self._threads: set[int] = set()  # that are in a call
         self._rest: _Rest | None = None
+        self._file: RecordFile | None = None
 
     @property
     def why_native(self) -> str | None:
@@ -302,7 +304,10 @@ class Tuner:
         has_gradient = paddle.is_grad_enabled()
         signature = input_signature.of((owner, args, kwargs))
         key = has_gradient, signature if has_gradient else signature.bucket
-        case = self._cases.get_or_create(key, self._new_case)
+        case = self._cases.get(key)
+        if case is None:
+            file = self._file_of(function, args, owner)
+            case = self._cases.get_or_create(key, partial(self._new_case, file, repr(key)))
         call = case.choice.next_call(partial(self._is_ready, case, has_gradient))
         is_captured = call.is_challenger and (call.is_timed or not self._must_wait(case))
         self._latest = case, is_captured
@@ -352,13 +357,27 @@ class Tuner:
         self.account.earn(rest.calls * rest.seconds)
         rest.case.choice.skip(rest.calls)
 
-    def _new_case(self) -> _Case:
+    def _file_of(self, function: Callable[..., Any], args: Any, owner: Any) -> RecordFile:
+        """The file with the decisions of earlier processes."""
+        if self._file is None:
+            layer = args[0] if owner is None and args else owner
+            self._file = RecordFile(None)
+            with signals.own_errors(), suppress(Exception):  # of properties of the user's class
+                identity = code_identity.identity_of(function, layer)
+                by = "enable" if self._name is None else "name"
+                self._file = choice_file(f"compiled by {by}\n{identity}", _native_threads())
+        return self._file
+
+    def _new_case(self, file: RecordFile, key: str) -> _Case:
         policy = tuning_policy.POLICY
+        record, first_check = file.read().get(key), None
+        if record is None and self._name is not None:
+            record, first_check = Record(True, 0.0, 0, clock.date()), policy.calls_before_check
         choice = MeasuredChoice(
             policy.choice,
-            None if self._name is None else Record(True, 0.0, 0, clock.date()),
-            lambda record: self._note_decision(choice, record),
-            policy.calls_before_check,
+            record,
+            lambda found: self._note_decision(choice, found, file, key),
+            first_check,
         )
         return _Case(choice)
 
@@ -469,7 +488,11 @@ class Tuner:
         elif not ended.is_steady:
             self.account.spend(ended.seconds)
 
-    def _note_decision(self, choice: MeasuredChoice, record: Record) -> None:
+    def _note_decision(
+        self, choice: MeasuredChoice, record: Record, file: RecordFile, key: str
+    ) -> None:
+        if record.ratio > 0:  # another process decides anew what is undecided
+            file.write(key, record)
         if record.uses_challenger:
             return
         if self._name is None:
@@ -480,10 +503,17 @@ class Tuner:
             LOGGER.info("%s runs natively: %s", self._name, _why_slower(choice, record))
 
 
+def _native_threads() -> str:
+    name = "FLAGS_paddle_num_threads"
+    return f"{paddle.get_flags(name)[name]} native,"
+
+
 def _why_slower(choice: MeasuredChoice, record: Record) -> str:
     """The reason of a decision against captured calls."""
-    native = choice.incumbent_seconds or 0.0
+    native = choice.incumbent_seconds
     if record.ratio == 0:
         return "no two of its calls had the same operators"
+    if native is None:
+        return f"in an earlier process, compiled calls took {record.ratio:.3g} of the native time"
     compiled = record.ratio * native
     return f"a call took {compiled * 1e3:.3g} ms compiled and {native * 1e3:.3g} ms natively"

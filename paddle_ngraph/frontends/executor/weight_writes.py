@@ -51,6 +51,7 @@ def install_at_import() -> None:
     _before_first_use.__enter__()
     _replace(
         (replaced.EXPOSE_ADDRESSES, _exposing_address),
+        (replaced.SHARE_WITH_TENSOR, _sharing_with_tensor),
         (replaced.SHARE_MEMORY, _sharing_memory),
     )
 
@@ -121,6 +122,9 @@ class _TensorRef(weakref.ref[Tensor]):
 
 _live_tensors: dict[int, _TensorRef] = {}  # the live tensor objects, by id()
 _exposure_ended = _core.exposure_end_callback(_live_tensors)
+# The same for objects whose memory is that of another tensor, by the ids of their exposures.
+_live_sharers: dict[int, _TensorRef] = {}
+_sharing_ended = _core.exposure_end_callback(_live_sharers)
 
 
 def _track_exposure(
@@ -167,6 +171,21 @@ def _exposing_address(original: Callable[..., T]) -> Callable[..., T]:
         return address
 
     return exposing_address
+
+
+def _sharing_with_tensor(original: Callable[..., T]) -> Callable[..., T]:
+    @wraps(original)
+    def sharing(self: Any, *args: Any, **kwargs: Any) -> T:
+        returned = original(self, *args, **kwargs)
+        # Later holders are tensors of Paddle, which are written by calls that are intercepted, or
+        # through these objects.
+        for tensor in _tensors_in([self, *args]):
+            reference = _TensorRef(tensor, _sharing_ended)
+            reference.key = reference.number = _core.record_exposure(tensor)
+            _live_sharers[reference.key] = reference
+        return returned
+
+    return sharing
 
 
 def _sharing_memory(original: Callable[..., T]) -> Callable[..., T]:

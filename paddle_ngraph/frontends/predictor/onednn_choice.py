@@ -6,12 +6,9 @@ for each bucket of sizes of the inputs.
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Iterable, Sequence
 
-from paddle_ngraph import flags
-from paddle_ngraph.conversion import disk_cache
+from paddle_ngraph.partitioning.choice_files import choice_file
 from paddle_ngraph.utils.lru_cache import LRUCache, cache_of_each
 from paddle_ngraph.utils.measured_choice import MeasuredChoice, Policy, Record, RecordFile
 
@@ -35,7 +32,7 @@ class OneDnnChoices:
     """
 
     def __init__(self, model: str, threads: int) -> None:
-        self._file = RecordFile(_path(model, threads))
+        self._file = choice_file(model, str(threads))
         self._choices: LRUCache[str, MeasuredChoice] = LRUCache(_CHOICES.bound)
 
     def of(self, shapes: Iterable[Sequence[int]]) -> MeasuredChoice:
@@ -74,18 +71,3 @@ def _bucket(shapes: Iterable[Sequence[int]]) -> str:
 
 def _rounded_up(size: int) -> int:
     return 1 << (size - 1).bit_length() if size > 0 else size
-
-
-def _path(model: str, threads: int) -> str | None:
-    folder = flags.get("ngraph_cache_dir")
-    if not folder:
-        return None
-    conditions = [
-        model,
-        *disk_cache.fixed_conditions(),
-        f"{threads} {flags.get('ngraph_num_threads')} threads",
-        f"{len(os.sched_getaffinity(0))} cores",
-        str(flags.get("ngraph_precision")),
-    ]
-    digest = hashlib.sha256("\n".join(conditions).encode()).hexdigest()[:32]
-    return os.path.join(os.path.expanduser(folder), "choices", f"{digest}.json")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from typing import Any
 from weakref import WeakSet
@@ -126,7 +126,7 @@ def _recording_options(original: Callable[..., Any]) -> Callable[..., Any]:
         with (
             signals.deferred_signals(except_ctrl_c=True),
             _other_nodes(args[0] if args else kwargs["tensors"]),
-            _backward_pass(retains),
+            _BackwardPass(retains),
             to_static_hook.first_backward_pass(),
         ):
             return original(*args, **kwargs)
@@ -157,7 +157,7 @@ def _expanding(original: Callable[..., Any]) -> Callable[..., Any]:
         given = dict(zip(_GRAD_ARGUMENTS, args)) | kwargs
         with (
             signals.deferred_signals(except_ctrl_c=True),
-            _backward_pass(True, set(), given.get("no_grad_vars") or ()),
+            _BackwardPass(True, set(), given.get("no_grad_vars") or ()),
         ):
             _core.flush_captures()
             with _runs_lock:
@@ -174,34 +174,41 @@ def _expanding(original: Callable[..., Any]) -> Callable[..., Any]:
     return run_partial_grad
 
 
-@contextmanager
-def _backward_pass(
-    retains: bool, reached: set[int] | None = None, excluded: Sequence[Any] = ()
-) -> Iterator[None]:
-    """Context of a backward pass: raises the error of a graph, not the one that wraps it."""
-    outer_state = _backward.retains, _backward.reached, _backward.excluded, _backward.error
-    _backward.retains, _backward.reached = retains, reached
-    _backward.excluded, _backward.error = excluded, None
-    _backward.depth += 1
-    if reached is None:
-        if _backward.num_passes_on_nodes == 0:
-            _backward.first_new_run = next(_run_numbers)
-        _backward.num_passes_on_nodes += 1
-    read_clock = _backward.read_clock
-    start = read_clock()
-    try:
-        yield
-    except Exception:
-        if _backward.error is not None:
-            raise _backward.error from None
-        raise
-    finally:
-        _backward.depth -= 1
-        _backward.num_passes_on_nodes -= reached is None
-        if _backward.depth == 0:
-            _backward.seconds += read_clock() - start
-            _backward.ended_nodes.clear()
-        _backward.retains, _backward.reached, _backward.excluded, _backward.error = outer_state
+class _BackwardPass:
+    """Context of a backward pass: raises the error of a graph, not the one that wraps it.
+
+    Each pass of the process has one, so that it is no generator.
+    """
+
+    def __init__(
+        self, retains: bool, reached: set[int] | None = None, excluded: Sequence[Any] = ()
+    ) -> None:
+        self._state = retains, reached, excluded, None
+        self._is_on_nodes = reached is None
+
+    def __enter__(self) -> None:
+        now = _backward
+        self._outer_state = now.retains, now.reached, now.excluded, now.error
+        now.retains, now.reached, now.excluded, now.error = self._state
+        now.depth += 1
+        if self._is_on_nodes:
+            if now.num_passes_on_nodes == 0:
+                now.first_new_run = next(_run_numbers)
+            now.num_passes_on_nodes += 1
+        self._read_clock = now.read_clock
+        self._start = self._read_clock()
+
+    def __exit__(self, kind: Any, raised: BaseException | None, trace: Any) -> None:
+        now = _backward
+        error = now.error
+        now.depth -= 1
+        now.num_passes_on_nodes -= self._is_on_nodes
+        if now.depth == 0:
+            now.seconds += self._read_clock() - self._start
+            now.ended_nodes.clear()
+        now.retains, now.reached, now.excluded, now.error = self._outer_state
+        if error is not None and isinstance(raised, Exception):
+            raise error from None
 
 
 def _expand(
@@ -225,24 +232,23 @@ def _runs_with_gates(runs: Sequence[_GraphRun], addresses: set[int]) -> list[_Gr
     return [run for run in runs if not addresses.isdisjoint(run.gates.addresses())]
 
 
-@contextmanager
-def _other_nodes(tensors: Sequence[Any]) -> Iterator[None]:
+def _other_nodes(tensors: Sequence[Any]) -> AbstractContextManager[None]:
     """Context of a pass in a hook: graphs that the outer pass may still reach get other nodes.
 
     The outer pass has counted the nodes that it reaches, and each node can run once.
     """
+    if _backward.num_passes_on_nodes == 0:
+        return nullcontext()
     former: list[tuple[_GraphRun, _core.RetainedNode]] = []
-    if _backward.num_passes_on_nodes:
-        with _runs_lock:
-            outer_runs = [run for run in _runs if run.is_outer and run.is_attachable()]
-        if outer_runs:
-            _core.flush_captures()
-            reached = set(_readers_of_nodes(tensors))
-            reached.update(address_of_grad_node(grad_node_of(each)) for each in tensors)
-            runs = _runs_with_gates(outer_runs, reached)
-            former = [(run, run.attach_other_node()) for run in runs]
-    with _restored(former):
-        yield
+    with _runs_lock:
+        outer_runs = [run for run in _runs if run.is_outer and run.is_attachable()]
+    if outer_runs:
+        _core.flush_captures()
+        reached = set(_readers_of_nodes(tensors))
+        reached.update(address_of_grad_node(grad_node_of(each)) for each in tensors)
+        runs = _runs_with_gates(outer_runs, reached)
+        former = [(run, run.attach_other_node()) for run in runs]
+    return _restored(former)
 
 
 @contextmanager

@@ -12,8 +12,14 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph.frontends.dynamic import autotuner, input_signature, tuning_policy
+from paddle_ngraph.frontends.dynamic import (
+    autotuner,
+    code_identity,
+    input_signature,
+    tuning_policy,
+)
 from paddle_ngraph.utils import clock
+from paddle_ngraph.utils.measured_choice import RecordFile
 from paddle_ngraph.warning_codes import LOGGER
 from tests.clocks import RandomClock, TunerClock
 from tests.dynamic import agree, dynamic_mode, floats, inputs, made, mlp
@@ -90,6 +96,72 @@ def test_functions_compiled_by_name_are_native_where_that_is_faster(
     assert len(lines) == (not pays)
     why = paddle_ngraph.explain(layer).why_native
     assert (why is None) if pays else ("ms natively" in why)
+
+
+class OtherCode(nn.Layer):
+    """As ``mlp``, which has the same parameters, by code of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = made(mlp)
+
+    def forward(self, x: Any) -> Any:
+        return self.layers(x)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize(("captured", "pays"), [(0.5, True), (1.5, False)])
+def test_decisions_are_stored_for_the_next_process(captured, pays, trains, tmp_path, monkeypatch):
+    """Layers with the code and the sizes of an earlier one start with its decision."""
+    with clock.overridden(TunerClock(monkeypatch, captured)):
+        engine_runs(paddle_ngraph.compile(made(mlp)), 100, trains)
+        paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path)})
+        engine_runs(paddle_ngraph.compile(made(mlp)), 100, trains)
+        (file,) = (tmp_path / "choices").iterdir()
+        layer = paddle_ngraph.compile(made(mlp))
+        assert engine_runs(layer, 40, trains)[2:] == [pays] * 38
+        if not pays:
+            assert "an earlier process" in paddle_ngraph.explain(layer).why_native
+        other = engine_runs(paddle_ngraph.compile(OtherCode()), 40, trains)
+        assert other[1:CHECKED] == [True] * (CHECKED - 1), "other code is measured"
+    (record,) = RecordFile(str(file)).read().values()
+    assert record.uses_challenger == pays and record.seconds > 0
+
+
+def test_a_stored_decision_is_measured_again_after_a_drift(tmp_path, monkeypatch):
+    times = TunerClock(monkeypatch, 1.5)
+    with clock.overridden(times):
+        paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path)})
+        engine_runs(paddle_ngraph.compile(made(mlp)), 100)
+        times.native, times.captured = 3.0, 1.5
+        layer = paddle_ngraph.compile(made(mlp))
+        ran = engine_runs(layer, 560)
+    assert not any(ran[:500]) and all(ran[-20:])
+
+
+def test_the_identity_of_a_layer_is_its_code_and_its_parts():
+    class Net(nn.Layer):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, width)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x) * 2.0
+
+    class Same(Net):
+        pass
+
+    def identity(net: Any) -> str:
+        return code_identity.identity_of(nn.Layer.__call__, net)
+
+    assert identity(Net(3)) == identity(Net(3))
+    assert identity(Net(3)) != identity(Net(4))
+    assert identity(Net(3)) != identity(Same(3))
+    other = Net(3)
+    other.layer = nn.Sequential(other.layer)
+    assert identity(other) != identity(Net(3))
+    functions = [lambda x: x * 2.0, lambda x: x * 3.0, lambda x: (lambda: x * 2.0)()]
+    assert len({code_identity.identity_of(each, None) for each in functions}) == 3
 
 
 @pytest.mark.parametrize("native", [1.0, 1e-4], ids=["long", "short"])

@@ -24,6 +24,7 @@ from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import (
     READ_ONLY_DATA_ACCESSES,
     SETTABLE_METADATA,
     SHAPE_QUERIES,
+    TRANSPARENT,
 )
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import (
@@ -99,6 +100,7 @@ _SPECIAL_CALLS = {
     **dict.fromkeys(DATA_ACCESSES, _core.CallEffect.DATA_ACCESS),
     **dict.fromkeys(READ_ONLY_DATA_ACCESSES, _core.CallEffect.READ_ONLY_DATA_ACCESS),
     **dict.fromkeys(SHAPE_QUERIES, _core.CallEffect.SHAPE_QUERY),
+    **dict.fromkeys(TRANSPARENT, _core.CallEffect.TRANSPARENT),
     "register_saved_tensors_hooks": _core.CallEffect.SAVED_TENSOR_HOOKS_ON,
     "reset_saved_tensors_hooks": _core.CallEffect.SAVED_TENSOR_HOOKS_OFF,
 }

@@ -10,12 +10,14 @@ is a graph break, as is every call that is not listed here.
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Callable
 from typing import Any
 
 import paddle
 
 from paddle_ngraph import _core
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.names import legacy_operators
 from paddle_ngraph.paddle_private.names import operators as _C_ops
 
@@ -98,7 +100,8 @@ _RANGE_RULES: dict[str, _core.RangeRule] = {
 
 
 # Shapes of results: operators, or the tensor methods that call them, by the kind of rule and the
-# parameters. Of these, integers of those with * are sizes, and numbers of those with ~ may differ.
+# parameters. Of these, integers of those with * are sizes, and numbers of those with ~ may differ;
+# behind = is the value of a parameter that a call leaves out.
 _KINDS = _core.ShapeRuleKind
 _UNARY = "x, _, _, _, _, _, _"
 _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
@@ -112,7 +115,8 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
             "rsqrt selu sigmoid sign silu sin sinh softmax softplus softshrink softsign sqrt "
             "square stanh tan tanh tanh_shrink thresholded_relu tril triu trunc argsort full_like "
             "dropout pow swish channel_shuffle group_norm instance_norm layer_norm "
-            "_tensor_use_gpudnn _copy_to contiguous"
+            "_tensor_use_gpudnn _copy_to contiguous fill increment legacy.hard_swish legacy.relu "
+            "legacy.relu6 legacy.sigmoid legacy.swish legacy.tanh"
         ),
     },
     _KINDS.ALL_SAME: {
@@ -208,6 +212,22 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
     _KINDS.CLIP: {"x, min~, max~": "clip"},
     _KINDS.ASSIGN: {"x, index*, value": "_setitem_dygraph"},
     _KINDS.FILL: {"shape*, _, _, _, _": "uniform"},
+    # The names and values of Paddle's declarations.
+    _KINDS.INFERRED: {
+        "x, y": "kron",
+        "x, y, p=2.0": "dist",
+        "x, y, axis=9": "cross",
+        "input, x, y, beta=1.0, alpha=1.0": "addmm baddbmm",
+        "x, offset=0, padding_value=0.0": "diag",
+        "input, offset=0, dim1=-2, dim2=-1": "diag_embed",
+        "x, offset=0, axis1=0, axis2=1": "diagonal trace",
+        "x, groups, axis=1": "maxout",
+        "x, index, add_value, axis=0": "index_add",
+        "x, indices, value, accumulate=False": "index_put",
+        "arr, indices, values, axis, reduce='assign', include_self=True": "put_along_axis",
+        "x, index, updates, overwrite=True": "scatter",
+        "x, index, updates": "scatter_nd_add",
+    },
 }
 
 
@@ -215,12 +235,15 @@ def _shape_rules() -> dict[str, _core.ShapeRule]:
     rules: dict[str, _core.ShapeRule] = {}
     for kind, variants in _SHAPES.items():
         for parameters, names in variants.items():
-            given = parameters.split(", ")
+            declared = [each.partition("=") for each in parameters.split(", ")]
+            given = [name for name, _, _ in declared]
             plain = [each.rstrip("*~") for each in given]
+            defaults = [(name, literal_eval(value)) for name, _, value in declared if value]
             sizes, numbers = (
                 [each[:-1] for each in given if each.endswith(mark)] for mark in ("*", "~")
             )
-            rules |= dict.fromkeys(names.split(), _core.ShapeRule(kind, plain, sizes, numbers))
+            rule = _core.ShapeRule(kind, plain, sizes, numbers, defaults)
+            rules |= dict.fromkeys(names.split(), rule)
     return rules
 
 
@@ -275,7 +298,7 @@ _SHAPE_DEPENDENT = (
     "repeat_interleave roll slice split split_with_num squared_l2_norm squeeze "
     "stack strided_slice sum topk transpose tril triu unbind unfold unsqueeze unstack "
     "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp "
-    "cumprod prod trace"
+    "cumprod prod trace fill increment"
 )
 # Operators that index a tensor by indices in another one: the number of leading arguments that may
 # be tensors, and the rule by which the indices are checked against the indexed tensor's shape.
@@ -299,10 +322,13 @@ _LOOKUPS: dict[str, tuple[int, _core.ValueRule]] = {
     "take_along_axis": (2, _core.ValueRule(_ALONG, 1, 0, 2, 0, _FROM_END)),
 }
 _DIVISOR = _core.ValueRule(_core.ValueRuleKind.NONZERO_DIVISOR, 1)
-# Activations that `paddle.nn.BatchNorm(act=...)` calls, and that have the same names elsewhere.
-_LEGACY_ACTIVATIONS = ("relu", "sigmoid", "tanh")
+# Activations that `paddle.nn.BatchNorm(act=...)` calls, and their names in programs.
+_LEGACY_ACTIVATIONS = {
+    "hard_swish": "hardswish",
+    **{name: name for name in ("relu", "relu6", "sigmoid", "swish", "tanh")},
+}
 OPERATORS: dict[str, _core.DeferralRule] = {
-    **{f"legacy.{name}": _rule(max_tensors=1) for name in _LEGACY_ACTIVATIONS},
+    **_rules(" ".join(f"legacy.{name}" for name in _LEGACY_ACTIVATIONS), max_tensors=1),
     **_rules(_POINTWISE + " " + _MATMULS_AND_CONVOLUTIONS + " " + _NORMALIZATION),
     **_rules(_SHAPE_DEPENDENT, max_tensors=1),
     **_rules("expand pad3d reshape tile", max_tensors=1, int_lists=(1,)),
@@ -328,6 +354,23 @@ OPERATORS: dict[str, _core.DeferralRule] = {
     **_rules("uniform", max_tensors=0, is_stochastic=True),
 }
 
+# Operators that may write their result to their first argument: the names of those end in an
+# underscore. No comparisons and the like, whose results have another dtype or size.
+_WRITING = (
+    "abs acos acosh add asin asinh atan atanh bitwise_and bitwise_not bitwise_or "
+    "bitwise_xor ceil clip cos cosh cumprod cumsum divide elu erf exp expm1 fill floor "
+    "floor_divide hardtanh increment index_add index_put leaky_relu lerp log log10 log1p "
+    "log2 logical_and logical_not logical_or logical_xor logit masked_fill multiply pow "
+    "put_along_axis reciprocal relu relu6 remainder round rsqrt scale scatter sigmoid sin "
+    "sinh softmax sqrt square subtract tan tanh thresholded_relu tril triu trunc"
+)
+IN_PLACE = {f"{name}_": name for name in _WRITING.split() if hasattr(_C_ops, f"{name}_")}
+OPERATORS |= {
+    name: OPERATORS[base].mutating(_core.Mutation.VALUES) for name, base in IN_PLACE.items()
+}
+# Written at once where nothing is deferred that reads the first argument: never deferred.
+OPERATORS |= _rules("assign_value_", max_tensors=0, mutation=_core.Mutation.VALUES)
+
 # Operators that do not sample and may not be deferred: computed at once, with a graph break only
 # if an argument is lazy. Creation operators are among them, since lookups need index values.
 _EAGER_OPERATORS = (
@@ -344,6 +387,9 @@ SHAPE_QUERIES = frozenset({"numel", "shape", "shape64"})
 # NumPy array of the first set exposes the memory to writes; results of the second set do not.
 DATA_ACCESSES = frozenset({"numpy"})
 READ_ONLY_DATA_ACCESSES = frozenset({"_getitem_from_offset", "_is_initialized"})
+
+# Calls that only call a function in Python while gradients are off.
+TRANSPARENT = frozenset({"PyLayer.apply"})
 
 # Methods of tensors that compute operators, and so can be deferred. To build the program of a
 # graph, the method with this name is called on a value of the program in place of the tensor.
@@ -364,7 +410,7 @@ METHODS: dict[str, _core.DeferralRule] = {
     ),
     **_rules(
         "_setitem_dygraph",
-        values=_core.ValueRule(_core.ValueRuleKind.SLICE_ASSIGNMENT, 1),
+        values=_core.ValueRule(_core.ValueRuleKind.SLICE_ASSIGNMENT, 1, 0, -1, 0, _FROM_END),
         mutation=_core.Mutation.VALUES,
     ),
 }
@@ -426,11 +472,14 @@ _IN_PLACE_VARIANTS: dict[str, Callable[..., Any]] = {
     "stop_gradient": _with_stopped_gradient,
     _SET_ITEM: _copy_with_item,
     **{f"legacy.{name}": getattr(legacy_operators, name) for name in _LEGACY_ACTIVATIONS},
+    # Deferred operators may read the former contents later.
+    **{name: getattr(_C_ops, base) for name, base in IN_PLACE.items()},
 }
 
 
 def program_function(name: str, is_method: bool) -> Callable[..., Any]:
     """Returns the function that adds an operator to a program; its arguments are the call's."""
+    name = IN_PLACE.get(name, name)
     if name in _PROGRAM_VARIANTS:
         return _PROGRAM_VARIANTS[name]
     if is_method:
@@ -444,9 +493,19 @@ def _linear(x: Any, weight: Any, bias: Any) -> Any:
     return product if bias is None else _C_ops.add(product, bias)
 
 
+# Attributes that select a library, and change no number.
+_LIBRARY_ATTRIBUTES = frozenset({"use_cudnn", "use_mkldnn", "use_onednn"})
+
+
 def _activation(name: str) -> Callable[..., Any]:
     function = getattr(_C_ops, name)
-    return lambda x, *_: function(x)  # without the attributes, which select a library of GPUs
+
+    def activation(x: Any, *attributes: Any) -> Any:
+        if not _LIBRARY_ATTRIBUTES.issuperset(attributes[::2]):
+            raise NgraphError(f"{name} has attributes: {attributes}")
+        return function(x)
+
+    return activation
 
 
 def _detach(x: Any) -> Any:
@@ -505,8 +564,17 @@ def _as_program_index(x: Any, index: Any) -> Any:
 
 
 def _with_assigned_item(x: Any, index: Any, value: Any) -> Any:
-    """Returns ``x`` with ``x[index] = value`` done; ``index``: integers, slices and ``...``."""
+    """Returns ``x`` with ``x[index] = value`` done; ``index``: integers, slices and ``...``.
+
+    Or a mask with the shape of ``x``, if ``value`` is a number; or indices of rows.
+    """
     items = list(index) if isinstance(index, tuple) else [index]
+    if isinstance(items[0], paddle.pir.Value):
+        if not isinstance(value, paddle.pir.Value):
+            value = paddle.full([], value, x.dtype)
+        if items[0].dtype == paddle.bool:
+            return _C_ops.masked_fill(x, items[0], value)
+        return _C_ops.index_put(x, items, value, False)
     at = next((at for at, each in enumerate(items) if each is Ellipsis), len(items))
     rest = items[at + 1 :]
     axes = [*range(at), *range(len(x.shape) - len(rest), len(x.shape))]
@@ -556,5 +624,5 @@ _PROGRAM_VARIANTS: dict[str, Callable[..., Any]] = {
     "_getitem_dygraph": _as_program_index,
     "_setitem_dygraph": _with_assigned_item,
     "_tensor_use_gpudnn": lambda x, _: x,
-    **{f"legacy.{name}": _activation(name) for name in _LEGACY_ACTIVATIONS},
+    **{f"legacy.{name}": _activation(other) for name, other in _LEGACY_ACTIVATIONS.items()},
 }

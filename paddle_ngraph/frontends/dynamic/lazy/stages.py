@@ -107,17 +107,6 @@ def partition_stages(
     return stages
 
 
-def check_open_calls(calls: list[TracedCall]) -> None:
-    """Checks that the calls of an open trace write no inputs: runs may be repeated.
-
-    Raises:
-        StayEager: A call writes to an input.
-    """
-    for call in calls:
-        if call.writes:
-            raise StayEager(f"{call.name} has side effects")
-
-
 def with_possible_views(calls: list[TracedCall]) -> list[TracedCall]:
     """Notes views that Paddle makes for some sizes only, in the calls of an open trace.
 

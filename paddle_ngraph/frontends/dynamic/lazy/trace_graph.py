@@ -35,7 +35,6 @@ from paddle_ngraph.frontends.dynamic.lazy.stages import (
     Read,
     StageSpec,
     StayEager,
-    check_open_calls,
     non_differentiable_reads,
     partition_stages,
     with_possible_views,
@@ -98,6 +97,7 @@ class TraceGraph:
         is_open: Whether the trace is open: the graph has dynamic shapes, or numbers as inputs.
         why_native: Reason why its operators are called one by one instead, or ``None``.
         stages: The programs and calls of dynamic mode, in execution order.
+        written_inputs: The ids of the inputs that are running statistics, which a run writes.
     """
 
     def __init__(
@@ -122,10 +122,10 @@ class TraceGraph:
         self._relations = self._find_relations(numbers)
         self._has_refined_stages = False
         self._is_built = False
-        self._written_inputs = {at for call in calls if call.writes for at in call.views.values()}
+        self.written_inputs = sorted(
+            {at for call in calls if call.writes for at in call.views.values()}
+        )
         try:
-            if self.is_open:
-                check_open_calls(calls)
             self._find_stages(set())
         except StayEager as reason:
             self.why_native = str(reason)
@@ -185,7 +185,7 @@ class TraceGraph:
         trains = any(isinstance(stage, TraceStage) and stage.trains for stage in self.stages)
         if trains and not _may_train():
             return _OTHER_THREAD
-        if self._written_inputs and self._has_aliased_statistics(given):
+        if self.written_inputs and self._has_aliased_statistics(given):
             return _SHARED_MEMORY
         values = dict(enumerate(given))
         self._drop_relations(given)
@@ -232,7 +232,7 @@ class TraceGraph:
         written: list[Any] = []
         others: list[Any] = []
         for value_id, tensor in enumerate(given):
-            (written if value_id in self._written_inputs else others).append(tensor)
+            (written if value_id in self.written_inputs else others).append(tensor)
         return _core.is_memory_shared(written, others)
 
     def _build(

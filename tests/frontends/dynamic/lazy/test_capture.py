@@ -23,6 +23,7 @@ from paddle.utils import dlpack
 import paddle_ngraph
 from paddle_ngraph.frontends.dynamic.compiled_layer import Compiled
 from tests.dynamic import agree, floats, gradients, made, mlp
+from tests.frontends.dynamic.lazy.test_captured_integers import check_one_graph, played
 from tests.frontends.dynamic.test_compiled_layer import Warm, both
 
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
@@ -53,6 +54,58 @@ class Squared(paddle.autograd.PyLayer):
     def backward(ctx: Any, gradient: Any) -> Any:
         (x,) = ctx.saved_tensor()
         return gradient * x * 2
+
+
+class Parts(paddle.autograd.PyLayer):
+    """Several results, one of which is a number; writes one of its tensors. For inference."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, factor: float, one: Any, other: Any, write: bool = False) -> Any:
+        y = x * factor
+        if write:
+            y[0] = one[0]
+        return y, F.tanh(y) + other, x * 1.0, x.shape[0]
+
+
+PY_LAYERS: dict[str, Callable[[Any], Any]] = {
+    "alone": lambda y: Squared.apply(y) + 1.0,
+    "twice": lambda y: Squared.apply(Squared.apply(y) + 1.0) * y,
+    "parts": lambda y: list(Parts.apply(y, 2.0, y + 1.0, y * 3.0)[:3]),
+    "written": lambda y: (lambda z: [z[0] * 2.0, z[1], z[2] + z[3]])(
+        Parts.apply(y, 2.0, y + 1.0, y * 1.5, write=True)
+    ),
+    "of a tensor of the user": lambda y: Squared.apply(USERS) + y,
+}
+USERS = floats(3, 4, seed=5)
+
+
+@pytest.mark.parametrize("function", PY_LAYERS.values(), ids=PY_LAYERS)
+def test_functions_with_gradients_of_their_own_break_no_graph_in_inference(function):
+    layer = nn.Linear(4, 4)
+
+    def called(x: Any) -> Any:
+        with paddle.no_grad():
+            return function(F.tanh(layer(x)) * 2.0)
+
+    check_one_graph(played(repeated(called, floats(3, 4)), runs=2))
+
+
+@pytest.mark.parametrize("name", ["alone", "twice", "of a tensor of the user"])
+def test_functions_with_gradients_of_their_own_train(name):
+    layer = nn.Linear(4, 4)
+
+    def called(x: Any) -> Any:
+        return PY_LAYERS[name](F.tanh(layer(x)) * 2.0)
+
+    def scenario(compiled: Callable[[Any], Any]) -> Any:
+        found = []
+        for result in repeated(called, floats(3, 4))(compiled):
+            result.square().sum().backward()
+            found += [result, *gradients(layer)]
+            layer.clear_gradients()
+        return found
+
+    both(scenario)
 
 
 READERS: dict[str, Callable[[Any], Any]] = {

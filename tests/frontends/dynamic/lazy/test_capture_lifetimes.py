@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from paddle.utils import dlpack
 
 import paddle_ngraph
 from tests.dynamic import agree, floats
-from tests.frontends.dynamic.test_compiled_layer import both
+from tests.frontends.dynamic.test_compiled_layer import Warm, both
 
 pytestmark = pytest.mark.usefixtures("in_dynamic_mode")
 
@@ -128,6 +129,90 @@ def test_exposed_memory_is_written_during_a_call(pass_on, is_weight):
                 if number == CALLS // 2:
                     writers.append(pass_on(layer.weight if is_weight else x))
                 found.append(called(x))
+        return found
+
+    both(scenario)
+
+
+def saved(layer: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        x = paddle.static.InputSpec([None, 3, 6, 6], "float32")
+        paddle.jit.save(layer, f"{folder}/model", input_spec=[x])
+
+
+def shared_with_itself(layer: Any) -> None:
+    for each in layer.state_dict().values():
+        each.get_tensor()._share_data_with(each.get_tensor())
+
+
+SHARING: dict[str, Callable[[Any], Any]] = {
+    "to dtype": lambda layer: layer.to(dtype="float32"),
+    "to device": lambda layer: layer.to(device="cpu"),
+    "there and back": lambda layer: layer.to(dtype="float64").to(dtype="float32"),
+    "float": lambda layer: layer.float(),
+    "save": saved,
+    "itself": shared_with_itself,
+}
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("share", SHARING.values(), ids=SHARING)
+def test_views_of_weights_that_were_shared_once_end_no_trace(share, trains):
+    def scenario(compiled):
+        paddle.seed(3)
+        layer = nn.Sequential(
+            *(nn.Conv2D(3, 4, 3), nn.BatchNorm2D(4), nn.Conv2D(4, 4, 3)),
+            *(nn.Flatten(), nn.Linear(16, 5)),
+        )
+        layer.eval()
+        share(layer)
+        if trains:
+            layer.train()
+        if isinstance(compiled, Warm):
+            compiled(layer, full_graph=True)
+        found = []
+        for number in range(CALLS):
+            x = floats(2, 3, 6, 6, seed=number)
+            with paddle.set_grad_enabled(trains):
+                found.append(layer(x))
+            if trains:
+                found[-1].mean().backward()
+                found += [each.grad.clone() for each in layer.parameters() if each.trainable]
+                layer.clear_gradients()
+        return found, [each.clone() for each in layer.state_dict().values()]
+
+    both(scenario)
+
+
+def test_a_view_of_a_weight_is_right_beside_another_holder():
+    """The holder is written between calls and during calls, before and after the view is made."""
+
+    def scenario(compiled):
+        weight = paddle.create_parameter([4, 4], "float32")
+        weight.set_value(np.eye(4, dtype="float32"))
+        writers: list[Any] = []
+
+        def function(x, at):
+            for write in writers[: at == 0]:
+                write()
+            flat = weight.reshape([16])
+            for write in writers[: at == 1]:
+                write()
+            y = (x * flat).reshape([4, 4]) @ weight
+            for write in writers[: at == 2]:
+                write()
+            return y + flat.reshape([4, 4])
+
+        called, found = compiled(function), []
+        with paddle.no_grad():
+            for number in range(4 * CALLS):
+                if number in (CALLS, 2 * CALLS):
+                    writers.append(to_tensor(weight))
+                if number == 3 * CALLS:
+                    writers.clear()
+                found.append(called(floats(16, seed=number), number % 4))
+                if writers and number % 4 == 3:
+                    writers[0]()
         return found
 
     both(scenario)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
+from paddle_ngraph.frontends.dynamic.lazy import deferral_rules
+from paddle_ngraph.paddle_private.names import operators
 from tests.dynamic import floats, gradients
 from tests.frontends.dynamic.lazy.test_captured_integers import check_one_graph, played
 from tests.frontends.dynamic.test_compiled_layer import both
@@ -164,6 +167,22 @@ WRITTEN: dict[str, Callable[[Any, Any], Any]] = {
     "its own part": lambda x, y: (lambda z: with_item(z, 0, F.tanh(z[0])) + y)(x * 2.0),
     "what was read before": lambda x, y: (lambda z: F.tanh(z + y) + with_item(z, 0, 1.0))(x * 2.0),
     "beneath a name": lambda x, y: (lambda z: (with_item(z, 0, y[0]), z + y)[1])(x * 2.0),
+    "a mask": lambda x, y: with_item(x * 2.0, x > 0, 7.0) * y,
+    "a mask, infinity": lambda x, y: F.softmax(with_item(x * 2.0, y > 0.5, -float("inf"))) + y,
+    "a mask of itself": lambda x, y: (lambda z: with_item(z, z > 0.1, 1) * y)(x * 2.0),
+    "masks in turn": lambda x, y: (
+        lambda z: with_item(with_item(z, z > 0.1, 1), z <= 0.1, 0.0) + x * y
+    )(x * 2.0),
+    "a mask, a truth": lambda x, y: with_item(x + y, paddle.logical_and(x > 0, y > 0), True) * x,
+    "rows": lambda x, y: with_item(x * 2.0, paddle.to_tensor([0, -2]), 7.0) * y,
+    "rows, a tensor": lambda x, y: with_item(x * 2.0, (paddle.to_tensor([3, 1]),), y[:2] * 3.0) + x,
+    "rows, one for all": lambda x, y: with_item(x * 2.0, paddle.to_tensor([0, 2]), y[0] * 3.0) + x,
+    "rows, twice": lambda x, y: with_item(x * 2.0, paddle.to_tensor([1, 1]), 3.0) + x,
+    "rows that are found": lambda x, y: with_item(y * 2.0, x[:, :4].argmax(1), 3.0) + x,
+    "a list": lambda x, y: with_item(x * 2.0, [0, -1, 2], 7.0) * y,
+    "a list, a tensor": lambda x, y: with_item(x * 2.0, [2, 0], y[:2] * 3.0) * y,
+    "zeros, by rows": lambda x, y: with_item(paddle.zeros([4, 6]), [0, 2], x[:2] * 3.0) + x * y,
+    "zeros, by a mask": lambda x, y: with_item(paddle.zeros([4, 6]), x * 2.0 > y, 3.0) + x * y,
     "zeros": lambda x, y: zeros_with((slice(None), 0), 1.0) + x * y,
     "zeros, behind others": lambda x, y: (x * y) + zeros_with((slice(None), 0), 1.0),
     "zeros, with what waits": lambda x, y: zeros_with(slice(1, 3), x[:2] * y[:2]) * y,
@@ -185,9 +204,18 @@ SHARED: dict[str, Callable[[Any, Any], Any]] = {
     "its value": lambda x, y: (lambda z: with_item(z, slice(0, 2), z[2:]) + y)(x.detach() * 2.0),
     "transposed": lambda x, y: with_item((x * 2.0).t(), 0, 7.0) * y.t(),
     "what was told to stop": lambda x, y: with_item(stopped(x * 2.0), 0, y[0] * 3.0) * x,
-    "positions": lambda x, y: with_item(x * 2.0, paddle.to_tensor([0, 2]), 7.0) * y,
-    "a list": lambda x, y: with_item(x * 2.0, [0, 2], 7.0) * y,
-    "a mask": lambda x, y: with_item(x * 2.0, x > 0, 7.0) * y,
+    "rows, values twice": lambda x, y: (
+        with_item(x * 2.0, paddle.to_tensor([1, -3]), y[2:] * 3.0) + x
+    ),
+    "values for rows that are found": lambda x, y: (
+        with_item(y * 2.0, x[:, :4].argmax(1), x * 3.0) + x
+    ),
+    "a mask of rows": lambda x, y: with_item(x * 2.0, x[:, 0] > 0, 7.0) * y,
+    "a mask of tensors": lambda x, y: with_item(x * 2.0, x > 0, y[0, 0]) * y,
+    "a mask beneath a view": lambda x, y: (
+        lambda z: (lambda v: (with_item(z, x > 0, 7.0), v + 1.0))(z[:2])
+    )(x * 2.0),
+    "a mask of the user's": lambda x, y: with_item(x.detach(), x > 0, 7.0) * y,
     "an array": lambda x, y: with_item(x * 2.0, 0, np.arange(6, dtype="float32")) * y,
     "a new axis": lambda x, y: with_item(x * 2.0, (None, 0), 7.0) * y,
     "shared zeros": lambda x, y: (
@@ -200,6 +228,113 @@ SHARED: dict[str, Callable[[Any, Any], Any]] = {
         lambda z: (lambda w: (w, with_item(z, 0, 1.0) + w))(x * y + z)
     )(paddle.zeros([4, 6])),
 }
+
+
+# -- operators that write their result to their first argument -------------------------------------
+
+
+def integers_of(*shape: int) -> Any:
+    return paddle.to_tensor(np.arange(np.prod(shape)).reshape(shape) % 5 + 1)
+
+
+# Further arguments of operators of x and y [4, 6], and their dtype unless it is float32.
+_ROWS = paddle.to_tensor([0, 2])
+ARGUMENTS: dict[str, Callable[[Any], Sequence[Any]]] = {
+    **dict.fromkeys(
+        ["add_", "divide_", "multiply_", "subtract_", "lerp_", "remainder_"], lambda y: [y]
+    ),
+    "clip_": lambda y: [0.3, 0.6],
+    "cumprod_": lambda y: [1, False, False],
+    "cumsum_": lambda y: [1, False, False, False],
+    "elu_": lambda y: [0.5],
+    "fill_": lambda y: [0.5],
+    "hardtanh_": lambda y: [0.3, 0.6],
+    "increment_": lambda y: [1.5],
+    "index_add_": lambda y: [_ROWS, y[:2], 0],
+    "index_put_": lambda y: [[_ROWS], y[:2], False],
+    "leaky_relu_": lambda y: [0.2],
+    "lerp_": lambda y: [y, y * 0.5],
+    "logit_": lambda y: [1e-6],
+    "masked_fill_": lambda y: [y > 0.5, y[0, 0].detach()],
+    "pow_": lambda y: [2.0],
+    "put_along_axis_": lambda y: [integers_of(4, 6) % 6, y, 1, "assign", True],
+    "round_": lambda y: [1],
+    "scale_": lambda y: [2.0, 0.5, True],
+    "scatter_": lambda y: [_ROWS, y[:2], True],
+    "softmax_": lambda y: [-1],
+    "thresholded_relu_": lambda y: [0.5, 0.0],
+    "tril_": lambda y: [0],
+    "triu_": lambda y: [0],
+}
+_WHOLE = ["bitwise_and_", "bitwise_or_", "bitwise_xor_", "floor_divide_"]
+_TRUTHS = ["logical_and_", "logical_or_", "logical_xor_"]
+
+
+def written_by(name: str, x: Any, y: Any) -> list[Any]:
+    """Results beside an operator that writes x: what read it before and after, and x itself."""
+    y = y * 1.0
+    if name in (*_WHOLE, "bitwise_not_"):
+        written, others = integers_of(4, 6) + (x > 0).astype("int64"), [integers_of(4, 6)]
+    elif name in (*_TRUTHS, "logical_not_"):
+        written, others = x > 0, [y > 0]
+    else:
+        written, others = F.sigmoid(x) * 0.4 + 0.3, ARGUMENTS.get(name, lambda y: [])(F.sigmoid(y))
+    if name.endswith("_not_"):
+        others = []
+    if name == "acosh_":
+        written = written + 1.0
+    if name == "increment_":
+        written = written[0, 0] * 1.0
+    read = written * 2 if written.dtype != paddle.bool else paddle.logical_not(written)
+    result = getattr(operators, name)(written, *others)
+    assert result is written
+    return [read, written, written.astype("float32") * y]
+
+
+@TRAINS
+@pytest.mark.parametrize("name", deferral_rules.IN_PLACE)
+def test_operators_that_write_an_argument_are_captured_in_one_graph(name, trains):
+    if trains and name in (*_WHOLE, *_TRUTHS, "remainder_"):
+        pytest.skip("without a gradient")
+    check_one_graph(played(called(partial(written_by, name), trains), runs=2))
+
+
+WRITERS: dict[str, Callable[[Any, Any], Any]] = {
+    "a view": lambda x, y: (lambda z: (lambda v: (v.add_(y[1:]), z))(z[1:]))(x * 2.0),
+    "beneath a view": lambda x, y: (lambda z: (lambda v: (z.add_(y), v + 1.0))(z[:2]))(x * 2.0),
+    "its own part": lambda x, y: (lambda z: z.add_(z[:1]) * y)(x * 2.0),
+    "itself": lambda x, y: (lambda z: z.add_(z) * y)(x * 2.0),
+    "the user's": lambda x, y: x.detach().clone().add_(y.detach()) + (x.detach()).scale_(1.0) + y,
+    "zeros": lambda x, y: paddle.zeros([4, 6]).add_(x * y) * y,
+    "what is larger": lambda x, y: (x * 2.0).add_(y[0]) * y,
+    "doubles": lambda x, y: (x * 2.0).detach().add_(y.detach().astype("float64")) * y,
+    "random ones": lambda x, y: (x * 2.0).detach().uniform_(0.0, 1.0) * y,
+}
+
+
+@TRAINS
+@pytest.mark.parametrize("function", WRITERS.values(), ids=WRITERS)
+def test_written_arguments_have_the_numbers_of_eager_mode(function, trains):
+    both(called(function, trains))
+
+
+def test_a_larger_result_than_its_target_raises():
+    def scenario(compiled):
+        def function(x, rows):
+            z = x * 2.0
+            z.add_(floats(rows, 6))
+            return z + 1.0
+
+        called_function, found = compiled(function), []
+        for number in range(4 * CALLS):
+            rows = [1, 2, 3][number % 3]
+            x = floats(rows, 6, seed=number)
+            found.append(called_function(x, rows))
+            with pytest.raises(Exception, match=r"(?i)shape|broadcast|dimension"):
+                called_function(floats(1, 6), 4)
+        return found
+
+    both(scenario)
 
 
 @TRAINS
