@@ -235,7 +235,7 @@ def _members(reader: Operation) -> list[tuple[int, Value]]:
 def _obstacle_to(
     block: LegacyBlock, op: LegacyOperator, inputs: list[str], outputs: list[str]
 ) -> str | None:
-    """What an operator does beyond computing dense tensors from dense tensors and constants.
+    """The reason why a custom operator cannot run an operator; ``None`` if one can.
 
     Paddle's passes may merge, drop or reorder custom operators, so it must not sample or
     communicate.
