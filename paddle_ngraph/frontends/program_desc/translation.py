@@ -63,6 +63,8 @@ _CANNOT_RUN = frozenset(
 # Operators on which Paddle's translator crashes: it has kernels of them for rows of a sparse
 # gradient, and no PIR operator in place.
 _CRASH = frozenset({"ftrl"})
+# Operators that PIR lacks, although Paddle's translator has a rule for them.
+_ABSENT = frozenset({"py_func"})
 # The name of the variable in which a ProgramDesc program stores what it fetches.
 FETCHED = "fetch"
 
@@ -113,7 +115,7 @@ def _reasons(description: LegacyProgramDesc) -> dict[int, str]:
     for number, (_, op) in enumerate(numbered(description)):
         if op.type() in _CANNOT_RUN:
             reasons[number] = f"Paddle cannot run the translation of {op.type()}"
-        if op.type() in _CRASH:
+        if op.type() in _CRASH | _ABSENT:
             reasons[number] = f"Paddle cannot translate {op.type()}"
         # A copy to another device, which this build of Paddle skips: in PIR it is an error.
         if op.type() == "memcpy" and op.attr("dst_place_type") != 0:

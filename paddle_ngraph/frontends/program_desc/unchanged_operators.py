@@ -50,7 +50,16 @@ _REMOTE = ("endpoints", "epmap")
 _REFERENCES = frozenset({AttrType.BLOCK, AttrType.BLOCKS})
 # Operators that call Python, whose errors and Ctrl-C have to reach the caller, or that print the
 # names of their variables.
-_SHOWN = frozenset({"print", "py_func"})
+_SHOWN = {
+    "print": "prints the name of its variable, in an order",
+    "py_func": "calls Python, whose errors reach the caller",
+}
+# Kinds of variables that a custom operator cannot have.
+_KINDS = {
+    VarType.DENSE_TENSOR_ARRAY: "a TensorArray",
+    VarType.SELECTED_ROWS: "rows of a sparse gradient",
+    VarType.STEP_SCOPES: "the scopes of a block",
+}
 # Samplers that draw from a generator of their own in each run, if their seed is not 0.
 SEEDED = frozenset(
     {
@@ -93,10 +102,9 @@ def replace(
         NotTranslatable: The operator cannot run on its own.
     """
     text, inputs, outputs = legacy_operators.described(op, block)
-    if not _is_callable(block, op, [*inputs, *outputs]) or not outputs:
-        raise NotTranslatable(reason)
-    if len(outputs) > legacy_operators.MAX_OUTPUTS:
-        raise NotTranslatable(reason)
+    obstacle = _obstacle_to(block, op, inputs, outputs)
+    if obstacle is not None:
+        raise NotTranslatable(f"{reason}; {op.type()} cannot stay as it is, since it {obstacle}")
     unchanged = Unchanged(text, op.type(), reason, len(outputs))
     variable = description.block(0).var(f"{_MARK}{mark}".encode())
     variable.set_type(VarType.DENSE_TENSOR)
@@ -224,22 +232,34 @@ def _members(reader: Operation) -> list[tuple[int, Value]]:
     raise NotTranslatable("Paddle cannot translate it")
 
 
-def _is_callable(block: LegacyBlock, op: LegacyOperator, names: list[str]) -> bool:
-    """Whether an operator only computes dense tensors from dense tensors and constants.
+def _obstacle_to(
+    block: LegacyBlock, op: LegacyOperator, inputs: list[str], outputs: list[str]
+) -> str | None:
+    """The reason why a custom operator cannot run an operator; ``None`` if one can.
 
     Paddle's passes may merge, drop or reorder custom operators, so it must not sample or
     communicate.
     """
-    if op.type() in _SHOWN or any(map(op.has_attr, _OUTSIDE)) or _samples(op):
-        return False
-    if any(op.attr_type(name, True) in _REFERENCES for name in op.attr_names(True)):
-        return False
+    if op.type() in _SHOWN:
+        return _SHOWN[op.type()]
+    if _samples(op):
+        return "draws from the generator of all samplers"
+    if any(map(op.has_attr, _OUTSIDE)):
+        return "communicates, or reads or writes a file"
     if any(op.has_attr(name) and op.attr(name) for name in _REMOTE):
-        return False
+        return "communicates"
+    if any(op.attr_type(name, True) in _REFERENCES for name in op.attr_names(True)):
+        return "runs a block of the program"
     if not legacy_operators.holds_numbers(op):
-        return False
-    variables = [block.find_var_recursive(name.encode()) for name in names]
-    return all(v is not None and v.type() == VarType.DENSE_TENSOR for v in variables)
+        return "has a variable that holds no number in place of an attribute"
+    variables = [block.find_var_recursive(name.encode()) for name in (*inputs, *outputs)]
+    types = {None if variable is None else variable.type() for variable in variables}
+    if others := types - {VarType.DENSE_TENSOR}:
+        kinds = sorted({_KINDS.get(each, "a variable of another kind") for each in others})
+        return f"reads or writes {', '.join(kinds)}"
+    if not 0 < len(outputs) <= legacy_operators.MAX_OUTPUTS:
+        return f"has {len(outputs)} results"
+    return None
 
 
 def _samples(op: LegacyOperator) -> bool:

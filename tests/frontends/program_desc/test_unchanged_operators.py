@@ -17,6 +17,7 @@ from paddle.static.nn.control_flow import ConditionalBlock
 
 import paddle_ngraph
 from paddle_ngraph.frontends.program_desc import unchanged_operators
+from paddle_ngraph.frontends.program_desc.single_assignment import NotTranslatable, operators
 from paddle_ngraph.paddle_private.names import ProgramDesc, VarType
 from tests.programs import Program, floats, with_untranslatable_noise
 
@@ -394,3 +395,30 @@ def test_predictors_and_clones_have_handles_of_inputs_that_nothing_reads(tmp_pat
     for expected, found in zip(results[:4], results[4:]):
         np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
     assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def _one_operator(type: str, kind: Any = None, reads: str = "X", **attributes: Any) -> Any:
+    """A program of one operator, whose input and output are variables of this kind."""
+    program = static.Program()
+    block = program.global_block()
+    options = {} if kind is None else {"type": kind}
+    x, y = (block.create_var(name=name, dtype="float32", **options) for name in "xy")
+    block.append_op(type=type, inputs={reads: [x]}, outputs={"Out": [y]}, attrs=attributes)
+    return program.desc
+
+
+@pytest.mark.parametrize(
+    ("description", "obstacle"),
+    [
+        (lambda: _one_operator("py_func", forward_callable_id=0), "calls Python"),
+        (lambda: _one_operator("print", reads="In", first_n=-1), "prints the name"),
+        (lambda: _one_operator("bernoulli"), "draws from the generator"),
+        (lambda: _one_operator("relu", VarType.SELECTED_ROWS), "rows of a sparse gradient"),
+        (lambda: _one_operator("relu", VarType.DENSE_TENSOR_ARRAY), "a TensorArray"),
+    ],
+)
+def test_programs_are_refused_with_the_obstacle(description: Any, obstacle: str) -> None:
+    copy = ProgramDesc(description())
+    (op,) = operators(copy.block(0))
+    with pytest.raises(NotTranslatable, match=f"a reason; {op.type()} cannot .* {obstacle}"):
+        unchanged_operators.replace(copy, copy.block(0), op, 0, "a reason")
