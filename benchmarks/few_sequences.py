@@ -2,10 +2,10 @@
 
     python benchmarks/few_sequences.py --threads 1
 
-measures all cells, sizes, steps and batches, on one thread in processor time, on several by the
-clock, with the instructions that the processor has. These variables withhold AVX-512 from oneDNN,
-which the packed layers ask, PyTorch and MKL; the gates of the packed layers, a small part, still
-use it:
+measures all cells, sizes, steps and batches: on one thread in processor time, on several by the
+clock and in processor time. The instructions are those that the processor has; these variables
+withhold AVX-512 from oneDNN, which the packed layers ask, PyTorch and MKL. The gates of the packed
+layers, a small part, still use it:
 
     ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2
 """
@@ -25,7 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import report
-from benchmarks.recurrent import VARIANTS, Alternation, Case, medians
+from benchmarks.recurrent import VARIANTS, Alternation, Case, medians, milliseconds
 from demos import command_line
 
 KINDS = {"RNN": "SimpleRNN", "GRU": "GRU", "LSTM": "LSTM"}
@@ -42,6 +42,7 @@ class Row:
 
     Attributes:
         ratios: PyTorch's time divided by that of the packed layer, median over the rounds.
+        processor_ratios: The same of processor time, on several threads.
     """
 
     kind: str
@@ -50,17 +51,31 @@ class Row:
     batch: int
     times: dict[str, dict[str, float]]
     ratios: dict[str, float]
+    processor_ratios: dict[str, float]
 
 
-def measure(alternation: Alternation, kind: str, size: int, steps: int, batch: int) -> Row:
+def measure(alternation: Alternation, threads: int, case: Case, kind: str) -> Row:
     """Measures one case."""
-    row = Row(kind, size, steps, batch, {}, {})
-    case = Case("", KINDS[kind], size, size, 1, batch, steps)
-    for variant, rounds in alternation.of(case).items():
+    row = Row(kind, case.hidden, case.steps, case.batch, {}, {}, {})
+    for variant, times in alternation.of(case).items():
+        rounds = milliseconds(times, threads)
         row.times[variant] = medians(rounds)
         if TORCH in rounds[0]:
-            row.ratios[variant] = statistics.median(each[TORCH] / each[PACKED] for each in rounds)
+            row.ratios[variant] = _ratio(rounds)
+            if threads > 1:
+                row.processor_ratios[variant] = _ratio(milliseconds(times, 1))
     return row
+
+
+def _ratio(rounds: Sequence[dict[str, float]]) -> float:
+    return statistics.median(each[TORCH] / each[PACKED] for each in rounds)
+
+
+def _packed(row: Row, variant: str) -> str:
+    ratios = [row.ratios.get(variant, 0.0)]
+    if variant in row.processor_ratios:
+        ratios.append(row.processor_ratios[variant])
+    return f"{row.times[variant][PACKED]:.3f} ({', '.join(f'{ratio:.2f}x' for ratio in ratios)})"
 
 
 def sections(rows: Sequence[Row], options: argparse.Namespace) -> list[str]:
@@ -71,8 +86,8 @@ def sections(rows: Sequence[Row], options: argparse.Namespace) -> list[str]:
         f"{options.threads} thread{'' if one else 's'}, float32: "
         f"milliseconds of {'processor time' if one else 'the clock'}, medians over "
         f"{options.rounds} rounds in which PyTorch and Paddle, with the packed layers, take turns "
-        "in a process each; in brackets how many times as long PyTorch takes: the median over the "
-        "rounds."
+        "in a process each; in brackets how many times as long PyTorch takes"
+        f"{'' if one else ', by the clock and in processor time'}: the median over the rounds."
     )
     cells = [
         [
@@ -85,7 +100,7 @@ def sections(rows: Sequence[Row], options: argparse.Namespace) -> list[str]:
                 for text in (
                     f"{row.times[variant]['Paddle']:.3f}",
                     f"{row.times[variant].get(TORCH, 0.0):.3f}",
-                    f"{row.times[variant][PACKED]:.3f} ({row.ratios.get(variant, 0.0):.2f}x)",
+                    _packed(row, variant),
                 )
             ),
         ]
@@ -100,7 +115,8 @@ def run(options: argparse.Namespace) -> None:
     rows = []
     with Alternation(options.threads, options.rounds, RUNS, NAMES) as alternation:
         for batch, steps, kind, size in itertools.product(BATCHES, STEPS, KINDS, options.sizes):
-            rows.append(measure(alternation, kind, size, steps, batch))
+            case = Case("", KINDS[kind], size, size, 1, batch, steps)
+            rows.append(measure(alternation, options.threads, case, kind))
             ratios = ", ".join(f"{v} {rows[-1].ratios.get(v, 0.0):.2f}x" for v in VARIANTS)
             print(f"{kind} {size}, {steps} steps, batch {batch}: {ratios}", flush=True)
     topic, title = "few_sequences", TITLE

@@ -21,7 +21,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import report
-from benchmarks.recurrent import VARIANTS, Alternation, Case, medians
+from benchmarks.recurrent import VARIANTS, Alternation, Case, medians, milliseconds
 from demos import command_line
 
 STEPS = 100
@@ -54,7 +54,8 @@ def measure(alternation: Alternation, name: str, threads: int) -> Result:
     """Measures one case; each time is the median over the rounds."""
     case = CASES[name]
     times = alternation.of(case)
-    forward, training = (medians(times[variant]) for variant in VARIANTS)
+    rounds = (milliseconds(times[variant], threads) for variant in VARIANTS)
+    forward, training = map(medians, rounds)
     return Result(name, case.title, threads, forward, training)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from paddle_ngraph.commands import (
     verifying,
 )
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.utils import child_process
 from paddle_ngraph.version import __version__
 
 _PROGRAM = "paddle-ngraph"  # the entry point in pyproject.toml
@@ -78,7 +78,7 @@ def _in_child(options: argparse.Namespace) -> int:
     child.join()
     status = child.exitcode or 0
     if status < 0:
-        name = signal.Signals(-status).name
+        name = child_process.name_of(-status)
         raise NgraphError(f"a kernel that runs {options.file} has ended its process by {name}")
     return status
 

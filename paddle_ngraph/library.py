@@ -18,6 +18,7 @@ def load() -> None:
     from paddle.utils import cpp_extension
 
     from paddle_ngraph import _core, flags
+    from paddle_ngraph.frontends import gradient_creation
     from paddle_ngraph.frontends.executor import weight_writes
     from paddle_ngraph.frontends.predictor import first_config
     from paddle_ngraph.frontends.saved_models import opening
@@ -29,6 +30,7 @@ def load() -> None:
     weight_writes.install_at_import()
     first_config.install_at_import()
     opening.install()
+    gradient_creation.install()
     flags.read_environment()
 
 

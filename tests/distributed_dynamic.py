@@ -82,8 +82,7 @@ def counted(work: Callable[[], list[float]]) -> dict[str, Any]:
 def main(folder: Path) -> None:
     paddle.set_device("cpu")
     paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
-    paddle.distributed.init_parallel_env()
-    distributed.init()
+    distributed.init(dynamic=True)
     found = {"alone": train(same, same, shares=False)}
     with paddle_ngraph.use_ngraph():
         found["DataParallel"] = counted(lambda: train(paddle.DataParallel, same, shares=True))

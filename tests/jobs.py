@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -53,6 +54,23 @@ def free_port() -> int:
     _reserved[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     _reserved[-1].bind(("", 0))
     return int(_reserved[-1].getsockname()[1])
+
+
+def listening(pid: int) -> list[str]:
+    """The addresses at which a process listens, as ``host:port``; of IPv6 ``*:port``."""
+    sockets = set()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            sockets.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            local, _, state, *_, number = line.split()[1:10]
+            if state == "0A" and f"socket:[{number}]" in sockets:
+                host, port = local.split(":")
+                address = socket.inet_ntoa(bytes.fromhex(host)[::-1]) if table == "tcp" else "*"
+                found.append(f"{address}:{int(port, 16)}")
+    return found
 
 
 def new_group() -> int:

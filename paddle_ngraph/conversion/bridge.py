@@ -219,6 +219,11 @@ class NgraphBridge:
         data = np.frombuffer(array.tobytes(), np.uint8)
         return opset15.constant(data.reshape(*contents.shape, array.itemsize)).output(0)
 
+    def operand_shape(self, spec: TensorSpec) -> list[Number]:
+        """The shape of a tensor, without the additional axis of one that is bytes."""
+        shape = self.shape(self._nodes[spec.id])
+        return shape[:-1] if spec.id in self.as_bytes else shape
+
     def set_kernel_result(
         self, op: Op, name: str, output: Output, position: int, is_sized: bool
     ) -> None:

@@ -11,8 +11,9 @@ converters see static sizes.
 
 Tensors of dtypes that nGraph lacks or narrows (complex64, complex128, float64) are bytes in a
 function: u8, with the bytes of an element along an additional last axis. Only kernel calls read
-their contents. So are int64 tensors that nothing but kernel calls reads. Parameters and results of
-the function that are bytes have a name by which the core gives them their dtype back.
+their contents; other shapes of the same bytes need no kernel. So are int64 tensors that nothing but
+kernel calls reads. Parameters and results of the function that are bytes have a name by which the
+core gives them their dtype back.
 """
 
 from __future__ import annotations
@@ -91,6 +92,16 @@ _ROWS_AS: Mapping[str, frozenset[str]] = {
 }
 # Operators whose kernels compute each sample, along axis 0, from that sample of every operand.
 SAMPLEWISE = frozenset({"pd_op.shuffle_channel", "pd_op.yolo_box"})
+# By operator, the input whose elements the result has, in their order. The bytes of a tensor are
+# those of the result, so that no kernel has to copy them.
+_VIEWS: Mapping[str, str] = {
+    f"pd_op.{name}{suffix}": source
+    for name, source in {
+        **dict.fromkeys(("flatten", "reshape", "squeeze", "unsqueeze"), "x"),
+        **dict.fromkeys(("flatten_grad", "reshape_grad"), "out_grad"),
+    }.items()
+    for suffix in ("", "_")
+}
 # Operators that sample in loops by their kernels, whose subgraph may not sample anything else.
 SAMPLERS = frozenset({"pd_op.multinomial"})
 # Operators whose results programs declare with other dtypes than their kernels make, or with
@@ -175,6 +186,19 @@ def converter_of(type: str) -> Converter | None:
 def find(op: Op) -> Converter | None:
     """The converter of ``op``, which may be that to kernel calls, or ``None``."""
     return (None if op.called else find_converter(op.type)) or converter_of(op.type)
+
+
+def runs_kernel(op: Op) -> bool:
+    """Whether a function runs Paddle's kernel for ``op``.
+
+    An operator whose result is the bytes of an input in another shape needs none, unless a size of
+    that input depends on data.
+    """
+    return find(op) is CONVERTER and not _is_view(op)
+
+
+def _is_view(op: Op) -> bool:
+    return op.type in _VIEWS and op.input(_VIEWS[op.type]).dtype in BYTES
 
 
 def has_dtypes_of_kernels(entry: Converter, op: Op) -> bool:
@@ -525,6 +549,10 @@ def _call(bridge: Any, op: Op) -> None:
     # The graph may come from a saved program, which the program pass has not checked.
     if (reason := CONVERTER.reason_against(op)) is not None:
         raise NgraphError(reason)
+    view = find_converter(op.type) if _is_view(op) else None
+    if view is not None and _is_sized(bridge.operands(op, _VIEWS[op.type])[0]):
+        view.function(bridge, op)
+        return
     known = {
         name: bridge.constant(op, name).reshape(-1).tolist()
         for name, specs in op.inputs.items()
@@ -537,8 +565,12 @@ def _call(bridge: Any, op: Op) -> None:
         if op.outputs[name][position] is not None:
             is_narrow = spec.dtype == _INT64 and spec.id not in bridge.as_bytes
             result = opset15.convert(output, Type.i64).output(0) if is_narrow else output
-            is_sized = output.get_partial_shape().is_static
-            bridge.set_kernel_result(op, name, result, position, is_sized)
+            bridge.set_kernel_result(op, name, result, position, _is_sized(output))
+
+
+def _is_sized(output: Output) -> bool:
+    """Whether the shape of a tensor is known before a run."""
+    return bool(output.get_partial_shape().is_static)
 
 
 def _node(bridge: Any, op: Op, kernel: str, operands: Sequence[Output]) -> Node:

@@ -778,8 +778,10 @@ PYBIND11_MODULE(_core, module) {
              py::return_value_policy::reference);
   module.def("drop_carried_value", &drop_carried_value, py::arg("loop"), py::arg("index"),
              py::return_value_policy::reference);
+  module.def("replace_contents", &replace_contents, py::arg("block"), py::arg("contents"));
   module.def("attributes_of", &attributes_of, py::arg("op"));
   module.def("call_stacks_of", &call_stacks_of, py::arg("block"));
+  module.def("inherit_call_stack", &inherit_call_stack, py::arg("source"), py::arg("values"));
   module.def(
       "frames_of",
       [](uintptr_t call_stack) {
@@ -1121,6 +1123,11 @@ PYBIND11_MODULE(_core, module) {
       .value("VALUES", Mutation::kValues)
       .value("STOP_GRADIENT", Mutation::kStopGradient)
       .value("LAYOUT", Mutation::kLayout);
+  py::enum_<ListRule>(module, "ListRule", "How an operator joins a list of tensors.")
+      .value("NONE", ListRule::kNone)
+      .value("STACKED", ListRule::kStacked)
+      .value("CONCATENATED", ListRule::kConcatenated)
+      .value("SUMMED", ListRule::kSummed);
   py::class_<DeferralRule>(module, "DeferralRule",
                            "The conditions under which a call may be deferred.")
       .def(py::init([](size_t max_tensor_arguments, bool requires_floats,
@@ -1129,7 +1136,7 @@ PYBIND11_MODULE(_core, module) {
                        ValueRule value_rule, RangeRule range_rule, int unread_argument,
                        bool has_reserve_space, bool is_stochastic, bool is_arithmetic,
                        Mutation mutation, std::vector<size_t> int_list_arguments,
-                       ShapeRule shape_rule) {
+                       ShapeRule shape_rule, ListRule list_rule) {
              return DeferralRule{max_tensor_arguments,
                                  requires_floats,
                                  std::move(required_arguments),
@@ -1142,7 +1149,8 @@ PYBIND11_MODULE(_core, module) {
                                  is_arithmetic,
                                  mutation,
                                  std::move(int_list_arguments),
-                                 std::move(shape_rule)};
+                                 std::move(shape_rule),
+                                 list_rule};
            }),
            py::arg("max_tensor_arguments") = 0, py::arg("requires_floats") = false,
            py::arg("required_arguments") = std::vector<std::pair<size_t, py::object>>(),
@@ -1152,7 +1160,7 @@ PYBIND11_MODULE(_core, module) {
            py::arg("is_stochastic") = false, py::arg("is_arithmetic") = false,
            py::arg("mutation") = Mutation::kNone,
            py::arg("int_list_arguments") = std::vector<size_t>(),
-           py::arg("shape_rule") = ShapeRule())
+           py::arg("shape_rule") = ShapeRule(), py::arg("list_rule") = ListRule::kNone)
       .def("mutating", [](DeferralRule rule, Mutation mutation) {
         rule.mutation = mutation;
         return rule;

@@ -53,28 +53,32 @@ __all__ = [
 ]
 
 
-def init(seed: int | None = None, *, pin_cores: bool = True) -> None:
+def init(seed: int | None = None, *, pin_cores: bool = True, dynamic: bool = False) -> None:
     """Joins the job of the launcher that started this process.
 
     The launcher is ``python -m paddle_ngraph launch`` or ``python -m paddle.distributed.launch``.
 
-    Opens Paddle's TCPStore, and the gloo context for collectives of static programs; a process
-    without a launcher is a job of one rank. A second call only sets the seed. If
-    ``paddle.distributed.init_parallel_env`` is called, too, call it first.
+    Opens the store of the job, and the gloo context for collectives of static programs; a process
+    without a launcher is a job of one rank. A second call only sets the seed.
+
+    A script may also call ``paddle.distributed.init_parallel_env`` itself, before this function:
+    then the store is Paddle's, which listens at all addresses and asks for no secret.
 
     Args:
         seed: Seeds random numbers of this rank with ``seed + rank``, so that dropout masks differ
             between ranks. Parameters are those of rank 0 in any case.
         pin_cores: Whether the ranks of one machine divide its cores, which ``launch`` does not do.
+        dynamic: Whether to call ``paddle.distributed.init_parallel_env``, for
+            ``paddle.DataParallel``, ``fleet`` and collectives of dynamic mode.
 
     Raises:
-        NgraphError: The engine is missing, the environment variables are invalid, or the port of
-            the store is in use.
+        NgraphError: The engine is missing, the environment variables are invalid, the port of
+            the store is in use, or a stranger has connected as a rank.
     """
     library.load()
     from paddle_ngraph.distributed import job
 
-    job.start(seed, pin_cores)
+    job.start(seed, pin_cores, initializes_paddle=dynamic)
 
 
 def rank() -> int:

@@ -1,7 +1,7 @@
 """Authenticated connections between the ranks of a job.
 
-A rank listens at its own address and publishes host and port in Paddle's store; other ranks
-connect. Both ends send a random number, and prove by an HMAC of both numbers that they know the
+A rank listens at its own address and publishes host and port in the store; other ranks connect.
+Both ends send a random number, and prove by an HMAC of both numbers that they know the
 secret of the job, which itself is never sent. Until then no other data is sent or accepted.
 
 The HMAC includes the published address. A stranger who overwrites the address in the store and
@@ -16,7 +16,7 @@ who can read the store can read that one.
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import hmac
 import os
 import re
@@ -68,6 +68,24 @@ def secret_of(variables: Mapping[str, str]) -> str:
     return secret
 
 
+class FixedAddress:
+    """In place of a store: all ranks know the address of the endpoint beforehand.
+
+    Args:
+        text: ``"host port"``, equal on all ranks.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def get(self, key: str) -> bytes:
+        """The address, whatever the key."""
+        return self._text.encode()
+
+    def set(self, key: str, value: str) -> None:
+        """Ignores the value, which is the address."""
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """A name under which one rank of a job accepts connections of other ranks.
@@ -77,11 +95,12 @@ class Endpoint:
         key: The key of the address in the store: equal on all ranks, and unique.
         host: The address of this rank for other ranks.
         secret: The secret of the job; empty: see the module.
-        listening_host: The address of the listening rank for this one; empty: the published one.
+        listening_host: The address of the listening rank for this one, or at which this one
+            listens; empty: the published one.
         port: The port at which to listen; 0: any free one.
     """
 
-    store: Store
+    store: Store | FixedAddress
     key: str
     host: str
     secret: str
@@ -97,7 +116,7 @@ class Endpoint:
         until = time.monotonic() + timeout
         secret = self.secret or secrets.token_hex(_NONCE_BYTES)
         limit = _MAX_UNPROVED + len(ranks)
-        with _listener(self.host, self.port, limit) as listener:
+        with _listener(self.listening_host or self.host, self.port, limit) as listener:
             close_in_child(listener)
             published = [self.host, str(listener.getsockname()[1])]
             text = " ".join(published if self.secret else [*published, secret])
@@ -158,9 +177,14 @@ class _Prover:
 
 def _listener(host: str, port: int, backlog: int) -> socket.socket:
     if _FIXED_HOST.fullmatch(host):
-        # An address may be that of a router, or of the host of a container, which forwards.
-        with signals.own_errors(), contextlib.suppress(OSError):
-            return socket.create_server((host, port), backlog=backlog)
+        with signals.own_errors():
+            try:
+                return socket.create_server((host, port), backlog=backlog)
+            except OSError as error:
+                # The address may be that of a router, or of the host of a container, which
+                # forwards.
+                if error.errno != errno.EADDRNOTAVAIL:
+                    raise
     # Another machine may resolve a name to another address than this one, where /etc/hosts often
     # has a loopback address for the machine's own name.
     return socket.create_server(("", port), backlog=backlog)

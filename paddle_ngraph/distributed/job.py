@@ -1,17 +1,19 @@
 """The processes of a job: ranks, cores and connections.
 
 A launcher starts the processes: ``python -m paddle_ngraph launch``, or any other that sets the
-environment variables of ``python -m paddle.distributed.launch``. The rendezvous uses Paddle's
-TCPStore. Collectives of programs transfer their data over gloo, links over sockets of their own.
+environment variables of ``python -m paddle.distributed.launch``. The rendezvous uses the store of
+the job. Collectives of programs transfer their data over gloo, links over sockets of their own.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import functools
 import os
 import socket
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -22,9 +24,9 @@ import numpy as np
 import paddle
 
 from paddle_ngraph import flags
-from paddle_ngraph.distributed import connections, reports
+from paddle_ngraph.distributed import connections, reports, sockets, store
 from paddle_ngraph.distributed.connections import Endpoint
-from paddle_ngraph.distributed.rendezvous import Rendezvous
+from paddle_ngraph.distributed.rendezvous import RENDEZVOUS_TIMEOUT_SECONDS, Rendezvous
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.frontends.saved_models.saved_model import last_line
 from paddle_ngraph.paddle_private.names import global_store, make_gloo_context
@@ -134,13 +136,18 @@ class DistributedJob:
 
     @cached_property
     def store(self) -> Store:
-        """The key-value store of all ranks.
+        """The key-value store of all ranks: one of ours, if the job has a secret.
 
         Raises:
             NgraphError: Rank 0 cannot open the store.
+            OSError: A rank is lost, or does not arrive in time.
         """
-        if self.placement.rank == 0 and not paddle.distributed.is_initialized():
-            _reject_used_port(self.placement.master)
+        if not paddle.distributed.is_initialized():
+            secret = connections.secret_of(os.environ)
+            if secret:
+                _open_store(self.placement, os.environ.get(reports.JOB_VARIABLE, ""), secret)
+            elif self.placement.rank == 0:
+                _reject_used_port(self.placement.master)
         return global_store()
 
     @cached_property
@@ -184,11 +191,28 @@ class DistributedJob:
         interface = interface_of(self.placement.host)
         if interface:
             os.environ.setdefault(_GLOO_INTERFACE, interface)
-        if initializes_paddle:
+        before = sockets.connected()
+        if initializes_paddle and not paddle.distributed.is_initialized():
             paddle.distributed.init_parallel_env()
         # Paddle's own initialization creates the gloo context, too.
         if not paddle.distributed.is_initialized():
             make_gloo_context(self.store, str(RING), self.placement.rank, self.placement.ranks)
+        self._check_peers(sockets.connected() - before)
+
+    def _check_peers(self, made: Set[sockets.Connection]) -> None:
+        """Compares the connections that gloo has made on this rank with those on others.
+
+        Raises:
+            NgraphError: A process has connected as a rank that is none.
+        """
+        found = [sockets.unpacked(text) for text in self.exchange(sockets.packed(made))]
+        ends = set().union(*found)
+        for rank, each in enumerate(found):
+            if strange := sorted(peer for own, peer in each if (peer, own) not in ends):
+                raise NgraphError(
+                    f"rank {rank} is connected to {strange[0]}, which is no rank of this job: "
+                    "another process has come first, or the network changes addresses"
+                )
 
     def exchange(self, text: str) -> list[str]:
         """An all-gather of texts, by rank; blocks until all ranks have called it.
@@ -219,19 +243,49 @@ class DistributedJob:
         self.exchange("here")
 
 
+@functools.cache
+def _open_store(placement: RankPlacement, name: str, secret: str) -> None:
+    """Opens the store that Paddle then takes for its own; once in a process.
+
+    Raises:
+        NgraphError: The port is in use.
+        OSError: A rank is lost, or does not arrive in time.
+    """
+    with signals.recognized_signals():
+        try:
+            store.open_store(
+                placement.rank,
+                placement.ranks,
+                placement.master,
+                placement.first_host,
+                name,
+                secret,
+                RENDEZVOUS_TIMEOUT_SECONDS,
+            )
+        except OSError as error:
+            signals.raise_if_from_outside(error)
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise _unusable_port(placement.master, error) from error
+
+
 def _reject_used_port(master: str) -> None:
     """Raises NgraphError if the port of ``master`` is in use: Paddle's store would abort then."""
-    _, _, port = master.rpartition(":")
+    port = master.rpartition(":")[2]
     with socket.socket() as probe, signals.own_errors():
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", int(port)))
         except (OSError, OverflowError) as error:
-            raise NgraphError(
-                f"port {port} of this machine cannot be used ({error}): give another one, with "
-                "--port of paddle_ngraph launch, --master of paddle.distributed.launch, or "
-                "PADDLE_MASTER"
-            ) from error
+            raise _unusable_port(master, error) from error
+
+
+def _unusable_port(master: str, error: Exception) -> NgraphError:
+    port = master.rpartition(":")[2]
+    return NgraphError(
+        f"port {port} of this machine cannot be used ({error}): give another one, with --port of "
+        "paddle_ngraph launch, --master of paddle.distributed.launch, or PADDLE_MASTER"
+    )
 
 
 def interface_of(host: str) -> str:

@@ -31,6 +31,7 @@ from paddle_ngraph.distributed import (
 from paddle_ngraph.distributed.connections import SECRET_VARIABLE
 from paddle_ngraph.distributed.machines import ONE_MACHINE, Link, Place
 from paddle_ngraph.errors import NgraphError, printable
+from paddle_ngraph.utils import child_process
 from paddle_ngraph.utils.own_files import open_own
 
 # The pause between two polls of the ranks. All times in this file are in seconds.
@@ -573,7 +574,8 @@ class _Start:
             # An abort counts from the end of the process, and not from earlier: it may well be
             # Paddle's reaction to the loss of another rank.
             when = rank.ended if number == signal.SIGABRT else rank.left_at
-            return _Evidence(when, f"was killed by {_name_of(number)}{_signal_source(number)}")
+            name = child_process.name_of(number)
+            return _Evidence(when, f"was killed by {name}{_signal_source(number)}")
         if rank.failure is not None:
             return _Evidence(rank.failure.when, f"has failed: {rank.failure.what}")
         if rank.status:
@@ -606,13 +608,6 @@ class _Start:
             time.sleep(_POLL_SECONDS)
             for rank in self._ranks:
                 rank.poll(_POLL_SECONDS)
-
-
-def _name_of(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal has no name: its number instead
-        return f"signal {number}"
 
 
 def _signal_source(number: int) -> str:

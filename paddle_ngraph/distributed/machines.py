@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from paddle_ngraph import installation
 from paddle_ngraph.distributed import connections
-from paddle_ngraph.distributed.connections import Endpoint
+from paddle_ngraph.distributed.connections import Endpoint, FixedAddress
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.utils import signals
 from paddle_ngraph.version import __version__
@@ -139,9 +139,8 @@ class Link:
         self._secret = secret
         self._timeout = timeout
         host, _, port = place.master.rpartition(":")
-        # An endpoint uses no other methods of a store.
-        store: Any = _Fixed(f"{host} {port}")
-        endpoint = Endpoint(store, _KEY, host, secret, port=int(port))
+        address = FixedAddress(f"{host} {port}")
+        endpoint = Endpoint(address, _KEY, host, secret, port=int(port))
         self._peers = self._connected(endpoint)
         self.host = host if place.node == 0 else self._peers[0].getsockname()[0]
         try:
@@ -270,19 +269,6 @@ def joined(place: Place, ranks: int, timeout: float) -> Iterator[Link | None]:
         yield link
     finally:
         link.close()
-
-
-class _Fixed:
-    """A store that has one text under every key."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def get(self, key: str) -> bytes:
-        return self._text.encode()
-
-    def set(self, key: str, value: str) -> None:
-        """Ignores the value: all machines know the address."""
 
 
 def _send(peer: socket.socket, text: Any) -> None:

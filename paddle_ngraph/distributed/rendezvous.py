@@ -1,7 +1,7 @@
 """Rendezvous of the ranks of a job: an all-gather of texts.
 
-Rank 0 has a socket for each of the others. Paddle's store is used only to connect them: each of its
-round trips takes tens of milliseconds, and the store polls for a missing key only twice a second.
+Rank 0 has a socket for each of the others. The store is used only to connect them: each round trip
+of Paddle's takes tens of milliseconds, and a client polls for a missing key only twice a second.
 """
 
 from __future__ import annotations

@@ -30,8 +30,7 @@ from paddle_ngraph.ops.nodes import axis_of, known_int, known_ints, reshaped, tr
 )
 def reshape(bridge: NgraphBridge, op: Op) -> None:
     """``x`` in ``shape``; 0 keeps a dimension, -1 is inferred (Paddle ``reshape``)."""
-    x = bridge.get_input_node(op, "x")
-    dims = bridge.shape(x)
+    dims = bridge.operand_shape(op.input("x"))
     shape = known_ints(bridge, op, "shape")
     shape = [dims[i] if dim == 0 else dim for i, dim in enumerate(shape)]
     inferred = [i for i, dim in enumerate(shape) if dim == -1]
@@ -40,21 +39,21 @@ def reshape(bridge: NgraphBridge, op: Op) -> None:
     for i in inferred:
         rest = math.prod(dim for dim in shape if dim != -1)
         shape[i] = math.prod(dims) // max(rest, 1)
-    found = taken_from_blocks(bridge, x, shape)
-    bridge.set_output_node(op, "out", found or reshaped(bridge, x, shape))
+    found = taken_from_blocks(bridge, bridge.operand(op.input("x")), shape)
+    if found is not None:
+        bridge.set_output_node(op, "out", found)
+    else:
+        _set_view(bridge, op, shape)
 
 
 @converter("pd_op.flatten", "pd_op.flatten_", dtypes=ANY, moves=True)
 def flatten(bridge: NgraphBridge, op: Op) -> None:
     """Axes ``start_axis`` to ``stop_axis`` joined into one (Paddle ``flatten``)."""
-    x = bridge.get_input_node(op, "x")
-    dims = bridge.shape(x)
+    dims = bridge.operand_shape(op.input("x"))
     start = axis_of(op.attr("start_axis"), len(dims))
     stop = axis_of(op.attr("stop_axis"), len(dims))
     joined = math.prod(dims[start : stop + 1])
-    bridge.set_output_node(
-        op, "out", reshaped(bridge, x, [*dims[:start], joined, *dims[stop + 1 :]])
-    )
+    _set_view(bridge, op, [*dims[:start], joined, *dims[stop + 1 :]])
 
 
 @converter(
@@ -62,12 +61,11 @@ def flatten(bridge: NgraphBridge, op: Op) -> None:
 )
 def squeeze(bridge: NgraphBridge, op: Op) -> None:
     """``x`` without those axes in ``axis`` that have size 1; without ``axis``, all such axes."""
-    x = bridge.get_input_node(op, "x")
-    dims = bridge.shape(x)
+    dims = bridge.operand_shape(op.input("x"))
     axes = {axis_of(axis, len(dims)) for axis in known_ints(bridge, op, "axis")}
     axes = axes or set(range(len(dims)))
     kept = [dim for i, dim in enumerate(dims) if i not in axes or dim != 1]
-    bridge.set_output_node(op, "out", reshaped(bridge, x, kept))
+    _set_view(bridge, op, kept)
 
 
 @converter(
@@ -75,11 +73,19 @@ def squeeze(bridge: NgraphBridge, op: Op) -> None:
 )
 def unsqueeze(bridge: NgraphBridge, op: Op) -> None:
     """``x`` with a dimension 1 inserted at every ``axis``, in order (Paddle ``unsqueeze``)."""
-    x = bridge.get_input_node(op, "x")
-    dims = bridge.shape(x)
+    dims = bridge.operand_shape(op.input("x"))
     for axis in known_ints(bridge, op, "axis"):
         dims.insert(axis_of(axis, len(dims) + 1), 1)
-    bridge.set_output_node(op, "out", reshaped(bridge, x, dims))
+    _set_view(bridge, op, dims)
+
+
+def _set_view(
+    bridge: NgraphBridge, op: Op, shape: Sequence[Number], source: str = "x", output: str = "out"
+) -> None:
+    """Sets ``output`` to the input ``source`` in ``shape``, which excludes the axis of bytes."""
+    x = bridge.operand(op.input(source))
+    of_element = bridge.shape(x)[len(bridge.operand_shape(op.input(source))) :]
+    bridge.set_output_node(op, output, reshaped(bridge, x, [*shape, *of_element]))
 
 
 @converter(
@@ -106,8 +112,8 @@ def reshape_double_grad(bridge: NgraphBridge, op: Op) -> None:
 
 def _reshape_as(bridge: NgraphBridge, op: Op, source: str, like: str, output: str) -> None:
     """Sets ``output`` to the input ``source`` in the shape of the input ``like``."""
-    dims = bridge.shape(bridge.get_input_node(op, like))
-    bridge.set_output_node(op, output, reshaped(bridge, bridge.get_input_node(op, source), dims))
+    dims = bridge.operand_shape(op.input(like))
+    _set_view(bridge, op, dims, source, output)
 
 
 def _not_one(shape: Sequence[int]) -> list[int]:

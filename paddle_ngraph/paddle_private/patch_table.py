@@ -169,8 +169,9 @@ PATCHES = (
     ),
     PatchGroup(
         (r.CREATE_GRADIENT,),
-        InstallationPhase.DYNAMIC,
-        "A program of gradients takes seconds: signals end its creation between two operators.",
+        InstallationPhase.IMPORT,
+        "Gradient operators get the lines of user code of their forward operators, which cannot be "
+        "found later, and signals end the creation of a program of gradients, which takes seconds.",
     ),
     # -- predictors -------------------------------------------------------------------------------
     PatchGroup(

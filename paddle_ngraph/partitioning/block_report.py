@@ -55,7 +55,7 @@ class IntervalReport:
     def kinds(self) -> dict[int, str]:
         """``engine``, or ``kernel`` if the function calls Paddle's, by index of an operator."""
         ops = () if self.graph is None else self.graph.ops
-        called = {op.index for op in ops if kernel_calls.find(op) is kernel_calls.CONVERTER}
+        called = {op.index for op in filter(kernel_calls.runs_kernel, ops)}
         return {index: "kernel" if index in called else "engine" for index in self.indices}
 
     @property

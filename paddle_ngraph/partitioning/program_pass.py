@@ -20,6 +20,7 @@ from paddle_ngraph.partitioning import (
     cost_model,
     dequantization,
     einsum_operands,
+    fallback,
     float64_masks,
     legacy_operators,
     list_members,
@@ -46,7 +47,7 @@ from paddle_ngraph.partitioning.classify import classify, fixpoint
 from paddle_ngraph.partitioning.operator_reports import BlockOperators
 from paddle_ngraph.partitioning.partition import partition
 from paddle_ngraph.partitioning.report import Report
-from paddle_ngraph.partitioning.rewrite import Rewriting, rewriting_of
+from paddle_ngraph.partitioning.rewrite import rewriting_of
 from paddle_ngraph.partitioning.subgraph import Subgraph, SubgraphSettings, subgraph_of
 from paddle_ngraph.partitioning.whole_program import Whole, find_whole_program
 from paddle_ngraph.settings import SETTINGS
@@ -92,22 +93,20 @@ def apply(
     )
     first_use.begin()
     collect(program)
-    return _apply(program, settings, canonicalize(program))[0]
+    return _apply(program, settings, canonicalize(program))
 
 
-def _apply(
-    program: Any, settings: SubgraphSettings, packed: int
-) -> tuple[Report, list[Rewriting | None]]:
-    """Replaces the subgraphs of all blocks; returns a report, and the rewriting of each block."""
+def _apply(program: Any, settings: SubgraphSettings, packed: int) -> Report:
+    """Replaces the subgraphs of all blocks."""
     aliases = Aliases(next(iter(blocks_outermost_first(program))))
     blocks = [
         # Replacing a block changes the values of others, but creates no alias.
         _apply_to_block(block, settings, None if aliases else aliases)
         for block in blocks_outermost_first(program)
     ]
-    report = Report([each for each, _ in blocks], packed)
+    report = Report(blocks, packed)
     statistics.count(report)
-    return report, [rewriting for _, rewriting in blocks]
+    return report
 
 
 def canonicalize(program: Any) -> int:
@@ -142,7 +141,7 @@ def apply_by_name(block: Any, scope: Any) -> None:
     known = None if key is None else _known.get(key)
     if known is None:
         known = _applied(block, scope, is_predictor=runs is not None)
-        if key is not None and known.is_repeatable:
+        if key is not None:
             _known.put(key, known)
     else:
         known.repeat(block)
@@ -151,13 +150,18 @@ def apply_by_name(block: Any, scope: Any) -> None:
             op.attrs()["parameter_name"] for op in block.ops if op.name() == "builtin.parameter"
         ]
         whole = find_whole_program(block, FETCH)
-        graphs = [
-            op.attrs()["graph"]
-            for inner in blocks_outermost_first(block)
-            for op in inner.ops
-            if is_engine(op.name())
-        ]
+        graphs = _graphs(block)
         runs.append(RunByName(known.report, known.has_state, parameters, scope, whole, graphs))
+
+
+def _graphs(block: Any) -> list[str]:
+    """The graphs of all engine operators of a program."""
+    return [
+        op.attrs()["graph"]
+        for inner in blocks_outermost_first(block)
+        for op in inner.ops
+        if is_engine(op.name())
+    ]
 
 
 class _Applied(NamedTuple):
@@ -166,22 +170,22 @@ class _Applied(NamedTuple):
     Attributes:
         report: The report on the program.
         has_state: Whether the program changes parameters.
-        rewriting: What replaced the subgraphs of its only block; ``None`` if nothing did.
-        is_repeatable: Whether nothing else was changed, so that :meth:`repeat` does the same.
+        rewritten: A copy of the rewritten program; ``None`` if nothing was changed.
     """
 
     report: Report
     has_state: bool
-    rewriting: Rewriting | None
-    is_repeatable: bool
+    rewritten: Any
 
     def repeat(self, block: Any) -> None:
         """Does the same to a block of equal contents."""
         first_use.begin()
         collect(block)
-        if self.rewriting is not None:
+        if self.rewritten is not None:
             with signals.deferred_signals():
-                self.rewriting.apply(block)
+                _core.replace_contents(block, self.rewritten)
+            for graph in _graphs(block):
+                fallback.record_graph(graph)
         statistics.count(self.report)
 
 
@@ -196,14 +200,13 @@ _known: LRUCache[Hashable, _Applied] = process_cache(
 
 def _key(block: Any) -> Hashable:
     """The key of a predictor's program: servers create predictors of one model again and again."""
-    return (
-        _core.program_digest(block.program),
-        flags.values(),
-        tuple(vars(SETTINGS).values()),
-        registry.generation(),
-        denylist.generation(),
-        _threads.get(),
-    )
+    return _core.program_digest(block.program), conditions(_threads.get())
+
+
+def conditions(threads: int) -> Hashable:
+    """All but the program on which the pass, run by name, depends, with this limit of threads."""
+    generations = registry.generation(), denylist.generation()
+    return flags.values(), tuple(vars(SETTINGS).values()), *generations, threads
 
 
 def _applied(block: Any, scope: Any, is_predictor: bool) -> _Applied:
@@ -218,14 +221,9 @@ def _applied(block: Any, scope: Any, is_predictor: bool) -> _Applied:
     first_use.begin()
     collect(block)
     before = _core.program_digest(block.program)
-    packed = canonicalize(block)
-    is_canonical = _core.program_digest(block.program) == before
-    report, rewritings = _apply(block, settings, packed)
-    is_repeatable = is_canonical and len(rewritings) == 1
-    rewriting = rewritings[0] if is_repeatable else None
-    if rewriting is not None:
-        is_repeatable = rewriting.is_repeatable
-    return _Applied(report, has_state, rewriting, is_repeatable)
+    report = _apply(block, settings, canonicalize(block))
+    is_changed = _core.program_digest(block.program) != before
+    return _Applied(report, has_state, block.program.clone() if is_changed else None)
 
 
 class RunByName(NamedTuple):
@@ -318,9 +316,7 @@ def dry_run(
     return Report(reports, packed)
 
 
-def _apply_to_block(
-    block: Any, settings: SubgraphSettings, aliases: Aliases | None
-) -> tuple[BlockReport, Rewriting | None]:
+def _apply_to_block(block: Any, settings: SubgraphSettings, aliases: Aliases | None) -> BlockReport:
     plan = _partition_block(block, settings, aliases)
     report = plan.report()  # which reads values that the rewriting erases
     for op in report.native:
@@ -328,12 +324,11 @@ def _apply_to_block(
     for subgraph, interval in zip(plan.subgraphs, report.intervals):
         stacks = {index: report.call_stack(index) for index in interval.indices}
         operator_lines.remember(subgraph.text, stacks)
-    rewriting = None
     if plan.subgraphs:
         rewriting = rewriting_of(plan.capable, plan.levels, plan.subgraphs)
         with signals.deferred_signals():
             rewriting.apply(block, plan.capable.view.values)
-    return report, rewriting
+    return report
 
 
 class _BlockPartition(NamedTuple):
@@ -356,7 +351,7 @@ class _BlockPartition(NamedTuple):
                 device=interval.device,
                 indices=[node.index for node in interval.nodes],
                 graph=subgraph.graph,
-                kernel_calls=[n.type for n in interval.nodes if capable.is_kernel_call(n)],
+                kernel_calls=[n.type for n in interval.nodes if capable.runs_kernel(n)],
                 calls_inside=[
                     op.type for node in interval.nodes for op in capable.calls_inside(node)
                 ],

@@ -27,44 +27,27 @@ class _Insertion(NamedTuple):
     # The id of a variable, and the index of the new operator's result that replaces it.
     replaced: Sequence[tuple[str, int]]
 
-    @property
-    def variables(self) -> set[str]:
-        """The ids of all variables of the block to which this refers."""
-        return {*self.inputs, *self.states, *self.outputs, *(v for v, _ in self.replaced)}
-
 
 @dataclass(frozen=True)
 class Rewriting:
     """The replacement of each subgraph of a block with one ``ngraph_engine`` operator.
 
-    It refers to operators by their indices in the block before, so that it applies to every block
-    of equal contents.
+    It refers to operators by their indices in the block before.
     """
 
     steps: Sequence[Sequence[int] | _Insertion]
     inside: frozenset[int]
     # Indices of the operators that are removed if nothing uses them, those of subgraphs among them.
     removable: Sequence[int]
-    # By the id of a variable, the indices of its operator and, in that operator, of the result.
-    places: Mapping[str, tuple[int, int]]
-    variables: frozenset[str]
 
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether operators of the block define all variables that the rewriting refers to."""
-        return self.variables == self.places.keys()
-
-    def apply(self, block: Block, values: Mapping[str, Value] | None = None) -> None:
+    def apply(self, block: Block, values: Mapping[str, Value]) -> None:
         """Rewrites a block, and drops dead code.
 
         Args:
-            block: The block for which the rewriting was made, or one of equal contents.
-            values: The variables by id; ``None``: found in the block, if it is repeatable.
+            block: The block for which the rewriting was made.
+            values: The variables by id.
         """
         ops = block.ops
-        if values is None:
-            results = {index: ops[index].results() for index, _ in self.places.values()}
-            values = {id: results[index][result] for id, (index, result) in self.places.items()}
         # For each variable, the value that holds its contents after the steps so far.
         current = dict(values)
         for step in self.steps:
@@ -122,19 +105,10 @@ def rewriting_of(
     view = capable.view
     inside = {node for each in subgraphs for node in each.interval.nodes}
     removable = [n for n in reversed(view.nodes) if n in inside or n.type in LISTS | CONSTANTS]
-    places: dict[str, tuple[int, int]] = {}
-    for node in view.nodes:
-        written = [i for i, value in enumerate(node.op.results()) if value.initialized()]
-        places.update({id: (node.index, i) for id, i in zip(node.writes, written)})
-    steps = list(_steps(capable, levels, subgraphs, inside))
-    insertions = [step for step in steps if isinstance(step, _Insertion)]
-    variables = frozenset().union(*(step.variables for step in insertions))
     return Rewriting(
-        steps,
+        list(_steps(capable, levels, subgraphs, inside)),
         frozenset(node.index for node in inside),
         [node.index for node in removable],
-        {id: place for id, place in places.items() if id in variables},
-        variables,
     )
 
 

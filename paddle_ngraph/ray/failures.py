@@ -24,7 +24,8 @@ def failure_of(error: Any, before: set[str]) -> NgraphError | None:
     """The error for the user: that of a worker or machine, or the reason that all workers give.
 
     Args:
-        error: The ``ray.train.TrainingFailedError``.
+        error: The ``ray.train.TrainingFailedError``; or the ``RayActorError`` of the controller,
+            which ends if the machine of the driver is lost.
         before: The machines before the training.
 
     Returns:
@@ -33,6 +34,7 @@ def failure_of(error: Any, before: set[str]) -> NgraphError | None:
     causes = [cause_of(each) for _, each in sorted(getattr(error, "worker_failures", {}).items())]
     if (failure := getattr(error, "controller_failure", None)) is not None:
         causes.append(cause_of(failure))
+    causes = causes or [error]
     reasons = [each for each in causes if isinstance(each, NgraphError)]
     own = [each for each in reasons if not isinstance(each, LostError)]
     if own and len(reasons) == len(causes) and len({str(each) for each in own}) == 1:

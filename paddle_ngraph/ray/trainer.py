@@ -89,7 +89,7 @@ def fitted(trainer: Any) -> Any:
     machines = failures.machines()
     try:
         return trainer.fit()
-    except exceptions.TrainingFailedError as error:
+    except (exceptions.TrainingFailedError, ray_module("ray.exceptions").RayActorError) as error:
         failure = failures.failure_of(error, machines)
         if failure is not None:
             raise failure from error

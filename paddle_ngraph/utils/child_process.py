@@ -6,6 +6,7 @@ import faulthandler
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 
 # A trial that has not ended by then never will: it waits for a lock of a thread, which the child
 # lacks, or a damaged file has it loop.
@@ -31,6 +32,19 @@ def signal_of_trial(trial: Callable[[], object]) -> str | None:
             os._exit(0)
     try:
         _, status = os.waitpid(child, 0)
-    except ChildProcessError:  # a handler of the program has waited for it
+    except ChildProcessError:  # a handler of the program has waited for the child
         return None
-    return signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else None
+    except BaseException:  # an interrupt: the child would go on alone
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        raise
+    return name_of(os.WTERMSIG(status)) if os.WIFSIGNALED(status) else None
+
+
+def name_of(number: int) -> str:
+    """The name of a signal, e.g. ``"SIGSEGV"``."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has no name: its number instead
+        return f"signal {number}"

@@ -6,7 +6,6 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +14,7 @@ from pathlib import Path
 from tests.cluster.machines import Machines
 
 CUT_SECONDS = 5.0
-SLOW = ["tbf", "rate", "2mbit", "burst", "16kb", "latency", "400ms"]
-DELAY = ["netem", "delay", "50ms"]
+DELAY_SECONDS = 0.05
 
 
 @dataclass
@@ -76,11 +74,8 @@ def cut_link_for_good(scene: Scene, chance: random.Random) -> Callable[[], None]
 
 def slow_link(scene: Scene, chance: random.Random) -> Callable[[], None]:
     machine = scene.some_machine(chance)
-    try:
-        scene.cluster.shape(machine, *DELAY)
-    except subprocess.CalledProcessError:  # the kernel has no netem
-        scene.cluster.shape(machine, *SLOW)
-    return lambda: scene.cluster.shape(machine)
+    scene.cluster.delay(machine, DELAY_SECONDS)
+    return lambda: scene.cluster.restore(machine)
 
 
 def fill_disk(scene: Scene, chance: random.Random) -> Callable[[], None]:

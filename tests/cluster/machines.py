@@ -22,13 +22,15 @@ from tests import jobs
 LIMIT = 900.0
 _PORT = 6379
 _ATTEMPTS = 5
+_DELAYED_LINK = Path(__file__).with_name("delayed_link.py")
 _STARTED = "Ray runtime started"  # the output of a node that has joined the cluster
-# A node that does not answer for this long is lost: 3 checks of 4 seconds.
+# A node that does not answer for this long is lost: 4 checks of 5 seconds. On a busy machine all
+# nodes, that of the driver too, may be late.
 _HEALTH = {
     "RAY_health_check_initial_delay_ms": "5000",
     "RAY_health_check_period_ms": "2000",
-    "RAY_health_check_timeout_ms": "4000",
-    "RAY_health_check_failure_threshold": "3",
+    "RAY_health_check_timeout_ms": "5000",
+    "RAY_health_check_failure_threshold": "4",
 }
 
 
@@ -57,6 +59,7 @@ class Machines:
         self._folder = folder
         self._prefix = f"pn{os.getpid()}"
         self._started: dict[int, subprocess.Popen[bytes]] = {}
+        self._delays: dict[int, subprocess.Popen[bytes]] = {}
         self._cores = [0, *cores]
         self._starts = 0
         self._token = secrets.token_hex(32)
@@ -200,6 +203,24 @@ class Machines:
         """Connects the link of a machine again."""
         _ip("-n", self._hub, "link", "set", f"port{number}", "up")
 
+    def delay(self, number: int, seconds: float) -> None:
+        """Delays all that a machine sends and receives, until :meth:`restore`."""
+        port, inner, outer = f"port{number}", f"inner{number}", f"outer{number}"
+        _ip("-n", self._hub, "link", "add", inner, "type", "veth", "peer", "name", outer)
+        _ip("-n", self._hub, "link", "set", outer, "master", "bridge", "up")
+        _ip("-n", self._hub, "link", "set", inner, "up")
+        _ip("-n", self._hub, "link", "set", port, "nomaster")
+        command = [sys.executable, "-I", "-S", str(_DELAYED_LINK), port, inner, str(seconds)]
+        self._delays[number] = subprocess.Popen(["ip", "netns", "exec", self._hub, *command])
+
+    def restore(self, number: int) -> None:
+        """Ends the delay of a machine, if there is one."""
+        if number in self._delays:
+            self._delays[number].kill()
+            self._delays.pop(number).wait()
+            _ip("-n", self._hub, "link", "del", f"inner{number}")
+            _ip("-n", self._hub, "link", "set", f"port{number}", "master", "bridge")
+
     def shape(self, number: int, *queue: str) -> None:
         """Shapes what a machine sends by a queueing discipline of tc(8); none: no longer."""
         namespace = ["ip", "netns", "exec", self._namespace(number), "tc", "qdisc"]
@@ -230,6 +251,8 @@ class Machines:
             self._started.pop(number).wait()
 
     def _remove(self) -> None:
+        for number in list(self._delays):
+            self.restore(number)
         for number in range(len(self._cores)):
             self._kill(number)
             subprocess.run(["ip", "netns", "del", self._namespace(number)], capture_output=True)

@@ -196,8 +196,7 @@ def main() -> None:
         k: getattr(options, k) for k in ("folder", "network", "dropout", "steps", "difference")
     }
     if options.launched:
-        paddle.distributed.init_parallel_env()
-        distributed.init(seed=7)
+        distributed.init(seed=7, dynamic=True)
         train(config, lambda state: 0, lambda *ignored: None)
     else:
         workers = options.workers[0] if len(options.workers) == 1 else tuple(options.workers)

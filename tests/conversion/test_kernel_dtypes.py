@@ -122,6 +122,92 @@ def test_random_operators(number):
     assert quantity("native_runs") == before[1]
 
 
+def random_shape(x: Any, generator: np.random.Generator) -> Any:
+    """A tensor in another shape."""
+    sizes = [size for size in x.shape if size != 1]
+    whole = int(np.prod(sizes))
+    divisor = int(generator.choice([d for d in range(1, whole + 1) if whole % d == 0]))
+    axis = int(generator.integers(x.ndim))
+    steps: list[Step] = [
+        lambda x: paddle.reshape(x, [divisor, -1]),
+        lambda x: paddle.reshape(x, [0] * axis + [-1]),
+        lambda x: paddle.unsqueeze(x, [axis, -1]),
+        lambda x: paddle.squeeze(paddle.unsqueeze(x, axis), axis - x.ndim - 1),
+        lambda x: paddle.squeeze(paddle.unsqueeze(x, [0, -1])),
+    ]
+    if "complex" not in str(x.dtype):  # for which Paddle has no kernel of flatten
+        steps.append(lambda x: paddle.flatten(x, axis))
+    return steps[generator.integers(len(steps))](x)
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_no_kernel_runs_for_another_shape_of_bytes(number):
+    """At the borders of the function, between kernels, and of constants."""
+    generator = np.random.default_rng(number)
+    dtype = list(STARTS)[number % len(STARTS)]
+
+    def build(x: Any, z: Any) -> list[Any]:
+        x = STARTS[dtype][0](x)
+        constant = paddle.full([2, 3], 0.1, dtype) if dtype == "float64" else z
+        found = []
+        for y in (x, z, constant):
+            for _ in range(3):
+                y = random_shape(y, generator)
+                y = paddle.tanh(y) if generator.integers(2) else y
+            found.append(random_shape(y, generator))
+        return found
+
+    z = generator.normal(0, 1, (3, 1, 4)) * (1 + 2.0**-40)
+    feed = {"x": floats(2, 4, 4), "z": z.astype(dtype) * (1 if dtype == "float64" else 1 + 1j)}
+    program = single(build, feed)
+    assert not {"reshape", "flatten", "squeeze", "unsqueeze"}.intersection(calls_in(program))
+    before = quantity("native_runs")
+    natively = program.run(False, **feed)
+    for _ in range(2):
+        assert_same(natively, program.run(**feed))
+    assert quantity("native_runs") == before
+
+
+def test_no_kernel_runs_for_another_shape_of_bytes_of_any_batch_and_for_gradients():
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 4, 6], "float32")
+        x.stop_gradient = False
+        y = paddle.nn.Linear(6, 6)(x)
+        spectrum = paddle.fft.rfft(y, axis=1)
+        size = paddle.abs(spectrum.reshape([-1, 9, 2]) * 2.0)
+        y = paddle.exp(paddle.flatten(paddle.cast(size, "float64"), 1))
+        loss = paddle.cast(y.mean(), "float32")
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        return [loss]
+
+    natively, program = Program(build), Program(build)
+    calls = calls_in(program)
+    assert {"fft_r2c_grad", "exp_grad"} <= set(calls)
+    views = {"reshape", "flatten", "reshape_grad", "flatten_grad"}
+    assert not views.intersection(calls)
+    assert views <= {op.name().removeprefix("pd_op.") for op in program.main.global_block().ops}
+    before = quantity("native_runs")
+    for batch in (2, 5, 3, 2, 7):
+        feed = {"x": floats(batch, 4, 6)}
+        (expected,), (found,) = natively.run(False, **feed), program.run(**feed)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert quantity("native_runs") == before
+
+
+def test_a_kernel_runs_where_the_size_of_bytes_depends_on_data():
+    def build(x: Any) -> list[Any]:
+        z = paddle.masked_select(paddle.cast(x, "float64"), x > 0.5)
+        return [paddle.reshape(z, [-1, 1]) * 2.0]
+
+    program = single(build, {"x": floats(4, 4)})
+    assert "reshape" in calls_in(program)
+    before = quantity("native_runs")
+    for shift in (0.0, 1.0, -9.0):
+        feed = {"x": floats(4, 4) + np.float32(shift)}
+        assert_same(program.run(False, **feed), program.run(**feed))
+    assert quantity("native_runs") == before
+
+
 def test_integers_of_64_bits():
     """Only kernels read them: nothing needs 32 bits, and nothing is copied."""
     program = single(

@@ -86,13 +86,66 @@ def executor_training() -> Callable[[], object]:
     return lambda: program.run(x=floats(16, 32))
 
 
-@pytest.mark.parametrize("make", [executor_inference, executor_training])
+def transpiled_program() -> Callable[[], object]:
+    def build() -> Any:
+        return Network()(paddle.static.data("x", [16, 32], "float32"))
+
+    program = Program(build)
+    program.main, program.fetches = paddle_ngraph.transpile(program.main, program.fetches)
+    return lambda: program.run_as_is(x=floats(16, 32))
+
+
+def planned_program() -> Callable[[], object]:
+    program = Program(lambda: Network()(paddle.static.data("x", [16, 32], "float32")))
+    plan = paddle_ngraph.execution_plan(program.main, "CPU", program.fetches)
+    program.main, program.fetches = plan.program, plan.fetches
+    return lambda: program.run_as_is(x=floats(16, 32))
+
+
+def lines_of_gradients(p: TimeProfile) -> dict[str, set[str]]:
+    """The lines of all gradient operators in subgraphs, by type."""
+    found: dict[str, set[str]] = {}
+    for subgraph in p.subgraphs:
+        for op in subgraph.graph.all_ops():
+            if op.type.endswith("_grad"):
+                name = op.type.removeprefix("pd_op.")
+                found.setdefault(name, set()).add(subgraph.lines.get(op.index, ""))
+    return found
+
+
+def require_lines_of_gradients(p: TimeProfile) -> None:
+    """Asserts that gradient operators have the lines of their forward operators."""
+    found = lines_of_gradients(p)
+    first, second = line_of("the first layer"), line_of("the second layer")
+    assert (found["gelu_grad"], found["tanh_grad"]) == ({first}, {second}), found
+    assert found["matmul_grad"] == {first, second}
+    assert "" not in set().union(*found.values()), found
+
+
+@pytest.mark.parametrize(
+    "make",
+    [executor_inference, executor_training, transpiled_program, planned_program],
+)
 def test_an_executor(make: Callable[[], Callable[[], object]]) -> None:
-    found = operators(profiled(make()))
+    p = profiled(make())
+    found = operators(p)
     assert found["gelu"] == line_of("the first layer")
     assert found["tanh"] == line_of("the second layer")
     if make is executor_training:
         assert any(name.endswith("_grad") for name in found)
+        require_lines_of_gradients(p)
+
+
+def test_a_program_desc() -> None:
+    with paddle.pir_utils.OldIrGuard():
+
+        def build() -> Any:
+            x = paddle.static.data("x", [16, 32])
+            return nn.functional.relu(nn.Linear(32, 64)(x))
+
+        program = Program(build)
+        found = operators(profiled(lambda: program.run(x=floats(16, 32))))
+    assert "relu" in found  # Paddle drops the lines when it translates the program
 
 
 def test_a_predictor(tmp_path: Path) -> None:
@@ -118,16 +171,55 @@ def test_to_static() -> None:
     assert found["gelu"] == line_of("the first layer")
 
 
+def test_a_loaded_layer(tmp_path: Path) -> None:
+    path = str(tmp_path / "model")
+    with dynamic_mode(), paddle.no_grad(), paddle_ngraph.use_ngraph():
+        spec = [paddle.static.InputSpec([16, 32], "float32")]
+        paddle.jit.save(Network(), path, input_spec=spec)
+        loaded = paddle.jit.load(path)
+        found = operators(profiled(lambda: loaded(paddle.ones([16, 32])).numpy()))
+    assert {"gelu", "tanh"} <= set(found)
+
+
 def training_step(network: nn.Layer) -> Callable[[], object]:
     optimizer = paddle.optimizer.SGD(0.01, parameters=network.parameters())
     x = paddle.to_tensor(floats(16, 32))
 
     def step() -> None:
-        network(x).square().mean().backward()
+        network(x).square().mean().backward()  # the call
         optimizer.step()
         optimizer.clear_grad()
 
     return step
+
+
+def test_training_to_static() -> None:
+    with dynamic_mode(), paddle_ngraph.use_ngraph():
+        static = paddle.jit.to_static(Network(), full_graph=True)
+        require_lines_of_gradients(profiled(training_step(static)))
+
+
+def test_sot_has_the_line_of_the_call() -> None:
+    """SOT interprets the code of the layer, which has no frames then."""
+    with dynamic_mode(), paddle_ngraph.use_ngraph():
+        static = paddle.jit.to_static(Network(), full_graph=False)
+        p = profiled(training_step(static))
+    found = {**operators(p), **lines_of_gradients(p)}
+    assert found["gelu"] == line_of("the call")
+    assert found["gelu_grad"] == found["tanh_grad"] == {line_of("the call")}
+
+
+def test_a_model_of_high_level_training() -> None:
+    with dynamic_mode(), paddle_ngraph.use_ngraph():
+        paddle.enable_static()
+        inputs = [paddle.static.InputSpec([16, 32], "float32", "x")]
+        labels = [paddle.static.InputSpec([16, 8], "float32", "y")]
+        network = Network()
+        model = paddle.Model(network, inputs, labels)
+        optimizer = paddle.optimizer.SGD(0.01, parameters=network.parameters())
+        model.prepare(optimizer, nn.MSELoss())
+        p = profiled(lambda: model.train_batch([floats(16, 32)], [floats(16, 8)]))
+    require_lines_of_gradients(p)
 
 
 @pytest.mark.parametrize("trains", [False, True])
@@ -155,6 +247,8 @@ def test_deferred_operators_have_their_lines(
     assert found["tanh"] == line_of("the second layer"), p.table()
     (row,) = [row for row in p.table().splitlines() if " unique x1" in row]
     assert row.endswith(line_of("the break"))
+    if trains:
+        require_lines_of_gradients(p)
 
 
 def test_without_a_profile_no_line_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:

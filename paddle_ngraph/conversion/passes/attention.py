@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import numpy as np
 from openvino import Dimension, Model, Node, Output, PartialShape, Type
 from openvino.utils import replace_node
 
@@ -22,7 +23,7 @@ class _Scores(NamedTuple):
 
     queries: Output
     keys: Output
-    scale: float = 1.0
+    scale: float | None = None
     mask: Output | None = None
 
 
@@ -50,7 +51,9 @@ def fuse_attention(model: Model, extension: Extension) -> None:
         operands = [scores.queries, _unrepeated(scores.keys), _unrepeated(values)]
         if scores.mask is not None:
             operands.append(scores.mask)
-        fused = extension("Attention", operands, scale=scores.scale)
+        fused = extension(
+            "Attention", operands, scale=1.0 if scores.scale is None else scores.scale
+        )
         fused.set_friendly_name(node.get_friendly_name())
         replace_node(node, fused)
 
@@ -79,10 +82,16 @@ def _scores(output: Output, readers: Readers) -> _Scores | None:
     if kind in ("Multiply", "Divide"):
         for term, other in _both_orders(node)[: 1 if kind == "Divide" else 2]:
             factor, found = known_value(other), _scores(term, readers)
-            if factor and found is not None and found.mask is None:
-                scale = found.scale / factor if kind == "Divide" else found.scale * factor
-                return _Scores(found.queries, found.keys, scale)
+            # One factor only: the product of two may be beyond float32 where the scores are not.
+            if factor and found is not None and found.mask is None and found.scale is None:
+                scale = 1 / factor if kind == "Divide" else factor
+                return _Scores(found.queries, found.keys, scale) if _is_normal(scale) else None
     return None
+
+
+def _is_normal(scale: float) -> bool:
+    limits = np.finfo(np.float32)
+    return float(limits.tiny) <= abs(scale) <= float(limits.max)
 
 
 def _both_orders(node: Node) -> list[tuple[Output, Output]]:

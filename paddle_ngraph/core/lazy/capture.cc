@@ -14,6 +14,7 @@
 #include "core/lazy/call_matching.h"
 #include "core/lazy/call_recording.h"
 #include "core/lazy/garbage_collection.h"
+#include "core/lazy/growing_lists.h"
 #include "core/lazy/lazy_tensors.h"
 #include "core/lazy/open_traces.h"
 #include "core/lazy/python_arguments.h"
@@ -308,6 +309,10 @@ PyObject* Capture::call(const InterceptedFunction& function, PyObject* self, PyO
     const NoCapture none;
     return call_now(function, self, args, kwargs);
   }
+  if (trace_.node().growing_lists.count(&function) > 0) {
+    const auto parts = parts_of_list(trace_, function, args, kwargs);
+    if (parts) return join_parts(function, *parts, self, args, kwargs);
+  }
   std::vector<py::object> copies;
   PyObjects given = arguments_of(function, self, args, kwargs);
   snapshot_arguments(trace_, function, &given, &copies);
@@ -330,12 +335,45 @@ PyObject* Capture::call(const InterceptedFunction& function, PyObject* self, PyO
     if (!trace_.is_recording()) return defer(next->call);
     return replay_call(next->call, function, self, args, kwargs);
   }
+  if (has_other_length(trace_.node(), function, args)) {
+    trace_.node().growing_lists.insert(&function);
+    const auto parts = parts_of_list(trace_, function, args, kwargs);
+    if (parts) return join_parts(function, *parts, self, args, kwargs);
+  }
   if (!trace_.is_recording() && !compute()) {
     const py::error_scope saved_error;
     begin();
     return nullptr;
   }
   return record_call(function, gradient, given, self, args, kwargs);
+}
+
+// Joins the known parts of a list at once, and the others as calls of the trace.
+PyObject* Capture::join_parts(const InterceptedFunction& function,
+                              const std::vector<ListPart>& parts, PyObject* self, PyObject* args,
+                              PyObject* kwargs) {
+  const bool is_stack = function.rule.list_rule == ListRule::kStacked;
+  std::vector<py::object> joined;
+  for (const ListPart& part : parts) {
+    std::vector<py::object> members;
+    for (PyObject* each : part.members) members.push_back(py::reinterpret_borrow<py::object>(each));
+    if (!part.is_known && !is_stack) {
+      joined.insert(joined.end(), members.begin(), members.end());
+      continue;
+    }
+    const py::tuple given = with_members(args, members);
+    const auto join = [&] {
+      if (!part.is_known) return call(function, self, given.ptr(), kwargs);
+      const NoCapture none;
+      return call_now(function, self, given.ptr(), kwargs);
+    };
+    joined.push_back(py::reinterpret_steal<py::object>(join()));
+    if (!joined.back()) return nullptr;
+  }
+  if (parts.size() == 1) return joined.front().release().ptr();
+  const py::tuple given = with_members(args, joined);
+  return is_stack ? call(concatenation(), self, given.ptr(), nullptr)
+                  : call(function, self, given.ptr(), kwargs);
 }
 
 PyObject* Capture::call_with_graph_break(const InterceptedFunction& function, PyObject* self,

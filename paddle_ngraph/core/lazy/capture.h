@@ -16,6 +16,7 @@
 // - call_matching, call_hash, call_recording: the known call that equals one; a new one, described
 // - open_traces, result_shapes, inferred_shapes: one trace for calls that differ in sizes and
 //   numbers; the shapes of its results
+// - growing_lists: lists of tensors that have another length in each call
 // - trace_execution: computing the lazy tensors, by a graph or by the operators
 // - value_ranges: ranges of lazy integers, for lookups
 // - lazy_tensors: the registries of lazy tensors, and of the memory that deferred calls read
@@ -42,6 +43,7 @@
 namespace paddle_ngraph {
 
 struct InterceptedFunction;
+struct ListPart;
 
 // The reason that is recorded where a captured function ends without a graph break.
 constexpr const char* kEndOfFunction = "the end of the function";
@@ -121,6 +123,8 @@ class Capture {
   void defer_mutation(const TracedCall& call, PyObject* tensor);
   PyObject* replay_call(const TracedCall& call, const InterceptedFunction& function, PyObject* self,
                         PyObject* args, PyObject* kwargs);
+  PyObject* join_parts(const InterceptedFunction& function, const std::vector<ListPart>& parts,
+                       PyObject* self, PyObject* args, PyObject* kwargs);
   PyObject* record_call(const InterceptedFunction& function, bool has_gradient,
                         const PyObjects& given, PyObject* self, PyObject* args, PyObject* kwargs);
   PyObject* record_mutation(const InterceptedFunction& function, TraceNode* known,

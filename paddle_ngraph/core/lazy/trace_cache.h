@@ -53,6 +53,8 @@ struct TraceNode {
   std::vector<std::unique_ptr<TraceNode>> open_children;
   // The nodes of open traces that this trace is one of, which have the same values.
   std::vector<TraceNode*> opened;
+  // The operators that have joined lists of several lengths after this node (growing_lists.h).
+  std::set<const InterceptedFunction*> growing_lists;
   // Some calls of the trace that ends here.
   std::vector<TraceSample> samples;
 

@@ -44,6 +44,7 @@ std::array<InterceptedFunction, kMaxInterceptedFunctions>& functions = all_funct
 size_t num_functions = 0;
 std::unordered_map<const PyMethodDef*, size_t> function_indices;
 std::unordered_map<PyMethodDef*, PyMethodDef*> original_definitions;
+const InterceptedFunction* concatenating_function = nullptr;
 std::unordered_set<const PyMethodDef*> replaced_definitions;
 
 thread_local bool next_program_is_read_only = false;
@@ -567,7 +568,10 @@ void set_call_effect(const pybind11::object& function, const std::string& name, 
   intercepted.effect = effect;
   intercepted.rule = rule;
   intercepted.is_method = PyObject_TypeCheck(function.ptr(), &PyMethodDescr_Type) != 0;
+  if (rule.list_rule == ListRule::kConcatenated) concatenating_function = &intercepted;
 }
+
+const InterceptedFunction& concatenation() { return *concatenating_function; }
 
 void intercept_attribute(const pybind11::object& attribute, const std::string& name,
                          bool get_is_passive, bool set_is_passive) {

@@ -54,6 +54,10 @@ enum class Mutation {
   kLayout,        // the memory, which is contiguous after the call; the method returns the tensor
 };
 
+// How an operator joins a list of tensors, which is its first argument. A list that grows may be
+// joined in parts (growing_lists.h).
+enum class ListRule { kNone, kStacked, kConcatenated, kSummed };
+
 // The conditions under which a call of an operator may be deferred.
 struct DeferralRule {
   size_t max_tensor_arguments = 0;  // only this many leading arguments may contain tensors
@@ -77,6 +81,7 @@ struct DeferralRule {
   // Indices of arguments for which known integer tensors are treated as lists of their elements.
   std::vector<size_t> int_list_arguments;
   ShapeRule shape_rule;
+  ListRule list_rule = ListRule::kNone;
 };
 
 // Computes a call instead of Paddle, or returns null without an error to fall back to Paddle.
@@ -119,6 +124,9 @@ PyObject* call_now(const InterceptedFunction& function, PyObject* self, PyObject
 
 // Sets `stop_gradient` of a tensor, as a deferred operator where possible. Throws Python's errors.
 void set_stop_gradient(PyObject* tensor, bool on);
+
+// The operator with the list rule kConcatenated.
+const InterceptedFunction& concatenation();
 
 // Reports calls of `function` to captures from now on, with the given effect and rule.
 void set_call_effect(const pybind11::object& function, const std::string& name, CallEffect effect,

@@ -14,15 +14,30 @@ namespace paddle_ngraph {
 
 namespace py = pybind11;
 
+namespace {
+
+constexpr char kCallStack[] = "op_callstack";
+
+}  // namespace
+
 std::vector<uintptr_t> call_stacks_of(const pir::Block& block) {
   std::vector<uintptr_t> found;
   found.reserve(block.size());
   for (const auto& op : block) {
-    const pir::Attribute stack = op.attribute("op_callstack");
+    const pir::Attribute stack = op.attribute(kCallStack);
     const bool is_known = stack && stack.isa<pir::ArrayAttribute>();
     found.push_back(is_known ? reinterpret_cast<uintptr_t>(stack.storage()) : 0);
   }
   return found;
+}
+
+void inherit_call_stack(const pir::Operation& source, const std::vector<pir::Value>& values) {
+  const pir::Attribute stack = source.attribute(kCallStack);
+  if (!stack) return;
+  for (const pir::Value& value : values) {
+    pir::Operation* const op = value ? value.defining_op() : nullptr;
+    if (op != nullptr && !op->HasAttribute(kCallStack)) op->set_attribute(kCallStack, stack);
+  }
 }
 
 std::vector<std::string> frames_of(uintptr_t call_stack) {

@@ -8,12 +8,18 @@
 #include <vector>
 
 #include "paddle/pir/include/core/block.h"
+#include "paddle/pir/include/core/operation.h"
+#include "paddle/pir/include/core/value.h"
 
 namespace paddle_ngraph {
 
 // Handles of the call stacks of all operators of a block, in its order; 0: none. Handles stay
 // valid, also when the operators are gone: Paddle never frees attributes.
 std::vector<uintptr_t> call_stacks_of(const pir::Block& block);
+
+// Gives the operators that compute values the call stack of another one, unless they have their
+// own.
+void inherit_call_stack(const pir::Operation& source, const std::vector<pir::Value>& values);
 
 // The frames of a call stack, the innermost one last.
 std::vector<std::string> frames_of(uintptr_t call_stack);

@@ -1,5 +1,8 @@
 #include "core/paddle/program_editor.h"
 
+#include <map>
+#include <set>
+
 #include "paddle/fluid/pir/dialect/operator/interface/op_yaml_info.h"
 #include "paddle/pir/include/core/block.h"
 #include "paddle/pir/include/core/builder.h"
@@ -7,6 +10,7 @@
 #include "paddle/pir/include/core/builtin_op.h"
 #include "paddle/pir/include/core/builtin_type.h"
 #include "paddle/pir/include/core/ir_context.h"
+#include "paddle/pir/include/core/ir_mapping.h"
 
 #include "core/common/error.h"
 #include "core/paddle/ngraph_engine_op.h"
@@ -206,6 +210,57 @@ pir::Operation* drop_carried_value(pir::Operation* loop, uint32_t index) {
   for (size_t i = 0; i < results.size(); ++i) results[i].ReplaceAllUsesWith(narrower->result(i));
   loop->GetParent()->erase(*loop);
   return narrower;
+}
+
+// Whether other parts of Paddle may refer to an operator: by name, or by its address.
+static bool is_interface(const pir::Operation& op) {
+  if (op.num_regions() > 0) return false;
+  const std::string name = op.name();
+  return op.num_operands() == 0 || name == "pd_op.fetch" || name == "builtin.shadow_output" ||
+         name == "builtin.set_parameter";
+}
+
+// Equal for operators with equal names, attributes and types of results. Paddle keeps equal
+// attributes and types once.
+static std::string signature_of(const pir::Operation& op) {
+  const std::map<std::string, pir::Attribute> attributes(op.attributes().begin(),
+                                                         op.attributes().end());
+  std::string signature = op.name();
+  for (const auto& [name, attribute] : attributes) {
+    signature += concat(" ", name, "=", reinterpret_cast<uintptr_t>(attribute.storage()));
+  }
+  for (uint32_t i = 0; i < op.num_results(); ++i) {
+    signature += concat(" ", reinterpret_cast<uintptr_t>(op.result(i).type().storage()));
+  }
+  return signature;
+}
+
+void replace_contents(pir::Block* block, const pir::Program& contents) {
+  std::vector<pir::Operation*> former(block->ops().rbegin(), block->ops().rend());
+  std::map<std::string, std::vector<pir::Operation*>> interface;
+  for (pir::Operation* op : former) {
+    if (is_interface(*op)) interface[signature_of(*op)].push_back(op);
+  }
+  std::set<pir::Operation*> kept;
+  pir::IrMapping mapping;
+  for (const pir::Operation* op : contents.block()->ops()) {
+    const auto found = is_interface(*op) ? interface.find(signature_of(*op)) : interface.end();
+    if (found == interface.end() || found->second.empty()) {
+      block->push_back(op->Clone(mapping, pir::CloneOptions::All()));
+      continue;
+    }
+    pir::Operation* const same = found->second.back();
+    found->second.pop_back();
+    kept.insert(same);
+    same->MoveTo(block, block->end());
+    for (uint32_t i = 0; i < op->num_operands(); ++i) {
+      same->operand(i).set_source(mapping.Lookup(op->operand_source(i)));
+    }
+    for (uint32_t i = 0; i < op->num_results(); ++i) mapping.Add(op->result(i), same->result(i));
+  }
+  for (pir::Operation* op : former) {
+    if (kept.count(op) == 0) block->erase(*op);
+  }
 }
 
 }  // namespace paddle_ngraph

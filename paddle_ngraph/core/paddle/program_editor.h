@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "paddle/pir/include/core/block.h"
 #include "paddle/pir/include/core/operation.h"
+#include "paddle/pir/include/core/program.h"
 #include "paddle/pir/include/core/value.h"
 
 namespace paddle_ngraph {
@@ -47,5 +49,10 @@ pir::Operation* add_carried_value(pir::Operation* op, pir::Value value);
 // Drops the loop-carried value of this index from a loop. The value must have no reader: no
 // operator of the body, and none after the loop. Returns the new operator.
 pir::Operation* drop_carried_value(pir::Operation* loop, uint32_t index);
+
+// Replaces the operators of a program's block by copies of those of another program. Operators
+// without operands (parameters, feeds, constants), and those that name their operands outside
+// (fetches), are not replaced by equal ones: Paddle may refer to them.
+void replace_contents(pir::Block* block, const pir::Program& contents);
 
 }  // namespace paddle_ngraph

@@ -28,7 +28,7 @@ from paddle_ngraph.frontends.dynamic.lazy.trace_graph import compile_budget_set
 from paddle_ngraph.frontends.to_static import gradients
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.partitioning.choice_files import choice_file
-from paddle_ngraph.utils import clock
+from paddle_ngraph.utils import clock, signals
 from paddle_ngraph.utils.lru_cache import LRUCache, cache_of_each
 from paddle_ngraph.utils.measured_choice import MeasuredChoice, Record, RecordFile, TimedCall
 from paddle_ngraph.warning_codes import LOGGER
@@ -362,7 +362,7 @@ class Tuner:
         if self._file is None:
             layer = args[0] if owner is None and args else owner
             self._file = RecordFile(None)
-            with suppress(Exception):  # of properties of the user's class
+            with signals.own_errors(), suppress(Exception):  # of properties of the user's class
                 identity = code_identity.identity_of(function, layer)
                 by = "enable" if self._name is None else "name"
                 self._file = choice_file(f"compiled by {by}\n{identity}", _native_threads())

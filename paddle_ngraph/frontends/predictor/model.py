@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from paddle_ngraph import _core, flags
@@ -22,6 +22,7 @@ from paddle_ngraph.partitioning import program_pass
 from paddle_ngraph.partitioning.report import Report
 from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.fork_safe_locks import new_lock
+from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
 from paddle_ngraph.utils.measured_choice import MeasuredChoice
 from paddle_ngraph.warning_codes import WarningCode, warn
 
@@ -35,6 +36,15 @@ _clone: Callable[..., Predictor] = replaced.CLONE_PREDICTOR.original
 FILES_CHANGED_MESSAGE = (
     "the files of a model have changed since its predictor was created, which therefore can be "
     "neither switched nor cloned: create another"
+)
+
+
+_obstacles: LRUCache[Hashable, Obstacle] = process_cache(
+    __name__,
+    "predictor_obstacles",
+    "why predictors of models run natively",
+    key="paths, sizes and times of the files, passes, flags, policy, converters, denylist, threads",
+    bound=256,
 )
 
 
@@ -78,8 +88,12 @@ class Model:
     def create_engine(self, create: Callable[[Config], Predictor]) -> Predictor | None:
         """The engine's predictor, created by ``create(config)``; ``None`` where that fails.
 
-        If the predictor should not be used, :attr:`obstacle` is the reason afterwards.
+        If the predictor should not be used, :attr:`obstacle` is the reason afterwards. A former
+        model of these files may have met it: then none is created.
         """
+        self.obstacle = _obstacles.get(key := self._key())
+        if self.obstacle is not None:
+            return None
         with signals.own_errors():
             try:
                 with program_pass.runs_by_name(self._settings.threads) as runs:
@@ -93,7 +107,15 @@ class Model:
         if self.obstacle is None or self.may_measure():
             self._share_parameters(runs)
             self._find_fast_path(predictor, runs)
+        else:
+            _obstacles.put(key, self.obstacle)
         return predictor
+
+    def _key(self) -> Hashable:
+        """The files, and all on which their obstacle depends."""
+        settings = (*self._passes, self._settings.only_passes, self._config.onednn_enabled())
+        files = (self._saved.program, self._saved.parameters, self._file_stamp)
+        return *files, settings, program_pass.conditions(self._settings.threads)
 
     def partition(self) -> int:
         """The number of the present partition: runs deny operators that a former one converted."""

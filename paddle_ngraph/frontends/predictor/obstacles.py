@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from paddle_ngraph import _core
-from paddle_ngraph.conversion import kernel_calls
+from paddle_ngraph.ir.graph import is_random
 from paddle_ngraph.partitioning import cost_model
 from paddle_ngraph.partitioning.analysis.aliases import OVERWRITES_SHARED
-from paddle_ngraph.partitioning.block_report import IntervalReport
 from paddle_ngraph.partitioning.report import Report
 
 _NOT_CONVERTIBLE, _COST_RULE = int(_core.Reason.NOT_CONVERTIBLE), int(_core.Reason.COST_RULE)
@@ -42,8 +41,8 @@ def reason_against_engine(
     """
     if changes_parameters:
         return Obstacle(_WRITES_PARAMETERS, "it changes its parameters")
-    if any(map(_samples_before_runs, report.intervals)):
-        return Obstacle(_SAMPLES, "it samples random numbers")
+    if _samples_in_any_order(report):
+        return Obstacle(_SAMPLES, "several of its operators sample random numbers")
     if any(op.reason == OVERWRITES_SHARED for op in report.native):
         # Paddle's predictors run operators in several threads, which know one name of a memory.
         return Obstacle(_SHARED_MEMORY, "it overwrites memory that several variables share")
@@ -63,11 +62,10 @@ def reason_against_engine(
     return None
 
 
-def _samples_before_runs(interval: IntervalReport) -> bool:
-    """Whether the engine samples random numbers, and not Paddle's kernels in loops."""
-    if not interval.draws or interval.graph is None:
-        return interval.draws
-    operators = (op for op in interval.graph.all_ops() if not op.blocks)
-    entries = ((op.type, kernel_calls.find(op), op) for op in operators)
-    types = {type for type, entry, op in entries if entry is None or entry.draws(op)}
-    return not types <= kernel_calls.SAMPLERS
+def _samples_in_any_order(report: Report) -> bool:
+    """Whether operators sample that Paddle's predictors may run in another order.
+
+    They know the order of Paddle's own stochastic operators only.
+    """
+    native = sum(is_random(op.type) for op in report.native)
+    return report.drawing > 0 and report.drawing + native > 1

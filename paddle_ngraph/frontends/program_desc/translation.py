@@ -145,7 +145,7 @@ def _translated(description: LegacyProgramDesc, unchanged: dict[int, str]) -> Pr
     unchanged_operators.insert(program, replaced)
     # Rejects the program if a variable has no counterpart, such as an XShape, which PIR does not
     # have.
-    lost = _persistent_in(description.block(0)) - _scope_names(program)
+    lost = _persistent_in(description) - _scope_names(program)
     if lost:
         reason = "the translation loses a variable that outlives a run"
         writers = {
@@ -328,12 +328,16 @@ def _written_by(block: LegacyBlock) -> set[str]:
     return {name for op in operators(block) for name in op.output_arg_names()}
 
 
-def _persistent_in(block: LegacyBlock) -> set[str]:
-    """The names of the persistable tensors that operators of a ProgramDesc block write."""
-    variables = ((name, block.find_var(name.encode())) for name in _written_by(block))
+def _persistent_in(description: LegacyProgramDesc) -> set[str]:
+    """The names of the persistable tensors that operators of a ProgramDesc write, in any block."""
+    found = (
+        (name, block.find_var_recursive(name.encode()))
+        for block in single_assignment.blocks(description)
+        for name in _written_by(block)
+    )
     return {
         name
-        for name, variable in variables
+        for name, variable in found
         if variable is not None
         and variable.persistable()
         and variable.type() == VarType.DENSE_TENSOR

@@ -633,9 +633,27 @@ def _marks(op: Operation) -> str:
     return found[0] if found else ""
 
 
+def _writes_results_only(program: Program | Block) -> bool:
+    """Whether operators of a program, which has one block, write nothing but their results.
+
+    A look at operators alone, which takes a small part of the time of a :class:`BlockView`.
+    """
+    block = next(iter(blocks_outermost_first(program)))
+    return not any(
+        op.num_regions() > 0
+        or not is_known(name := op.name())
+        or name in SCOPE_WRITERS
+        or name in _IMPLICIT_WRITERS
+        or next(overwritten(op), None) is not None
+        for op in block.ops
+    )
+
+
 def may_write_variables(program: Program | Block) -> bool:
     """Whether running a PIR program may write a variable that outlives the run."""
-    return any(node.may_write_variables for node in nodes_of(program))
+    return not _writes_results_only(program) and any(
+        node.may_write_variables for node in nodes_of(program)
+    )
 
 
 def must_run_sequentially(nodes: Collection[OpNode], drawing: int) -> bool:
@@ -683,6 +701,8 @@ def _leaves_two_names(node: OpNode, places: Mapping[int, int]) -> bool:
 
 def changes_parameters(program: Program | Block) -> bool:
     """Whether an operator of a program, in any block, writes a parameter or an alias of one."""
+    if _writes_results_only(program):
+        return False
     views = list(_views(program))
     sources = [node for view in views for node in view.nodes if node.type == "builtin.parameter"]
     parameters = {views[0].memory(vid) for node in sources for vid in node.writes}

@@ -72,10 +72,16 @@ class Candidates:
         """Whether ``node`` calls Paddle's kernel inside a subgraph."""
         return self.converters.get(node) is kernel_calls.CONVERTER
 
+    def runs_kernel(self, node: OpNode) -> bool:
+        """Whether the function runs Paddle's kernel for ``node``; a view of bytes needs none."""
+        if not self.is_kernel_call(node):
+            return False
+        return kernel_calls.runs_kernel(self.ops[node]) or not self.unsized.isdisjoint(node.reads)
+
     def calls_inside(self, node: OpNode) -> list[Op]:
         """The operators inside ``node``, a loop or branch, whose kernels of Paddle are called."""
         operators = (op for block in self.ops[node].blocks for op in block.all_ops())
-        return [op for op in operators if kernel_calls.find(op) is kernel_calls.CONVERTER]
+        return list(filter(kernel_calls.runs_kernel, operators))
 
     def is_unsized_for(self, reader: OpNode, producer: OpNode, vid: str) -> bool:
         """Whether ``reader`` is not in the subgraph of ``producer``, for lack of a static size."""

@@ -32,6 +32,7 @@ class Form:
         scale: How scores are scaled: by no node, before or behind the product.
         factor: The factor of the scores.
         factor_rank: The number of axes of the constant with the factor.
+        num_factors: How many times the scores are scaled.
         mask: The sizes of a mask before its last one; ``None``: there is no mask.
         transposes: Whether a node transposes the keys.
         is_mask_first: Whether the mask is the first operand of the sum.
@@ -46,6 +47,7 @@ class Form:
     scale: str = "Multiply"
     factor: float = 0.25
     factor_rank: int = 0
+    num_factors: int = 1
     mask: tuple[int, ...] | None = None
     transposes: bool = False
     is_mask_first: bool = False
@@ -71,10 +73,11 @@ class Form:
             order = np.array([*range(rank - 2), rank - 1, rank - 2])
             keys = opset15.transpose(keys, order)
         scores = opset15.matmul(query, keys, False, not self.transposes)
-        if self.scale == "Multiply":
-            scores = opset15.multiply(scores, self._constant(self.factor))
-        if self.scale == "Divide":
-            scores = opset15.divide(scores, self._constant(1 / self.factor))
+        for _ in range(self.num_factors):
+            if self.scale == "Multiply":
+                scores = opset15.multiply(scores, self._constant(self.factor))
+            if self.scale == "Divide":
+                scores = opset15.divide(scores, self._constant(1 / self.factor))
         if self.mask is not None:
             mask = opset15.parameter([*self.mask, -1], np.float32)
             inputs.append(mask)
@@ -201,8 +204,19 @@ def test_scores_that_are_broadcast_stay(form):
         Form(mask=(4, 1)),
         Form(mask=(2, 4, 2), queries=2),
         Form(mask=(), num_keys=1),
+        Form(num_factors=2),
+        Form(factor=1e-40),
+        Form(factor=1e39, scale="Divide"),
     ],
-    ids=["two positions", "a mask for each head", "a mask for each position", "one key for all"],
+    ids=[
+        "two positions",
+        "a mask for each head",
+        "a mask for each position",
+        "one key for all",
+        "two factors, whose product may be no float32",
+        "a subnormal factor",
+        "a subnormal divisor",
+    ],
 )
 def test_other_forms_stay(form):
     model = form.model()

@@ -78,6 +78,18 @@ def partly_native():
     return [x], [paddle.exp(paddle.erfinv(hidden) + 1.0) * 0.5]
 
 
+def noisy(also=lambda x: x):
+    """A sample of ``uniform`` between operators with converters, of any batch."""
+    x = paddle.static.data("x", [-1, 6], "float32")
+    noise = paddle.uniform([paddle.shape(x)[0], 6], min=-1.0, max=1.0)
+    return [x], [paddle.exp(also(paddle.tanh(x * 2.0) + noise)) * 0.5]
+
+
+def twice_noisy():
+    """The one samples in a subgraph, the other is Paddle's."""
+    return noisy(lambda x: paddle.erfinv(x * 0.1) + paddle.poisson(paddle.abs(x)))
+
+
 def plus_parameter():
     x = paddle.static.data("x", [-1, 6], "float32")
     start = paddle.ParamAttr(initializer=paddle.nn.initializer.Constant(0.0))
@@ -655,6 +667,40 @@ def test_states_stay_with_the_native_predictor(tmp_path):
         with paddle_ngraph.use_ngraph(on), engine_runs(False):
             assert_equal(predict(predictor, rows()), predict(reference, rows()))
     assert "changes its parameters" in str(paddle_ngraph.explain(config_of(files)))
+
+
+def test_a_model_that_samples_once_has_the_numbers_of_paddle(tmp_path):
+    files = save(tmp_path, noisy)
+
+    def answers(predictor):
+        paddle.seed(7)
+        return [predict(predictor, rows(batch)) for batch in (4, 2, 4, 5)]
+
+    with paddle_ngraph.use_ngraph(False):
+        expected = answers(inference.create_predictor(config_of(files)))
+    assert np.abs(expected[0][0] - expected[2][0]).max() > 0.01
+    paddle_ngraph.enable()
+    config = config_of(files)
+    config.disable_onednn()
+    predictor = inference.create_predictor(config)
+    with engine_runs():
+        for found, right in zip(answers(predictor), expected):
+            assert_equal(found, right)
+    with engine_runs():
+        assert_equal(answers(predictor.clone())[0], expected[0])
+
+
+def test_a_model_whose_samples_may_change_places_falls_back(tmp_path):
+    files = save(tmp_path, twice_noisy)
+    expected = []
+    for engine in (False, True):
+        with paddle_ngraph.use_ngraph(engine):
+            predictor = inference.create_predictor(config_of(files))
+        paddle.seed(7)
+        with engine_runs(False):
+            expected.append(predict(predictor, rows()))
+    assert_equal(*expected)
+    assert "several of its operators sample" in str(paddle_ngraph.explain(config_of(files)))
 
 
 def two_names_of_a_memory():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -104,3 +105,25 @@ def test_a_trial_reports_the_signal_that_ended_it() -> None:
     assert child_process.signal_of_trial(os.abort) == "SIGABRT"
     assert child_process.signal_of_trial(lambda: 1) is None
     assert child_process.signal_of_trial(lambda: 1 / 0) is None
+
+
+def test_all_signals_have_names() -> None:
+    assert child_process.name_of(signal.SIGSEGV) == "SIGSEGV"
+    assert [child_process.name_of(number) for number in range(35, 64)] == [
+        f"signal {number}" for number in range(35, 64)
+    ]
+
+
+def test_an_interrupt_ends_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    children: list[int] = []
+
+    def interrupted(child: int, options: int) -> tuple[int, int]:
+        children.append(child)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "waitpid", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        child_process.signal_of_trial(signal.pause)
+    with pytest.raises(ProcessLookupError):
+        os.kill(children[0], 0)

@@ -5,6 +5,7 @@ Paddle itself requires that variables have contents before a loop writes them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -180,3 +181,48 @@ def test_the_program_runs_in_the_engine(build):
         for name in {"kept", "other"}.intersection(engine.scope.local_var_names()):
             np.testing.assert_allclose(engine.variable(name), native.variable(name), 1e-5)
     assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def body(kind: str, hidden: Any, is_positive: Any, write: Callable[[], None]) -> None:
+    """Calls ``write`` within a branch or a loop, or in one of them within another."""
+    if kind == "branch":
+        with branch(is_positive):
+            write()
+    elif kind == "loop":
+        step, end = paddle.full([1], 0.0), paddle.full([1], 3.0)
+        goes_on = step < end
+        with static.nn.control_flow.While(goes_on).block():
+            write()
+            paddle.increment(step)
+            paddle.assign(step < end, output=goes_on)
+    else:
+        outer, inner = kind.split(" in ")
+        body(inner, hidden, is_positive, lambda: body(outer, hidden, is_positive, write))
+
+
+@pytest.mark.usefixtures("small_intervals_pay")
+@pytest.mark.parametrize("kind", ["branch", "loop", "branch in branch", "branch in loop"])
+def test_a_variable_that_only_a_block_declares_is_written(kind):
+    def build() -> list[Any]:
+        hidden, is_positive, _ = start()
+        static.create_global_var([64], 0.5, "float32", persistable=True, name="kept")
+        main = static.default_main_program()
+
+        def write() -> None:
+            kept = main.current_block().create_var(
+                name="kept", dtype="float32", shape=[64], persistable=True
+            )
+            paddle.assign(paddle.mean(hidden, 0), output=kept)
+
+        body(kind, hidden, is_positive, write)
+        main.global_block()._remove_var("kept")
+        return [hidden * 2.0]
+
+    native, engine = Program(build), Program(build)
+    for seed, sign in enumerate((1.0, -1.0, 1.0)):
+        feed = {"x": sign * np.abs(floats(2 + seed, 32, seed=seed))}
+        for program, uses in ((native, False), (engine, True)):
+            program.run(uses, **feed)
+        np.testing.assert_allclose(engine.variable("kept"), native.variable("kept"), 1e-5, 1e-6)
+    # Paddle's translation of a branch loses the write, so the branch is left to Paddle.
+    assert paddle_ngraph.stats()["engine_runs"] > 0 or "branch" in kind

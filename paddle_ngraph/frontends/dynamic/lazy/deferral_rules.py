@@ -38,6 +38,7 @@ def _rule(
     mutation: _core.Mutation = _core.Mutation.NONE,
     int_lists: tuple[int, ...] = (),
     shape: _core.ShapeRule | None = None,
+    joined: _core.ListRule = _core.ListRule.NONE,
 ) -> _core.DeferralRule:
     """Creates a deferral rule: ``DeferralRule`` in core/paddle/call_interception.h."""
     return _core.DeferralRule(
@@ -54,6 +55,7 @@ def _rule(
         mutation,
         list(int_lists),
         shape or _core.ShapeRule(),
+        joined,
     )
 
 
@@ -248,10 +250,23 @@ def _shape_rules() -> dict[str, _core.ShapeRule]:
 _SHAPE_RULES = _shape_rules()
 
 
+# Operators that join a list of tensors, which may grow from call to call.
+_LIST_RULES = {
+    "add_n": _core.ListRule.SUMMED,
+    "concat": _core.ListRule.CONCATENATED,
+    "stack": _core.ListRule.STACKED,
+}
+
+
 def _rules(names: str, **options: Any) -> dict[str, _core.DeferralRule]:
     """Creates the same deferral rule for each of the names, which are separated by spaces."""
     return {
-        name: _rule(ranges=_RANGE_RULES.get(name), shape=_SHAPE_RULES.get(name), **options)
+        name: _rule(
+            ranges=_RANGE_RULES.get(name),
+            shape=_SHAPE_RULES.get(name),
+            joined=_LIST_RULES.get(name, _core.ListRule.NONE),
+            **options,
+        )
         for name in names.split()
     }
 

@@ -22,7 +22,6 @@ from paddle_ngraph.paddle_private.names import (
     variables_of_programs,
 )
 from paddle_ngraph.paddle_private.place import PatchTarget, replace_everywhere
-from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 # Globals of Paddle's module of default programs, as copied for a thread that builds a graph.
@@ -38,7 +37,6 @@ def install() -> None:
     """Patches the functions that set global state or warn, for threads that build a graph."""
     replaced.SET_MODE.replace(_with_thread_local_mode)
     replaced.PLACE_OF_VALUE.replace(_without_place_warning)
-    replaced.CREATE_GRADIENT.replace(_with_safe_point)
     patches: dict[PatchTarget, Callable[..., Any]] = {
         replaced.SET_PRECISION: _without_mixed_precision
     }
@@ -75,18 +73,6 @@ def _without_place_warning(original: property) -> property:
         return None if _is_tracing() else original.__get__(value)
 
     return property(place, doc=original.__doc__)
-
-
-def _with_safe_point(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Patch of the function that creates the gradient of an operator: the program of gradients of
-    2,400 operators takes Paddle two seconds."""
-
-    @wraps(original)
-    def call_vjp(*args: Any) -> Any:
-        signals.safe_point()
-        return original(*args)
-
-    return call_vjp
 
 
 def _without_mixed_precision(

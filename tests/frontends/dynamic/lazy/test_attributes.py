@@ -152,6 +152,9 @@ EXAMPLES: dict[str, list[Any]] = {
     "flatten": [X, varied(0, 1), varied(1, 2)],
     "flip": [X, [AXIS]],
     "frobenius_norm": [X, [AXIS], False, False],
+    "assign_value_": [Given(2), [2], paddle.float32, [varied(0.5, 1.0, 2.0), 3.0], _CPU],
+    "fill": [X, varied(0.5, 2.0, 3)],
+    "increment": [Given(1), varied(0.5, 1.0, 2)],
     "full_like": [X, varied(0.5, 2.0, 3), paddle.float32, _CPU],
     "gather": [X, Fixed([1, 0]), AXIS],
     "group_norm": [PICTURE, None, None, varied(1e-5, 0.1, 0.5), varied(1, 2, 4), "NCHW"],
@@ -281,6 +284,12 @@ EXAMPLES: dict[str, list[Any]] = {
             ("trilinear", VOLUME, "NCHW", [varied(3, 5, 9), varied(3, 5, 9), 4]),
         )
     },
+}
+# Operators in place.
+EXAMPLES |= {
+    name: EXAMPLES[name[:-1]]
+    for name in OPERATORS
+    if name.endswith("_") and name[:-1] in EXAMPLES and name not in EXAMPLES
 }
 _ARITHMETIC = [name for name in METHODS if name.startswith("__") and name != "__matmul__"]
 METHOD_EXAMPLES: dict[str, list[Any]] = {

@@ -1,0 +1,128 @@
+"""Models that the process has served before: their programs are not analyzed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import paddle
+import pytest
+from paddle import inference, nn, static
+from paddle.nn import functional as F
+
+import paddle_ngraph
+from paddle_ngraph.frontends.predictor import model as models
+from paddle_ngraph.partitioning import background_compile, program_pass
+from tests.programs import floats
+
+pytestmark = pytest.mark.usefixtures("small_intervals_pay")
+
+WIDTH = 6
+
+
+def _plain(x: Any) -> list[Any]:
+    y = F.relu(nn.Linear(WIDTH, WIDTH)(x))
+    return [F.softmax(y), y.sum(1), paddle.full([2], 3.0)]
+
+
+def _loop(x: Any) -> list[Any]:
+    layer, i = nn.Linear(WIDTH, WIDTH), paddle.full([1], 0, "int64")
+    i, y = static.nn.while_loop(
+        lambda i, y: i < 4, lambda i, y: [i + 1, paddle.tanh(layer(y) + y)], [i, x]
+    )
+    return [layer(y), i]
+
+
+def _branch(x: Any) -> list[Any]:
+    layer = nn.Linear(WIDTH, WIDTH)
+    y = static.nn.cond(x.sum() > 0, lambda: layer(x), lambda: paddle.exp(-x))
+    return [y * 2.0]
+
+
+def _unrolled(x: Any) -> list[Any]:
+    """Steps of which each computes again what the step before has computed."""
+    layer, recurrent = nn.Linear(WIDTH, WIDTH), nn.LSTM(WIDTH, WIDTH)
+    words, steps = [x], []
+    for _ in range(4):
+        hidden, _ = recurrent(paddle.stack(words, 1))
+        steps.append(layer(hidden[:, -1]))
+        words.append(paddle.tanh(steps[-1]))
+    return [paddle.stack(steps, 1)]
+
+
+def _native_amid(x: Any) -> list[Any]:
+    y = paddle.tanh(nn.Linear(WIDTH, WIDTH)(x))
+    return [paddle.unique(paddle.round(y)), nn.Linear(WIDTH, 2)(y)]
+
+
+PROGRAMS = [_plain, _loop, _branch, _unrolled, _native_amid]
+
+
+def _save(build: Callable[[Any], list[Any]], *prefixes: Path) -> None:
+    """Saves a program once for each prefix, with other weights."""
+    main, startup = static.Program(), static.Program()
+    with (
+        static.program_guard(main, startup),
+        paddle.utils.unique_name.guard(),
+        static.scope_guard(static.Scope()),
+    ):
+        x = static.data("x", [2, WIDTH], "float32")
+        results, executor = build(x), static.Executor()
+        for prefix in prefixes:
+            executor.run(startup)
+            static.save_inference_model(str(prefix), [x], results, executor, program=main)
+
+
+def _predictor(prefix: Path) -> Any:
+    config = inference.Config(f"{prefix}.json", f"{prefix}.pdiparams")
+    config.disable_mkldnn()
+    config.disable_glog_info()
+    return inference.create_predictor(config)
+
+
+def _answers(predictor: Any, x: np.ndarray) -> list[np.ndarray]:
+    predictor.get_input_handle("x").copy_from_cpu(x)
+    predictor.run()
+    return [
+        predictor.get_output_handle(name).copy_to_cpu() for name in predictor.get_output_names()
+    ]
+
+
+@pytest.mark.parametrize("build", PROGRAMS)
+def test_a_known_program_is_not_analyzed_again(
+    build: Callable[[Any], list[Any]], tmp_path: Path
+) -> None:
+    files = [tmp_path / "1", tmp_path / "2"]
+    _save(build, *files)
+    with paddle_ngraph.use_ngraph(False):
+        natively = [_predictor(each) for each in files]
+        wanted = [_answers(each, floats(2, WIDTH)) for each in natively]
+    with paddle_ngraph.use_ngraph(True), background_compile.compile_synchronously():
+        first = _predictor(files[0])
+        with patch.object(program_pass, "_applied", side_effect=AssertionError("analyzed again")):
+            # The same files, other weights, and a clone.
+            others = [*map(_predictor, files), first.clone()]
+        for predictor, model in zip([first, *others], (0, 0, 1, 0)):
+            runs = paddle_ngraph.stats()["engine_runs"]
+            for found, expected in zip(_answers(predictor, floats(2, WIDTH)), wanted[model]):
+                np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+            assert paddle_ngraph.stats()["engine_runs"] > runs
+
+
+def test_no_engine_is_made_for_a_model_that_is_known_to_run_natively(tmp_path: Path) -> None:
+    _save(lambda x: [paddle.unique(x)], tmp_path / "m")
+    with paddle_ngraph.use_ngraph(True), background_compile.compile_synchronously():
+        _predictor(tmp_path / "m")
+        with patch.object(models.Model, "_engine_config", side_effect=AssertionError("made")):
+            predictor = _predictor(tmp_path / "m")
+        (found,) = _answers(predictor, floats(2, WIDTH))
+        np.testing.assert_array_equal(found, np.unique(floats(2, WIDTH)))
+        # Other files at the same place are another model.
+        _save(lambda x: [paddle.exp(x), x.sum()], tmp_path / "m")
+        runs = paddle_ngraph.stats()["engine_runs"]
+        found = _answers(_predictor(tmp_path / "m"), floats(2, WIDTH))[0]
+    np.testing.assert_allclose(found, np.exp(floats(2, WIDTH)), rtol=1e-5)
+    assert paddle_ngraph.stats()["engine_runs"] > runs
