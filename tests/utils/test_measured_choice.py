@@ -39,7 +39,7 @@ def test_pairs_alternate_and_the_median_decides(date: _Date) -> None:
     stored: list[Record] = []
     choice = MeasuredChoice(Policy(), store=stored.append)
     assert _measure(choice, 1.0, 0.5) == "I" + "CC" + "C" + "CI" + "IC" + "CI" + "IC"
-    assert stored == [Record(True, 0.5, 5, 1000.0)]
+    assert stored == [Record(True, 0.5, 5, 1000.0, 0.5)]
     assert choice.next_call() == (True, False)
 
 
@@ -96,7 +96,7 @@ BURSTS = Policy(pairs=4, burst=4, warmup_calls=1, max_slowdown=float("inf"), min
 def test_bursts_follow_each_other(date: _Date) -> None:
     choice = MeasuredChoice(BURSTS)
     assert _measure(choice, 1.0, 0.5, 30) == "I" * 5 + "C" * 5
-    assert choice.record == Record(True, 0.5, 4, 1000.0)
+    assert choice.record == Record(True, 0.5, 4, 1000.0, 0.5)
     assert choice.incumbent_seconds == 1.0
 
 

@@ -46,9 +46,9 @@ Written by `python -m tests.zoo.breaks`: calls that end a
 and in scripts after public reports. The most frequent ones come first: how many of these have the
 call, and at how many lines of their code.
 
-`batch_norm`, and `reshape` of biases of convolutions, return views of weights. They end a trace
-once the memory of the weights was shared, as by `Layer.to` before training here, and by
-`paddle.jit.save`.
+Those that are left read values (`_getitem_from_offset`, `gather_tree`), write what a view shares
+(`_setitem_dygraph`), have numbers of 64 bits or more operators than a trace may have (`__add__`),
+complex numbers, or gradients of the user's own (`PyLayer.apply`).
 """
 
 

@@ -308,13 +308,19 @@ def _switch(layer: StaticLayer, attributes: Any) -> _LayerSwitch:
     return found
 
 
-# Whether a program of gradients has been created since the last backward pass.
+# Whether a program of gradients has been created since the last backward pass, and in the process.
 _has_new_gradients = False
+_has_gradients = False
 
 
 def _note_new_gradients() -> None:
-    global _has_new_gradients
-    _has_new_gradients = True
+    global _has_new_gradients, _has_gradients
+    _has_new_gradients = _has_gradients = True
+
+
+def has_gradients() -> bool:
+    """Whether a program was switched for training, so that a backward pass may reach the engine."""
+    return _has_gradients
 
 
 def first_backward_pass() -> AbstractContextManager[None]:
