@@ -22,6 +22,7 @@ OTHER_CLOCKS = {
     "distributed/rendezvous.py": "limits of waits for other processes",
     "distributed/reports.py": "moments that processes tell each other",
     "distributed/store.py": "the limit of a wait for rank 0",
+    "distributed/all_reduces.py": "steps of all ranks, by which they choose a way to sum together",
     "distributed/stages.py": "a report, and the limit of a wait",
     "distributed/machines.py": "limits of waits for other machines",
     "core/common/resting_threads.cc": "the limit of a wait for other threads",
