@@ -98,7 +98,13 @@ def _warm_up(options: argparse.Namespace) -> int:
     """Compile the functions of a saved model for the given shapes, and store them in the disk
     cache, from which later processes with the same versions, processor and number of threads load
     them. The model runs once for each of the shapes, on zeros."""
-    found = api.warm_up(options.model, [shapes_of(given) for given in options.shapes])
+    from paddle_ngraph.frontends import verified_use
+    from paddle_ngraph.frontends.saved_models import saved_model
+
+    model = saved_model.SavedModel.at(saved_model.find_only(options.model))
+    model.check_parameters(model.as_pir(feeds_lod=False))
+    shapes = [shapes_of(given) for given in options.shapes]
+    found = verified_use.attempt_native(lambda: api.warm_up(options.model, shapes))
     if options.json:
         print_json(found._asdict())
     else:

@@ -105,13 +105,13 @@ def sample_feed(
     }
 
 
-def attempt_native(run: Callable[[], object]) -> None:
-    """Runs a model by Paddle alone.
+def attempt_native(run: Callable[[], T]) -> T:
+    """Returns the result of ``run``, which runs a model by Paddle alone.
 
     Raises:
         NgraphError: Paddle itself cannot run it with these inputs.
     """
-    _attempt(
+    return _attempt(
         run,
         lambda error: (
             f"Paddle itself cannot run the model with these inputs "

@@ -226,7 +226,10 @@ def _array(name: str, value: Value, wanted: Sequence[int] | np.ndarray) -> np.nd
         )
     if isinstance(wanted, np.ndarray):
         return wanted
-    return np.zeros(shape, convert_dtype(value.dtype))
+    try:
+        return np.zeros(shape, convert_dtype(value.dtype))
+    except MemoryError as error:
+        raise NgraphError(f"an input {name} of shape {shape} is too large: {error}") from error
 
 
 def _description_of(inputs: Inputs) -> str:
