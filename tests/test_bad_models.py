@@ -10,6 +10,7 @@ import pytest
 from paddle import nn
 
 from paddle_ngraph.__main__ import main
+from tests.dynamic import dynamic_mode
 
 SHAPES = ["--shapes", "x=1x3x8x8"]
 
@@ -18,8 +19,9 @@ SHAPES = ["--shapes", "x=1x3x8x8"]
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models") / "whole"
     spec = paddle.static.InputSpec([None, 3, None, None], "float32", "x")
-    layers = nn.Sequential(nn.Conv2D(3, 4, 3), nn.ReLU())
-    paddle.jit.save(layers, str(path), input_spec=[spec])
+    with dynamic_mode():
+        layers = nn.Sequential(nn.Conv2D(3, 4, 3), nn.ReLU())
+        paddle.jit.save(layers, str(path), input_spec=[spec])
     return path
 
 

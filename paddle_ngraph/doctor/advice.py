@@ -149,7 +149,7 @@ def _native_operators(observation: Observation) -> Iterator[Change]:
             continue
         yield Change(
             f"Replace {each.type} ({each.count} in the program), or ask for its converter: it runs "
-            f"natively for {each.share:.0%} of a native run's time, since {each.reason}.",
+            f"natively for {each.share:.0%} of a native run's time ({each.reason}).",
             each.share,
         )
 

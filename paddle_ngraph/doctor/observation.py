@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -203,17 +204,32 @@ def _run_natively(
 
 def _run_by_engine(model: saved_model.SavedModel, feed: Mapping[str, np.ndarray]) -> None:
     """Runs a model by a predictor of the engine until its functions are compiled, and once more."""
-    config = model.config()
-    config.disable_glog_info()
-
-    def run() -> None:
-        predictor = create_predictor(config)  # type: ignore[arg-type]
-        for _ in range(_WARM_RUNS):
-            _run_predictor(predictor, feed)
-            api.wait_for_compiles()
-
     with api.use_ngraph():
-        verified_use.attempt_native(run)  # a model that falls back is run by Paddle
+        predictor = _predictor(model, feed)
+        for _ in range(_WARM_RUNS):
+            api.wait_for_compiles()
+            _run_predictor(predictor, feed)
+
+
+def _predictor(model: saved_model.SavedModel, feed: Mapping[str, np.ndarray]) -> Any:
+    """A predictor that has run once: with oneDNN, or without it where Paddle raises with it.
+
+    Raises:
+        NgraphError: Paddle cannot run the model with these inputs.
+    """
+
+    def created(has_onednn: bool) -> Any:
+        config = model.config()
+        config.disable_glog_info()
+        if not has_onednn:
+            config.disable_onednn()
+        predictor = create_predictor(config)  # type: ignore[arg-type]
+        _run_predictor(predictor, feed)
+        return predictor
+
+    with suppress(NgraphError):
+        return verified_use.attempt_native(partial(created, True))
+    return verified_use.attempt_native(partial(created, False))
 
 
 def _run_predictor(predictor: Any, feed: Mapping[str, np.ndarray]) -> None:
@@ -259,7 +275,7 @@ def _times_of_pairs(
     predictors = {}
     for engine in (False, True):
         with api.use_ngraph(engine):
-            predictors[engine] = create_predictor(model.config())  # type: ignore[arg-type]
+            predictors[engine] = _predictor(model, feed)
     times: dict[bool, list[float]] = {False: [], True: []}
 
     def run(engine: bool) -> None:
@@ -273,7 +289,7 @@ def _times_of_pairs(
 
     for engine in (False, True):
         for _ in range(_WARM_RUNS):
-            verified_use.attempt_native(partial(run, engine))
+            run(engine)
             api.wait_for_compiles()
     times = {False: [], True: []}
     end = clock.now() + _MOST_SECONDS

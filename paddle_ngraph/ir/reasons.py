@@ -17,6 +17,9 @@ class FallbackReason(str):
         reason.remedy = remedy
         return reason
 
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
+        return str(self), self.remedy  # for copies: fields of reports are copied into JSON
+
 
 NO_CONVERTER = FallbackReason(
     "no converter", "a converter (docs/development/adding_an_operator.md)"

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import sys
 
 import numpy as np
+import paddle
+import paddle.nn.functional as F
 import pytest
+from paddle import nn
 
 from paddle_ngraph import api, flags
 from paddle_ngraph.__main__ import main
 from paddle_ngraph.doctor import checkup, self_test
+from paddle_ngraph.ir import reasons
 from paddle_ngraph.profiling.operator_calls import operator_times
+from tests.dynamic import dynamic_mode
 from tests.frontends.executor.test_hook import save_model
 
 
@@ -57,6 +64,31 @@ def test_a_model_is_observed(tmp_path, capsys, no_self_test, monkeypatch):
     assert observed["converted"] > 0
     assert found["problems"] == []
     assert str(tmp_path) not in json.dumps(found)
+
+
+def test_a_model_that_paddle_cannot_run_with_onednn_is_observed(
+    tmp_path, capsys, no_self_test, monkeypatch
+):
+    """As each one with a factor of `interpolate`; `unique` leaves an operator to Paddle."""
+    monkeypatch.setattr("paddle_ngraph.doctor.observation._MOST_PAIRS", 2)
+
+    class Network(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.convolution = nn.Conv2D(3, 16, 3, padding=1)
+
+        def forward(self, x):
+            wide = F.interpolate(self.convolution(x), scale_factor=2)
+            return F.relu(wide), paddle.unique(x)
+
+    spec = paddle.static.InputSpec([None, 3, None, None], "float32", "x")
+    with dynamic_mode():
+        paddle.jit.save(Network(), str(tmp_path / "net"), input_spec=[spec])
+    shapes = ["--shapes", "x=1x3x64x64"]
+    assert main(["doctor", "--json", *shapes, str(tmp_path / "net")]) == 0
+    observed = json.loads(capsys.readouterr().out)["observation"]
+    assert observed["runs"]["engine"] > 0
+    assert [each["type"] for each in observed["native"]] == ["unique"]
 
 
 def test_a_script_is_observed(tmp_path, capsys, no_self_test, own_arguments):
@@ -135,3 +167,9 @@ def test_times_of_operators_are_those_of_kernels():
         times = operator_times(lambda: executor.run(program, feed=feed, fetch_list=[y]))
     assert times["matmul"] > 0
     assert times["tanh"] > 0
+
+
+def test_reasons_can_be_copied():
+    reason = reasons.FallbackReason("no converter", "write one")
+    for found in (copy.deepcopy(reason), copy.copy(reason), pickle.loads(pickle.dumps(reason))):
+        assert (found, found.remedy) == (reason, reason.remedy)
