@@ -14,19 +14,20 @@ PyObject* ToPyObject(const Tensor& value, bool return_py_none_if_not_initialize)
 
 namespace paddle_ngraph {
 
+bool is_tensor(PyObject* object) { return paddle::pybind::PyCheckTensor(object); }
+
 namespace {
 
 // The allocation that contains a tensor, possibly with other tensors; null if the tensor has no
-// memory.
+// memory, and for a number.
 const phi::Allocation* allocation_of(const pybind11::handle& object) {
+  if (!is_tensor(object.ptr())) return nullptr;
   const auto& tensor = tensor_of(object.ptr());
   if (!tensor.is_dense_tensor() || !tensor.initialized()) return nullptr;
   return dense(tensor)->Holder().get();
 }
 
 }  // namespace
-
-bool is_tensor(PyObject* object) { return paddle::pybind::PyCheckTensor(object); }
 
 PyObject* new_python_tensor(const paddle::Tensor& tensor) {
   return paddle::pybind::ToPyObject(tensor, false);

@@ -29,7 +29,8 @@ inline paddle::Tensor& tensor_of(PyObject* object) {
   return reinterpret_cast<TensorObject*>(object)->tensor;
 }
 
-// Whether some tensor in `written` shares memory with another one, or with one in `others`.
+// Whether some tensor in `written` shares memory with another one, or with one in `others`. Numbers
+// share none.
 bool is_memory_shared(const pybind11::list& written, const pybind11::list& others);
 
 }  // namespace paddle_ngraph
