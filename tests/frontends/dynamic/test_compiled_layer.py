@@ -1911,15 +1911,28 @@ def test_explain_reports_graphs_that_are_too_small():
     assert paddle_ngraph.stats()["engine_runs"] == 0
 
 
+class Repeated(nn.Layer):
+    """Calls an operator a number of times: each number is another graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 4), nn.BatchNorm1D(4)
+
+    def forward(self, x: Any, times: int) -> Any:
+        for _ in range(times):
+            x = paddle.tanh(x)
+        return self.norm(self.linear(x))
+
+
 def test_graphs_that_train_are_bounded(monkeypatch):
     """Paddle keeps the threads of their interpreters forever."""
     monkeypatch.setattr(SETTINGS, "max_training_graphs", 3)
-    native, layer = (made(lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1D(4))) for _ in "ab")
+    native, layer = made(Repeated), made(Repeated)
     compiled = paddle_ngraph.compile(layer)
-    for size in range(2, 8):
+    for times in range(6):
         for _ in range(3):
             for each in (native, compiled):
-                each(floats(size, 4)).square().mean().backward()
+                each(floats(5, 4), times).square().mean().backward()
             agree(gradients(layer), gradients(native))
     graphs = paddle_ngraph.explain(compiled).graphs
     refused = [graph.why_native for graph in graphs if graph.why_native is not None]
