@@ -407,11 +407,21 @@ def _one_operator(type: str, kind: Any = None, reads: str = "X", **attributes: A
     return program.desc
 
 
+# Attributes of `print`, which has no defaults.
+PRINTED = {
+    **dict.fromkeys(("first_n", "summarize"), -1),
+    **dict.fromkeys(
+        [f"print_tensor_{part}" for part in ("name", "type", "shape", "layout", "lod")], True
+    ),
+    **{"message": "", "print_phase": "FORWARD"},
+}
+
+
 @pytest.mark.parametrize(
     ("description", "obstacle"),
     [
         (lambda: _one_operator("py_func", forward_callable_id=0), "calls Python"),
-        (lambda: _one_operator("print", reads="In", first_n=-1), "prints the name"),
+        (lambda: _one_operator("print", reads="In", **PRINTED), "prints the name"),
         (lambda: _one_operator("bernoulli"), "draws from the generator"),
         (lambda: _one_operator("relu", VarType.SELECTED_ROWS), "rows of a sparse gradient"),
         (lambda: _one_operator("relu", VarType.DENSE_TENSOR_ARRAY), "a TensorArray"),
