@@ -210,15 +210,17 @@ def test_sot_has_the_line_of_the_call() -> None:
 
 
 def test_a_model_of_high_level_training() -> None:
-    with dynamic_mode(), paddle_ngraph.use_ngraph():
+    new = [paddle.static.Program() for _ in "ab"]
+    with dynamic_mode(), paddle_ngraph.use_ngraph(), paddle.utils.unique_name.guard("model_"):
         paddle.enable_static()
-        inputs = [paddle.static.InputSpec([16, 32], "float32", "x")]
-        labels = [paddle.static.InputSpec([16, 8], "float32", "y")]
-        network = Network()
-        model = paddle.Model(network, inputs, labels)
-        optimizer = paddle.optimizer.SGD(0.01, parameters=network.parameters())
-        model.prepare(optimizer, nn.MSELoss())
-        p = profiled(lambda: model.train_batch([floats(16, 32)], [floats(16, 8)]))
+        with paddle.static.program_guard(*new):
+            inputs = [paddle.static.InputSpec([16, 32], "float32", "x")]
+            labels = [paddle.static.InputSpec([16, 8], "float32", "y")]
+            network = Network()
+            model = paddle.Model(network, inputs, labels)
+            optimizer = paddle.optimizer.SGD(0.01, parameters=network.parameters())
+            model.prepare(optimizer, nn.MSELoss())
+            p = profiled(lambda: model.train_batch([floats(16, 32)], [floats(16, 8)]))
     require_lines_of_gradients(p)
 
 
