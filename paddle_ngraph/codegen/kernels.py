@@ -11,7 +11,7 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.codegen.toolchain import folder_of
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import NgraphError, first_line
 from paddle_ngraph.paddle_private.protocols import Operation, Program, Value
 from paddle_ngraph.partitioning.analysis.block_view import (
     ACT,
@@ -87,7 +87,7 @@ def kernel_of(op: Operation) -> PhiKernel:
             found = _core.kernel_call(program, op.name())
         except Exception as error:
             # Catches all exceptions, since Paddle raises errors of many types.
-            raise NgraphError(_first_line(error)) from error
+            raise NgraphError(first_line(error)) from error
     if not _is_exported(found["infer_meta"]):
         raise NgraphError("the function that infers the shapes of its results is not in libphi")
     kernel = PhiKernel(
@@ -125,7 +125,7 @@ def inferred(op: Operation, shapes: Sequence[Sequence[Sizes]]) -> list[Sizes]:
         try:
             _, results = _single_operator_program(op, lambda _, value: rows[value.id])
         except Exception as error:
-            raise NgraphError(_first_line(error)) from error
+            raise NgraphError(first_line(error)) from error
     members = (each if isinstance(each, list) else [each] for each in results)
     return [list(v.shape) for values in members for v in values if v.initialized()]
 
@@ -177,10 +177,6 @@ def _members(value: Value) -> list[Value]:
     if producer is None or producer.name() != "builtin.combine":
         raise NgraphError("it reads a list whose length is known in a run only")
     return producer.operands_source()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 # -- the libraries ---------------------------------------------------------------------------------

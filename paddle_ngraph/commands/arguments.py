@@ -9,6 +9,9 @@ from pathlib import Path
 
 from paddle_ngraph.errors import NgraphError, printable
 
+# For the help of commands that write another model or project: models of Paddle 1 are files, too.
+ALL_FILES = ".json, .pdmodel or __model__"
+
 
 def print_text(value: object) -> None:
     """Prints a text in which names may come from a model or a file system."""
@@ -28,6 +31,12 @@ def write(file: Path, text: str, option: str) -> None:
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def add_model(parser: argparse.ArgumentParser, files: str = ".json or .pdmodel") -> None:
+    parser.add_argument(
+        "model", help=f"a folder, a {files} file, or its path without the extension"
+    )
 
 
 def add_dynamic(parser: argparse.ArgumentParser) -> None:

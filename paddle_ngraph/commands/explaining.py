@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from paddle_ngraph import api, library
-from paddle_ngraph.commands.arguments import add_json, print_json, print_text, shapes_of, write
+from paddle_ngraph.commands.arguments import (
+    add_json,
+    add_model,
+    print_json,
+    print_text,
+    shapes_of,
+    write,
+)
 from paddle_ngraph.errors import NgraphError
 
 
@@ -17,9 +24,7 @@ def add_explain(commands: Any) -> None:
         help="show which operators of a saved model run through nGraph",
         description=_explain.__doc__,
     )
-    parser.add_argument(
-        "model", help="a folder, a .json or .pdmodel file, or its path without the extension"
-    )
+    add_model(parser)
     add_json(parser)
     parser.add_argument(
         "--html",

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from paddle_ngraph import api, library
 from paddle_ngraph.commands.arguments import (
+    ALL_FILES,
     add_json,
+    add_model,
     model_and_prefix,
     print_json,
     print_text,
@@ -29,10 +31,7 @@ def add_save(commands: Any) -> None:
         epilog="example: python -m paddle_ngraph save ocr/det served/det --shapes x=1x3x640x640 "
         "--shapes x=1x3x960x960",
     )
-    parser.add_argument(
-        "model",
-        help="a folder, a .json, .pdmodel or __model__ file, or its path without the extension",
-    )
+    add_model(parser, ALL_FILES)
     parser.add_argument(
         "output",
         help="path of the new model, without an extension; in an existing folder it keeps its name",
@@ -58,9 +57,7 @@ def add_warm_up(commands: Any) -> None:
         epilog="example: python -m paddle_ngraph warm-up ocr/det --shapes x=1x3x640x640 --shapes "
         "x=1x3x960x960",
     )
-    warm_up.add_argument(
-        "model", help="a folder, a .json or .pdmodel file, or its path without the extension"
-    )
+    add_model(warm_up)
     warm_up.add_argument(
         "--shapes",
         metavar="NAME=SIZExSIZE",

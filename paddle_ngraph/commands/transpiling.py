@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from paddle_ngraph import library
 from paddle_ngraph.commands.arguments import (
+    ALL_FILES,
     add_json,
+    add_model,
     model_and_prefix,
     print_json,
     print_text,
@@ -32,10 +34,7 @@ def add_transpile(commands: Any) -> None:
         "to ranks",
         description=_transpile.__doc__,
     )
-    parser.add_argument(
-        "model",
-        help="a folder, a .json, .pdmodel or __model__ file, or its path without the extension",
-    )
+    add_model(parser, ALL_FILES)
     parser.add_argument(
         "-o",
         "--output",
@@ -102,10 +101,7 @@ def add_codegen(commands: Any) -> None:
         description=_codegen.__doc__,
         epilog="example: python -m paddle_ngraph codegen ocr/rec -o ocr_rec",
     )
-    parser.add_argument(
-        "model",
-        help="a folder, a .json, .pdmodel or __model__ file, or its path without the extension",
-    )
+    add_model(parser, ALL_FILES)
     parser.add_argument(
         "-o", "--output", required=True, metavar="DIR", help="the directory of the project"
     )

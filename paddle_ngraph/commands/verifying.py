@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from paddle_ngraph import library
-from paddle_ngraph.commands.arguments import print_text, seed, shapes_of
+from paddle_ngraph.commands.arguments import add_model, print_text, seed, shapes_of
 from paddle_ngraph.errors import NgraphError
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ def add_verification(commands: Any) -> None:
         help="compare the results of a saved model with Paddle's",
         description=_verify.__doc__,
     )
-    verify.add_argument(
-        "model", help="a folder, a .json or .pdmodel file, or its path without the extension"
-    )
+    add_model(verify)
     verify.add_argument(
         "--shapes",
         nargs="+",

@@ -20,7 +20,7 @@ from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.transpiler.two_level_sums import ALL_REDUCE, TwoLevels
 
 CHOICES = ("ring", "two levels", "measured")
-# RankRing ids begin here, beyond those of Paddle and of links.
+# Ids of rings begin here, beyond those of Paddle and of links.
 _FIRST_RING = 100_000
 # Runs that are measured, after one that is not.
 _RUNS = 3

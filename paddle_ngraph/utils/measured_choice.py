@@ -129,7 +129,7 @@ class MeasuredChoice:
         self,
         policy: Policy,
         record: Record | None = None,
-        store: Callable[[Record], None] = lambda _: None,
+        store: Callable[[Record], object] = lambda _: None,
         first_check: int | None = None,
     ) -> None:
         self._policy = policy
@@ -378,11 +378,11 @@ class RecordFile:
         records = {key: Record.of(each) for key, each in found}
         return {key: record for key, record in records.items() if record is not None}
 
-    def write(self, key: str, record: Record) -> None:
-        """Adds or replaces a record; does nothing where the file cannot be written."""
+    def write(self, key: str, record: Record) -> bool:
+        """Adds or replaces a record; returns whether the file could be written, and is not full."""
         records = self.read()
         if self._path is None or (key not in records and len(records) >= self.MAX_RECORDS):
-            return
+            return False
         records[key] = record
         text = json.dumps({key: asdict(each) for key, each in records.items()}, indent=1)
         temporary = f"{self._path}.{os.getpid()}.{threading.get_ident()}"
@@ -393,3 +393,5 @@ class RecordFile:
                 file.truncate()
                 file.write(text)
             os.replace(temporary, self._path)
+            return True
+        return False

@@ -27,7 +27,7 @@ bool is_copied_on_capture(PyObject* object) {
   const phi::DenseTensor* tensor = plain_tensor(object);
   if (tensor == nullptr || !is_plain(*tensor) || !has_escaped(*tensor)) return false;
   return tensor->meta().is_contiguous() && num_bytes(*tensor) <= kMaxCopiedBytes &&
-         Py_TYPE(object)->tp_base == &PyBaseObject_Type && stops_gradient(object);
+         !is_parameter(object) && stops_gradient(object);
 }
 
 // Appends the integers of a short tensor; returns false if they are unknown.

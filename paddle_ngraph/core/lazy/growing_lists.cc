@@ -60,8 +60,6 @@ bool are_joinable(const PyObjects& members, const InterceptedFunction& function,
   });
 }
 
-bool is_parameter(PyObject* tensor) { return Py_TYPE(tensor)->tp_base != &PyBaseObject_Type; }
-
 bool is_known(const Trace& trace, PyObject* tensor) {
   return !is_lazy(tensor) && trace.index_of(tensor) < 0 && error_of(tensor) == nullptr &&
          plain_tensor(tensor) != nullptr && !is_parameter(tensor);

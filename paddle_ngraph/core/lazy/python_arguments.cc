@@ -16,13 +16,6 @@ bool get_flag(PyObject* object, const char* name) {
   return flag.ptr() == Py_True;
 }
 
-bool stops_gradient(PyObject* tensor) {
-  static PyObject* const name = PyUnicode_InternFromString("stop_gradient");
-  const auto flag = py::reinterpret_steal<py::object>(PyObject_GetAttr(tensor, name));
-  if (!flag) throw py::error_already_set();
-  return flag.ptr() == Py_True;
-}
-
 bool is_of_type(PyObject* object, const char* name) {
   return std::string(Py_TYPE(object)->tp_name).find(name) != std::string::npos;
 }

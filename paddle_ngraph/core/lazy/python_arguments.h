@@ -15,7 +15,6 @@ constexpr int kMaxArgumentDepth = 4;
 
 // Whether attribute `name` of an object is True.
 bool get_flag(PyObject* object, const char* name);
-bool stops_gradient(PyObject* tensor);
 
 // Whether the name of an object's type contains `name`.
 bool is_of_type(PyObject* object, const char* name);

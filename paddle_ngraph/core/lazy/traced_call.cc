@@ -50,12 +50,9 @@ std::optional<TracedTensorMeta> traced_meta(PyObject* object) {
   if (is_lazy(object)) return std::nullopt;
   const phi::DenseTensor* tensor = plain_tensor(object);
   if (tensor == nullptr || !is_plain(*tensor) || has_escaped(*tensor)) return std::nullopt;
-  return TracedTensorMeta{tensor->dtype(),
-                          tensor->dims(),
-                          stops_gradient(object),
-                          tensor->meta().is_contiguous(),
-                          Py_TYPE(object)->tp_base != &PyBaseObject_Type,
-                          tensor->strides(),
+  return TracedTensorMeta{tensor->dtype(),        tensor->dims(),
+                          stops_gradient(object), tensor->meta().is_contiguous(),
+                          is_parameter(object),   tensor->strides(),
                           merged_axes_of(*tensor)};
 }
 

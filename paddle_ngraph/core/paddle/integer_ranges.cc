@@ -244,11 +244,6 @@ class ValueCheck {
            (stops_gradient(given_[2]) || are_distinct(rows, indexed.dims()[0]));
   }
 
-  static bool stops_gradient(PyObject* tensor) {
-    const auto flag = pybind11::reinterpret_borrow<pybind11::object>(tensor).attr("stop_gradient");
-    return flag.ptr() == Py_True;
-  }
-
   // Whether the integers of a tensor are known, and each is another index of `size` rows.
   bool are_distinct(PyObject* rows, int64_t size) const {
     const phi::DenseTensor* const memory = known_(rows);

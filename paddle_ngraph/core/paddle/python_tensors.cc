@@ -16,6 +16,15 @@ namespace paddle_ngraph {
 
 bool is_tensor(PyObject* object) { return paddle::pybind::PyCheckTensor(object); }
 
+bool is_parameter(PyObject* tensor) { return Py_TYPE(tensor)->tp_base != &PyBaseObject_Type; }
+
+bool stops_gradient(PyObject* tensor) {
+  static PyObject* const name = PyUnicode_InternFromString("stop_gradient");
+  const auto flag = pybind11::reinterpret_steal<pybind11::object>(PyObject_GetAttr(tensor, name));
+  if (!flag) throw pybind11::error_already_set();
+  return flag.ptr() == Py_True;
+}
+
 namespace {
 
 // The allocation that contains a tensor, possibly with other tensors; null if the tensor has no

@@ -14,6 +14,12 @@ using PyObjects = paddle::small_vector<PyObject*, 8>;
 // Whether a Python object is a tensor of dynamic mode.
 bool is_tensor(PyObject* object);
 
+// Whether a tensor is a parameter: an object of a class of Paddle's in Python.
+bool is_parameter(PyObject* tensor);
+
+// Whether attribute `stop_gradient` of a tensor is True.
+bool stops_gradient(PyObject* tensor);
+
 // Creates the Python object of a tensor. Returns a new reference, or null with Python's error set.
 PyObject* new_python_tensor(const paddle::Tensor& tensor);
 

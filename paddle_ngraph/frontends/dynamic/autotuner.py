@@ -248,7 +248,10 @@ class Tuner:
         self._backward: tuple[_EndedCall, int, float] | None = None
         self._threads: set[int] = set()  # that are in a call
         self._rest: _Rest | None = None
+        # The file with decisions of all processes, and those that were in it, or that this process
+        # has added.
         self._file: RecordFile | None = None
+        self._stored: dict[str, Record] = {}
 
     @property
     def why_native(self) -> str | None:
@@ -361,16 +364,18 @@ class Tuner:
         """The file with the decisions of earlier processes."""
         if self._file is None:
             layer = args[0] if owner is None and args else owner
-            self._file = RecordFile(None)
+            file = RecordFile(None)
             with signals.own_errors(), suppress(Exception):  # of properties of the user's class
                 identity = code_identity.identity_of(function, layer)
                 by = "enable" if self._name is None else "name"
-                self._file = choice_file(f"compiled by {by}\n{identity}", _native_threads())
+                file = choice_file(f"compiled by {by}\n{identity}", _native_threads())
+            self._stored = file.read()
+            self._file = file
         return self._file
 
     def _new_case(self, file: RecordFile, key: str) -> _Case:
         policy = tuning_policy.POLICY
-        record, first_check = file.read().get(key), None
+        record, first_check = self._stored.get(key), None
         if record is None and self._name is not None:
             record, first_check = Record(True, 0.0, 0, clock.date()), policy.calls_before_check
         choice = MeasuredChoice(
@@ -491,8 +496,9 @@ class Tuner:
     def _note_decision(
         self, choice: MeasuredChoice, record: Record, file: RecordFile, key: str
     ) -> None:
-        if record.ratio > 0:  # another process decides anew what is undecided
-            file.write(key, record)
+        # Another process decides anew what is undecided.
+        if record.ratio > 0 and file.write(key, record):
+            self._stored[key] = record
         if record.uses_challenger:
             return
         if self._name is None:
