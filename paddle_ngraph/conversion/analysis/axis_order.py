@@ -19,8 +19,8 @@ def axis_order(op: Op) -> list[int]:
 def names_each_axis_once(op: Op) -> bool:
     """Whether the order is a permutation.
 
-    It is none where ``perm`` names an axis behind its own length: there Paddle's kernels return a
-    tensor with one axis twice.
+    It is none where ``perm`` names an axis behind its own length: there Paddle returns a tensor
+    with one axis twice, or raises, depending on the memory behind a vector that its check reads.
     """
     order = axis_order(op)
     return sorted(order) == list(range(len(order)))

@@ -24,6 +24,7 @@
 #include "core/paddle/call_interception.h"
 #include "core/paddle/call_stacks.h"
 #include "core/paddle/dynamic_modes.h"
+#include "core/paddle/gradient_gates.h"
 #include "core/paddle/python_tensors.h"
 #include "core/paddle/tensors.h"
 
@@ -689,6 +690,7 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
     }
   }
   const int former_value = trace_.index_of(changed);
+  const auto former_node = autograd_node_of(tensor_of(changed));
   const phi::DenseTensor* const former = plain_tensor(changed);
   const auto memory = former == nullptr ? nullptr : former->Holder();
   const NoCapture none;
@@ -696,10 +698,12 @@ PyObject* Capture::record_mutation(const InterceptedFunction& function, TraceNod
   if (known == nullptr && !call) return result.release().ptr();
   const auto meta = PyErr_Occurred() == nullptr ? traced_meta(changed) : std::nullopt;
   const bool is_known = known != nullptr && meta && has_meta(trace_, *meta, 0, known->call);
-  // Whether the tensor requires a gradient although gradients are off: autograd does not see the
-  // mutation, see may_mutate().
-  const bool is_unseen =
-      meta && !gradient && !meta->stop_gradient && function.rule.mutation != Mutation::kLayout;
+  // Whether autograd does not see the new value of a tensor that requires a gradient, since
+  // gradients are off or the operator has none: the gradient passes as if the tensor had its former
+  // value.
+  const bool is_unseen = meta && !meta->stop_gradient &&
+                         function.rule.mutation == Mutation::kValues &&
+                         autograd_node_of(tensor_of(changed)) == former_node;
   if (!meta || is_unseen || (known != nullptr && !is_known)) {
     const py::error_scope saved_error;
     flush(function.name);

@@ -26,6 +26,10 @@ class EagerUtils {
 
 namespace paddle_ngraph {
 
+std::shared_ptr<const egr::GradNodeBase> autograd_node_of(const paddle::Tensor& tensor) {
+  return egr::EagerUtils::grad_node(tensor);
+}
+
 GradientGates::GradientGates(const pybind11::list& views, const pybind11::object& source)
     : source_(egr::EagerUtils::grad_node(tensor_of(source.ptr()))) {
   for (const auto& view : views) {

@@ -20,6 +20,9 @@ struct RetainedNode {
   std::shared_ptr<egr::GradNodeBase> node;
 };
 
+// The autograd node that a tensor's gradient goes to, for comparison; null for a leaf.
+std::shared_ptr<const egr::GradNodeBase> autograd_node_of(const paddle::Tensor& tensor);
+
 // The autograd nodes of tensors, each of which is a view of a result of a graph. The nodes are not
 // retained: a node that has no tensor and no later node is destroyed.
 class GradientGates {

@@ -294,9 +294,25 @@ def written_by(name: str, x: Any, y: Any) -> list[Any]:
 @TRAINS
 @pytest.mark.parametrize("name", deferral_rules.IN_PLACE)
 def test_operators_that_write_an_argument_are_captured_in_one_graph(name, trains):
-    if trains and name in (*_WHOLE, *_TRUTHS, "remainder_"):
+    if trains and name in (*_WHOLE, *_TRUTHS, "increment_", "remainder_"):
         pytest.skip("without a gradient")
     check_one_graph(played(called(partial(written_by, name), trains), runs=2))
+
+
+def overwritten(name: str, x: Any, y: Any) -> list[Any]:
+    """Results around an operator without a gradient that writes what has one."""
+    written = F.sigmoid(x) * 4.0
+    if name == "increment_":
+        written = written[0, 0] * 1.0
+    read = written * 2.0
+    others = {"increment_": [1.0], "logical_not_": []}.get(name, [F.sigmoid(y).detach() + 0.5])
+    assert getattr(operators, name)(written, *others) is written
+    return [read, written.astype("float32") * y]
+
+
+@pytest.mark.parametrize("name", ["floor_divide_", "increment_", "logical_not_", *_TRUTHS])
+def test_an_overwritten_tensor_keeps_its_gradient(name):
+    both(called(partial(overwritten, name), trains=True))
 
 
 WRITERS: dict[str, Callable[[Any, Any], Any]] = {
