@@ -25,6 +25,8 @@ class PolicySettings:
         cache_min_ms: Functions that are built in fewer milliseconds are not stored on disk.
         num_threads: Threads of the engine; 0 for all cores that the process may use.
         precision: ``f32``, ``bf16``, or ``f16`` on GPUs and NPUs.
+        weights: How functions of inference hold the weights of matmuls: ``as given``, ``int8``, or
+            ``int4`` in groups.
         min_interval_us: Subgraphs that Paddle runs in fewer microseconds run natively.
         background_compile: ``auto``, ``1`` or ``0``: whether Paddle runs subgraphs during builds.
         tuning_ms: Milliseconds that tracing and building may hold up a function of dynamic mode,
@@ -109,6 +111,7 @@ class PolicySettings:
     cache_min_ms: int = 100
     num_threads: int = 0
     precision: str = "f32"
+    weights: str = "as given"
     min_interval_us: int = 60
     background_compile: str = "auto"
     tuning_ms: int = 1000

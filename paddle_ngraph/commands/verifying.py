@@ -89,7 +89,10 @@ def _replay(options: argparse.Namespace) -> int:
     from paddle_ngraph.verification import bisection, intermediates, reproducer
 
     found = reproducer.load(options.file, options.seed)
-    print_text(f"recorded with {found.versions}, FLAGS_ngraph_precision={found.precision}")
+    settings = f"FLAGS_ngraph_precision={found.precision}"
+    if found.weight_format != "as given":
+        settings += f", FLAGS_ngraph_weights={found.weight_format}"
+    print_text(f"recorded with {found.versions}, {settings}")
     with found.recorded_flags():
         differences, engine = bisection.replayed(found.run)
         print_text("\n".join(f"{each.name}: {each.text}" for each in differences) or "right")

@@ -31,6 +31,7 @@ from paddle_ngraph.conversion.passes import (
     matmuls,
     mixed_precision,
     plugin_workarounds,
+    weight_compression,
 )
 from paddle_ngraph.conversion.settings import RunSettings
 from paddle_ngraph.errors import NgraphError
@@ -75,9 +76,17 @@ def _use_bfloat16_matmuls(draft: Draft) -> None:
 
 def _use_onednn_matmuls(draft: Draft) -> None:
     # In inference with bfloat16 the plugin's own matmuls round their operands; those stay as they
-    # are.
+    # are, and so do those whose weights are compressed.
+    if draft.settings.weight_format != "as given":
+        return
     if draft.settings.precision == "f32" or not draft.builder.graph.infers:
         matmuls.use_onednn_matmuls(draft.model, draft.bridge.extension)
+
+
+def _compress_weights(draft: Draft) -> None:
+    if draft.settings.weight_format != "as given":
+        for model in draft.models():
+            weight_compression.compress_weights(model, draft.settings.weight_format)
 
 
 def _move_channels(draft: Draft) -> None:
@@ -245,6 +254,13 @@ PASSES = (
         _on_models(constants.separate_packed_weights),
     ),
     BuildPass(
+        "compress weights",
+        "matmuls of few rows take the time in which weights come from memory; after all passes "
+        "that fold constants, which would compute the weights again",
+        _compress_weights,
+        is_cpu_only=True,
+    ),
+    BuildPass(
         "move channels",
         "the plugin moves channels from last to first slowly where planes share a set of the "
         "cache; late, since it is for the final readers of a value",
@@ -302,6 +318,7 @@ def build_model(
     values: dict[int, bytes],
     weights: dict[int, memoryview],
     precision: str,
+    weight_format: str,
     threads: int,
 ) -> BuiltModel:
     """Called by the C++ engine on a cache miss: builds the model of a graph string.
@@ -312,9 +329,9 @@ def build_model(
         values: Raw contents of the inputs that are read by value.
         weights: Views of the inputs that become constants; their contents stay valid as long as the
             function exists.
-        precision, threads: See :class:`RunSettings`.
+        precision, weight_format, threads: See :class:`RunSettings`.
     """
-    settings = RunSettings(precision, threads, device=device_of(text))
+    settings = RunSettings(precision, weight_format, threads, device=device_of(text))
     if settings.precision == "bf16":
         _warn_without_bfloat16()
     on_cpu = settings.device == CPU

@@ -24,12 +24,12 @@ _PACKAGE = Path(__file__).parents[1]
 _VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 
 
-def build_environment(graph: str, precision: str, threads: int) -> str:
+def build_environment(graph: str, precision: str, weight_format: str, threads: int) -> str:
     """Called by the C++ engine: the conditions of a build besides the graph string.
 
     Args:
         graph: The graph string.
-        precision, threads: See :class:`RunSettings`.
+        precision, weight_format, threads: See :class:`RunSettings`.
 
     Returns:
         Versions, sources, processor, device and settings. Empty if an operator of the graph has a
@@ -46,7 +46,8 @@ def build_environment(graph: str, precision: str, threads: int) -> str:
         conditions = [accelerators.available()[device].identity]
     else:
         return ""
-    return "\n".join([*_fixed_environment(), f"{precision}, {threads} threads", *conditions])
+    settings = f"{precision}, weights {weight_format}, {threads} threads"
+    return "\n".join([*_fixed_environment(), settings, *conditions])
 
 
 def is_stored(graph: str) -> bool:
@@ -59,7 +60,10 @@ def is_stored(graph: str) -> bool:
         # A flag has an invalid value: the run that follows reports the error.
         return False
     environment = build_environment(
-        graph, settings.precision, settings.threads * settings.runs_at_once
+        graph,
+        settings.precision,
+        settings.weight_format,
+        settings.threads * settings.runs_at_once,
     )
     return bool(environment) and bool(_core.is_graph_stored(graph, environment))
 

@@ -19,12 +19,15 @@ class RunSettings:
         precision: ``"f32"``, or ``"bf16"``: in functions with constant weights the plugin may round
             any value to bfloat16, in others only the operands of matmuls and convolutions are
             rounded (mixed_precision.py). ``"f16"``: a GPU or NPU computes in float16.
+        weight_format: How constant weights of matmuls are held: ``"as given"``, ``"int8"``
+            or ``"int4"`` (passes/weight_compression.py).
         threads: The number of threads that work on a run.
         runs_at_once: The number of concurrent runs of one function, each with ``threads`` threads.
         device: See :attr:`Graph.compiled_for`.
     """
 
     precision: str = "f32"
+    weight_format: str = "as given"
     threads: int = 1
     runs_at_once: int = 1
     device: str = CPU

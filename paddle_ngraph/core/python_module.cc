@@ -859,8 +859,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("num_threads", &num_threads);
   module.def("settings", [](const std::string& graph) {
     const Settings settings = NgraphEngine::of(graph)->settings();
-    return std::tuple(name_of(settings.precision), threads_of(settings) / settings.streams,
-                      settings.streams);
+    return std::tuple(name_of(settings.precision), name_of(settings.weight_format),
+                      threads_of(settings) / settings.streams, settings.streams);
   });
   module.def("operator_error", &operator_error, py::arg("message"),
              "The error of an operator in a message of OpenVINO: message, code and Op.id.");

@@ -28,6 +28,7 @@ def choice_file(subject: str, threads: str) -> RecordFile:
         f"{threads} {flags.get('ngraph_num_threads')} threads",
         f"{len(os.sched_getaffinity(0))} cores",
         str(flags.get("ngraph_precision")),
+        str(flags.get("ngraph_weights")),
     ]
     digest = hashlib.sha256("\n".join(conditions).encode()).hexdigest()[:32]
     return RecordFile(os.path.join(os.path.expanduser(folder), "choices", f"{digest}.json"))

@@ -123,7 +123,8 @@ class SubgraphRun:
     def rounding(self) -> Rounding:
         """The rounding of its arithmetic."""
         dtypes = (spec.dtype for op in self.graph.all_ops() for spec in specs_of(op))
-        return rounding_of(dtypes, flags.get("ngraph_precision"))
+        weight_format = flags.get("ngraph_weights") if self.graph.infers else "as given"
+        return rounding_of(dtypes, flags.get("ngraph_precision"), weight_format)
 
     @contextmanager
     def replaying(self, stream: Any = None) -> Iterator[None]:

@@ -43,7 +43,7 @@ from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import ARRAY_SUFFIX
 from paddle_ngraph.utils.once import once
 from paddle_ngraph.verification.judgement import BFLOAT16 as BFLOAT16_ROUNDING
-from paddle_ngraph.verification.judgement import FLOAT32, SAMPLES, Rounding
+from paddle_ngraph.verification.judgement import COMPRESSED, FLOAT32, SAMPLES, Rounding
 
 # Tensors by id; a TensorArray is a list of them.
 Values = dict[int, Any]
@@ -122,8 +122,12 @@ def tensor_of(array: np.ndarray, dtype: str) -> Tensor:
     return tensor_of_array(np.asarray(array, dtype), paddle.CPUPlace())
 
 
-def rounding_of(dtypes: Iterable[str], precision: str = "f32") -> Rounding:
-    """The rounding of results of these dtypes, under a value of ``FLAGS_ngraph_precision``."""
+def rounding_of(
+    dtypes: Iterable[str], precision: str = "f32", weight_format: str = "as given"
+) -> Rounding:
+    """The rounding of results of these dtypes, with these settings of :class:`RunSettings`."""
+    if weight_format in COMPRESSED:
+        return COMPRESSED[weight_format]
     is_rounded = precision != "f32" or not {"bfloat16", "float16"}.isdisjoint(dtypes)
     return BFLOAT16_ROUNDING if is_rounded else FLOAT32
 

@@ -40,6 +40,11 @@ FLOAT32 = Rounding(rtol=1e-5, atol=1e-6, noise=4 * 2.0**-23)
 # One unit in the last place: the engine rounds where Paddle does. Noise of this size meets few of
 # the ties that the sum of some roundings breaks.
 BFLOAT16 = Rounding(rtol=2.0**-7, atol=2.0**-9, noise=2.0**-7, wide=3.0)
+# By value of FLAGS_ngraph_weights: errors of single weights, which add up to less in a product.
+COMPRESSED = {
+    "int8": Rounding(rtol=2.0**-6, atol=2.0**-6, noise=2.0**-7),
+    "int4": Rounding(rtol=2.0**-2, atol=2.0**-2, noise=2.0**-4),
+}
 
 
 def differences(native: np.ndarray, engine: np.ndarray, rounding: Rounding = FLOAT32) -> np.ndarray:

@@ -37,11 +37,12 @@ from paddle_ngraph.utils import signals
 from paddle_ngraph.utils.dtypes import DTYPES
 from paddle_ngraph.verification.comparison import SubgraphRun
 from paddle_ngraph.verification.evaluation import array_of, tensor_of
+from paddle_ngraph.verification.judgement import COMPRESSED
 from paddle_ngraph.verification.kernel_runs import KERNELS, CallRun
 
 T = TypeVar("T")
 
-FORMAT = 1
+FORMAT = 2
 NUMPY_DTYPES = "bool int8 uint8 int16 uint16 int32 int64 float16 float32 float64"
 MAX_BYTES = 1 << 28
 _MAX_HEADER_BYTES = 1 << 12
@@ -62,6 +63,7 @@ class Reproducer:
         run: The run; of one without data, ``given`` has random numbers.
         versions: The versions and the processor where it was recorded.
         precision: ``FLAGS_ngraph_precision`` there.
+        weight_format: ``FLAGS_ngraph_weights`` there.
         calls_kernels: ``FLAGS_ngraph_kernel_calls`` there.
         results: The results of the engine there, by name; empty without data.
     """
@@ -69,6 +71,7 @@ class Reproducer:
     run: SubgraphRun
     versions: str
     precision: str
+    weight_format: str
     calls_kernels: bool
     results: dict[str, np.ndarray] = field(default_factory=dict)
 
@@ -86,6 +89,7 @@ class Reproducer:
         """Sets the flags on which results depend as they were recorded."""
         values: dict[str, str | bool] = {
             "ngraph_precision": self.precision,
+            "ngraph_weights": self.weight_format,
             "ngraph_kernel_calls": self.calls_kernels,
         }
         before = {name: flags.get(name) for name in values}
@@ -102,8 +106,9 @@ def recorded(run: SubgraphRun, results: Sequence[Tensor] = ()) -> Reproducer:
     """The reproducer of a run in this process, with its results by the engine."""
     arrays = {run.name(index): np.array(tensor) for index, tensor in enumerate(results)}
     versions = ", ".join([*installation.versions(), processor.field("model name")])
-    precision, calls_kernels = flags.get("ngraph_precision"), flags.get("ngraph_kernel_calls")
-    return Reproducer(run, versions, precision, bool(calls_kernels), arrays)
+    names = ("ngraph_precision", "ngraph_weights", "ngraph_kernel_calls")
+    precision, weight_format, calls_kernels = map(flags.get, names)
+    return Reproducer(run, versions, precision, weight_format, bool(calls_kernels), arrays)
 
 
 def contents(reproducer: Reproducer, shapes_only: bool) -> dict[str, np.ndarray]:
@@ -119,6 +124,7 @@ def contents(reproducer: Reproducer, shapes_only: bool) -> dict[str, np.ndarray]
         "graph": _text(run.text),
         "versions": _text(reproducer.versions),
         "precision": _text(reproducer.precision),
+        "weights": _text(reproducer.weight_format),
     }
     if reproducer.calls_kernels:
         arrays["kernel calls"] = np.array([True])
@@ -350,8 +356,11 @@ def _reproducer(arrays: _Arrays, seed: int) -> Reproducer:
     precision = arrays.text("precision")
     if precision not in ("f32", "bf16", "f16"):
         raise _Unfit("its precision is unknown")
+    weight_format = arrays.text("weights")
+    if weight_format not in ("as given", *COMPRESSED):
+        raise _Unfit("the format of its weights is unknown")
     run = KERNELS.get(kernel, SubgraphRun)(graph, given, random, text)
-    return Reproducer(run, versions, precision, calls_kernels, results)
+    return Reproducer(run, versions, precision, weight_format, calls_kernels, results)
 
 
 def _require_operators(graph: Graph, given: Sequence[Tensor], calls_kernels: bool) -> None:

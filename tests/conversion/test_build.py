@@ -306,7 +306,7 @@ def test_a_build_reports_to_the_engine_by_name():
     (text,) = [op.attrs()["graph"] for op in main.global_block().ops if "engine" in op.name()]
     graph = Graph.from_string(text)
     signature = [("f32", spec.shape) for spec in [*graph.inputs, *graph.states]]
-    built = build.build_model(text, signature, {}, {}, "f32", 2)
+    built = build.build_model(text, signature, {}, {}, "f32", "as given", 2)
     assert sorted(built.parameter_inputs) == list(range(len(graph.inputs)))
     assert list(built.draws) == list(built.open_sizes) == list(built.guards) == []
     # The weights are parameters, with a size other than the batch.

@@ -558,7 +558,7 @@ def test_training_does_not_go_where_there_is_no_float32():
 def test_bfloat16_is_for_cpus():
     flags.set("ngraph_precision", "bf16")
     try:
-        assert RunSettings.of(graph_on("GPU")) == RunSettings("f32", 1, 1, "GPU")
+        assert RunSettings.of(graph_on("GPU")) == RunSettings("f32", device="GPU")
     finally:
         flags.set("ngraph_precision", "f32")
 
@@ -618,7 +618,7 @@ def test_functions_are_found_on_disk_by_device_and_driver(folder, compiled, monk
     set_devices(monkeypatch, GPU=Accelerator(PLACEHOLDER, "another driver"))
     assert run("GPU") == (1, 0)
     set_devices(monkeypatch)
-    assert disk_cache.build_environment(graph_on("GPU"), "f32", 1) == ""
+    assert disk_cache.build_environment(graph_on("GPU"), "f32", "as given", 1) == ""
 
 
 def test_loaded_functions_check_indices(folder):

@@ -182,9 +182,8 @@ def test_slices_run_at_the_same_time(planned_runs):
     assert all(len(step.groups) == 4 for step in slices)
     threads = _core.num_threads()
     settings = {RunSettings.of(step.node.graph) for step in slices}
-    assert settings == {RunSettings("f32", max(1, threads // 4), min(4, threads))}, (
-        "they take turns"
-    )
+    expected = RunSettings(threads=max(1, threads // 4), runs_at_once=min(4, threads))
+    assert settings == {expected}, "they take turns"
 
 
 @pytest.mark.slow("compiles many or large functions")

@@ -17,7 +17,7 @@ namespace {
 
 // Number of words at the end of a signature for the settings that differ between functions of a
 // graph.
-constexpr size_t kSettingsWords = 3;
+constexpr size_t kSettingsWords = 4;
 
 uint64_t next_id() {
   static std::atomic<uint64_t> count{0};
@@ -81,7 +81,8 @@ Signature EngineGraph::signature(const Inputs& inputs, const Settings& settings)
   }
   for (size_t input : header_.value_inputs) append_values(*inputs[input], &signature.words);
   const std::array<int64_t, kSettingsWords> last = {settings.num_threads, settings.streams,
-                                                    static_cast<int64_t>(settings.precision)};
+                                                    static_cast<int64_t>(settings.precision),
+                                                    static_cast<int64_t>(settings.weight_format)};
   signature.words.insert(signature.words.end(), last.begin(), last.end());
   return signature;
 }

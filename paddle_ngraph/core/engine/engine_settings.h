@@ -9,7 +9,7 @@
 namespace paddle_ngraph {
 
 // The settings with which a graph is built under the current flags. Throws InvalidInput for an
-// unknown precision.
+// unknown precision or weight format.
 Settings settings_of(const GraphHeader& header);
 
 // Number of threads of a run of a function that is built with these settings.
@@ -20,5 +20,8 @@ Precision precision_named(const std::string& name);
 
 // The value of FLAGS_ngraph_precision that selects this precision.
 const char* name_of(Precision precision);
+
+// The value of FLAGS_ngraph_weights that selects this format.
+const char* name_of(WeightFormat format);
 
 }  // namespace paddle_ngraph

@@ -238,6 +238,7 @@ void verify_graph(const std::string& graph) {
 std::string build_environment(const std::string& graph, const Settings& settings) {
   return with_python([&] {
     return callback(PythonCallback::kBuildEnvironment)(graph, name_of(settings.precision),
+                                                       name_of(settings.weight_format),
                                                        threads_of(settings))
         .cast<std::string>();
   });
@@ -283,7 +284,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
       return callback(PythonCallback::kBuildModel)(
           graph, signature_of(inputs), read_values(inputs, value_inputs),
           view_weights(inputs, weights), name_of(settings.precision),
-          threads_of(settings) / settings.streams);
+          name_of(settings.weight_format), threads_of(settings) / settings.streams);
     };
     const py::object result = convert();
     BuiltFunction built;

@@ -92,6 +92,7 @@ std::vector<int64_t> words_of(const BuiltFunction& built) {
   const Settings& settings = built.function->settings();
   words.add(settings.num_threads);
   words.add(static_cast<int>(settings.precision));
+  words.add(static_cast<int>(settings.weight_format));
   words.add(settings.fuses_loops);
   words.add(settings.parts);
   words.add(settings.streams);
@@ -138,6 +139,7 @@ Settings read_settings(WordReader* words) {
   Settings settings;
   settings.num_threads = words->next<int>();
   settings.precision = static_cast<Precision>(words->next<int>());
+  settings.weight_format = static_cast<WeightFormat>(words->next<int>());
   settings.fuses_loops = words->next<int>() != 0;
   settings.parts = words->next<int>();
   settings.streams = words->next<int>();
@@ -199,6 +201,7 @@ class Requirements {
     const Settings& requested = use_.settings;
     require(settings.num_threads == requested.num_threads || settings.num_threads == 1);
     require(settings.precision == requested.precision || settings.precision == Precision::kFloat32);
+    require(settings.weight_format == requested.weight_format);
     require(settings.parts >= 1 && settings.parts <= kMaxParts);
     const int max_streams = std::max(requested.streams, threads_of(requested));
     require(settings.streams >= 0 && settings.streams <= max_streams);

@@ -132,6 +132,8 @@ ov::AnyMap configuration(const Settings& settings, int cached_kernels) {
   };
   if (!settings.device.empty()) return config;
   config.insert({"CPU_RUNTIME_CACHE_CAPACITY", cached_kernels});
+  // By default the plugin rounds the activations of a product by compressed weights to 8 bits.
+  config.insert(ov::hint::dynamic_quantization_group_size(0));
   if (!settings.fuses_loops) config.insert({"SNIPPETS_MODE", "DISABLE"});
   if (settings.num_threads == 1) {
     // Runs on the calling thread. With one stream of one thread, the plugin loses exceptions of its

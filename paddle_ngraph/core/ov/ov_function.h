@@ -33,9 +33,17 @@ enum class Precision : int {
   kFloat16,   // only for devices other than the CPU
 };
 
+// How a function with constant weights holds those of matmuls: see weight_compression.py.
+enum class WeightFormat : int {
+  kAsGiven,
+  kInt8,  // with one scale for each output
+  kInt4,  // with a scale for each group of inputs of an output
+};
+
 struct Settings {
   int num_threads = 0;  // number of threads of a run; 0: every core the process may use
   Precision precision = Precision::kFloat32;
+  WeightFormat weight_format = WeightFormat::kAsGiven;
   bool fuses_loops = true;
   // Number of chunks of a batch, of which the model computes one: see batch_split.py.
   int parts = 1;

@@ -24,6 +24,9 @@
   STRING(ngraph_precision, "f32",                                                                 \
          "f32 (exact), bf16 for multiplications in training and all in inference, or f16 on "     \
          "GPUs and NPUs.")                                                                        \
+  STRING(ngraph_weights, "as given",                                                              \
+         "How functions of inference hold the weights of matrix products: as given, int8, or "    \
+         "int4 in groups of 128.")                                                                \
   INT32(ngraph_min_interval_us, 60,                                                               \
         "An interval that Paddle runs in fewer microseconds runs natively, unless it is a whole " \
         "program that runs often; 0: none does.")                                                 \
