@@ -227,7 +227,7 @@ def _reading(path: str | os.PathLike[str], read: Callable[[_Arrays], T]) -> T:
         except _UNREADABLE as error:
             signals.raise_if_from_outside(error)
             raise NgraphError(
-                f"{path} is no file of arrays for this command, or is damaged: {error}"
+                f"{path} is no file of arrays for this command, or is damaged: {first_line(error)}"
             ) from error
 
 
