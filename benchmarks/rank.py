@@ -43,7 +43,7 @@ def main(activity: str, folder: str, started: str, seconds: str, models: str) ->
     """Runs a rank.
 
     Args:
-        activity: ``parts`` or ``steps``.
+        activity: ``parts``, ``steps``, or ``steps only`` without all-reduces.
         folder: The folder in which rank 0 writes ``found.json``.
         started: Start time of the job, in seconds since the epoch.
         seconds: Duration of the measurement, divided about equally.
