@@ -128,6 +128,24 @@ def test_a_predictor_keeps_columns_and_names_outputs(model):
         predictor({"ids": found["ids"]})
 
 
+@pytest.mark.parametrize("failing", [{0}, {1, 3}, {0, 1, 2, 3}, set()])
+def test_a_request_that_a_pipeline_fails_for_fails_alone(caplog, failing):
+    calls = []
+
+    def pipeline(bodies):
+        calls.append(bodies)
+        if failing & set(map(int, bodies)):
+            raise ZeroDivisionError("by this request\nand more")
+        return [Answer(int(body)) for body in bodies]
+
+    bodies = [b"0", b"1", b"2", b"3"]
+    answers = serving.answered(pipeline, bodies)
+    failed = Answer({"error": "by this request"}, 500)
+    assert answers == [failed if n in failing else Answer(n) for n in range(4)]
+    assert calls == [bodies, *([body] for body in bodies)] if failing else [bodies]
+    assert len(caplog.records) == len(failing)
+
+
 class Lost(Exception):
     """Raised for a replica that has died."""
 
