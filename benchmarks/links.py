@@ -41,7 +41,6 @@ ROUNDS = 2
 # counts 1,514 of them.
 PAYLOAD = 1448 / 1514
 BAR = 0.15
-NAMES = ("pnlink1", "pnlink2")
 ADDRESSES = ("10.9.1.1", "10.9.1.2")
 ABOUT = """\
 Milliseconds of a training step of two machines with one core each, on a link that sends at most
@@ -136,7 +135,7 @@ def predicted_ms(profile: Profile, megabits: int) -> float:
 
 def _job(megabits: int, seconds: float, models: Sequence[str], disk: Path) -> ranks.Found:
     """The measurements of a job of two machines."""
-    with tempfile.TemporaryDirectory() as folder, _linked(megabits):
+    with tempfile.TemporaryDirectory() as folder, _linked(megabits) as names:
         variables = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.getenv("PYTHONPATH")])),
@@ -147,7 +146,7 @@ def _job(megabits: int, seconds: float, models: Sequence[str], disk: Path) -> ra
         cores = sorted(os.sched_getaffinity(0))
         rank = [ROOT / "benchmarks" / "rank.py", "steps only", folder, time.time(), seconds]
         started = []
-        for node, name in enumerate(NAMES):
+        for node, name in enumerate(names):
             place = ["--nnodes", 2, "--node-rank", node, "--master", f"{ADDRESSES[0]}:6070"]
             launch = ["-m", "paddle_ngraph", "launch", *place, "--nproc", 1, "--log-dir", folder]
             command = ["ip", "netns", "exec", name, "taskset", "-c", cores[node], sys.executable,
@@ -170,22 +169,23 @@ def _job(megabits: int, seconds: float, models: Sequence[str], disk: Path) -> ra
 
 
 @contextmanager
-def _linked(megabits: int) -> Iterator[None]:
-    """Two namespaces with a link; they are deleted at the end."""
+def _linked(megabits: int) -> Iterator[tuple[str, str]]:
+    """The names of two namespaces with a link; they are deleted at the end."""
+    names = (f"pnlink{os.getpid()}a", f"pnlink{os.getpid()}b")
     try:
-        for name in NAMES:
+        for name in names:
             _call("ip", "netns", "add", name)
             _call("ip", "-n", name, "link", "set", "lo", "up")
-        peer = ["peer", "name", "eth0", "netns", NAMES[1]]
-        _call("ip", "-n", NAMES[0], "link", "add", "eth0", "type", "veth", *peer)
-        for name, address in zip(NAMES, ADDRESSES):
+        peer = ["peer", "name", "eth0", "netns", names[1]]
+        _call("ip", "-n", names[0], "link", "add", "eth0", "type", "veth", *peer)
+        for name, address in zip(names, ADDRESSES):
             _call("ip", "-n", name, "address", "add", f"{address}/24", "dev", "eth0")
             _call("ip", "-n", name, "link", "set", "eth0", "up")
             queue = ["tbf", "rate", f"{megabits}mbit", "burst", "128kb", "latency", "100ms"]
             _call("ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "eth0", "root", *queue)
-        yield
+        yield names
     finally:
-        for name in NAMES:
+        for name in names:
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
