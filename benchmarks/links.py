@@ -1,9 +1,9 @@
 """Steps of two machines on a shaped link, and the predictions of the simulator.
 
-A round measures the parts of a step and all-reduces on two ranks of this machine, from which the
-steps are predicted, and steps on each link. Of several rounds the fastest one is used. The machines
-are network namespaces with one core each, which a pair of network devices connects; each end sends
-at a limited rate. Needs root, two cores and the commands ip and tc (iproute2). All traffic stays
+The machines are network namespaces with one core each, which a pair of network devices connects;
+each end sends at a limited rate. A round measures steps on each link, and without a limit the parts
+of a step and all-reduces, from which the steps are predicted. Of several rounds the fastest one is
+used. Needs root, two cores and the commands ip and tc (iproute2). All traffic stays
 inside the namespaces.
 """
 
@@ -34,7 +34,14 @@ from paddle_ngraph.simulation.profile import Profile
 from paddle_ngraph.simulation.training import AveragingStrategy, Cluster, step_ms
 
 MEGABITS = {"100 Mbit/s": 100, "1,000 Mbit/s": 1000}
-JOBS = ("parts", "steps", *MEGABITS)
+# Parts are computed by one core, and do not wait: their processor time is what they would take
+# alone, while other load would make parts and steps differ.
+ACTIVITIES = {
+    "parts": "parts of a core",
+    "steps": "steps",
+    **dict.fromkeys(MEGABITS, "steps only"),
+}
+JOBS = tuple(ACTIVITIES)
 SECONDS = 5.0
 ROUNDS = 2
 # Of a frame of 1,538 bytes, with preamble, header, checksum and gap, TCP carries 1,448. The queue
@@ -82,12 +89,7 @@ def measured_round(
     found = {}
     for name in JOBS:
         progress.say(name)
-        on_link = name in MEGABITS
-        found[name] = (
-            _job(MEGABITS[name], seconds, models, disk)
-            if on_link
-            else ranks.job(name, 2, seconds, models, disk)
-        )
+        found[name] = _job(ACTIVITIES[name], MEGABITS.get(name), seconds, models, disk)
         progress.done(name)
     return found
 
@@ -133,8 +135,10 @@ def predicted_ms(profile: Profile, megabits: int) -> float:
     return step_ms(replace(profile, cores=1), cluster, AveragingStrategy("ring", overlaps=False))
 
 
-def _job(megabits: int, seconds: float, models: Sequence[str], disk: Path) -> ranks.Found:
-    """The measurements of a job of two machines."""
+def _job(
+    what: str, megabits: int | None, seconds: float, models: Sequence[str], disk: Path
+) -> ranks.Found:
+    """The measurements of a job of two machines; ``None``: on a link without a limit."""
     with tempfile.TemporaryDirectory() as folder, _linked(megabits) as names:
         variables = {
             **os.environ,
@@ -144,7 +148,7 @@ def _job(megabits: int, seconds: float, models: Sequence[str], disk: Path) -> ra
             SECRET_VARIABLE: secrets.token_hex(16),
         }
         cores = sorted(os.sched_getaffinity(0))
-        rank = [ROOT / "benchmarks" / "rank.py", "steps only", folder, time.time(), seconds]
+        rank = [ROOT / "benchmarks" / "rank.py", what, folder, time.time(), seconds]
         started = []
         for node, name in enumerate(names):
             place = ["--nnodes", 2, "--node-rank", node, "--master", f"{ADDRESSES[0]}:6070"]
@@ -163,13 +167,13 @@ def _job(megabits: int, seconds: float, models: Sequence[str], disk: Path) -> ra
             )
         outputs = [each.communicate()[0] for each in started]
         if any(each.returncode for each in started):
-            raise PeerError(f"{megabits} Mbit/s: {outputs[0].strip().splitlines()[-1:]}")
+            raise PeerError(f"{what}, {megabits} Mbit/s: {outputs[0].strip().splitlines()[-1:]}")
         result: Any = json.loads((Path(folder) / "found.json").read_text())
         return result
 
 
 @contextmanager
-def _linked(megabits: int) -> Iterator[tuple[str, str]]:
+def _linked(megabits: int | None) -> Iterator[tuple[str, str]]:
     """The names of two namespaces with a link; they are deleted at the end."""
     names = (f"pnlink{os.getpid()}a", f"pnlink{os.getpid()}b")
     try:
@@ -181,6 +185,8 @@ def _linked(megabits: int) -> Iterator[tuple[str, str]]:
         for name, address in zip(names, ADDRESSES):
             _call("ip", "-n", name, "address", "add", f"{address}/24", "dev", "eth0")
             _call("ip", "-n", name, "link", "set", "eth0", "up")
+            if megabits is None:
+                continue
             queue = ["tbf", "rate", f"{megabits}mbit", "burst", "128kb", "latency", "100ms"]
             _call("ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "eth0", "root", *queue)
         yield names
