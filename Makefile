@@ -176,8 +176,9 @@ $(VENV)/.serve: $(VENV)/.built requirements/serve.txt
 	@$(STEP) "Installing FastAPI, uvicorn, gunicorn and PaddleOCR" $(PIP) -r requirements/serve.txt
 	@touch $@
 
-$(VENV)/.cluster: $(VENV)/.built requirements/cluster_locked.txt requirements/s3.txt
+$(VENV)/.cluster: $(VENV)/.built requirements/cluster_locked.txt requirements/paddleocr.txt requirements/s3.txt
 	@$(STEP) "Installing Ray" $(PIP) --require-hashes -r requirements/cluster_locked.txt
+	@$(STEP) "Installing PaddleOCR" $(PIP) -r requirements/paddleocr.txt
 	@$(PYTHON) -m venv --clear $(VENV)-s3
 	@$(STEP) "Installing a server of S3" $(VENV)-s3/bin/python -m pip --disable-pip-version-check install \
 		--no-compile -r requirements/s3.txt

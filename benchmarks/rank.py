@@ -43,7 +43,8 @@ def main(activity: str, folder: str, started: str, seconds: str, models: str) ->
     """Runs a rank.
 
     Args:
-        activity: ``parts`` or ``steps``.
+        activity: ``parts``; ``parts of a core``, in processor time; ``steps``; or ``steps only``,
+            without all-reduces.
         folder: The folder in which rank 0 writes ``found.json``.
         started: Start time of the job, in seconds since the epoch.
         seconds: Duration of the measurement, divided about equally.
@@ -56,13 +57,14 @@ def main(activity: str, folder: str, started: str, seconds: str, models: str) ->
     subjects, restart_s = {}, {}
     for name in models.split(","):
         start = time.perf_counter()
-        subjects[name] = (Parts if activity == "parts" else Steps)(name)
+        subjects[name] = (Parts if activity.startswith("parts") else Steps)(name)
         restart_s[name] = joined_s + time.perf_counter() - start
     runs = {f"{n} {part}": run for n, each in subjects.items() for part, run in each.runs().items()}
     if activity == "steps" and ranks > 1:
         runs |= {f"all_reduce {size}": _all_reduce(size) for size in SIZES}
     before = paddle_ngraph.stats()["engine_runs"]
-    ms = _measured(runs, float(seconds))
+    clock = time.process_time if activity == "parts of a core" else time.perf_counter
+    ms = _measured(runs, float(seconds), clock)
     if paddle_ngraph.stats()["engine_runs"] < before + len(subjects) * _SAMPLES:
         raise PeerError("the engine did not run")
     for name in ms:
@@ -79,7 +81,9 @@ def main(activity: str, folder: str, started: str, seconds: str, models: str) ->
     distributed.barrier()
 
 
-def _measured(runs: dict[str, Run], seconds: float) -> dict[str, list[float]]:
+def _measured(
+    runs: dict[str, Run], seconds: float, clock: Callable[[], float]
+) -> dict[str, list[float]]:
     """Returns milliseconds of alternating runs: other load on the machine slows down all of them.
 
     All ranks do the same number of runs: otherwise one would wait for another in a collective.
@@ -87,7 +91,7 @@ def _measured(runs: dict[str, Run], seconds: float) -> dict[str, list[float]]:
     firsts = []
     for run in runs.values():
         run()
-        firsts.append(_timed(run))
+        firsts.append(_timed(run, clock))
     ms_of_sample = seconds * 1e3 / len(runs) / _SAMPLES
     wanted = json.dumps([max(2, min(200, round(ms_of_sample / first))) for first in firsts])
     counts = json.loads(job.current().exchange(wanted)[0])
@@ -96,14 +100,14 @@ def _measured(runs: dict[str, Run], seconds: float) -> dict[str, list[float]]:
         for (name, run), count in zip(runs.items(), counts):
             distributed.barrier()
             run()
-            found[name] += [_timed(run) for _ in range(count)]
+            found[name] += [_timed(run, clock) for _ in range(count)]
     return found
 
 
-def _timed(run: Run) -> float:
-    start = time.perf_counter()
+def _timed(run: Run, clock: Callable[[], float]) -> float:
+    start = clock()
     run()
-    return (time.perf_counter() - start) * 1e3
+    return (clock() - start) * 1e3
 
 
 def _all_reduce(size: int) -> Run:

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,12 +99,13 @@ def profiles(
     one round do not explain the steps of another.
     """
 
-    def slowness(number: int) -> float:
-        jobs = [rounds[number] for by_ranks in found.values() for rounds in by_ranks.values()]
-        return sum(math.log(statistics.median(ms)) for job in jobs for ms in job["ms"].values())
-
     count = min(len(rounds) for by_ranks in found.values() for rounds in by_ranks.values())
-    best = min(range(count), key=slowness)
+    best = min(
+        range(count),
+        key=lambda number: slowness(
+            rounds[number] for by_ranks in found.values() for rounds in by_ranks.values()
+        ),
+    )
     parts, steps = (
         {ranks: rounds[best] for ranks, rounds in found[what].items()}
         for what in ("parts", "steps")
@@ -112,6 +113,11 @@ def profiles(
     link = collectives.fitted(_samples(steps))
     restart_s = found["steps"][2][-1]["restart_s"]  # with functions on disk
     return {name: _profile(name, parts, steps, link, restart_s[name]) for name in models}
+
+
+def slowness(jobs: Iterable[Found]) -> float:
+    """The sum of the logarithms of all times that jobs have measured."""
+    return sum(math.log(statistics.median(ms)) for job in jobs for ms in job["ms"].values())
 
 
 def _samples(steps: Mapping[int, Found]) -> list[Sample]:
@@ -139,7 +145,7 @@ def _profile(
 ) -> Profile:
     """Returns the profile of a network."""
     cores = len(os.sched_getaffinity(0))
-    sizes = [0, *parts[1]["bucket_bytes"][name]]
+    sizes = [0, *parts[max(parts)]["bucket_bytes"][name]]
     by_cores = {cores // ranks: _Parts(job, name, len(sizes)) for ranks, job in parts.items()}
     names = ["forward", *(f"backward {number}" for number in range(1, len(sizes)))]
     return Profile(
@@ -233,8 +239,8 @@ def _facts(profile: Profile) -> str:
     )
 
 
-def replaced(page: str, sections: Sequence[str]) -> str:
+def replaced(page: str, sections: Sequence[str], begin: str = BEGIN, end: str = END) -> str:
     """Returns the page with other sections between the marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return "\n\n".join([before.rstrip(), BEGIN, *sections, END]) + after
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return "\n\n".join([before.rstrip(), begin, *sections, end]) + after

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,21 +20,29 @@ from demos.serving_demo.settings import NATIVE, Settings
 
 
 def load(settings: Settings) -> Model:
+    read = reader(settings)
+    return lambda picture: read([picture])[0]
+
+
+def reader(settings: Settings) -> Callable[[Sequence[Image.Image]], list[Answer]]:
+    """Returns a function that reads pages, after the functions of all networks are loaded."""
     cv2.setNumThreads(settings.threads)
     # By default PaddleOCR uses Paddle's oneDNN, with which Paddle 3.3 cannot run PP-OCRv5.
     mode = {"enable_mkldnn": False} if settings.engine == NATIVE else {}
     arguments = models.ocr_arguments(settings.models, settings.engine)
     with _created_predictors() as predictors:
-        reader = PaddleOCR(**arguments, cpu_threads=settings.threads, **mode)
+        pipeline = PaddleOCR(**arguments, cpu_threads=settings.threads, **mode)
     for network, predictor in predictors.items():
         application.warm(settings, network, predictor)
 
-    def answer(picture: Image.Image) -> Answer:
-        pixels = np.ascontiguousarray(np.asarray(picture)[:, :, ::-1])
-        (page,) = reader.predict(pixels)
-        return {"texts": page["rec_texts"], "scores": list(map(float, page["rec_scores"]))}
+    def read(pictures: Sequence[Image.Image]) -> list[Answer]:
+        pixels = [np.ascontiguousarray(np.asarray(each)[:, :, ::-1]) for each in pictures]
+        return [
+            {"texts": page["rec_texts"], "scores": list(map(float, page["rec_scores"]))}
+            for page in pipeline.predict(pixels)
+        ]
 
-    return answer
+    return read
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -152,7 +153,7 @@ class Replica:
 
     async def _answer_all(self, bodies: list[bytes]) -> list[Answer]:
         loop = asyncio.get_running_loop()
-        answers = await loop.run_in_executor(self._thread, self._pipeline, bodies)
+        answers = await loop.run_in_executor(self._thread, answered, self._pipeline, bodies)
         self._counters.update()
         return answers
 
@@ -167,6 +168,23 @@ class Replica:
         Serve replaces a replica that takes longer than ``health_check_timeout_s``.
         """
         await asyncio.get_running_loop().run_in_executor(self._thread, lambda: None)
+
+
+def answered(pipeline: Pipeline, bodies: list[bytes]) -> list[Answer]:
+    """The answers of a pipeline to a batch.
+
+    If the pipeline fails, each request is answered alone: only those that make it fail get status
+    500, and not the others of their batch.
+    """
+    with signals.recognized_signals():
+        try:
+            return pipeline(bodies)
+        except Exception as error:  # of any type: the pipeline is the user's
+            signals.raise_if_from_outside(error)
+            if len(bodies) > 1:
+                return [answer for body in bodies for answer in answered(pipeline, [body])]
+            logging.getLogger("ray.serve").exception("the pipeline has failed")
+            return [Answer({"error": first_line(error)}, 500)]
 
 
 class ReplicaCounters:

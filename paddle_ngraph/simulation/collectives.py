@@ -159,12 +159,17 @@ def fitted(samples: Sequence[Sample]) -> SimulatedLink:
         [(1.0, 2 * (s.ranks - 1), 2 * (s.ranks - 1) / s.ranks * s.size) for s in samples]
     )
     columns *= np.array([[s.ranks_per_core / s.ms] for s in samples])
-    # If a fitted coefficient is negative, it is fixed to 0 and the others are fitted again.
-    for used in ([0, 1, 2], [1, 2], [0, 2]):
+    # If a fitted coefficient is negative, it is fixed to 0 and the others are fitted again. Samples
+    # of one number of ranks do not tell the call from the messages: then all of it is the call.
+    fits = []
+    for used in ([0, 1, 2], [0, 2], [1, 2]):
         found, _, rank, _ = np.linalg.lstsq(columns[:, used], np.ones(len(samples)))
         if rank == len(used) and min(found) >= 0 and found[-1] > 0:
-            per = dict(zip(used, map(float, found)))
-            return SimulatedLink(per.get(1, 0.0) * 1e3, 1 / per[2] / 1e6, per.get(0, 0.0) * 1e3)
+            error = float(np.linalg.norm(columns[:, used] @ found - 1))
+            fits.append((round(error, 9), dict(zip(used, map(float, found)))))
+    if fits:
+        _, per = min(fits, key=lambda fit: fit[0])
+        return SimulatedLink(per.get(1, 0.0) * 1e3, 1 / per[2] / 1e6, per.get(0, 0.0) * 1e3)
     raise NgraphError(
         "the measured all-reduces give no latency and bandwidth: measure small and large ones "
         "again, while nothing else runs"

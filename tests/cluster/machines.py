@@ -20,7 +20,6 @@ from tests import jobs
 
 # Seconds: whatever takes longer hangs, on the slowest machine.
 LIMIT = 900.0
-_PORT = 6379
 _ATTEMPTS = 5
 _DELAYED_LINK = Path(__file__).with_name("delayed_link.py")
 _STARTED = "Ray runtime started"  # the output of a node that has joined the cluster
@@ -62,6 +61,8 @@ class Machines:
         self._delays: dict[int, subprocess.Popen[bytes]] = {}
         self._cores = [0, *cores]
         self._starts = 0
+        # Ray looks for clusters at the same address among all processes of the real machine.
+        self._port = 6379 + os.getpid() % 3000
         self._token = secrets.token_hex(32)
         # Commands that a machine runs before its node starts, in a mount namespace of its own.
         self.before_start: dict[int, str] = {}
@@ -123,7 +124,7 @@ class Machines:
     def _start(self, number: int, name: str) -> bool:
         """Starts the Ray node of a machine; returns whether that was successful."""
         role = (
-            ["--head", f"--port={_PORT}", "--include-dashboard=false"]
+            ["--head", f"--port={self._port}", "--include-dashboard=false"]
             if number == 0
             else [f"--address={self.head}"]
         )
@@ -192,7 +193,7 @@ class Machines:
     @property
     def head(self) -> str:
         """The address of the cluster."""
-        return f"{self.address(0)}:{_PORT}"
+        return f"{self.address(0)}:{self._port}"
 
     def switch_off(self, number: int) -> None:
         """Cuts the link of a machine and then kills its processes, so that nobody is told."""

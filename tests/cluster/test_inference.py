@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -77,6 +78,8 @@ def test_pictures_become_parquet_files_and_a_killed_run_continues(tmp_path):
         assert 0 < finished < PICTURES
         driver = cluster.run(SCRIPT, tmp_path, name="resumed")
         assert driver.wait() == 0, driver.output()[-6000:]
+    # Ray's progress, in lines where there is no terminal.
+    assert re.search(r"LoggingPredictor\): \d+/\d+$", driver.output(), re.MULTILINE)
     found = pandas.read_parquet(tmp_path / "results")
     assert sorted(found["path"]) == [str(path) for path in paths]
     again = [path for line in logged(tmp_path)[before:] for path in line["paths"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -126,6 +127,82 @@ def test_a_predictor_keeps_columns_and_names_outputs(model):
     np.testing.assert_allclose(result["y"], model[1](found), rtol=1e-5, atol=1e-5)
     with pytest.raises(NgraphError, match="the input x is missing: give x, ids"):
         predictor({"ids": found["ids"]})
+
+
+@pytest.mark.parametrize("failing", [{0}, {1, 3}, {0, 1, 2, 3}, set()])
+def test_a_request_that_a_pipeline_fails_for_fails_alone(caplog, failing):
+    calls = []
+
+    def pipeline(bodies):
+        calls.append(bodies)
+        if failing & set(map(int, bodies)):
+            raise ZeroDivisionError("by this request\nand more")
+        return [Answer(int(body)) for body in bodies]
+
+    bodies = [b"0", b"1", b"2", b"3"]
+    answers = serving.answered(pipeline, bodies)
+    failed = Answer({"error": "by this request"}, 500)
+    assert answers == [failed if n in failing else Answer(n) for n in range(4)]
+    assert calls == [bodies, *([body] for body in bodies)] if failing else [bodies]
+    assert len(caplog.records) == len(failing)
+
+
+class Counted:
+    """Stands for a counter of Ray."""
+
+    def __init__(self, name, description):
+        self.total = 0
+        COUNTED[name] = self
+
+    def inc(self, more):
+        self.total += more
+
+
+COUNTED: dict[str, Counted] = {}
+
+
+@pytest.fixture
+def replica(monkeypatch):
+    """A replica of a pipeline, without batches."""
+    modules = {
+        "ray.serve": SimpleNamespace(batch=lambda **options: lambda function: function),
+        "ray.serve.metrics": SimpleNamespace(Counter=Counted),
+    }
+    monkeypatch.setattr(serving, "ray_module", modules.__getitem__)
+    monkeypatch.setattr(serving, "use_reserved_cores", lambda: 1)
+    return lambda pipeline: serving.Replica(lambda: pipeline, 4, 0.0)
+
+
+def test_a_replica_is_healthy_once_its_pipeline_is_free(replica):
+    entered, leave = threading.Event(), threading.Event()
+
+    def pipeline(bodies):
+        entered.set()
+        leave.wait()
+        return [Answer(len(bodies))]
+
+    async def checked():
+        busy = replica(pipeline)
+        await busy.check_health()
+        answers = asyncio.ensure_future(busy._answer_all([b""]))
+        await asyncio.get_running_loop().run_in_executor(None, entered.wait)
+        health = asyncio.ensure_future(busy.check_health())
+        done, _ = await asyncio.wait({health}, timeout=0.05)
+        leave.set()
+        await health
+        return done, await answers
+
+    assert asyncio.run(checked()) == (set(), [Answer(1)])
+
+
+def test_counters_of_a_replica_are_metrics_of_ray(replica, pipeline, model):
+    COUNTED.clear()
+    started = replica(pipeline)
+    before = {name: counter.total for name, counter in COUNTED.items()}
+    assert set(before) == {f"paddle_ngraph_{name}" for name in serving.ReplicaCounters.NAMES}
+    asyncio.run(started._answer_all([body(feed(np.random.default_rng(1), 1, 2))]))
+    more = {name: counter.total - before[name] for name, counter in COUNTED.items()}
+    assert {name for name, count in more.items() if count} == {"paddle_ngraph_engine_runs"}
 
 
 class Lost(Exception):

@@ -194,6 +194,9 @@ def test_latency_and_bandwidth_are_found_again(call_us):
     assert found.call_us == pytest.approx(call_us, abs=1e-6)
     noisy = [sample._replace(ms=sample.ms * f) for sample, f in zip(samples, (1.1, 0.9) * 3)]
     assert collectives.fitted(noisy).gigabytes_per_s == pytest.approx(1.25, rel=0.2)
+    of_two = collectives.fitted([sample for sample in samples if sample.ranks == 2])
+    assert of_two.latency_us == 0 and of_two.call_us == pytest.approx(call_us + 2 * 80)
+    assert of_two.gigabytes_per_s == pytest.approx(1.25)
     for useless in (samples[:1], [Sample(2, 1, 4096, 5.0), Sample(2, 1, 2**20, 1.0)]):
         with pytest.raises(NgraphError, match="give no latency and bandwidth"):
             collectives.fitted(useless)
