@@ -27,6 +27,8 @@ _PHASES = {
     "Paddle that run in other threads are treated as writers until they return.",
     InstallationPhase.DYNAMIC: "Installed by the first call of a function of "
     "`paddle_ngraph.compile()`, and of `enable(dynamic=...)`.",
+    InstallationPhase.JOB: "Installed in processes of a job with collectives of dynamic mode, as "
+    "by `distributed.init(dynamic=True)`.",
 }
 
 _INTERCEPTION = """## Intercepted in place

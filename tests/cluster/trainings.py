@@ -54,17 +54,23 @@ def static_network(dropout: float) -> tuple[Any, Step]:
 
 
 def dynamic_networks(dropout: float) -> tuple[Any, Step]:
-    """A layer of ``to_static`` and one of dynamic mode, which train together."""
+    """Layers of ``to_static``, ``paddle_ngraph.compile`` and neither, which train together."""
     paddle.set_device("cpu")
-    layers = [nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 1))]
-    layers.append(nn.Sequential(nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 1)))
-    compiled = paddle.jit.to_static(layers[0], full_graph=True)
+    layers = [
+        nn.Sequential(nn.Linear(12, width), nn.Tanh(), nn.Dropout(dropout), nn.Linear(width, 1))
+        for width in (16, 12, 8)
+    ]
     rate = paddle.optimizer.lr.StepDecay(0.01, 3, 0.8)
     optimizers = [
         paddle.optimizer.Adam(rate, parameters=layers[0].parameters()),
-        paddle.optimizer.Momentum(0.02, parameters=layers[1].parameters()),
+        paddle.optimizer.AdamW(rate, parameters=layers[1].parameters()),
+        paddle.optimizer.Momentum(0.02, parameters=layers[2].parameters()),
     ]
-    models = [paddle.DataParallel(each) for each in (compiled, layers[1])]
+    converted = paddle.jit.to_static(layers[0], full_graph=True)
+    models = [
+        paddle.DataParallel(each)
+        for each in (converted, paddle_ngraph.compile(layers[1]), layers[2])
+    ]
 
     def step(feed: Feed) -> float:
         x, y = paddle.to_tensor(feed["x"]), paddle.to_tensor(feed["y"])
@@ -78,7 +84,7 @@ def dynamic_networks(dropout: float) -> tuple[Any, Step]:
         rate.step()
         return total
 
-    names = ["compiled", "plain", "adam", "momentum"]
+    names = ["converted", "compiled", "plain", "adam", "adamw", "momentum"]
     return dict(zip(names, [*layers, *optimizers])), step
 
 

@@ -105,6 +105,8 @@ record()
 paddle_ngraph.enable(dynamic=True)
 paddle_ngraph.compile(lambda x: x + 1)(paddle.ones([2]))
 record()
+paddle_ngraph.distributed.init(dynamic=True)
+record()
 print(json.dumps(patched))
 """
 
@@ -201,6 +203,7 @@ def test_a_new_process_patches_the_names_of_each_moment() -> None:
         InstallationPhase.CONFIGURATION,
         InstallationPhase.FIRST_USE,
         InstallationPhase.DYNAMIC,
+        InstallationPhase.JOB,
     )
     for names, phase in zip(patched, phases):
         expected = {(t.owner, t.name) for t in patch_table.targets_until(phase)}
