@@ -45,7 +45,8 @@ def markdown() -> str:
     for phase, explanation in _PHASES.items():
         groups = [group for group in PATCHES if group.phase is phase]
         count = sum(len(group.targets) for group in groups)
-        sections.append(f"## {phase.value.capitalize()}: {count} names\n\n{explanation}\n")
+        noun = "name" if count == 1 else "names"
+        sections.append(f"## {phase.value.capitalize()}: {count} {noun}\n\n{explanation}\n")
         sections.append("| names | reason |\n| --- | --- |\n" + "".join(map(_row, groups)))
     return "\n".join([*sections, _INTERCEPTION])
 

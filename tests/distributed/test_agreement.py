@@ -1,4 +1,4 @@
-"""Ranks compare their layers before Paddle sends parameters: drawn layers, and drawn changes."""
+"""Ranks compare their layers before Paddle sends parameters: random layers and changes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def dynamic():
         yield
 
 
-def drawn(chance: random.Random) -> list[Callable[[], Any]]:
-    """What makes each layer of a network."""
+def random_layers(chance: random.Random) -> list[Callable[[], Any]]:
+    """The constructors of the layers of a network."""
     widths = [chance.randint(2, 5) for _ in range(chance.randint(2, 5))]
     made: list[Callable[[], Any]] = []
     for first, second in zip(widths, widths[1:]):
@@ -54,7 +54,11 @@ CHANGES: dict[str, Callable[[list[Any], int], list[Any]]] = {
 
 def exchanged(layers: list[Any]) -> list[str]:
     """The message of each rank."""
-    barrier, texts, told = threading.Barrier(len(layers)), [""] * len(layers), [""] * len(layers)
+    barrier, texts, messages = (
+        threading.Barrier(len(layers)),
+        [""] * len(layers),
+        [""] * len(layers),
+    )
 
     def run(rank: int) -> None:
         def exchange(text: str) -> list[str]:
@@ -67,33 +71,33 @@ def exchanged(layers: list[Any]) -> list[str]:
         try:
             agreement.agree(exchange, layers[rank])
         except RejectedJobError as error:
-            told[rank] = str(error)
+            messages[rank] = str(error)
 
     threads = [threading.Thread(target=run, args=[rank]) for rank in range(len(layers))]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    return told
+    return messages
 
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("seed", range(4))
 def test_one_rank_that_differs_is_named_on_all(change, seed):
     chance = random.Random(seed)
-    made = drawn(chance)
+    made = random_layers(chance)
     other, at = chance.randrange(1, RANKS), chance.randrange(len(made))
     kinds = [CHANGES[change](made, at) if rank == other else made for rank in range(RANKS)]
     layers = [nn.Sequential(*(make() for make in each)) for each in kinds]
-    told = exchanged(layers)
-    assert len(set(told)) == 1
-    assert told[0].startswith(f"ranks 0 and {other} train different layers (")
-    assert "\n" not in told[0]
+    messages = exchanged(layers)
+    assert len(set(messages)) == 1
+    assert messages[0].startswith(f"ranks 0 and {other} train different layers (")
+    assert "\n" not in messages[0]
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_equal_layers_with_other_values_agree(seed):
-    made = drawn(random.Random(seed))
+    made = random_layers(random.Random(seed))
     layers = [nn.Sequential(*(make() for make in made)) for _ in range(RANKS)]
     assert exchanged(layers) == [""] * RANKS
 
