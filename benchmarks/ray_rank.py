@@ -44,10 +44,10 @@ def awaited(path: Path) -> Any:
 
 
 def loop(config: dict[str, Any]) -> None:
-    """A rank that has joined its job: takes its turns until it is told to end.
+    """A rank that has joined its job: takes its samples until it is told to end.
 
-    The file ``turn_N`` has the network of a turn and the number of its steps; rank 0 answers by
-    ``times_N`` with milliseconds. A turn of 0 steps is the last.
+    The file ``sample_N`` has the network of a sample and the number of its steps; rank 0 answers by
+    ``times_N`` with milliseconds. A sample of 0 steps is the last.
 
     Args:
         config: ``folder`` of the files, and ``models``, names in ``works.TRAINING``.
@@ -62,7 +62,7 @@ def loop(config: dict[str, Any]) -> None:
     for number in count():
         if distributed.rank() == 0 and number == 0:
             written(folder / "ready", os.getpid())
-        name, steps = awaited(folder / f"turn_{number}")
+        name, steps = awaited(folder / f"sample_{number}")
         if steps == 0:
             break
         distributed.barrier()

@@ -1,6 +1,6 @@
 """Training steps of two workers of Ray beside those of two ranks of ``launch``, in turns.
 
-Both jobs are alive at once. While one takes its turn, all processes of the other are stopped, those
+Both jobs are alive at once. While one takes a sample, all processes of the other are stopped, those
 of the cluster of Ray, too: what a cluster does in the background counts for Ray only.
 """
 
@@ -26,16 +26,16 @@ from benchmarks.revisions import Comparison
 from benchmarks.worker import ROOT, PeerError
 
 PROCESS_PAIRS = 3
-TURNS = 8  # of each job, for each network and pair of processes
-SECONDS = 0.7  # of a turn
+SAMPLES = 8  # of each job, for each network and pair of processes
+SECONDS = 0.7  # of a sample
 BAR = 1.02
 _START_SECONDS = 300.0
 _SETTLING_SECONDS = 0.3  # for what a process does that was stopped before
 ABOUT = """\
 Milliseconds of a training step of two ranks on one machine: workers of
 `paddle_ngraph.ray.PaddleTrainer` beside ranks of `python -m paddle_ngraph launch`. Both take turns;
-the ratio is that of two consecutive turns, in the median (above 1: Ray is slower); *95 %* is the
-confidence interval of this median. Each pair of processes has several turns."""
+the ratio is that of two consecutive samples, in the median (above 1: Ray is slower); *95 %* is the
+confidence interval of this median. Each pair of processes has several samples."""
 
 
 def measure(options: Namespace) -> None:
@@ -43,12 +43,12 @@ def measure(options: Namespace) -> None:
     if importlib.util.find_spec("ray") is None:
         raise PeerError("Ray is not installed: pip install 'paddle-ngraph[ray]'")
     models = [name for name in ranks.MODELS if not options.models or name in options.models]
-    pairs, turns = (1, 2) if options.quick else (PROCESS_PAIRS, TURNS)
+    pairs, samples = (1, 2) if options.quick else (PROCESS_PAIRS, SAMPLES)
     found = {name: Comparison(name, [], []) for name in models}
     with Progress("ray_steps", pairs) as progress:
         for number in range(pairs):
             progress.say("starting")
-            _add_pair(found, turns)
+            _add_pair(found, samples)
             texts = (f"{name} {each.ratio:.3f}" for name, each in found.items())
             progress.done(f"pair {number + 1}: {', '.join(texts)}")
     header = ["network", "Ray ms", "launch ms", "ratio", "95 %"]
@@ -60,22 +60,22 @@ def measure(options: Namespace) -> None:
             print(f"{name}: a step under Ray takes {each.ratio:.3f} of one under launch")
 
 
-def _add_pair(found: dict[str, Comparison], turns: int) -> None:
-    """Adds the median steps of the turns of a pair of jobs."""
+def _add_pair(found: dict[str, Comparison], samples: int) -> None:
+    """Adds the median steps of the samples of a pair of jobs."""
     with ExitStack() as stack:
         launch, under_ray = (
             stack.enter_context(_started(kind, list(found))) for kind in ("launch", "driver")
         )
         for name, each in found.items():
-            for turn in range(turns):
-                order = (launch, under_ray) if turn % 2 == 0 else (under_ray, launch)
-                ms = {job: job.turn(name) for job in order}
+            for sample in range(samples):
+                order = (launch, under_ray) if sample % 2 == 0 else (under_ray, launch)
+                ms = {job: job.sample(name) for job in order}
                 each.here.append(ms[under_ray])
                 each.before.append(ms[launch])
 
 
 class _SteppingJob:
-    """A job that is stopped between its turns.
+    """A job that is stopped between its samples.
 
     Args:
         process: The launcher, or the driver of Ray.
@@ -85,7 +85,7 @@ class _SteppingJob:
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self._process = process
         self._folder = folder
-        self._turns = 0
+        self._samples = 0
         self._steps: dict[str, int] = {}
 
     def wait_until_ready(self) -> None:
@@ -93,8 +93,8 @@ class _SteppingJob:
         self._awaited("ready")
         self._signal(signal.SIGSTOP)
 
-    def turn(self, name: str) -> float:
-        """The median milliseconds of a step in a turn."""
+    def sample(self, name: str) -> float:
+        """The median milliseconds of a step in a sample."""
         self._signal(signal.SIGCONT)
         time.sleep(_SETTLING_SECONDS)
         if name not in self._steps:
@@ -107,16 +107,16 @@ class _SteppingJob:
     def end(self) -> None:
         """Ends the job; all its processes, if it does not end by itself."""
         self._signal(signal.SIGCONT)
-        ray_rank.written(self._folder / f"turn_{self._turns}", ["", 0])
+        ray_rank.written(self._folder / f"sample_{self._samples}", ["", 0])
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(30)
         self._signal(signal.SIGKILL)
         self._process.wait()
 
     def _taken(self, name: str, steps: int) -> list[float]:
-        ray_rank.written(self._folder / f"turn_{self._turns}", [name, steps])
-        ms: list[float] = self._awaited(f"times_{self._turns}")
-        self._turns += 1
+        ray_rank.written(self._folder / f"sample_{self._samples}", [name, steps])
+        ms: list[float] = self._awaited(f"times_{self._samples}")
+        self._samples += 1
         return ms
 
     def _awaited(self, name: str) -> Any:
