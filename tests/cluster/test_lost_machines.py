@@ -18,6 +18,7 @@ from tests.cluster.test_training import (
     refusal,
     wait_for,
 )
+from tests.cluster.trainings import release
 
 pytest.importorskip("ray", reason="make cluster has an environment with Ray")
 pytestmark = pytest.mark.skipif(
@@ -31,9 +32,10 @@ def test_a_machine_that_is_switched_off_makes_no_difference(tmp_path):
     folder.mkdir()
     with Machines(tmp_path, [1, 1, 1]) as cluster:
         cluster.start(0, 1, 2)
-        driver = cluster.run(SCRIPT, folder, "--steps", 16)
+        driver = cluster.run(SCRIPT, folder, "--steps", 16, "--held", 4)
         wait_for(has_trained(folder, 1, 4), driver)
         cluster.switch_off(2)
+        release(folder, 4)
         cluster.start(3)
         assert driver.wait() == 0, driver.output()[-6000:]
     for rank in range(2):
@@ -71,21 +73,26 @@ def test_a_storage_that_is_not_shared_and_other_versions_are_one_sentence(tmp_pa
     assert lines(tmp_path, 0) == []
 
 
+def ranks_of_starts(folder):
+    return [int(line[2]) for line in lines(folder, 0) if line[0] == "start"]
+
+
 def test_an_elastic_job_goes_on_with_fewer_workers_and_grows_again(tmp_path):
     expected = launched(tmp_path / "launched", "static", "--steps", 60, "--dropout", 0)
     folder = tmp_path / "ray"
     folder.mkdir()
-    options = ["--steps", 60, "--dropout", 0, "--workers", 1, 2]
+    options = ["--steps", 60, "--dropout", 0, "--workers", 1, 2, "--held", 3, 30]
     with Machines(tmp_path, [1, 1, 1]) as cluster:
         cluster.start(0, 1, 2)
         driver = cluster.run(SCRIPT, folder, *options)
         wait_for(has_trained(folder, 1, 3), driver)
         cluster.switch_off(2)
-        wait_for(lambda: ["1"] in [line[2:3] for line in lines(folder, 0)], driver)
+        release(folder, 3)
+        wait_for(lambda: ranks_of_starts(folder)[-1] == 1, driver)
         cluster.start(3)
+        wait_for(lambda: ranks_of_starts(folder)[-1] == 2, driver)
+        release(folder, 30)
         assert driver.wait() == 0, driver.output()[-6000:]
-    numbers = [int(line[2]) for line in lines(folder, 0) if line[0] == "start"]
-    assert {1, 2} <= set(numbers) and numbers[-1] == 2
     means = {}
     for where in (folder, expected):
         of_rank = [losses(where, rank) for rank in range(2)]

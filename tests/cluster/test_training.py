@@ -19,7 +19,7 @@ import pytest
 from tests import jobs
 from tests.cluster import machines
 from tests.cluster.machines import Driver, Machines
-from tests.cluster.trainings import REFUSED
+from tests.cluster.trainings import REFUSED, release
 
 pytest.importorskip("ray", reason="make cluster has an environment with Ray")
 pytestmark = pytest.mark.skipif(
@@ -58,7 +58,7 @@ def launched(folder: Path, network: str, *options: object) -> Path:
     return folder
 
 
-def wait_for(condition: Callable[[], bool], driver: Driver, limit: float = 300) -> None:
+def wait_for(condition: Callable[[], bool], driver: Driver, limit: float = machines.LIMIT) -> None:
     end = time.monotonic() + limit
     while not condition():
         assert driver.process.poll() is None, driver.output()[-6000:]
@@ -103,9 +103,11 @@ def test_a_killed_worker_makes_no_difference(cluster, tmp_path, request, network
     folder = tmp_path / "ray"
     folder.mkdir()
     options = request.getfixturevalue("object_storage") if storage == "S3" else []
-    driver = cluster.run(SCRIPT, folder, "--network", network, *options, name=f"{network}{storage}")
+    options = ["--network", network, "--held", 5, *options]
+    driver = cluster.run(SCRIPT, folder, *options, name=f"{network}{storage}")
     wait_for(has_trained(folder, 1, 5), driver)
     os.kill(int(lines(folder, 1)[-1][2]), signal.SIGKILL)
+    release(folder, 5)
     assert driver.wait() == 0, driver.output()[-6000:]
     for rank in range(2):
         assert losses(folder, rank) == losses(expected, rank)

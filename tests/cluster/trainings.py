@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,6 +101,17 @@ def under_engine() -> Iterator[None]:
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
+def hold(folder: Path, step: int) -> None:
+    """Waits for :func:`release`: what a test does at this step then happens at this step."""
+    while not (folder / f"go_{step}").exists():
+        time.sleep(0.05)
+
+
+def release(folder: Path, step: int) -> None:
+    """Has ranks that are held after a step go on, and those that come to it later."""
+    (folder / f"go_{step}").touch()
+
+
 def train(config: dict[str, Any], first_step: Callable[[Any], int], report: Callable) -> None:
     """The training of one rank, which has joined its job."""
     np.random.seed(3)
@@ -115,6 +127,8 @@ def train(config: dict[str, Any], first_step: Callable[[Any], int], report: Call
                 loss = step(distributed.share({"x": x, "y": x[:, :1] * x[:, 1:2]}))
                 file.write(f"{number} {loss.hex()} {os.getpid()}\n")
                 report(state, number + 1, loss)
+                if number in config["held"]:
+                    hold(Path(config["folder"]), number)
             file.write("end\n")
 
 
@@ -192,6 +206,7 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.2)
     parser.add_argument("--difference", type=float, default=0, help="of dropout between ranks")
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--held", type=int, nargs="*", default=[], help="steps, see hold()")
     parser.add_argument("--workers", type=int, nargs="+", default=[2])
     parser.add_argument("--storage")
     parser.add_argument("--s3", default="")
@@ -199,7 +214,8 @@ def main() -> None:
     parser.add_argument("--launched", action="store_true")
     options = parser.parse_args()
     config = {
-        k: getattr(options, k) for k in ("folder", "network", "dropout", "steps", "difference")
+        k: getattr(options, k)
+        for k in ("folder", "network", "dropout", "steps", "difference", "held")
     }
     if options.launched:
         distributed.init(seed=7, dynamic=True)
