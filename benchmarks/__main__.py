@@ -27,6 +27,7 @@
   plan         independent subgraphs on core groups
   ranks        steps of 1, 2 and 4 processes, and the simulator's predictions of more
   links        steps of two machines on a shaped link, and the simulator's predictions (needs root)
+  ray_steps    steps of two workers of Ray, against two ranks of launch (if Ray is installed)
   native       generated C++ projects, against the engine in Python and Paddle Inference
   paddleocr    a page with PaddleOCR, in each mode that Paddle offers (if it is installed)
   revisions    inference, training and small programs against another checkout (--before)
@@ -37,6 +38,7 @@ installed (pip install -r requirements/bench.txt).
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -63,6 +65,7 @@ from benchmarks import (
     plan,
     precision,
     ranks,
+    ray_steps,
     requests,
     revisions,
     scaling,
@@ -103,6 +106,7 @@ TOPICS: dict[str, Callable] = {
     "plan": plan.measure,
     "ranks": ranks.measure,
     "links": links.measure,
+    "ray_steps": ray_steps.measure,
     "native": native.measure,
     "paddleocr": paddleocr_pages.measure,
     "revisions": revisions.measure,
@@ -132,6 +136,8 @@ def _all_topics(options: Namespace) -> list[str]:
     if not paddleocr_pages.is_installed():
         print(f"paddleocr: left out: {paddleocr_pages.NOT_INSTALLED}")
         left_out.add("paddleocr")
+    if importlib.util.find_spec("ray") is None:
+        left_out.add("ray_steps")
     return [name for name in TOPICS if name not in left_out]
 
 

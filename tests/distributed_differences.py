@@ -15,6 +15,7 @@ import paddle_ngraph
 from paddle_ngraph import distributed, flags
 from paddle_ngraph.conversion import registry
 from paddle_ngraph.distributed import first_run
+from paddle_ngraph.distributed.agreement import RejectedJobError
 from tests.distributed_networks import Training, batches
 
 # Operator types that fall back on each rank.
@@ -35,6 +36,21 @@ def prepare_warnings(training: Training, rows: int) -> str:
     except paddle_ngraph.NgraphError as error:
         return str(error)
     return "nothing"
+
+
+def resume_warnings(state: Any, folder: Path) -> str:
+    """The warnings of ``resume`` without a checkpoint."""
+    try:
+        return f"step {distributed.resume(state, str(folder))}"
+    except RejectedJobError as error:
+        return str(error)
+
+
+def dynamic_state(width: int) -> dict[str, Any]:
+    paddle.disable_static()
+    model = paddle.nn.Linear(2, width)
+    paddle.enable_static()
+    return {"model": model}
 
 
 def dropped() -> list[float]:
@@ -62,6 +78,8 @@ def main(folder: Path) -> None:
         prepare_warnings(other if rank else training, 8),
         prepare_warnings(training, 4 if rank else 8),
     ]
+    states = [(other if rank else training).main, dynamic_state(2 + rank), dynamic_state(2)]
+    found["resumed"] = [resume_warnings(state, folder / "none") for state in states]
     if rank:
         first_run.__version__ = "0.0.old"
     found["told"].append(prepare_warnings(training, 8))

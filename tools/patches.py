@@ -27,6 +27,8 @@ _PHASES = {
     "Paddle that run in other threads are treated as writers until they return.",
     InstallationPhase.DYNAMIC: "Installed by the first call of a function of "
     "`paddle_ngraph.compile()`, and of `enable(dynamic=...)`.",
+    InstallationPhase.JOB: "Installed in processes of a job with collectives of dynamic mode, as "
+    "by `distributed.init(dynamic=True)`.",
 }
 
 _INTERCEPTION = """## Intercepted in place
@@ -43,7 +45,8 @@ def markdown() -> str:
     for phase, explanation in _PHASES.items():
         groups = [group for group in PATCHES if group.phase is phase]
         count = sum(len(group.targets) for group in groups)
-        sections.append(f"## {phase.value.capitalize()}: {count} names\n\n{explanation}\n")
+        noun = "name" if count == 1 else "names"
+        sections.append(f"## {phase.value.capitalize()}: {count} {noun}\n\n{explanation}\n")
         sections.append("| names | reason |\n| --- | --- |\n" + "".join(map(_row, groups)))
     return "\n".join([*sections, _INTERCEPTION])
 

@@ -21,6 +21,7 @@ import numpy as np
 import paddle
 
 from paddle_ngraph.distributed import checkpoint_files
+from paddle_ngraph.distributed.agreement import RejectedJobError
 from paddle_ngraph.distributed.checkpoint_files import Checkpoint, Files, Folder
 from paddle_ngraph.distributed.job import DistributedJob
 from paddle_ngraph.distributed.training_state import TrainingState
@@ -97,6 +98,7 @@ class Checkpoints:
         what = f"the checkpoints in {self._path} cannot be used"
         found, *_ = _stage(self._job, what, of_first=self._newest)
         if not found:
+            agree(self._job, state)
             return 0
         path, *others = json.loads(found)
         self._step = _restore(self._job, what, state, lambda: Checkpoint(Path(path), *others))
@@ -166,6 +168,22 @@ def restore_parts(job: DistributedJob, state: TrainingState, path: Path) -> int:
     return _restore(job, what, state, lambda: checkpoint_files.opened(path), any_ranks=True)
 
 
+def agree(job: DistributedJob, state: TrainingState) -> None:
+    """Compares the states of all ranks before the first step; called by all ranks.
+
+    Raises:
+        NgraphError: On every rank, with one message: the state of a rank cannot be saved.
+        RejectedJobError: Ranks differ.
+    """
+    first, *others = _stage(job, "the states of the ranks cannot be compared", state.digest)
+    for rank, each in enumerate(others, 1):
+        if each != first:
+            raise RejectedJobError(
+                f"ranks 0 and {rank} train different programs or layers ({first} and {each}): all "
+                "ranks have to build the same"
+            )
+
+
 # -- stages --------------------------------------------------------------------------------------
 
 
@@ -183,12 +201,12 @@ def _stage(
         NgraphError: The function has failed on a rank: on all ranks, with one message.
     """
     work = of_all or (of_first if job.placement.rank == 0 else of_others)
-    result, why = None, ""
+    result, why, is_rejected = None, "", False
     with signals.recognized_signals():
         try:
             result = work() if work is not None else None
         except NgraphError as error:
-            why = str(error)
+            why, is_rejected = str(error), isinstance(error, RejectedJobError)
         except OSError as error:
             signals.raise_if_from_outside(error)
             why = f"{failure}: {error.strerror or error}"
@@ -198,11 +216,12 @@ def _stage(
             signals.raise_if_from_outside(error)
             # Catches all errors: the other ranks would hang if this one sent no answer.
             why = f"{failure}: {type(error).__name__}: {last_line(error)}"
-    replies = [json.loads(each) for each in job.exchange(json.dumps([result, why]))]
-    for _, reason in replies:
+    texts = job.exchange(json.dumps([result, why, is_rejected]))
+    replies = [json.loads(each) for each in texts]
+    for _, reason, rejects in replies:
         if reason:
-            raise NgraphError(reason)
-    return [each for each, _ in replies]
+            raise (RejectedJobError if rejects else NgraphError)(reason)
+    return [each for each, *_ in replies]
 
 
 class _Snapshot(NamedTuple):
@@ -320,13 +339,13 @@ def _read(
 ) -> _Found:
     ranks = job.placement.ranks
     if checkpoint.ranks != ranks and not any_ranks:
-        raise NgraphError(
+        raise RejectedJobError(
             f"{checkpoint.path} is that of {checkpoint.ranks} ranks, and this job has "
             f"{ranks}: start it with as many, or give another folder to begin anew"
         )
     # The program of a rank depends on the number of ranks.
     if checkpoint.ranks == ranks and checkpoint.common["program"] != state.digest():
-        raise NgraphError(
+        raise RejectedJobError(
             f"{checkpoint.path} is that of another program: give another folder to begin anew"
         )
     if checkpoint.ranks == ranks:
@@ -335,10 +354,10 @@ def _read(
         arrays, record = _of_other_ranks(checkpoint, job.placement.rank)
     for name, shape in state.shapes().items():
         if name not in arrays or list(arrays[name].shape) != shape:
-            raise NgraphError(f"{checkpoint.path} has no {name!r} of this shape")
+            raise RejectedJobError(f"{checkpoint.path} has no {name!r} of this shape")
     schedule = record["schedule"]
     if _keys(schedule) != _keys(state.schedule()):
-        raise NgraphError(
+        raise RejectedJobError(
             f"{checkpoint.path} is that of another schedule of the learning rate: give another "
             "folder to begin anew"
         )
@@ -362,7 +381,7 @@ def _of_other_ranks(checkpoint: Checkpoint, rank: int) -> tuple[dict[str, np.nda
     Python that rank 0 had; a rank that did not exist keeps the stream of Paddle that it has.
 
     Raises:
-        NgraphError: Integers differ between ranks.
+        RejectedJobError: Integers differ between ranks.
     """
     values, record = _of_rank(checkpoint, 0)
     sums: dict[str, np.ndarray] = {}
@@ -380,7 +399,7 @@ def _of_other_ranks(checkpoint: Checkpoint, rank: int) -> tuple[dict[str, np.nda
     for name, total in sums.items():
         first = values[name]
         if not np.issubdtype(first.dtype, np.floating):
-            raise NgraphError(
+            raise RejectedJobError(
                 f"{checkpoint.path} is that of {checkpoint.ranks} ranks, which have different "
                 f"integers in {name!r}: continue with as many ranks"
             )

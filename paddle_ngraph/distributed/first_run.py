@@ -17,8 +17,8 @@ import numpy as np
 import paddle
 
 from paddle_ngraph import installation
+from paddle_ngraph.distributed.agreement import RejectedJobError
 from paddle_ngraph.distributed.job import RING, DistributedJob
-from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.names import IrMapping, producer_of, set_random_states
 from paddle_ngraph.paddle_private.protocols import Block, Operation, Program, Scope, Value
 from paddle_ngraph.partitioning.analysis.block_view import RING_ATTRIBUTE, blocks_outermost_first
@@ -40,7 +40,7 @@ def agree(job: DistributedJob, programs: Sequence[Program], feed: Mapping[str, A
     """Compares programs and feeds of all ranks.
 
     Raises:
-        NgraphError: Ranks differ; raised on every rank, with one message.
+        RejectedJobError: Ranks differ.
     """
     mine = {
         "program": digest(*programs),
@@ -51,7 +51,7 @@ def agree(job: DistributedJob, programs: Sequence[Program], feed: Mapping[str, A
     for rank, other in enumerate(others, 1):
         for key, what in _DIFFERENCE_MESSAGES.items():
             if first[key] != other[key]:
-                raise NgraphError(
+                raise RejectedJobError(
                     f"ranks 0 and {rank} {what} ({first[key]} and {other[key]}): all ranks have "
                     "to build the same program, and be fed the same shapes"
                 )

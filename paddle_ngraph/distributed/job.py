@@ -24,7 +24,7 @@ import numpy as np
 import paddle
 
 from paddle_ngraph import flags
-from paddle_ngraph.distributed import connections, reports, sockets, store
+from paddle_ngraph.distributed import agreement, connections, reports, sockets, store
 from paddle_ngraph.distributed.connections import Endpoint
 from paddle_ngraph.distributed.rendezvous import RENDEZVOUS_TIMEOUT_SECONDS, Rendezvous
 from paddle_ngraph.errors import NgraphError
@@ -420,6 +420,8 @@ def start(
             placement = RankPlacement.of_environment(os.environ)
             job = DistributedJob(placement)
             job.connect(initializes_paddle)
+            if initializes_paddle or paddle.distributed.is_initialized():
+                agreement.install(job.exchange)
             # No rank falls back while it compiles: all ranks compile before the first step, and
             # compute bitwise equal results.
             background_compile.disable()

@@ -561,12 +561,14 @@ class _Start:
         return End(FAILED, f"rank {culprit.number}{where} {what}", culprit.number)
 
     def _evidence(self, silent: float | None = None) -> tuple[Any, _Evidence] | None:
-        """The earliest reason to end the job, and the rank that gives it."""
+        """The earliest reason to end the job, SIGKILL before others, and the rank that gives it."""
         limit = self._options.timeout if silent is None else min(silent, self._options.timeout)
         found = [
             (each, what) for each in self._all() if (what := self._evidence_against(each, limit))
         ]
-        return min(found, key=lambda pair: pair[1].when, default=None)
+        # Errors and aborts may follow from the loss of another rank, SIGKILL never does; and of
+        # a rank on another machine the launcher may hear late.
+        return min(found, key=lambda pair: (not _was_killed(pair[0]), pair[1].when), default=None)
 
     def _evidence_against(self, rank: Any, limit: float) -> _Evidence | None:
         if rank.status is not None and rank.status < 0:
@@ -608,6 +610,10 @@ class _Start:
             time.sleep(_POLL_SECONDS)
             for rank in self._ranks:
                 rank.poll(_POLL_SECONDS)
+
+
+def _was_killed(rank: Any) -> bool:
+    return rank.status == -signal.SIGKILL
 
 
 def _signal_source(number: int) -> str:

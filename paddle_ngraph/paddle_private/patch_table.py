@@ -14,12 +14,16 @@ from paddle_ngraph.paddle_private.place import PatchTarget
 
 
 class InstallationPhase(Enum):
-    """The phase at which patches are installed; each also installs those before it."""
+    """The phase at which patches are installed.
+
+    Each phase until dynamic mode also installs the patches of those before it.
+    """
 
     IMPORT = "import"
     CONFIGURATION = "first configuration"
     FIRST_USE = "first use"
     DYNAMIC = "dynamic mode"
+    JOB = "jobs"
 
 
 class PatchGroup(NamedTuple):
@@ -225,6 +229,13 @@ PATCHES = (
         (r.COPY_RESULT,),
         InstallationPhase.FIRST_USE,
         "Large results are copied to pooled memory, without page faults.",
+    ),
+    # -- jobs -------------------------------------------------------------------------------------
+    PatchGroup(
+        (r.SEND_PARAMETERS,),
+        InstallationPhase.JOB,
+        "Ranks with different layers would hang, or average unrelated gradients, so all compare "
+        "their layers first.",
     ),
     # -- files of models --------------------------------------------------------------------------
     PatchGroup(

@@ -96,6 +96,8 @@ ARGUMENTS, KEYWORD_ARGUMENTS = _targets(
 (PLACE_OF_VALUE,) = _targets(f"{_LIBRARY}:pir.Value", place=None)
 (CREATE_TENSOR,) = _targets(f"{_LIBRARY}:eager.Tensor", __init__="(self, *args, **kwargs)")
 (CALL_LAYER,) = _targets("paddle.nn:Layer", __call__="(self, *inputs, **kwargs)")
+# Sends the parameters of a layer to all ranks.
+(SEND_PARAMETERS,) = _targets("paddle.distributed.parallel", sync_params_buffers=None)
 
 # -- predictors ----------------------------------------------------------------------------------
 

@@ -134,6 +134,10 @@ class _CompileQueue:
         """Whether the queue rejects jobs for the time being."""
         return bool(self._pauses)
 
+    def is_stopped(self) -> bool:
+        """Whether the queue rejects jobs for good."""
+        return self in self._pauses
+
     def submit(self, job: _core.CompileJob) -> bool:
         """Adds a job to the queue; returns whether the queue accepts it."""
         with self._lock:
@@ -388,6 +392,11 @@ def is_idle() -> bool:
 def is_paused() -> bool:
     """Whether runs wait for builds, as in processes of a distributed job."""
     return _queue.is_paused()
+
+
+def is_disabled() -> bool:
+    """Whether no result may depend on times, as in processes of a distributed job."""
+    return _queue.is_stopped()
 
 
 def compile_synchronously() -> AbstractContextManager[None]:

@@ -59,13 +59,14 @@ def resume(state: Any, scope: Any = None) -> int:
 
     Raises:
         NgraphError: On every worker, with one message and without side effects: the checkpoint is
-            damaged, or of another program. Ray is missing.
+            damaged, or of another program; the workers train different ones. Ray is missing.
     """
     latest = ray_module("ray.train").get_checkpoint()
-    if latest is None:
-        return 0
     from paddle_ngraph.distributed import checkpoints, job, training_state
 
     restored = training_state.of(state, scope)
+    if latest is None:
+        checkpoints.agree(job.current(), restored)
+        return 0
     with latest.as_directory() as folder:
         return checkpoints.restore_parts(job.current(), restored, Path(folder))

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
+from paddle_ngraph.distributed.agreement import RejectedJobError
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.ray.installed import ray_module
+
+try:
+    from ray.train import UserCallback
+except ImportError:  # the module can be read, but PaddleTrainer names the extra
+    UserCallback = object
 
 
 class LostError(NgraphError):
     """Raised if a machine or a worker is lost."""
+
+
+class RejectionCallback(UserCallback):  # type: ignore[misc]
+    """Ends a training whose workers reject it, which Ray would start again.
+
+    What the callback raises in the controller of the training counts as no failure of a worker.
+    """
+
+    def after_exception(self, run_context: Any, worker_exceptions: Mapping[int, Any]) -> None:
+        """Raises RejectedJobError if a worker has raised it."""
+        for error in worker_exceptions.values():
+            if isinstance(cause := cause_of(error), RejectedJobError):
+                raise cause
 
 
 def machines() -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -60,9 +61,9 @@ class PaddleTrainer:
             A ``ray.train.Result``.
 
         Raises:
-            NgraphError: The workers cannot form a job, or all of them reject it, for one reason; or
-                a worker or machine, which the sentence names, is lost more often than
-                ``FailureConfig(max_failures=...)`` allows.
+            NgraphError: The workers cannot form a job, or reject it (programs that differ, a
+                checkpoint of another program), at once; or a worker or machine, which the sentence
+                names, is lost more often than ``FailureConfig(max_failures=...)`` allows.
             ray.train.TrainingFailedError: The loop raises another error.
         """
         return fitted(self._trainer)
@@ -74,11 +75,17 @@ def created(config: PaddleConfig, train_loop: Callable[..., Any], **options: Any
     Raises:
         NgraphError: See :class:`PaddleTrainer`.
     """
-    ray_module("ray.train")
+    train = ray_module("ray.train")
     # Without pydantic this module cannot be imported.
     api = ray_module("ray.train.v2.api.data_parallel_trainer")
+    given = options.pop("run_config", None) or train.RunConfig()
+    run_config = dataclasses.replace(
+        given, callbacks=[*(given.callbacks or ()), failures.RejectionCallback()]
+    )
     try:
-        return api.DataParallelTrainer(train_loop, backend_config=config, **options)
+        return api.DataParallelTrainer(
+            train_loop, backend_config=config, run_config=run_config, **options
+        )
     except ValueError as error:
         raise NgraphError(str(error)) from error
 

@@ -5,6 +5,7 @@ The bridge has a namespace of its own, so no traffic leaves the namespaces. Need
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import shutil
@@ -23,6 +24,8 @@ LIMIT = 900.0
 _ATTEMPTS = 5
 _DELAYED_LINK = Path(__file__).with_name("delayed_link.py")
 _STARTED = "Ray runtime started"  # the output of a node that has joined the cluster
+# Numbers of the clusters of this process, which may be up together, with outputs in one folder.
+_numbers = itertools.count()
 # A node that does not answer for this long is lost: 4 checks of 5 seconds. On a busy machine all
 # nodes, that of the driver too, may be late.
 _HEALTH = {
@@ -56,7 +59,7 @@ class Machines:
 
     def __init__(self, folder: Path, cores: Sequence[int]) -> None:
         self._folder = folder
-        self._prefix = f"pn{os.getpid()}"
+        self._prefix = f"pn{os.getpid()}c{next(_numbers)}"
         self._started: dict[int, subprocess.Popen[bytes]] = {}
         self._delays: dict[int, subprocess.Popen[bytes]] = {}
         self._cores = [0, *cores]
@@ -116,7 +119,7 @@ class Machines:
             # On a busy machine a node may not start within the 30 seconds that Ray allows.
             for _ in range(_ATTEMPTS):
                 self._starts += 1
-                if self._start(number, f"node{number}_{self._starts}"):
+                if self._start(number, f"{self._prefix}_node{number}_{self._starts}"):
                     break
             else:
                 raise RuntimeError(f"the node of machine {number} does not start")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,17 +55,23 @@ def static_network(dropout: float) -> tuple[Any, Step]:
 
 
 def dynamic_networks(dropout: float) -> tuple[Any, Step]:
-    """A layer of ``to_static`` and one of dynamic mode, which train together."""
+    """Layers of ``to_static``, ``paddle_ngraph.compile`` and neither, which train together."""
     paddle.set_device("cpu")
-    layers = [nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 1))]
-    layers.append(nn.Sequential(nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 1)))
-    compiled = paddle.jit.to_static(layers[0], full_graph=True)
+    layers = [
+        nn.Sequential(nn.Linear(12, width), nn.Tanh(), nn.Dropout(dropout), nn.Linear(width, 1))
+        for width in (16, 12, 8)
+    ]
     rate = paddle.optimizer.lr.StepDecay(0.01, 3, 0.8)
     optimizers = [
         paddle.optimizer.Adam(rate, parameters=layers[0].parameters()),
-        paddle.optimizer.Momentum(0.02, parameters=layers[1].parameters()),
+        paddle.optimizer.AdamW(rate, parameters=layers[1].parameters()),
+        paddle.optimizer.Momentum(0.02, parameters=layers[2].parameters()),
     ]
-    models = [paddle.DataParallel(each) for each in (compiled, layers[1])]
+    converted = paddle.jit.to_static(layers[0], full_graph=True)
+    models = [
+        paddle.DataParallel(each)
+        for each in (converted, paddle_ngraph.compile(layers[1]), layers[2])
+    ]
 
     def step(feed: Feed) -> float:
         x, y = paddle.to_tensor(feed["x"]), paddle.to_tensor(feed["y"])
@@ -78,7 +85,7 @@ def dynamic_networks(dropout: float) -> tuple[Any, Step]:
         rate.step()
         return total
 
-    names = ["compiled", "plain", "adam", "momentum"]
+    names = ["converted", "compiled", "plain", "adam", "adamw", "momentum"]
     return dict(zip(names, [*layers, *optimizers])), step
 
 
@@ -92,6 +99,17 @@ def under_engine() -> Iterator[None]:
     paddle_ngraph.reset_stats()
     yield
     assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def hold(folder: Path, step: int) -> None:
+    """Waits for :func:`release`: what a test does at this step then happens at this step."""
+    while not (folder / f"go_{step}").exists():
+        time.sleep(0.05)
+
+
+def release(folder: Path, step: int) -> None:
+    """Has ranks that are held after a step go on, and those that come to it later."""
+    (folder / f"go_{step}").touch()
 
 
 def train(config: dict[str, Any], first_step: Callable[[Any], int], report: Callable) -> None:
@@ -109,6 +127,8 @@ def train(config: dict[str, Any], first_step: Callable[[Any], int], report: Call
                 loss = step(distributed.share({"x": x, "y": x[:, :1] * x[:, 1:2]}))
                 file.write(f"{number} {loss.hex()} {os.getpid()}\n")
                 report(state, number + 1, loss)
+                if number in config["held"]:
+                    hold(Path(config["folder"]), number)
             file.write("end\n")
 
 
@@ -186,6 +206,7 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.2)
     parser.add_argument("--difference", type=float, default=0, help="of dropout between ranks")
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--held", type=int, nargs="*", default=[], help="steps, see hold()")
     parser.add_argument("--workers", type=int, nargs="+", default=[2])
     parser.add_argument("--storage")
     parser.add_argument("--s3", default="")
@@ -193,7 +214,8 @@ def main() -> None:
     parser.add_argument("--launched", action="store_true")
     options = parser.parse_args()
     config = {
-        k: getattr(options, k) for k in ("folder", "network", "dropout", "steps", "difference")
+        k: getattr(options, k)
+        for k in ("folder", "network", "dropout", "steps", "difference", "held")
     }
     if options.launched:
         distributed.init(seed=7, dynamic=True)

@@ -340,6 +340,9 @@ def test_two_ranks_that_differ(tmp_path):
         assert "x float32 [4, 12]" in shapes
         assert "have different versions installed" in versions and "0.0.old" in versions
         assert found["engine_runs"] > 0
+        *different, equal = found["resumed"]
+        sentence = r"ranks 0 and 1 train different programs or layers \(\w+ and \w+\): all"
+        assert all(re.match(sentence, each) for each in different) and equal == "step 0"
     assert first["told"] == second["told"]
     assert first["partition"] != second["partition"]
     assert first["dropped"] != second["dropped"], "they draw the same numbers"

@@ -163,14 +163,17 @@ def test_a_rank_that_fails_ends_the_job(run, nothing_follows, end, what):
     assert out.err.index("last words") < out.err.index("paddle_ngraph: ")
 
 
-def test_the_cause_is_named_and_not_its_consequences(run, all_are_heard):
+@pytest.mark.parametrize("seconds_before", [0.0, 5.0])
+def test_the_cause_is_named_and_not_its_consequences(run, all_are_heard, seconds_before):
     """Rank 0 fails because rank 1 was killed, and reports this before rank 1's end is noticed."""
-    script = """
+    script = f"""
+        seconds_before = {seconds_before}
         join()
         if rank == 0:
             os.kill(pid_of(1), signal.SIGKILL)
             wait_until(1, "Z")
-            say(failure="RuntimeError: std::exception", refuses=False, when=time.monotonic())
+            when = time.monotonic() - seconds_before
+            say(failure="RuntimeError: std::exception", refuses=False, when=when)
         time.sleep(900)
         """
     assert said_by(run(script)[1].err)[0].startswith("rank 1 was killed by SIGKILL")

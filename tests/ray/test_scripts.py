@@ -9,6 +9,7 @@ import pytest
 
 from paddle_ngraph import NgraphError, __main__
 from paddle_ngraph.distributed import launcher
+from paddle_ngraph.distributed.agreement import RejectedJobError
 from paddle_ngraph.distributed.launcher import End, LauncherOptions
 from paddle_ngraph.distributed.machines import Place
 from paddle_ngraph.ray import failures, machine_launcher, scripts
@@ -115,6 +116,22 @@ def test_a_failure_is_one_sentence_unless_the_loop_has_raised(alive, causes, sen
     wrapped = {rank: Wrapped("what", each) for rank, each in enumerate(causes)}
     found = failures.failure_of(SimpleNamespace(worker_failures=wrapped), {"10.0.0.1"})
     assert found is None if sentence is None else re.match(sentence, str(found))
+
+
+@pytest.mark.parametrize("others", [[], [DIED], [ValueError("the peer has gone")]])
+def test_a_job_that_a_rank_rejects_is_not_started_again(alive, others):
+    """The controller may see one rank's error before those of the others."""
+    rejected = RejectedJobError("a rejection")
+    errors = dict(enumerate(Wrapped("what", each) for each in [*others, rejected]))
+    with pytest.raises(RejectedJobError, match="a rejection"):
+        failures.RejectionCallback().after_exception(None, errors)
+    ended = SimpleNamespace(controller_failure=rejected)
+    assert failures.failure_of(ended, set()) is rejected
+
+
+@pytest.mark.parametrize("cause", [REFUSED, LOST, DIED, ValueError("of the loop")])
+def test_a_job_that_fails_otherwise_may_start_again(alive, cause):
+    failures.RejectionCallback().after_exception(None, {0: Wrapped("what", cause)})
 
 
 def test_a_machine_that_is_lost_is_named(alive):

@@ -105,6 +105,8 @@ record()
 paddle_ngraph.enable(dynamic=True)
 paddle_ngraph.compile(lambda x: x + 1)(paddle.ones([2]))
 record()
+paddle_ngraph.distributed.init(dynamic=True)
+record()
 print(json.dumps(patched))
 """
 
@@ -174,7 +176,7 @@ def test_references_that_were_taken_before_lead_to_the_replacements() -> None:
     assert missed == []
     assert count > 3 * (len(targets) - len(in_python))
     # Functions and classes in Python, which Paddle itself finds by the names of their owners.
-    assert len(in_python) == 24
+    assert len(in_python) == 25
 
 
 def run(script: str, targets: list[tuple[str, str]]) -> Any:
@@ -201,6 +203,7 @@ def test_a_new_process_patches_the_names_of_each_moment() -> None:
         InstallationPhase.CONFIGURATION,
         InstallationPhase.FIRST_USE,
         InstallationPhase.DYNAMIC,
+        InstallationPhase.JOB,
     )
     for names, phase in zip(patched, phases):
         expected = {(t.owner, t.name) for t in patch_table.targets_until(phase)}

@@ -2,7 +2,7 @@
 
 Calls with gradients off are inference, the others are training. Training calls are compiled only
 with ``enable(dynamic="training")``. Only the outermost layer of nested calls is tuned, as one
-function with the layers that it calls.
+function with the layers that it calls. In a distributed job none is.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from paddle_ngraph.paddle_private.names import (
     is_sot_tracing,
 )
 from paddle_ngraph.paddle_private.replaced import CALL_LAYER
+from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.utils.thread_local import ThreadLocal
 
 # The name of the attribute in which a layer has its ``_LayerTuner``.
@@ -100,7 +101,8 @@ def _tuned_call(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _run_outermost(original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
     """Runs a layer that is not called by another layer, by Paddle or compiled."""
-    if dynamic_tracer() is None:
+    # A choice by times would round differently on each rank, and after each start of a job.
+    if dynamic_tracer() is None or background_compile.is_disabled():
         return original(layer, *inputs, **kwargs)
     trains = paddle.is_grad_enabled()
     if (trains and not _trains) or is_sot_tracing():

@@ -23,6 +23,7 @@ import paddle_ngraph
 from paddle_ngraph.frontends.dynamic import autotuner, tuning_policy
 from paddle_ngraph.frontends.dynamic import hook as dynamic_hook
 from paddle_ngraph.frontends.dynamic.lazy import capture
+from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.utils import clock
 from tests.clocks import Clock, TunerClock
 from tests.dynamic import (
@@ -489,6 +490,25 @@ def test_one_layer_is_tried_at_a_time(timed):
     settled = tried.index(1)
     assert tried[:settled].count(0) >= CAPTURED, "the first is decided before the second is tried"
     assert tried.count(1) == CAPTURED and tried[-5:] == [0] * 5
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+@pytest.mark.parametrize("mode", [True, "training"])
+@pytest.mark.parametrize("pays", ["always_pays", "never_pays"])
+def test_in_a_job_no_choice_depends_on_times(mode, pays, request, monkeypatch):
+    """The results are native, bit by bit, in all calls; a layer that is compiled by name is not."""
+    request.getfixturevalue(pays)
+
+    def scenario():
+        layer = made(mlp)
+        return [trained(layer, mlp, 12), values(layer), asked(layer)]
+
+    expected = scenario()
+    monkeypatch.setattr(background_compile._queue, "_pauses", {background_compile._queue})
+    paddle_ngraph.enable(dynamic=mode)
+    agree(scenario(), expected, rtol=0, atol=0)
+    assert paddle_ngraph.stats()["engine_runs"] == 0
+    asked(paddle_ngraph.compile(made(mlp)))
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
