@@ -50,8 +50,8 @@ py::object with_hook_ids(PyObject* args) {
   for (size_t i = 0; i < given.size(); ++i) {
     constexpr int64_t kNone = -1;  // no hook of Paddle has this id
     const py::object each = given[i];
-    found[i] = is_hook(each) ? py::cast(py::cast<const DeferredHook&>(each).id.value_or(kNone))
-                             : each;
+    found[i] =
+        is_hook(each) ? py::cast(py::cast<const DeferredHook&>(each).id.value_or(kNone)) : each;
   }
   return std::move(found);
 }

@@ -14,7 +14,7 @@
 
 namespace paddle_ngraph {
 
-// What the user gets for a hook in place of its id, which is known later.
+// Stands for the id of a hook, which is known later.
 struct DeferredHook {
   std::optional<int64_t> id;
 };

@@ -30,9 +30,7 @@ PyObject* number_in(const TraceSample& sample, const Argument& argument) {
   return PyLong_CheckExact(constant) || PyFloat_CheckExact(constant) ? constant : nullptr;
 }
 
-bool is_below_zero(PyObject* number) {
-  return is_integer(number) && PyLong_AsLongLong(number) < 0;
-}
+bool is_below_zero(PyObject* number) { return is_integer(number) && PyLong_AsLongLong(number) < 0; }
 
 bool has_number(const Argument& argument) {
   return argument.kind == Argument::Kind::kNumber ||

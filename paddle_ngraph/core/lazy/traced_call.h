@@ -54,7 +54,7 @@ struct Argument {
   Kind kind = Kind::kConstant;
   int value = -1;
   int number = -1;
-  bool is_negative = false;  // whether a kNumber of NumberKind::kBound is
+  bool is_negative = false;      // whether a kNumber of NumberKind::kBound is
   PyTypeObject* type = nullptr;  // type of a kSequence: list, tuple or slice
   std::vector<Argument> items;
   pybind11::object constant;

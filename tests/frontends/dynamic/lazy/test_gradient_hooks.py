@@ -1,6 +1,6 @@
 """Hooks on the gradients of lazy tensors: no graph breaks, and registered once these are computed.
 
-Programs are drawn: where hooks are registered and removed, what they do, and what follows them.
+Programs are random: where hooks are registered and removed, what they do, and what follows them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,24 @@ CALLS = 4
 
 
 class Program:
-    """A drawn function of x [4, 6]; what its hooks have seen is in ``seen``."""
+    """A random function of x [4, 6]; what its hooks have seen is in ``seen``."""
 
-    STEPS = ("hook", "hook", "keep", "remove", "compute", "compute", "view", "drop", "mutate", "read")
+    STEPS = (
+        "hook",
+        "hook",
+        "keep",
+        "remove",
+        "compute",
+        "compute",
+        "view",
+        "drop",
+        "mutate",
+        "read",
+    )
 
     def __init__(self, seed: int, length: int = 10) -> None:
-        drawn = random.Random(seed)
-        self._steps = [(drawn.choice(self.STEPS), drawn.random()) for _ in range(length)]
+        numbers = random.Random(seed)
+        self._steps = [(numbers.choice(self.STEPS), numbers.random()) for _ in range(length)]
         self.seen: list[Any] = []
 
     def __call__(self, x: Any) -> Any:
@@ -67,7 +78,7 @@ class Program:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_drawn_programs_with_hooks(seed: int) -> None:
+def test_random_programs_with_hooks(seed: int) -> None:
     def scenario(compiled: Callable[[Any], Any]) -> list[Any]:
         program, found = Program(seed), []
         called, other = compiled(program), compiled(lambda x: F.tanh(x) * 3.0)
