@@ -122,7 +122,7 @@ def with_possible_views(calls: list[TracedCall]) -> list[TracedCall]:
 
 
 def _check_writes(calls: list[TracedCall]) -> None:
-    """Checks that no other operator reads or computes mutated statistics: its order would matter."""
+    """Checks that no other operator reads or computes what is written: its order would matter."""
     writers = {
         value: call
         for call in calls
