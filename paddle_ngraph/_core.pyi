@@ -223,6 +223,7 @@ class CallEffect:
     SHAPE_QUERY: CallEffect
     DATA_ACCESS: CallEffect
     READ_ONLY_DATA_ACCESS: CallEffect
+    GRADIENT_HOOK: CallEffect
     SAVED_TENSOR_HOOKS_ON: CallEffect
     SAVED_TENSOR_HOOKS_OFF: CallEffect
     TRACER_SWITCH: CallEffect

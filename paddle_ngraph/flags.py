@@ -62,6 +62,8 @@ FLAGS = {
     for name, default, meaning in _core.flags
 }
 
+_KEYS = {name: flag.key for name, flag in FLAGS.items()}
+
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
 
@@ -70,7 +72,7 @@ def get(name: str) -> Any:
     """Returns the value of a flag, of the type of its default, e.g. ``get("use_ngraph")``."""
     # Reads Paddle's table directly, since paddle.get_flags checks names, and each run reads several
     # flags.
-    return flag_values()[FLAGS[name].key]
+    return flag_values()[_KEYS[name]]
 
 
 def values() -> tuple[Any, ...]:

@@ -1016,6 +1016,7 @@ PYBIND11_MODULE(_core, module) {
       .value("SHAPE_QUERY", CallEffect::kShapeQuery)
       .value("DATA_ACCESS", CallEffect::kDataAccess)
       .value("READ_ONLY_DATA_ACCESS", CallEffect::kReadOnlyDataAccess)
+      .value("GRADIENT_HOOK", CallEffect::kGradientHook)
       .value("SAVED_TENSOR_HOOKS_ON", CallEffect::kSavedTensorHooksOn)
       .value("SAVED_TENSOR_HOOKS_OFF", CallEffect::kSavedTensorHooksOff)
       .value("TRACER_SWITCH", CallEffect::kTracerSwitch)
@@ -1225,6 +1226,8 @@ PYBIND11_MODULE(_core, module) {
     Capture* capture = Capture::current();
     if (capture != nullptr && !capture->flush("Python")) throw py::error_already_set();
   });
+  py::class_<DeferredHook, std::shared_ptr<DeferredHook>>(
+      module, "DeferredHook", "A hook on a gradient that is registered later.");
   py::class_<TracedValue>(module, "TracedValue", "A tensor of a path, by its number.")
       .def_readonly("index", &TracedValue::index);
   py::class_<TraceCache, std::shared_ptr<TraceCache>>(module, "TraceCache",

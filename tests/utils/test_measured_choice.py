@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -174,6 +176,32 @@ def _stored(**changes: str) -> str:
     """A file with one record, some of whose attributes have these texts."""
     fields = {"uses_challenger": "true", "ratio": "0.5", "pairs": "5", "date": "1"} | changes
     return '{"a": {' + ", ".join(f'"{name}": {text}' for name, text in fields.items()) + "}}"
+
+
+# What may be in the place of a file, by whether a record can be stored nevertheless.
+PLACES: dict[str, tuple[Callable[[Path], object], bool]] = {
+    "nothing": (lambda _: None, True),
+    "a file": (Path.touch, True),
+    "a directory": (Path.mkdir, False),
+    "a full directory": (lambda path: (path / "a").mkdir(parents=True), False),
+    "a pipe": (os.mkfifo, True),
+    "a link to a file": (lambda path: path.symlink_to(__file__), True),
+    "a link to nothing": (lambda path: path.symlink_to("nothing"), True),
+    "a link to itself": (lambda path: path.symlink_to(path), True),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_whatever_is_in_the_place_of_a_file_leaves_no_other_file(name: str, tmp_path: Path) -> None:
+    make, is_storable = PLACES[name]
+    make(path := tmp_path / "model.json")
+    contents = Path(__file__).read_bytes()
+    file, record = RecordFile(str(path)), Record(True, 0.5, 5, 1.0, 0.25)
+    assert file.read() == {}
+    assert file.write("a", record) is is_storable
+    assert file.read() == ({"a": record} if is_storable else {})
+    assert [each.name for each in tmp_path.iterdir()] == ["model.json"]
+    assert Path(__file__).read_bytes() == contents
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,10 @@ bool matches_value(Trace* trace, const Argument& expected, PyObject* given,
   return true;
 }
 
-bool matches_number(Trace* trace, PyObject* given, const TracedCall& call, size_t argument) {
+bool matches_number(Trace* trace, const Argument& expected, PyObject* given, NumberKind rule) {
   const py::object number = is_foreign_number(given) ? to_python_number(given)
                                                      : py::reinterpret_borrow<py::object>(given);
-  if (!may_differ(call.number_rules[argument], number.ptr())) return false;
+  if (!may_differ(rule, expected.is_negative, number.ptr())) return false;
   trace->note_new_number(number);
   return true;
 }
@@ -60,7 +60,7 @@ bool matches(Trace* trace, const Argument& expected, PyObject* given, const Trac
     case Argument::Kind::kConstant:
       return equals_constant(expected, given);
     case Argument::Kind::kNumber:
-      return matches_number(trace, given, call, argument);
+      return matches_number(trace, expected, given, call.number_rules[argument]);
     case Argument::Kind::kUninitialized:
       return is_uninitialized(given);
     case Argument::Kind::kSequence:

@@ -37,6 +37,8 @@ namespace {
 thread_local Capture* current_capture = nullptr;
 thread_local bool saved_tensor_hooks_active = false;
 
+constexpr char kRemoveHook[] = "_remove_grad_hook";
+
 }  // namespace
 
 // -- threads -------------------------------------------------------------------------------------
@@ -108,6 +110,7 @@ Capture* Capture::current() { return current_capture; }
 void Capture::begin() {
   auto root = trace_cache_->root();
   const auto memory = stop_tracking_reads();
+  const auto hooks = hooks_.release();
   // The former trace is destroyed last: its tensors' destructors may call Python, which may call
   // this function again.
   Trace former(std::move(root));
@@ -228,6 +231,15 @@ bool Capture::compute(bool is_end) {
     }
     lazy_tensors().erase(tensor.ptr());
   }
+  if (error.empty()) {
+    try {
+      hooks_.register_all();
+    } catch (py::error_already_set& raised) {
+      error = raised.what();
+      type = raised.type(), value = raised.value(), trace = raised.trace();
+    }
+  }
+  const auto hooks = hooks_.release();
   const auto memory = stop_tracking_reads();
   trace_.start_recording();
   // Set last: another thread may end the capture as soon as this thread releases the GIL.
@@ -384,6 +396,22 @@ PyObject* Capture::call_with_graph_break(const InterceptedFunction& function, Py
   const NoCapture none;
   note_native_call(function.name);
   return call_now(function, self, args, kwargs);
+}
+
+PyObject* Capture::call_hooking(const InterceptedFunction& function, PyObject* self, PyObject* args,
+                                PyObject* kwargs) {
+  if (!wait_for_compute()) return nullptr;
+  const auto lazy = lazy_tensors().find(self);
+  if (lazy == lazy_tensors().end() && error_of(self) == nullptr) {
+    const NoCapture none;
+    return call_now(function, self, with_hook_ids(args).ptr(), kwargs);
+  }
+  if (PyTuple_GET_SIZE(args) == 1 && hooks_.remove(PyTuple_GET_ITEM(args, 0))) Py_RETURN_TRUE;
+  const bool is_own = lazy != lazy_tensors().end() && lazy->second == this;
+  if (is_own && has_gradients() && !stops_gradient(self) && function.name != kRemoveHook) {
+    return hooks_.add(function, self, args, kwargs).release().ptr();
+  }
+  return call_with_graph_break(function, self, with_hook_ids(args).ptr(), kwargs);
 }
 
 // -- calls on known tensors ----------------------------------------------------------------------
@@ -623,6 +651,7 @@ bool Capture::may_mutate_eagerly(const InterceptedFunction& function, PyObject* 
 bool Capture::may_mutate(const InterceptedFunction& function, PyObject* tensor) const {
   const int value = trace_.index_of(tensor);
   if (value < 0) return function.rule.mutation == Mutation::kValues && owns_memory(tensor);
+  if (hooks_.has(tensor)) return false;  // the hooks are those of the former value
   if (!trace_.is_result(value)) return false;
   if (function.rule.mutation != Mutation::kValues) return true;
   // A write is not deferred if stop_gradient of the tensor was set: a written value that has a

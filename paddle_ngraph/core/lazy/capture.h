@@ -19,6 +19,7 @@
 // - growing_lists: lists of tensors that have another length in each call
 // - trace_execution: computing the lazy tensors, by a graph or by the operators
 // - value_ranges: ranges of lazy integers, for lookups
+// - deferred_hooks: hooks on the gradients of lazy tensors
 // - lazy_tensors: the registries of lazy tensors, and of the memory that deferred calls read
 #pragma once
 
@@ -36,6 +37,7 @@
 #include "paddle/phi/core/tensor_base.h"
 
 #include "core/engine/events.h"
+#include "core/lazy/deferred_hooks.h"
 #include "core/lazy/trace.h"
 #include "core/lazy/trace_cache.h"
 #include "core/paddle/exposure.h"
@@ -83,6 +85,10 @@ class Capture {
   // Handles a call that changes a tensor, see Mutation.
   PyObject* call_mutating(const InterceptedFunction& function, PyObject* self, PyObject* args,
                           PyObject* kwargs);
+
+  // Handles a call that registers a hook on the gradient of a tensor, or removes one.
+  PyObject* call_hooking(const InterceptedFunction& function, PyObject* self, PyObject* args,
+                         PyObject* kwargs);
 
   // Records a tensor that was computed at once, such as zeros that later calls fill.
   void note_eager_result(PyObject* result);
@@ -149,6 +155,7 @@ class Capture {
   bool is_computing_ = false;
   std::thread::id computing_;  // the thread that is computing the deferred calls
   bool is_dynamic_ = true;
+  DeferredHooks hooks_;
   // Memory that deferred calls read. A pin is not counted as a holder: otherwise weights would be
   // treated as exposed.
   std::vector<const phi::Allocation*> read_memory_;

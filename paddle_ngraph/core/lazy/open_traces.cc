@@ -30,6 +30,8 @@ PyObject* number_in(const TraceSample& sample, const Argument& argument) {
   return PyLong_CheckExact(constant) || PyFloat_CheckExact(constant) ? constant : nullptr;
 }
 
+bool is_below_zero(PyObject* number) { return is_integer(number) && PyLong_AsLongLong(number) < 0; }
+
 bool has_number(const Argument& argument) {
   return argument.kind == Argument::Kind::kNumber ||
          std::any_of(argument.items.begin(), argument.items.end(), has_number);
@@ -120,8 +122,13 @@ class Joining {
     if (number != nullptr && other_number != nullptr && !is_same_number) {
       const NumberKind rule = call.number_rules[at];
       const bool is_open = may_open_sizes_ || !is_size(rule);
-      if (!is_open || !may_differ(rule, number) || !may_differ(rule, other_number)) return false;
+      const bool is_negative = rule == NumberKind::kBound && is_below_zero(number);
+      if (!is_open || !may_differ(rule, is_negative, number) ||
+          !may_differ(rule, is_negative, other_number)) {
+        return false;
+      }
       joined->kind = Argument::Kind::kNumber;
+      joined->is_negative = is_negative;
       joined->number = static_cast<int>(numbers[0].size());
       joined->constant = {};
       numbers[0].push_back(py::reinterpret_borrow<py::object>(number));
@@ -166,7 +173,7 @@ class Joining {
 
 bool are_equal(const Argument& one, const Argument& other) {
   if (one.kind != other.kind || one.value != other.value || one.number != other.number ||
-      one.type != other.type) {
+      one.is_negative != other.is_negative || one.type != other.type) {
     return false;
   }
   if (one.kind == Argument::Kind::kConstant) return equals_constant(one, other.constant.ptr());
@@ -215,7 +222,15 @@ static NumberKind number_rule(const TracedCall& call, size_t argument, bool has_
   };
   if (contains(rule.numbers)) return has_float_operand ? NumberKind::kFloat : NumberKind::kNone;
   if (!contains(rule.sizes)) return NumberKind::kNone;
-  return rule.kind == ShapeRule::Kind::kReshape ? NumberKind::kPositiveSize : NumberKind::kSize;
+  switch (rule.kind) {
+    case ShapeRule::Kind::kReshape:
+      return NumberKind::kPositiveSize;
+    case ShapeRule::Kind::kSlice:
+    case ShapeRule::Kind::kSubscript:
+      return NumberKind::kBound;
+    default:
+      return NumberKind::kSize;
+  }
 }
 
 paddle::small_vector<NumberKind, 8> number_rules(const TracedCall& call, const PyObjects& given) {
@@ -231,7 +246,7 @@ paddle::small_vector<NumberKind, 8> number_rules(const TracedCall& call, const P
   return rules;
 }
 
-bool may_differ(NumberKind rule, PyObject* number) {
+bool may_differ(NumberKind rule, bool is_negative, PyObject* number) {
   switch (rule) {
     case NumberKind::kNone:
       return false;
@@ -239,6 +254,8 @@ bool may_differ(NumberKind rule, PyObject* number) {
       return is_number(number);
     case NumberKind::kInteger:
       return is_integer(number);
+    case NumberKind::kBound:
+      return is_integer(number) && is_below_zero(number) == is_negative;
     case NumberKind::kSize:
     case NumberKind::kPositiveSize:
       break;

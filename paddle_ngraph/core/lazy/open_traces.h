@@ -21,8 +21,9 @@ namespace paddle_ngraph {
 // `given`: the arguments in Python.
 paddle::small_vector<NumberKind, 8> number_rules(const TracedCall& call, const PyObjects& given);
 
-// Whether a number at a place with this rule may differ, and be this one.
-bool may_differ(NumberKind rule, PyObject* number);
+// Whether a number at a place with this rule may differ, and be this one; `is_negative`: whether
+// bounds at this place are.
+bool may_differ(NumberKind rule, bool is_negative, PyObject* number);
 
 // Whether a value among the arguments of a call has open sizes. `is_open`: whether a value has.
 template <typename IsOpen>

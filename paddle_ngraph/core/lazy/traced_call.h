@@ -54,6 +54,7 @@ struct Argument {
   Kind kind = Kind::kConstant;
   int value = -1;
   int number = -1;
+  bool is_negative = false;      // whether a kNumber of NumberKind::kBound is
   PyTypeObject* type = nullptr;  // type of a kSequence: list, tuple or slice
   std::vector<Argument> items;
   pybind11::object constant;
@@ -77,13 +78,15 @@ enum class NumberKind : uint8_t {
   kNone,
   kSize,          // sizes and indices that do not count from the end
   kPositiveSize,  // sizes without 0, which stands for the size of another tensor
+  kBound,         // bounds of slices and indices, all of which count from the same end
   kFloat,         // floats, and integers that are floats
   kInteger,       // integers of 32 bits
 };
 
 // Whether shapes of results may depend on a number with this rule.
 inline bool is_size(NumberKind rule) {
-  return rule == NumberKind::kSize || rule == NumberKind::kPositiveSize;
+  return rule == NumberKind::kSize || rule == NumberKind::kPositiveSize ||
+         rule == NumberKind::kBound;
 }
 
 // The shapes of the results of a call.

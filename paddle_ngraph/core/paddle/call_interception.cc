@@ -219,6 +219,14 @@ PyObject* call_replacement(const InterceptedFunction& function, PyObject* self, 
   return result;
 }
 
+// A call that registers or removes a hook, where nothing is deferred in this thread.
+PyObject* hook_without_capture(const InterceptedFunction& function, PyObject* self, PyObject* args,
+                               PyObject* kwargs) {
+  if (!flush_for_call(function.name, self, args, kwargs, false)) return nullptr;
+  return with_errors<PyObject*>(
+      nullptr, [&] { return call_now(function, self, with_hook_ids(args).ptr(), kwargs); });
+}
+
 PyObject* dispatch_call(const InterceptedFunction& function, PyObject* self, PyObject* args,
                         PyObject* kwargs) {
   if (function.replacement != nullptr) return call_replacement(function, self, args, kwargs);
@@ -233,6 +241,11 @@ PyObject* dispatch_call(const InterceptedFunction& function, PyObject* self, PyO
                              (accesses_data && capture->may_expose_data({self, args, kwargs})))) {
     return with_errors<PyObject*>(
         nullptr, [&] { return capture->call_shape_query(function, self, args, kwargs); });
+  }
+  if (function.effect == CallEffect::kGradientHook) {
+    if (capture == nullptr) return hook_without_capture(function, self, args, kwargs);
+    return with_errors<PyObject*>(
+        nullptr, [&] { return capture->call_hooking(function, self, args, kwargs); });
   }
   if (function.effect == CallEffect::kBreakIfLazyArgument && !is_any_lazy(args, kwargs)) {
     return call_now(function, self, args, kwargs);

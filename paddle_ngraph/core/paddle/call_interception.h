@@ -39,6 +39,7 @@ enum class CallEffect {
   kShapeQuery,           // the call needs no memory, and its result depends on shapes only
   kDataAccess,           // a graph break, unless all its tensors are sizes or materialized
   kReadOnlyDataAccess,   // as kDataAccess, but the result gives no write access
+  kGradientHook,         // the call concerns the gradient of its tensor, not the memory
   kSavedTensorHooksOn,   // from now on autograd passes each tensor that it saves to the user
   kSavedTensorHooksOff,  // from now on autograd passes no tensors to the user
   kTracerSwitch,         // the call switches between dynamic and static mode, by its argument

@@ -18,7 +18,7 @@ namespace py = pybind11;
 
 class NgraphPass : public pir::Pass {
  public:
-  NgraphPass() : pir::Pass("ngraph_pass", /*opt_level=*/2) {}
+  NgraphPass() : pir::Pass("ngraph_pass", /*opt_level=*/0) {}
 
   bool CanApplyOn(pir::Operation* op) const override {
     return op->isa<pir::ModuleOp>() && op->num_regions() > 0;

@@ -26,6 +26,7 @@ from paddle_ngraph.frontends.dynamic.input_signature import FlatInputs
 from paddle_ngraph.frontends.dynamic.lazy.capture import TraceCache
 from paddle_ngraph.frontends.dynamic.lazy.trace_graph import compile_budget_set
 from paddle_ngraph.frontends.to_static import gradients
+from paddle_ngraph.paddle_private.names import has_gradients
 from paddle_ngraph.partitioning import background_compile
 from paddle_ngraph.partitioning.choice_files import choice_file
 from paddle_ngraph.utils import clock, signals
@@ -214,7 +215,7 @@ class _Rest:
         return (
             self.calls < tuning_policy.POLICY.resting_calls
             and not kwargs
-            and self.has_gradient == paddle.is_grad_enabled()
+            and self.has_gradient == has_gradients()
             and self.inputs.equal(inputs)
         )
 

@@ -107,7 +107,7 @@ class Model:
         if self.obstacle is None or self.may_measure():
             self._share_parameters(runs)
             self._find_fast_path(predictor, runs)
-        else:
+        elif runs:
             _obstacles.put(key, self.obstacle)
         return predictor
 
@@ -219,6 +219,8 @@ class Model:
         return config
 
     def _reason_against_engine(self, runs: Sequence[program_pass.RunByName]) -> Obstacle | None:
+        if not runs:  # because of a setting, on which no obstacle of the files depends
+            return Obstacle(_NOT_REWRITTEN, "Paddle has not run the pass")
         blocks = [block for run in runs for block in run.report.blocks]
         report = Report(blocks, sum(run.report.packed for run in runs))
         has_state = any(run.has_state for run in runs)

@@ -123,7 +123,7 @@ def _recording_options(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def run_backward(*args: Any, **kwargs: Any) -> Any:
         retains = bool(kwargs.get("retain_graph") or any(args[2:3]))
-        if not to_static_hook.has_gradients() and not _core.is_capturing():
+        if not (_runs or to_static_hook.has_gradients() or _core.is_capturing()):
             # The pass reaches no program of the engine, in which signals would be deferred.
             with _BackwardPass(retains):
                 return original(*args, **kwargs)

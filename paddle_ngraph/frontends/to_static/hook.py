@@ -133,6 +133,8 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
                 return original(self, inputs, parameters, attrs)
             finally:
                 _core.record_event(switch.native_reason(inputs), switch.program_id, start)
+        if switch.is_training:
+            _note_gradients()
         with signals.deferred_signals(except_ctrl_c=True):
             if hook_of_runs(self) is None:
                 try:
@@ -308,18 +310,24 @@ def _switch(layer: StaticLayer, attributes: Any) -> _LayerSwitch:
     return found
 
 
-# Whether a program of gradients has been created since the last backward pass, and in the process.
+# Whether a program of gradients has been created since the last backward pass, and whether layers
+# of to_static have run such programs in the process.
 _has_new_gradients = False
 _has_gradients = False
 
 
 def _note_new_gradients() -> None:
-    global _has_new_gradients, _has_gradients
-    _has_new_gradients = _has_gradients = True
+    global _has_new_gradients
+    _has_new_gradients = True
+
+
+def _note_gradients() -> None:
+    global _has_gradients
+    _has_gradients = True
 
 
 def has_gradients() -> bool:
-    """Whether a program was switched for training, so that a backward pass may reach the engine."""
+    """Whether a backward pass may reach programs of layers of to_static in the engine."""
     return _has_gradients
 
 
@@ -340,6 +348,7 @@ class _LayerSwitch:
         in_sot_mode: Whether SOT created it.
 
     Attributes:
+        is_training: The argument.
         program_id: Id of the programs in events.
     """
 
@@ -347,6 +356,7 @@ class _LayerSwitch:
         self, layer: StaticLayer, attributes: Any, is_training: bool, in_sot_mode: bool
     ) -> None:
         self.layer_attributes = attributes
+        self.is_training = is_training
         self._source = _LayerPrograms(
             layer.train_program if is_training else layer.infer_program, is_training, in_sot_mode
         )

@@ -126,3 +126,32 @@ def test_no_engine_is_made_for_a_model_that_is_known_to_run_natively(tmp_path: P
         found = _answers(_predictor(tmp_path / "m"), floats(2, WIDTH))[0]
     np.testing.assert_allclose(found, np.exp(floats(2, WIDTH)), rtol=1e-5)
     assert paddle_ngraph.stats()["engine_runs"] > runs
+
+
+# Settings of a configuration that choose Paddle's passes.
+SETTINGS_OF_PASSES: dict[str, Callable[[Any], object]] = {
+    "no optimization": lambda config: config.switch_ir_optim(False),
+    "level 0": lambda config: config.set_optimization_level(0),
+    "level 1": lambda config: config.set_optimization_level(1),
+    "without the pass": lambda config: config.delete_pass("ngraph_pass"),
+    "without fusion": lambda config: config.delete_pass("matmul_add_act_fuse_pass"),
+    "plain": lambda _: None,
+}
+
+
+@pytest.mark.parametrize("first", SETTINGS_OF_PASSES)
+def test_no_setting_of_one_predictor_has_others_run_natively(first: str, tmp_path: Path) -> None:
+    _save(_plain, tmp_path / "m")
+    wanted = None
+    with paddle_ngraph.use_ngraph(True), background_compile.compile_synchronously():
+        for name in (first, *SETTINGS_OF_PASSES):
+            config = inference.Config(f"{tmp_path / 'm'}.json", f"{tmp_path / 'm'}.pdiparams")
+            config.disable_mkldnn()
+            config.disable_glog_info()
+            SETTINGS_OF_PASSES[name](config)
+            runs = paddle_ngraph.stats()["engine_runs"]
+            found = _answers(inference.create_predictor(config), floats(2, WIDTH))
+            wanted = wanted or found
+            for ours, theirs in zip(found, wanted):
+                np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+            assert paddle_ngraph.stats()["engine_runs"] > runs, name

@@ -17,6 +17,7 @@ from paddle_ngraph.frontends.dynamic.lazy import trace_graph, trace_isolation
 from paddle_ngraph.frontends.dynamic.lazy.deferral_rules import (
     DATA_ACCESSES,
     EAGER_OPERATORS,
+    GRADIENT_HOOKS,
     METADATA_ATTRIBUTES,
     METADATA_METHODS,
     METHODS,
@@ -99,6 +100,7 @@ _SPECIAL_CALLS = {
     **dict.fromkeys(EAGER_OPERATORS, _core.CallEffect.EAGER_OPERATOR),
     **dict.fromkeys(DATA_ACCESSES, _core.CallEffect.DATA_ACCESS),
     **dict.fromkeys(READ_ONLY_DATA_ACCESSES, _core.CallEffect.READ_ONLY_DATA_ACCESS),
+    **dict.fromkeys(GRADIENT_HOOKS, _core.CallEffect.GRADIENT_HOOK),
     **dict.fromkeys(SHAPE_QUERIES, _core.CallEffect.SHAPE_QUERY),
     **dict.fromkeys(TRANSPARENT, _core.CallEffect.TRANSPARENT),
     "register_saved_tensors_hooks": _core.CallEffect.SAVED_TENSOR_HOOKS_ON,

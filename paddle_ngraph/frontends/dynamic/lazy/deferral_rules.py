@@ -102,6 +102,7 @@ _RANGE_RULES: dict[str, _core.RangeRule] = {
 # Shapes of results: operators, or the tensor methods that call them, by the kind of rule and the
 # parameters. Of these, integers of those with * are sizes, and numbers of those with ~ may differ;
 # behind = is the value of a parameter that a call leaves out.
+_INTERPOLATIONS = "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp"
 _KINDS = _core.ShapeRuleKind
 _UNARY = "x, _, _, _, _, _, _"
 _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
@@ -147,7 +148,7 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
     _KINDS.EXPAND: {"x, shape*": "expand"},
     _KINDS.EXPAND_AS: {"x, y": "expand_as"},
     _KINDS.TILE: {"x, repeat_times*": "tile"},
-    _KINDS.PAD: {"x, paddings, _": "pad", "x, paddings, _, _, data_format": "pad3d"},
+    _KINDS.PAD: {"x, paddings*, _": "pad", "x, paddings*, _, _, data_format": "pad3d"},
     _KINDS.MATMUL: {
         "x, y, transpose_x, transpose_y": "matmul bmm",
         "x, y": "__matmul__",
@@ -186,8 +187,8 @@ _SHAPES: dict[_core.ShapeRuleKind, dict[str, str]] = {
         ),
     },
     _KINDS.INTERPOLATION: {
-        "x, out_size, size_tensor, scale_tensor, data_format, out_d, out_h, out_w, scale, _, _, "
-        "_": "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp"
+        "x, out_size, size_tensor, scale_tensor, data_format, out_d*, out_h*, out_w*, scale, _, _, "
+        "_": _INTERPOLATIONS
     },
     _KINDS.PIXEL_SHUFFLE: {"x, upscale_factor, data_format": "pixel_shuffle"},
     _KINDS.PIXEL_UNSHUFFLE: {"x, downscale_factor, data_format": "pixel_unshuffle"},
@@ -297,7 +298,6 @@ _SHAPE_DEPENDENT = (
     "pixel_shuffle pixel_unshuffle channel_shuffle pool2d pool3d pow p_norm "
     "repeat_interleave roll slice split split_with_num squared_l2_norm squeeze "
     "stack strided_slice sum topk transpose tril triu unbind unfold unsqueeze unstack "
-    "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp "
     "cumprod prod trace fill increment"
 )
 # Operators that index a tensor by indices in another one: the number of leading arguments that may
@@ -330,7 +330,7 @@ _LEGACY_ACTIVATIONS = {
 OPERATORS: dict[str, _core.DeferralRule] = {
     **_rules(" ".join(f"legacy.{name}" for name in _LEGACY_ACTIVATIONS), max_tensors=1),
     **_rules(_POINTWISE + " " + _MATMULS_AND_CONVOLUTIONS + " " + _NORMALIZATION),
-    **_rules(_SHAPE_DEPENDENT, max_tensors=1),
+    **_rules(_SHAPE_DEPENDENT + " " + _INTERPOLATIONS, max_tensors=1),
     **_rules("expand pad3d reshape tile", max_tensors=1, int_lists=(1,)),
     **_rules("scale", max_tensors=2),  # the factor may be a tensor: no shape depends on its value
     **_rules("floor_divide remainder", values=_DIVISOR),
@@ -386,7 +386,12 @@ SHAPE_QUERIES = frozenset({"numel", "shape", "shape64"})
 # Calls that read the data of a tensor, which is no graph break if the tensor is materialized. The
 # NumPy array of the first set exposes the memory to writes; results of the second set do not.
 DATA_ACCESSES = frozenset({"numpy"})
-READ_ONLY_DATA_ACCESSES = frozenset({"_getitem_from_offset", "_is_initialized"})
+READ_ONLY_DATA_ACCESSES = frozenset(
+    {"_getitem_from_offset", "_is_dense_tensor_hold_allocation", "_is_initialized"}
+)
+
+# Calls that register a hook on the gradient of their tensor, or remove one.
+GRADIENT_HOOKS = frozenset({"_register_grad_hook", "_remove_grad_hook", "retain_grads"})
 
 # Calls that only call a function in Python while gradients are off.
 TRANSPARENT = frozenset({"PyLayer.apply"})
@@ -424,7 +429,7 @@ METADATA_METHODS = frozenset(_TYPE_PREDICATES.split())
 # Attributes of a deferred tensor that can be read, and those that can be set, without its data.
 # Layers set the names of their inputs.
 METADATA_ATTRIBUTES = frozenset(
-    {"dtype", "name", "persistable", "place", "shape", "stop_gradient", "type"}
+    {"dtype", "name", "persistable", "place", "shape", "stop_gradient", "type", "_place_str"}
 )
 SETTABLE_METADATA = frozenset({"name"})
 
@@ -518,6 +523,40 @@ def _slice(x: Any, axes: Any, starts: Any, ends: Any, _: Any, removed: Any) -> A
     # Paddle infers sizes, wrong ones, from bounds of which only some are numbers.
     is_known = all(isinstance(each, int) for each in (*starts, *ends))
     return _C_ops.slice(x, axes, starts, ends, [1 if is_known else -1] * len(axes), removed)
+
+
+def _pad(x: Any, paddings: Any, value: Any) -> Any:
+    # The operator takes numbers only, but `pad3d` tensors, too: for the last three of five axes.
+    if not any(isinstance(each, paddle.pir.Value) for each in paddings):
+        return _C_ops.pad(x, paddings, value)
+    added = list(range(5 - len(x.shape)))
+    paddings = [0, 0] * len(added) + list(paddings)
+    if any(isinstance(each, paddle.pir.Value) or each != 0 for each in paddings[:-6]):
+        raise NgraphError("pad has other axes than the last three")
+    sides = [side for axis in (8, 6, 4) for side in paddings[axis : axis + 2]]
+    if added:
+        x = _C_ops.unsqueeze(x, added)
+    padded = _C_ops.pad3d(x, sides, "constant", value, "NCDHW")
+    return _C_ops.squeeze(padded, added) if added else padded
+
+
+def _interpolation(name: str) -> Callable[..., Any]:
+    function = getattr(_C_ops, name)
+
+    def interpolate(x: Any, *given: Any) -> Any:
+        out_size, lengths, scales, layout, *sizes = given[:7]
+        if any(isinstance(each, paddle.pir.Value) for each in sizes):
+            lengths = [_as_length(each) for each in sizes[2 - len(x.shape) :]]
+            sizes = [-1 if isinstance(each, paddle.pir.Value) else each for each in sizes]
+        return function(x, out_size, lengths, scales, layout, *sizes, *given[7:])
+
+    return interpolate
+
+
+def _as_length(size: Any) -> Any:
+    if not isinstance(size, paddle.pir.Value):
+        return paddle.full([1], size, "int32")
+    return _C_ops.reshape(_C_ops.cast(size, paddle.int32), [1])
 
 
 def _scale(x: Any, factor: Any, bias: Any = 0.0, is_bias_last: bool = True) -> Any:
@@ -615,6 +654,7 @@ _PROGRAM_VARIANTS: dict[str, Callable[..., Any]] = {
     "contiguous": _C_ops.assign,
     "detach": _detach,
     "linear": _linear,
+    "pad": _pad,
     "rnn": _rnn,
     "scale": _scale,
     "slice": _slice,
@@ -624,5 +664,6 @@ _PROGRAM_VARIANTS: dict[str, Callable[..., Any]] = {
     "_getitem_dygraph": _as_program_index,
     "_setitem_dygraph": _with_assigned_item,
     "_tensor_use_gpudnn": lambda x, _: x,
+    **{name: _interpolation(name) for name in _INTERPOLATIONS.split()},
     **{f"legacy.{name}": _activation(other) for name, other in _LEGACY_ACTIVATIONS.items()},
 }

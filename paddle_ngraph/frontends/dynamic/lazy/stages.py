@@ -122,7 +122,7 @@ def with_possible_views(calls: list[TracedCall]) -> list[TracedCall]:
 
 
 def _check_writes(calls: list[TracedCall]) -> None:
-    """Checks that mutated statistics have no other reader, whose order would matter."""
+    """Checks that no other operator reads or computes what is written: its order would matter."""
     writers = {
         value: call
         for call in calls
@@ -130,7 +130,10 @@ def _check_writes(calls: list[TracedCall]) -> None:
         for value in (*call.views, *call.views.values())
     }
     for call in calls:
-        for writer in (writers[value] for value in call.reads if value in writers):
+        if call.writes and len(set(call.views.values())) < len(call.views):
+            raise StayEager(f"{call.name} writes one variable twice")
+        used = (*call.reads, *call.results)
+        for writer in (writers[value] for value in used if value in writers):
             if writer is not call:
                 raise StayEager(
                     f"the variable that {writer.name} writes is used by another operator"

@@ -122,8 +122,9 @@ class TraceGraph:
         self._relations = self._find_relations(numbers)
         self._has_refined_stages = False
         self._is_built = False
+        computed = {value for call in calls for value in call.results}
         self.written_inputs = sorted(
-            {at for call in calls if call.writes for at in call.views.values()}
+            {at for call in calls if call.writes for at in call.views.values()} - computed
         )
         try:
             self._find_stages(set())

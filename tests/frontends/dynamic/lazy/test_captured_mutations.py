@@ -581,3 +581,53 @@ def test_a_mask_of_windows():
             return [function(floats(4, 6, seed=number)) for number in range(CALLS)]
 
     check_one_graph(played(scenario, runs=CALLS))
+
+
+# -- running statistics --------------------------------------------------------------------------
+
+
+def _of_memory(first: int, second: int) -> Callable[[Any], tuple[Any, Any]]:
+    """Statistics that are parts of one memory, from these elements on."""
+
+    def statistics(_: Any) -> tuple[Any, Any]:
+        memory = paddle.ones([16])
+        return memory[first : first + 6], memory[second : second + 6]
+
+    return statistics
+
+
+STATISTICS: dict[str, Callable[[Any], tuple[Any, Any]]] = {
+    "new": lambda _: (paddle.zeros([6]), paddle.ones([6])),
+    "computed": lambda x: (F.tanh(x).mean(0).detach(), x.exp().mean(0).detach()),
+    "one computed": lambda x: (paddle.zeros([6]), x.exp().mean(0).detach()),
+    "one variable": lambda _: (paddle.ones([6]),) * 2,
+    "one computed variable": lambda x: (x.exp().mean(0).detach(),) * 2,
+    "a row": lambda x: ((x * 2.0).detach()[0], paddle.ones([6])),
+    "parts": _of_memory(0, 6),
+    "equal parts": _of_memory(0, 0),
+    "overlapping parts": _of_memory(0, 3),
+}
+
+
+@TRAINS
+@pytest.mark.parametrize("name", STATISTICS)
+def test_statistics_of_all_kinds_are_written(name: str, trains: bool) -> None:
+    """Also in an open trace, whose statistics are kept for the case that its graph fails."""
+
+    def scenario(compiled: Callable[[Any], Any]) -> list[Any]:
+        def normalized(x: Any) -> tuple[Any, ...]:
+            mean, variance = STATISTICS[name](x)
+            return F.batch_norm(F.tanh(x) * 2.0, mean, variance, training=True), mean, variance
+
+        function, found = compiled(normalized), []
+        other = compiled(lambda x: F.tanh(x) * 3.0)  # runs in the engine, whatever the first does
+        for rows in (4, 4, 5, 7, 9, 8):
+            x = floats(rows, 6, seed=rows)
+            x.stop_gradient = not trains
+            results = function(x)
+            if trains:
+                results[0].pow(3).sum().backward()
+            found += [*results, x.grad, other(x)]
+        return found
+
+    both(scenario, runs=3)
