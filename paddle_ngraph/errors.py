@@ -77,9 +77,16 @@ def outcome(error: BaseException) -> tuple[ErrorCode, int]:
     return code, getattr(error, "op_id", NO_OPERATOR)
 
 
+_MAX_LINE = 400
+
+
 def first_line(error: BaseException) -> str:
-    """Returns the first line of the message of an error; its type if there is no message."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    """Returns the first line of the message of an error; its type if there is no message.
+
+    A line of more than 400 characters is cut: messages about damaged files quote their bytes.
+    """
+    line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]} ..."
 
 
 def summarized(message: str) -> str:
