@@ -27,7 +27,7 @@ from numpy.lib import format as npy
 from paddle_ngraph import _core, flags, installation
 from paddle_ngraph.conversion import kernel_calls, processor
 from paddle_ngraph.conversion.registry import find_converter
-from paddle_ngraph.errors import NgraphError, printable, summarized
+from paddle_ngraph.errors import NgraphError, first_line, printable, summarized
 from paddle_ngraph.ir.graph import BFLOAT16, Graph, TensorSpec
 from paddle_ngraph.paddle_private.names import dtype_of
 from paddle_ngraph.paddle_private.protocols import Tensor
