@@ -97,7 +97,11 @@ ARGUMENTS, KEYWORD_ARGUMENTS = _targets(
 (CREATE_TENSOR,) = _targets(f"{_LIBRARY}:eager.Tensor", __init__="(self, *args, **kwargs)")
 (CALL_LAYER,) = _targets("paddle.nn:Layer", __call__="(self, *inputs, **kwargs)")
 # Sends the parameters of a layer to all ranks.
-(SEND_PARAMETERS,) = _targets("paddle.distributed.parallel", sync_params_buffers=None)
+(SEND_PARAMETERS,) = _targets(
+    "paddle.distributed.parallel",
+    sync_params_buffers="(model, comm_group=..., src_rank=..., is_model_parallel=..., "
+    "fuse_params=..., is_moe_sharding_parallel=...)",
+)
 
 # -- predictors ----------------------------------------------------------------------------------
 

@@ -394,6 +394,6 @@ class RecordFile:
                 file.write(text)
             os.replace(temporary, self._path)
             return True
-        with suppress(OSError):
+        with signals.own_errors(), suppress(OSError):
             os.unlink(temporary)
         return False
