@@ -386,6 +386,7 @@ def calls(of: int, parts: int) -> None:
         Rerun(lambda: of_program(network), recorded_inputs.recording),
         Rerun(lambda: of_program_desc_program(kept_operator), by_one_thread),
         Rerun(dynamic_layer_and_step, verified),
+        Rerun(dynamic_layer_and_step, recorded_inputs.recording),
         *(by_name, cleared, loaded, awaited, left, rejected),
     ]
     for module, name in _core.python_callbacks[of::parts]:
