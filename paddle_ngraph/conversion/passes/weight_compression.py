@@ -53,8 +53,8 @@ def compress_weights(model: Model, weight_format: str) -> None:
 def _is_weight(node: Node) -> bool:
     if node.get_type_name() != "Constant" or node.get_element_type() != Type.f32:
         return False
-    shape = node.get_output_shape(0)
-    return len(shape) == 2 and int(np.prod(shape)) >= MIN_ELEMENTS
+    data = node.get_data()
+    return data.ndim == 2 and data.size >= MIN_ELEMENTS
 
 
 def _read_compressed(matmul: Node, weight: Output | None) -> None:
