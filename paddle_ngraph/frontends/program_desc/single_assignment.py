@@ -128,7 +128,7 @@ def _distinguish(description: LegacyProgramDesc) -> None:
     Raises:
         NotTranslatable: Such a variable outlives the run, and an outer block has another one.
     """
-    _declare_outermost(description)
+    declare_outermost(description)
     known: set[str] = set()
     for block in blocks(description):
         own = {variable.name(): variable for variable in block.all_vars()}
@@ -145,7 +145,7 @@ def _distinguish(description: LegacyProgramDesc) -> None:
         known |= own.keys()
 
 
-def _declare_outermost(description: LegacyProgramDesc) -> None:
+def declare_outermost(description: LegacyProgramDesc) -> None:
     """Declares what outlives a run in the outermost block, where Paddle creates it.
 
     A variable of an inner block stays there if a block around that block has another one of the

@@ -14,6 +14,7 @@ from paddle_ngraph.frontends.program_desc import (
     single_assignment,
     unchanged_operators,
 )
+from paddle_ngraph.frontends.program_desc.chains import Chains
 from paddle_ngraph.frontends.program_desc.single_assignment import (
     LossyOperators,
     NotTranslatable,
@@ -95,10 +96,18 @@ def translate(description: LegacyProgramDesc, feeds_lod: bool = False) -> Progra
     """
     with signals.own_errors():
         try:
-            unchanged = {**lod.operators_with_lod(description, feeds_lod), **_reasons(description)}
+            description = ProgramDesc(description)
+            single_assignment.declare_outermost(description)
+            chains = Chains(description)
+            unchanged = {
+                **lod.operators_with_lod(description, feeds_lod),
+                **chains.reasons(),
+                **_reasons(description),
+            }
             while True:
+                unchanged = chains.completed(unchanged)
                 try:
-                    return _translated(description, unchanged)
+                    return _translated(description, unchanged, chains)
                 except LossyOperators as found:
                     # Each round has more unchanged operators.
                     unchanged.update(found.reasons)
@@ -126,7 +135,9 @@ def _reasons(description: LegacyProgramDesc) -> dict[int, str]:
     return reasons
 
 
-def _translated(description: LegacyProgramDesc, unchanged: dict[int, str]) -> Program:
+def _translated(
+    description: LegacyProgramDesc, unchanged: dict[int, str], chains: Chains
+) -> Program:
     """Translates a copy of ``description``; operators with these numbers remain unchanged.
 
     Raises:
@@ -136,9 +147,10 @@ def _translated(description: LegacyProgramDesc, unchanged: dict[int, str]) -> Pr
     single_assignment.store_numbers(copy)
     operators = list(numbered(copy))
     replaced = {
-        number: unchanged_operators.replace(copy, *operators[number], number, reason)
+        number: unchanged_operators.replace(copy, *operators[number], number, reason, chains)
         for number, reason in sorted(unchanged.items())
     }
+    unchanged_operators.begin_runs(copy, replaced)
     old_operators.rewrite_for_translation(copy)
     single_assignment.rename(copy)
     old_operators.check(copy)
