@@ -8,9 +8,11 @@ read. Each of them reads the link that the one before has written, so their orde
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
-from collections.abc import Hashable, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import count
 from typing import Any
 from weakref import WeakValueDictionary
@@ -36,16 +38,19 @@ BEGIN = "begin"
 _LINKED = "linked "
 
 
-def text_of(program: bytes, inputs: Sequence[str], outputs: Sequence[str], number: int) -> str:
+def text_of(
+    program: bytes, inputs: Sequence[str], outputs: Sequence[str], number: int, is_last: bool
+) -> str:
     """The description of an operator of a chain.
 
     Args:
         program: A serialized ProgramDesc program of the operator, and the blocks that it runs.
         inputs, outputs: The dense tensors that it reads and writes, by name.
         number: Tells apart operators of equal contents, which may have a state (``print``).
+        is_last: Whether no other operator of the chain runs later in a run.
     """
     encoded = base64.b64encode(program).decode()
-    return _LINKED + json.dumps([encoded, list(inputs), list(outputs), number])
+    return _LINKED + json.dumps([encoded, list(inputs), list(outputs), number, is_last])
 
 
 def is_chained(text: str) -> bool:
@@ -67,6 +72,7 @@ def run(text: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         Exception: Any error of the operator.
     """
     if text == BEGIN:
+        _ended.clear()
         _core.share_tensor(outputs[0], _Run().numbered())
         _core.share_tensor(outputs[1], _link())
         return
@@ -78,6 +84,8 @@ def run(text: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         operator = _Operator(text)
     operator.run(run.scope, inputs[2:], outputs[1:])
     _core.share_tensor(outputs[0], _link())
+    if operator.is_last:
+        run.end()
     idle.append(operator)
 
 
@@ -88,19 +96,32 @@ def _link() -> Tensor:
     return link
 
 
+# The scopes of runs that did not end, as after an error, until the next run begins.
+_ended: deque[Any] = deque()
+
+
 class _Run:
     """A run of a program, with the variables that operators of its chain share."""
 
     def __init__(self) -> None:
-        self._own_scope = _core.OwnedScope(new_scope(), scope_remover())
+        self._own_scopes = [_core.OwnedScope(new_scope(), scope_remover())]
         self._number = next(_numbers)
         _runs[self._number] = self
+
+    def __del__(self, keep: Callable[[Iterable[Any]], None] = _ended.extend) -> None:
+        # Not here: Paddle may be about to remove the scope that has the last reference, and could
+        # not remove another one meanwhile.
+        keep(self._own_scopes)
 
     @property
     def scope(self) -> Scope:
         """The variables."""
-        scope: Scope = self._own_scope.scope
+        scope: Scope = self._own_scopes[0].scope
         return scope
+
+    def end(self) -> None:
+        """Drops the variables."""
+        self._own_scopes.clear()
 
     def numbered(self) -> Tensor:
         """A tensor with the number of the run, whose memory keeps the run alive."""
@@ -122,15 +143,26 @@ _numbers = count(1)
 _runs: WeakValueDictionary[int, _Run] = WeakValueDictionary()
 
 
+@atexit.register
+def _end_runs() -> None:
+    """Ends all runs before Paddle removes its scopes, some of which have references to runs."""
+    for run in list(_runs.values()):
+        run.end()
+    _ended.clear()
+
+
 class _Operator:
     """An operator of a chain, prepared by Paddle. One run at a time.
 
     Args:
         text: Its description.
+
+    Attributes:
+        is_last: Whether no other operator of the chain runs later in a run.
     """
 
     def __init__(self, text: str) -> None:
-        encoded, self._inputs, self._outputs, _ = json.loads(text.removeprefix(_LINKED))
+        encoded, self._inputs, self._outputs, _, self.is_last = json.loads(text.removeprefix(_LINKED))
         self._program: LegacyProgramDesc = ProgramDesc(base64.b64decode(encoded))
         self._executor = BlockExecutor(paddle.CPUPlace())
         self._prepared = self._executor.prepare(self._program, 0, [], True)

@@ -212,7 +212,19 @@ class Chains:
 
     # -- descriptions --------------------------------------------------------------------------
 
-    def unit(self, number: int) -> Unit:
+    def last(self, numbers: Iterable[int]) -> int | None:
+        """Which of these operators is the last one in a run, if it is in the outermost block."""
+        chained = [number for number in numbers if self.needs_chain(number)]
+        return max(chained, key=self._place, default=None)
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """The number of the operator of the outermost block with an operator, and its own."""
+        outermost = number
+        while (around := self._nodes[outermost].around) is not None:
+            outermost = around
+        return outermost, number
+
+    def unit(self, number: int, is_last: bool) -> Unit:
         """The description of an operator with its blocks.
 
         Raises:
@@ -241,9 +253,9 @@ class Chains:
             inputs = [name for name in inputs if self._has_contents(number, name)]
         program = self._fragment(number, tree, list(keys))
         outputs = [name for name in dense if name in written]
-        return Unit(
-            operator_chains.text_of(program, inputs, outputs, next(_instances)), inputs, outputs
-        )
+        is_last = is_last and node.around is None
+        text = operator_chains.text_of(program, inputs, outputs, next(_instances), is_last)
+        return Unit(text, inputs, outputs)
 
     def _check_kind(self, key: Key, type: str) -> None:
         kind, variable = self._kind(key), self._variables[key[0]][key[1]]
@@ -357,8 +369,11 @@ def _append_unrun(block: Any, forward: Any) -> None:
         if each.parameter in WITH_BLOCK.values():
             each.arguments[:] = [_NEVER]
     for each in unrun.outputs:
-        if each.parameter in ("StepScopes", "Scope"):
+        if each.parameter == "StepScopes":  # a loop that does not run would clear them
             each.arguments[:] = [_UNUSED]
+    for attribute in unrun.attrs:
+        if attribute.name == "is_scalar_condition":
+            attribute.b = True
 
 
 def _keep(op: Any, names: list[str]) -> None:

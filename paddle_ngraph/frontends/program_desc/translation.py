@@ -146,8 +146,11 @@ def _translated(
     copy: LegacyProgramDesc = ProgramDesc(description)
     single_assignment.store_numbers(copy)
     operators = list(numbered(copy))
+    last = chains.last(unchanged)
     replaced = {
-        number: unchanged_operators.replace(copy, *operators[number], number, reason, chains)
+        number: unchanged_operators.replace(
+            copy, *operators[number], number, reason, chains, number == last
+        )
         for number, reason in sorted(unchanged.items())
     }
     unchanged_operators.begin_runs(copy, replaced)

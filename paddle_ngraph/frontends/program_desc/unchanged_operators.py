@@ -78,6 +78,7 @@ def replace(
     mark: int,
     reason: str,
     chains: Chains | None = None,
+    is_last: bool = False,
 ) -> Unchanged:
     """Replaces ``op``, in place, by a placeholder.
 
@@ -88,6 +89,7 @@ def replace(
         mark: The number of the operator, by which :func:`insert` finds it again.
         reason: Why it is not translated.
         chains: The operators of the program that can only run in a chain; ``None``: it has none.
+        is_last: Whether the operator is the last one of the chain.
 
     Raises:
         NotTranslatable: The operator cannot stay as it is.
@@ -96,7 +98,7 @@ def replace(
     if chains is None or not (chains.needs_chain(mark) or not legacy_operators.holds_numbers(op)):
         text, inputs, outputs = legacy_operators.described(op, block)
     else:
-        unit, effects = chains.unit(mark), chains.effects(mark)
+        unit, effects = chains.unit(mark, is_last), chains.effects(mark)
         text, inputs, outputs = unit.text, [_RUN, _LINK, *unit.inputs], [_LINK, *unit.outputs]
         chains.empty(description, mark)
         _declare(description, _RUN, VarType.INT64)
