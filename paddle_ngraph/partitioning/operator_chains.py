@@ -119,6 +119,11 @@ class _Run:
         scope: Scope = self._own_scopes[0].scope
         return scope
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its variables were dropped."""
+        return not self._own_scopes
+
     def end(self) -> None:
         """Drops the variables."""
         self._own_scopes.clear()
@@ -141,6 +146,11 @@ class _Number(np.ndarray):
 
 _numbers = count(1)
 _runs: WeakValueDictionary[int, _Run] = WeakValueDictionary()
+
+
+def live_runs() -> int:
+    """The number of runs with variables."""
+    return sum(not run.has_ended for run in list(_runs.values()))
 
 
 @atexit.register

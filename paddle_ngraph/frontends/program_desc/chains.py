@@ -47,6 +47,14 @@ SEEDED = frozenset(
     }
 )
 
+# What operators with these effects do.
+_EFFECTS = {
+    CALLS_PYTHON: "calls Python",
+    ACT: "acts in an order",
+    DRAW: "draws from the generator of all samplers",
+    COMMUNICATE: "communicates",
+}
+
 # A variable: the number of the block that declares it, and its name.
 Key = tuple[int, str]
 
@@ -83,6 +91,9 @@ class Chains:
 
     Args:
         description: The program, which is not changed.
+
+    Raises:
+        NotTranslatable: An operator runs a block that it is inside of, as in a damaged file.
     """
 
     def __init__(self, description: LegacyProgramDesc) -> None:
@@ -92,6 +103,9 @@ class Chains:
             for block in self._message.blocks
         }
         pairs = [(block.idx, op) for block in self._message.blocks for op in block.ops]
+        for block, op in pairs:
+            if any(inner <= block for inner in _inner_blocks(op)):
+                raise NotTranslatable(f"{op.type} runs a block of the program around it")
         around = {
             inner: number for number, (_, op) in enumerate(pairs) for inner in _inner_blocks(op)
         }
@@ -211,6 +225,22 @@ class Chains:
                 remove_variable(block, variable.name().encode())
 
     # -- descriptions --------------------------------------------------------------------------
+
+    def refuse(self, unchanged: dict[int, str]) -> None:
+        """Raises :class:`NotTranslatable` if one of these operators needs a chain."""
+        for number, reason in unchanged.items():
+            if self.needs_chain(number):
+                type = self._nodes[number].message.type
+                why = f"{type} cannot stay as it is in a predictor, since it {self._why(number)}"
+                raise NotTranslatable(f"{reason}; {why}")
+
+    def _why(self, number: int) -> str:
+        """Why an operator can only run in a chain."""
+        effects = self.effects(number)
+        found = [text for effect, text in _EFFECTS.items() if effect in effects]
+        if kinds := sorted({self._shown_kind(key) for key in self._own(number)}):
+            found.append(f"reads or writes {', '.join(kinds)}")
+        return " and ".join(found) or "runs a block of the program"
 
     def last(self, numbers: Iterable[int]) -> int | None:
         """Which of these operators is the last one in a run, if it is in the outermost block."""

@@ -78,7 +78,9 @@ def to_pir(description: LegacyProgramDesc) -> Program | None:
         return None
 
 
-def translate(description: LegacyProgramDesc, feeds_lod: bool = False) -> Program:
+def translate(
+    description: LegacyProgramDesc, feeds_lod: bool = False, may_chain: bool = True
+) -> Program:
     """Translates a ``ProgramDesc`` to a PIR program.
 
     The translation is Paddle's, applied to a copy in single-assignment form after a check that
@@ -89,6 +91,7 @@ def translate(description: LegacyProgramDesc, feeds_lod: bool = False) -> Progra
         description: The program.
         feeds_lod: Whether the translated program is run on feeds with a LoD, too, instead of
             falling back to Paddle.
+        may_chain: Whether operators may run in a chain, whose order Paddle's predictors would lose.
 
     Raises:
         NotTranslatable: Paddle cannot translate the program, cannot run the translation, or would
@@ -106,6 +109,8 @@ def translate(description: LegacyProgramDesc, feeds_lod: bool = False) -> Progra
             }
             while True:
                 unchanged = chains.completed(unchanged)
+                if not may_chain:
+                    chains.refuse(unchanged)
                 try:
                     return _translated(description, unchanged, chains)
                 except LossyOperators as found:
