@@ -13,8 +13,9 @@ import base64
 import json
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -32,25 +33,41 @@ from paddle_ngraph.paddle_private.names import (
 )
 from paddle_ngraph.paddle_private.protocols import LegacyProgramDesc, Scope, Tensor
 from paddle_ngraph.utils.lru_cache import LRUCache, process_cache
+from paddle_ngraph.utils.thread_local import ThreadLocal
 
+# The context of Python functions of the user, which may run programs themselves, in this thread.
+outside: ThreadLocal[AbstractContextManager[Any]] = ThreadLocal(nullcontext())
 # The description of the operator that begins a run.
 BEGIN = "begin"
 _LINKED = "linked "
 
 
+class Properties(NamedTuple):
+    """What is to be known of an operator of a chain beside its program.
+
+    Attributes:
+        number: Tells apart operators of equal contents, which may have a state (``print``).
+        is_last: Whether no other operator of the chain runs later in a run.
+        calls_python: Whether it calls a Python function of the user.
+    """
+
+    number: int
+    is_last: bool
+    calls_python: bool
+
+
 def text_of(
-    program: bytes, inputs: Sequence[str], outputs: Sequence[str], number: int, is_last: bool
+    program: bytes, inputs: Sequence[str], outputs: Sequence[str], properties: Properties
 ) -> str:
     """The description of an operator of a chain.
 
     Args:
         program: A serialized ProgramDesc program of the operator, and the blocks that it runs.
         inputs, outputs: The dense tensors that it reads and writes, by name.
-        number: Tells apart operators of equal contents, which may have a state (``print``).
-        is_last: Whether no other operator of the chain runs later in a run.
+        properties: What else is to be known of it.
     """
     encoded = base64.b64encode(program).decode()
-    return _LINKED + json.dumps([encoded, list(inputs), list(outputs), number, is_last])
+    return _LINKED + json.dumps([encoded, list(inputs), list(outputs), list(properties)])
 
 
 def is_chained(text: str) -> bool:
@@ -82,9 +99,10 @@ def run(text: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         operator = idle.pop()
     except IndexError:  # the first run, or other threads use all
         operator = _Operator(text)
-    operator.run(run.scope, inputs[2:], outputs[1:])
+    with outside.value if operator.properties.calls_python else nullcontext():
+        operator.run(run.scope, inputs[2:], outputs[1:])
     _core.share_tensor(outputs[0], _link())
-    if operator.is_last:
+    if operator.properties.is_last:
         run.end()
     idle.append(operator)
 
@@ -168,11 +186,12 @@ class _Operator:
         text: Its description.
 
     Attributes:
-        is_last: Whether no other operator of the chain runs later in a run.
+        properties: What is to be known of it beside its program.
     """
 
     def __init__(self, text: str) -> None:
-        encoded, self._inputs, self._outputs, _, self.is_last = json.loads(text.removeprefix(_LINKED))
+        encoded, self._inputs, self._outputs, properties = json.loads(text.removeprefix(_LINKED))
+        self.properties = Properties(*properties)
         self._program: LegacyProgramDesc = ProgramDesc(base64.b64decode(encoded))
         self._executor = BlockExecutor(paddle.CPUPlace())
         self._prepared = self._executor.prepare(self._program, 0, [], True)

@@ -23,6 +23,7 @@ from paddle_ngraph.frontends.executor.pass_results import RewrittenPrograms
 from paddle_ngraph.frontends.executor.run import Run
 from paddle_ngraph.paddle_private.names import PaddlePlan, is_initialized
 from paddle_ngraph.paddle_private.protocols import Executor, Plan, Program, Scope
+from paddle_ngraph.partitioning import operator_chains
 from paddle_ngraph.utils import signals
 
 
@@ -51,8 +52,7 @@ class RewrittenPlan:
         runs_python = paddle_plans.runs_python(plan)
         in_one_thread = rewritten.runs_all or rewritten.has_order or runs_python
         self._trace_run = interpreter.TRACE_RUN if in_one_thread else nullcontext()
-        # Handlers of signals run inside a Python function of the user, as in a run by Paddle.
-        self._defers_signals = not runs_python
+        self._outside = interpreter.ReleasedPir() if runs_python else None
         self._has_run = False
         self._place, self._paddle_plan, self._scope = place, plan, scope
         self._rewritten = rewritten
@@ -114,7 +114,10 @@ class RewrittenPlan:
 
     def _interpret(self, run: Run) -> Any:
         with (
-            signals.deferred_signals(except_ctrl_c=True) if self._defers_signals else nullcontext(),
+            # Handlers of signals run inside a Python function of the user, as in a run by Paddle.
+            signals.deferred_signals(except_ctrl_c=True)
+            if self._outside is None
+            else operator_chains.outside.overridden(self._outside),
             interpreter.PIR_IN_EXECUTOR,
             self._sequential_run,
             self._trace_run,

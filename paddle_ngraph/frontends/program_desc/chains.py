@@ -231,7 +231,7 @@ class Chains:
         for number, reason in unchanged.items():
             if self.needs_chain(number):
                 type = self._nodes[number].message.type
-                why = f"{type} cannot stay as it is in a predictor, since it {self._why(number)}"
+                why = f"{type} cannot stay as it is in a saved program, since it {self._why(number)}"
                 raise NotTranslatable(f"{reason}; {why}")
 
     def _why(self, number: int) -> str:
@@ -271,6 +271,10 @@ class Chains:
         names = [name for _, name in keys]
         if len(set(names)) < len(names):
             raise NotTranslatable(f"blocks of {node.message.type} declare one name twice")
+        for block in tree:
+            for name, variable in self._variables[block].items():
+                if variable.persistable:
+                    raise NotTranslatable(f"two blocks declare '{name}', which outlives a run")
         for key in keys:
             self._check_kind(key, node.message.type)
         dense = [key[1] for key in keys if self._kind(key) == VarType.DENSE_TENSOR]
@@ -283,8 +287,12 @@ class Chains:
             inputs = [name for name in inputs if self._has_contents(number, name)]
         program = self._fragment(number, tree, list(keys))
         outputs = [name for name in dense if name in written]
-        is_last = is_last and node.around is None
-        text = operator_chains.text_of(program, inputs, outputs, next(_instances), is_last)
+        properties = operator_chains.Properties(
+            number=next(_instances),
+            is_last=is_last and node.around is None,
+            calls_python=CALLS_PYTHON in self.effects(number),
+        )
+        text = operator_chains.text_of(program, inputs, outputs, properties)
         return Unit(text, inputs, outputs)
 
     def _check_kind(self, key: Key, type: str) -> None:

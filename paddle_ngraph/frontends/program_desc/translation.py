@@ -91,7 +91,8 @@ def translate(
         description: The program.
         feeds_lod: Whether the translated program is run on feeds with a LoD, too, instead of
             falling back to Paddle.
-        may_chain: Whether operators may run in a chain, whose order Paddle's predictors would lose.
+        may_chain: Whether operators may run in a chain: in a program that a predictor runs, Paddle
+            would drop some of them; a saved one outlives the functions that they call.
 
     Raises:
         NotTranslatable: Paddle cannot translate the program, cannot run the translation, or would
@@ -207,7 +208,7 @@ def translate_fetching(
         op.set_input("X", [name])
         op.set_output("Out", [FETCHED])
         set_attribute(op, "col", column)
-    program = translate(copy, feeds_lod=True)
+    program = translate(copy, feeds_lod=True, may_chain=False)
     fetches = {op.attrs()["col"]: op for op in program.global_block().ops if op.name() == FETCH}
     return program, [fetches[column] for column in range(first, first + len(names))]
 

@@ -6,6 +6,7 @@ engine runs the rest.
 
 from __future__ import annotations
 
+import gc
 import random
 import re
 import signal
@@ -233,8 +234,8 @@ class Refused(Exception):
 
 
 @pytest.mark.usefixtures("small_intervals_pay")
-@pytest.mark.parametrize("error", [Refused("no"), KeyboardInterrupt(), ZeroDivisionError()])
-def test_errors_of_functions_reach_the_caller_and_the_next_run_works(error):
+@pytest.mark.parametrize("kind", [Refused, KeyboardInterrupt, ZeroDivisionError])
+def test_errors_of_functions_reach_the_caller_and_the_next_run_works(kind):
     errors: list[BaseException] = []
 
     def function(x: Any) -> np.ndarray:
@@ -244,11 +245,11 @@ def test_errors_of_functions_reach_the_caller_and_the_next_run_works(error):
 
     program, feed = Program(calling(function)), {"x": floats(2, WIDTH)}
     for is_on in (False, True):
-        errors.append(error)
-        with pytest.raises(type(error)) as raised:
+        errors.append(kind("no"))
+        with pytest.raises(kind, match="no"):
             program.run(is_on, **feed)
-        assert raised.value is error
         program.both(**feed)
+    gc.collect()  # the frames of the errors
     assert operator_chains.live_runs() == 0
 
 
