@@ -2,7 +2,7 @@
 
 The *chain* of a translated program has the operators with effects, such as calls of Python, and
 those that share other variables than dense tensors, such as rows of a sparse gradient. Its first
-operator begins a run: it makes a scope, and a tensor with the number of that scope, which all others
+operator begins a run: it makes a scope, and a tensor with the number of the run, which all others
 read. Each of them reads the link that the one before has written, so their order is that of data.
 """
 
@@ -43,7 +43,7 @@ _LINKED = "linked "
 
 
 class Properties(NamedTuple):
-    """What is to be known of an operator of a chain beside its program.
+    """Properties of an operator of a chain, beside its program.
 
     Attributes:
         number: Tells apart operators of equal contents, which may have a state (``print``).
@@ -64,7 +64,7 @@ def text_of(
     Args:
         program: A serialized ProgramDesc program of the operator, and the blocks that it runs.
         inputs, outputs: The dense tensors that it reads and writes, by name.
-        properties: What else is to be known of it.
+        properties: Its other properties.
     """
     encoded = base64.b64encode(program).decode()
     return _LINKED + json.dumps([encoded, list(inputs), list(outputs), list(properties)])
@@ -186,7 +186,7 @@ class _Operator:
         text: Its description.
 
     Attributes:
-        properties: What is to be known of it beside its program.
+        properties: Its properties, beside its program.
     """
 
     def __init__(self, text: str) -> None:

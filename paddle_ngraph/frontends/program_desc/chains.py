@@ -118,7 +118,7 @@ class Chains:
     # -- which operators -----------------------------------------------------------------------
 
     def reasons(self) -> dict[int, str]:
-        """Reasons against the translation of operators, as far as their blocks and variables show."""
+        """Reasons against the translation of operators that their blocks and variables show."""
         found = {}
         for number, node in enumerate(self._nodes):
             type = node.message.type
@@ -150,7 +150,9 @@ class Chains:
             if number not in unchanged:
                 if common := shared.intersection(self._own(number)):
                     kinds = sorted({self._shown_kind(key) for key in common})
-                    new[number] = f"it shares {', '.join(kinds)} with an operator that stays as it is"
+                    new[number] = (
+                        f"it shares {', '.join(kinds)} with an operator that stays as it is"
+                    )
             elif node.around is not None and node.around not in unchanged and self._others(number):
                 new[node.around] = "an operator of its block stays as it is, with other variables"
         acts = any(ACT in self.effects(number) for number in unchanged)
@@ -174,7 +176,7 @@ class Chains:
         return {key for key in keys if key is not None and self._kind(key) != VarType.DENSE_TENSOR}
 
     def _others(self, number: int) -> set[Key]:
-        """Those, and others from around its blocks that operators inside use."""
+        """The same, with those from around its blocks that operators inside use."""
         own, inner = self._own(number), self._tree(number)
         for each in self._inside.get(number, ()):
             own |= {key for key in self._others(each) if key[0] not in inner}
@@ -226,12 +228,14 @@ class Chains:
 
     # -- descriptions --------------------------------------------------------------------------
 
-    def refuse(self, unchanged: dict[int, str]) -> None:
+    def reject(self, unchanged: dict[int, str]) -> None:
         """Raises :class:`NotTranslatable` if one of these operators needs a chain."""
         for number, reason in unchanged.items():
             if self.needs_chain(number):
                 type = self._nodes[number].message.type
-                why = f"{type} cannot stay as it is in a saved program, since it {self._why(number)}"
+                why = (
+                    f"{type} cannot stay as it is in a saved program, since it {self._why(number)}"
+                )
                 raise NotTranslatable(f"{reason}; {why}")
 
     def _why(self, number: int) -> str:
@@ -335,9 +339,11 @@ class Chains:
         """A program of an operator alone, with the blocks that it runs."""
         node, program = self._nodes[number], ProgramMessage()
         forward = self._forward_of(number)
-        tree = [*tree, *(each for each in self._tree(forward) if each not in tree)] if (
-            forward is not None
-        ) else tree
+        tree = (
+            [*tree, *(each for each in self._tree(forward) if each not in tree)]
+            if (forward is not None)
+            else tree
+        )
         numbers = {block: index for index, block in enumerate(tree, 1)}
         outermost = program.blocks.add(idx=0, parent_idx=-1)
         for block, name in keys:
@@ -374,9 +380,11 @@ class Chains:
         return None
 
     def _names_of_gradient(self, number: int) -> list[str]:
-        """The variables of its blocks that an operator's gradient reads, from the scopes of runs."""
+        """The variables of its blocks that the gradient of an operator reads."""
         gradients = [n for n in range(len(self._nodes)) if self._forward_of(n) == number]
-        found = (name for n in gradients for _, names in self._names_in(self._tree(n)) for name in names)
+        found = (
+            name for n in gradients for _, names in self._names_in(self._tree(n)) for name in names
+        )
         return list(dict.fromkeys(found))
 
 

@@ -111,7 +111,7 @@ def translate(
             while True:
                 unchanged = chains.completed(unchanged)
                 if not may_chain:
-                    chains.refuse(unchanged)
+                    chains.reject(unchanged)
                 try:
                     return _translated(description, unchanged, chains)
                 except LossyOperators as found:
@@ -187,9 +187,11 @@ def _translated(
 
 
 def translate_fetching(
-    description: LegacyProgramDesc, names: Sequence[str]
+    description: LegacyProgramDesc, names: Sequence[str], may_chain: bool = False
 ) -> tuple[Program, list[Operation]]:
     """The PIR program of a ``ProgramDesc``, with operators that fetch these variables at its end.
+
+    ``may_chain`` is as in :func:`translate`.
 
     Raises:
         NotTranslatable: As in :func:`translate`.
@@ -208,7 +210,7 @@ def translate_fetching(
         op.set_input("X", [name])
         op.set_output("Out", [FETCHED])
         set_attribute(op, "col", column)
-    program = translate(copy, feeds_lod=True, may_chain=False)
+    program = translate(copy, feeds_lod=True, may_chain=may_chain)
     fetches = {op.attrs()["col"]: op for op in program.global_block().ops if op.name() == FETCH}
     return program, [fetches[column] for column in range(first, first + len(names))]
 

@@ -172,7 +172,7 @@ def feed_of(program: Program, step: int) -> dict[str, Any]:
 
 
 def apart(printed: str) -> tuple[list[str], np.ndarray]:
-    """What is printed without the contents of tensors, and these."""
+    """Splits printed text into that without the contents of tensors, and these."""
     pieces = re.split(r"data: \[(.*)\]", printed)
     return pieces[::2], np.array(" ".join(pieces[1::2]).split(), "float64")
 

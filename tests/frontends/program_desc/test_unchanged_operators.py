@@ -434,4 +434,4 @@ PRINTED = {
 def test_predictors_refuse_programs_with_the_obstacle(description: Any, obstacle: str) -> None:
     (op,) = operators(description().block(0))
     with pytest.raises(NotTranslatable, match=f"a reason; {op.type()} cannot .* {obstacle}"):
-        Chains(description()).refuse({0: "a reason"})
+        Chains(description()).reject({0: "a reason"})
