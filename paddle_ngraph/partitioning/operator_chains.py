@@ -8,15 +8,12 @@ read. Each of them reads the link that the one before has written, so their orde
 
 from __future__ import annotations
 
-import atexit
 import base64
 import json
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import count
 from typing import Any, NamedTuple
-from weakref import WeakValueDictionary
 
 import numpy as np
 import paddle
@@ -37,8 +34,10 @@ from paddle_ngraph.utils.thread_local import ThreadLocal
 
 # The context of Python functions of the user, which may run programs themselves, in this thread.
 outside: ThreadLocal[AbstractContextManager[Any]] = ThreadLocal(nullcontext())
-# The description of the operator that begins a run.
-BEGIN = "begin"
+# The descriptions of the operators that begin and end a run.
+BEGIN, END = "begin", "end"
+# How many runs may have variables: an error beside the chain leaves some behind.
+_MAX_RUNS = 256
 _LINKED = "linked "
 
 
@@ -47,12 +46,10 @@ class Properties(NamedTuple):
 
     Attributes:
         number: Tells apart operators of equal contents, which may have a state (``print``).
-        is_last: Whether no other operator of the chain runs later in a run.
         calls_python: Whether it calls a Python function of the user.
     """
 
     number: int
-    is_last: bool
     calls_python: bool
 
 
@@ -72,7 +69,7 @@ def text_of(
 
 def is_chained(text: str) -> bool:
     """Whether a description is that of an operator of a chain."""
-    return text == BEGIN or text.startswith(_LINKED)
+    return text in (BEGIN, END) or text.startswith(_LINKED)
 
 
 def run(text: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
@@ -89,94 +86,58 @@ def run(text: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         Exception: Any error of the operator.
     """
     if text == BEGIN:
-        _ended.clear()
-        _core.share_tensor(outputs[0], _Run().numbered())
-        _core.share_tensor(outputs[1], _link())
+        _core.share_tensor(outputs[0], _tensor(_begin()))
+        _core.share_tensor(outputs[1], _tensor(0))
         return
-    run = _runs[int(np.array(inputs[0])[0])]
+    number = int(np.array(inputs[0])[0])
+    try:
+        if text != END:
+            _run_linked(text, _runs[number].scope, inputs[2:], outputs[1:])
+    except BaseException:
+        _runs.pop(number, None)
+        raise
+    if text == END:
+        _runs.pop(number, None)
+    _core.share_tensor(outputs[0], _tensor(0))
+
+
+def live_runs() -> int:
+    """The number of runs with variables."""
+    return len(_runs)
+
+
+def _run_linked(
+    text: str, scope: Scope, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> None:
     idle = _idle.get_or_create(text, list)
     try:
         operator = idle.pop()
     except IndexError:  # the first run, or other threads use all
         operator = _Operator(text)
     with outside.value if operator.properties.calls_python else nullcontext():
-        operator.run(run.scope, inputs[2:], outputs[1:])
-    _core.share_tensor(outputs[0], _link())
-    if operator.properties.is_last:
-        run.end()
+        operator.run(scope, inputs, outputs)
     idle.append(operator)
 
 
-def _link() -> Tensor:
-    """A tensor whose only meaning is that it exists."""
-    link: Tensor = DenseTensor()
-    link.set(np.zeros(1, "int64"), paddle.CPUPlace())
-    return link
+def _begin() -> int:
+    """Makes the scope of a run; returns its number."""
+    number = next(_numbers)
+    _runs[number] = _core.OwnedScope(new_scope(), scope_remover())
+    while len(_runs) > _MAX_RUNS:
+        with suppress(KeyError, StopIteration):  # another thread has ended the run
+            _runs.pop(next(iter(_runs)))
+    return number
 
 
-# The scopes of runs that did not end, as after an error, until the next run begins.
-_ended: deque[Any] = deque()
-
-
-class _Run:
-    """A run of a program, with the variables that operators of its chain share."""
-
-    def __init__(self) -> None:
-        self._own_scopes = [_core.OwnedScope(new_scope(), scope_remover())]
-        self._number = next(_numbers)
-        _runs[self._number] = self
-
-    def __del__(self, keep: Callable[[Iterable[Any]], None] = _ended.extend) -> None:
-        # Not here: Paddle may be about to remove the scope that has the last reference, and could
-        # not remove another one meanwhile.
-        keep(self._own_scopes)
-
-    @property
-    def scope(self) -> Scope:
-        """The variables."""
-        scope: Scope = self._own_scopes[0].scope
-        return scope
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether its variables were dropped."""
-        return not self._own_scopes
-
-    def end(self) -> None:
-        """Drops the variables."""
-        self._own_scopes.clear()
-
-    def numbered(self) -> Tensor:
-        """A tensor with the number of the run, whose memory keeps the run alive."""
-        array = _Number.__new__(_Number, (1,), np.int64)
-        array[:] = self._number
-        array.run = self
-        tensor: Any = DenseTensor()
-        tensor.set(array, paddle.CPUPlace(), True)  # without a copy
-        return tensor  # type: ignore[no-any-return]
-
-
-class _Number(np.ndarray):
-    """The number of a run, which it keeps alive."""
-
-    run: _Run
+def _tensor(number: int) -> Tensor:
+    """A tensor of a number, in memory of Paddle: no thread needs Python to release it."""
+    tensor: Tensor = DenseTensor()
+    tensor.set(np.full(1, number, "int64"), paddle.CPUPlace())
+    return tensor
 
 
 _numbers = count(1)
-_runs: WeakValueDictionary[int, _Run] = WeakValueDictionary()
-
-
-def live_runs() -> int:
-    """The number of runs with variables."""
-    return sum(not run.has_ended for run in list(_runs.values()))
-
-
-@atexit.register
-def _end_runs() -> None:
-    """Ends all runs before Paddle removes its scopes, some of which have references to runs."""
-    for run in list(_runs.values()):
-        run.end()
-    _ended.clear()
+_runs: dict[int, _core.OwnedScope] = {}
 
 
 class _Operator:

@@ -176,7 +176,7 @@ class Chains:
         return {key for key in keys if key is not None and self._kind(key) != VarType.DENSE_TENSOR}
 
     def _others(self, number: int) -> set[Key]:
-        """The same, with those from around its blocks that operators inside use."""
+        """The variables of `_own`, with those from around its blocks that operators inside use."""
         own, inner = self._own(number), self._tree(number)
         for each in self._inside.get(number, ()):
             own |= {key for key in self._others(each) if key[0] not in inner}
@@ -246,19 +246,7 @@ class Chains:
             found.append(f"reads or writes {', '.join(kinds)}")
         return " and ".join(found) or "runs a block of the program"
 
-    def last(self, numbers: Iterable[int]) -> int | None:
-        """Which of these operators is the last one in a run, if it is in the outermost block."""
-        chained = [number for number in numbers if self.needs_chain(number)]
-        return max(chained, key=self._place, default=None)
-
-    def _place(self, number: int) -> tuple[int, int]:
-        """The number of the operator of the outermost block with an operator, and its own."""
-        outermost = number
-        while (around := self._nodes[outermost].around) is not None:
-            outermost = around
-        return outermost, number
-
-    def unit(self, number: int, is_last: bool) -> Unit:
+    def unit(self, number: int) -> Unit:
         """The description of an operator with its blocks.
 
         Raises:
@@ -293,7 +281,6 @@ class Chains:
         outputs = [name for name in dense if name in written]
         properties = operator_chains.Properties(
             number=next(_instances),
-            is_last=is_last and node.around is None,
             calls_python=CALLS_PYTHON in self.effects(number),
         )
         text = operator_chains.text_of(program, inputs, outputs, properties)

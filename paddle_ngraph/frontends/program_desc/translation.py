@@ -152,11 +152,8 @@ def _translated(
     copy: LegacyProgramDesc = ProgramDesc(description)
     single_assignment.store_numbers(copy)
     operators = list(numbered(copy))
-    last = chains.last(unchanged)
     replaced = {
-        number: unchanged_operators.replace(
-            copy, *operators[number], number, reason, chains, number == last
-        )
+        number: unchanged_operators.replace(copy, *operators[number], number, reason, chains)
         for number, reason in sorted(unchanged.items())
     }
     unchanged_operators.begin_runs(copy, replaced)

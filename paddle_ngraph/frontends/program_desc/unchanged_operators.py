@@ -46,8 +46,8 @@ _MARK = "@legacy_operator@"
 _READ_SLOTS = {"while": "X", "conditional_block": "Input"}
 # The variables of a chain: the number of the run, and what orders its operators.
 _RUN, _LINK = f"{_MARK}run", f"{_MARK}link"
-# The number of the placeholder of the operator that begins a run.
-_BEGIN = -1
+# The numbers of the placeholders of the operators that begin and end a run.
+_BEGIN, _END = -1, -2
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,6 @@ def replace(
     mark: int,
     reason: str,
     chains: Chains | None = None,
-    is_last: bool = False,
 ) -> Unchanged:
     """Replaces ``op``, in place, by a placeholder.
 
@@ -89,7 +88,6 @@ def replace(
         mark: The number of the operator, by which :func:`insert` finds it again.
         reason: Why it is not translated.
         chains: The operators of the program that can only run in a chain; ``None``: it has none.
-        is_last: Whether the operator is the last one of the chain.
 
     Raises:
         NotTranslatable: The operator cannot stay as it is.
@@ -98,7 +96,7 @@ def replace(
     if chains is None or not (chains.needs_chain(mark) or not legacy_operators.holds_numbers(op)):
         text, inputs, outputs = legacy_operators.described(op, block)
     else:
-        unit, effects = chains.unit(mark, is_last), chains.effects(mark)
+        unit, effects = chains.unit(mark), chains.effects(mark)
         text, inputs, outputs = unit.text, [_RUN, _LINK, *unit.inputs], [_LINK, *unit.outputs]
         chains.empty(description, mark)
         _declare(description, _RUN, VarType.INT64)
@@ -115,7 +113,7 @@ def replace(
 
 
 def begin_runs(description: LegacyProgramDesc, replaced: dict[int, Unchanged]) -> None:
-    """Inserts the operator that begins a run, if some of these operators are in a chain."""
+    """Inserts the operators that begin and end a run, if some of these are in a chain."""
     block = description.block(0)
     if block.find_var(_RUN.encode()) is None:
         return
@@ -125,6 +123,8 @@ def begin_runs(description: LegacyProgramDesc, replaced: dict[int, Unchanged]) -
     # Of a feed: Paddle's predictors compute operators without operands once.
     _place(description, block, op, _BEGIN, fed[:1], [_RUN, _LINK])
     replaced[_BEGIN] = Unchanged(operator_chains.BEGIN, "begin", "it begins a run of others", 2)
+    _place(description, block, block.append_op(), _END, [_RUN, _LINK], [_LINK])
+    replaced[_END] = Unchanged(operator_chains.END, "end", "it ends a run of others", 1)
 
 
 def _declare(description: LegacyProgramDesc, name: str, dtype: Any) -> LegacyVariable:
