@@ -113,7 +113,7 @@ def _run_linked(
     try:
         operator = idle.pop()
     except IndexError:  # the first run, or other threads use all
-        operator = _Operator(text)
+        operator = _LinkedOperator(text)
     with outside.value if operator.properties.calls_python else nullcontext():
         operator.run(scope, inputs, outputs)
     idle.append(operator)
@@ -140,7 +140,7 @@ _numbers = count(1)
 _runs: dict[int, _core.OwnedScope] = {}
 
 
-class _Operator:
+class _LinkedOperator:
     """An operator of a chain, prepared by Paddle. One run at a time.
 
     Args:
@@ -184,7 +184,7 @@ class _Operator:
 
 
 # A run takes one out while it uses it.
-_idle: LRUCache[Hashable, list[_Operator]] = process_cache(
+_idle: LRUCache[Hashable, list[_LinkedOperator]] = process_cache(
     __name__,
     "idle_chained_operators",
     "idle operators with effects or rows of ProgramDesc programs that translated programs run",

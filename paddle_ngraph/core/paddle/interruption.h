@@ -8,8 +8,9 @@
 
 namespace paddle_ngraph {
 
-// A Python exception that is a request to stop, not an error (KeyboardInterrupt, SystemExit), or one
-// of a function of the user. Not a std::exception, so fallback handlers of failures do not catch it.
+// A Python exception that is a request to stop, not an error (KeyboardInterrupt, SystemExit), or
+// one of a function of the user. Not a std::exception, so fallback handlers of failures do not
+// catch it.
 class PythonInterrupt {
  public:
   // The interruption that an exception is; nothing if the exception is an error. Needs the GIL.

@@ -73,7 +73,7 @@ class _Node(NamedTuple):
     around: int | None
 
 
-class Unit(NamedTuple):
+class ChainedUnit(NamedTuple):
     """An operator of a chain, with the blocks that it runs.
 
     Attributes:
@@ -246,7 +246,7 @@ class Chains:
             found.append(f"reads or writes {', '.join(kinds)}")
         return " and ".join(found) or "runs a block of the program"
 
-    def unit(self, number: int) -> Unit:
+    def unit(self, number: int) -> ChainedUnit:
         """The description of an operator with its blocks.
 
         Raises:
@@ -284,7 +284,7 @@ class Chains:
             calls_python=CALLS_PYTHON in self.effects(number),
         )
         text = operator_chains.text_of(program, inputs, outputs, properties)
-        return Unit(text, inputs, outputs)
+        return ChainedUnit(text, inputs, outputs)
 
     def _check_kind(self, key: Key, type: str) -> None:
         kind, variable = self._kind(key), self._variables[key[0]][key[1]]
