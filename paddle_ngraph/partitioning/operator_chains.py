@@ -45,11 +45,11 @@ class Properties(NamedTuple):
     """Properties of an operator of a chain, beside its program.
 
     Attributes:
-        number: Tells apart operators of equal contents, which may have a state (``print``).
+        state: Names the state of the operator, such as how often it has printed.
         calls_python: Whether it calls a Python function of the user.
     """
 
-    number: int
+    state: str
     calls_python: bool
 
 

@@ -91,12 +91,15 @@ class Chains:
 
     Args:
         description: The program, which is not changed.
+        owner: Names the programs whose equal operators share their state, such as how often one
+            has printed; none by default.
 
     Raises:
         NotTranslatable: An operator runs a block that it is inside of, as in a damaged file.
     """
 
-    def __init__(self, description: LegacyProgramDesc) -> None:
+    def __init__(self, description: LegacyProgramDesc, owner: str = "") -> None:
+        self._owner = owner or f"translation {next(_translations)}"
         self._message = ProgramMessage.FromString(description.serialize_to_string())
         self._variables = {
             block.idx: {variable.name: variable for variable in block.vars}
@@ -280,7 +283,7 @@ class Chains:
         program = self._fragment(number, tree, list(keys))
         outputs = [name for name in dense if name in written]
         properties = operator_chains.Properties(
-            number=next(_instances),
+            state=f"{self._owner}, operator {number}",
             calls_python=CALLS_PYTHON in self.effects(number),
         )
         text = operator_chains.text_of(program, inputs, outputs, properties)
@@ -341,16 +344,19 @@ class Chains:
         for block in tree:
             copy = program.blocks.add()
             copy.CopyFrom(self._message.blocks[block])
-            copy.idx = numbers[block]
-            copy.parent_idx = numbers.get(copy.parent_idx, 0)
-            copy.forward_block_idx = numbers.get(copy.forward_block_idx, -1)
+            _set(
+                copy,
+                idx=numbers[block],
+                parent_idx=numbers.get(copy.parent_idx, 0),
+                forward_block_idx=numbers.get(copy.forward_block_idx, -1),
+            )
         kept = self._names_of_gradient(number)
         for copy in program.blocks:
             for op in copy.ops:
                 _renumber(op, numbers)
                 if kept and op.type in WITH_BLOCK:
                     _keep(op, kept)
-        program.version.version = self._message.version.version
+        program.version.CopyFrom(self._message.version)
         serialized: bytes = program.SerializeToString()
         return serialized
 
@@ -375,10 +381,15 @@ class Chains:
         return list(dict.fromkeys(found))
 
 
-_instances = count(1)
+_translations = count(1)
 _GRADIENT = "_grad"
 _STRUCTURE = frozenset({"feed", "fetch", "fetch_v2"})
 _NEVER, _UNUSED = "@never@", "@unused@"
+
+
+def _set(message: Any, **fields: Any) -> None:
+    """Sets fields of a message of Paddle's."""
+    message.MergeFrom(type(message)(**fields))
 
 
 def _append_unrun(block: Any, forward: Any) -> None:
@@ -387,10 +398,9 @@ def _append_unrun(block: Any, forward: Any) -> None:
     Paddle prepares the gradient of a loop or branch only where it finds the loop or branch.
     """
     never = block.vars.add(name=_NEVER)
-    never.type.type = VarType.DENSE_TENSOR
-    never.type.dense_tensor.tensor.data_type = VarType.BOOL
-    never.type.dense_tensor.tensor.dims.append(1)
-    block.vars.add(name=_UNUSED).type.type = VarType.STEP_SCOPES
+    _set(never.type, type=VarType.DENSE_TENSOR)
+    _set(never.type.dense_tensor.tensor, data_type=VarType.BOOL, dims=[1])
+    _set(block.vars.add(name=_UNUSED).type, type=VarType.STEP_SCOPES)
     fill = block.ops.add(type="fill_constant")
     fill.outputs.add(parameter="Out", arguments=[_NEVER])
     fill.attrs.add(name="shape", type=AttrType.LONGS, longs=[1])
@@ -406,7 +416,7 @@ def _append_unrun(block: Any, forward: Any) -> None:
             each.arguments[:] = [_UNUSED]
     for attribute in unrun.attrs:
         if attribute.name == "is_scalar_condition":
-            attribute.b = True
+            _set(attribute, b=True)
 
 
 def _keep(op: Any, names: list[str]) -> None:
@@ -421,7 +431,7 @@ def _keep(op: Any, names: list[str]) -> None:
 def _renumber(op: Any, numbers: dict[int, int]) -> None:
     for attribute in op.attrs:
         if attribute.type == AttrType.BLOCK:
-            attribute.block_idx = numbers[attribute.block_idx]
+            _set(attribute, block_idx=numbers[attribute.block_idx])
         elif attribute.type == AttrType.BLOCKS:
             attribute.blocks_idx[:] = [numbers[each] for each in attribute.blocks_idx]
 

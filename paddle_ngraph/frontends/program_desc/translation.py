@@ -70,16 +70,22 @@ _ABSENT = frozenset({"py_func"})
 FETCHED = "fetch"
 
 
-def to_pir(description: LegacyProgramDesc) -> Program | None:
-    """Translates a ``ProgramDesc`` to PIR; ``None`` where :func:`translate` would raise."""
+def to_pir(description: LegacyProgramDesc, owner: str) -> Program | None:
+    """Translates a ``ProgramDesc`` to PIR; ``None`` where :func:`translate` would raise.
+
+    ``owner`` is as in :func:`translate`.
+    """
     try:
-        return translate(description)
+        return translate(description, owner=owner)
     except NotTranslatable:
         return None
 
 
 def translate(
-    description: LegacyProgramDesc, feeds_lod: bool = False, may_chain: bool = True
+    description: LegacyProgramDesc,
+    feeds_lod: bool = False,
+    may_chain: bool = True,
+    owner: str = "",
 ) -> Program:
     """Translates a ``ProgramDesc`` to a PIR program.
 
@@ -93,6 +99,7 @@ def translate(
             falling back to Paddle.
         may_chain: Whether operators may run in a chain: in a program that a predictor runs, Paddle
             would drop some of them; a saved one outlives the functions that they call.
+        owner: As of :class:`Chains`.
 
     Raises:
         NotTranslatable: Paddle cannot translate the program, cannot run the translation, or would
@@ -102,7 +109,7 @@ def translate(
         try:
             description = ProgramDesc(description)
             single_assignment.declare_outermost(description)
-            chains = Chains(description)
+            chains = Chains(description, owner)
             unchanged = {
                 **lod.operators_with_lod(description, feeds_lod),
                 **chains.reasons(),

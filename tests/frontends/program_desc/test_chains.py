@@ -324,3 +324,24 @@ def test_a_table_is_updated_in_place():
     assert paddle_ngraph.stats()["engine_runs"] > before
     assert [each._ptr() for each in tensors] == addresses
     assert operator_chains.live_runs() == 0
+
+
+# -- prints ----------------------------------------------------------------------------------------
+
+
+def printing_twice() -> list[Any]:
+    hidden = F.relu(static.nn.fc(static.data("x", [-1, WIDTH], "float32"), WIDTH))
+    shown = static.Print(hidden, first_n=2, message="twice")
+    block = static.default_main_program().current_block()
+    out = block.create_var(name="out", dtype="float32", shape=[-1, WIDTH])
+    static.py_func(lambda x: np.array(x), shown, out)
+    return [static.nn.fc(F.relu(out), 2)]
+
+
+@pytest.mark.usefixtures("small_intervals_pay")
+def test_a_print_counts_its_runs_while_the_program_is_translated_again(capfd):
+    program = Program(printing_twice)
+    for rows in (1, 1, 1, 64, 4096, 1, 1):
+        program.run(True, x=floats(rows, WIDTH))
+    assert capfd.readouterr().out.count("twice") == 2
+    assert paddle_ngraph.stats()["engine_runs"] > 0
