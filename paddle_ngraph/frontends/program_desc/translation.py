@@ -339,6 +339,8 @@ def _restore_shapes(
         for name in op.output("XShape")
     }
     written = {name for block in blocks(description) for name in _written_by(block)}
+    # A feed that the program overwrites is read before.
+    written -= {v.name() for v in description.block(0).all_vars() if v.need_check_feed()}
     for block in blocks_outermost_first(program):
         unwritten = [op for op in block.ops if _reads_one_of(written, op)]
         for op in unwritten:
