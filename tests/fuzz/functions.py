@@ -36,12 +36,12 @@ SAMPLE = (NUMBER, NUMBER, NUMBER, NUMBER, LIST)
 CHECK = (NUMBER, LIST, LIST, LIST, LIST, NUMBER, NUMBER)
 UPDATE = (NUMBER, LIST, LIST, LIST, LIST, LIST)
 SCHEMA: tuple[Any, ...] = (
-    *[NUMBER] * 7, LIST, NUMBER, NUMBER,  # settings
+    *[NUMBER] * 8, LIST, NUMBER, NUMBER,  # settings
     LIST, LIST, LIST,  # inputs of the parameters, symbolic dimensions, guards
     [SAMPLE], [CHECK],
     NUMBER, [UPDATE],
 )  # fmt: skip
-SYMBOLS = 11  # the index of symbolic dimensions
+SYMBOLS = 12  # the index of symbolic dimensions
 # Records to insert where a function has none.
 _RECORDS: dict[tuple[str, ...], list[Any]] = {
     SAMPLE: [1, 0, 4607182418800017408, 7, [2, 3]],

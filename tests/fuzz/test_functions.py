@@ -47,26 +47,26 @@ def test_files_as_stored_are_used():
 
 def test_the_functions_have_all_records():
     trees = [functions.parsed(case.file.words) for case in functions.cases()]
-    assert any(tree[8] for tree in trees), "pinned values"
-    assert any(tree[3] > 1 for tree in trees), "batches in chunks"
-    for index in (10, 11, 12, 13, 16):
+    assert any(tree[9] for tree in trees), "pinned values"
+    assert any(tree[4] > 1 for tree in trees), "batches in chunks"
+    for index in (11, 12, 13, 14, 17):
         assert any(tree[index] for tree in trees)
 
 
 @pytest.mark.parametrize("value", [-1, 3, 1 << 31, 1 << 40, -(1 << 63)])
 def test_no_setting_of_another_function_is_used(value):
     case = functions.cases()[0]
-    for index in (i for i, item in enumerate(SCHEMA[:9]) if item == NUMBER and i not in (2, 6)):
+    for index in (i for i, item in enumerate(SCHEMA[:10]) if item == NUMBER and i not in (3, 7)):
         assert not loads(case, changed(case, index, value)), index
 
 
 def test_indices_beyond_the_inputs_are_not_used():
     case = functions.cases()[0]
-    inputs = functions.parsed(case.file.words)[10]
+    inputs = functions.parsed(case.file.words)[11]
     for wrong in (case.engine.num_inputs, 1 << 40, -1):
-        assert not loads(case, changed(case, 10, [wrong, *inputs[1:]]))
-    assert not loads(case, changed(case, 10, inputs[:-1]))
-    assert not loads(case, changed(case, 10, [*inputs, 0]))
+        assert not loads(case, changed(case, 11, [wrong, *inputs[1:]]))
+    assert not loads(case, changed(case, 11, inputs[:-1]))
+    assert not loads(case, changed(case, 11, [*inputs, 0]))
 
 
 def test_lists_longer_than_the_file_are_not_used():
@@ -79,7 +79,7 @@ def test_lists_longer_than_the_file_are_not_used():
 
 def test_blobs_of_other_calls_are_not_used():
     """A model of dynamic shapes, or for a chunk of a batch, may be for other calls, too."""
-    whole = [case for case in functions.cases() if functions.parsed(case.file.words)[3] == 1]
+    whole = [case for case in functions.cases() if functions.parsed(case.file.words)[4] == 1]
     for case in whole:
         for other in whole:
             if case.file.blob == other.file.blob or functions.is_symbolic(other):
