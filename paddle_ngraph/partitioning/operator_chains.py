@@ -36,6 +36,8 @@ from paddle_ngraph.utils.thread_local import ThreadLocal
 outside: ThreadLocal[AbstractContextManager[Any]] = ThreadLocal(nullcontext())
 # The descriptions of the operators that begin and end a run.
 BEGIN, END = "begin", "end"
+# The number of operands before those of the operator: the number of the run, and the link.
+_BEFORE = 2
 # How many runs may have variables: an error beside the chain leaves some behind.
 _MAX_RUNS = 256
 _LINKED = "linked "
@@ -64,7 +66,14 @@ def text_of(
         properties: Its other properties.
     """
     encoded = base64.b64encode(program).decode()
-    return _LINKED + json.dumps([encoded, list(inputs), list(outputs), list(properties)])
+    return _LINKED + json.dumps([encoded, list(inputs), list(outputs), list(properties), []])
+
+
+def overwriting(text: str, operands: Sequence[int]) -> str:
+    """The description of an operator that overwrites operands, by their numbers, in place."""
+    *described, _ = json.loads(text.removeprefix(_LINKED))
+    names = [described[1][operand - _BEFORE] for operand in operands]
+    return _LINKED + json.dumps([*described, names])
 
 
 def is_chained(text: str) -> bool:
@@ -92,7 +101,7 @@ def run(text: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
     number = int(np.array(inputs[0])[0])
     try:
         if text != END:
-            _run_linked(text, _runs[number].scope, inputs[2:], outputs[1:])
+            _run_linked(text, _runs[number].scope, inputs[_BEFORE:], outputs[1:])
     except BaseException:
         _runs.pop(number, None)
         raise
@@ -151,9 +160,11 @@ class _LinkedOperator:
     """
 
     def __init__(self, text: str) -> None:
-        encoded, self._inputs, self._outputs, properties = json.loads(text.removeprefix(_LINKED))
+        described = json.loads(text.removeprefix(_LINKED))
+        encoded, self._inputs, self._outputs, properties, in_place = described
         self.properties = Properties(*properties)
         self._program: LegacyProgramDesc = ProgramDesc(base64.b64decode(encoded))
+        self._copied = {*self._inputs} & {*self._outputs} - {*in_place}
         self._executor = BlockExecutor(paddle.CPUPlace())
         self._prepared = self._executor.prepare(self._program, 0, [], True)
 
@@ -165,8 +176,10 @@ class _LinkedOperator:
         try:
             for name, theirs in zip(self._inputs, inputs):
                 _core.share_tensor(tensors[name], theirs)
-                if name in self._outputs and is_initialized(theirs):
-                    self._own(tensors[name], theirs, outputs)
+                if name in self._copied and is_initialized(theirs):
+                    copy = copy_of(theirs, paddle.CPUPlace())
+                    copy.set_lod(theirs.lod())
+                    _core.share_tensor(tensors[name], copy)
             # In the scope itself, whose children survive: the scopes of a block's runs.
             self._executor.run_prepared_ctx(self._prepared, scope, False, False, True)
             for name, theirs in zip(self._outputs, outputs):
@@ -174,13 +187,6 @@ class _LinkedOperator:
         finally:
             for mine in tensors.values():
                 _core.share_tensor(mine, DenseTensor())
-
-    def _own(self, mine: Tensor, theirs: Tensor, outputs: Sequence[Tensor]) -> None:
-        """Gives an overwritten input memory of its own, if its result is another variable."""
-        if not any(theirs is output for output in outputs):
-            copy = copy_of(theirs, paddle.CPUPlace())
-            copy.set_lod(theirs.lod())
-            _core.share_tensor(mine, copy)
 
 
 # A run takes one out while it uses it.

@@ -37,7 +37,7 @@ from paddle_ngraph.paddle_private.protocols import (
     Value,
 )
 from paddle_ngraph.partitioning import legacy_operators, operator_chains
-from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first, scope_name
+from paddle_ngraph.partitioning.analysis.block_view import blocks_outermost_first
 
 # The type of placeholders, of which inputs and outputs are lists; the first input is the mark.
 PLACEHOLDER = "broadcast_tensors"
@@ -236,35 +236,46 @@ def _number(source: Operation) -> int | None:
 def _overwrite_parameters(
     op: Operation, kept: Sequence[tuple[int, int]], places: Mapping[int, int]
 ) -> None:
-    """Stores results of an operator in the parameters that it overwrites, as Paddle does.
+    """Has an operator of a chain overwrite parameters in place, as in Paddle.
+
+    Removes the operators that would store the results in the parameters.
 
     Args:
         op: The operator, in the outermost block.
         kept: (operand, result) of each variable that the ProgramDesc operator overwrites.
         places: The places of the operators in the block, by id.
     """
-    pairs = []
-    for index, number in kept:
-        operand = producer_of(op.operand_source(0)).operand_source(index)
-        result, source = op.result(number), producer_of(operand)
-        if source.name() != "builtin.parameter" or any(
-            places.get(user.id(), len(places)) > places[op.id()] for user in operand.all_used_ops()
-        ):
-            continue
-        for user in result.all_used_ops():
-            if user.name() == "pd_op.assign" and _is_stored(user.result(0), scope_name(source)):
-                user.result(0).replace_all_uses_with(result)
-                user.get_parent_block().remove_op(user)
-        if _is_stored(result, scope_name(source)):
-            make_persistable(result)
-            pairs.append(f"{index}:{number}")
-    op.set_str_attr("overwrites", " ".join(pairs))
+    text, pairs = str(op.attrs()["operator"]), []
+    for index, number in kept if operator_chains.is_chained(text) else ():
+        storing = _storing(op, index, number, places)
+        if storing is not None:
+            storing.result(0).replace_all_uses_with(op.result(number))
+            storing.get_parent_block().remove_op(storing)
+            pairs.append((index, number))
+    if pairs:
+        overwritten = operator_chains.overwriting(text, [operand for operand, _ in pairs])
+        op.set_str_attr("operator", overwritten)
+        op.set_str_attr("overwrites", " ".join(f"{i}:{number}" for i, number in pairs))
 
 
-def _is_stored(value: Value, name: str) -> bool:
-    """Whether a value is stored in the variable of this name at the end of the program."""
-    users = [op for op in value.all_used_ops() if op.name() == "builtin.set_parameter"]
-    return any(scope_name(user) == name for user in users)
+def _storing(op: Operation, index: int, number: int, places: Mapping[int, int]) -> Operation | None:
+    """The operator that stores a result in a parameter which nothing else reads later."""
+    operand, result = producer_of(op.operand_source(0)).operand_source(index), op.result(number)
+    if producer_of(operand).name() != "builtin.parameter":
+        return None
+    later = [
+        user
+        for user in operand.all_used_ops()
+        if places.get(user.id(), len(places)) > places[op.id()]
+    ]
+    stores = [
+        user
+        for user in later
+        if user.name() == "pd_op.assign_out_"
+        and user.operand_source(0).is_same(result)
+        and user.operand_source(1).is_same(operand)
+    ]
+    return stores[0] if len(later) == len(stores) == 1 else None
 
 
 def _insert_operator(op: Operation, joined: Operation, unchanged: Unchanged) -> Operation:

@@ -677,13 +677,13 @@ def must_run_sequentially(nodes: Collection[OpNode], drawing: int) -> bool:
     if drawing > 0 and drawing + native > 1:
         return True
     # Program order also has to be enforced for writes of sub-blocks and to observed memory, for
-    # operators that communicate, and for the effects of operators of ProgramDesc programs: Paddle's
-    # executor ignores all of these.
+    # operators that communicate, and for what operators of ProgramDesc programs overwrite, and
+    # their effects: Paddle's executor ignores all of these.
     return any(
         node.writes_outer_variables
         or node.is_observed
         or COMMUNICATE in node.effects
-        or (is_legacy_operator(node.type) and node.effects)
+        or (is_legacy_operator(node.type) and (node.effects or node.overwrites))
         for node in nodes
     )
 
