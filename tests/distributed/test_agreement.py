@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from paddle import nn
 from paddle_ngraph.distributed import agreement
 from paddle_ngraph.distributed.agreement import RejectedJobError
 from tests import jobs
+from tests.distributed.test_training_state import of_ranks
 from tests.dynamic import dynamic_mode
 
 RANKS = 3
@@ -53,32 +53,14 @@ CHANGES: dict[str, Callable[[list[Any], int], list[Any]]] = {
 
 
 def exchanged(layers: list[Any]) -> list[str]:
-    """The message of each rank."""
-    barrier, texts, messages = (
-        threading.Barrier(len(layers)),
-        [""] * len(layers),
-        [""] * len(layers),
-    )
+    """The message of each rank; empty where it has rejected nothing."""
 
-    def run(rank: int) -> None:
-        def exchange(text: str) -> list[str]:
-            texts[rank] = text
-            barrier.wait()
-            found = list(texts)
-            barrier.wait()
-            return found
+    def agree(job: Any, rank: int) -> None:
+        agreement.agree(job.exchange, layers[rank])
 
-        try:
-            agreement.agree(exchange, layers[rank])
-        except RejectedJobError as error:
-            messages[rank] = str(error)
-
-    threads = [threading.Thread(target=run, args=[rank]) for rank in range(len(layers))]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    return messages
+    errors = of_ranks(len(layers), agree)
+    assert all(isinstance(error, RejectedJobError) for error in errors if error is not None)
+    return ["" if error is None else str(error) for error in errors]
 
 
 @pytest.mark.parametrize("change", CHANGES)
