@@ -79,8 +79,9 @@ class Drawing:
             [
                 paddle.optimizer.SGD(0.1, weight_decay=decay),
                 paddle.optimizer.Momentum(0.1, 0.8, use_nesterov=is_lazy),
-                paddle.optimizer.Adam(0.01, lazy_mode=is_lazy, weight_decay=decay),
-                paddle.optimizer.Adagrad(0.1),
+                # With a large epsilon: small gradients, divided by their size, would show rounding.
+                paddle.optimizer.Adam(0.01, 0.9, 0.99, 0.1, lazy_mode=is_lazy, weight_decay=decay),
+                paddle.optimizer.Adagrad(0.1, 0.1),
             ]
         )
 
