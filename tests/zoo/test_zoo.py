@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import subprocess
@@ -228,11 +229,12 @@ def test_a_gradient_of_zero_is_judged_within_its_layer():
 
 
 class _Chaotic:
-    """Training of a network in which rounding decides ties, and of an engine with a fault.
+    """Training of a network in which rounding decides ties, and by an engine with a fault.
 
     Args:
         often: The share of tensors that a tie changes.
         fault: What the engine's first gradient is multiplied by.
+        seed: Of the ties.
     """
 
     def __init__(self, often: float, fault: float, seed: int) -> None:
@@ -240,11 +242,13 @@ class _Chaotic:
         self._draw = np.random.default_rng(seed)
         self.runs = Counter[str]()
 
-    def __call__(self, family, scales, engine=False, native=(), weights=0, dtype="float32"):
+    def __call__(self, family, scales, engine=False, dtype="float32"):
+        return SimpleNamespace(run=functools.partial(self._run, engine, dtype))
+
+    def _run(self, engine, dtype, native=(), weights=0):
         self.runs["engine" if engine else dtype] += 1
         values = {
-            f"the gradient of layer{number}.weight": np.linspace(1, 2, 4) * (1 + weights / 1000)
-            for number in range(50)
+            f"the gradient of layer{number}.weight": np.linspace(1, 2, 4) for number in range(50)
         }
         for name, value in values.items() if dtype == "float32" else ():
             tie = self._draw.random() < self._often
@@ -255,52 +259,64 @@ class _Chaotic:
         return [Run({}, values)]
 
 
+def _judged():
+    natively = training.Training(LENET, [1.0])
+    return training.judge(LENET, [1.0], natively, natively.run())[2]
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("often", [0, 0.05, 0.3, 0.6, 0.9, 1])
 def test_a_fault_is_found_among_near_ties(monkeypatch, often, seed):
-    monkeypatch.setattr(training, "train", right := _Chaotic(often, 1.0, seed))
-    assert not training.judge(LENET, [1.0], right(LENET, [1.0]))[2]
+    monkeypatch.setattr(training, "Training", right := _Chaotic(often, 1.0, seed))
+    assert not _judged()
     assert bool(right.runs["float64"]) == bool(often)
-    monkeypatch.setattr(training, "train", faulty := _Chaotic(often, 1.5, seed))
-    found = training.judge(LENET, [1.0], faulty(LENET, [1.0]))[2]
-    assert found.keys() == {"step 0: the gradient of layer0.weight"}
+    monkeypatch.setattr(training, "Training", faulty := _Chaotic(often, 1.5, seed))
+    assert _judged().keys() == {"step 0: the gradient of layer0.weight"}
     assert faulty.runs["engine"] == training.WEIGHTS
+
+
+class _Faulty(training.Training):
+    """Training of which the engine multiplies a tensor by a factor."""
+
+    fault = ("", 1.0)
+
+    def __init__(self, *args, engine=False, **keywords):
+        super().__init__(*args, **keywords)
+        self._engine = engine
+
+    def run(self, *args, **keywords):
+        """Changes the results of what the engine is said to train."""
+        runs = super().run(*args, **keywords)
+        for run in runs if self._engine else ():
+            run.values[self.fault[0]] *= self.fault[1]
+        return runs
 
 
 @pytest.mark.parametrize(
     ("name", "factor"),
     [("the loss", 1.01), ("the gradient of network.fc.0.bias", 0.99), ("network.fc.0.bias", 1.01)],
 )
-def test_a_fault_of_the_engine_is_found(monkeypatch, name, factor):
-    """Also of what a step updates, such as a momentum: the last is a wrong update."""
-    train = training.train
-
-    def faulty(*args, engine=False, **keywords):
-        runs = train(*args, **keywords)
-        for run in runs if engine else ():
-            run.values[name] = run.values[name] * factor
-        return runs
-
+def test_a_fault_in_a_result_a_gradient_or_an_update_is_found(monkeypatch, name, factor):
+    monkeypatch.setattr(_Faulty, "fault", (name, np.float32(factor)))
+    monkeypatch.setattr(training, "Training", _Faulty)
     monkeypatch.setattr(training, "WEIGHTS", 2)
     with dynamic_mode():
-        native = train(LENET, [1.0])
-        monkeypatch.setattr(training, "train", faulty)
-        found = training.judge(LENET, [1.0], native)[2]
-    assert found.keys() == {f"step {step}: {name}" for step in range(training.STEPS)}
+        assert _judged().keys() == {f"step {step}: {name}" for step in range(training.STEPS)}
 
 
 def test_each_step_of_training_starts_from_the_native_state():
     with dynamic_mode():
-        native = training.train(LENET, [1.0])
-        again = training.train(LENET, [1.0], native=native)
+        natively = training.Training(LENET, [1.0])
+        native = natively.run()
         assert len(native) == training.STEPS
-        assert set(training.apart(native, again).values()) == {0.0}
-        truth = training.train(LENET, [1.0], native=native, dtype="float64")
+        for other in (natively, training.Training(LENET, [1.0])):
+            assert set(training.apart(native, other.run(native)).values()) == {0.0}
+        truth = training.Training(LENET, [1.0], dtype="float64").run(native)
         assert {value.dtype for run in truth for value in run.values.values()} == {
             np.dtype("float64")
         }
         assert max(training.apart(truth, native).values()) < 1e-3
-        other = training.train(LENET, [1.0], weights=1)
+        other = natively.run(weights=1)
         assert 1e-4 < training.apart(native, other)["step 0: the loss"] < 1e-1
 
 

@@ -33,46 +33,68 @@ WEIGHTS = 8
 NEAR = 2**-10
 
 
-def train(
-    family: NetworkFamily,
-    scales: Sequence[float],
-    engine: bool = False,
-    native: Sequence[Run] = (),
-    weights: int = 0,
-    dtype: str = "float32",
-) -> list[Run]:
-    """Four steps with momentum: of each the loss, the gradients, and all that it updates.
+class Training:
+    """A network that trains, natively or by the engine, as often as needed.
 
     Args:
         family: The network.
         scales: What the mean square of each result is divided by in the loss.
         engine: Through ``compile``, or natively.
-        native: The native run whose states the steps start from; empty: they follow each other.
-        weights: Which weights a run without ``native`` starts from: the network's own, or others
-            near them, 0.1 % apart.
         dtype: ``float64``: states, inputs and all results are.
     """
-    network = networks.network(family)
-    networks.without_dropout(network)
-    set_dtype(network, dtype)
-    network.train()
-    if weights:
-        set_state(network, nudged(state(network), weights, NEAR))
-    optimizer = paddle.optimizer.Momentum(1e-3, 0.9, parameters=network.parameters())
-    function = paddle_ngraph.compile(network) if engine else network
-    inputs = [
-        value.astype(dtype) if value.dtype == np.float32 else value
-        for value in networks.arrays(family)
-    ]
-    runs = []
-    for step in range(STEPS):
-        start = native[step].start if native else state(network)
-        if native:
-            set_state(network, start)
-        paddle.seed(step)
-        values = _step(network, function, list(map(paddle.to_tensor, inputs)), scales, optimizer)
-        runs.append(Run(start, values | state(network)))
-    return runs
+
+    def __init__(
+        self,
+        family: NetworkFamily,
+        scales: Sequence[float],
+        engine: bool = False,
+        dtype: str = "float32",
+    ) -> None:
+        self._network = networks.network(family)
+        networks.without_dropout(self._network)
+        set_dtype(self._network, dtype)
+        self._network.train()
+        self._function = paddle_ngraph.compile(self._network) if engine else self._network
+        self._scales = scales
+        self._first = state(self._network)
+        self._inputs = [
+            value.astype(dtype) if value.dtype == np.float32 else value
+            for value in networks.arrays(family)
+        ]
+
+    def run(self, native: Sequence[Run] = (), weights: int = 0) -> list[Run]:
+        """Four steps with momentum: of each the loss, the gradients, and all that it updates.
+
+        Args:
+            native: The native run whose states the steps start from; empty: they follow each other.
+            weights: Which weights a run without ``native`` starts from: the network's own, or
+                others near them, 0.1 % apart.
+        """
+        parameters = self._network.parameters()
+        optimizer = paddle.optimizer.Momentum(1e-3, 0.9, parameters=parameters)
+        set_state(self._network, nudged(self._first, weights, NEAR) if weights else self._first)
+        runs = []
+        for step in range(STEPS):
+            if native:
+                set_state(self._network, native[step].start)
+            start = state(self._network)
+            paddle.seed(step)
+            runs.append(Run(start, self._step(optimizer) | state(self._network)))
+        return runs
+
+    def _step(self, optimizer: Any) -> Values:
+        results = self._function(*map(paddle.to_tensor, self._inputs))
+        results = [r for r in results if r.dtype in (paddle.float32, paddle.float64)]
+        squares = [paddle.mean(r * r) / scale for r, scale in zip(results, self._scales)]
+        loss = paddle.add_n(squares)
+        loss.backward()
+        values = {"the loss": np.array(loss)}
+        for name, parameter in self._network.named_parameters():
+            if parameter.grad is not None:
+                values[f"the gradient of {name}"] = np.array(parameter.grad)
+        optimizer.step()
+        optimizer.clear_grad()
+        return values
 
 
 def set_dtype(network: Any, dtype: str) -> None:
@@ -86,21 +108,6 @@ def set_dtype(network: Any, dtype: str) -> None:
     network.to(dtype=dtype)
     for layer, name, buffer in integers:
         setattr(layer, name, buffer)
-
-
-def _step(
-    network: Any, function: Any, inputs: list[Any], scales: Sequence[float], optimizer: Any
-) -> Values:
-    results = [r for r in function(*inputs) if r.dtype in (paddle.float32, paddle.float64)]
-    loss = paddle.add_n([paddle.mean(r * r) / scale for r, scale in zip(results, scales)])
-    loss.backward()
-    values = {"the loss": np.array(loss)}
-    for name, parameter in network.named_parameters():
-        if parameter.grad is not None:
-            values[f"the gradient of {name}"] = np.array(parameter.grad)
-    optimizer.step()
-    optimizer.clear_grad()
-    return values
 
 
 @dataclass
@@ -142,7 +149,7 @@ class Distances:
 
 
 def judge(
-    family: NetworkFamily, scales: Sequence[float], native: Sequence[Run]
+    family: NetworkFamily, scales: Sequence[float], natively: Training, native: Sequence[Run]
 ) -> tuple[dict[str, float], dict[str, float], dict[str, str]]:
     """Compares training by the engine with native Paddle's, and both with float64 if they differ.
 
@@ -152,22 +159,25 @@ def judge(
     show.
 
     Args:
-        family, scales: As in :func:`train`.
-        native: The native run.
+        family, scales: As in :class:`Training`.
+        natively: The network in native Paddle.
+        native: Its run from its own weights.
 
     Returns:
         How far tensors are apart, what rounding explains of it, and what is wrong, each by name.
     """
-    engine = train(family, scales, engine=True, native=native)
+    compiled = Training(family, scales, engine=True)
+    engine = compiled.run(native)
     errors = apart(native, engine)
     if not beyond_rounding(errors, dict.fromkeys(errors, 0.0), TOLERANCE):
         return errors, dict.fromkeys(errors, 0.0), {}
+    exact = Training(family, scales, dtype="float64")
     tensors, layers = Distances(), Distances()
     for weights in range(WEIGHTS):
         if weights:
-            native = train(family, scales, weights=weights)
-            engine = train(family, scales, engine=True, native=native)
-        runs = train(family, scales, native=native, dtype="float64"), native, engine
+            native = natively.run(weights=weights)
+            engine = compiled.run(native)
+        runs = exact.run(native), native, engine
         tensors.add(*runs)
         layers.add(*([by_layer(step) for step in run] for run in runs))
         found = wrong_tensors(tensors, layers)
