@@ -139,7 +139,7 @@ class Distances:
 
     @property
     def wrong(self) -> dict[str, str]:
-        """What the engine has further from float64, from all weights, than native Paddle usually.
+        """Tensors further from float64, from all weights, than native Paddle's usually are.
 
         Near ties, of a ReLU or a maximum, and normalizations of a few equal numbers make rounding
         visible, from some weights by percents and from others not at all; a fault is there from
