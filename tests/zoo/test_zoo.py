@@ -22,8 +22,8 @@ from tests.kernel_call_programs import kernels_called
 from tests.models.comparing import Run
 from tests.programs import Program
 from tests.zoo import __main__ as zoo
-from tests.zoo import child, forms, packages, records, training
-from tests.zoo.families import FAMILIES
+from tests.zoo import child, forms, networks, packages, records, training
+from tests.zoo.families import FAMILIES, Input, Make, NetworkFamily
 
 LENET = next(family for family in FAMILIES if family.name == "LeNet")
 RIGHT = {**records.EMPTY, "family": LENET.id, "form": "predictor", "outcome": "equal", "why": ""}
@@ -318,6 +318,60 @@ def test_each_step_of_training_starts_from_the_native_state():
         assert max(training.apart(truth, native).values()) < 1e-3
         other = natively.run(weights=1)
         assert 1e-4 < training.apart(native, other)["step 0: the loss"] < 1e-1
+
+
+class _Padded(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.linear = paddle.nn.Linear(2, 2)
+
+    def forward(self, value):
+        """Joins a result with new zeros."""
+        return [paddle.concat([self.linear(value), paddle.zeros([2, 1])], axis=1)]
+
+
+def _normalizing(size):
+    shape = (2, 2, size, size)
+    return NetworkFamily(
+        "tests",
+        f"normalizing{size}",
+        "none",
+        2026,
+        Make(f"{__name__}:_Normalizing"),
+        (Input(shape),),
+    )
+
+
+class _Normalizing(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.normalization = paddle.nn.BatchNorm2D(2)
+
+    def forward(self, value):
+        """Normalizes the batch."""
+        return [self.normalization(value)]
+
+
+@pytest.mark.parametrize(("size", "batch"), [(1, 8), (2, 2)])
+def test_no_normalization_of_two_numbers_hides_gradients(size, batch):
+    family = _normalizing(size)
+    with dynamic_mode():
+        trained = training.Training(family, [1.0])
+        assert [value.shape for value in networks.arrays(family)] == [(2, 2, size, size)]
+        assert [value.shape for value in networks.training_arrays(family)] == [
+            (batch, 2, size, size)
+        ]
+        assert all(np.isfinite(run.values["the loss"]) for run in trained.run())
+
+
+def test_tensors_that_a_network_makes_have_its_dtype():
+    padded = NetworkFamily(
+        "tests", "padded", "none", 2026, Make(f"{__name__}:_Padded"), (Input((2, 2)),)
+    )
+    with dynamic_mode():
+        (run, *_) = training.Training(padded, [1.0], dtype="float64").run()
+        assert run.values["the loss"].dtype == "float64"
+        assert paddle.get_default_dtype() == "float32"
 
 
 def test_integers_of_a_network_keep_their_dtype():

@@ -7,7 +7,8 @@ of a run starts from the state in which the native run was before that step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,10 +57,11 @@ class Training:
         self._network.train()
         self._function = paddle_ngraph.compile(self._network) if engine else self._network
         self._scales = scales
+        self._dtype = dtype
         self._first = state(self._network)
         self._inputs = [
             value.astype(dtype) if value.dtype == np.float32 else value
-            for value in networks.arrays(family)
+            for value in networks.training_arrays(family)
         ]
 
     def run(self, native: Sequence[Run] = (), weights: int = 0) -> list[Run]:
@@ -83,7 +85,8 @@ class Training:
         return runs
 
     def _step(self, optimizer: Any) -> Values:
-        results = self._function(*map(paddle.to_tensor, self._inputs))
+        with default_dtype(self._dtype):  # of tensors that the network makes
+            results = self._function(*map(paddle.to_tensor, self._inputs))
         results = [r for r in results if r.dtype in (paddle.float32, paddle.float64)]
         squares = [paddle.mean(r * r) / scale for r, scale in zip(results, self._scales)]
         loss = paddle.add_n(squares)
@@ -95,6 +98,17 @@ class Training:
         optimizer.step()
         optimizer.clear_grad()
         return values
+
+
+@contextmanager
+def default_dtype(dtype: str) -> Iterator[None]:
+    """Makes new tensors of a dtype."""
+    before = paddle.get_default_dtype()
+    paddle.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        paddle.set_default_dtype(before)
 
 
 def set_dtype(network: Any, dtype: str) -> None:
