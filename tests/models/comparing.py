@@ -224,14 +224,20 @@ class _Runner:
         paddle_ngraph.clear_cache()
 
 
-def nudged(values: Values, number: int = 0) -> Values:
-    """``values`` with the float32 numbers in tensors, not in scalars, changed in their last bit."""
+def nudged(values: Values, number: int = 0, size: float = 2**-23) -> Values:
+    """``values`` with the float32 numbers in tensors, not in scalars, changed by a relative size.
+
+    Args:
+        values: The tensors.
+        number: Which numbers grow, and which shrink.
+        size: By how much; without, by the last bit.
+    """
     draw = np.random.default_rng(number)
     changed = {}
     for name, value in values.items():
         if value.dtype == np.float32 and value.size > 1:
             signs = draw.integers(0, 2, value.shape, dtype="int8") * np.float32(2) - 1
-            value = value * (1 + signs * np.float32(2**-23))
+            value = value * (1 + signs * np.float32(size))
         changed[name] = value
     return changed
 

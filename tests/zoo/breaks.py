@@ -106,7 +106,7 @@ def _evaluated(family: Any) -> None:
 def _trained(family: Any) -> None:
     from tests.zoo import training
 
-    training.train(family, [1.0] * 99, engine=True)
+    training.Training(family, [1.0] * 99, engine=True).run()
 
 
 def _child_of_family(identity: str, *wanted: str) -> None:

@@ -264,8 +264,8 @@ def training(subject: Subject, record: Record) -> None:
         return
     scales = [max(float(np.mean(np.square(r, dtype="f8"))), 1e-12) for r in subject.expected]
     before = paddle_ngraph.stats()["engine_runs"]
-    native = natively(lambda: steps.train(subject.family, scales))
-    errors, rounding, wrong = steps.judge(subject.family, scales, native)
+    trained = steps.Training(subject.family, scales)
+    errors, rounding, wrong = steps.judge(subject.family, scales, trained, natively(trained.run))
     record.engine_runs = paddle_ngraph.stats()["engine_runs"] - before
     decided = [name for name in errors if not rounding[name] > UNDECIDED] or list(errors)
     record.error = max(errors[name] for name in decided)

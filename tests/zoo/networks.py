@@ -19,6 +19,7 @@ Array = NDArray[Any]
 Tensor = Any
 
 _NORMALIZATIONS = (nn.BatchNorm, nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D, nn.SyncBatchNorm)
+PAIR, MORE_BATCHES = 2, 4
 _DETECTORS = Path(__file__).with_name("detectors.yml")
 
 
@@ -63,6 +64,7 @@ def make(call: Any) -> Any:
 
 
 _states: dict[str, dict[str, Array]] = {}
+_fewest: dict[str, int] = {}
 
 
 def network(family: NetworkFamily) -> Flat:
@@ -75,7 +77,7 @@ def network(family: NetworkFamily) -> Flat:
     made.eval()
     if family.id not in _states:
         vary(made)
-        calibrate(made, family)
+        _fewest[family.id] = calibrate(made, family)
         _states[family.id] = {name: np.array(t) for name, t in made.state_dict().items()}
     for name, tensor in made.state_dict().items():
         tensor.set_value(_states[family.id][name])
@@ -96,23 +98,38 @@ def vary(made: nn.Layer) -> None:
         tensor.set_value(value.astype("float32"))
 
 
-def calibrate(made: nn.Layer, family: NetworkFamily) -> None:
+def calibrate(made: nn.Layer, family: NetworkFamily) -> int:
     """Gives batch normalizations the statistics of the inputs, as training would.
 
     Without, numbers grow from layer to layer, in some networks beyond float32.
+
+    Returns:
+        Of how few numbers one of them takes a mean; 0 if there is none.
     """
     layers = [layer for layer in made.sublayers() if isinstance(layer, _NORMALIZATIONS)]
     if not layers:
-        return
+        return 0
     momenta = [layer._momentum for layer in layers]
+    counts: list[int] = []
+    hooks = [
+        layer.register_forward_pre_hook(lambda layer, inputs: counts.append(_count(inputs[0])))
+        for layer in layers
+    ]
     for layer in layers:
         layer.training, layer._momentum = True, 0.0
     with paddle.set_grad_enabled(family.differentiates):
         made(*map(paddle.to_tensor, arrays(family)))
-    for layer, momentum in zip(layers, momenta):
+    for layer, momentum, hook in zip(layers, momenta, hooks):
         layer.training, layer._momentum = False, momentum
+        hook.remove()
         variance = layer._variance.numpy()
         layer._variance.set_value(np.where(variance < 1e-3, 1, variance).astype("float32"))
+    return min(counts, default=0)
+
+
+def _count(value: Tensor) -> int:
+    """The number of elements of a channel."""
+    return int(value.size) // int(value.shape[1])
 
 
 def without_dropout(made: nn.Layer) -> None:
@@ -123,18 +140,28 @@ def without_dropout(made: nn.Layer) -> None:
                 setattr(layer, name, 0.0)
 
 
-def arrays(family: NetworkFamily, seed: int = 0) -> list[Array]:
-    """Inputs of a family."""
+def arrays(family: NetworkFamily, seed: int = 0, batches: int = 1) -> list[Array]:
+    """Inputs of a family; ``batches``: as many as so many batches have, where they have one."""
     draw = np.random.default_rng(seed)
-    return [_array(spec, draw) for spec in family.inputs]
+    return [_array(spec, draw, batches if spec.batched else 1) for spec in family.inputs]
 
 
-def _array(spec: Input, draw: np.random.Generator) -> Array:
+def training_arrays(family: NetworkFamily) -> list[Array]:
+    """Inputs for training: more where a batch normalization has two numbers of each channel.
+
+    Two numbers become 1 and -1 whatever they are, so that the gradients of all layers before are
+    rounding errors.
+    """
+    return arrays(family, batches=MORE_BATCHES if _fewest[family.id] == PAIR else 1)
+
+
+def _array(spec: Input, draw: np.random.Generator, batches: int) -> Array:
+    shape = (batches * spec.shape[0], *spec.shape[1:]) if batches > 1 else spec.shape
     if spec.value is not None:
-        return np.full(spec.shape, spec.value, spec.dtype)
+        return np.full(shape, spec.value, spec.dtype)
     if spec.high:
-        return draw.integers(spec.low, spec.high, spec.shape).astype(spec.dtype)
-    return draw.normal(0, 1, spec.shape).astype(spec.dtype)
+        return draw.integers(spec.low, spec.high, shape).astype(spec.dtype)
+    return draw.normal(0, 1, shape).astype(spec.dtype)
 
 
 def specs(family: NetworkFamily, any_batch: bool = True) -> list[paddle.static.InputSpec]:

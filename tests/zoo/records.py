@@ -49,8 +49,11 @@ exported under the old IR (`FLAGS_enable_pir_api=0`) to a `.pdmodel`.
   from weights that differ in their last bit. **wrong**: they differ by more.
 - `~`: the same, but native runs part by more than 0.001 themselves, as where boxes are sorted by
   scores of random weights: little is shown.
-- *training*: four steps, each from the state in which the native run was. A tensor of which native
-  Paddle has no digit right, by float64, is judged within its layer.
+- *training*: four steps, each from the state in which the native run was, of batches of 8 where a
+  batch normalization would have two numbers. Where the engine differs by more than 0.001, both are
+  compared with float64, from up to eight weights, 0.1 % apart: wrong is what the engine has, from
+  all of them, ten times further from float64 than native Paddle has it in the median. A tensor of
+  which native Paddle has no digit right is judged within its layer.
 - *native*: right, but no engine ran.
 - **fails**: an error or a crash that native Paddle does not have.
 - Paddle: native Paddle cannot do it, or no training step is defined.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import subprocess
@@ -21,8 +22,8 @@ from tests.kernel_call_programs import kernels_called
 from tests.models.comparing import Run
 from tests.programs import Program
 from tests.zoo import __main__ as zoo
-from tests.zoo import child, forms, packages, records, training
-from tests.zoo.families import FAMILIES
+from tests.zoo import child, forms, networks, packages, records, training
+from tests.zoo.families import FAMILIES, Input, Make, NetworkFamily
 
 LENET = next(family for family in FAMILIES if family.name == "LeNet")
 RIGHT = {**records.EMPTY, "family": LENET.id, "form": "predictor", "outcome": "equal", "why": ""}
@@ -207,32 +208,170 @@ def _gradients(weight, bias, other=0.0):
     return [Run({}, values)]
 
 
+def _wrong(truth, native, engine):
+    tensors, layers = training.Distances(), training.Distances()
+    tensors.add(truth, native, engine)
+    layers.add(*([training.by_layer(step) for step in run] for run in (truth, native, engine)))
+    return set(training.wrong_tensors(tensors, layers))
+
+
 def test_a_gradient_of_zero_is_judged_within_its_layer():
     truth = _gradients(0.5, 0.0)
     native = _gradients(0.5, 3e-8)
     bias = "step 0: the gradient of layer.bias"
-    assert training.right_within_layers(truth, native, _gradients(0.5, 3e-6)) == {bias}
-    assert not training.right_within_layers(truth, native, _gradients(0.5, 3e-2))
-    assert not training.right_within_layers(truth, native, _gradients(0.6, 3e-6))
+    assert not _wrong(truth, native, _gradients(0.5, 3e-6))
+    assert _wrong(truth, native, _gradients(0.5, 3e-2)) == {bias}
+    assert bias in _wrong(truth, native, _gradients(0.6, 3e-6))
     # Native Paddle has digits of this one.
-    native = _gradients(0.5, 3e-8, other=1e-3)
-    found = training.right_within_layers(truth, native, _gradients(0.5, 3e-6, other=5e-3))
-    assert found == {bias}
+    native = _gradients(0.5, 3e-8, other=1e-4)
+    found = _wrong(truth, native, _gradients(0.5, 3e-6, other=5e-3))
+    assert found == {"step 0: the gradient of next.weight"}
+
+
+class _Chaotic:
+    """Training of a network in which rounding decides ties, and by an engine with a fault.
+
+    Args:
+        often: The share of tensors that a tie changes.
+        fault: What the engine's first gradient is multiplied by.
+        seed: Of the ties.
+    """
+
+    def __init__(self, often: float, fault: float, seed: int) -> None:
+        self._often, self._fault = often, fault
+        self._draw = np.random.default_rng(seed)
+        self.runs = Counter[str]()
+
+    def __call__(self, family, scales, engine=False, dtype="float32"):
+        return SimpleNamespace(run=functools.partial(self._run, engine, dtype))
+
+    def _run(self, engine, dtype, native=(), weights=0):
+        self.runs["engine" if engine else dtype] += 1
+        values = {
+            f"the gradient of layer{number}.weight": np.linspace(1, 2, 4) for number in range(50)
+        }
+        for name, value in values.items() if dtype == "float32" else ():
+            tie = self._draw.random() < self._often
+            size = 10 ** self._draw.uniform(-3.5, -1.5) if tie else 1e-5
+            values[name] = (value + size * self._draw.choice([-2, 2], 4)).astype("float32")
+        if engine:
+            values["the gradient of layer0.weight"] *= self._fault
+        return [Run({}, values)]
+
+
+def _judged():
+    natively = training.Training(LENET, [1.0])
+    return training.judge(LENET, [1.0], natively, natively.run())[2]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("often", [0, 0.05, 0.3, 0.6, 0.9, 1])
+def test_a_fault_is_found_among_near_ties(monkeypatch, often, seed):
+    monkeypatch.setattr(training, "Training", right := _Chaotic(often, 1.0, seed))
+    assert not _judged()
+    assert bool(right.runs["float64"]) == bool(often)
+    monkeypatch.setattr(training, "Training", faulty := _Chaotic(often, 1.5, seed))
+    assert _judged().keys() == {"step 0: the gradient of layer0.weight"}
+    assert faulty.runs["engine"] == training.WEIGHTS
+
+
+class _Faulty(training.Training):
+    """Training of which the engine multiplies a tensor by a factor."""
+
+    fault = ("", 1.0)
+
+    def __init__(self, *args, engine=False, **keywords):
+        super().__init__(*args, **keywords)
+        self._engine = engine
+
+    def run(self, *args, **keywords):
+        """Changes the results of what the engine is said to train."""
+        runs = super().run(*args, **keywords)
+        for run in runs if self._engine else ():
+            run.values[self.fault[0]] *= self.fault[1]
+        return runs
+
+
+@pytest.mark.parametrize(
+    ("name", "factor"),
+    [("the loss", 1.01), ("the gradient of network.fc.0.bias", 0.99), ("network.fc.0.bias", 1.01)],
+)
+def test_a_fault_in_a_result_a_gradient_or_an_update_is_found(monkeypatch, name, factor):
+    monkeypatch.setattr(_Faulty, "fault", (name, np.float32(factor)))
+    monkeypatch.setattr(training, "Training", _Faulty)
+    monkeypatch.setattr(training, "WEIGHTS", 2)
+    with dynamic_mode():
+        assert _judged().keys() == {f"step {step}: {name}" for step in range(training.STEPS)}
 
 
 def test_each_step_of_training_starts_from_the_native_state():
     with dynamic_mode():
-        native = training.train(LENET, [1.0])
-        again = training.train(LENET, [1.0], native=native)
+        natively = training.Training(LENET, [1.0])
+        native = natively.run()
         assert len(native) == training.STEPS
-        assert set(training.apart(native, again).values()) == {0.0}
-        truth = training.train(LENET, [1.0], native=native, dtype="float64")
+        for other in (natively, training.Training(LENET, [1.0])):
+            assert set(training.apart(native, other.run(native)).values()) == {0.0}
+        truth = training.Training(LENET, [1.0], dtype="float64").run(native)
         assert {value.dtype for run in truth for value in run.values.values()} == {
             np.dtype("float64")
         }
         assert max(training.apart(truth, native).values()) < 1e-3
-        nudged = training.train(LENET, [1.0], native=native, nudge=0)
-        assert 0 < max(training.apart(native, nudged, exactly=True).values()) < 1e-3
+        other = natively.run(weights=1)
+        assert 1e-4 < training.apart(native, other)["step 0: the loss"] < 1e-1
+
+
+class _Padded(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.linear = paddle.nn.Linear(2, 2)
+
+    def forward(self, value):
+        """Joins a result with new zeros."""
+        return [paddle.concat([self.linear(value), paddle.zeros([2, 1])], axis=1)]
+
+
+def _normalizing(size):
+    shape = (2, 2, size, size)
+    return NetworkFamily(
+        "tests",
+        f"normalizing{size}",
+        "none",
+        2026,
+        Make(f"{__name__}:_Normalizing"),
+        (Input(shape),),
+    )
+
+
+class _Normalizing(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.normalization = paddle.nn.BatchNorm2D(2)
+
+    def forward(self, value):
+        """Normalizes the batch."""
+        return [self.normalization(value)]
+
+
+@pytest.mark.parametrize(("size", "batch"), [(1, 8), (2, 2)])
+def test_no_normalization_of_two_numbers_hides_gradients(size, batch):
+    family = _normalizing(size)
+    with dynamic_mode():
+        trained = training.Training(family, [1.0])
+        assert [value.shape for value in networks.arrays(family)] == [(2, 2, size, size)]
+        assert [value.shape for value in networks.training_arrays(family)] == [
+            (batch, 2, size, size)
+        ]
+        assert all(np.isfinite(run.values["the loss"]) for run in trained.run())
+
+
+def test_tensors_that_a_network_makes_have_its_dtype():
+    padded = NetworkFamily(
+        "tests", "padded", "none", 2026, Make(f"{__name__}:_Padded"), (Input((2, 2)),)
+    )
+    with dynamic_mode():
+        (run, *_) = training.Training(padded, [1.0], dtype="float64").run()
+        assert run.values["the loss"].dtype == "float64"
+        assert paddle.get_default_dtype() == "float32"
 
 
 def test_integers_of_a_network_keep_their_dtype():
