@@ -13,9 +13,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 from tests import jobs
 
@@ -149,7 +149,13 @@ class Machines:
         self._kill(number)
         return False
 
-    def _run(self, number: int, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    def _run(
+        self,
+        number: int,
+        name: str,
+        command: Sequence[str],
+        variables: Mapping[str, object] = MappingProxyType({}),
+    ) -> subprocess.Popen[bytes]:
         shell = f'{self.before_start.get(number, ":")} && exec "$@"'
         path = os.pathsep.join(filter(None, [str(jobs.ROOT), os.getenv("PYTHONPATH")]))
         with open(self._folder / f"{name}.txt", "ab") as output:
@@ -171,6 +177,7 @@ class Machines:
                     "RAY_AUTH_MODE": "token",
                     "RAY_AUTH_TOKEN": self._token,
                     "RAY_ADDRESS": self.head,
+                    **{key: str(value) for key, value in variables.items()},
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -188,10 +195,12 @@ class Machines:
         name: str = "driver",
         python: str = sys.executable,
         number: int = 0,
+        variables: Mapping[str, object] = MappingProxyType({}),
     ) -> Driver:
-        """Starts Python on a machine, with options of its own."""
+        """Starts Python on a machine, with options and environment variables of its own."""
         command = [python, "-W", "ignore", *map(str, arguments)]
-        return Driver(self._run(number, name, command), self._folder / f"{name}.txt")
+        process = self._run(number, name, command, variables)
+        return Driver(process, self._folder / f"{name}.txt")
 
     @property
     def head(self) -> str:
