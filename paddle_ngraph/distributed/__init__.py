@@ -74,8 +74,12 @@ def init(seed: int | None = None, *, pin_cores: bool = True, dynamic: bool = Fal
 
     Raises:
         NgraphError: The engine is missing, the environment variables are invalid, the port of
-            the store is in use, or a stranger has connected as a rank.
+            the store is in use, a stranger has connected as a rank, or ``dynamic`` is given in
+            static mode.
     """
+    from paddle_ngraph.distributed import reports
+
+    reports.connect(os.environ)  # so that a launcher hears why the engine is missing
     library.load()
     from paddle_ngraph.distributed import job
 
