@@ -166,9 +166,9 @@ def test_machines_that_cannot_form_a_job_are_one_sentence(cluster, tmp_path):
     assert sentence == "machine 1 (10.9.0.3) cannot run: its processor has no AVX2"
 
     del cluster.before_start[2]
-    nobody = ["--nnodes", 2, "--node-rank", 1, "--master", f"10.9.0.99:{PORT}", SCRIPT, tmp_path]
-    command = ["-m", "paddle_ngraph", "launch", "--nproc", 1, *nobody]
-    alone = cluster.run_python(*command, name="alone", number=2)
-    assert alone.wait() == 2, alone.output()[-6000:]
-    assert "machine 0 cannot be reached at 10.9.0.99:6070" in alone.output()
+    alone = ["--nnodes", 2, "--node-rank", 1, "--master", f"10.9.0.99:{PORT}", SCRIPT, tmp_path]
+    command = ["-m", "paddle_ngraph", "launch", "--nproc", 1, *alone]
+    launcher_alone = cluster.run_python(*command, name="alone", number=2)
+    assert launcher_alone.wait() == 2, launcher_alone.output()[-6000:]
+    assert "machine 0 cannot be reached at 10.9.0.99:6070" in launcher_alone.output()
     assert lines(tmp_path, 0) == lines(tmp_path, 1) == []
