@@ -21,7 +21,6 @@ from tests import jobs
 
 # Seconds: whatever takes longer hangs, on the slowest machine.
 LIMIT = 900.0
-_ATTEMPTS = 5
 _DELAYED_LINK = Path(__file__).with_name("delayed_link.py")
 _STARTED = "Ray runtime started"  # the output of a node that has joined the cluster
 # Numbers of the clusters of this process, which may be up together, with outputs in one folder.
@@ -117,15 +116,15 @@ class Machines:
         """Starts the Ray nodes of machines: 0 is the first, and the head of the cluster."""
         for number in numbers:
             # On a busy machine a node may not start within the 30 seconds that Ray allows.
-            for _ in range(_ATTEMPTS):
-                self._starts += 1
-                if self._start(number, f"{self._prefix}_node{number}_{self._starts}"):
-                    break
-            else:
-                raise RuntimeError(f"the node of machine {number} does not start")
+            until = time.monotonic() + LIMIT
+            while not self._start(number):
+                if time.monotonic() > until:
+                    raise RuntimeError(f"the node of machine {number} does not start")
 
-    def _start(self, number: int, name: str) -> bool:
+    def _start(self, number: int) -> bool:
         """Starts the Ray node of a machine; returns whether that was successful."""
+        self._starts += 1
+        name = f"{self._prefix}_node{number}_{self._starts}"
         role = (
             ["--head", f"--port={self._port}", "--include-dashboard=false"]
             if number == 0
