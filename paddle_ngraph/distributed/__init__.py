@@ -44,6 +44,7 @@ __all__ = [
     "init",
     "pipeline",
     "prepare",
+    "prepare_layers",
     "rank",
     "ranks",
     "resume",
@@ -73,8 +74,12 @@ def init(seed: int | None = None, *, pin_cores: bool = True, dynamic: bool = Fal
 
     Raises:
         NgraphError: The engine is missing, the environment variables are invalid, the port of
-            the store is in use, or a stranger has connected as a rank.
+            the store is in use, a stranger has connected as a rank, or ``dynamic`` is given in
+            static mode.
     """
+    from paddle_ngraph.distributed import reports
+
+    reports.connect(os.environ)  # so that a launcher hears why the engine is missing
     library.load()
     from paddle_ngraph.distributed import job
 
@@ -151,6 +156,29 @@ def prepare(
     all_reduces.choose(joined, program, all_reduce)
     first_run.compile_single_rank(executor, program, feed, fetch_list, _scope(scope))
     joined.barrier()
+
+
+def prepare_layers(state: Mapping[str, Any], passes: Callable[[], Any]) -> None:
+    """Compiles dynamic layers; to be called by all ranks before :func:`resume`.
+
+    In a job, functions of ``paddle_ngraph.compile`` are compiled here only, for the calls that
+    ``passes`` makes. Other calls of them run natively: their first call in a process always does,
+    and after a restart that would be another step, with other rounding, than in an undisturbed job.
+    Layers of ``paddle.jit.to_static`` need no such call.
+
+    Args:
+        state: Dynamic layers and optimizers by any names, as for :func:`checkpoint`.
+        passes: Runs the forward and backward passes of a step, without an update. Called several
+            times; afterwards parameters and buffers of the layers in ``state``, and the random
+            states, are as before, and gradients are cleared.
+
+    Raises:
+        NgraphError: A rank is lost, or :func:`init` has not been called.
+    """
+    joined = _job()
+    from paddle_ngraph.distributed import layers
+
+    layers.prepare(joined, state, passes)
 
 
 def checkpoint(

@@ -247,7 +247,7 @@ def _snapshot(job: DistributedJob, what: str, state: TrainingState, step: int) -
         if not 0 <= step <= checkpoint_files.LAST_STEP:
             raise NgraphError(f"step={step}: give the number of completed steps")
         arrays.update(state.arrays())
-        record.update(schedule=state.schedule(), random=_random_streams())
+        record.update(schedule=state.schedule(), random=random_streams())
         return f"step {step} of program {digest}"
 
     _reject_differences(_stage(job, what, collect))
@@ -322,7 +322,7 @@ def _restore(
         raise NgraphError(f"{what}: the ranks have read checkpoints of different steps")
     (read_state,) = found
     state.restore(read_state.arrays, read_state.schedule)
-    _set_random_streams(read_state.random)
+    set_random_streams(read_state.random)
     return int(steps[0])
 
 
@@ -419,7 +419,7 @@ def _keys(state: Any) -> Any:
 # -- random streams ------------------------------------------------------------------------------
 
 
-def _random_streams() -> dict[str, Any]:
+def random_streams() -> dict[str, Any]:
     """The states of the random generators of Paddle, NumPy and Python, as JSON data."""
     of_numpy = np.random.get_state(legacy=False)
     version, numbers, spare = random.getstate()
@@ -434,7 +434,7 @@ def _listed(value: Any) -> Any:
     return value.tolist()  # an array or a scalar of NumPy
 
 
-def _set_random_streams(streams: Mapping[str, Any]) -> None:
+def set_random_streams(streams: Mapping[str, Any]) -> None:
     if streams["paddle"] is not None:
         set_random_states([stream_from_plain(plain) for plain in streams["paddle"]])
     np.random.set_state(streams["numpy"])

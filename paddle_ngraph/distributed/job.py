@@ -44,6 +44,8 @@ _LOOPBACK = "127.0.0.1"
 # Environment variable with the name of the network interface at which gloo listens. Without it,
 # that is the interface of the address which the name of the machine has.
 _GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+# Environment variable without which Paddle waits for ranks on GPUs, even where it knows none.
+_BACKEND = "PADDLE_DISTRI_BACKEND"
 _SIOCGIFADDR = 0x8915  # the request of ioctl(2) for the IPv4 address of an interface
 # Numbers for the jobs of this process, which distinguish their keys in the one store: all ranks
 # create jobs in equal order.
@@ -197,16 +199,27 @@ class DistributedJob:
 
         Args:
             initializes_paddle: Whether to call ``init_parallel_env`` of Paddle, too.
+
+        Raises:
+            NgraphError: That is to be called in static mode; or as :meth:`exchange`.
         """
         if self.placement.ranks == 1:
             return
+        initializes_paddle &= not paddle.distributed.is_initialized()
+        if initializes_paddle and not paddle.in_dynamic_mode():
+            # Paddle would open a server at all addresses instead, and wait for it.
+            raise NgraphError(
+                "distributed.init(dynamic=True) in static mode: call it before "
+                "paddle.enable_static(), or without dynamic=True"
+            )
         # All ranks arrive before gloo connects them: the barrier has a longer timeout than gloo's.
         self.barrier()
         interface = interface_of(self.placement.host)
         if interface:
             os.environ.setdefault(_GLOO_INTERFACE, interface)
         before = sockets.connected()
-        if initializes_paddle and not paddle.distributed.is_initialized():
+        if initializes_paddle:
+            os.environ.setdefault(_BACKEND, "gloo")
             paddle.distributed.init_parallel_env()
         # Paddle's own initialization creates the gloo context, too.
         if not paddle.distributed.is_initialized():

@@ -25,6 +25,7 @@ from paddle_ngraph.distributed import connections
 from paddle_ngraph.distributed.connections import Endpoint, FixedAddress
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.utils import signals
+from paddle_ngraph.utils.cpu_info import lacks_avx2
 from paddle_ngraph.version import __version__
 
 # The wait for all launchers at the beginning, in seconds: schedulers start them at different times.
@@ -35,6 +36,8 @@ _FIRST_PORT, _NUM_PORTS = 29000, 1000
 _LENGTH = struct.Struct(">Q")
 _MAX_LENGTH = 1 << 24  # bytes of a message: thousands of ranks
 _KEY = "ngraph/machines"
+# Why a machine takes no part in a job of several: its ranks would delay all others in each step.
+NO_AVX2 = "its processor has no AVX2"
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,7 @@ class Link:
                 ranks,
                 place.nodes,
                 ", ".join([__version__, *installation.versions()]),
+                NO_AVX2 if lacks_avx2() else "",
             ]
             found = self.exchange(mine)
             if found.lost:
@@ -188,7 +192,7 @@ class Link:
         return f"--master {self.place.master} cannot be used on this machine ({error})"
 
     def _check(self, found: list[Any]) -> None:
-        for node, (host, _, nodes, versions) in enumerate(found):
+        for node, (host, _, nodes, versions, *problem) in enumerate(found):
             if nodes != self.place.nodes:
                 raise NgraphError(
                     f"machine 0 was started with --nnodes {found[0][2]}, and machine {node} "
@@ -199,6 +203,8 @@ class Link:
                     f"machine 0 ({found[0][0]}) has {found[0][3]} installed, and machine {node} "
                     f"({host}) has {versions}: install equal versions on all machines"
                 )
+            if any(problem):
+                raise NgraphError(f"machine {node} ({host}) cannot run: {problem[0]}")
 
     def first_rank(self) -> int:
         """The first rank on this machine."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paddle_ngraph import installation, library
-from paddle_ngraph.utils.cpu_info import cpu_fields
+from paddle_ngraph.utils.cpu_info import cpu_fields, lacks_avx2
 from paddle_ngraph.version import __version__
 
 # Instruction sets that decide how fast the engine is, by their names in /proc/cpuinfo.
@@ -76,9 +76,11 @@ def _processor() -> Iterator[Fact]:
     fields = cpu_fields()
     yield Fact(section, "model", fields.get("model name", "unknown"))
     units = set(fields.get("flags", "").split())
-    problem = ""
-    if units and "avx2" not in units:
-        problem = "The processor has no AVX2, without which most kernels of the engine are slow."
+    problem = (
+        "The processor has no AVX2, without which most kernels of the engine are slow."
+        if lacks_avx2()
+        else ""
+    )
     known = [name for name in _INSTRUCTION_SETS if name in units]
     yield Fact(section, "instruction sets", " ".join(known) or "unknown", problem)
     usable = len(os.sched_getaffinity(0))

@@ -15,8 +15,10 @@ import paddle
 
 from paddle_ngraph import flags, installation, library
 from paddle_ngraph.distributed import job
+from paddle_ngraph.distributed.machines import NO_AVX2
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_private.names import in_static_mode
+from paddle_ngraph.utils.cpu_info import lacks_avx2
 from paddle_ngraph.version import __version__
 
 # Sockets that reserve ports until the process ends: bound, but without a listener.
@@ -25,7 +27,7 @@ _reserved: list[socket.socket] = []
 
 def describe() -> dict[str, str]:
     """Versions, to be equal on all workers, and ``problem``: why this one cannot run, if so."""
-    problem = ""
+    problem = NO_AVX2 if lacks_avx2() else ""
     try:
         library.load()
     except NgraphError as error:

@@ -18,3 +18,9 @@ def cpu_fields() -> dict[str, str]:
     first, _, _ = _FILE.read_text().partition("\n\n")
     lines = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in lines}
+
+
+def lacks_avx2() -> bool:
+    """Whether the processor is known to have no AVX2: most kernels of the engine are slow then."""
+    units = cpu_fields().get("flags", "").split()
+    return bool(units) and "avx2" not in units

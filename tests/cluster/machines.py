@@ -13,15 +13,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 from tests import jobs
 
 # Seconds: whatever takes longer hangs, on the slowest machine.
 LIMIT = 900.0
-_ATTEMPTS = 5
 _DELAYED_LINK = Path(__file__).with_name("delayed_link.py")
 _STARTED = "Ray runtime started"  # the output of a node that has joined the cluster
 # Numbers of the clusters of this process, which may be up together, with outputs in one folder.
@@ -117,15 +116,15 @@ class Machines:
         """Starts the Ray nodes of machines: 0 is the first, and the head of the cluster."""
         for number in numbers:
             # On a busy machine a node may not start within the 30 seconds that Ray allows.
-            for _ in range(_ATTEMPTS):
-                self._starts += 1
-                if self._start(number, f"{self._prefix}_node{number}_{self._starts}"):
-                    break
-            else:
-                raise RuntimeError(f"the node of machine {number} does not start")
+            until = time.monotonic() + LIMIT
+            while not self._start(number):
+                if time.monotonic() > until:
+                    raise RuntimeError(f"the node of machine {number} does not start")
 
-    def _start(self, number: int, name: str) -> bool:
+    def _start(self, number: int) -> bool:
         """Starts the Ray node of a machine; returns whether that was successful."""
+        self._starts += 1
+        name = f"{self._prefix}_node{number}_{self._starts}"
         role = (
             ["--head", f"--port={self._port}", "--include-dashboard=false"]
             if number == 0
@@ -149,7 +148,13 @@ class Machines:
         self._kill(number)
         return False
 
-    def _run(self, number: int, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    def _run(
+        self,
+        number: int,
+        name: str,
+        command: Sequence[str],
+        variables: Mapping[str, object] = MappingProxyType({}),
+    ) -> subprocess.Popen[bytes]:
         shell = f'{self.before_start.get(number, ":")} && exec "$@"'
         path = os.pathsep.join(filter(None, [str(jobs.ROOT), os.getenv("PYTHONPATH")]))
         with open(self._folder / f"{name}.txt", "ab") as output:
@@ -171,6 +176,7 @@ class Machines:
                     "RAY_AUTH_MODE": "token",
                     "RAY_AUTH_TOKEN": self._token,
                     "RAY_ADDRESS": self.head,
+                    **{key: str(value) for key, value in variables.items()},
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -188,10 +194,12 @@ class Machines:
         name: str = "driver",
         python: str = sys.executable,
         number: int = 0,
+        variables: Mapping[str, object] = MappingProxyType({}),
     ) -> Driver:
-        """Starts Python on a machine, with options of its own."""
+        """Starts Python on a machine, with options and environment variables of its own."""
         command = [python, "-W", "ignore", *map(str, arguments)]
-        return Driver(self._run(number, name, command), self._folder / f"{name}.txt")
+        process = self._run(number, name, command, variables)
+        return Driver(process, self._folder / f"{name}.txt")
 
     @property
     def head(self) -> str:

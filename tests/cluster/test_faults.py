@@ -13,7 +13,7 @@ import pytest
 from tests.cluster import faults, machines
 from tests.cluster.machines import LIMIT, Machines
 from tests.cluster.test_training import launched, lines, losses
-from tests.cluster.trainings import REFUSED
+from tests.cluster.trainings import REFUSED, release
 
 pytest.importorskip("ray", reason="make cluster has an environment with Ray")
 pytestmark = [
@@ -56,7 +56,9 @@ def test_a_training_survives_random_faults(tmp_path, storage):
     chance = random.Random(SEED)
     with Machines(tmp_path, [1] * MACHINES) as cluster:
         cluster.start(*range(MACHINES + 1))
-        options = ["--steps", steps, "--storage", storage, "--failures", -1]
+        # The training waits for each fault: otherwise it ends while machines are replaced.
+        held = [STEPS * (number + 1) for number in range(COUNT)]
+        options = ["--steps", steps, "--storage", storage, "--failures", -1, "--held", *held]
         driver = cluster.run(SCRIPT, folder, *options)
         scene = faults.Scene(cluster, MACHINES, storage, lambda: last_pids(folder))
 
@@ -70,14 +72,15 @@ def test_a_training_survives_random_faults(tmp_path, storage):
                 time.sleep(0.05)
             return True
 
-        for number, name in enumerate(names):
-            if not wait_for_step(STEPS * (number + 1)):
+        for step, name in zip(held, names):
+            if not wait_for_step(step):
                 break
             ends = faults.FAULTS[name](scene, chance)
             print(name, "at step", last_step(folder), flush=True)
+            release(folder, step)
             if name in faults.BLOCKING:
                 time.sleep(faults.CUT_SECONDS)
-            elif not wait_for_step(STEPS * (number + 1) + 2):
+            elif not wait_for_step(step + 2):
                 break
             ends()
         status = driver.wait()

@@ -49,7 +49,7 @@ def launched(folder: Path, network: str, *options: object) -> Path:
     endpoints = [f"127.0.0.1:{port}" for port in ports]
     commands = []
     for rank in range(2):
-        variables = {**jobs.of_rank(rank, 2, ports[0]), "PADDLE_DISTRI_BACKEND": "gloo"}
+        variables = jobs.of_rank(rank, 2, ports[0])
         variables["PADDLE_TRAINER_ENDPOINTS"] = ",".join(endpoints)
         variables["PADDLE_CURRENT_ENDPOINT"] = endpoints[rank]
         command = [SCRIPT, folder, "--network", network, "--launched", *options]

@@ -31,6 +31,11 @@ Feed = dict[str, np.ndarray]
 Step = Callable[[Feed], float]
 
 
+def zeros() -> Feed:
+    """A batch, of which only dtypes and shapes matter."""
+    return {"x": np.zeros((BATCH, 12), "float32"), "y": np.zeros((BATCH, 1), "float32")}
+
+
 def static_network(dropout: float) -> tuple[Any, Step]:
     """A static program with Adam, a schedule and dropout; returns its state, and its step."""
     paddle.enable_static()
@@ -43,8 +48,7 @@ def static_network(dropout: float) -> tuple[Any, Step]:
         distributed.distributed_optimizer(paddle.optimizer.Adam(rate)).minimize(loss)
     executor = paddle.static.Executor(paddle.CPUPlace())
     executor.run(startup)
-    zeros = {"x": np.zeros((BATCH, 12), "float32"), "y": np.zeros((BATCH, 1), "float32")}
-    distributed.prepare(executor, main, distributed.share(zeros), [loss])
+    distributed.prepare(executor, main, distributed.share(zeros()), [loss])
 
     def step(feed: Feed) -> float:
         (value,) = executor.run(main, feed=feed, fetch_list=[loss])
@@ -73,20 +77,27 @@ def dynamic_networks(dropout: float) -> tuple[Any, Step]:
         for each in (converted, paddle_ngraph.compile(layers[1]), layers[2])
     ]
 
-    def step(feed: Feed) -> float:
+    def passes(feed: Feed) -> float:
         x, y = paddle.to_tensor(feed["x"]), paddle.to_tensor(feed["y"])
         total = 0.0
-        for model, optimizer in zip(models, optimizers):
+        for model in models:
             loss = F.mse_loss(model(x), y)
             loss.backward()
-            optimizer.step()
-            optimizer.clear_grad()
             total += float(loss)
-        rate.step()
         return total
 
+    def step(feed: Feed) -> float:
+        loss = passes(feed)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.clear_grad()
+        rate.step()
+        return loss
+
     names = ["converted", "compiled", "plain", "adam", "adamw", "momentum"]
-    return dict(zip(names, [*layers, *optimizers])), step
+    state = dict(zip(names, [*layers, *optimizers]))
+    distributed.prepare_layers(state, lambda: passes(distributed.share(zeros())))
+    return state, step
 
 
 NETWORKS = {"static": static_network, "dynamic": dynamic_networks}
@@ -212,6 +223,7 @@ def main() -> None:
     parser.add_argument("--s3", default="")
     parser.add_argument("--failures", type=int, default=8)
     parser.add_argument("--launched", action="store_true")
+    parser.add_argument("--saved", action="store_true", help="in the folder of the launcher")
     options = parser.parse_args()
     config = {
         k: getattr(options, k)
@@ -219,7 +231,14 @@ def main() -> None:
     }
     if options.launched:
         distributed.init(seed=7, dynamic=True)
-        train(config, lambda state: 0, lambda *ignored: None)
+        if options.saved:
+            train(
+                config,
+                distributed.resume,
+                lambda state, step, _: distributed.checkpoint(state, step),
+            )
+        else:
+            train(config, lambda state: 0, lambda *ignored: None)
     else:
         workers = options.workers[0] if len(options.workers) == 1 else tuple(options.workers)
         storage = options.storage or f"{options.folder}/storage"

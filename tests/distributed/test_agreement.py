@@ -85,8 +85,6 @@ def test_equal_layers_with_other_values_agree(seed):
 
 
 RANK = """
-    import os
-    os.environ["PADDLE_DISTRI_BACKEND"] = "gloo"  # as the launcher sets
     import paddle
     from paddle_ngraph import distributed
     from paddle_ngraph.distributed.agreement import RejectedJobError

@@ -112,7 +112,7 @@ def test_dynamic_mode_and_old_style_programs(tmp_path):
     """Paddle's own data parallelism runs through the engine; ``distribute`` takes old programs."""
     port = jobs.free_port()
     command = ["-m", "tests.distributed_dynamic", str(tmp_path)]
-    places = [{**jobs.of_rank(rank, 2, port), "PADDLE_DISTRI_BACKEND": "gloo"} for rank in (0, 1)]
+    places = [jobs.of_rank(rank, 2, port) for rank in (0, 1)]
     jobs.assert_fine(jobs.run(tmp_path, [(command, place) for place in places]))
     ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]
     for way, alone in (
@@ -413,6 +413,11 @@ def test_two_jobs_at_one_port_do_not_meet(monkeypatch):
         monkeypatch.setenv(reports.JOB_VARIABLE, f"start {number}")
         _ = job.DistributedJob(RankPlacement(1, 2, 1, 2, "127.0.0.1:6170"))._rendezvous
     assert keys[0] == keys[1] != keys[2]
+
+
+def test_dynamic_jobs_are_joined_in_dynamic_mode():
+    with pytest.raises(NgraphError, match="in static mode: call it before"):
+        job.DistributedJob(RankPlacement(1, 2, 1, 2, "127.0.0.1:1")).connect(True)
 
 
 def test_a_batch_has_to_divide():

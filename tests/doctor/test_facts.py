@@ -70,7 +70,7 @@ def test_withheld_instructions_are_a_problem(monkeypatch):
 
 
 def test_a_processor_without_avx2_is_a_problem(monkeypatch):
-    monkeypatch.setattr("paddle_ngraph.doctor.facts.cpu_fields", lambda: {"flags": "sse4_2"})
+    monkeypatch.setattr("paddle_ngraph.utils.cpu_info.cpu_fields", lambda: {"flags": "sse4_2"})
     assert any("no AVX2" in each for each in problems())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import update_wrapper, wraps
 from inspect import signature
@@ -17,7 +17,7 @@ import paddle
 from paddle_ngraph import flags
 from paddle_ngraph.errors import NgraphError, printable
 from paddle_ngraph.frontends.dynamic.autotuner import Tuner
-from paddle_ngraph.frontends.dynamic.lazy import capture
+from paddle_ngraph.frontends.dynamic.lazy import capture, trace_graph
 from paddle_ngraph.paddle_private import replaced
 from paddle_ngraph.paddle_private.names import StaticFunction, set_forward
 from paddle_ngraph.pages.page import Page
@@ -51,16 +51,22 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function, as compiled graphs where a trace of it is known.
 
-        Where that is slower than Paddle, it runs natively, unless it is to be one graph.
+        Where that is slower than Paddle, it runs natively, unless it is to be one graph; and in a
+        distributed job, unless its layer was prepared.
         """
         function = self.function
         if self._full_graph:
-            result = self._tuner.traces.run(function, args, kwargs)
+            result = self._captured(function, args, kwargs)
             self._require_single_graph()
             return result
         if flags.get("ngraph_tuning_ms") < 0 or background_compile.is_paused():
-            return self._tuner.traces.run(function, args, kwargs)
+            return self._captured(function, args, kwargs)
         return self._tuner.run(function, args, kwargs, getattr(function, "__self__", None))
+
+    def _captured(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        in_job = background_compile.is_disabled()
+        with trace_graph.job_budget_set() if in_job else nullcontext():
+            return self._tuner.traces.run(function, args, kwargs)
 
     def _require_single_graph(self) -> None:
         breaks = self._tuner.traces.breaks()

@@ -350,6 +350,28 @@ def compile_budget_set(compile_budget: Callable[[int], bool]) -> AbstractContext
     return _compile_budget.overridden(compile_budget)
 
 
+_may_build_in_jobs: ThreadLocal[Callable[[int], bool]] = ThreadLocal(lambda operators: False)
+
+
+def building_in_jobs(may_build: Callable[[int], bool]) -> AbstractContextManager[None]:
+    """Returns a context manager in which this thread builds programs in a distributed job, too.
+
+    Args:
+        may_build: As for :func:`compile_budget_set`.
+    """
+    return _may_build_in_jobs.overridden(may_build)
+
+
+def job_budget_set() -> AbstractContextManager[None]:
+    """Returns a context manager in which this thread builds programs as in a distributed job.
+
+    Outside of :func:`building_in_jobs` it builds none. The first call of a trace is native, and
+    later ones of a program would be captured: a job that starts again in the middle would round
+    results of its first step in another way than the job that was not interrupted.
+    """
+    return compile_budget_set(_may_build_in_jobs.value)
+
+
 # The time from which on a thread may try again to exclude all others; guarded by the lock.
 _exclusive_retry_at = 0.0
 
