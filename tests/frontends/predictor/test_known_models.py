@@ -15,7 +15,8 @@ from paddle.nn import functional as F
 
 import paddle_ngraph
 from paddle_ngraph.frontends.predictor import model as models
-from paddle_ngraph.partitioning import background_compile, program_pass
+from paddle_ngraph.frontends.program_desc import translation
+from paddle_ngraph.partitioning import background_compile, cost_model, program_pass
 from tests.programs import floats
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
@@ -76,9 +77,12 @@ def _save(build: Callable[[Any], list[Any]], *prefixes: Path) -> None:
             static.save_inference_model(str(prefix), [x], results, executor, program=main)
 
 
-def _predictor(prefix: Path) -> Any:
+def _predictor(prefix: Path, onednn: bool = False) -> Any:
     config = inference.Config(f"{prefix}.json", f"{prefix}.pdiparams")
-    config.disable_mkldnn()
+    if onednn:
+        config.enable_mkldnn()
+    else:
+        config.disable_mkldnn()
     config.disable_glog_info()
     return inference.create_predictor(config)
 
@@ -155,3 +159,46 @@ def test_no_setting_of_one_predictor_has_others_run_natively(first: str, tmp_pat
             for ours, theirs in zip(found, wanted):
                 np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
             assert paddle_ngraph.stats()["engine_runs"] > runs, name
+
+
+def test_an_engine_that_a_rule_leaves_to_onednn_is_made_by_a_run_that_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost_model, "is_faster_than_onednn", lambda *_: False)
+    _save(_plain, tmp_path / "m")
+    x, created = floats(2, WIDTH), []
+    engine_config = models.Model._engine_config
+
+    def counting(model: models.Model) -> Any:
+        created.append(model)
+        return engine_config(model)
+
+    monkeypatch.setattr(models.Model, "_engine_config", counting)
+    with paddle_ngraph.use_ngraph(True), background_compile.compile_synchronously():
+        for _ in range(3):  # the first one is analyzed
+            predictor = _predictor(tmp_path / "m", onednn=True)
+        assert len(created) == 1
+        runs, first = paddle_ngraph.stats()["engine_runs"], _answers(predictor, x)
+        for _ in range(3):
+            for found, expected in zip(_answers(predictor, x), first):
+                np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        assert len(created) == 2
+        assert paddle_ngraph.stats()["engine_runs"] > runs
+
+
+def test_why_a_program_cannot_be_translated_is_known(tmp_path: Path) -> None:
+    with paddle.pir_utils.OldIrGuard():
+        _save(lambda x: [F.softmax(x)], tmp_path / "m")
+
+    def predictor() -> Any:
+        config = inference.Config(f"{tmp_path / 'm'}.pdmodel", "")
+        config.disable_glog_info()
+        return inference.create_predictor(config)
+
+    error = translation.NotTranslatable("a reason of the test")
+    with paddle_ngraph.use_ngraph(True):
+        with patch.object(translation, "translate", side_effect=error) as translate:
+            predictors = [predictor() for _ in range(3)]
+        assert translate.call_count == 1
+        for each in predictors:
+            assert _answers(each, floats(2, WIDTH))[0].shape == (2, WIDTH)
